@@ -1,0 +1,78 @@
+"""Trade-off functions: the smallest false-negative rate at each false-positive rate.
+
+The null hypothesis is one world, the alternative the other. ``null="out"`` tests "the canary is
+absent" against "it is present"; ``null="in"`` the reverse; ``null="either"`` is the symmetric
+function below both, which is what an accountant's delta(epsilon) alone determines.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+NULLS = ("out", "in", "either")
+
+
+@dataclass(frozen=True, eq=False)
+class TradeoffCurve:
+    """A convex piecewise-linear trade-off function through the points (fpr, fnr).
+
+    fpr: shape (n,), ascending from 0 to 1. fnr: shape (n,), descending to 0.
+    """
+
+    fpr: NDArray[np.float64]
+    fnr: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if not (self.fpr[0] == 0 and self.fpr[-1] == 1 and self.fnr[-1] == 0):
+            raise ValueError(
+                "a trade-off curve runs from false-positive rate 0 to the point (1, 0)"
+            )
+        if np.any(np.diff(self.fpr) < 0) or np.any(np.diff(self.fnr) > 0):
+            raise ValueError("a trade-off curve descends")
+
+    def __call__(self, fpr: ArrayLike) -> NDArray[np.float64]:
+        """Smallest false-negative rate at each false-positive rate (exact on the polygon)."""
+        return np.interp(fpr, self.fpr, self.fnr)
+
+    def inverse(self) -> "TradeoffCurve":
+        """The curve with null and alternative swapped."""
+        fpr, fnr = self.fnr[::-1], self.fpr[::-1]
+        if fpr[0] > 0:
+            fpr, fnr = np.concatenate(([0.0], fpr)), np.concatenate((fnr[:1], fnr))
+        if fpr[-1] < 1:
+            fpr, fnr = np.concatenate((fpr, [1.0])), np.concatenate((fnr, [0.0]))
+        return TradeoffCurve(fpr, fnr)
+
+
+def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
+    """Lower bound on the trade-off function that the guarantees (epsilon, delta) imply.
+
+    epsilons: shape (n,), ascending, of either sign. deltas: shape (n,), upper bounds on
+    sup_S [P_alternative(S) - e^epsilon P_null(S)].
+
+    Each guarantee is a supporting line, FNR >= 1 - delta - e^epsilon FPR; the curve is their upper
+    envelope, so leaving guarantees out can only lower it (Dong, Roth and Su 2022, Proposition 6).
+    """
+    epsilons = np.asarray(epsilons, dtype=float)
+    deltas = np.minimum.accumulate(np.clip(np.asarray(deltas, dtype=float), 0, 1))
+    slopes = np.exp(epsilons)
+    # Neighbouring lines cross at these points; e^a - e^b keeps its digits as e^b expm1(a - b).
+    fpr = (deltas[:-1] - deltas[1:]) / (slopes[:-1] * np.expm1(np.diff(epsilons)))
+    fnr = 1 - deltas[:-1] - slopes[:-1] * fpr
+    inside = (fpr > 0) & (fpr < 1) & (fnr > 0)
+    # The steepest line meets the axis FPR = 0, the flattest one the axis FNR = 0.
+    fpr = np.concatenate(([0.0], fpr[inside][::-1], [min(1.0, (1 - deltas[0]) / slopes[0]), 1.0]))
+    fnr = np.concatenate(([1 - deltas[-1]], fnr[inside][::-1], [0.0, 0.0]))
+    # Deltas that carry rounding noise cross out of order; the lower convex hull is still a bound.
+    order = np.argsort(fpr, kind="stable")
+    return TradeoffCurve(fpr[order], np.minimum.accumulate(fnr[order]))
+
+
+def gaussian(mu: ArrayLike, fpr: ArrayLike) -> NDArray[np.float64]:
+    """Exact trade-off function of mu-Gaussian differential privacy, broadcast over both arguments.
+
+    G_mu(FPR) = Phi(Phi^-1(1 - FPR) - mu). Source: Dong, Roth and Su 2022, equation 6.
+    """
+    return ndtr(-ndtri(fpr) - mu)

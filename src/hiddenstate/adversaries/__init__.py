@@ -1,0 +1,1 @@
+"""Canaries, losses and initialisations that make the last iterate leak."""

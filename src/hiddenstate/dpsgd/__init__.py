@@ -1,0 +1,4 @@
+"""DP-SGD itself: theta <- theta - lr * (sum of clipped gradients + N(0, (sigma C)^2 I)).
+
+Sums, not means, so that the data-set size, which differs between the worlds, leaks nothing.
+"""

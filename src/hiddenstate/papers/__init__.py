@@ -1,0 +1,97 @@
+"""The papers, one module each, and the words they share.
+
+A family's module defines ``FAMILY``, and that is all the command line and the workflow know of
+it: which cells its grid has, how a cell becomes scores, how scores become estimates, and how
+estimates become figures, tables and measured claims. A new module in this folder is a new family.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict
+
+from hiddenstate.errors import InputError
+
+
+class Grid(BaseModel):
+    """A family's section of a scale file: closed, typed, every number with unit and bounds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a family's grid: a name, and everything that decides its numbers."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure or table: what it shows (one paragraph), and how it is drawn from estimates.
+
+    ``draw`` of a figure takes the estimates and returns a matplotlib Figure; of a table it
+    returns a data frame with the column heads a reader sees.
+    """
+
+    title: str
+    caption: str
+    draw: Callable[[pd.DataFrame], Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a claim's check found: the measured value in words, the tolerance, and the verdict."""
+
+    measured: str
+    tolerance: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Family:
+    """A paper as the workflow sees it.
+
+    ``score(cell, seed)`` returns a score frame (see ``hiddenstate.scores``); ``bound(cell)``
+    returns what the accountant says, as a frame; ``estimate(grid, scores, bounds)`` takes both,
+    keyed by cell name, and returns the tidy estimates; a check takes the estimates.
+    """
+
+    title: str
+    reference: str
+    grid: type[Grid]
+    estimate: Callable[[Any, Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]], pd.DataFrame]
+    figures: Mapping[str, Figure]
+    tables: Mapping[str, Figure]
+    checks: Mapping[str, Callable[[pd.DataFrame], Measurement]]
+    score_cells: Callable[[Any], list[Cell]] = lambda grid: []
+    score: Callable[[Cell, int], pd.DataFrame] | None = None
+    bound_cells: Callable[[Any], list[Cell]] = lambda grid: []
+    bound: Callable[[Cell], pd.DataFrame] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def names() -> list[str]:
+    """Names of the families, in alphabetical order."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> Family:
+    """The family of that name."""
+    if name not in names():
+        raise InputError(f"unknown family {name!r}; expected one of {', '.join(names())}")
+    return importlib.import_module(f"{__name__}.{name}").FAMILY
+
+
+def find(cells: list[Cell], name: str, where: str) -> Cell:
+    """The cell of that name, or an error that lists what there is."""
+    for cell in cells:
+        if cell.name == name:
+            return cell
+    shown = ", ".join(cell.name for cell in cells[:4]) + (", …" if len(cells) > 4 else "")
+    raise InputError(f"{where}: no cell {name!r}; expected one of {len(cells)}: {shown}")

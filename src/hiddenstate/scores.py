@@ -1,0 +1,123 @@
+"""Score files: what the adversary observed, one row per run, with where it came from.
+
+A score file is Parquet with the columns ``world`` ("in": canary present, "out": absent),
+``repeat`` (index of the independent repetition of the audit), ``run`` (index within world and
+repeat) and ``score`` (larger speaks for "in"), and whatever else the family records per run. Its
+provenance (cell parameters, seed, versions, commit, device, wall seconds) is JSON in the file's
+own metadata.
+"""
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import hiddenstate
+from hiddenstate.errors import InputError
+from hiddenstate.files import atomic, require
+
+COLUMNS = ("world", "repeat", "run", "score")
+_METADATA_KEY = b"hiddenstate"
+
+
+def provenance(parameters: dict[str, Any], *, seed: int, wall_seconds: float) -> dict[str, Any]:
+    """Everything needed to compute a score file again, and what it cost the first time."""
+    return {
+        "cell": parameters,
+        "seed": seed,
+        "hiddenstate": hiddenstate.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "device": _device(),
+        "packages": {name: _version(name) for name in ("numpy", "scipy", "dp-accounting", "torch")},
+        "wall_seconds": round(wall_seconds, 3),
+    }
+
+
+def write(path: str | Path, scores: pd.DataFrame, origin: dict[str, Any]) -> None:
+    """Write scores and their provenance to ``path`` atomically; refuse scores that are unusable."""
+    missing = [c for c in COLUMNS if c not in scores]
+    if missing:
+        raise ValueError(f"scores lack the columns {missing}")
+    if not np.isfinite(scores["score"]).all():
+        raise ValueError("scores must be finite")
+    if set(scores["world"]) != {"in", "out"}:
+        raise ValueError(f"worlds must be 'in' and 'out', got {sorted(set(scores['world']))}")
+    table = pa.Table.from_pandas(scores, preserve_index=False)
+    origin = {**origin, "digest": digest(scores)}
+    table = table.replace_schema_metadata(
+        {**(table.schema.metadata or {}), _METADATA_KEY: json.dumps(origin, sort_keys=True)}
+    )
+    with atomic(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Scores and provenance of a file; refuse one that is no score file or was damaged."""
+    require(path, "a score file written by `hiddenstate scores`")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a readable Parquet file ({error})") from error
+    metadata = (table.schema.metadata or {}).get(_METADATA_KEY)
+    if metadata is None:
+        raise InputError(f"{path}: no provenance in its metadata; expected a hiddenstate file")
+    origin = json.loads(metadata)
+    scores = table.to_pandas()
+    if digest(scores) != origin.get("digest"):
+        raise InputError(f"{path}: scores do not match their recorded digest; the file is damaged")
+    return scores, origin
+
+
+def digest(scores: pd.DataFrame) -> str:
+    """SHA-256 of the scores' names and values; the same for bit-identical scores, however stored."""
+    total = hashlib.sha256()
+    for name in sorted(scores.columns):
+        column = scores[name]
+        total.update(name.encode())
+        values = column.to_numpy()
+        if values.dtype.kind in "iufb":
+            total.update(np.ascontiguousarray(values).tobytes())
+        else:
+            total.update("\0".join(map(str, values)).encode())
+    return total.hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Commit of the source tree the package runs from, with a mark if it was edited."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match="],
+            cwd=Path(hiddenstate.__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _device() -> str:
+    """The accelerator in use if torch was loaded and has one, else the processor."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return "cpu"

@@ -1,0 +1,24 @@
+"""Named random streams: a draw depends on its name and on nothing else.
+
+A stream is named by the root seed and a path of words and integers, such as ``("encoding_loss",
+cell, "in", block, "noise")``. The name is hashed to the key of a counter-based generator, so the
+same name gives the same numbers whatever was drawn before it, in whichever process, order or
+chunk. Work that draws for many models at once splits them into blocks of a fixed size and gives
+each block its own stream; chunks are whole numbers of blocks.
+"""
+
+import hashlib
+import json
+
+import numpy as np
+
+
+def key(seed: int, *name: str | int) -> int:
+    """128-bit key of the stream with this root seed and name."""
+    text = json.dumps([int(seed), *(n if isinstance(n, str) else int(n) for n in name)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+
+
+def stream(seed: int, *name: str | int) -> np.random.Generator:
+    """Independent generator of the stream with this root seed and name (Philox-4x64, counter 0)."""
+    return np.random.Generator(np.random.Philox(key=key(seed, *name)))
