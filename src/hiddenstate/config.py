@@ -36,7 +36,7 @@ def model() -> type[BaseModel]:
 
 
 def read(path: str | Path) -> Any:
-    """The scale file at ``path`` as a checked model; an error names file, key, value, expectation."""
+    """The scale file at ``path`` as a checked model; an error names file, key and value."""
     require(path, "a scale file such as workflow/config/scales/laptop.yaml")
     try:
         content = yaml.safe_load(Path(path).read_text())

@@ -80,7 +80,7 @@ def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def digest(scores: pd.DataFrame) -> str:
-    """SHA-256 of the scores' names and values; the same for bit-identical scores, however stored."""
+    """SHA-256 of the column names and values: equal for bit-identical scores."""
     total = hashlib.sha256()
     for name in sorted(scores.columns):
         column = scores[name]
