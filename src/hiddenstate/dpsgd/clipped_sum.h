@@ -85,14 +85,14 @@ INLINE vec slope(const int kind, vec a) {
 INLINE void conv_tile(const int T, const int V, const int KH, const int KJ, const int row,
                       const int step, const float *x, const float *w, const float *bias,
                       float *out, const int out_step) {
-  vec acc[T][V];
+  vec acc[TILE][2];
 #pragma GCC unroll 16
   for (int t = 0; t < T; t++)
 #pragma GCC unroll 2
     for (int v = 0; v < V; v++) acc[t][v] = bias ? load(bias + v * LANES) : splat(0);
   for (int ky = 0; ky < KH; ky++, x += row)
     for (int j = 0; j < KJ; j++, w += V * LANES) {
-      vec wv[V];
+      vec wv[2];
 #pragma GCC unroll 2
       for (int v = 0; v < V; v++) wv[v] = load(w + v * LANES);
 #pragma GCC unroll 16
@@ -193,7 +193,7 @@ INLINE float before_activation(const int H, const int W, const int C, const int 
 INLINE vec weight_tile(const int T, const int V, const int OH, const int OW, const int row,
                        const int step, const int CO, const float *x, const float *g,
                        const int g_row, float *dw, vec squares) {
-  vec acc[T][V];
+  vec acc[TILE][2];
 #pragma GCC unroll 16
   for (int t = 0; t < T; t++)
 #pragma GCC unroll 2
@@ -201,7 +201,7 @@ INLINE vec weight_tile(const int T, const int V, const int OH, const int OW, con
   for (int y = 0; y < OH; y++)
     for (int i = 0; i < OW; i++) {
       const float *p = x + y * row + i * step, *q = g + y * g_row + i * CO;
-      vec gv[V];
+      vec gv[2];
 #pragma GCC unroll 2
       for (int v = 0; v < V; v++) gv[v] = load(q + v * LANES);
 #pragma GCC unroll 16
@@ -247,7 +247,7 @@ INLINE float conv_weights(const int W, const int CI, const int KH, const int KW,
 INLINE vec few_taps(const int T, const int FROM, const int W, const int CI, const int KJ,
                     const int PH, const int PW, const int CO, const float *x, const float *g,
                     const int32_t *winner, float *dw, const int dw_step, vec squares) {
-  vec acc[T];
+  vec acc[RUN + 2];
 #pragma GCC unroll 32
   for (int t = 0; t < T; t++) acc[t] = splat(0);
   for (int y = 0; y < PH; y++)
@@ -295,25 +295,25 @@ INLINE float few_channels_weights(const int W, const int CI, const int KH, const
 INLINE vec pooled_tile(const int R, const int N, const int row, const int windows, const float *x,
                        const float *g, const int32_t *at, float *dw, const int dw_row,
                        vec squares) {
-  vec acc[R][N];
+  vec acc[RUN];
 #pragma GCC unroll 24
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[r][n] = splat(0);
+    for (int n = 0; n < N; n++) acc[r * N + n] = splat(0);
   for (int i = 0; i < windows; i++) {
     const float *p = x + at[i];
     vec s = splat(g[i]);
 #pragma GCC unroll 24
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
-      for (int n = 0; n < N; n++) acc[r][n] += s * load(p + r * row + n * LANES);
+      for (int n = 0; n < N; n++) acc[r * N + n] += s * load(p + r * row + n * LANES);
   }
 #pragma GCC unroll 24
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
     for (int n = 0; n < N; n++) {
-      store(dw + r * dw_row + n * LANES, acc[r][n]);
-      squares += acc[r][n] * acc[r][n];
+      store(dw + r * dw_row + n * LANES, acc[r * N + n]);
+      squares += acc[r * N + n] * acc[r * N + n];
     }
   return squares;
 }
@@ -368,23 +368,23 @@ INLINE float pooled_weights(const int W, const int CI, const int KH, const int K
 INLINE void spread_tile(const int R, const int N, const int row, const int KJ, const int K,
                         const int count, const int32_t *channels, const float *g,
                         const float *w, float *dx) {
-  vec acc[R][N];
+  vec acc[RUN];
 #pragma GCC unroll 24
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[r][n] = load(dx + r * row + n * LANES);
+    for (int n = 0; n < N; n++) acc[r * N + n] = load(dx + r * row + n * LANES);
   for (int i = 0; i < count; i++) {
     const float *p = w + channels[i] * K;
     vec s = splat(g[channels[i]]);
 #pragma GCC unroll 24
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
-      for (int n = 0; n < N; n++) acc[r][n] += s * load(p + r * KJ + n * LANES);
+      for (int n = 0; n < N; n++) acc[r * N + n] += s * load(p + r * KJ + n * LANES);
   }
 #pragma GCC unroll 24
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) store(dx + r * row + n * LANES, acc[r][n]);
+    for (int n = 0; n < N; n++) store(dx + r * row + n * LANES, acc[r * N + n]);
 }
 
 /* Input gradient behind max-pooling. rows: the weights as rows. dx: padded [H][W][CI]. */
@@ -422,26 +422,26 @@ INLINE void pooled_input(const int H, const int W, const int CI, const int KH, c
 /* N vectors of x w (+ bias); w: [IN] rows of `step` floats. */
 INLINE void linear_tile(const int N, const int IN, const int step, const float *x, const float *w,
                         const float *bias, const int act, float *out) {
-  const int U = N >= 8 ? 1 : N >= 4 ? 2 : 4; /* independent sums that hide the latency */
-  vec acc[U][N];
+  const int U = N > 4 ? 1 : N > 2 ? 2 : 4; /* independent sums that hide the latency */
+  vec acc[8];
 #pragma GCC unroll 24
   for (int u = 0; u < U; u++)
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[u][n] = bias && u == 0 ? load(bias + n * LANES) : splat(0);
+    for (int n = 0; n < N; n++) acc[u * N + n] = bias && u == 0 ? load(bias + n * LANES) : splat(0);
   int i = 0;
   for (; i + U <= IN; i += U)
 #pragma GCC unroll 4
     for (int u = 0; u < U; u++)
 #pragma GCC unroll 24
-      for (int n = 0; n < N; n++) acc[u][n] += x[i + u] * load(w + (i + u) * step + n * LANES);
+      for (int n = 0; n < N; n++) acc[u * N + n] += x[i + u] * load(w + (i + u) * step + n * LANES);
   for (; i < IN; i++)
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[0][n] += x[i] * load(w + i * step + n * LANES);
+    for (int n = 0; n < N; n++) acc[n] += x[i] * load(w + i * step + n * LANES);
 #pragma GCC unroll 24
   for (int n = 0; n < N; n++) {
-    vec sum = acc[0][n];
+    vec sum = acc[n];
 #pragma GCC unroll 4
-    for (int u = 1; u < U; u++) sum += acc[u][n];
+    for (int u = 1; u < U; u++) sum += acc[u * N + n];
     store(out + n * LANES, activate(act, sum));
   }
 }

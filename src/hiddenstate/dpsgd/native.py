@@ -191,18 +191,27 @@ class Kernel:
         if indices.size and not 0 <= indices.min() <= indices.max() < len(self._y):
             raise ValueError("indices must be of records")
         if not hasattr(self._local, "workspace"):
-            # Borders of images stay zero for ever; 64 spare bytes to align.
-            self._local.workspace = np.zeros(self._workspace_bytes + 64, np.uint8)
-        weights = np.concatenate((np.zeros(1, np.float32), theta))[self._gather]
-        total = np.zeros(self._sum_size, np.float32)
+            # Borders of images are never written, so they stay zero from call to call.
+            self._local.workspace = _aligned(self._workspace_bytes // 4)
+            self._local.weights = _aligned(self._gather.size)
+            self._local.sum = _aligned(self._sum_size)
+        weights, total = self._local.weights, self._local.sum
+        np.take(np.concatenate((np.zeros(1, np.float32), theta)), self._gather, out=weights)
+        total.fill(0)
         norms, losses = np.empty((2, indices.size), np.float32)
-        start = self._local.workspace.ctypes.data
         self._function(
             weights.ctypes.data, self._x.ctypes.data, self._y.ctypes.data, indices.ctypes.data,
             indices.size, clipping_norm, total.ctypes.data, norms.ctypes.data, losses.ctypes.data,
-            start + -start % 64,
+            self._local.workspace.ctypes.data,
         )  # fmt: skip
         return total[self._scatter], norms, losses
+
+
+def _aligned(size: int) -> NDArray[np.float32]:
+    """Zeros, on a cache line's boundary."""
+    room = np.zeros(size + 16, np.float32)
+    start = -room.ctypes.data % 64 // 4
+    return room[start : start + size]
 
 
 def _prepared(first: _Layer, x: NDArray[np.float32]) -> NDArray[np.float32]:
