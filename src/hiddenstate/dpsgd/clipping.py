@@ -86,7 +86,7 @@ class ClippedSum:
             self._taps = self._find_taps()
         self.kind = "native" if self._native else "torch" if self._taps else "explicit"
         self.record_bytes = self._record_bytes()
-        self._block = max(1, min(128, _BLOCK_BYTES // self.record_bytes))
+        self.block = max(1, min(128, _BLOCK_BYTES // self.record_bytes))
 
     def copy(self) -> "ClippedSum":
         """An independent one that shares the data; for another thread."""
@@ -103,7 +103,7 @@ class ClippedSum:
             total, _, _ = self._native(theta.numpy(), indices, clipping_norm)
             return torch.from_numpy(total)
         total = torch.zeros_like(theta)
-        for block in torch.as_tensor(indices, device=self.device).split(self._block):
+        for block in torch.as_tensor(indices, device=self.device).split(self.block):
             total += self._block_sum(theta[None], block, None, clipping_norm)[0]
         return total
 
@@ -117,9 +117,9 @@ class ClippedSum:
         Nothing is read back from the device.
         """
         total = torch.zeros_like(thetas)
-        for start in range(0, indices.shape[-1], self._block):
-            block = indices[..., start : start + self._block]
-            scale = None if weights is None else weights[:, start : start + self._block]
+        for start in range(0, indices.shape[-1], self.block):
+            block = indices[..., start : start + self.block]
+            scale = None if weights is None else weights[:, start : start + self.block]
             total += self._block_sum(thetas, block, scale, clipping_norm)
         return total
 
@@ -127,7 +127,7 @@ class ClippedSum:
         """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
         if self._native is not None:
             return torch.from_numpy(self._native(theta.numpy(), indices, math.inf)[1].copy())
-        parts = torch.as_tensor(indices, device=self.device).split(self._block)
+        parts = torch.as_tensor(indices, device=self.device).split(self.block)
         return torch.cat([self._gradients(theta[None], part).squared_norms()[0] for part in parts]).sqrt()
 
     def losses(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
