@@ -57,7 +57,10 @@ class DiracCanary:
 
     coordinate: Coordinate
     schedule: Periodic | Once = Periodic()
-    record: None = None
+
+    @property
+    def record(self) -> None:
+        """None: the worlds have the same records."""
 
     def direction(self, run: Run) -> Tensor:
         """C e_d; shape (p,)."""
