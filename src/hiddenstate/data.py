@@ -108,7 +108,11 @@ def _torchvision(name: str, split: str, download: bool) -> Dataset:
 
     root = Path(os.environ.get("HIDDENSTATE_DATA", "data")).expanduser()
     kind = {"mnist": datasets.MNIST, "cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
-    folder = {"mnist": "MNIST/raw", "cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+    folder = {
+        "mnist": "MNIST/raw",
+        "cifar10": "cifar-10-batches-py",
+        "cifar100": "cifar-100-python",
+    }
     place = root / folder[name]
     if download:
         root.mkdir(parents=True, exist_ok=True)

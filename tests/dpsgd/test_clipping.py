@@ -49,7 +49,12 @@ def residual_network() -> nn.Module:
 def token_network() -> nn.Module:
     """Linear layers on sequences, where ghost norms are the cheaper for the wide one."""
     return nn.Sequential(
-        nn.Linear(6, 40), nn.Tanh(), nn.LayerNorm(40), nn.Linear(40, 2), nn.Flatten(), nn.Linear(10, 3)
+        nn.Linear(6, 40),
+        nn.Tanh(),
+        nn.LayerNorm(40),
+        nn.Linear(40, 2),
+        nn.Flatten(),
+        nn.Linear(10, 3),
     )
 
 
@@ -138,7 +143,9 @@ def nearly_tied(model: nn.Module, x) -> np.ndarray:
             module.register_forward_hook(watch)
     with torch.no_grad():
         model(torch.as_tensor(x).double())
-    return np.any([m.numpy() < 1e-6 for m in margins], axis=0) if margins else np.zeros(len(x), bool)
+    return (
+        np.any([m.numpy() < 1e-6 for m in margins], axis=0) if margins else np.zeros(len(x), bool)
+    )
 
 
 def cases():

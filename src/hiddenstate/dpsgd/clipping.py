@@ -95,9 +95,7 @@ class ClippedSum:
         other._taps = {n: copy.copy(tap) for n, tap in self._taps.items()}
         return other
 
-    def __call__(
-        self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float
-    ) -> Tensor:
+    def __call__(self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
         """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
         if self._native is not None:
             total, _, _ = self._native(theta.numpy(), indices, clipping_norm)
@@ -128,7 +126,9 @@ class ClippedSum:
         if self._native is not None:
             return torch.from_numpy(self._native(theta.numpy(), indices, math.inf)[1].copy())
         parts = torch.as_tensor(indices, device=self.device).split(self.block)
-        return torch.cat([self._gradients(theta[None], part).squared_norms()[0] for part in parts]).sqrt()
+        return torch.cat(
+            [self._gradients(theta[None], part).squared_norms()[0] for part in parts]
+        ).sqrt()
 
     def losses(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         """Losses at theta (p,); shape (len(indices),)."""
@@ -141,7 +141,9 @@ class ClippedSum:
         gradients = self._gradients(thetas, indices)
         norms = gradients.squared_norms().sqrt()
         # norm 0 would divide 0 by 0 without clipping and is harmless with it
-        scale = (clipping_norm / norms).clamp(max=1) if math.isfinite(clipping_norm) else norms * 0 + 1
+        scale = (
+            (clipping_norm / norms).clamp(max=1) if math.isfinite(clipping_norm) else norms * 0 + 1
+        )
         return gradients.weighted_sum(scale if weights is None else scale * weights)
 
     def _gradients(self, thetas: Tensor, indices: Tensor) -> "_Factors | _Explicit":
@@ -210,7 +212,9 @@ class ClippedSum:
         if chain is not None and native.compiler() is not None:
             return native.Kernel(chain, self._x.numpy(), self._y.numpy())
         if required:
-            reason = "no C compiler was found" if chain else "it knows no such model, loss or device"
+            reason = (
+                "no C compiler was found" if chain else "it knows no such model, loss or device"
+            )
             raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
         return None
 
@@ -409,8 +413,10 @@ class _NormRule:
 
     @staticmethod
     def knows(layer: nn.GroupNorm | nn.LayerNorm) -> bool:
-        return layer.weight is not None and layer.bias is not None and (
-            layer.weight.requires_grad and layer.bias.requires_grad
+        return (
+            layer.weight is not None
+            and layer.bias is not None
+            and (layer.weight.requires_grad and layer.bias.requires_grad)
         )
 
     @staticmethod

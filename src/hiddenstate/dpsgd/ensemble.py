@@ -9,6 +9,7 @@ trains as many side by side as fit its memory.
 import hashlib
 import math
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -231,12 +232,12 @@ def scores(
         ]
         for world in worlds
     }
-    chunks = [
-        pending[w][i : i + chunk] for w in worlds for i in range(0, len(pending[w]), chunk)
-    ]
+    chunks = [pending[w][i : i + chunk] for w in worlds for i in range(0, len(pending[w]), chunk)]
     stop, local = threading.Event(), threading.local()
     total = models * repeats * len(worlds)
-    bar = tqdm(total=total, initial=total - sum(map(len, chunks)), unit="model", disable=not progress)
+    bar = tqdm(
+        total=total, initial=total - sum(map(len, chunks)), unit="model", disable=not progress
+    )
 
     def work(identities) -> dict:
         if not hasattr(local, "gradients"):
@@ -351,10 +352,11 @@ class _Checkpoint:
             return done
         for path in sorted(self._directory.glob("[!.]*.npz")):
             try:
-                with np.load(path, allow_pickle=False) as file:
+                # Opened here, for numpy leaves a damaged file open.
+                with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                     fingerprint = str(file["fingerprint"])
                     columns = [file[k].tolist() for k in ("world", "repeat", "run", "score")]
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
                 raise InputError(f"{path}: not a readable checkpoint ({error})") from error
             if fingerprint != self._fingerprint:
                 raise InputError(

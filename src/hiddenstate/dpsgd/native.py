@@ -105,8 +105,11 @@ def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | No
             )  # fmt: skip
         elif kind in _ACTIVATIONS and last and last.activation == "NONE":
             chain[-1] = replace(last, activation=_ACTIVATIONS[kind])
-        elif kind is nn.MaxPool2d and image and _halving(module) and not getattr(
-            last, "pooled", True
+        elif (
+            kind is nn.MaxPool2d
+            and image
+            and _halving(module)
+            and not getattr(last, "pooled", True)
         ):
             chain[-1] = replace(last, pooled=True)
         elif kind is nn.Flatten and image and module.start_dim == 1 and module.end_dim == -1:
@@ -286,10 +289,14 @@ def _driver(chain: list[_Layer]) -> str:
             out = f"s->x{i + 1} + {(p * out_w + p) * co}"
             dout = f"s->d{i + 1} + {(p * out_w + p) * co}"
             row = out_w * co
-            fields.append(f"float x{i + 1}[{(high + 2 * p) * row}], d{i + 1}[{(high + 2 * p) * row}]")
+            fields.append(
+                f"float x{i + 1}[{(high + 2 * p) * row}], d{i + 1}[{(high + 2 * p) * row}]"
+            )
             kernel = f"{kh}, {kw}, {high}, {wide}, {co}"
             if layer.pooled:
-                fields.append(f"int32_t winner{i}[{high * wide * co}]; float g{i}[{high * wide * co}]")
+                fields.append(
+                    f"int32_t winner{i}[{high * wide * co}]; float g{i}[{high * wide * co}]"
+                )
                 forward.append(
                     f"conv_pool_forward({padded_w}, {ci}, {kernel}, {act}, {x}, w + {w}, w + {b}, "
                     f"{out}, {row}, s->winner{i});"
