@@ -144,7 +144,9 @@ def test_pretraining_makes_ordinary_gradients_small():
     trained = pretrained(model, data.x, data.y, start=start, rng=stream(0, "order"), **settings)
     again = pretrained(model, data.x, data.y, start=start, rng=stream(0, "order"), **settings)
     assert torch.equal(trained, again)
-    assert torch.equal(flat_parameters(model), before)  # the caller's model is left alone
+    # The caller's model and starting point are left alone.
+    assert torch.equal(flat_parameters(model), before)
+    assert torch.equal(start, average_case(model, stream(0, "start")))
     norms = ClippedSum(model, data.x, data.y)
     at_start, at_end = (norms.norms(t, np.arange(400)).median() for t in (start, trained))
     assert at_end < at_start / 5

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_noise_of_steps_runs_and_worlds_is_independent():
 
     def steps(world, index):
         thetas = [audit.initial, *(t.clone() for t in run(audit, world, index).iterates())]
-        return [b - a for a, b in zip(thetas, thetas[1:], strict=False)]
+        return [b - a for a, b in itertools.pairwise(thetas)]
 
     draws = torch.stack([*steps("in", 0), *steps("in", 1), *steps("out", 0)])
     off_diagonal = torch.corrcoef(draws) - torch.eye(len(draws))

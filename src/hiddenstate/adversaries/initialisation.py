@@ -53,8 +53,8 @@ def pretrained(
         raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
     trained = copy.deepcopy(model).to(device)
     parameters = [p for p in trained.parameters() if p.requires_grad]
-    with torch.no_grad():
-        nn.utils.vector_to_parameters(start.to(device), parameters)
+    # A copy, for the parameters become views of it and are trained in place.
+    nn.utils.vector_to_parameters(start.detach().clone().to(device), parameters)
     optimiser = torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
     records, labels = torch.as_tensor(x).to(device), torch.as_tensor(y).to(device)
     for _ in range(epochs):

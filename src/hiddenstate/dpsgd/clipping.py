@@ -311,7 +311,7 @@ class _Factors:
         return sum(tap.rule.squared_norms(tap.layer, a, g) for tap, a, g in self._layers)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over the records of weight times gradient; weights (models, records) to (models, p)."""
+        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
         parts = []
         for tap, a, g in self._layers:
             sums = tap.rule.weighted_sums(tap.layer, a, g, weights)

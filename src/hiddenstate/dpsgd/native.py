@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -80,8 +80,6 @@ _Layer = _Convolution | _Linear
 
 def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | None:
     """The model as a chain of layers that the native code knows, or None."""
-    from dataclasses import replace
-
     if not isinstance(model, nn.Sequential) or not all(p.requires_grad for p in model.parameters()):
         return None
     chain: list[_Layer] = []
@@ -352,7 +350,7 @@ def _driver(chain: list[_Layer]) -> str:
         backward = [*steps, *([pass_on] if i else []), *backward]
     last, size = len(chain), chain[-1].real_outputs
     record = _prepared(chain[0], np.zeros((1, *_record(chain[0])), np.float32)).size
-    fields = [f"  {f.replace('[', f'[', 1)};" for f in fields]
+    members = "\n".join(f"  {field};" for field in fields)
     lines = "\n    ".join(
         [
             *forward,
@@ -367,7 +365,7 @@ def _driver(chain: list[_Layer]) -> str:
     return f"""#include "clipped_sum.h"
 typedef struct {{
   float sum[{total}];
-{chr(10).join(fields)}
+{members}
 }} Scratch;
 size_t scratch_bytes(void) {{ return sizeof(Scratch); }}
 int lanes(void) {{ return LANES; }}
