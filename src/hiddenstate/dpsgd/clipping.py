@@ -29,7 +29,7 @@ from hiddenstate.errors import InputError
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
 
-_BLOCK_BYTES = 2**24
+_BLOCK_BYTES = 2**26
 """Activations and patches of the records that are processed at once, for one model."""
 
 
@@ -75,6 +75,10 @@ class ClippedSum:
         self._model = copy.deepcopy(model).to(self.device)
         self._loss = loss
         self._x = torch.as_tensor(x).to(self.device)
+        self._channels_last = self._x.dim() == 4
+        if self._channels_last:
+            # Max-pooling and the unfolding of patches are far faster so.
+            self._x = self._x.movedim(1, -1).contiguous().movedim(-1, 1)
         self._y = torch.as_tensor(y).to(self.device)
         self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
@@ -134,7 +138,9 @@ class ClippedSum:
         """Losses at theta (p,); shape (len(indices),)."""
         indices = torch.as_tensor(indices, device=self.device)
         with torch.no_grad():
-            outputs = functional_call(self._model, named(theta, self._model), (self._x[indices],))
+            outputs = functional_call(
+                self._model, named(theta, self._model), (self._records(indices),)
+            )
             return self._loss(outputs, self._y[indices])
 
     def _block_sum(self, thetas: Tensor, indices: Tensor, weights, clipping_norm: float) -> Tensor:
@@ -148,7 +154,7 @@ class ClippedSum:
 
     def _gradients(self, thetas: Tensor, indices: Tensor) -> "_Factors | _Explicit":
         """Per-sample gradients in implicit or explicit form; one set of indices, or one a model."""
-        x, y = self._x[indices], self._y[indices]
+        x, y = self._records(indices), self._y[indices]
         shared = indices.dim() == 1
         if not self._taps:
             each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))
@@ -178,6 +184,12 @@ class ClippedSum:
                 for (name, tap), g in zip(self._taps.items(), back, strict=True)
             ]
         )
+
+    def _records(self, indices: Tensor) -> Tensor:
+        """Records at the indices, (*indices, *record shape); images keep their channels last."""
+        if not self._channels_last:
+            return self._x[indices]
+        return self._x.movedim(1, -1)[indices].movedim(-1, -3)
 
     def _record_loss(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         outputs = functional_call(self._model, named(theta, self._model), (x[None],))
@@ -351,7 +363,7 @@ class _Product:
             elif places * (inputs + outputs) < inputs * outputs:
                 squares = ((a @ a.mT) * (g @ g.mT)).sum((-2, -1))
             else:
-                squares = (g.mT @ a).square().sum((-2, -1))
+                squares = torch.linalg.vector_norm(g.mT @ a, dim=(-2, -1)).square()
         if layer.bias is not None and layer.bias.requires_grad:
             squares = squares + g.sum(-2).square().sum(-1)
         return squares
@@ -386,26 +398,50 @@ class _ConvolutionRule(_Product):
 
     @staticmethod
     def prepare(layer: nn.Conv2d, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        # valid padding is spelled as a word
-        padding = layer.padding if isinstance(layer.padding, tuple) else 0
         models, records = g.shape[:2]
-
-        def patches(images: Tensor) -> Tensor:
-            return F.unfold(
-                images, layer.kernel_size, layer.dilation, padding, layer.stride
-            ).mT  # (images, places, inputs)
-
         if models > 1 and a.stride(0) == 0:
             # Input that all models share, such as the records themselves: unfold it once.
-            unfolded = patches(a[0]).expand(models, -1, -1, -1)
+            patches = _patches(layer, a[0]).expand(models, -1, -1, -1)
         else:
-            unfolded = patches(a.flatten(0, 1)).unflatten(0, (models, records))
-        return unfolded, g.flatten(3).mT
+            patches = _patches(layer, a.flatten(0, 1)).unflatten(0, (models, records))
+        return patches, g.movedim(2, -1).flatten(2, 3)
+
+    @staticmethod
+    def weighted_sums(layer: nn.Conv2d, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        sums = _Product.weighted_sums(layer, a, g, weights)
+        if "weight" in sums:
+            shape = (*layer.kernel_size, layer.in_channels)
+            sums["weight"] = sums["weight"].unflatten(-1, shape).movedim(-1, 2)
+        return sums
 
     @staticmethod
     def floats(layer: nn.Conv2d, output_shape: torch.Size) -> int:
         kernel = layer.kernel_size[0] * layer.kernel_size[1] * layer.in_channels
         return output_shape[1:].numel() * (kernel + layer.out_channels)
+
+
+def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
+    """What each output place sees; (images, places, kernel height x width x channels).
+
+    Channels last, so that a patch is a few contiguous runs and nothing is transposed after it.
+    """
+    padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)  # the word "valid"
+    if any(padding):
+        images = F.pad(images, (padding[1], padding[1], padding[0], padding[0]))
+    images = images.movedim(1, -1).contiguous()
+    n, high, wide = images.stride()[:3]
+    sizes = [
+        (images.shape[i + 1] - layer.dilation[i] * (layer.kernel_size[i] - 1) - 1)
+        // layer.stride[i]
+        + 1
+        for i in (0, 1)
+    ]
+    steps = (high * layer.stride[0], wide * layer.stride[1])
+    taps = (high * layer.dilation[0], wide * layer.dilation[1], 1)
+    patches = images.as_strided(
+        (len(images), *sizes, *layer.kernel_size, images.shape[-1]), (n, *steps, *taps)
+    )
+    return patches.flatten(3).flatten(1, 2)
 
 
 class _NormRule:
