@@ -175,6 +175,8 @@ class ClippedSum:
                 loss, inputs = self._tapped(thetas[0].detach(), first, x, y)
                 inputs = {name: a[None] for name, a in inputs.items()}
             else:
+                # vmap knows no fast rules for some layers on channels-last images.
+                x = x.contiguous()
                 dims = (0, 0, *[None if shared else 0] * 2)
                 loss, inputs = vmap(self._tapped, in_dims=dims)(thetas.detach(), outputs, x, y)
             back = torch.autograd.grad(loss.sum(), list(outputs.values()))
