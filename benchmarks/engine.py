@@ -27,15 +27,18 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from hiddenstate import models
+from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import native
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
 from hiddenstate.streams import stream
 
 CLIPPING_NORM = 1.0
+RECORDS = 1000
+PUBLIC = f"public code, vmap of grad|{RECORDS}"
 CASES = {
-    # model: record shape, records, blocks of the peers, blocks of the book-keeping
-    "mnist_cnn": ((1, 28, 28), 1000, (64, 250, 1000), (32, 64, 128)),
-    "cifar_cnn": ((3, 32, 32), 64, (16, 64), (8, 16, 32)),
+    # model: record shape, blocks of the peers (the public code's own is 1,000), of book-keeping
+    "mnist_cnn": ((1, 28, 28), (64, 250, 1000), (64, 128, 250)),
+    "cifar_cnn": ((3, 32, 32), (16, 50), (16, 32)),
 }
 
 
@@ -98,18 +101,12 @@ def opacus(model: nn.Module, x: torch.Tensor, y: torch.Tensor, block: int, mode:
         optimiser = DPOptimizer(plain, **settings)
 
     def step():
-        optimiser.zero_grad()
-        total = None
         for records, labels in zip(x.split(block), y.split(block), strict=True):
+            optimiser.signal_skip_step(True)  # a virtual step: accumulate, do not update
             loss(wrapped(records), labels).backward()
-            if mode == "ghost":
-                optimiser.accumulate()
-            else:
-                optimiser.clip_and_accumulate()
-            total = [p.summed_grad for p in optimiser.params]
-            for p in optimiser.params:
-                p.grad = p.grad_sample = None
-        total = torch.cat([t.flatten().clone() for t in total])
+            optimiser.step()
+            optimiser.zero_grad()
+        total = torch.cat([p.summed_grad.flatten() for p in optimiser.params])
         for p in optimiser.params:
             p.summed_grad = None
         return total
@@ -134,6 +131,23 @@ def reference(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tenso
         g = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
         total = total + g * (CLIPPING_NORM / g.norm()).clamp(max=1)
     return total
+
+
+def clear_winners(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Whether no pooling window's two largest entries are so close that rounding may flip them.
+
+    Float32 and float64 crown different winners there and differ by whole gradients.
+    """
+    clear = torch.ones(len(x), dtype=torch.bool)
+    values = x.double()
+    with torch.no_grad():
+        for layer in copy.deepcopy(model).double():
+            if isinstance(layer, nn.MaxPool2d):
+                windows = values.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4)
+                best = windows.topk(2).values
+                clear &= (best[..., 0] - best[..., 1]).flatten(1).amin(1) > 1e-6
+            values = layer(values)
+    return clear
 
 
 def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
@@ -177,14 +191,17 @@ def fastest(variants: dict[str, Callable], rounds: int) -> dict[str, float]:
 
 def table(name: str, rounds: int, peak: float) -> pd.DataFrame:
     """One row a variant."""
-    shape, records, peer_blocks, own_blocks = CASES[name]
+    shape, peer_blocks, own_blocks = CASES[name]
     rng = stream(0, "benchmark", name)
     model = models.build(name)
-    x = torch.from_numpy(rng.random((records, *shape)).astype(np.float32))
-    y = torch.from_numpy(rng.integers(10, size=records))
-    variants: dict[str, Callable] = {}
+    with torch.no_grad():
+        nn.utils.vector_to_parameters(average_case(model, rng), model.parameters())
+    x = torch.from_numpy(rng.random((RECORDS * 6 // 5, *shape)).astype(np.float32))
+    x = x[clear_winners(model, x)][:RECORDS]
+    y = torch.from_numpy(rng.integers(10, size=RECORDS))
+    variants: dict[str, Callable] = {PUBLIC: public_code(model, x, y, RECORDS)}
     for block in peer_blocks:
-        variants[f"public code, vmap of grad|{block}"] = public_code(model, x, y, block)
+        variants[f"vmap of grad, smaller blocks|{block}"] = public_code(model, x, y, block)
         for mode in ("hooks", "functorch", "ew", "ghost"):
             variants[f"Opacus, {mode}|{block}"] = opacus(model, x, y, block, mode)
     for block in own_blocks:
@@ -210,17 +227,17 @@ def table(name: str, rounds: int, peak: float) -> pd.DataFrame:
                 "model": name,
                 "variant": variant,
                 "block": int(block),
-                "sample-gradients/s": records / s,
+                "sample-gradients/s": RECORDS / s,
                 "agreement": agreement[key],
-                "dense / sgemm": records / s * dense / peak,
-                "executed / sgemm": records / s * done / peak,
+                "dense / sgemm": RECORDS / s * dense / peak,
+                "executed / sgemm": RECORDS / s * done / peak,
             }
         )
     rows = pd.DataFrame(rows).sort_values("sample-gradients/s", ascending=False)
     rows = rows.drop_duplicates("variant")
     rate = rows.set_index("variant")["sample-gradients/s"]
-    public = rate.filter(like="public").max()
-    rows.insert(4, "/ public", rows["sample-gradients/s"] / public)
+    public = rate[PUBLIC.split("|")[0]]
+    rows.insert(4, "/ public code", rows["sample-gradients/s"] / public)
     theirs = rate.filter(like="Opacus").max()
     rows.insert(5, "/ Opacus's best", rows["sample-gradients/s"] / theirs)
     return rows
@@ -242,7 +259,7 @@ def main() -> None:
     rows = pd.concat([table(name, arguments.rounds, peak) for name in arguments.models])
     formats = {
         "sample-gradients/s": "{:,.0f}".format,
-        "/ public": "{:.2f}".format,
+        "/ public code": "{:.2f}".format,
         "/ Opacus's best": "{:.2f}".format,
         "agreement": "{:.0e}".format,
         "dense / sgemm": "{:.0%}".format,
