@@ -457,6 +457,7 @@ def draw_figure2(estimates: pd.DataFrame):
         ax.set(title=title, xticks=ticks, xticklabels=[f"{e:g}" for e in epsilons])
         ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.6, len(epsilons) - 0.4))
         ax.set_yscale("log", base=2)
+        ax.set_ylim(epsilons[0] / 2.5, epsilons[-1] * 2.5)
         ax.set_yticks(epsilons, [f"{e:g}" for e in epsilons])
         ax.minorticks_off()
     axes[0].set_ylabel("empirical $\\varepsilon$")
@@ -469,9 +470,9 @@ def draw_encodings(estimates: pd.DataFrame):
     from hiddenstate import plotting
 
     rows = {
-        "correlation": ("correlation with the log-likelihood\nratio of all iterates", {}),
+        "correlation": ("correlation with the ratio\nthat all iterates show", {}),
         "collision_probability": (
-            "probability of a wrong decoding\n(upper bound, whole run)",
+            "probability that a run\ndecodes wrongly (bound)",
             {"yscale": "log", "ylim": (1e-12, 3)},
         ),
     }
