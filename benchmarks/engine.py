@@ -196,12 +196,13 @@ def table(name: str, rounds: int, peak: float) -> pd.DataFrame:
     model = models.build(name)
     with torch.no_grad():
         nn.utils.vector_to_parameters(average_case(model, rng), model.parameters())
-    x = torch.from_numpy(rng.random((RECORDS * 6 // 5, *shape)).astype(np.float32))
+    x = torch.from_numpy(rng.random((2 * RECORDS, *shape)).astype(np.float32))
     x = x[clear_winners(model, x)][:RECORDS]
     y = torch.from_numpy(rng.integers(10, size=RECORDS))
     variants: dict[str, Callable] = {PUBLIC: public_code(model, x, y, RECORDS)}
     for block in peer_blocks:
-        variants[f"vmap of grad, smaller blocks|{block}"] = public_code(model, x, y, block)
+        if block < RECORDS:
+            variants[f"vmap of grad, smaller blocks|{block}"] = public_code(model, x, y, block)
         for mode in ("hooks", "functorch", "ew", "ghost"):
             variants[f"Opacus, {mode}|{block}"] = opacus(model, x, y, block, mode)
     for block in own_blocks:
@@ -213,7 +214,7 @@ def table(name: str, rounds: int, peak: float) -> pd.DataFrame:
     for key, step in list(variants.items()):
         try:
             agreement[key] = float((step() - expected).norm() / expected.norm())
-        except Exception as error:  # noqa: BLE001 - a peer's mode may not support the model
+        except Exception as error:
             print(f"{name}: {key}: {type(error).__name__}: {error}")
             del variants[key]
     seconds = fastest(variants, rounds)

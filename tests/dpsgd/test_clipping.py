@@ -328,7 +328,9 @@ def test_losses_and_empty_batches():
     theta, total = flat_parameters(model), ClippedSum(model, x, y)
     expected = cross_entropy(model(torch.as_tensor(x)), torch.as_tensor(y))
     torch.testing.assert_close(total.losses(theta, np.arange(8)), expected.detach())
-    assert not total(theta, np.array([], np.int64), 1.0).any()
+    for kernel in ("native", "torch", "explicit"):
+        total = ClippedSum(model, x, y, kernel=kernel)
+        assert not total(theta, np.array([], np.int64), 1.0).any()
 
 
 def test_native_refuses_what_it_does_not_know():

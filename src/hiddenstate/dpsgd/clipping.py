@@ -105,6 +105,8 @@ class ClippedSum:
             total, _, _ = self._native(theta.numpy(), indices, clipping_norm)
             return torch.from_numpy(total)
         total = torch.zeros_like(theta)
+        if not len(indices):
+            return total
         for block in torch.as_tensor(indices, device=self.device).split(self.block):
             total += self._block_sum(theta[None], block, None, clipping_norm)[0]
         return total

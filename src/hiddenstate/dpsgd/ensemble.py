@@ -258,6 +258,7 @@ def scores(
             for run, last in _as_fits(list(runs), max(1, int(memory // each))):
                 found[run.world, run.repeat, run.index] = _score(run, last)
                 bar.update()
+        store.write(found)
         return found
 
     threads = workers if gradients.device.type == "cpu" else 1
@@ -265,9 +266,7 @@ def scores(
         futures = [pool.submit(work, identities) for identities in chunks]
         try:
             for future in as_completed(futures):
-                found = future.result()
-                store.write(found)
-                done |= found
+                done |= future.result()
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
