@@ -372,9 +372,52 @@ def test_native_does_not_pretend_to_know_other_pooling(pool):
     assert native.layers(model, (1, 8, 8)) is None
 
 
-def test_without_a_compiler_the_torch_path_does_the_work(monkeypatch):
-    monkeypatch.setattr(native, "compiler", lambda: None)
+def test_without_a_working_compiler_the_torch_path_does_the_work(monkeypatch, tmp_path):
     model, x, y = problem("digits_cnn", 8)
-    assert ClippedSum(model, x, y).kind == "torch"
-    with pytest.raises(InputError, match="no C compiler"):
-        ClippedSum(model, x, y, kernel="native")
+    with monkeypatch.context() as context:
+        context.setattr(native, "compiler", lambda: None)
+        with pytest.warns(UserWarning, match="no C compiler"):
+            assert ClippedSum(model, x, y).kind == "torch"
+        with pytest.raises(InputError, match="no C compiler"):
+            ClippedSum(model, x, y, kernel="native")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "compiler", lambda: "false")
+    native._compiled.cache_clear()
+    with pytest.warns(UserWarning, match="false failed"):
+        assert ClippedSum(model, x, y).kind == "torch"
+    assert not list(tmp_path.rglob("*.so"))
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    native._compiled.cache_clear()
+    model, x, y = problem("logistic", 8)
+    assert ClippedSum(model, x, y, kernel="native").kind == "native"
+
+
+@needs_compiler
+def test_labels_that_the_model_has_no_class_for_are_refused():
+    model, x, _ = problem("logistic", 2)
+    with pytest.raises(InputError, match="y: got labels from 0 to 10"):
+        ClippedSum(model, x, np.array([0, 10]))
+
+
+def test_native_leaves_data_that_do_not_fit_the_model_to_torch_s_own_error():
+    assert native.layers(models.mnist_cnn(), (3, 28, 28)) is None
+    assert native.layers(models.mnist_cnn(), (1, 32, 32)) is None
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [("-mno-avx512f",), ("-O1", "-mno-avx", "-mno-fma")])
+def test_native_code_for_narrower_vectors_agrees_too(flags, monkeypatch):
+    """Compiles, for x86 alone, what machines without AVX-512 would run."""
+    if native.platform.machine() != "x86_64":
+        pytest.skip("flags of another architecture")
+    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, *flags))
+    native._compiled.cache_clear()
+    for name in ("odd", "mnist_cnn", "unpooled"):
+        test_clipped_sums_and_norms_are_those_of_float64_gradients(name, "native")
+    native._compiled.cache_clear()

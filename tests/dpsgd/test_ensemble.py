@@ -13,8 +13,8 @@ from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.gradient_canaries import DiracCanary, Periodic, random_coordinate
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as module
-from hiddenstate.dpsgd.clipping import cross_entropy, flat_parameters
-from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate, last_iterates, scores
+from hiddenstate.dpsgd.clipping import cross_entropy, flat_parameters, named
+from hiddenstate.dpsgd.ensemble import Accuracy, Ensemble, Run, last_iterate, last_iterates, scores
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -222,6 +222,26 @@ def test_a_checkpoint_of_another_audit_or_a_damaged_one_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="not a readable checkpoint"):
         scores(audit, models=1, seed=1, checkpoint=tmp_path)
+
+
+def test_measures_add_columns_that_checkpoints_keep(tmp_path):
+    audit = make()
+    common = {"models": 2, "seed": 1, "checkpoint": tmp_path}
+    measures = {"accuracy": Accuracy(audit.x, audit.y), "norm": lambda run, last: last.norm()}
+    table = scores(audit, **common, measures=measures)
+    one = run(audit, "in", 1)
+    one.name = ()
+    last = last_iterate(one)
+    outputs = torch.func.functional_call(
+        audit.model, named(last, audit.model), (torch.as_tensor(audit.x),)
+    )
+    expected = float((outputs.argmax(1) == torch.as_tensor(audit.y)).double().mean())
+    row = table[(table.world == "in") & (table.run == 1)].iloc[0]
+    assert row.accuracy == expected
+    assert row.norm == float(last.norm())
+    assert scores(audit, **common, measures=measures).equals(table)
+    with pytest.raises(InputError, match="measures"):
+        scores(audit, **common)
 
 
 @pytest.mark.parametrize("name", ["models", "repeats", "workers", "chunk"])

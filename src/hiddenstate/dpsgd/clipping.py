@@ -90,7 +90,8 @@ class ClippedSum:
             self._taps = self._find_taps()
         self.kind = "native" if self._native else "torch" if self._taps else "explicit"
         self.record_bytes = self._record_bytes()
-        self.block = max(1, min(128, _BLOCK_BYTES // self.record_bytes))
+        # Native code holds one record at a time.
+        self.block = 1 if self._native else max(1, min(128, _BLOCK_BYTES // self.record_bytes))
 
     def copy(self) -> "ClippedSum":
         """An independent one that shares the data; for another thread."""
@@ -144,6 +145,18 @@ class ClippedSum:
                 self._model, named(theta, self._model), (self._records(indices),)
             )
             return self._loss(outputs, self._y[indices])
+
+    def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
+        """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
+        right = 0
+        with torch.no_grad():
+            parameters = named(theta, self._model)
+            for start in range(0, len(y), 1000):
+                records = torch.as_tensor(x[start : start + 1000]).to(self.device)
+                labels = torch.as_tensor(y[start : start + 1000]).to(self.device)
+                outputs = functional_call(self._model, parameters, (records,))
+                right += int((outputs.argmax(1) == labels).sum())
+        return right / len(y)
 
     def _block_sum(self, thetas: Tensor, indices: Tensor, weights, clipping_norm: float) -> Tensor:
         gradients = self._gradients(thetas, indices)
@@ -225,12 +238,16 @@ class ClippedSum:
             and self.dtype == self._x.dtype == torch.float32
         )
         chain = native.layers(self._model, tuple(self._x.shape[1:])) if applies else None
-        if chain is not None and native.compiler() is not None:
-            return native.Kernel(chain, self._x.numpy(), self._y.numpy())
+        if chain is None:
+            reason = "it knows no such model, loss or device"
+        else:
+            try:
+                return native.Kernel(chain, self._x.numpy(), self._y.numpy())
+            except native.CompilationError as error:
+                reason = str(error)
+                if not required:
+                    warnings.warn(f"native kernel: {reason}; torch does its work", stacklevel=4)
         if required:
-            reason = (
-                "no C compiler was found" if chain else "it knows no such model, loss or device"
-            )
             raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
         return None
 

@@ -32,6 +32,11 @@ from hiddenstate.files import atomic
 World = Literal["in", "out"]
 Initial = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
+Measure = Callable[["Run", Tensor], float]
+"""Something else to know of a last iterate (p,), such as its ``Accuracy``."""
+Row = dict[str, float]
+Identity = tuple[World, int, int]
+"""World, repeat and index of a run."""
 
 
 class Canary(Protocol):
@@ -205,13 +210,15 @@ def scores(
     checkpoint: str | Path | None = None,
     progress: bool = False,
     kernel: Literal["auto", "native", "torch", "explicit"] = "auto",
+    measures: dict[str, Measure] | None = None,
 ) -> pd.DataFrame:
     """Score of each model: columns world, repeat, run and score (larger speaks for "in").
 
     ``models`` is the number of models of each world and repeat. Runs are finished, and with
     ``checkpoint`` (a directory) kept, in chunks of ``chunk`` models; a call that finds finished
     ones of the same audit there goes on from them. ``workers`` threads train a model each on a
-    CPU. On an accelerator, models that fit ``memory`` bytes go side by side.
+    CPU; on an accelerator models go side by side; as many as fit ``memory`` bytes. ``measures``
+    adds a column for each of its names.
 
     Raises InputError for input that does not fit together, and for a checkpoint of another audit.
     """
@@ -221,7 +228,8 @@ def scores(
     if chunk < 1:
         raise InputError(f"chunk: got {chunk}; expected at least 1")
     gradients = ensemble.clipped_sum(device, kernel)
-    store = _Checkpoint(checkpoint, _fingerprint(ensemble, seed, name))
+    measures = measures or {}
+    store = _Checkpoint(checkpoint, _fingerprint(ensemble, seed, name), ("score", *measures))
     done = store.read()
     pending = {
         world: [
@@ -239,7 +247,12 @@ def scores(
         total=total, initial=total - sum(map(len, chunks)), unit="model", disable=not progress
     )
 
-    def work(identities) -> dict:
+    def observe(run: Run, last: Tensor) -> Row:
+        bar.update()
+        others = {name: float(measure(run, last)) for name, measure in measures.items()}
+        return {"score": _score(run, last), **others}
+
+    def work(identities: list[Identity]) -> dict[Identity, Row]:
         if not hasattr(local, "gradients"):
             # One thread a model: sums over several threads would round differently.
             torch.set_num_threads(1)
@@ -251,17 +264,16 @@ def scores(
                 last = last_iterate(run, stop)
                 if stop.is_set():
                     return {}
-                found[identity] = _score(run, last)
-                bar.update()
+                found[identity] = observe(run, last)
         else:
-            each = model_bytes(local.gradients)
-            for run, last in _as_fits(list(runs), max(1, int(memory // each))):
-                found[run.world, run.repeat, run.index] = _score(run, last)
-                bar.update()
+            for run, last in _as_fits(list(runs), fitting):
+                found[run.world, run.repeat, run.index] = observe(run, last)
         store.write(found)
         return found
 
-    threads = workers if gradients.device.type == "cpu" else 1
+    fitting = max(1, int(memory // model_bytes(gradients)))
+    threads = min(workers, fitting) if gradients.device.type == "cpu" else 1
+    torch_threads = torch.get_num_threads()
     with bar, ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(work, identities) for identities in chunks]
         try:
@@ -271,9 +283,23 @@ def scores(
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+        finally:
+            torch.set_num_threads(torch_threads)
     keys = [(w, r, i) for w in worlds for r in range(repeats) for i in range(models)]
     table = pd.DataFrame(keys, columns=["world", "repeat", "run"])
-    return table.assign(score=[done[key] for key in keys])
+    return table.join(pd.DataFrame([done[key] for key in keys]))
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """Share of records that the last iterate classifies rightly; a measure for ``scores``."""
+
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+
+    def __call__(self, run: Run, last: Tensor) -> float:
+        """The share, over all records."""
+        return run.gradients.accuracy(last, self.x, self.y)
 
 
 def model_bytes(gradients: ClippedSum) -> int:
@@ -340,48 +366,49 @@ def _padded(batches: list[NDArray[np.int64]], gradients: ClippedSum):
 class _Checkpoint:
     """Finished runs, one file a chunk, in a directory of one audit; None keeps nothing."""
 
-    def __init__(self, directory: str | Path | None, fingerprint: str):
+    def __init__(self, directory: str | Path | None, fingerprint: str, columns: tuple[str, ...]):
         self._directory = None if directory is None else Path(directory)
         self._fingerprint = fingerprint
+        self._columns = columns
 
-    def read(self) -> dict[tuple[World, int, int], float]:
-        """Scores of the finished runs."""
-        done: dict[tuple[World, int, int], float] = {}
+    def read(self) -> dict[Identity, Row]:
+        """Scores and measures of the finished runs."""
+        done: dict[Identity, Row] = {}
         if self._directory is None or not self._directory.is_dir():
             return done
         for path in sorted(self._directory.glob("[!.]*.npz")):
             try:
                 # Opened here, for numpy leaves a damaged file open.
                 with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                    fingerprint = str(file["fingerprint"])
-                    columns = [file[k].tolist() for k in ("world", "repeat", "run", "score")]
+                    found = {key: file[key].tolist() for key in file.files}
+                fingerprint, columns = found["fingerprint"], tuple(found["columns"])
+                runs = list(zip(found["world"], found["repeat"], found["run"], strict=True))
+                values = found["values"]
             except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
                 raise InputError(f"{path}: not a readable checkpoint ({error})") from error
-            if fingerprint != self._fingerprint:
+            if fingerprint != self._fingerprint or columns != self._columns:
                 raise InputError(
-                    f"{path}: is of another audit (other parameters, data, canary or seed); "
-                    "expected a directory of this one, or an empty one"
+                    f"{path}: is of another audit (other parameters, data, canary, seed or "
+                    "measures); expected a directory of this one, or an empty one"
                 )
-            done |= {
-                (world, repeat, run): score
-                for world, repeat, run, score in zip(*columns, strict=True)
-            }
+            for run, row in zip(runs, values, strict=True):
+                done[run] = dict(zip(columns, row, strict=True))
         return done
 
-    def write(self, found: dict[tuple[World, int, int], float]) -> None:
-        """Keep the scores of one chunk."""
+    def write(self, found: dict[Identity, Row]) -> None:
+        """Keep one chunk."""
         if self._directory is None or not found:
             return
         world, repeat, run = zip(*found, strict=True)
-        path = self._directory / f"{world[0]}-{repeat[0]}-{run[0]}.npz"
-        with atomic(path) as temporary:
+        with atomic(self._directory / f"{world[0]}-{repeat[0]}-{run[0]}.npz") as temporary:
             np.savez(
                 temporary,
                 fingerprint=self._fingerprint,
+                columns=self._columns,
                 world=world,
                 repeat=repeat,
                 run=run,
-                score=list(found.values()),
+                values=[[row[column] for column in self._columns] for row in found.values()],
             )
 
 

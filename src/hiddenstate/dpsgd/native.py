@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
 _PAD = 16  # channels are padded to whole vectors of the widest kind
@@ -78,6 +79,10 @@ class _Linear:
 _Layer = _Convolution | _Linear
 
 
+class CompilationError(RuntimeError):
+    """There is no C compiler, or it failed."""
+
+
 def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | None:
     """The model as a chain of layers that the native code knows, or None."""
     if not isinstance(model, nn.Sequential) or not all(p.requires_grad for p in model.parameters()):
@@ -93,7 +98,7 @@ def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | No
     for module in model:
         last = chain[-1] if chain else None
         kind = type(module)
-        if kind is nn.Conv2d and image and _plain(module):
+        if kind is nn.Conv2d and image and image[3] == module.in_channels and _plain(module):
             high, wide, channels, real = image
             chain.append(
                 _Convolution(
@@ -114,7 +119,7 @@ def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | No
             vector, image = image, None
         elif kind is nn.Flatten and vector:
             pass
-        elif kind is nn.Linear and vector:
+        elif kind is nn.Linear and vector and _real(vector) == module.in_features:
             outputs = _padded(module.out_features)
             chain.append(_Linear(vector, outputs, module.out_features, module.bias is not None))
             vector = (1, 1, outputs, module.out_features)
@@ -127,6 +132,12 @@ def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | No
                 return None
     ends = chain and isinstance(chain[-1], _Linear) and chain[-1].activation == "NONE"
     return chain if ends else None
+
+
+def _real(image: tuple[int, int, int, int]) -> int:
+    """Number of entries that are no padding."""
+    high, wide, _, channels = image
+    return high * wide * channels
 
 
 def _plain(conv: nn.Conv2d) -> bool:
@@ -163,12 +174,16 @@ class Kernel:
     """
 
     def __init__(self, chain: list[_Layer], x: NDArray[np.float32], y: NDArray[np.int64]):
-        self._chain = chain
+        if compiler() is None:
+            raise CompilationError("no C compiler was found")
         self._function, self._workspace_bytes, lanes = _compiled(_driver(chain))
         self._x = _prepared(chain[0], np.asarray(x, np.float32))
         self._y = np.ascontiguousarray(y, np.int64)
         if self._y.min() < 0 or self._y.max() >= chain[-1].real_outputs:
-            raise ValueError(f"labels must be in 0..{chain[-1].real_outputs - 1}")
+            raise InputError(
+                f"y: got labels from {self._y.min()} to {self._y.max()}; expected 0 to "
+                f"{chain[-1].real_outputs - 1}, the model's classes"
+            )
         # Where each entry of the packed weights comes from (0: padding), and where each
         # parameter's gradient lies in the packed sum.
         weights, sums, start = [], [], 1
@@ -393,7 +408,7 @@ def _weights(layer: _Layer) -> int:
 
 @cache
 def compiler() -> str | None:
-    """Path of the system's C compiler, or None: then the torch path is taken."""
+    """Path of the system's C compiler, or None."""
     return next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
 
 
@@ -410,13 +425,14 @@ def _compiled(driver: str):
             Path(folder, "clipped_sum.h").write_text(header)
             Path(folder, "driver.c").write_text(driver)
             with atomic(path) as temporary:
-                subprocess.run(
+                done = subprocess.run(
                     [compiler(), "driver.c", "-o", str(temporary), *_FLAGS],
                     cwd=folder,
-                    check=True,
                     capture_output=True,
                     text=True,
                 )
+                if done.returncode:
+                    raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
     library = ctypes.CDLL(str(path))
     library.scratch_bytes.restype = ctypes.c_size_t
     function = library.clipped_sum
