@@ -421,3 +421,15 @@ def test_native_code_for_narrower_vectors_agrees_too(flags, monkeypatch):
     for name in ("odd", "mnist_cnn", "unpooled"):
         test_clipped_sums_and_norms_are_those_of_float64_gradients(name, "native")
     native._compiled.cache_clear()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("kernel", ["auto", "torch"])
+def test_reparametrised_weights_fall_back(kernel):
+    x, y = stream(0, "weights").random((4, 6)).astype(np.float32), np.array([0, 1, 0, 1])
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 2)))
+    with pytest.warns(UserWarning, match="explicit"):
+        total = ClippedSum(model, x, y, kernel=kernel)
+    expected = clipped(explicit(model, x, y), 0.1)
+    found = total(flat_parameters(model), np.arange(4), 0.1)
+    assert (found - expected).norm() <= 1e-5 * expected.norm()

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from hiddenstate.dpsgd import native
+from hiddenstate.dpsgd.rules import rule_of
 from hiddenstate.errors import InputError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -260,8 +261,8 @@ class ClippedSum:
             if any(p.requires_grad for p in module.parameters(recurse=False))
         ]
         for name, module in owners:
-            rule = next((r for kind, r in _RULES.items() if type(module) is kind), None)
-            if rule is None or not rule.knows(module):
+            rule = rule_of(module)
+            if rule is None:
                 reasons.append(f"{name or 'the model'} ({type(module).__name__})")
             else:
                 taps[name] = _Tap(name, module, rule)
@@ -365,147 +366,3 @@ class _Tap:
 
     def floats(self) -> int:
         return self.rule.floats(self.layer, self.output_shape)
-
-
-class _Product:
-    """Layers whose gradient is sum_t g_t a_t^T: a (models, records, t, in), g (.., t, out)."""
-
-    @staticmethod
-    def knows(layer: nn.Module) -> bool:
-        return True
-
-    @staticmethod
-    def squared_norms(layer, a: Tensor, g: Tensor) -> Tensor:
-        places, inputs, outputs = a.shape[-2], a.shape[-1], g.shape[-1]
-        squares = 0
-        if layer.weight.requires_grad:
-            if places == 1:
-                squares = a.square().sum((-2, -1)) * g.square().sum((-2, -1))
-            elif places * (inputs + outputs) < inputs * outputs:
-                squares = ((a @ a.mT) * (g @ g.mT)).sum((-2, -1))
-            else:
-                squares = torch.linalg.vector_norm(g.mT @ a, dim=(-2, -1)).square()
-        if layer.bias is not None and layer.bias.requires_grad:
-            squares = squares + g.sum(-2).square().sum(-1)
-        return squares
-
-    @staticmethod
-    def weighted_sums(layer, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        g = (g * weights[..., None, None]).flatten(1, 2)
-        sums = {}
-        if layer.weight.requires_grad:
-            sums["weight"] = g.mT @ a.flatten(1, 2)
-        if layer.bias is not None and layer.bias.requires_grad:
-            sums["bias"] = g.sum(1)
-        return sums
-
-
-class _LinearRule(_Product):
-    @staticmethod
-    def prepare(layer: nn.Linear, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        models, records = g.shape[:2]
-        shape = (models, records, -1)
-        return a.reshape(*shape, a.shape[-1]), g.reshape(*shape, g.shape[-1])
-
-    @staticmethod
-    def floats(layer: nn.Linear, output_shape: torch.Size) -> int:
-        return output_shape.numel() // layer.out_features * (layer.in_features + layer.out_features)
-
-
-class _ConvolutionRule(_Product):
-    @staticmethod
-    def knows(layer: nn.Conv2d) -> bool:
-        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
-
-    @staticmethod
-    def prepare(layer: nn.Conv2d, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        models, records = g.shape[:2]
-        if models > 1 and a.stride(0) == 0:
-            # Input that all models share, such as the records themselves: unfold it once.
-            patches = _patches(layer, a[0]).expand(models, -1, -1, -1)
-        else:
-            patches = _patches(layer, a.flatten(0, 1)).unflatten(0, (models, records))
-        return patches, g.movedim(2, -1).flatten(2, 3)
-
-    @staticmethod
-    def weighted_sums(layer: nn.Conv2d, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        sums = _Product.weighted_sums(layer, a, g, weights)
-        if "weight" in sums:
-            shape = (*layer.kernel_size, layer.in_channels)
-            sums["weight"] = sums["weight"].unflatten(-1, shape).movedim(-1, 2)
-        return sums
-
-    @staticmethod
-    def floats(layer: nn.Conv2d, output_shape: torch.Size) -> int:
-        kernel = layer.kernel_size[0] * layer.kernel_size[1] * layer.in_channels
-        return output_shape[1:].numel() * (kernel + layer.out_channels)
-
-
-def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
-    """What each output place sees; (images, places, kernel height x width x channels).
-
-    Channels last, so that a patch is a few contiguous runs and nothing is transposed after it.
-    """
-    padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)  # the word "valid"
-    if any(padding):
-        images = F.pad(images, (padding[1], padding[1], padding[0], padding[0]))
-    images = images.movedim(1, -1).contiguous()
-    n, high, wide = images.stride()[:3]
-    sizes = [
-        (images.shape[i + 1] - layer.dilation[i] * (layer.kernel_size[i] - 1) - 1)
-        // layer.stride[i]
-        + 1
-        for i in (0, 1)
-    ]
-    steps = (high * layer.stride[0], wide * layer.stride[1])
-    taps = (high * layer.dilation[0], wide * layer.dilation[1], 1)
-    patches = images.as_strided(
-        (len(images), *sizes, *layer.kernel_size, images.shape[-1]), (n, *steps, *taps)
-    )
-    return patches.flatten(3).flatten(1, 2)
-
-
-class _NormRule:
-    """Group and layer norm: the gradient of the gain is the sum of g times the normalised input."""
-
-    @staticmethod
-    def knows(layer: nn.GroupNorm | nn.LayerNorm) -> bool:
-        return (
-            layer.weight is not None
-            and layer.bias is not None
-            and (layer.weight.requires_grad and layer.bias.requires_grad)
-        )
-
-    @staticmethod
-    def prepare(layer, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        flat = a.flatten(0, 1)
-        if isinstance(layer, nn.GroupNorm):
-            normal = F.group_norm(flat, layer.num_groups, eps=layer.eps).view_as(a)
-            product = (g * normal).flatten(3).sum(-1) if a.dim() > 3 else g * normal
-            return product, (g.flatten(3).sum(-1) if a.dim() > 3 else g)
-        normal = F.layer_norm(flat, layer.normalized_shape, eps=layer.eps).view_as(a)
-        shape = (*a.shape[:2], -1, layer.weight.numel())
-        return (g * normal).reshape(shape).sum(2), g.reshape(shape).sum(2)
-
-    @staticmethod
-    def squared_norms(layer, gain: Tensor, bias: Tensor) -> Tensor:
-        return gain.square().sum(-1) + bias.square().sum(-1)
-
-    @staticmethod
-    def weighted_sums(layer, gain: Tensor, bias: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return {
-            "weight": torch.einsum("mb,mbc->mc", weights, gain),
-            "bias": torch.einsum("mb,mbc->mc", weights, bias),
-        }
-
-    @staticmethod
-    def floats(layer, output_shape: torch.Size) -> int:
-        return 3 * output_shape.numel()
-
-
-_RULES = {
-    nn.Linear: _LinearRule,
-    nn.Conv2d: _ConvolutionRule,
-    nn.GroupNorm: _NormRule,
-    nn.LayerNorm: _NormRule,
-}

@@ -6,10 +6,8 @@ resumed. A CPU trains one model at a time in each thread, which is fastest there
 trains as many side by side as fit its memory.
 """
 
-import hashlib
 import math
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -24,19 +22,16 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from hiddenstate import streams
+from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
 from hiddenstate.dpsgd.clipping import ClippedSum, Loss, cross_entropy
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic
 
 World = Literal["in", "out"]
 Initial = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
 Measure = Callable[["Run", Tensor], float]
 """Something else to know of a last iterate (p,), such as its ``Accuracy``."""
-Row = dict[str, float]
-Identity = tuple[World, int, int]
-"""World, repeat and index of a run."""
 
 
 class Canary(Protocol):
@@ -217,19 +212,18 @@ def scores(
     ``models`` is the number of models of each world and repeat. Runs are finished, and with
     ``checkpoint`` (a directory) kept, in chunks of ``chunk`` models; a call that finds finished
     ones of the same audit there goes on from them. ``workers`` threads train a model each on a
-    CPU; on an accelerator models go side by side; as many as fit ``memory`` bytes. ``measures``
-    adds a column for each of its names.
+    CPU, and on an accelerator the models of a chunk go side by side: as many of either as fit
+    ``memory`` bytes. ``measures`` adds a column for each of its names.
 
     Raises InputError for input that does not fit together, and for a checkpoint of another audit.
     """
-    for argument, value in (("models", models), ("repeats", repeats), ("workers", workers)):
+    counts = {"models": models, "repeats": repeats, "workers": workers, "chunk": chunk}
+    for argument, value in counts.items():
         if value < 1:
             raise InputError(f"{argument}: got {value}; expected at least 1")
-    if chunk < 1:
-        raise InputError(f"chunk: got {chunk}; expected at least 1")
     gradients = ensemble.clipped_sum(device, kernel)
     measures = measures or {}
-    store = _Checkpoint(checkpoint, _fingerprint(ensemble, seed, name), ("score", *measures))
+    store = Checkpoint(checkpoint, _fingerprint(ensemble, seed, name), ("score", *measures))
     done = store.read()
     pending = {
         world: [
@@ -363,80 +357,11 @@ def _padded(batches: list[NDArray[np.int64]], gradients: ClippedSum):
     )
 
 
-class _Checkpoint:
-    """Finished runs, one file a chunk, in a directory of one audit; None keeps nothing."""
-
-    def __init__(self, directory: str | Path | None, fingerprint: str, columns: tuple[str, ...]):
-        self._directory = None if directory is None else Path(directory)
-        self._fingerprint = fingerprint
-        self._columns = columns
-
-    def read(self) -> dict[Identity, Row]:
-        """Scores and measures of the finished runs."""
-        done: dict[Identity, Row] = {}
-        if self._directory is None or not self._directory.is_dir():
-            return done
-        for path in sorted(self._directory.glob("[!.]*.npz")):
-            try:
-                # Opened here, for numpy leaves a damaged file open.
-                with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                    found = {key: file[key].tolist() for key in file.files}
-                fingerprint, columns = found["fingerprint"], tuple(found["columns"])
-                runs = list(zip(found["world"], found["repeat"], found["run"], strict=True))
-                values = found["values"]
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-                raise InputError(f"{path}: not a readable checkpoint ({error})") from error
-            if fingerprint != self._fingerprint or columns != self._columns:
-                raise InputError(
-                    f"{path}: is of another audit (other parameters, data, canary, seed or "
-                    "measures); expected a directory of this one, or an empty one"
-                )
-            for run, row in zip(runs, values, strict=True):
-                done[run] = dict(zip(columns, row, strict=True))
-        return done
-
-    def write(self, found: dict[Identity, Row]) -> None:
-        """Keep one chunk."""
-        if self._directory is None or not found:
-            return
-        world, repeat, run = zip(*found, strict=True)
-        with atomic(self._directory / f"{world[0]}-{repeat[0]}-{run[0]}.npz") as temporary:
-            np.savez(
-                temporary,
-                fingerprint=self._fingerprint,
-                columns=self._columns,
-                world=world,
-                repeat=repeat,
-                run=run,
-                values=[[row[column] for column in self._columns] for row in found.values()],
-            )
-
-
 def _fingerprint(ensemble: Ensemble, seed: int, name: tuple[str | int, ...]) -> str:
-    """Digest of everything that decides the scores and that a digest can see.
-
-    Functions (a drawn initialisation, a loss) enter by their name, not by what they compute.
-    """
-
-    def digest(value) -> str:
-        if isinstance(value, Tensor):
-            value = value.detach().cpu().numpy()
-        if isinstance(value, np.ndarray):
-            array = np.ascontiguousarray(value)
-            return hashlib.sha256(str(array.dtype).encode() + array.tobytes()).hexdigest()
-        if isinstance(value, tuple):
-            return str([digest(v) for v in value])
-        return getattr(value, "__qualname__", None) or repr(value)
-
-    frozen = {
-        name: digest(tensor)
-        for name, tensor in ensemble.model.state_dict(keep_vars=True).items()
-        if not tensor.requires_grad
-    }
-    canary = {k: digest(v) for k, v in sorted(vars(ensemble.canary).items())}
-    parts = (
-        seed, name, ensemble.mechanism, ensemble.model, frozen, digest(ensemble.x),
-        digest(ensemble.y), type(ensemble.canary).__qualname__, canary, digest(ensemble.initial),
-        digest(ensemble.loss),
+    """Digest of everything that decides the scores."""
+    state = ensemble.model.state_dict(keep_vars=True)
+    frozen = {key: tensor for key, tensor in state.items() if not tensor.requires_grad}
+    return fingerprint(
+        seed, name, ensemble.mechanism, ensemble.model, frozen, ensemble.x, ensemble.y,
+        ensemble.canary, ensemble.initial, ensemble.loss,
     )  # fmt: skip
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from hiddenstate.dpsgd.rules import ordinary
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
@@ -85,8 +86,11 @@ class CompilationError(RuntimeError):
 
 def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | None:
     """The model as a chain of layers that the native code knows, or None."""
-    if not isinstance(model, nn.Sequential) or not all(p.requires_grad for p in model.parameters()):
+    if not isinstance(model, nn.Sequential) or not all(map(ordinary, model)):
         return None
+    held = [p for module in model for p in module.parameters()]
+    if len({id(p) for p in held}) < len(held) or not all(p.requires_grad for p in held):
+        return None  # shared or frozen parameters
     chain: list[_Layer] = []
     image = None  # height, width, channels, real channels, while the data are images
     vector = None
