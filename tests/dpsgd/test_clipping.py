@@ -409,6 +409,18 @@ def test_native_leaves_data_that_do_not_fit_the_model_to_torch_s_own_error():
     assert native.layers(models.mnist_cnn(), (1, 32, 32)) is None
 
 
+def test_native_leaves_large_images_to_torch():
+    def chain(side: int):
+        out = (side - 2) // 2
+        model = nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * out * out, 2)
+        )
+        return native.layers(model, (1, side, side))
+
+    assert chain(258) is not None
+    assert chain(300) is None
+
+
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [("-mno-avx512f",), ("-O1", "-mno-avx", "-mno-fma")])

@@ -14,7 +14,15 @@ from hiddenstate.adversaries.gradient_canaries import DiracCanary, Periodic, ran
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as module
 from hiddenstate.dpsgd.clipping import cross_entropy, flat_parameters, named
-from hiddenstate.dpsgd.ensemble import Accuracy, Ensemble, Run, last_iterate, last_iterates, scores
+from hiddenstate.dpsgd.ensemble import (
+    Accuracy,
+    Ensemble,
+    Run,
+    last_iterate,
+    last_iterates,
+    model_bytes,
+    scores,
+)
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -185,6 +193,28 @@ def test_models_side_by_side_are_the_models_alone(sampling, canary):
     together = last_iterates(runs)
     for alone, side in zip(map(last_iterate, runs), together, strict=True):
         torch.testing.assert_close(side, alone, rtol=1e-4, atol=1e-6)
+
+
+def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypatch):
+    groups = []
+
+    def watched(runs):
+        groups.append(len(runs))
+        return last_iterates(runs)
+
+    monkeypatch.setattr(module, "last_iterates", watched)
+    audit = make(noise_multiplier=0.0, initial=lambda rng: average_case(models.digits_cnn(), rng))
+    common = {"models": 5, "seed": 1, "kernel": "torch"}
+    alone = scores(audit, **common)
+    memory = 2.5 * model_bytes(audit.clipped_sum(kernel="torch"))
+    together = scores(audit, **common, chunk=4, side_by_side=True, memory=memory)
+    assert groups == [2, 2, 1] * 2
+    np.testing.assert_allclose(together.score, alone.score, rtol=1e-4)
+    # With noise the same call gives the same scores, and others than one by one.
+    noisy = make()
+    first = scores(noisy, **common, side_by_side=True)
+    assert first.equals(scores(noisy, **common, side_by_side=True))
+    assert not np.allclose(first.score, scores(noisy, **common).score)
 
 
 def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):

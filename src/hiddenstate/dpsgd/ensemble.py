@@ -205,6 +205,7 @@ def scores(
     checkpoint: str | Path | None = None,
     progress: bool = False,
     kernel: Literal["auto", "native", "torch", "explicit"] = "auto",
+    side_by_side: bool | None = None,
     measures: dict[str, Measure] | None = None,
 ) -> pd.DataFrame:
     """Score of each model: columns world, repeat, run and score (larger speaks for "in").
@@ -212,8 +213,8 @@ def scores(
     ``models`` is the number of models of each world and repeat. Runs are finished, and with
     ``checkpoint`` (a directory) kept, in chunks of ``chunk`` models; a call that finds finished
     ones of the same audit there goes on from them. ``workers`` threads train a model each on a
-    CPU, and on an accelerator the models of a chunk go side by side: as many of either as fit
-    ``memory`` bytes. ``measures`` adds a column for each of its names.
+    CPU, and on an accelerator (or with ``side_by_side``) the models of a chunk go side by side: as
+    many of either as fit ``memory`` bytes. ``measures`` adds a column for each of its names.
 
     Raises InputError for input that does not fit together, and for a checkpoint of another audit.
     """
@@ -221,6 +222,10 @@ def scores(
     for argument, value in counts.items():
         if value < 1:
             raise InputError(f"{argument}: got {value}; expected at least 1")
+    if side_by_side is None:
+        side_by_side = torch.device(device).type != "cpu"
+    if side_by_side and kernel == "auto":
+        kernel = "torch"  # native code knows one model at a time
     gradients = ensemble.clipped_sum(device, kernel)
     measures = measures or {}
     store = Checkpoint(checkpoint, _fingerprint(ensemble, seed, name), ("score", *measures))
@@ -253,7 +258,7 @@ def scores(
             local.gradients = gradients.copy()
         runs = (Run(*i, ensemble, local.gradients, seed, name) for i in identities)
         found = {}
-        if local.gradients.device.type == "cpu":
+        if not side_by_side:
             for identity, run in zip(identities, runs, strict=True):
                 last = last_iterate(run, stop)
                 if stop.is_set():
@@ -266,7 +271,7 @@ def scores(
         return found
 
     fitting = max(1, int(memory // model_bytes(gradients)))
-    threads = min(workers, fitting) if gradients.device.type == "cpu" else 1
+    threads = 1 if side_by_side else min(workers, fitting)
     torch_threads = torch.get_num_threads()
     with bar, ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(work, identities) for identities in chunks]

@@ -28,6 +28,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
 _PAD = 16  # channels are padded to whole vectors of the widest kind
+_MOST_PLACES = 2**14  # of a layer's output: a vector of channels of them lies on the stack
 _ACTIVATIONS = {nn.Tanh: "TANH", nn.ReLU: "RELU"}
 _FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lm")
 
@@ -132,7 +133,7 @@ def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | No
         if image and chain:
             layer = chain[-1]
             image = (*layer.shape, layer.outputs, layer.real_outputs)
-            if min(layer.shape) < 1:
+            if min(layer.shape) < 1 or layer.shape[0] * layer.shape[1] > _MOST_PLACES:
                 return None
     ends = chain and isinstance(chain[-1], _Linear) and chain[-1].activation == "NONE"
     return chain if ends else None
