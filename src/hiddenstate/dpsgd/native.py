@@ -28,7 +28,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
 _PAD = 16  # channels are padded to whole vectors of the widest kind
-_MOST_PLACES = 2**14  # of a layer's output: a vector of channels of them lies on the stack
+_MOST_PLACES = 2**14  # of a pooled output, which lies on the stack for a vector of channels
 _ACTIVATIONS = {nn.Tanh: "TANH", nn.ReLU: "RELU"}
 _FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lm")
 
@@ -133,8 +133,11 @@ def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | No
         if image and chain:
             layer = chain[-1]
             image = (*layer.shape, layer.outputs, layer.real_outputs)
-            if min(layer.shape) < 1 or layer.shape[0] * layer.shape[1] > _MOST_PLACES:
+            if min(layer.shape) < 1:
                 return None
+    pooled = [layer.shape for layer in chain if getattr(layer, "pooled", False)]
+    if any(high * wide > _MOST_PLACES for high, wide in pooled):
+        return None
     ends = chain and isinstance(chain[-1], _Linear) and chain[-1].activation == "NONE"
     return chain if ends else None
 
