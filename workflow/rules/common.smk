@@ -20,7 +20,9 @@ LOGS = f"logs/{SCALE}"
 # Estimates, figures, tables and verdicts cost seconds: any change of the package makes them anew.
 # Cells may cost hours: only a change of their parameters does (or --forcerun).
 CODE = sha256(
-    b"".join(path.read_bytes() for path in sorted(Path("src/hiddenstate").rglob("*.py")))
+    b"".join(
+        path.read_bytes() for path in sorted(Path("src/hiddenstate").rglob("*.py"))
+    )
 ).hexdigest()[:16]
 
 
