@@ -1,14 +1,11 @@
 # Names and helpers that the rules share.
 
+from hashlib import sha256
 from pathlib import Path
-
-from snakemake.utils import validate
 
 from hiddenstate import config as scale_files
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-
-validate(config, "../config/config.schema.yaml")
 
 SCALE = config["scale"]
 SCALE_FILE = f"workflow/config/scales/{SCALE}.yaml"
@@ -16,9 +13,20 @@ RESULTS = f"results/{SCALE}"
 FIGURES = f"figures/{SCALE}"
 LOGS = f"logs/{SCALE}"
 
+# Estimates, figures, tables and verdicts cost seconds: any change of the package makes them anew.
+# Cells may cost hours: only a change of their parameters does (or --forcerun).
+CODE = sha256(
+    b"".join(
+        path.read_bytes() for path in sorted(Path("src/hiddenstate").rglob("*.py"))
+    )
+).hexdigest()[:16]
+
 
 def read_scale():
     """The checked scale file; what is wrong with it stops the run before any job."""
+    for key in config:
+        if key != "scale":
+            raise WorkflowError(f"config key {key!r} is not known; expected scale")
     known = sorted(path.stem for path in Path("workflow/config/scales").glob("*.yaml"))
     if SCALE not in known:
         raise WorkflowError(
