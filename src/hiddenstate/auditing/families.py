@@ -56,17 +56,18 @@ class GaussianDP:
     """
 
     limit: float = 20.0
+    step: float = 0.001
     parameter = "mu"
     trivial = 0.0
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """mu from 0 to ``limit`` in steps of 0.001."""
-        return np.arange(0, round(self.limit * 1000) + 1) / 1000
+        """mu from 0 to ``limit`` in steps of ``step``."""
+        return np.arange(round(self.limit / self.step) + 1) * self.step
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
         """Exact trade-off function at ``grid[index]``."""
-        return tradeoff.gaussian(index / 1000, fpr)
+        return tradeoff.gaussian(index * self.step, fpr)
 
     def violated(self, fpr: ArrayLike, fnr: ArrayLike) -> NDArray[np.float64]:
         """Lower bound on mu: Phi^-1(1 - FNR) - Phi^-1(FPR), rounded down, at least 0."""
@@ -85,6 +86,7 @@ class ApproxDP:
 
     delta: float
     limit: float = 20.0
+    step: float = 0.001
     parameter = "epsilon"
     trivial = 0.0
 
@@ -94,12 +96,12 @@ class ApproxDP:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """Epsilon from 0 to ``limit`` in steps of 0.001."""
-        return np.arange(0, round(self.limit * 1000) + 1) / 1000
+        """Epsilon from 0 to ``limit`` in steps of ``step``."""
+        return np.arange(round(self.limit / self.step) + 1) * self.step
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
         """Exact trade-off function at ``grid[index]``."""
-        growth = np.exp(index / 1000)
+        growth = np.exp(index * self.step)
         room = 1 - self.delta
         fpr = np.asarray(fpr, dtype=float)
         return np.maximum(0, np.maximum(room - growth * fpr, (room - fpr) / growth))
