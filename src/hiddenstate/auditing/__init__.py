@@ -2,7 +2,7 @@
 
 >>> from hiddenstate.auditing import GaussianDP, lower_bound
 >>> lower_bound([3.1, 2.7, 4.0, 3.5], [0.2, -1.1, 0.4, 0.9], GaussianDP()).value
-0.436
+0.456
 """
 
 from hiddenstate.auditing.audit import Bound, lower_bound

@@ -43,7 +43,8 @@ def lower_bound(
     """Lower bound on the leakage that the scores prove, in the parameter of ``family``.
 
     in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
-    larger speaks for "in". rule: ``Averaged()``, the tightest valid one, unless given. Raises InputError for unusable scores or confidence.
+    larger speaks for "in". rule: ``Averaged()``, the package's default, unless given. Raises
+    InputError for unusable scores or confidence.
     """
     in_scores, out_scores = check(in_scores, out_scores)
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):

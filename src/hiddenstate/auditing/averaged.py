@@ -152,7 +152,7 @@ class _Calibration:
         anchors, surprising = self._scale
         return np.max(
             # Half a pair below: a count that only reaches a surprising one is not above it.
-            [np.interp(counts[:, l] - 0.5, surprising[:, l], anchors) for l in self._functionals],
+            [np.interp(counts[:, k] - 0.5, surprising[:, k], anchors) for k in self._functionals],
             axis=0,
         )
 

@@ -63,7 +63,7 @@ class GaussianDP:
     @property
     def grid(self) -> NDArray[np.float64]:
         """mu from 0 to ``limit`` in steps of ``step``."""
-        return np.arange(round(self.limit / self.step) + 1) * self.step
+        return np.round(np.arange(round(self.limit / self.step) + 1) * self.step, 9)
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
         """Exact trade-off function at ``grid[index]``."""
@@ -97,7 +97,7 @@ class ApproxDP:
     @property
     def grid(self) -> NDArray[np.float64]:
         """Epsilon from 0 to ``limit`` in steps of ``step``."""
-        return np.arange(round(self.limit / self.step) + 1) * self.step
+        return np.round(np.arange(round(self.limit / self.step) + 1) * self.step, 9)
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
         """Exact trade-off function at ``grid[index]``."""

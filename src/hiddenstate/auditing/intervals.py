@@ -49,11 +49,11 @@ def band_upper(n: int, level: float) -> NDArray[np.float64]:
 
     The rate of scores above the r-th largest of n is the r-th smallest of n uniform variables, so
     it is below the (1 - gamma) quantile of Beta(r, n + 1 - r) but for probability gamma. The band
-    asks that of ranks half a standard deviation apart together, with gamma set by simulation so that it
-    fails with probability ``level`` (counting the simulation's own randomness: Barnard 1963). A
-    count k allows at most the bound of the first kept rank above k, since a test with k errors
-    calls fewer scores positive than one that errs at that rank. Near the ends, where an audit
-    finds its evidence, this is far tighter than ``dkw_upper``.
+    asks that of ranks half a standard deviation apart together, with gamma set by simulation so
+    that it fails with probability ``level`` (counting the simulation's own randomness: Barnard
+    1963). A test with k errors errs less than one that errs up to the first kept rank above k, so
+    that rank's bound is the count's. Near the ends, where an audit finds its evidence, this is far
+    tighter than ``dkw_upper``.
 
     Source: the equal-precision band of Aldor-Noiman et al. 2013, one side of it.
     """
