@@ -100,6 +100,15 @@ class Averaged:
         values = np.concatenate(([family.trivial], family.grid))[np.array(rejected) + 1]
         return values.reshape(statistic.shape), np.full(statistic.shape, np.nan)
 
+    def contradicts(self, in_scores, out_scores, family, level, index):
+        """Whether the scores reject the claim ``family.grid[index]``, for the leading axes.
+
+        One test instead of a search: true if and only if the bound is that value or beyond.
+        """
+        n_out, n_in = out_scores.shape[-1], in_scores.shape[-1]
+        calibration = _calibration(self, n_out, n_in, family, level)
+        return calibration.observed(in_scores, out_scores) > calibration.critical(index)
+
 
 class _Calibration:
     """The statistic S and its critical values, for one family and one number of scores."""
