@@ -14,13 +14,13 @@ rule run_mistakes_estimators:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
+        mem_mb=2000,
         runtime=5,
     params:
         config=SCALE_FILE,
         cell=parameters_of("scores"),
     message:
-        "estimators: run DP-SGD with the mistake {wildcards.cell}"
+        "estimators: run DP-SGD with its {wildcards.cell}"
     shell:
         "hiddenstate scores {wildcards.family} --config {params.config} --cell {wildcards.cell}"
         " --out {output} > {log} 2>&1"
@@ -40,7 +40,7 @@ rule calibrate_estimators:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=10,
+        runtime=30,
     params:
         config=SCALE_FILE,
         cell=parameters_of("bounds"),

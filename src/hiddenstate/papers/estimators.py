@@ -78,7 +78,7 @@ class EstimatorsGrid(FamilyGrid):
 
 
 def bound_cells(grid: EstimatorsGrid) -> list[Cell]:
-    """Calibration: each mechanism with each number of scores."""
+    """Calibration: each mechanism, with all numbers of scores."""
     mechanisms: list[tuple[str, dict]] = [
         (f"gaussian_mu{mu:g}", {"mechanism": "gaussian", "mu": mu}) for mu in grid.mus
     ]
@@ -86,76 +86,76 @@ def bound_cells(grid: EstimatorsGrid) -> list[Cell]:
         ("composed", {"mechanism": "composed"} | grid.composed.model_dump()),
         ("leak", {"mechanism": "leak"} | grid.leak.model_dump() | {"delta": grid.delta}),
     ]
-    common = {"audits": grid.audits, "stream": grid.seed}
-    return [
-        Cell(f"{name}_n{n}", parameters | common | {"scores": n})
-        for name, parameters in mechanisms
-        for n in grid.scores
-    ]
+    common = {"audits": grid.audits, "scores": grid.scores, "stream": grid.seed}
+    return [Cell(name, parameters | common) for name, parameters in mechanisms]
 
 
 def score_cells(grid: EstimatorsGrid) -> list[Cell]:
-    """Detection: each mistake of the zoo."""
-    return [
-        Cell(
-            name,
-            {"mistake": name, "models": grid.models}
-            | {key: value for key, value in vars(mistake.setup).items()},
-        )
-        for name, mistake in mistakes.MISTAKES.items()
-    ]
+    """Detection: the whole zoo, which takes a second."""
+    zoo = {name: vars(mistake.setup) for name, mistake in mistakes.MISTAKES.items()}
+    return [Cell("mistakes", {"models": grid.models, "mistakes": zoo})]
 
 
 def score(cell: Cell, seed: int) -> pd.DataFrame:
-    """Scores of the last iterates of a mistaken mechanism."""
-    p = cell.parameters
+    """Scores of the last iterates of every mistaken mechanism."""
+    models = cell.parameters["models"]
     parts = []
-    for world in ("in", "out"):
-        rng = stream(seed, "estimators", cell.name, world)
-        values = mistakes.scores(p["mistake"], canary=world == "in", runs=p["models"], rng=rng)
-        parts.append(
-            pd.DataFrame(
-                {"world": world, "repeat": 0, "run": np.arange(p["models"]), "score": values}
+    for mistake in cell.parameters["mistakes"]:
+        for world in ("in", "out"):
+            rng = stream(seed, "estimators", mistake, world)
+            values = mistakes.scores(mistake, canary=world == "in", runs=models, rng=rng)
+            parts.append(
+                pd.DataFrame(
+                    {"mistake": mistake, "world": world, "repeat": 0, "run": np.arange(models)}
+                    | {"score": values}
+                )
             )
-        )
     return pd.concat(parts, ignore_index=True)
 
 
 def bound(cell: Cell) -> pd.DataFrame:
     """Bounds of every estimator on every simulated audit of a cell.
 
-    Columns: method, valid, parameter, truth, value, exceeds (value claims more than the truth),
-    tightness (value over truth, inverted for a noise multiplier).
+    Columns: scores (a world), method, valid, parameter, truth, value, exceeds (value claims more
+    than the truth), tightness (value over truth, inverted for a noise multiplier).
     """
     p = cell.parameters
     family, truth, threshold = _known(p)
-    rules = _rules(threshold)
-    values: dict[str, list[NDArray]] = {rule.name: [] for rule in rules}
-    for block in range(math.ceil(p["audits"] / BLOCK)):
-        rng = stream(p["stream"], "estimators", cell.name, block)
-        in_scores, out_scores = _simulate(p, rng, (BLOCK, p["scores"]))
-        for rule in rules:
-            values[rule.name].append(rule.bounds(in_scores, out_scores, family, LEVEL)[0])
     upward = family.trivial == 0
     parts = []
-    for rule in rules:
-        value = np.concatenate(values[rule.name])[: p["audits"]]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            tightness = value / truth if upward else truth / value
-        parts.append(
-            pd.DataFrame(
-                {
-                    "method": rule.name,
-                    "valid": rule.valid,
-                    "parameter": family.parameter,
-                    "truth": truth,
-                    "value": value,
-                    "exceeds": value > truth if upward else value < truth,
-                    "tightness": tightness,
-                }
+    for n in p["scores"]:
+        for rule, value in _audit(cell, n, family, _rules(threshold)):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                tightness = value / truth if upward else truth / value
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "scores": n,
+                        "method": rule.name,
+                        "valid": rule.valid,
+                        "parameter": family.parameter,
+                        "truth": truth,
+                        "value": value,
+                        "exceeds": value > truth if upward else value < truth,
+                        "tightness": tightness,
+                    }
+                )
             )
-        )
     return pd.concat(parts, ignore_index=True)
+
+
+def _audit(cell: Cell, n: int, family: PrivacyFamily, rules: list):
+    """Each rule with its bounds on all simulated audits of n scores a world."""
+    audits = cell.parameters["audits"]
+    values: list[list[NDArray]] = [[] for _ in rules]
+    for block in range(math.ceil(audits / BLOCK)):
+        rng = stream(cell.parameters["stream"], "estimators", cell.name, n, block)
+        in_scores, out_scores = _simulate(cell.parameters, rng, (BLOCK, n))
+        for rule, found in zip(rules, values, strict=True):
+            found.append(rule.bounds(in_scores, out_scores, family, LEVEL)[0])
+    return [
+        (rule, np.concatenate(found)[:audits]) for rule, found in zip(rules, values, strict=True)
+    ]
 
 
 def _rules(threshold: float) -> list:
@@ -244,17 +244,15 @@ def estimate(
     """Exceedance and tightness of every estimator; power against every mistake."""
     rows = []
     for cell in bound_cells(grid):
-        p = cell.parameters
-        mechanism = cell.name.removesuffix(f"_n{p['scores']}")
-        for (method, valid), part in bounds[cell.name].groupby(["method", "valid"], sort=False):
+        groups = bounds[cell.name].groupby(["scores", "method", "valid"], sort=False)
+        for (n, method, valid), part in groups:
             shared = {
                 "cell": cell.name,
                 "method": method,
                 "valid": valid,
-                "mechanism": mechanism,
                 "parameter": part["parameter"].iloc[0],
                 "truth": part["truth"].iloc[0],
-                "x": p["scores"],
+                "x": n,
                 "kind": "estimate",
             }
             rows.append({**shared, "quantity": "exceedance"} | _share(part["exceeds"]))
@@ -281,9 +279,11 @@ def _share(found: pd.Series | NDArray) -> dict[str, float]:
 
 def _power(grid: EstimatorsGrid, scores: Mapping[str, pd.DataFrame]) -> list[dict]:
     """Share of audits of n models a world that contradict the claim, disjoint models each."""
+    zoo = scores["mistakes"]
     rows = []
     for name, mistake in mistakes.MISTAKES.items():
-        worlds = {w: part["score"].to_numpy() for w, part in scores[name].groupby("world")}
+        runs = zoo[zoo["mistake"] == name]
+        worlds = {w: part["score"].to_numpy() for w, part in runs.groupby("world")}
         family, claim = _claim(mistake.setup)
         for n in grid.ladder:
             audits = min(len(worlds["in"]) // n, 200)
@@ -301,7 +301,7 @@ def _power(grid: EstimatorsGrid, scores: Mapping[str, pd.DataFrame]) -> list[dic
                     "kind": "estimate",
                     "x": n,
                     "valid": True,
-                    "mechanism": mistake.title,
+                    "mistake": mistake.title,
                     "truth": mistake.leak,
                 }
                 | _share(found)
@@ -342,7 +342,7 @@ _STYLES = {
 
 def _columns(estimates: pd.DataFrame) -> list[tuple[str, str]]:
     """Mechanisms that the figure shows, and their titles."""
-    mechanisms = estimates.loc[estimates["quantity"] == "exceedance", "mechanism"].unique()
+    mechanisms = estimates.loc[estimates["quantity"] == "exceedance", "cell"].unique()
     titles = {
         "gaussian_mu1": "Gaussian, $\\mu$ = 1",
         "gaussian_mu3": "Gaussian, $\\mu$ = 3",
@@ -361,9 +361,7 @@ def draw_calibration(estimates: pd.DataFrame):
     for row, quantity in enumerate(("exceedance", "median_tightness")):
         for column, (mechanism, title) in enumerate(columns):
             ax = axes[row * len(columns) + column]
-            part = estimates[
-                (estimates["quantity"] == quantity) & (estimates["mechanism"] == mechanism)
-            ]
+            part = estimates[(estimates["quantity"] == quantity) & (estimates["cell"] == mechanism)]
             for i, (method, (label, color, line, marker)) in enumerate(_STYLES.items()):
                 points = part[part["method"] == method].sort_values("x")
                 color = (
@@ -403,8 +401,8 @@ def draw_detection(estimates: pd.DataFrame):
     from hiddenstate import plotting
 
     rows = estimates[estimates["quantity"] == "power"]
-    table = rows.pivot(index="mechanism", columns="x", values="value")
-    needed = rows.groupby("mechanism")[["x", "value"]].apply(_required)
+    table = rows.pivot(index="mistake", columns="x", values="value")
+    needed = rows.groupby("mistake")[["x", "value"]].apply(_required)
     order = sorted(
         table.index, key=lambda m: (m.startswith("none"), needed[m], -table.loc[m].sum())
     )
@@ -429,7 +427,7 @@ def tabulate_calibration(estimates: pd.DataFrame) -> pd.DataFrame:
     """Median bound and exceedance of every estimator in every cell."""
     records = []
     rows = estimates[estimates["quantity"].isin(["exceedance", "median_value"])]
-    for (mechanism, n), part in rows.groupby(["mechanism", "x"], sort=False):
+    for (mechanism, n), part in rows.groupby(["cell", "x"], sort=False):
         first = part.iloc[0]
         record = {
             "mechanism": mechanism.replace("_", " "),
@@ -449,7 +447,7 @@ def tabulate_mistakes(estimates: pd.DataFrame) -> pd.DataFrame:
     """Models a world that the default bound needs to find each mistake in nine audits of ten."""
     records = []
     rows = estimates[estimates["quantity"] == "power"]
-    for mistake, part in rows.groupby("mechanism", sort=False):
+    for mistake, part in rows.groupby("mistake", sort=False):
         needed = _required(part)
         last = part.loc[part["x"].idxmax()]
         truth = last["truth"]
@@ -481,8 +479,8 @@ def _validity_check(choose):
         allowed = rows["audits"].map(_allowed)
         worst = rows.loc[(rows["value"] - allowed).idxmax()]
         return Measurement(
-            f"at most {100 * worst['value']:.1f} % of audits ({worst['cell']}, {worst['method']}), "
-            f"over {len(rows)} cells",
+            f"at most {100 * worst['value']:.1f} % of audits ({worst['cell']}, {int(worst['x']):,} scores, "
+            f"{worst['method']}), over {len(rows)} points",
             f"5 % and three standard errors: {100 * allowed[worst.name]:.1f} %",
             bool((rows["value"] <= allowed).all()),
         )
@@ -494,12 +492,12 @@ def _check_as_published(estimates: pd.DataFrame) -> Measurement:
     """The published recipe exceeds the truth as often as is known of it."""
     rows = estimates[
         (estimates["quantity"] == "exceedance") & (estimates["method"] == AsPublished.name)
-    ].set_index("cell")
+    ].set_index(["cell", "x"])
     stated = {
-        "gaussian_mu0_n100": 0.104,
-        "gaussian_mu1_n100": 0.099,
-        "gaussian_mu2_n100": 0.070,
-        "gaussian_mu1_n1000": 0.20,
+        ("gaussian_mu0", 100): 0.104,
+        ("gaussian_mu1", 100): 0.099,
+        ("gaussian_mu2", 100): 0.070,
+        ("gaussian_mu1", 1000): 0.20,
     }
     found = rows["value"].reindex(stated)
     errors = [3 * math.sqrt(2 * s * (1 - s) / rows["audits"].iloc[0]) for s in stated.values()]
@@ -517,8 +515,8 @@ def _check_median(estimates: pd.DataFrame) -> Measurement:
     """The default bound is as tight as was aimed at."""
     rows = estimates[
         (estimates["quantity"] == "median_value") & (estimates["method"] == Averaged.name)
-    ].set_index("cell")
-    goals = {"gaussian_mu1_n100": 0.70, "gaussian_mu3_n100": 2.2}
+    ].set_index(["cell", "x"])
+    goals = {("gaussian_mu1", 100): 0.70, ("gaussian_mu3", 100): 2.2}
     found = rows["value"].reindex(goals)
     return Measurement(
         ", ".join(f"{value:.2f}" for value in found) + " (true mu 1, 3; 100 scores a world)",
@@ -592,7 +590,7 @@ FAMILY = Family(
         "default_holds": _validity_check(lambda rows: rows["method"] == Averaged.name),
         "valid_hold": _validity_check(lambda rows: rows["valid"].astype(bool)),
         "null_is_null": _validity_check(
-            lambda rows: rows["valid"].astype(bool) & (rows["mechanism"] == "gaussian_mu0")
+            lambda rows: rows["valid"].astype(bool) & (rows["cell"] == "gaussian_mu0")
         ),
         "as_published": _check_as_published,
         "default_is_tight": _check_median,
