@@ -479,8 +479,8 @@ def _validity_check(choose):
         allowed = rows["audits"].map(_allowed)
         worst = rows.loc[(rows["value"] - allowed).idxmax()]
         return Measurement(
-            f"at most {100 * worst['value']:.1f} % of audits ({worst['cell']}, {int(worst['x']):,} scores, "
-            f"{worst['method']}), over {len(rows)} points",
+            f"at most {100 * worst['value']:.1f} % of audits ({worst['cell']}, "
+            f"{int(worst['x']):,} scores, {worst['method']}), over {len(rows)} points",
             f"5 % and three standard errors: {100 * allowed[worst.name]:.1f} %",
             bool((rows["value"] <= allowed).all()),
         )
