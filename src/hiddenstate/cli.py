@@ -131,6 +131,27 @@ def _digest(options: argparse.Namespace) -> None:
         print(f"{scores.digest(scores.read(path)[0])}  {path}")
 
 
+def _audit(options: argparse.Namespace) -> None:
+    """Bound epsilon and mu from your own scores, and say which bounds are valid."""
+    from hiddenstate.auditing import report
+
+    in_scores, out_scores = report.read(options.scores)
+    table = report.bounds(in_scores, out_scores, options.delta, options.confidence)
+    shown = table[["parameter", "method", "value", "valid"]]
+    print(shown.assign(value=shown["value"].map("{:.3f}".format)).to_markdown(index=False))
+    print(
+        f"\n{len(in_scores)} in-scores, {len(out_scores)} out-scores; delta {options.delta:g}; "
+        f"each valid bound holds alone with {100 * options.confidence:g} % confidence, "
+        "so choose the method before looking."
+    )
+    if options.figure:
+        from hiddenstate import plotting
+
+        with plotting.style():
+            drawn = report.draw(in_scores, out_scores, options.delta, options.confidence)
+            plotting.save(drawn, options.figure, options.scores.name)
+
+
 def _schema(options: argparse.Namespace) -> None:
     """Print the JSON schema of a scale file."""
     import json
@@ -202,5 +223,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--markdown", type=Path, required=True, metavar="FILE")
     sub = command("digest", _digest, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
+    sub = command("audit", _audit, family=False)
+    sub.add_argument(
+        "scores",
+        type=Path,
+        metavar="FILE",
+        help="CSV or Parquet with the columns world ('in' or 'out') and score (larger: more 'in')",
+    )
+    sub.add_argument("--delta", type=float, required=True, help="probability, such as 1e-5")
+    sub.add_argument("--confidence", type=float, default=0.95, help="of each bound (0.95)")
+    sub.add_argument(
+        "--figure", type=Path, nargs="+", metavar="FILE", help="pictures to write: .png, .pdf, .svg"
+    )
     command("schema", _schema, family=False)
     return parser

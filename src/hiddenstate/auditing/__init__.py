@@ -8,7 +8,7 @@
 from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
-from hiddenstate.auditing.families import ApproxDP, GaussianDP, Tabulated
+from hiddenstate.auditing.families import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Split",
     "Tabulated",
     "UniformBand",
+    "composed",
     "empirical_curve",
     "lower_bound",
 ]

@@ -181,6 +181,27 @@ class Tabulated:
         return np.concatenate(([self.trivial], self.values))[rejected]
 
 
+def composed(
+    noise_multipliers: ArrayLike,
+    sampling_rate: float,
+    steps: int,
+    *,
+    null: Literal["out", "in", "either"] = "out",
+) -> Tabulated:
+    """Trade-off functions of subsampled and composed DP-SGD, one for each noise multiplier.
+
+    noise_multipliers: shape (n,), descending. All iterates are released, so a bound on the noise
+    multiplier speaks of any of them, and of the last one. An audit bounds it from above.
+    """
+    from hiddenstate.accounting import pld
+
+    curves = [
+        pld.tradeoff_curve(sigma, sampling_rate, steps, null=null, lines=401, interval=5e-3)
+        for sigma in np.asarray(noise_multipliers, dtype=float)
+    ]
+    return Tabulated("noise multiplier", noise_multipliers, curves)
+
+
 def _round_down(value: ArrayLike) -> NDArray[np.float64]:
     """Largest multiple of the resolution below value, at least 0; 0 where value is undefined."""
     value = np.where(np.isnan(value), 0.0, value)

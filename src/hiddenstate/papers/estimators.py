@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy import optimize, stats
 
-from hiddenstate.accounting import pld
 from hiddenstate.auditing import (
     ApproxDP,
     AsPublished,
@@ -33,6 +32,7 @@ from hiddenstate.auditing import (
     Split,
     Tabulated,
     UniformBand,
+    composed,
 )
 from hiddenstate.auditing.families import Family as PrivacyFamily
 from hiddenstate.auditing.intervals import clopper_pearson_upper
@@ -230,12 +230,7 @@ def _leak_epsilon(p: Mapping) -> float:
 @cache
 def _noise_family(sigma: float, sampling_rate: float, steps: int) -> Tabulated:
     """The mechanism's own curves at noise multipliers 2 % apart, around the true one."""
-    sigmas = sigma * 1.02 ** np.arange(45, -19, -1)
-    curves = [
-        pld.tradeoff_curve(s, sampling_rate, steps, null="out", lines=401, interval=5e-3)
-        for s in sigmas
-    ]
-    return Tabulated("noise multiplier", sigmas, curves)
+    return composed(sigma * 1.02 ** np.arange(45, -19, -1), sampling_rate, steps)
 
 
 def estimate(
