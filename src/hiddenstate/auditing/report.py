@@ -92,7 +92,7 @@ def draw(in_scores, out_scores, delta: float, confidence: float):
         color=plotting.VALID,
         lw=1.2,
         ls="--",
-        label=f"$\\varepsilon$ = {epsilon:.3f}, $\\delta$ = {delta:g}: the least that is possible",
+        label=f"$\\varepsilon \\geq$ {epsilon:.3f} at $\\delta$ = {delta:g}",
     )
     ax.plot(
         rates,
@@ -100,7 +100,7 @@ def draw(in_scores, out_scores, delta: float, confidence: float):
         color=plotting.OTHER,
         lw=1.2,
         ls="--",
-        label=f"$\\mu$ = {mu:.3f}: the least that is possible",
+        label=f"$\\mu \\geq$ {mu:.3f}",
     )
     ax.set(xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1))
     plotting.legend_below(figure, ax, columns=1)
