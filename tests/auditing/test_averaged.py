@@ -138,6 +138,28 @@ def test_the_bound_reads_ranks_alone_and_grows_with_the_signal():
     assert np.isnan(thresholds).all()
 
 
+@pytest.mark.parametrize("mus", [[1.0], [1.0, 1.5], np.arange(0.5, 2.01, 0.1)], ids=len)
+def test_a_short_table_can_be_rejected_to_its_end(mus, gaussian_curve):
+    family = Tabulated("mu", mus, [gaussian_curve(mu) for mu in mus])
+    assert lower_bound(np.arange(100) + 100, np.arange(100), family).value == mus[-1]
+    rng = stream(4, "averaged", "table")
+    ins, outs = rng.normal(size=(300, 100)) + 1, rng.normal(size=(300, 100))
+    # The claim mu = 1 is true: contradicted at the level, and never by scores without signal.
+    contradicted, audits = audits_exceeding(ins, outs, family, 1.0 - 1e-9)
+    assert contradicted <= stats.binom.ppf(1 - 1e-6, audits, 0.06)
+    assert lower_bound(np.arange(100), np.arange(100), family).value == 0
+
+
+def test_one_claim_is_contradicted_when_the_bound_reaches_it():
+    rng = stream(4, "averaged", "claim")
+    ins, outs = rng.normal(size=(40, 80)) + 1, rng.normal(size=(40, 80))
+    values, _ = Averaged().bounds(ins, outs, COARSE, 0.05)
+    index = 35
+    found = Averaged().contradicts(ins, outs, COARSE, 0.05, index)
+    assert np.array_equal(found, values >= COARSE.grid[index])
+    assert 0 < found.sum() < 40
+
+
 def test_ties_between_the_worlds_count_against_the_audit():
     n = 50
     tied = lower_bound(np.repeat([1.0, 2.0], n // 2), np.repeat([0.0, 1.0], n // 2), COARSE).value

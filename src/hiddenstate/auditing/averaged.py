@@ -156,14 +156,18 @@ class _Calibration:
         return 1 - self.family.fnr(index, u), v
 
     def _statistic(self, out: NDArray, into: NDArray) -> NDArray[np.float64]:
-        """S = max_l g_l(S_l) of standings, shapes (audits, kept ranks), smaller is higher."""
-        counts = self._counts(out, into)
-        anchors, surprising = self._scale
-        return np.max(
-            # Half a pair below: a count that only reaches a surprising one is not above it.
-            [np.interp(counts[:, k] - 0.5, surprising[:, k], anchors) for k in self._functionals],
-            axis=0,
-        )
+        """S = max_l g_l(S_l) of standings, shapes (audits, kept ranks), smaller is higher.
+
+        g_l reads off the anchor at which the count is surprising; outside the anchors it goes on
+        by one grid step per standard deviation, so it increases everywhere.
+        """
+        # Half a pair below: a count that only reaches a surprising one is not above it.
+        counts = self._counts(out, into) - 0.5
+        anchors, surprising, deviation = self._scale
+        beyond = np.maximum(counts - surprising[-1], 0) / deviation[-1]
+        before = np.minimum(counts - surprising[0], 0) / deviation[0]
+        between = [np.interp(counts[:, k], surprising[:, k], anchors) for k in self._functionals]
+        return np.max(np.transpose(between) + beyond + before, axis=1)
 
     def _counts(self, out: NDArray, into: NDArray) -> NDArray[np.int64]:
         """The functionals S_l, shape (audits, functionals): pairs in order, all and at the ends."""
@@ -180,8 +184,8 @@ class _Calibration:
         return range(1 + len(self.out.ends) + len(self.into.ends))
 
     @cached_property
-    def _scale(self) -> tuple[NDArray, NDArray]:
-        """g_l as a table: anchors (grid indices), and the counts surprising there."""
+    def _scale(self) -> tuple[NDArray, NDArray, NDArray]:
+        """g_l as a table: anchors (grid indices), counts surprising there, their deviations."""
         shares = np.full(len(self._functionals), (1 - self.rule.area))
         shares[1:] /= len(shares) - 1
         shares[0] = self.rule.area
@@ -189,13 +193,15 @@ class _Calibration:
         last = len(self.family.grid) - 1
         anchors = np.unique((np.linspace(0, 1, ANCHORS) ** 2 * last).astype(int))
         draws = tuple(d[::2] for d in self._draws("scale"))
-        table = []
+        table, deviations = [], []
         for index in anchors:
             counts = np.sort(self._counts(*self._null(int(index), *draws)), axis=0)
             # The functionals overlap, so twice their shares make up about the level.
             ranks = np.maximum(1, np.round(2 * shares * self.level * len(counts))).astype(int)
             table.append(counts[-ranks, self._functionals])
-        return anchors, np.maximum.accumulate(np.array(table), axis=0)
+            # Half a pair at least, where the worlds separate in every simulation.
+            deviations.append(np.maximum(counts.std(axis=0), 0.5))
+        return anchors, np.maximum.accumulate(np.array(table), axis=0), np.array(deviations)
 
 
 @dataclass(frozen=True)
