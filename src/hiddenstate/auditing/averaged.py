@@ -70,7 +70,9 @@ class Averaged:
     at its share of the level: ``area`` for the area under the whole curve, the rest in equal
     parts for the two ends. The shares decide where the bound is tight; the maximum is then
     calibrated as a whole, so no share is lost to a union bound and validity depends on none of
-    them. ``simulations`` plus one should be a multiple of 1 / level.
+    them. ``simulations`` plus one should be a multiple of 1 / level. Audits with the same ``seed``
+    and numbers of scores share their simulations; given those, their common level is the nominal
+    one up to sqrt(level (1 - level) / simulations), 0.34 percentage points at 5 %.
     """
 
     area: float = 0.5

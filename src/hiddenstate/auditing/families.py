@@ -122,7 +122,8 @@ class Tabulated:
 
     parameter: what ``values`` are, such as "epsilon" or "noise multiplier". values: shape (n,),
     from the most private to the least: ascending if larger leaks more (the audit then bounds the
-    parameter from below), descending if larger leaks less (then from above). curves: n lower
+    parameter from below; so is a single value), descending if larger leaks less (then from above).
+    curves: n lower
     bounds on the trade-off functions, as ``hiddenstate.accounting.pld.tradeoff_curve`` makes them.
     null: the null hypothesis those curves are for. An audit reports only values of the table, on
     the safe side: a finer table is a tighter bound.
