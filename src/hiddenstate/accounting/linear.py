@@ -13,7 +13,9 @@ two, which is what add/remove adjacency asks for.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +28,7 @@ from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.errors import InputError
 
 _NEGLIGIBLE = 100.0
-"""Terms this many nats below the largest are left out: under 1e-30 of the sum all together."""
+"""Terms bounded this many nats below the largest are left out: under 1e-25 of the sum in all."""
 
 _CHUNK = 1 << 20
 """Elements of the largest temporary matrix."""
@@ -99,8 +101,9 @@ class GaussianMixture:
                 rest = self._log_ratios(y, k) + log_ndtr(-side * y / self.noise_std)
                 return rest + np.log(-np.expm1(-gap))
 
-        total = self._sum(y, terms, lambda y, k: self._bound(y, k, side=side))
-        return total if side > 0 else total - self.loss(y)
+        if side > 0:
+            return self._sum(y, terms, lambda y, k: self._bound(y, k, side=1))
+        return self._sum(y, terms, self._log_ratios) - self.loss(y)
 
     def threshold(self, epsilon: ArrayLike) -> NDArray[np.float64]:
         """The y with loss(y) = epsilon; minus infinity where the loss always exceeds epsilon.
@@ -165,9 +168,10 @@ class GaussianMixture:
     def tradeoff_curve(self, *, null: Null, lines: int = 1001) -> TradeoffCurve:
         """Lower bound on the trade-off function from ``lines`` of its supporting lines.
 
-        Each line touches the exact function; between two points of contact the bound is below it
-        by less than (e^h - 1) x (FPR at one contact - FPR at the other), h being their
-        difference in epsilon. The contacts are even in y and reach rates of 1e-9 on both axes.
+        Each line touches the exact function (up to 1e-12 of rounding). Between two contacts the
+        bound is below it by at most a quarter of the difference of their slopes times that of
+        their false-positive rates. The contacts are even in y and reach rates of 1e-9 on both
+        axes.
         """
         reach = 6.0 * self.noise_std  # Phi(-6) = 9.9e-10
         y = np.linspace(-reach, reach, lines)
@@ -213,9 +217,9 @@ class GaussianMixture:
     def _blocks(self, y, bounds):
         """Rows of y and the slice of k that matters to them.
 
-        The likelihood ratio and both tails of a component grow with y relative to those of any
-        component left of it. So whatever is negligible left of the largest term at the smallest
-        y stays negligible at a larger y, and the other way round on the right.
+        The bounds of a component grow with y relative to those of any component left of it. So
+        whatever is negligible left of the largest one at the smallest y stays negligible at a
+        larger y, and the other way round on the right.
         """
         order = np.argsort(y, kind="stable")
         for start in range(0, len(y), _GROUP):
@@ -231,18 +235,116 @@ class GaussianMixture:
 
 def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> GaussianMixture:
     """The pair of Theorem 1: Binomial(steps, sampling_rate) + N(0, sigma^2 steps) against noise."""
-    if not 0 < noise_multiplier < math.inf:
-        raise InputError(f"noise_multiplier: got {noise_multiplier}; expected a positive number")
-    if not 0 < sampling_rate <= 1:
-        raise InputError(f"sampling_rate: got {sampling_rate}; expected a rate in (0, 1]")
-    if steps != int(steps) or steps < 1:
-        raise InputError(f"steps: got {steps}; expected an integer of at least 1")
-    steps = int(steps)
-    log_weights = _log_binomial(steps, sampling_rate)
+    _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "positive")
+    _check("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
+    _check("steps", steps, steps >= 1 and steps == int(steps), "an integer of at least 1")
+    log_weights = _log_binomial(int(steps), float(sampling_rate))
     support = np.flatnonzero(log_weights > -math.inf)
     return GaussianMixture(
         support.astype(float), log_weights[support], noise_multiplier * math.sqrt(steps)
     )
+
+
+def last_iterate_epsilon(
+    noise_multiplier: ArrayLike,
+    sampling_rate: ArrayLike,
+    steps: ArrayLike,
+    delta: ArrayLike,
+    *,
+    null: Null = "either",
+) -> NDArray[np.float64]:
+    """Epsilon of the last iterate at ``delta``: exact for linear losses, else a heuristic.
+
+    Call it before training to predict what an audit of the final model may find. It is no
+    guarantee: a loss, a regulariser or a data set can be built whose last iterate leaks more.
+
+    The arguments broadcast, so one call draws a curve. Relative error below 1e-9 for up to
+    100,000 steps and sampling rates down to 1e-5. Raises InputError on a value out of range.
+    Source: *The Last Iterate Advantage*, Theorem 1 and Appendix A.
+    """
+
+    def solve(noise_multiplier, sampling_rate, steps, delta):
+        _check("delta", delta, 0 < delta < 1, "in (0, 1)")
+        return last_iterate(noise_multiplier, sampling_rate, steps).epsilon(delta, null=null)
+
+    return _broadcast(solve, noise_multiplier, sampling_rate, steps, delta)
+
+
+def last_iterate_delta(
+    noise_multiplier: ArrayLike,
+    sampling_rate: ArrayLike,
+    steps: ArrayLike,
+    epsilon: ArrayLike,
+    *,
+    null: Null = "either",
+) -> NDArray[np.float64]:
+    """Delta of the last iterate at ``epsilon``: exact for linear losses, else a heuristic.
+
+    The inverse of ``last_iterate_epsilon``; the arguments broadcast. Equation 2 of the paper.
+    """
+
+    def solve(noise_multiplier, sampling_rate, steps, epsilon):
+        pair = last_iterate(noise_multiplier, sampling_rate, steps)
+        return float(pair.delta(epsilon, null=null))
+
+    return _broadcast(solve, noise_multiplier, sampling_rate, steps, epsilon)
+
+
+def last_iterate_noise_multiplier(
+    epsilon: ArrayLike, delta: ArrayLike, sampling_rate: ArrayLike, steps: ArrayLike
+) -> NDArray[np.float64]:
+    """Noise multiplier at which ``last_iterate_epsilon`` is ``epsilon``, to 1e-12 relative.
+
+    Exact for linear losses, else a heuristic and no guarantee. The arguments broadcast. Raises
+    InputError where no noise at all is needed, because the canary is rarely sampled.
+    """
+
+    def solve(epsilon, delta, sampling_rate, steps):
+        _check("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
+        _check("delta", delta, 0 < delta < 1, "in (0, 1)")
+        target = math.log(delta)
+        pair = last_iterate(1.0, sampling_rate, steps)
+
+        def excess(log_sigma: float) -> float:
+            sigma = math.exp(log_sigma)
+            noisy = GaussianMixture(pair.shifts, pair.log_weights, sigma * math.sqrt(steps))
+            directions = (
+                float(noisy.log_delta_at(y, null=null))
+                for y, null in (
+                    (noisy.threshold(epsilon), "out"),
+                    (noisy.threshold(-epsilon), "in"),
+                )
+                if y > -math.inf
+            )
+            return max(directions) - target
+
+        # Without noise the canary shows whenever it is sampled, and only then.
+        sampled = -math.expm1(steps * math.log1p(-sampling_rate)) if sampling_rate < 1 else 1.0
+        if sampled <= delta:
+            raise InputError(
+                f"delta: got {delta}; expected less than {sampled:.3g}, the probability that the "
+                "canary is sampled at all: with this delta no noise is needed"
+            )
+        low, high = -1.0, 1.0
+        while excess(low) < 0:
+            low *= 2
+        while excess(high) > 0:
+            high *= 2
+        return math.exp(brentq(excess, low, high, xtol=1e-13, rtol=1e-13))
+
+    return _broadcast(solve, epsilon, delta, sampling_rate, steps)
+
+
+def full_batch_epsilon(
+    noise_multiplier: ArrayLike, sampling_rate: ArrayLike, steps: ArrayLike, delta: ArrayLike
+) -> NDArray[np.float64]:
+    """Exact epsilon of full-batch gradient descent with the same expected step and noise.
+
+    Every record in every step, noise multiplier sigma/q: Gaussian differential privacy with
+    mu = sqrt(T) q / sigma, whether or not the iterates are released. Equation 4 of the paper.
+    """
+    noise = np.asarray(noise_multiplier, dtype=float) / np.asarray(sampling_rate, dtype=float)
+    return last_iterate_epsilon(noise, 1.0, steps, delta)
 
 
 def tradeoff_curve(
@@ -257,6 +359,17 @@ def tradeoff_curve(
     )
 
 
+def _check(name: str, value: float, fine: bool, expected: str) -> None:
+    if not fine:
+        raise InputError(f"{name}: got {value}; expected {expected}")
+
+
+def _broadcast(solve: Callable[..., float], *arguments: ArrayLike) -> NDArray[np.float64]:
+    """The scalar ``solve`` at every point of the broadcast arguments."""
+    grid = np.broadcast(*arguments)
+    return np.fromiter((solve(*point) for point in grid), float, grid.size).reshape(grid.shape)[()]
+
+
 def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
     """At most about ``most`` of the indices, dense among the first and thinning out."""
     if len(indices) <= most:
@@ -264,6 +377,7 @@ def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
     return indices[np.unique(np.geomspace(1, len(indices), most).astype(int)) - 1]
 
 
+@lru_cache(maxsize=8)
 def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
     """Log of the Binomial(trials, rate) mass at 0..trials, to about 1e-16 x trials.
 
@@ -281,6 +395,7 @@ def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
         2 * np.pi * k[inner] * rest[inner] / trials
     )
     mass[inner] -= _stirling_error(k[inner]) + _stirling_error(rest[inner])
+    mass.flags.writeable = False  # it is cached
     return mass
 
 
