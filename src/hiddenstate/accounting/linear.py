@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, gammaln, kl_div, log_ndtr, logsumexp
+from scipy.special import erfcx, gammaln, log_ndtr, logsumexp, xlog1py
 
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.pld import Null
@@ -141,7 +141,7 @@ class GaussianMixture:
         finite = np.where(everywhere, 0.0, y)
         inside = np.exp(self.log_delta_at(finite, null=null))
         # Below its range the loss exceeds epsilon everywhere, and the best set is the whole line.
-        whole = np.maximum(-np.expm1(epsilon), 0.0) if null == "out" else 0.0
+        whole = -np.expm1(np.minimum(epsilon, 0.0)) if null == "out" else 0.0
         return np.where(everywhere, whole, inside)
 
     def epsilon(self, delta: float, *, null: Null = "either") -> float:
@@ -379,7 +379,7 @@ def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
-    """Log of the Binomial(trials, rate) mass at 0..trials, to about 1e-16 x trials.
+    """Log of the Binomial(trials, rate) mass at 0..trials, to 1e-12 wherever it matters.
 
     Loader's saddle-point form: differences of log-gamma functions would lose the digits of
     log(trials!), which is above a million at 100,000 trials.
@@ -388,8 +388,8 @@ def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
         return np.concatenate((np.full(trials, -math.inf), [0.0]))
     k = np.arange(trials + 1.0)
     rest = k[::-1]
-    mass = np.zeros(trials + 1)
-    mass -= kl_div(k, trials * rate) + kl_div(rest, trials * (1 - rate))
+    above = k - trials * rate
+    mass = -_deviance(above, trials * rate) - _deviance(-above, trials * (1 - rate))
     inner = slice(1, -1)
     mass[inner] += _stirling_error(float(trials)) - 0.5 * np.log(
         2 * np.pi * k[inner] * rest[inner] / trials
@@ -397,6 +397,12 @@ def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
     mass[inner] -= _stirling_error(k[inner]) + _stirling_error(rest[inner])
     mass.flags.writeable = False  # it is cached
     return mass
+
+
+def _deviance(above: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+    """x log(x/mean) - x + mean for x = mean + above, keeping the digits where x is near mean."""
+    u = np.maximum(above / mean, -1.0)
+    return mean * (xlog1py(1 + u, u) - u)
 
 
 def _stirling_error(n: ArrayLike) -> NDArray[np.float64]:
