@@ -375,7 +375,7 @@ def test_rates_by_simulation(setting):
     """
     from hiddenstate.streams import stream
 
-    sigma, rate, steps = setting
+    _, rate, steps = setting
     pair = last_iterate(*setting)
     random = stream(0, "test_linear", str(setting))
     n = 200_000
