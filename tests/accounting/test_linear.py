@@ -249,8 +249,8 @@ def test_below_composition(setting):
 @given(
     steps=st.integers(1, 300),
     rate=st.floats(1e-4, 1.0),
-    sigma=st.floats(0.3, 10.0),
-    log_delta=st.floats(-25, -2),
+    sigma=st.floats(0.02, 100.0),
+    log_delta=st.floats(-60, -1),
     null=st.sampled_from(["out", "in", "either"]),
 )
 def test_epsilon_inverts_delta(steps, rate, sigma, log_delta, null):
@@ -297,6 +297,7 @@ def test_arguments_broadcast():
         ((1.0, 1.5, 10, 1e-5), "sampling_rate"),
         ((1.0, 0.1, 0, 1e-5), "steps"),
         ((1.0, 0.1, 2.5, 1e-5), "steps"),
+        ((1.0, 0.1, math.inf, 1e-5), "steps"),
         ((1.0, 0.1, 10, 0.0), "delta"),
         ((1.0, 0.1, 10, 1.0), "delta"),
         ((math.nan, 0.1, 10, 1e-5), "noise_multiplier"),

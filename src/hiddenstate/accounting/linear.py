@@ -80,7 +80,7 @@ class GaussianMixture:
         def terms(y, k):
             return self.log_weights[k] + log_ndtr((y - self.shifts[k]) / self.noise_std)
 
-        return np.exp(self._sum(y, terms, lambda y, k: self._bound(y, k, side=-1)))
+        return np.exp(self._sum(y, terms, lambda y, k: self._tail_bounds(y, k, -1)))
 
     def log_delta_at(self, y: ArrayLike, *, null: Null) -> NDArray[np.float64]:
         """Logarithm of delta at epsilon = loss(y) for null "out", at -loss(y) for "in"; exact.
@@ -94,16 +94,18 @@ class GaussianMixture:
 
         def terms(y, k):
             x = side * (self.shifts[k] - y) / self.noise_std
-            gap = np.abs(_log_mills(-side * y / self.noise_std) - _log_mills(x))
-            with np.errstate(divide="ignore"):  # shift 0 leaks nothing: log 0 = -inf
-                if side > 0:
-                    return self.log_weights[k] + log_ndtr(x) + np.log(-np.expm1(-gap))
-                rest = self._log_ratios(y, k) + log_ndtr(-side * y / self.noise_std)
-                return rest + np.log(-np.expm1(-gap))
+            nothing = -side * y / self.noise_std
+            share = np.log(-np.expm1(-np.abs(_log_mills(nothing) - _log_mills(x))))
+            if null == "out":
+                return self.log_weights[k] + log_ndtr(x) + share
+            return self._log_ratios(y, k) + log_ndtr(nothing) + share
 
-        if side > 0:
-            return self._sum(y, terms, lambda y, k: self._bound(y, k, side=1))
-        return self._sum(y, terms, self._log_ratios) - self.loss(y)
+        def bounds(y, k):
+            bound = self._tail_bounds(y, k, 1) if null == "out" else self._log_ratios(y, k)
+            return np.where(self.shifts[k] > 0, bound, -math.inf)  # shift 0 leaks nothing
+
+        total = self._sum(y, terms, bounds)
+        return total if null == "out" else total - self.loss(y)
 
     def threshold(self, epsilon: ArrayLike) -> NDArray[np.float64]:
         """The y with loss(y) = epsilon; minus infinity where the loss always exceeds epsilon.
@@ -192,7 +194,7 @@ class GaussianMixture:
         shifts = self.shifts[k]
         return self.log_weights[k] + (y - shifts / 2) * shifts / self.noise_std**2
 
-    def _bound(self, y, k, *, side):
+    def _tail_bounds(self, y, k, side):
         """Upper bounds on weight_k Phi(side (shift_k - y)/s), at most some 30 nats too high."""
         x = np.minimum(side * (self.shifts[k] - y) / self.noise_std, 0)
         return self.log_weights[k] - x**2 / 2
@@ -201,7 +203,7 @@ class GaussianMixture:
         means = np.empty_like(y)
         for rows, k in self._blocks(y, self._log_ratios):
             means[rows] = (
-                np.exp(self._log_ratios(y[rows, None], k) - loss[rows, None]) @ (self.shifts[k])
+                np.exp(self._log_ratios(y[rows, None], k) - loss[rows, None]) @ self.shifts[k]
             )
         return means
 
@@ -237,7 +239,7 @@ def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> G
     """The pair of Theorem 1: Binomial(steps, sampling_rate) + N(0, sigma^2 steps) against noise."""
     _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "positive")
     _check("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
-    _check("steps", steps, steps >= 1 and steps == int(steps), "an integer of at least 1")
+    _check("steps", steps, 1 <= steps < 2**53 and steps == int(steps), "an integer of at least 1")
     log_weights = _log_binomial(int(steps), float(sampling_rate))
     support = np.flatnonzero(log_weights > -math.inf)
     return GaussianMixture(
