@@ -178,14 +178,8 @@ class GaussianMixture:
         reach = 6.0 * self.noise_std  # Phi(-6) = 9.9e-10
         y = np.linspace(-reach, reach, lines)
         if null == "either":
-            # Both directions obey the larger delta, which reflects each line in the diagonal.
-            losses = np.abs(self.loss(y))
-            epsilons = np.unique(np.concatenate(([0.0], losses)))
-            deltas = self.delta(epsilons)
-            mirrored = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
-            return tradeoff.from_deltas(
-                np.concatenate((-epsilons[:0:-1], epsilons)), np.concatenate((mirrored, deltas))
-            )
+            epsilons = np.unique(np.concatenate(([0.0], np.abs(self.loss(y)))))
+            return tradeoff.symmetric(epsilons, self.delta(epsilons))
         curve = tradeoff.from_deltas(self.loss(y), np.exp(self.log_delta_at(y, null="out")))
         return curve if null == "out" else curve.inverse()
 
