@@ -231,9 +231,14 @@ class GaussianMixture:
 
 def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> GaussianMixture:
     """The pair of Theorem 1: Binomial(steps, sampling_rate) + N(0, sigma^2 steps) against noise."""
-    _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "positive")
+    _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "above 0")
     _check("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
-    _check("steps", steps, 1 <= steps < 2**53 and steps == int(steps), "an integer of at least 1")
+    _check(
+        "steps",
+        steps,
+        1 <= steps < 2**53 and steps == int(steps),
+        "that is an integer of at least 1",
+    )
     log_weights = _log_binomial(int(steps), float(sampling_rate))
     support = np.flatnonzero(log_weights > -math.inf)
     return GaussianMixture(
@@ -296,7 +301,7 @@ def last_iterate_noise_multiplier(
     """
 
     def solve(epsilon, delta, sampling_rate, steps):
-        _check("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
+        _check("epsilon", epsilon, 0 < epsilon < math.inf, "above 0")
         _check("delta", delta, 0 < delta < 1, "in (0, 1)")
         target = math.log(delta)
         pair = last_iterate(1.0, sampling_rate, steps)
@@ -357,7 +362,7 @@ def tradeoff_curve(
 
 def _check(name: str, value: float, fine: bool, expected: str) -> None:
     if not fine:
-        raise InputError(f"{name}: got {value}; expected {expected}")
+        raise InputError(f"{name}: got {value}; expected a number {expected}")
 
 
 def _broadcast(solve: Callable[..., float], *arguments: ArrayLike) -> NDArray[np.float64]:

@@ -171,9 +171,7 @@ def score_cells(grid: LinearHeuristicGrid) -> list[Cell]:
         Cell(f"{attack}_q{rate:g}", common | {"attack": attack, "sampling_rate": rate})
         for attack in ATTACKS
         for rate in audits.sampling_rates
-    ] + [
-        Cell("history", grid.history.model_dump(exclude={"resolution"}) | {"attack": "history"})
-    ]
+    ] + [Cell("history", grid.history.model_dump(exclude={"resolution"}) | {"attack": "history"})]
 
 
 def bound_cells(grid: LinearHeuristicGrid) -> list[Cell]:
