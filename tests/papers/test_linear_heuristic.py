@@ -277,7 +277,7 @@ def test_constant_signal_levels_off():
     assert family.check_constant_signal(rows).holds
     flat = rows.assign(value=np.where(rows["method"] == "standard", 2.0, rows["value"]))
     assert not family.check_constant_signal(flat).holds
-    assert not family.check_constant_signal(scaled(rows, -1.0, method="heuristic")).holds
+    assert not family.check_constant_signal(scaled(rows, 1.2, method="heuristic", x="1000")).holds
 
 
 def test_half_of_figure_5_below_one():
