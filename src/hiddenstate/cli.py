@@ -126,7 +126,7 @@ def _claims(options: argparse.Namespace) -> None:
 
 
 def _epsilon(options: argparse.Namespace) -> None:
-    """Compare what composition proves with what a linear loss would leak, before training."""
+    """Print the standard, heuristic and full-batch epsilon before training."""
     from hiddenstate.accounting import linear, pld
 
     mechanism = (options.noise_multiplier, options.sampling_rate, options.steps, options.delta)
