@@ -131,8 +131,8 @@ def test_audits_are_sane(found):
         published = family._audited(found, attack, "as published")
         bound = family._audited(found, attack, "lower bound")
         assert (published["value"] > 0).all()
-        # The best of all thresholds is nowhere far below half the runs at one of them.
-        assert (published["value"] >= bound["value"] - 1.7).all()
+        # The band pays for looking everywhere; what is published does not.
+        assert (published["value"] >= bound["value"]).all()
 
 
 def test_gradient_audit_finds_the_heuristic():

@@ -14,13 +14,14 @@ Readings of what the paper leaves open, all of them ours:
 * Figures 3 and 6: the estimator of Nasr et al. 2023 takes the best of all thresholds, with
   Clopper-Pearson intervals of 95 % (2.5 % a tail), and reports the epsilon of the least noise that
   fits. "As published" does the same; it chooses on the scores it judges and is no bound. Beside it
-  stands one that is.
+  stands one that is: the best of all thresholds within a band that holds for all of them.
 * Which trade-off functions the noise is matched to decides what an estimate means. Figure 6 reads
   all iterates out of the last one, so those of composition are right. In Figure 3 the last iterate
   is a sum and those of the heuristic are right; composition's would extrapolate along the wrong
   curve, and at sampling rate 0.01 would exceed the truth: the table shows by how much.
-* Figure 6: constants and signs of the repeaters, see ``adversaries.repeaters``. The threshold is
-  the one that leaks most. Algorithm 3 keeps one bit a step; the analog variant is ours.
+* Figure 6: constants and signs of the repeaters, see ``adversaries.repeaters``. Algorithm 3 keeps
+  one bit a step; its threshold is chosen beforehand, for the largest exact epsilon at a delta that
+  the runs can resolve. The analog variant is ours.
 * Table 1: the paper gives no steps and no noise multipliers. The first row's are recalled from De
   et al. 2022; the others are the ones at which both columns come out as printed.
 """
@@ -38,7 +39,7 @@ from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
 from hiddenstate.auditing.audit import lower_bound
 from hiddenstate.auditing.families import ApproxDP, Tabulated
-from hiddenstate.auditing.rules import AsPublished, Split
+from hiddenstate.auditing.rules import AsPublished, UniformBand
 from hiddenstate.dpsgd import linear as simulate
 from hiddenstate.papers import Cell, Family, FamilyGrid, Figure, Grid, Measurement
 from hiddenstate.streams import stream
@@ -127,6 +128,13 @@ class Audits(Grid):
     steps: list[int] = Field(min_length=1, description="numbers of steps")
     runs: int = Runs
     resolution: float = Resolution
+    threshold_delta: float = Field(
+        default=0.01,
+        gt=0,
+        lt=1,
+        description="one-bit repeaters take the threshold with the largest epsilon at this delta, "
+        "which, unlike ``delta``, the runs can resolve",
+    )
 
 
 class Row(Grid):
@@ -167,8 +175,12 @@ def score_cells(grid: LinearHeuristicGrid) -> list[Cell]:
     """One cell an attack and sampling rate, holding all numbers of steps; one for section 4.3."""
     audits = grid.audits
     common = audits.model_dump(include={"delta", "epsilon", "steps", "runs"})
+    own = {"bits": audits.model_dump(include={"threshold_delta"})}
     return [
-        Cell(f"{attack}_q{rate:g}", common | {"attack": attack, "sampling_rate": rate})
+        Cell(
+            f"{attack}_q{rate:g}",
+            common | {"attack": attack, "sampling_rate": rate} | own.get(attack, {}),
+        )
         for attack in ATTACKS
         for rate in audits.sampling_rates
     ] + [Cell("history", grid.history.model_dump(exclude={"resolution"}) | {"attack": "history"})]
@@ -234,7 +246,7 @@ def score(cell: Cell, seed: int) -> pd.DataFrame:
             sigma = pld.noise_multiplier(p["epsilon"], p["delta"], rate, x)
             mechanism = {"steps": x, "noise_multiplier": sigma}
         if attack == "bits":
-            mechanism["threshold"] = best_threshold(sigma, rate, x, p["delta"])
+            mechanism["threshold"] = best_threshold(sigma, rate, x, p["threshold_delta"])
         for world in ("in", "out"):
             random = stream(seed, "linear_heuristic", cell.name, f"{x:g}", world)
             drawn = (world == "in", runs, random)
@@ -505,7 +517,7 @@ def _audit(runs: pd.DataFrame, families: Mapping, matched: str) -> pd.DataFrame:
         suffix = "" if name == matched else f", {name}"
         found = lower_bound(*both, family, AsPublished(), confidence=TAIL)
         rows.append((f"as published{suffix}", "estimate", found.value, np.nan))
-        found = lower_bound(*both, family, Split(), confidence=CONFIDENCE)
+        found = lower_bound(*both, family, UniformBand(), confidence=CONFIDENCE)
         rows.append((f"lower bound{suffix}", "lower", found.value, CONFIDENCE))
     frame = pd.DataFrame(rows, columns=["method", "kind", "value", "confidence"])
     first = runs.iloc[0]
@@ -614,7 +626,9 @@ def draw_figure5(estimates: pd.DataFrame):
                 ax.set_xlabel("steps")
             if column == 0:
                 ax.set_ylabel("sampling rate")
-    figure.colorbar(image, ax=axes, shrink=0.6, label="ratio of epsilons; red: heuristic exceeded")
+    figure.colorbar(
+        image, ax=axes, shrink=0.6, extend="min", label="ratio of epsilons; red: heuristic exceeded"
+    )
     return figure
 
 
@@ -693,7 +707,7 @@ def draw_figure6(estimates: pd.DataFrame):
             color=colors["bits"],
             lw=1,
             ls=":",
-            label="one bit a step, exact $\\varepsilon$",
+            label="one bit a step, largest exact $\\varepsilon$",
         )
         for attack, color in colors.items():
             for method, label, _, marker in _AUDIT_SERIES:
@@ -948,16 +962,20 @@ def check_figure3_below(estimates: pd.DataFrame) -> Measurement:
 
 
 def _matches_standard(attack: str):
-    """Figure 6: estimates match the standard epsilon."""
+    """Figure 6: the lower bound matches the standard epsilon."""
 
     def check(estimates: pd.DataFrame) -> Measurement:
-        rows = _audited(estimates, attack, "as published")
+        rows = _audited(estimates, attack, "lower bound")
         many = rows[rows["steps"] >= 10]
         ratio = many["value"] / many["standard"]
+        shown = ", ".join(
+            f"{part.min():.2f} to {part.max():.2f} at sampling rate {rate:g}"
+            for rate, part in ratio.groupby(many["sampling_rate"])
+        )
         return Measurement(
-            f"estimate over standard {ratio.min():.2f} to {ratio.max():.2f} from 10 steps on",
-            "0.93 to 1.03 from 10 steps on",
-            bool(ratio.between(0.93, 1.03).all()),
+            f"lower bound over standard epsilon {shown}, from 10 steps on",
+            "0.9 to 1, from 10 steps on",
+            bool(ratio.between(0.9, 1).all()),
         )
 
     return check
@@ -1074,8 +1092,9 @@ FAMILY = Family(
             "Figure 6: malicious data set",
             "The same with records that write the history into the last iterate, matched to "
             "composition's trade-off functions: what is estimated is the noise, hence the standard "
-            "epsilon. One bit a step is our reading of Algorithm 3, with the threshold that leaks "
-            "most; its exact epsilon is dotted. The analog variant is ours.",
+            "epsilon. One bit a step is our reading of Algorithm 3. Dotted: its exact epsilon at the "
+            "threshold that leaks most; the audited threshold is the one that leaks most at a "
+            "delta of 0.01, which the runs can resolve. The analog variant is ours.",
             draw_figure6,
         ),
     },
