@@ -557,16 +557,14 @@ def draw_figure1(estimates: pd.DataFrame):
     from hiddenstate import plotting
 
     figure, axes = plotting.panels(3)
-    titles = {
-        "figure1a": "(a) steps T, sampling rate 1/T,\nnoise multiplier 5/$\\sqrt{T}$",
-        "figure1b": "(b) steps T, sampling rate 1/T,\nstandard $\\varepsilon$ constant",
-        "figure1c": "(c) sampling rate and\nnoise multiplier constant",
-    }
-    for ax, (cell, title) in zip(axes, titles.items(), strict=True):
-        _baseline_lines(ax, estimates, cell)
-        ax.set(xscale="log", xlabel="steps T", title=title)
+    for letter, ax in zip("abc", axes, strict=True):
+        _baseline_lines(ax, estimates, f"figure1{letter}")
+        ax.set(xscale="log", xlabel="steps T")
+    axes[0].set_title("(a) steps T, sampling rate 1/T,\nnoise multiplier 5/$\\sqrt{T}$")
     axes[0].set(yscale="log", ylabel="$\\varepsilon$")
     axes[1].set_ylim(0, None)
+    constant = _pick(estimates, "figure1b", "standard")["value"].mean()
+    axes[1].set_title(f"(b) steps T, sampling rate 1/T,\nstandard $\\varepsilon$ = {constant:.3g}")
     first = _pick(estimates, "figure1c", "heuristic", "single_step").iloc[0]
     fixed = _pick(estimates, "figure1c", "heuristic").iloc[0]
     axes[2].set_title(
@@ -636,7 +634,7 @@ def draw_history(estimates: pd.DataFrame):
     """Epsilon against the factor of the regulariser that keeps the history."""
     from hiddenstate import plotting
 
-    figure, (ax,) = plotting.panels(1, height=3.6)
+    figure, (ax,) = plotting.panels(1, height=4.0)
     rows = _pick(estimates, "history", "history regulariser")
     ax.plot(rows["x"] - 1, rows["value"], color=plotting.OTHER, label="this regulariser, accounted")
     for method, color, line in (("heuristic", plotting.OBSERVED, "-"), ("standard", "black", "--")):
@@ -649,7 +647,7 @@ def draw_history(estimates: pd.DataFrame):
         )
     ax.set(xscale="log", xlabel="factor of the regulariser, less one", ylabel="$\\varepsilon$")
     ax.set_ylim(0, None)
-    plotting.legend_below(figure, ax, columns=2)
+    plotting.legend_below(figure, ax, columns=1)
     return figure
 
 
@@ -1092,9 +1090,9 @@ FAMILY = Family(
             "Figure 6: malicious data set",
             "The same with records that write the history into the last iterate, matched to "
             "composition's trade-off functions: what is estimated is the noise, hence the standard "
-            "epsilon. One bit a step is our reading of Algorithm 3. Dotted: its exact epsilon at the "
-            "threshold that leaks most; the audited threshold is the one that leaks most at a "
-            "delta of 0.01, which the runs can resolve. The analog variant is ours.",
+            "epsilon. One bit a step is our reading of Algorithm 3. Dotted: its exact epsilon at "
+            "the threshold that leaks most; the audited threshold is the one that leaks most at "
+            "a delta of 0.01, which the runs can resolve. The analog variant is ours.",
             draw_figure6,
         ),
     },
