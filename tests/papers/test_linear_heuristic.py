@@ -237,6 +237,7 @@ def test_checks_can_fail(found, check, factor, where):
         ("figure3_close", "gradient", 0.97, 0.8),
         ("figure3_close", "gradient", 0.97, 1.1),
         ("figure6_bits", "bits", 0.97, 0.8),
+        ("figure6_analog", "analog", 0.97, 0.8),
         ("figure6_analog", "analog", 0.97, 1.1),
         ("figure6_bits_exceed", "bits", 0.9, 0.5),
         ("figure6_analog_exceed", "analog", 0.9, 0.5),

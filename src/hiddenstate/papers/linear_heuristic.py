@@ -509,16 +509,21 @@ def _audit(runs: pd.DataFrame, families: Mapping, matched: str) -> pd.DataFrame:
     """Epsilon by every estimator, from the scores of one mechanism."""
     worlds = {world: part["score"].to_numpy() for world, part in runs.groupby("world")}
     both = (worlds["in"], worlds["out"])
-    rows = []
-    for name, family in families.items():
-        if name == "heuristic" != matched:
-            continue  # what reads all iterates is no sum of them
-        # The family the attack calls for needs no further words.
-        suffix = "" if name == matched else f", {name}"
-        found = lower_bound(*both, family, AsPublished(), confidence=TAIL)
-        rows.append((f"as published{suffix}", "estimate", found.value, np.nan))
-        found = lower_bound(*both, family, UniformBand(), confidence=CONFIDENCE)
-        rows.append((f"lower bound{suffix}", "lower", found.value, CONFIDENCE))
+
+    def published(family) -> float:
+        return lower_bound(*both, family, AsPublished(), confidence=TAIL).value
+
+    def valid(family) -> float:
+        return lower_bound(*both, family, UniformBand(), confidence=CONFIDENCE).value
+
+    rows = [
+        ("as published", "estimate", published(families[matched]), np.nan),
+        ("lower bound", "lower", valid(families[matched]), CONFIDENCE),
+        ("lower bound, direct", "lower", valid(families["direct"]), CONFIDENCE),
+    ]
+    if matched == "heuristic":
+        # What composition's curves would make of a sum: no statement on the last iterate.
+        rows.append(("as published, standard", "estimate", published(families["standard"]), np.nan))
     frame = pd.DataFrame(rows, columns=["method", "kind", "value", "confidence"])
     first = runs.iloc[0]
     return frame.assign(
@@ -960,20 +965,18 @@ def check_figure3_below(estimates: pd.DataFrame) -> Measurement:
 
 
 def _matches_standard(attack: str):
-    """Figure 6: the lower bound matches the standard epsilon."""
+    """Figure 6: estimates reach the standard epsilon, and no lower bound exceeds it."""
 
     def check(estimates: pd.DataFrame) -> Measurement:
-        rows = _audited(estimates, attack, "lower bound")
-        many = rows[rows["steps"] >= 10]
-        ratio = many["value"] / many["standard"]
-        shown = ", ".join(
-            f"{part.min():.2f} to {part.max():.2f} at sampling rate {rate:g}"
-            for rate, part in ratio.groupby(many["sampling_rate"])
-        )
+        published = _audited(estimates, attack, "as published")
+        bound = _audited(estimates, attack, "lower bound")
+        reached = (published["value"] / published["standard"])[published["steps"] >= 10]
+        over = (bound["value"] / bound["standard"]).max()
         return Measurement(
-            f"lower bound over standard epsilon {shown}, from 10 steps on",
-            "0.9 to 1, from 10 steps on",
-            bool(ratio.between(0.9, 1).all()),
+            f"estimate over standard epsilon {reached.min():.2f} to {reached.max():.2f} from 10 "
+            f"steps on; lower bound over it at most {over:.3f}",
+            "at least 0.93, from 10 steps on (the estimator errs upwards); lower bound at most 1",
+            bool(reached.min() >= 0.93 and over <= 1),
         )
 
     return check
@@ -1107,9 +1110,10 @@ FAMILY = Family(
         "audits": Figure(
             "Figures 3 and 6 in numbers",
             "Every audit by every estimator. Without further words: matched to the family the "
-            'attack calls for. "standard": matched to composition, which is not valid for the '
+            'attack calls for. "standard": matched to composition, which does not fit the '
             'gradient attack. "direct": no family at all. Only lower bounds hold, with 95 % '
-            "confidence.",
+            "confidence: on the heuristic epsilon for the gradient attack, on the standard one for "
+            "the others.",
             tabulate_audits,
         ),
     },
