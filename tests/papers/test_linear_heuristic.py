@@ -144,9 +144,11 @@ def test_gradient_audit_finds_the_heuristic():
         | {"steps": [steps], "runs": 20_000},
     )
     runs = family.score(cell, seed=5)
-    curves = family._curves(
-        family._heuristic_family(sigma, rate, steps, delta, 0.05), {"steps": steps}
+    families = (
+        family._heuristic_family(sigma, rate, steps, delta, 0.05),
+        family._standard_family(sigma, rate, steps, delta, 8.0, 0.5),
     )
+    curves = pd.concat(family._curves(curves, {"steps": steps}) for curves in families)
     rows = family._audit(runs, family._families(curves, delta)[steps], "heuristic")
     values = rows.set_index("method")["value"]
     heuristic = last_iterate_epsilon(sigma, rate, steps, delta)
