@@ -428,7 +428,7 @@ def _standard_family(sigma, rate, steps, delta, audited, resolution):
     targets = targets[targets > leak[-1]]
     for noise in np.exp(np.interp(-np.log(targets), -np.log(leak), np.log(coarse))):
         epsilon = pld.epsilon(noise, rate, steps, delta, interval=interval)
-        curve = pld.tradeoff_curve(noise, rate, steps, null="out", lines=501, interval=interval)
+        curve = pld.tradeoff_curve(noise, rate, steps, null="out", interval=interval)
         yield "standard", epsilon, curve
 
 
