@@ -104,7 +104,7 @@ def visible_fraction(lipschitz: float, steps: ArrayLike) -> NDArray[np.float64]:
     """
     _check_lipschitz(lipschitz)
     steps = np.asarray(steps, dtype=float)
-    expect(bool(np.all(steps >= 0)), "steps", steps.min(initial=0.0), "numbers >= 0")
+    expect(bool(np.all(steps >= 0)), "steps", float(steps.min(initial=0.0)), "numbers >= 0")
     rate = 2 * math.log1p(lipschitz - 1)
     positive = np.maximum(steps, 1)
     theta = np.expm1(-rate) / np.expm1(-rate * positive) if rate > 0 else 1 / positive

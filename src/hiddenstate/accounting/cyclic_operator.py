@@ -71,9 +71,7 @@ def clipped(step_size: float, weak_convexity: float, smoothness: float) -> float
     worst = spread * (spread + step_size * m * smoothness) / (4 - step_size * spread)
     if spread <= 0 or worst < m * m:
         return _up(1 + step_size * m)
-    return _up(
-        math.sqrt((1 + step_size * m * smoothness / spread) / (1 - step_size * spread / 4))
-    )
+    return _up(math.sqrt((1 + step_size * m * smoothness / spread) / (1 - step_size * spread / 4)))
 
 
 def reconstructed(step_size: float, weak_convexity: float, smoothness: float) -> float:

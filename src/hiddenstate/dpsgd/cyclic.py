@@ -1,4 +1,4 @@
-"""Cyclic DP-SGD with proximal steps, clipping, and noise on the displacement, for many runs at once.
+"""Cyclic DP-SGD for many runs at once: clipping, noise on the displacement, proximal step.
 
 Algorithm 1 of Kong and Ribero (arXiv:2407.05237) in NumPy. A data set is a function
 ``gradients(batch, points)``: the gradients of the records of one batch of the pass, batch index 0

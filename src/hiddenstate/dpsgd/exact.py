@@ -5,10 +5,12 @@ affine steps in any dimension, and quadrature on the line with clipping and proj
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 from scipy.special import ndtr, xlogy
 
 from hiddenstate.accounting.cyclic import CyclicDPSGD
@@ -49,61 +51,88 @@ def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
     return float(shift**2 / (2 * run.noise_std**2 * (growth**2).sum()))
 
 
+@dataclass(frozen=True, eq=False)
+class LineDistributions:
+    """Both worlds' distributions of a one-dimensional last iterate, as masses at shared points.
+
+    points, present, absent: shape (n,). A mass is density times quadrature weight, or an atom.
+    """
+
+    points: Array
+    present: Array
+    absent: Array
+
+    def renyi(self, order: float) -> float:
+        """Rényi divergence of ``order``, in nats, of the present world from the absent one."""
+        expect(1 < order < np.inf, "order", order, "a number > 1")
+        inside = (self.present > 0) & (self.absent > 0)
+        # The quadrature weights cancel: what is summed is mass times a power of the likelihood.
+        logs = xlogy(order, self.present[inside]) - xlogy(order - 1, self.absent[inside])
+        return float(np.logaddexp.reduce(logs)) / (order - 1)
+
+    def delta(self, epsilon: float) -> float:
+        """Delta at ``epsilon``, the larger of the two directions, up to the nodes' spacing."""
+        factor = np.exp(epsilon)
+        forth = np.maximum(self.present - factor * self.absent, 0).sum()
+        back = np.maximum(self.absent - factor * self.present, 0).sum()
+        return float(max(forth, back))
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon at ``delta``, the larger of the two directions, up to the nodes' spacing."""
+        expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
+        if self.delta(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while self.delta(high) > delta:
+            high *= 2
+        return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, high, xtol=1e-9))
+
+    def swapped(self) -> "LineDistributions":
+        """The same with the worlds exchanged."""
+        return LineDistributions(self.points, self.absent, self.present)
+
+
 def on_the_line(
     run: CyclicDPSGD,
     present: Gradients,
     absent: Gradients,
-    order: float,
     *,
     start: float = 0.0,
     diameter: float | None = None,
     nodes: int = 10,
-) -> float:
-    """Rényi divergence of ``order``, in nats, of one-dimensional last iterates (by quadrature).
+) -> LineDistributions:
+    """Distributions of the last iterate in dimension one, by quadrature (exact to about 1e-10).
 
-    present, absent: the data sets of the two worlds (see ``dpsgd.cyclic``), with points and
-    gradients of dimension one. diameter: iterates are projected onto a centred interval of this
-    length. The divergence is that of the present world from the absent one. The relative error is
-    below 1e-9 where the drifts vary no faster than the noise (Gauss-Legendre panels one noise
-    standard deviation wide, split where a gradient crosses the clipping norm); ``nodes`` a panel
-    can be raised to check.
+    present, absent: the two worlds' data sets (see ``dpsgd.cyclic``). diameter: iterates are
+    projected onto the centred interval of this length. Between steps the density is held at
+    Gauss-Legendre nodes in panels one noise standard deviation wide, split where a gradient
+    crosses the clipping norm, and the mass at the interval's ends as atoms. The stated error
+    holds where drifts vary no faster than the noise; raise ``nodes`` (a panel) to check.
     """
-    expect(1 < order < np.inf, "order", order, "a number > 1")
     end = np.inf if diameter is None else diameter / 2
     expect(abs(start) <= end, "start", start, f"a point within the domain, |start| <= {end:g}")
-    points = np.array([start])
-    masses = np.ones((1, 2))
+    points, masses, reach = np.array([start]), np.ones((1, 2)), _REACH * run.noise_std
     for t in range(run.steps):
         batch = t % run.steps_per_pass
-        # Where each point of the two worlds goes; then the density of the noisy sum.
-        centres = [
-            displaced(run, data, batch, points[:, None])[:, 0] for data in (present, absent)
-        ]
-        low, high = np.min(centres), np.max(centres)
-        low, high = (max(low - _REACH * run.noise_std, -end), min(high + _REACH * run.noise_std, end))
+        centres = [displaced(run, data, batch, points[:, None])[:, 0] for data in (present, absent)]
+        low, high = max(np.min(centres) - reach, -end), min(np.max(centres) + reach, end)
         edges = np.linspace(low, high, max(2, int(np.ceil((high - low) / run.noise_std)) + 1))
         if t + 1 < run.steps:
-            following = (t + 1) % run.steps_per_pass
-            edges = _split(run, (present, absent), following, edges)
-        new, widths = _panels(edges, nodes)
-        density = _density(new, centres, masses, run.noise_std)
-        # Panels where neither world has any mass worth counting are dropped.
+            edges = _split(run, (present, absent), (t + 1) % run.steps_per_pass, edges)
+        nodes_at, widths = _panels(edges, nodes)
+        density = _density(nodes_at, centres, masses, run.noise_std)
         kept = (density > _NEGLIGIBLE * density.max(axis=0)).any(axis=1)
-        new_points, new_masses = [new[kept]], [density[kept] * widths[kept, None]]
+        new_points, new_masses = [nodes_at[kept]], [density[kept] * widths[kept, None]]
         if diameter is not None:
             for side in (-1.0, 1.0):
                 beyond = [
-                    ndtr((side * c - end) / run.noise_std) @ masses[:, world]
-                    for world, c in enumerate(centres)
+                    ndtr((side * centre - end) / run.noise_std) @ masses[:, world]
+                    for world, centre in enumerate(centres)
                 ]
                 new_points.append(np.array([side * end]))
                 new_masses.append(np.array([beyond]))
         points, masses = np.concatenate(new_points), np.concatenate(new_masses)
-    p, q = masses.T
-    inside = (p > 0) & (q > 0)
-    # Masses share their quadrature weights, which cancel: sum of p^alpha q^(1 - alpha).
-    logs = xlogy(order, p[inside]) - xlogy(order - 1, q[inside])
-    return float(np.logaddexp.reduce(logs)) / (order - 1)
+    return LineDistributions(points, masses[:, 0], masses[:, 1])
 
 
 _REACH = 12.0
