@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -236,6 +237,22 @@ def test_tightness_matches_the_printed_table(row):
     assert f"{truth / cyclic.theorem_4_5(run, lipschitz):.6f}" == expected[2]
     assert f"{truth / cyclic.composition(run):.6f}" == expected[3]
     assert f"{truth / cyclic.theorem_4_3(run):.3g}" == f"{float(expected[4]):.3g}"
+
+
+def test_affine_divergence_keeps_its_digits_when_directions_grow_apart():
+    # Three coupled directions that grow by 1.6, stay and shrink, over 60 steps: growth of 10^12.
+    rng = stream(0, "test", "affine-digits")
+    maps = np.array([np.eye(3) - symmetric(rng, 3, -0.6, 0.5) for _ in range(60)])
+    shifts = rng.standard_normal((60, 3))
+    with mpmath.workdps(80):
+        difference, covariance = mpmath.zeros(3, 1), mpmath.zeros(3)
+        for matrix, shift in zip(maps, shifts, strict=True):
+            matrix = mpmath.matrix(matrix)
+            difference = matrix * difference + mpmath.matrix(shift)
+            covariance = matrix * covariance * matrix.T + mpmath.eye(3)
+        solved = mpmath.lu_solve(covariance, difference)
+        truth = sum(difference[i] * solved[i] for i in range(3)) / 2
+        assert exact.affine_gaussian(maps, shifts, 1.0) == pytest.approx(float(truth), rel=1e-10)
 
 
 @pytest.mark.parametrize("lipschitz", [1.0, 1.001, 1.05, 1.5])

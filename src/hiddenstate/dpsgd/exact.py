@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
 from scipy.optimize import brentq
 from scipy.special import ndtr, xlogy
 
@@ -26,16 +27,19 @@ def affine_gaussian(maps: ArrayLike, shifts: ArrayLike, noise_std: float) -> flo
     maps: linear part of each step, shape (T, d, d), the same in both worlds. shifts: difference of
     the two worlds' steps, shape (T, d). noise_std: standard deviation of each step's noise. Both
     last iterates are Gaussian with one covariance S, so rho = |S^(-1/2) (difference of means)|^2/2.
+    S is held as a triangular root, which keeps the digits of directions that hardly grow.
     """
     maps, shifts = np.asarray(maps, dtype=float), np.asarray(shifts, dtype=float)
     expect(maps.ndim == 3, "maps", maps.shape, "an array of shape (steps, d, d)")
     expect(shifts.shape == maps.shape[:2], "shifts", shifts.shape, f"shape {maps.shape[:2]}")
     dimension = maps.shape[1]
-    difference, covariance = np.zeros(dimension), np.zeros((dimension, dimension))
+    difference, root = np.zeros(dimension), np.zeros((dimension, dimension))
     for matrix, shift in zip(maps, shifts, strict=True):
         difference = matrix @ difference + shift
-        covariance = matrix @ covariance @ matrix.T + np.eye(dimension)
-    return float(difference @ np.linalg.solve(covariance, difference)) / (2 * noise_std**2)
+        # S <- A S A^T + I with S = root^T root, by orthogonal triangularisation.
+        root = np.linalg.qr(np.concatenate((root @ matrix.T, np.eye(dimension))), mode="r")
+    whitened = solve_triangular(root, difference, trans="T")
+    return float(whitened @ whitened) / (2 * noise_std**2)
 
 
 def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
