@@ -30,7 +30,6 @@ def model() -> type[BaseModel]:
         __base__=papers.Grid,
         __doc__="Everything that decides the numbers of a scale.",
         seed=(int, Field(ge=0, description="root seed of every random stream")),
-        description=(str, Field(description="one line that figures show as their scale and data")),
         **sections,
     )
 

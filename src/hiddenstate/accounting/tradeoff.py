@@ -70,6 +70,21 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     return TradeoffCurve(fpr[order], np.minimum.accumulate(fnr[order]))
 
 
+def symmetric(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
+    """Lower bound on the trade-off functions of both null hypotheses at once.
+
+    epsilons: shape (n,), ascending from 0. deltas: shape (n,), bounds in both directions. A
+    guarantee that holds in both directions reflects its supporting line in the diagonal, which is
+    the guarantee (-epsilon, 1 - e^-epsilon (1 - delta)).
+    """
+    epsilons, deltas = np.asarray(epsilons, dtype=float), np.asarray(deltas, dtype=float)
+    mirrored = -epsilons[:0:-1]
+    return from_deltas(
+        np.concatenate((mirrored, epsilons)),
+        np.concatenate((-np.expm1(mirrored) + np.exp(mirrored) * deltas[:0:-1], deltas)),
+    )
+
+
 def gaussian(mu: ArrayLike, fpr: ArrayLike) -> NDArray[np.float64]:
     """Exact trade-off function of mu-Gaussian differential privacy, broadcast over both arguments.
 

@@ -8,19 +8,25 @@ estimates become figures, tables and measured claims. A new module in this folde
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from hiddenstate.errors import InputError
 
 
 class Grid(BaseModel):
-    """A family's section of a scale file: closed, typed, every number with unit and bounds."""
+    """A part of a scale file: closed, typed, every number with its unit and bounds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FamilyGrid(Grid):
+    """A family's whole section."""
+
+    shows: str = Field(description="what the figures say of the scale and data they show")
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Family:
 
     title: str
     reference: str
-    grid: type[Grid]
+    grid: type[FamilyGrid]
     estimate: Callable[[Any, Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]], pd.DataFrame]
     figures: Mapping[str, Figure]
     tables: Mapping[str, Figure]
@@ -73,7 +79,6 @@ class Family:
     score: Callable[[Cell, int], pd.DataFrame] | None = None
     bound_cells: Callable[[Any], list[Cell]] = lambda grid: []
     bound: Callable[[Cell], pd.DataFrame] | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 def names() -> list[str]:

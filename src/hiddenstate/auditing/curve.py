@@ -1,0 +1,115 @@
+"""The empirical trade-off curve: error counts of every threshold test, from one sort."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hiddenstate.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class EmpiricalCurve:
+    """Exact error counts of the tests "in" if score >= threshold, at all thresholds.
+
+    threshold, false_positives, false_negatives: shape (..., n_out + n_in + 1); leading axes are
+    independent audits. The thresholds are the scores themselves, ascending, and infinity, so the
+    curve runs from (FPR, FNR) = (1, 0) to (0, 1). Tied scores repeat a threshold and its counts:
+    no test can tell them apart, so none of the entries is a test that nobody could run.
+    """
+
+    threshold: NDArray[np.float64]
+    false_positives: NDArray[np.int64]
+    false_negatives: NDArray[np.int64]
+    n_out: int
+    n_in: int
+
+    @property
+    def fpr(self) -> NDArray[np.float64]:
+        """Empirical false-positive rates: share of the out-scores called in (an estimate)."""
+        return self.false_positives / self.n_out
+
+    @property
+    def fnr(self) -> NDArray[np.float64]:
+        """Empirical false-negative rates: share of the in-scores called out (an estimate)."""
+        return self.false_negatives / self.n_in
+
+    def swapped(self) -> "EmpiricalCurve":
+        """The curve with the worlds exchanged, (D', D): null "in", scores negated.
+
+        Its tests call "out" what lies *below* each threshold of this curve, so the two kinds of
+        error change places and nothing else changes.
+        """
+        return EmpiricalCurve(
+            -self.threshold[..., ::-1],
+            self.false_negatives[..., ::-1],
+            self.false_positives[..., ::-1],
+            self.n_in,
+            self.n_out,
+        )
+
+
+def empirical_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> EmpiricalCurve:
+    """Exact error counts at all thresholds, both worlds sorted together once.
+
+    in_scores: shape (..., n_in), larger speaks for "in". out_scores: shape (..., n_out).
+    Raises InputError for scores that are not finite or worlds with fewer than two scores.
+    """
+    in_scores, out_scores = check(in_scores, out_scores)
+    n_out, n_in = out_scores.shape[-1], in_scores.shape[-1]
+    pooled = np.concatenate((out_scores, in_scores), axis=-1)
+    order = np.argsort(pooled, axis=-1)
+    threshold = np.take_along_axis(pooled, order, axis=-1)
+    # Counts strictly below each position; ties take the counts at the first of their group.
+    below_in = np.cumsum(order >= n_out, axis=-1, dtype=np.int64)
+    below_in = np.concatenate((np.zeros_like(below_in[..., :1]), below_in), axis=-1)
+    position = np.arange(n_out + n_in + 1)
+    first = np.concatenate(
+        (
+            np.ones_like(threshold[..., :1], dtype=bool),
+            np.diff(threshold, axis=-1) > 0,
+            np.ones_like(threshold[..., :1], dtype=bool),
+        ),
+        axis=-1,
+    )
+    group = np.maximum.accumulate(np.where(first, position, 0), axis=-1)
+    false_negatives = np.take_along_axis(below_in, group, axis=-1)
+    return EmpiricalCurve(
+        np.concatenate((threshold, np.full_like(threshold[..., :1], np.inf)), axis=-1),
+        n_out - (group - false_negatives),
+        false_negatives,
+        n_out,
+        n_in,
+    )
+
+
+def check(
+    in_scores: ArrayLike, out_scores: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both worlds' scores as arrays of numbers, or an InputError that says what is wrong."""
+    arrays = []
+    for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
+        try:
+            array = np.asarray(scores, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name}: expected numbers, got {scores!r:.80}") from error
+        if array.ndim == 0 or array.shape[-1] < 2:
+            got = 1 if array.ndim == 0 else array.shape[-1]
+            raise InputError(f"{name}: got {got} score(s); expected at least 2 in each world")
+        bad = ~np.isfinite(array)
+        if bad.any():
+            where = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise InputError(
+                f"{name}: {int(bad.sum())} of {array.size} scores are not finite, the first is "
+                f"{array[where]} at index {where if len(where) > 1 else where[0]}; "
+                "expected finite numbers"
+            )
+        arrays.append(array)
+    return arrays[0], arrays[1]
+
+
+def check_confidence(confidence: float) -> float:
+    """The confidence as a float inside (0.5, 1), or an InputError."""
+    if not 0.5 < confidence < 1:
+        raise InputError(f"confidence: got {confidence}; expected a number in (0.5, 1)")
+    return float(confidence)
