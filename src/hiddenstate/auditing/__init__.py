@@ -1,1 +1,26 @@
-"""Lower bounds on the privacy loss from scores."""
+"""Lower bounds on the privacy loss from scores.
+
+>>> from hiddenstate.auditing import GaussianDP, UniformBand, lower_bound
+>>> lower_bound([3.1, 2.7, 4.0, 3.5], [0.2, -1.1, 0.4, 0.9], GaussianDP(), UniformBand()).value
+0.0
+"""
+
+from hiddenstate.auditing.audit import Bound, lower_bound
+from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
+from hiddenstate.auditing.families import ApproxDP, GaussianDP, Tabulated
+from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
+
+__all__ = [
+    "ApproxDP",
+    "AsPublished",
+    "Bonferroni",
+    "Bound",
+    "EmpiricalCurve",
+    "Fixed",
+    "GaussianDP",
+    "Split",
+    "Tabulated",
+    "UniformBand",
+    "empirical_curve",
+    "lower_bound",
+]

@@ -1,0 +1,61 @@
+"""The one call of an audit: scores in, a bound out that says what it is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hiddenstate.auditing.curve import check, check_confidence
+from hiddenstate.auditing.families import Family
+from hiddenstate.auditing.rules import Rule
+from hiddenstate.errors import InputError
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A statement on privacy from scores, and how far it can be trusted.
+
+    parameter: what is bounded, such as "epsilon". value: the bound; the trivial one (0, or
+    infinity for a noise multiplier) when the scores contradict nothing. direction: "lower" if the
+    truth is at least ``value``, "upper" if at most (a noise multiplier). confidence: at least this
+    share of such audits is right, if ``valid``; otherwise the word is only nominal. threshold: the
+    score of the test the bound comes from, NaN if it comes from many.
+    """
+
+    parameter: str
+    value: float
+    direction: str
+    confidence: float
+    method: str
+    valid: bool
+    threshold: float
+
+
+def lower_bound(
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    family: Family,
+    rule: Rule,
+    *,
+    confidence: float = 0.95,
+) -> Bound:
+    """Lower bound on the leakage that the scores prove, in the parameter of ``family``.
+
+    in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
+    larger speaks for "in". Raises InputError for unusable scores or confidence.
+    """
+    in_scores, out_scores = check(in_scores, out_scores)
+    for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
+        if scores.ndim != 1:
+            raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
+    confidence = check_confidence(confidence)
+    values, thresholds = rule.bounds(in_scores, out_scores, family, 1 - confidence)
+    return Bound(
+        parameter=family.parameter,
+        value=float(values),
+        direction="upper" if family.trivial == np.inf else "lower",
+        confidence=confidence,
+        method=rule.name,
+        valid=rule.valid,
+        threshold=float(thresholds),
+    )

@@ -1,0 +1,249 @@
+"""Threshold rules: how the errors of many tests become one confident statement on privacy.
+
+A single test, fixed in advance, errs at rates that an exact interval bounds. An auditor has the
+scores in hand and wants the best of all tests; each rule here pays for that choice in its own
+way, and ``AsPublished`` does not pay, which is why it is not valid. The package's default,
+``Averaged`` (in ``hiddenstate.auditing.averaged``), needs no choice.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, betaincinv
+
+from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
+from hiddenstate.auditing.families import Family
+from hiddenstate.auditing.intervals import (
+    band_upper,
+    clopper_pearson_upper,
+    dkw_upper,
+    jeffreys_upper,
+)
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+Interval = Literal["clopper-pearson", "jeffreys", "joint-beta"]
+
+
+class Rule(Protocol):
+    """What turns scores into bounds."""
+
+    @property
+    def name(self) -> str:
+        """The word a table shows."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether the bound is wrong in at most ``level`` of the audits, whatever the scores."""
+
+    def bounds(
+        self, in_scores: NDArray, out_scores: NDArray, family: Family, level: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Bounds and the thresholds they come from (NaN: from many), for the leading axes."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One threshold chosen before the scores were seen: valid with Clopper-Pearson intervals.
+
+    Each error rate is bounded at half the level. "jeffreys" does so with credible bounds;
+    "joint-beta" takes the smallest parameter whose privacy region holds a posterior probability
+    of ``level`` (Zanella-Béguelin et al. 2023). Neither is a confidence bound.
+    """
+
+    threshold: float
+    interval: Interval = "clopper-pearson"
+
+    def __post_init__(self) -> None:
+        if self.interval not in ("clopper-pearson", "jeffreys", "joint-beta"):
+            raise InputError(
+                f"interval: got {self.interval!r}; "
+                "expected 'clopper-pearson', 'jeffreys' or 'joint-beta'"
+            )
+
+    @property
+    def name(self) -> str:
+        """The word a table shows."""
+        return f"fixed threshold, {self.interval}"
+
+    @property
+    def valid(self) -> bool:
+        """Only with the exact interval."""
+        return self.interval == "clopper-pearson"
+
+    def bounds(self, in_scores, out_scores, family, level):
+        """Bounds at the fixed threshold."""
+        threshold = np.broadcast_to(float(self.threshold), in_scores.shape[:-1])
+        return _at(threshold, in_scores, out_scores, family, level, self.interval), threshold
+
+
+@dataclass(frozen=True)
+class Split:
+    """The threshold that does best on one half of the scores, bounded on the other half: valid.
+
+    The halves are drawn with a fixed seed, so scores sorted in their file do no harm.
+    """
+
+    seed: int = 0
+    name = "split"
+    valid = True
+
+    def bounds(self, in_scores, out_scores, family, level):
+        """Bounds on the second half at the threshold the first half chose."""
+        if min(in_scores.shape[-1], out_scores.shape[-1]) < 4:
+            raise InputError("splitting needs at least 4 scores in each world")
+        halves = []
+        for world, scores in (("in", in_scores), ("out", out_scores)):
+            n = scores.shape[-1]
+            order = stream(self.seed, "auditing", "split", world, n).permutation(n)
+            halves.append((scores[..., order[: n // 2]], scores[..., order[n // 2 :]]))
+        (in_choose, in_bound), (out_choose, out_bound) = halves
+        curve = empirical_curve(in_choose, out_choose)
+        _, threshold = _best(curve, family, clopper_pearson_upper, level / 2)
+        return _at(threshold, in_bound, out_bound, family, level), threshold
+
+
+@dataclass(frozen=True)
+class Bonferroni:
+    """The best of all thresholds, the level shared out among them: valid.
+
+    At a threshold that is itself a score of one world the other world's count is binomial given
+    that world, and the own world's rate at its r-th largest score is Beta(r, n + 1 - r), which
+    Clopper-Pearson bounds with room to spare; so every one of the n_in + n_out data-dependent
+    thresholds fails with probability at most its share.
+    """
+
+    name = "Bonferroni"
+    valid = True
+
+    def bounds(self, in_scores, out_scores, family, level):
+        """Largest bound over all thresholds, each at its share of the level."""
+        curve = empirical_curve(in_scores, out_scores)
+        share = level / (2 * (curve.n_in + curve.n_out))
+        return _best(curve, family, clopper_pearson_upper, share)
+
+
+@dataclass(frozen=True)
+class UniformBand:
+    """The best of all thresholds, within bands that hold for the whole curve at once: valid.
+
+    Each world's band has half the level. kind: "beta" is equally tight at every count, "dkw" the
+    Dvoretzky-Kiefer-Wolfowitz band, which cannot see small error rates.
+    """
+
+    kind: Literal["beta", "dkw"] = "beta"
+    valid = True
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("beta", "dkw"):
+            raise InputError(f"kind: got {self.kind!r}; expected 'beta' or 'dkw'")
+
+    @property
+    def name(self) -> str:
+        """The word a table shows."""
+        return f"uniform band, {self.kind}"
+
+    def bounds(self, in_scores, out_scores, family, level):
+        """Largest bound over all thresholds, all at once at the level."""
+        curve = empirical_curve(in_scores, out_scores)
+        return _best(curve, family, self.upper, level / 2)
+
+    def upper(self, count: NDArray[np.int64], n: int, level: float) -> NDArray[np.float64]:
+        """Upper confidence bounds on the rates with these counts, all at once."""
+        return (band_upper if self.kind == "beta" else dkw_upper)(n, level)[count]
+
+
+@dataclass(frozen=True)
+class AsPublished:
+    """The best threshold on the same scores, each interval at the full level: NOT valid.
+
+    The estimator of much published work, kept to reproduce it. It claims more than the truth in
+    more than ``level`` of the audits, the more so the more scores there are.
+    """
+
+    name = "as published (not valid)"
+    valid = False
+
+    def bounds(self, in_scores, out_scores, family, level):
+        """Largest bound over all thresholds, as if it had been the only one."""
+        curve = empirical_curve(in_scores, out_scores)
+        return _best(curve, family, clopper_pearson_upper, level)
+
+
+def _best(
+    curve: EmpiricalCurve, family: Family, upper, level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Largest of the bounds that all thresholds give, and the threshold that gives it."""
+    # Counts take few values, so each interval is computed once and looked up.
+    fpr = upper(np.arange(curve.n_out + 1), curve.n_out, level)[curve.false_positives]
+    fnr = upper(np.arange(curve.n_in + 1), curve.n_in, level)[curve.false_negatives]
+    bounds = family.violated(fpr, fnr)
+    # "Best" is the least private claim contradicted: the largest epsilon, the smallest noise.
+    rank = -bounds if family.trivial == np.inf else bounds
+    best = np.argmax(rank, axis=-1)[..., None]
+    return (
+        np.take_along_axis(bounds, best, axis=-1)[..., 0],
+        np.take_along_axis(curve.threshold, best, axis=-1)[..., 0],
+    )
+
+
+def _at(
+    threshold: NDArray[np.float64],
+    in_scores: NDArray[np.float64],
+    out_scores: NDArray[np.float64],
+    family: Family,
+    level: float,
+    interval: Interval = "clopper-pearson",
+) -> NDArray[np.float64]:
+    """Bounds at one threshold for each audit."""
+    false_positives = (out_scores >= threshold[..., None]).sum(axis=-1)
+    false_negatives = (in_scores < threshold[..., None]).sum(axis=-1)
+    n_out, n_in = out_scores.shape[-1], in_scores.shape[-1]
+    if interval == "joint-beta":
+        pairs = np.stack((false_positives.ravel(), false_negatives.ravel()), axis=1)
+        distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+        values = [joint_beta(int(a), n_out, int(b), n_in, family, level) for a, b in distinct]
+        return np.array(values)[inverse.ravel()].reshape(threshold.shape)
+    upper = clopper_pearson_upper if interval == "clopper-pearson" else jeffreys_upper
+    return family.violated(
+        upper(false_positives, n_out, level / 2), upper(false_negatives, n_in, level / 2)
+    )
+
+
+def joint_beta(
+    false_positives: int, n_out: int, false_negatives: int, n_in: int, family: Family, level: float
+) -> float:
+    """Lower credible bound: largest parameter whose privacy region holds probability < ``level``.
+
+    The two error rates are independent a posteriori, each Beta(errors + 1/2, others + 1/2). The
+    privacy region of f is f(FPR) <= FNR; its posterior probability grows with the parameter, and
+    the parameter at which it reaches ``level`` is that quantile of the parameter's posterior. The
+    integral over the FPR runs over posterior quantiles, by Gauss-Legendre, so it needs no care
+    about where the mass is.
+
+    Source: Zanella-Béguelin et al. 2023, section 4. Theirs is two-sided and for epsilon; their
+    region is cut off above as well, FNR <= 1 - f(1 - FPR), which has no mass at all at perfect
+    privacy, so that scores without any signal would never give 0.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(96)
+    a, b = false_positives + 0.5, n_out - false_positives + 0.5
+    fpr = betaincinv(a, b, (nodes + 1) / 2)
+    cdf = partial(betainc, false_negatives + 0.5, n_in - false_negatives + 0.5)
+
+    def inside(index: int) -> bool:
+        return float(np.sum(weights / 2 * (1 - cdf(family.fnr(index, fpr))))) >= level
+
+    last = last_true(lambda index: not inside(index), len(family.grid))
+    return family.trivial if last < 0 else float(family.grid[last])
+
+
+def last_true(test, n: int) -> int:
+    """Last index in 0..n-1 of a run of true that starts at 0, by bisection; -1 if none is."""
+    low, high = -1, n
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if test(middle) else (low, middle)
+    return low
