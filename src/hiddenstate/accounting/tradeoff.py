@@ -56,18 +56,36 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     envelope, so leaving guarantees out can only lower it (Dong, Roth and Su 2022, Proposition 6).
     """
     epsilons = np.asarray(epsilons, dtype=float)
-    deltas = np.minimum.accumulate(np.clip(np.asarray(deltas, dtype=float), 0, 1))
+    deltas = np.clip(np.asarray(deltas, dtype=float), 0, 1)
     slopes = np.exp(epsilons)
-    # Neighbouring lines cross at these points; e^a - e^b keeps its digits as e^b expm1(a - b).
-    fpr = (deltas[:-1] - deltas[1:]) / (slopes[:-1] * np.expm1(np.diff(epsilons)))
-    fnr = 1 - deltas[:-1] - slopes[:-1] * fpr
+
+    def crossing(i: int, j: int) -> float:
+        # The difference of the slopes keeps its digits as e^a expm1(b - a).
+        return (deltas[i] - deltas[j]) / (slopes[i] * np.expm1(epsilons[j] - epsilons[i]))
+
+    # The steeper a line, the smaller the rates at which it is the highest. A line that meets its
+    # flatter neighbour left of where it meets the steeper one is nowhere the highest.
+    highest: list[int] = []
+    rates: list[float] = []
+    for line in range(len(epsilons)):
+        while highest:
+            rate = crossing(highest[-1], line)
+            if not rates or rate < rates[-1]:
+                rates.append(rate)
+                break
+            highest.pop()
+            rates.pop()
+        highest.append(line)
+    fpr = np.array(rates[::-1])
+    kept = np.array(highest[::-1])
+    fnr = 1 - deltas[kept[:-1]] - slopes[kept[:-1]] * fpr
     inside = (fpr > 0) & (fpr < 1) & (fnr > 0)
-    # The steepest line meets the axis FPR = 0, the flattest one the axis FNR = 0.
-    fpr = np.concatenate(([0.0], fpr[inside][::-1], [min(1.0, (1 - deltas[0]) / slopes[0]), 1.0]))
-    fnr = np.concatenate(([1 - deltas[-1]], fnr[inside][::-1], [0.0, 0.0]))
-    # Deltas that carry rounding noise cross out of order; the lower convex hull is still a bound.
-    order = np.argsort(fpr, kind="stable")
-    return TradeoffCurve(fpr[order], np.minimum.accumulate(fnr[order]))
+    # The curve starts on the axis FPR = 0 at the highest line and ends where all are below zero.
+    start = float(np.max(1 - deltas))
+    end = min(1.0, float(np.max((1 - deltas) / slopes)))
+    fpr = np.concatenate(([0.0], fpr[inside], [end, 1.0]))
+    fnr = np.concatenate(([start], fnr[inside], [0.0, 0.0]))
+    return TradeoffCurve(fpr, np.minimum.accumulate(fnr))
 
 
 def symmetric(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:

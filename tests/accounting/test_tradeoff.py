@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from hiddenstate.accounting import tradeoff
+
+RATES = np.array([1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4])
+
+
+def gaussian_delta(epsilon, mu):
+    """Balle and Wang 2018, theorem 8: the closed form for the Gaussian mechanism."""
+    return ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
+def test_the_lines_of_the_gaussian_mechanism_give_its_curve_from_below(mu):
+    epsilons = np.linspace(-6 * mu - mu**2, 6 * mu + mu**2, 2001)
+    curve = tradeoff.from_deltas(epsilons, gaussian_delta(epsilons, mu))
+    gap = tradeoff.gaussian(mu, RATES) - curve(RATES)
+    # Rounding of the deltas, 1e-13, is all that may lift the bound.
+    assert np.all(gap > -1e-12)
+    assert np.all(gap < 1e-5)
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
+def test_a_symmetric_mechanism_is_its_own_mirror_image(mu):
+    positive = np.linspace(0, 6 * mu + mu**2, 2001)
+    curve = tradeoff.symmetric(positive, gaussian_delta(positive, mu))
+    gap = tradeoff.gaussian(mu, RATES) - curve(RATES)
+    assert np.all(gap > -1e-12)
+    assert np.all(gap < 1e-5)
+    np.testing.assert_allclose(curve.inverse()(RATES), curve(RATES), atol=1e-6)
+
+
+def test_pure_differential_privacy_is_two_lines():
+    # (log 3, 0)-DP: FNR = max(1 - 3 FPR, (1 - FPR) / 3), which cross at FPR = FNR = 1/4.
+    curve = tradeoff.symmetric([0, np.log(3)], [0.5, 0.0])
+    np.testing.assert_allclose(curve(RATES), np.maximum(1 - 3 * RATES, (1 - RATES) / 3), atol=1e-12)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-8, 8), st.floats(0, 1)),
+        min_size=2,
+        max_size=30,
+        unique_by=lambda pair: round(pair[0], 3),
+    )
+)
+def test_any_guarantees_give_a_valid_curve_that_leaks_no_less_than_fewer(pairs):
+    epsilons, deltas = map(np.array, zip(*sorted(pairs), strict=True))
+    deltas = np.maximum(np.minimum.accumulate(deltas), 1 - np.exp(epsilons))
+    curve = tradeoff.from_deltas(epsilons, deltas)
+    envelope = np.max(
+        [np.zeros_like(RATES)]
+        + [1 - d - np.exp(e) * RATES for e, d in zip(epsilons, deltas, strict=True)],
+        axis=0,
+    )
+    # Never above the envelope of its lines, whatever their order in delta.
+    assert np.all(curve(RATES) <= envelope + 1e-9)
+    assert np.all(curve(RATES) <= 1 - RATES + 1e-9)
+    assert np.all(np.diff(curve.fnr) <= 0)
+
+
+def test_the_inverse_swaps_the_axes():
+    curve = tradeoff.TradeoffCurve(np.array([0, 0.2, 0.6, 1.0]), np.array([0.9, 0.3, 0.0, 0.0]))
+    np.testing.assert_allclose(curve.inverse()([0.3, 0.9]), [0.2, 0.0])
+    np.testing.assert_allclose(curve.inverse().inverse()(RATES), curve(RATES), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fpr", "fnr"), [([0, 0.5], [1, 0]), ([0, 1], [1, 0.5]), ([0, 0.5, 1], [0.5, 0.7, 0])]
+)
+def test_what_is_no_trade_off_curve_is_refused(fpr, fnr):
+    with pytest.raises(ValueError, match="trade-off curve"):
+        tradeoff.TradeoffCurve(np.array(fpr, dtype=float), np.array(fnr, dtype=float))

@@ -1,0 +1,93 @@
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hiddenstate.accounting import tradeoff
+from hiddenstate.papers import encoding_loss as family
+from hiddenstate.streams import stream
+
+
+def literal_algorithm_2(inside, outside, epsilons, curve_of, rare):
+    """Algorithm 2 as printed, lines 9 to 26, one threshold at a time."""
+    points = {}
+    for threshold in sorted(np.concatenate((inside, outside))):
+        alpha = np.mean(outside >= threshold)
+        beta = np.mean(inside < threshold)
+        points[alpha] = min(beta, points.get(alpha, 1.0))
+    for epsilon in epsilons:
+        predicted = curve_of(epsilon)
+        if all(
+            beta >= predicted(alpha) for alpha, beta in points.items() if min(alpha, beta) >= rare
+        ):
+            return epsilon
+    return math.inf
+
+
+def scores_of(inside, outside):
+    return pd.concat(
+        pd.DataFrame({"world": world, "repeat": 0, "run": np.arange(len(s)), "score": s})
+        for world, s in (("in", inside), ("out", outside))
+    )
+
+
+@pytest.mark.parametrize("rare", [0.0, 0.02])
+@pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("ties", [False, True])
+def test_algorithm_2_is_the_printed_one(mu, rare, ties):
+    rng = stream(2, "algorithm_2", str(mu))
+    inside, outside = rng.normal(mu, 1, 300), rng.normal(0, 1, 300)
+    if ties:
+        inside, outside = np.round(inside, 1), np.round(outside, 1)
+    grid = np.arange(0.1, 8, 0.1)
+    observed = family.observe(scores_of(inside, outside))
+    predicted = np.array([tradeoff.gaussian(m, observed.fpr) for m in grid])
+    found = family.algorithm_2(observed.fpr, observed.fnr[0], grid, predicted, rare=rare)
+    printed = literal_algorithm_2(
+        inside, outside, grid, lambda m: lambda fpr: tradeoff.gaussian(m, fpr), rare
+    )
+    assert found == printed
+
+
+def test_the_closest_curve_finds_the_truth_without_a_push():
+    # Mean of 40 estimates from 2,000 scores a world; their standard deviation is about 0.04, so
+    # the mean is within 0.04 of the truth but for probability 1e-9, and a push of 0.1 is seen.
+    grid = np.arange(0.1, 3, 0.02)
+    found = []
+    for i in range(40):
+        rng = stream(2, "closest", i)
+        observed = family.observe(scores_of(rng.normal(1, 1, 2000), rng.normal(0, 1, 2000)))
+        predicted = np.array([tradeoff.gaussian(m, observed.fpr) for m in grid])
+        found.append(family.closest_curve(observed.fnr[0], grid, predicted))
+    assert abs(np.mean(found) - 1) < 0.04
+
+
+def test_the_swapped_curve_is_the_inverse():
+    rng = stream(2, "swapped")
+    scores = scores_of(rng.normal(1, 1, 400), rng.normal(0, 1, 400))
+    forward = family.observe(scores)
+    backward = family.observe(scores, null="in")
+    curve = tradeoff.TradeoffCurve(backward.fpr, backward.fnr[0]).inverse()
+    # Both are staircases of steps 1/400.
+    assert np.max(np.abs(curve(forward.fpr) - forward.fnr[0])) <= 1.01 / 400
+
+
+def test_chunks_of_cells_do_not_depend_on_each_other():
+    parameters = {
+        "sampling_rate": 0.1,
+        "steps": 5,
+        "noise_multiplier": 1.0,
+        "records": 10**10,
+        "runs": 300,
+        "repeats": 2,
+        "encoding": "sound",
+    }
+    few = family.score(family.Cell("a", parameters), 1)
+    more = family.score(family.Cell("a", parameters | {"runs": 260, "repeats": 3}), 1)
+    keys = ["world", "repeat", "run"]
+    both = few.merge(more, on=keys)
+    assert len(both) == 2 * 2 * 260
+    assert (both["score_x"] == both["score_y"]).all()
+    other = family.score(family.Cell("b", parameters), 1)
+    assert (few["score"] != other["score"]).all()

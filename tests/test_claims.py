@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from hiddenstate import claims, papers
+from hiddenstate.errors import InputError
+
+CLAIMS = Path(__file__).parents[1] / "workflow/config/claims.yaml"
+
+
+def test_the_shipped_claims_are_valid_and_every_check_is_used():
+    shipped = claims.read(CLAIMS)
+    for name in papers.names():
+        used = {claim.check for claim in shipped if claim.family == name}
+        assert used == set(papers.load(name).checks), name
+
+
+def test_an_unknown_check_and_an_unknown_key_are_refused(tmp_path):
+    entry = yaml.safe_load(CLAIMS.read_text())[0]
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump([entry | {"check": "guess"}]))
+    with pytest.raises(InputError, match="'guess'"):
+        claims.read(path)
+    path.write_text(yaml.safe_dump([entry | {"cheque": "x"}]))
+    with pytest.raises(InputError, match="cheque"):
+        claims.read(path)
+    path.write_text(yaml.safe_dump([entry, entry]))
+    with pytest.raises(InputError, match="share an id"):
+        claims.read(path)
+
+
+def test_a_claim_is_not_judged_below_its_scale():
+    claim = claims.read(CLAIMS)[0]
+    verdicts = claims.judge([claim], {claim.family: pd.DataFrame()}, "smoke")
+    assert verdicts["verdict"].tolist() == ["not judged at this scale"]

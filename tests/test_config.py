@@ -1,0 +1,83 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hiddenstate import config
+from hiddenstate.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+SCALES = sorted((ROOT / "workflow/config/scales").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)
+def test_every_shipped_scale_is_valid(path):
+    assert config.read(path).seed >= 0
+
+
+def test_the_shipped_schema_is_the_one_the_code_checks():
+    shipped = json.loads((ROOT / "workflow/config/scale.schema.json").read_text())
+    assert shipped == config.schema(), "run: hiddenstate schema > workflow/config/scale.schema.json"
+
+
+def test_the_schema_is_closed_and_describes_every_key():
+    schema = config.schema()
+    for model in [schema, *schema["$defs"].values()]:
+        if model.get("type") != "object":
+            continue
+        assert model["additionalProperties"] is False, model["title"]
+        for name, entry in model["properties"].items():
+            assert "description" in entry or "$ref" in entry, (model["title"], name)
+
+
+def change(tmp_path, *path, value):
+    content = yaml.safe_load((ROOT / "workflow/config/scales/laptop.yaml").read_text())
+    node = content
+    for part in path[:-1]:
+        node = node[part]
+    node[path[-1]] = value
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(yaml.safe_dump(content))
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("encoding_loss", "curves", 0, "noise_multiplier"), -1.0, "greater than 0.1"),
+        (("encoding_loss", "settings", 1, "sampling_rate"), 1.5, "less than or equal to 1"),
+        (("encoding_loss", "settings", 0, "steps"), 0, "greater than or equal to 1"),
+        (("encoding_loss", "delta"), 2.0, "less than 1"),
+        (("encoding_loss", "runs"), "many", "valid integer"),
+        (("encoding_loss", "rnus"), 5, "not a known key; expected one of shows, delta"),
+        (("encoding_loss", "curves", 0, "sigma"), 5, "not a known key"),
+        (("sead",), 5, "not a known key; expected one of seed"),
+        (("seed",), -5, "greater than or equal to 0"),
+    ],
+)
+def test_bad_values_are_told_with_file_key_value_and_expectation(tmp_path, path, value, expected):
+    changed = change(tmp_path, *path, value=value)
+    with pytest.raises(InputError) as caught:
+        config.read(changed)
+    message = str(caught.value)
+    assert "changed.yaml" in message
+    assert ".".join(map(str, path)) in message
+    assert expected in message
+    if "known key" not in expected:
+        assert repr(value) in message
+
+
+def test_a_missing_key_is_named(tmp_path):
+    path = tmp_path / "short.yaml"
+    path.write_text("seed: 1\n")
+    with pytest.raises(InputError, match=r"encoding_loss: is missing"):
+        config.read(path)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "- 1\n", "", "\tx"])
+def test_what_is_no_mapping_is_refused(tmp_path, text):
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"odd\.yaml"):
+        config.read(path)

@@ -1,0 +1,78 @@
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from hiddenstate import scores
+from hiddenstate.errors import InputError
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame(
+        {
+            "world": ["in", "in", "out", "out"],
+            "repeat": 0,
+            "run": [0, 1, 0, 1],
+            "score": [0.25, 1 / 3, -1e-300, 2.0],
+        }
+    )
+
+
+def write(path, frame):
+    scores.write(path, frame, scores.provenance({"q": 0.1}, seed=5, wall_seconds=1.0))
+
+
+def test_scores_come_back_bit_for_bit_with_their_provenance(tmp_path, frame):
+    write(tmp_path / "a.parquet", frame)
+    again, origin = scores.read(tmp_path / "a.parquet")
+    assert scores.digest(again) == scores.digest(frame)
+    assert origin["cell"] == {"q": 0.1}
+    assert origin["seed"] == 5
+    assert origin["packages"]["numpy"] == np.__version__
+    assert {"hiddenstate", "commit", "device", "wall_seconds", "python"} <= set(origin)
+
+
+def test_the_digest_sees_the_last_bit(frame):
+    changed = frame.copy()
+    changed.loc[1, "score"] = np.nextafter(1 / 3, 1)
+    assert scores.digest(changed) != scores.digest(frame)
+
+
+def test_changed_scores_under_old_provenance_are_refused(tmp_path, frame):
+    path = tmp_path / "a.parquet"
+    write(path, frame)
+    table = pq.read_table(path)
+    metadata = table.schema.metadata
+    frame.loc[0, "score"] = 0.5
+    forged = table.set_column(3, "score", [frame["score"].to_numpy()])
+    pq.write_table(forged.replace_schema_metadata(metadata), path)
+    with pytest.raises(InputError, match=r"a\.parquet: scores do not match"):
+        scores.read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 nonsense", b"a,b\n1,2\n"])
+def test_what_is_no_parquet_is_refused_by_name(tmp_path, content):
+    path = tmp_path / "b.parquet"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"b\.parquet: not a readable"):
+        scores.read(path)
+
+
+def test_a_foreign_parquet_file_is_refused_by_name(tmp_path, frame):
+    frame.to_parquet(tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=r"c\.parquet: no provenance"):
+        scores.read(tmp_path / "c.parquet")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scores_that_are_not_finite_are_never_written(tmp_path, frame, bad):
+    frame.loc[0, "score"] = bad
+    with pytest.raises(ValueError, match="finite"):
+        write(tmp_path / "d.parquet", frame)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_world_alone_is_never_written(tmp_path, frame):
+    with pytest.raises(ValueError, match="worlds"):
+        write(tmp_path / "d.parquet", frame.assign(world="in"))
