@@ -385,10 +385,13 @@ def epsilon(rho: float, delta: float) -> float:
         order = 1 + math.exp(log_order)
         return float(rdp_privacy_accountant.compute_epsilon([order], [order * rho], delta)[0])
 
-    # The best order is near the optimum of rho alpha + ln(1/delta) / (alpha - 1).
+    # The best order is near the optimum of rho alpha + ln(1/delta) / (alpha - 1). dp-accounting
+    # converts no order below 1.01.
     centre = 0.5 * math.log(-math.log(delta) / rho)
+    low = max(centre - 3, math.log(0.0101))
+    high = max(centre + 1, low + 1)
     found = minimize_scalar(
-        converted, bounds=(centre - 3, centre + 1), method="bounded", options={"xatol": 1e-7}
+        converted, bounds=(low, high), method="bounded", options={"xatol": 1e-7}
     )
     return max(0.0, float(found.fun))
 

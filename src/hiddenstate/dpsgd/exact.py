@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
-from scipy.optimize import brentq
 from scipy.special import ndtr, xlogy
 
 from hiddenstate.accounting.cyclic import CyclicDPSGD
@@ -29,6 +27,9 @@ def affine_gaussian(maps: ArrayLike, shifts: ArrayLike, noise_std: float) -> flo
     last iterates are Gaussian with one covariance S, so rho = |S^(-1/2) (difference of means)|^2/2.
     S is held as a triangular root, which keeps the digits of directions that hardly grow.
     """
+    # Imported here because it takes a while and most commands never come this far.
+    from scipy.linalg import solve_triangular
+
     maps, shifts = np.asarray(maps, dtype=float), np.asarray(shifts, dtype=float)
     expect(maps.ndim == 3, "maps", maps.shape, "an array of shape (steps, d, d)")
     expect(shifts.shape == maps.shape[:2], "shifts", shifts.shape, f"shape {maps.shape[:2]}")
@@ -83,6 +84,8 @@ class LineDistributions:
 
     def epsilon(self, delta: float) -> float:
         """Epsilon at ``delta``, the larger of the two directions, up to the nodes' spacing."""
+        from scipy.optimize import brentq
+
         expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
         if self.delta(0.0) <= delta:
             return 0.0

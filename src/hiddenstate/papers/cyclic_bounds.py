@@ -540,33 +540,22 @@ def draw_convex_limit(estimates: pd.DataFrame):
 
     figure, axes = plotting.panels(2, height=3.2)
     panels = (
-        (
-            "weak_convexity",
-            "Theorem 4.5",
-            "equation 22",
-            "convex bound, equation 22 (our reconstruction)",
-        ),
-        ("single pass", "sharp", "PABI", "privacy amplification by iteration"),
+        ("weak_convexity", "Theorem 4.5", "equation 22", "Theorem 4.5; dotted: convex, eq. 22"),
+        ("single pass", "sharp", "PABI", "one pass, first record; dotted: PABI"),
     )
-    for ax, (sweep, method, limit, label) in zip(axes, panels, strict=True):
+    for ax, (sweep, method, limit, title) in zip(axes, panels, strict=True):
         rows = _swept(estimates, sweep, "rho")
+        ax.axhline(_line(rows, "composition")["value"].iloc[0], **_COMPOSITION)
         positive = rows[rows["x"] > 0]
         for name, color in _constant_colors().items():
             line = _line(positive, method, name)
-            ax.plot(
-                line["x"],
-                line["value"],
-                color=color,
-                label=f"{method}, {_CONSTANT_LABELS[name]}",
-                **_UPPER,
-            )
+            label = _CONSTANT_LABELS[name]
+            ax.plot(line["x"], line["value"], color=color, label=label, **_UPPER)
         floor = _line(rows[rows["x"] == 0], limit)["value"].iloc[0]
-        ax.axhline(floor, color="0.4", ls=":", label=label)
-        ax.axhline(_line(rows, "composition")["value"].iloc[0], **_COMPOSITION)
-        ax.set(xscale="log", yscale="log", xlabel="weak convexity $m$")
-        ax.legend(loc="center left", fontsize="x-small")
-    axes[0].set(title="several passes, any position", ylabel="$\\rho$ (upper bound)")
-    axes[1].set_title("one pass, batch size 1, first record")
+        ax.axhline(floor, color="0.4", ls=":")
+        ax.set(xscale="log", yscale="log", xlabel="weak convexity $m$", title=title)
+    axes[0].set_ylabel("$\\rho$ (upper bound)")
+    plotting.legend_below(figure, axes[0], columns=2)
     return figure
 
 
