@@ -35,7 +35,6 @@ _RC = {
     "svg.hashsalt": "hiddenstate",
     "figure.constrained_layout.use": True,
     "savefig.dpi": 160,
-    "savefig.bbox": "tight",
 }
 
 
@@ -70,7 +69,7 @@ def save(figure: Figure, paths: list[Path], footer: str) -> None:
 
     Dates are left out of the files, so the same estimates give the same bytes.
     """
-    figure.text(1, -0.01, footer, ha="right", va="top", fontsize=6, color="0.35")
+    figure.suptitle(footer, x=0.995, ha="right", fontsize=6, color="0.35")
     for path in paths:
         metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
         with atomic(path) as temporary:

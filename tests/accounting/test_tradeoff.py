@@ -75,3 +75,17 @@ def test_the_inverse_swaps_the_axes():
 def test_what_is_no_trade_off_curve_is_refused(fpr, fnr):
     with pytest.raises(ValueError, match="trade-off curve"):
         tradeoff.TradeoffCurve(np.array(fpr, dtype=float), np.array(fnr, dtype=float))
+
+
+def test_totals_measure_the_levy_distance():
+    # Shifting both error rates by 0.05 moves the total by 0.1 at the same difference.
+    rates = np.linspace(0, 1, 1001)
+    curve = tradeoff.TradeoffCurve(rates, tradeoff.gaussian(1.0, rates))
+    middle = np.linspace(-0.5, 0.5, 101)
+    moved = tradeoff.TradeoffCurve(
+        np.concatenate(([0.0], rates[:-51] + 0.05, [1.0])),
+        np.concatenate(([1.0], np.minimum(1, curve.fnr[:-51] + 0.05), [0.0])),
+    )
+    np.testing.assert_allclose(moved.total(middle) - curve.total(middle), 0.1, atol=1e-6)
+    steep = tradeoff.TradeoffCurve(np.array([0.0, 1.0]), np.array([0.2, 0.0]))
+    np.testing.assert_allclose(steep.total([-1.0, -0.6, -0.2]), [1.0, 0.6, 0.2])

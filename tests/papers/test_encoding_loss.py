@@ -41,9 +41,9 @@ def test_algorithm_2_is_the_printed_one(mu, rare, ties):
     if ties:
         inside, outside = np.round(inside, 1), np.round(outside, 1)
     grid = np.arange(0.1, 8, 0.1)
-    observed = family.observe(scores_of(inside, outside))
+    (observed,) = family.observe(scores_of(inside, outside))
     predicted = np.array([tradeoff.gaussian(m, observed.fpr) for m in grid])
-    found = family.algorithm_2(observed.fpr, observed.fnr[0], grid, predicted, rare=rare)
+    found = family.algorithm_2(observed.fpr, observed.fnr, grid, predicted, rare=rare)
     printed = literal_algorithm_2(
         inside, outside, grid, lambda m: lambda fpr: tradeoff.gaussian(m, fpr), rare
     )
@@ -54,23 +54,25 @@ def test_the_closest_curve_finds_the_truth_without_a_push():
     # Mean of 40 estimates from 2,000 scores a world; their standard deviation is about 0.04, so
     # the mean is within 0.04 of the truth but for probability 1e-9, and a push of 0.1 is seen.
     grid = np.arange(0.1, 3, 0.02)
+    fpr, diagonal = np.linspace(0, 1, 2001), np.linspace(-1, 1, 2001)
+    curves = [tradeoff.TradeoffCurve(fpr, tradeoff.gaussian(m, fpr)) for m in grid]
+    predicted = np.array([curve.total(diagonal) for curve in curves])
     found = []
     for i in range(40):
         rng = stream(2, "closest", i)
-        observed = family.observe(scores_of(rng.normal(1, 1, 2000), rng.normal(0, 1, 2000)))
-        predicted = np.array([tradeoff.gaussian(m, observed.fpr) for m in grid])
-        found.append(family.closest_curve(observed.fnr[0], grid, predicted))
+        (observed,) = family.observe(scores_of(rng.normal(1, 1, 2000), rng.normal(0, 1, 2000)))
+        found.append(family.closest_curve(observed.total(diagonal), grid, predicted))
     assert abs(np.mean(found) - 1) < 0.04
 
 
 def test_the_swapped_curve_is_the_inverse():
     rng = stream(2, "swapped")
     scores = scores_of(rng.normal(1, 1, 400), rng.normal(0, 1, 400))
-    forward = family.observe(scores)
-    backward = family.observe(scores, null="in")
-    curve = tradeoff.TradeoffCurve(backward.fpr, backward.fnr[0]).inverse()
+    (forward,) = family.observe(scores)
+    (backward,) = family.observe(scores, null="in")
     # Both are staircases of steps 1/400.
-    assert np.max(np.abs(curve(forward.fpr) - forward.fnr[0])) <= 1.01 / 400
+    gap = backward.inverse()(forward.fpr) - forward.fnr
+    assert np.max(np.abs(gap)) <= 1.01 / 400
 
 
 def test_chunks_of_cells_do_not_depend_on_each_other():

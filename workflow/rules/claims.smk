@@ -25,6 +25,7 @@ rule judge_claims:
         runtime=5,
     params:
         scale=SCALE,
+        code=CODE,
         estimates=estimates_by_family,
     message:
         "claims and verdicts"

@@ -1,5 +1,6 @@
 # Names and helpers that the rules share.
 
+from hashlib import sha256
 from pathlib import Path
 
 from snakemake.utils import validate
@@ -15,6 +16,14 @@ SCALE_FILE = f"workflow/config/scales/{SCALE}.yaml"
 RESULTS = f"results/{SCALE}"
 FIGURES = f"figures/{SCALE}"
 LOGS = f"logs/{SCALE}"
+
+# Estimates, figures, tables and verdicts cost seconds: any change of the package makes them anew.
+# Cells may cost hours: only a change of their parameters does (or --forcerun).
+CODE = sha256(
+    b"".join(
+        path.read_bytes() for path in sorted(Path("src/hiddenstate").rglob("*.py"))
+    )
+).hexdigest()[:16]
 
 
 def read_scale():

@@ -18,6 +18,7 @@ rule estimate:
         runtime=15,
     params:
         config=SCALE_FILE,
+        code=CODE,
         cells=f"{RESULTS}/{{family}}",
     message:
         "{wildcards.family}: estimates from scores and bounds"
@@ -51,6 +52,7 @@ rule plot_figure:
         runtime=5,
     params:
         config=SCALE_FILE,
+        code=CODE,
         title=title,
         caption=caption,
     message:
@@ -85,6 +87,7 @@ rule tabulate:
         runtime=5,
     params:
         config=SCALE_FILE,
+        code=CODE,
         title=title,
         caption=caption,
     message:

@@ -17,7 +17,11 @@ from hiddenstate.accounting.tradeoff import TradeoffCurve
 Null = Literal["out", "in", "either"]
 
 INTERVAL = 1e-3
-"""Spacing of the privacy losses; the bounds on epsilon are about this much above the truth."""
+"""Spacing of the privacy losses; the bounds on epsilon are about this much above the truth.
+
+It must resolve the losses of a single step: at a small sampling rate those of null "in" are all
+below the sampling rate, and a coarser grid composes to nonsense, if pessimistic nonsense.
+"""
 
 
 def privacy_loss(
@@ -132,28 +136,26 @@ def tradeoff_curves(
 ) -> dict[Null, TradeoffCurve]:
     """Lower bounds on the trade-off functions of all iterates, by null hypothesis.
 
-    Each curve is the envelope of ``lines`` supporting lines; refining them or the interval moves
-    it by less than 1e-5.
+    Each curve is the envelope of supporting lines, ``lines`` on either side of epsilon 0. Refining
+    them and the interval raises both error rates by less than 2e-4 (Lévy distance) at sampling
+    rates of 0.01 and more.
     """
     losses = {
         null: privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
         for null in ("out", "in")
     }
-    # Beyond these epsilons the guarantees say nothing that an audit could see.
-    reach = {null: max(loss.get_epsilon_for_delta(1e-9), 1e-2) for null, loss in losses.items()}
-
-    def deltas(null: Null, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(losses[null].get_delta_for_epsilon(epsilons))
-
-    curves: dict[Null, TradeoffCurve] = {}
-    for null, other in (("out", "in"), ("in", "out")):
-        epsilons = np.linspace(-reach[other], reach[null], lines)
-        curves[null] = tradeoff.from_deltas(epsilons, deltas(null, epsilons))
-    positive = np.linspace(0, max(reach.values()), lines)
-    curves["either"] = tradeoff.symmetric(
-        positive, np.maximum(deltas("out", positive), deltas("in", positive))
-    )
-    return curves
+    # Beyond this epsilon the guarantees say nothing that an audit could see.
+    reach = max(1e-2, *(loss.get_epsilon_for_delta(1e-9) for loss in losses.values()))
+    epsilons = np.linspace(-reach, reach, 2 * lines - 1)
+    deltas = {
+        null: np.asarray(loss.get_delta_for_epsilon(epsilons)) for null, loss in losses.items()
+    }
+    either = np.maximum(deltas["out"], deltas["in"])[lines - 1 :]
+    return {
+        "out": tradeoff.from_deltas(epsilons, deltas["out"]),
+        "in": tradeoff.from_deltas(epsilons, deltas["in"]),
+        "either": tradeoff.symmetric(epsilons[lines - 1 :], either),
+    }
 
 
 def tradeoff_curve(

@@ -45,6 +45,17 @@ class TradeoffCurve:
             fpr, fnr = np.concatenate((fpr, [1.0])), np.concatenate((fnr, [0.0]))
         return TradeoffCurve(fpr, fnr)
 
+    def total(self, difference: ArrayLike) -> NDArray[np.float64]:
+        """FPR + FNR where FPR - FNR is ``difference``, in [-1, 1]: the view along the diagonal.
+
+        Unlike the FNR at an FPR it is well-behaved where the curve is steep: it changes by no more
+        than the difference does. Half the largest gap between two curves' totals is their Lévy
+        distance, the shift of both error rates that takes one beyond the other.
+        """
+        # The vertical side above a curve that starts below FNR 1 belongs to it.
+        fpr, fnr = np.concatenate(([0.0], self.fpr)), np.concatenate(([1.0], self.fnr))
+        return np.interp(difference, fpr - fnr, fpr + fnr)
+
 
 def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     """Lower bound on the trade-off function that the guarantees (epsilon, delta) imply.

@@ -1,0 +1,59 @@
+"""The lock, the conda file and the container file say the same, and the metadata agrees."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import hiddenstate
+
+ROOT = Path(__file__).parents[1]
+LOCK = (ROOT / "envs/requirements.lock").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def pins():
+    return re.findall(r"^([a-z0-9][\w.-]*==[^ ;\\]+)", LOCK, flags=re.MULTILINE)
+
+
+def test_every_pin_has_hashes_and_no_address():
+    assert len(pins()) > 50
+    entries = re.split(r"\n(?=[a-z0-9])", LOCK.split("\n", 2)[2])
+    for entry in entries:
+        assert "--hash=sha256:" in entry, entry[:60]
+    assert "://" not in LOCK
+    assert not re.search(r"^\s*(-i|-f|--index|--extra-index|--find-links)", LOCK, re.MULTILINE)
+
+
+def test_every_requirement_is_locked():
+    locked = {pin.split("==")[0].replace("_", "-").lower() for pin in pins()}
+    wanted = PROJECT["project"]["dependencies"] + [
+        item for extra in PROJECT["project"]["optional-dependencies"].values() for item in extra
+    ]
+    names = {re.match(r"[\w-]+", item).group().lower() for item in wanted}
+    assert names <= locked, names - locked
+
+
+def test_torch_and_torchvision_are_the_tested_pair():
+    assert {"torch==2.14.1", "torchvision==0.29.1"} <= set(pins())
+
+
+def test_conda_has_the_same_pins():
+    environment = yaml.safe_load((ROOT / "envs/hiddenstate.yaml").read_text())
+    (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
+    assert pip == pins(), "run envs/lock"
+
+
+def test_the_container_installs_the_lock_with_hashes_on_a_supported_python():
+    container = (ROOT / "envs/Containerfile").read_text()
+    assert "--require-hashes -r envs/requirements.lock" in container
+    assert re.search(r"^FROM \S+/python:3\.1[123]-", container, flags=re.MULTILINE)
+
+
+def test_version_and_licence_agree_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    version = PROJECT["project"]["version"]
+    assert version == hiddenstate.__version__ == citation["version"]
+    assert PROJECT["project"]["license"] == citation["license"] == "MIT"
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,175 @@
+"""The workflow, run end to end at the smoke scale in a directory with a space in its name."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hiddenstate import papers, scores
+
+ROOT = Path(__file__).parents[2]
+# Enough cells to be interrupted in the middle; cheap ones.
+CELLS = [
+    f"results/smoke/encoding_loss/scores/q0.1_T100_sigma{sigma}_{encoding}.parquet"
+    for sigma in (4, 1)
+    for encoding in ("published", "sound")
+]
+
+
+def checkout(target):
+    """A copy of the files that make the workflow, without results."""
+    for name in ("Snakefile", "workflow", "envs", "src"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target / name)
+    return target
+
+
+def start(directory, *arguments, **options):
+    environment = os.environ | {"PYTHONPATH": str(directory / "src")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "snakemake", *arguments],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
+    )
+
+
+def snakemake(directory, *arguments):
+    process = start(directory, *arguments)
+    output, _ = process.communicate(timeout=1500)
+    return process.returncode, output
+
+
+def digests(directory):
+    return {name: scores.digest(scores.read(directory / name)[0]) for name in CELLS}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished smoke run of everything on two cores."""
+    directory = checkout(tmp_path_factory.mktemp("smoke run"))
+    status, output = snakemake(directory, "all", "--cores", "2", "--config", "scale=smoke")
+    assert status == 0, output[-5000:]
+    return directory
+
+
+def test_everything_the_families_promise_is_there(finished):
+    for name in papers.names():
+        family = papers.load(name)
+        for figure in family.figures:
+            for suffix, magic in ((".pdf", b"%PDF"), (".png", b"\x89PNG")):
+                content = (finished / f"figures/smoke/{name}/{figure}{suffix}").read_bytes()
+                assert content.startswith(magic)
+                assert len(content) > 5000
+        for table in family.tables:
+            for suffix in (".csv", ".md", ".tex"):
+                assert (finished / f"results/smoke/{name}/tables/{table}{suffix}").stat().st_size
+    verdicts = pd.read_csv(finished / "results/smoke/claims.csv")
+    assert set(verdicts["id"].str.split(".").str[0]) == set(papers.names())
+
+
+def test_a_finished_run_has_nothing_left_to_do(finished):
+    status, output = snakemake(finished, "all", "--cores", "1", "--config", "scale=smoke")
+    assert status == 0
+    assert "Nothing to be done" in output
+
+
+def test_the_report_holds_figures_tables_and_verdicts_offline(finished):
+    status, output = snakemake(
+        finished, "all", "--report", "report.html", "--config", "scale=smoke"
+    )
+    assert status == 0, output[-3000:]
+    page = (finished / "report.html").read_text()
+    for name in papers.names():
+        assert name in page
+    for text in ("Figures", "Tables", "Claims", "figure2", "verdicts"):
+        assert text in page
+    # Nothing is fetched: no script, style or picture comes from an address.
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=.https?://", page)
+
+
+def test_scores_are_the_same_on_one_core_and_after_a_kill(finished, tmp_path):
+    directory = checkout(tmp_path)
+    arguments = ["--cores", "1", "--config", "scale=smoke", "--", *CELLS]
+    process = start(directory, *arguments, start_new_session=True)
+    first = directory / CELLS[0]
+    deadline = time.monotonic() + 300
+    while not any((directory / name).exists() for name in CELLS):
+        assert process.poll() is None, process.communicate()[0][-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    done = [name for name in CELLS if (directory / name).exists()]
+    assert 0 < len(done) < len(CELLS), "the kill came too late to test anything"
+    written = {name: (directory / name).stat().st_mtime_ns for name in done}
+    status, output = snakemake(directory, "--unlock", "--config", "scale=smoke")
+    assert status == 0, output
+    status, output = snakemake(directory, *arguments)
+    assert status == 0, output[-3000:]
+    assert first.exists()
+    assert digests(directory) == digests(finished)
+    # A cell whose end snakemake had recorded is not run twice; the last one may be.
+    again = [name for name in done if (directory / name).stat().st_mtime_ns != written[name]]
+    assert len(again) <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("--config", "scale=huge"), ["'huge'", "laptop", "paper", "smoke"]),
+        (("--config", "sclae=smoke"), ["sclae"]),
+    ],
+)
+def test_a_wrong_configuration_stops_before_any_job(tmp_path, change, expected):
+    directory = checkout(tmp_path)
+    status, output = snakemake(directory, "--cores", "1", *change)
+    assert status != 0
+    for word in expected:
+        assert word in output
+    assert not (directory / "results").exists()
+    assert not (directory / "logs").exists()
+
+
+def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path):
+    directory = checkout(tmp_path)
+    path = directory / "workflow/config/scales/smoke.yaml"
+    path.write_text(path.read_text().replace("sampling_rate: 0.1,", "sampling_rate: 1.5,", 1))
+    status, output = snakemake(directory, "--cores", "1", "--config", "scale=smoke")
+    assert status != 0
+    assert "encoding_loss.curves.0.sampling_rate: got 1.5" in output
+    assert "less than or equal to 1" in output
+    assert not (directory / "results").exists()
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_the_larger_scales_plan_every_figure(tmp_path, scale):
+    directory = checkout(tmp_path)
+    status, output = snakemake(directory, "all", "--dry-run", "--config", f"scale={scale}")
+    assert status == 0, output[-3000:]
+    for name in papers.names():
+        for figure in papers.load(name).figures:
+            assert f"figures/{scale}/{name}/{figure}.pdf" in output
+
+
+def test_every_family_and_every_figure_is_a_target(tmp_path):
+    directory = checkout(tmp_path)
+    targets = ["figures", "tables", "claims", *papers.names()]
+    targets += [
+        f"{name}_{figure}" for name in papers.names() for figure in papers.load(name).figures
+    ]
+    status, output = snakemake(directory, *targets, "--dry-run", "--quiet", "all")
+    assert status == 0, output[-3000:]
