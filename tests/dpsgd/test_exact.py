@@ -239,6 +239,20 @@ def test_tightness_matches_the_printed_table(row):
     assert f"{truth / cyclic.theorem_4_3(run):.3g}" == f"{float(expected[4]):.3g}"
 
 
+def test_scalar_divergence_survives_growth_beyond_floating_point():
+    # Expanding by 1.1 for 20,000 steps: the passes' contributions are a geometric series.
+    run = CyclicDPSGD(
+        steps=20_000, steps_per_pass=100, batch_size=1, step_size=1, clipping_norm=1, noise_std=1
+    )
+    truth = exact.scalar_affine(np.full(run.steps, 1.1), run)
+    unit = run.displacement**2 / 2
+    with mpmath.workdps(40):
+        growth = mpmath.mpf(1.1)
+        limit = (1 - growth**-2) / (1 - growth**-100) ** 2
+    assert truth / unit == pytest.approx(float(limit), rel=1e-11)
+    assert exact.scalar_affine(np.zeros(run.steps), run) == 0
+
+
 def test_affine_divergence_keeps_its_digits_when_directions_grow_apart():
     # Three coupled directions that grow by 1.6, stay and shrink, over 60 steps: growth of 10^12.
     rng = stream(0, "test", "affine-digits")

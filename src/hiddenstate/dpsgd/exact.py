@@ -4,6 +4,7 @@ These are the truth that the bounds of ``accounting.cyclic`` are held against: a
 affine steps in any dimension, and quadrature on the line with clipping and projection active.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,10 +51,18 @@ def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
     """
     slopes = np.asarray(slopes, dtype=float)
     expect(slopes.shape == (run.steps,), "slopes", slopes.shape, f"shape ({run.steps},)")
-    # Growth of what enters at step t until the end: the product of the later slopes.
-    growth = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
-    shift = run.displacement * growth[run.position - 1 :: run.steps_per_pass].sum()
-    return float(shift**2 / (2 * run.noise_std**2 * (growth**2).sum()))
+    # Difference of the means and a step's noise, both over the iterate's standard deviation: these
+    # stay finite however much the slopes expand.
+    difference, noise = 0.0, math.inf
+    for t, slope in enumerate(slopes):
+        visited = t % run.steps_per_pass == run.position - 1
+        shift = run.displacement / run.noise_std if visited else 0.0
+        if noise == math.inf:
+            difference, noise = shift, 1.0
+        else:
+            scale = math.hypot(slope, noise)
+            difference, noise = (slope * difference + shift * noise) / scale, noise / scale
+    return difference**2 / 2
 
 
 @dataclass(frozen=True, eq=False)
