@@ -17,7 +17,7 @@ def convex_limit_check(lipschitz: str):
         positive = line[line["x"] > 0]
         gaps = positive["value"].to_numpy() / limit - 1
         # Halving m should halve the gap; a gap that stays is a gap of the limit.
-        holds = bool(gaps[0] < 1e-3 and np.all(np.diff(gaps) > 0))
+        holds = bool(0 < gaps[0] < 1e-3 and np.all(np.diff(gaps) > 0))
         return Measurement(
             f"{gaps[0]:.2e} above the convex bound at m = {positive['x'].iloc[0]:g}, "
             f"{gaps[-1]:.2g} at m = {positive['x'].iloc[-1]:g}",
