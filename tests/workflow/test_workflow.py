@@ -21,6 +21,7 @@ CELLS = [
     for sigma in (4, 1)
     for encoding in ("published", "sound")
 ]
+PROFILE = ["--workflow-profile", "workflow/profiles/default"]
 
 
 def checkout(target):
@@ -37,7 +38,7 @@ def checkout(target):
 def start(directory, *arguments, **options):
     environment = os.environ | {"PYTHONPATH": str(directory / "src")}
     return subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *arguments],
+        [sys.executable, "-m", "snakemake", *arguments, *PROFILE],
         cwd=directory,
         env=environment,
         stdout=subprocess.PIPE,
