@@ -245,7 +245,7 @@ def bounded_domain(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float
     _check_shift("diameter", diameter)
     s, shifted = run.displacement, lipschitz * diameter
     if run.visits == 0:
-        return 0.0
+        return sharp(run, lipschitz)
     last = float(visible_fraction(lipschitz, run.hidden_steps))
     whole = float(visible_fraction(lipschitz, run.steps_per_pass))
     restarts = [sharp(run, lipschitz), _rho((shifted + s) ** 2 * last, run)]

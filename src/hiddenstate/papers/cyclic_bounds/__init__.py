@@ -38,8 +38,9 @@ FAMILY = Family(
         "parameters": Figure(
             "Epsilon against batch size, noise and step size",
             "Theorem 4.5 (our reconstruction) and composition. Smaller steps, larger noise and "
-            "larger batches lower the bound. Right: the three Lipschitz constants; the paper's "
-            "(equation 12, our reconstruction) is valid where clipping turns no gradient.",
+            "larger batches lower the bound. Right: three Lipschitz constants at the least positive "
+            "weak convexity; the paper's (equation 12, our reconstruction) is valid where "
+            "clipping turns no gradient.",
             figures.draw_parameters,
         ),
         "convex_limit": Figure(
@@ -53,8 +54,8 @@ FAMILY = Family(
         "position": Figure(
             "Rho by the position of the swapped record",
             "The bound for a record's own visits: the later its last visit, the fewer steps hide "
-            "it. Dotted: Theorem 4.5 (our reconstruction), for all positions at once. Clipping "
-            "turns no gradient.",
+            "it. Dotted: Theorem 4.5 (our reconstruction), for all positions at once. Left: losses "
+            "whose gradients clipping does not turn. Right: any clipped loss.",
             figures.draw_position,
         ),
         "diameter": Figure(
@@ -87,9 +88,9 @@ FAMILY = Family(
         ),
         "audit": Figure(
             "Audit of cyclic DP-SGD",
-            "Lower bounds on epsilon from simulated last iterates (threshold chosen on one half "
-            "of the runs, bounded on the other; 95 % confidence each), the exact value on the "
-            "line, and the upper bounds. The swapped record is the first of the pass.",
+            "Lower bounds on epsilon from simulated last iterates (uniform band over all "
+            "thresholds, 95 % confidence each), the exact value on the line, and the upper "
+            "bounds. The swapped record is the first of the pass.",
             figures.draw_audit,
         ),
     },

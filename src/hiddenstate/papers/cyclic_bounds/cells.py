@@ -13,7 +13,7 @@ from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries import swapped_record
 from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
-from hiddenstate.auditing import ApproxDP, Split, lower_bound
+from hiddenstate.auditing import ApproxDP, UniformBand, lower_bound
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.dpsgd import exact
 from hiddenstate.dpsgd.cyclic import last_iterates
@@ -157,7 +157,7 @@ def score(cell: Cell, seed: int) -> pd.DataFrame:
                 start,
                 p["runs"],
                 seed=seed,
-                name=("cyclic_bounds", cell.name, passes, world),
+                name=("cyclic_bounds", cell.name, "passes", passes, world),
                 prox=prox,
             )
             frame = pd.DataFrame({"run": np.arange(p["runs"]), "score": instance.score(points)})
@@ -370,8 +370,9 @@ def estimate(
 def _audit_rows(
     p: Mapping[str, Any], passes: int, delta: float, inside: np.ndarray, outside: np.ndarray
 ) -> pd.DataFrame:
-    """Lower bound on epsilon from one audit; the threshold is chosen on half of the runs."""
-    found = lower_bound(inside, outside, ApproxDP(delta), Split(), confidence=AUDIT_CONFIDENCE)
+    """Lower bound on epsilon from one audit, valid for all thresholds at once."""
+    rule = UniformBand()
+    found = lower_bound(inside, outside, ApproxDP(delta), rule, confidence=AUDIT_CONFIDENCE)
     row = {"quantity": "audit", "method": "lower bound", "kind": "lower", "x": passes}
     row |= {"value": found.value, "confidence": found.confidence, "instance": _instance_name(p)}
     return pd.DataFrame([row])

@@ -28,6 +28,9 @@ def _shades(values) -> dict[float, Any]:
     return dict(zip(values, sns.color_palette("flare", len(values)), strict=True))
 
 
+_CASES = {"unclipped": "clipping turns no gradient", "clipped": "any clipped loss (corrected)"}
+"""Panels by what clipping may do."""
+
 _UPPER = {"ls": "--", "lw": 1.3}
 _COMPOSITION = {"color": "black", "ls": "--", "lw": 1.3, "label": "composition, all iterates"}
 
@@ -48,12 +51,7 @@ def draw_passes(estimates: pd.DataFrame):
 
     rows = swept(estimates, "passes", "epsilon")
     figure, axes = plotting.panels(2, sharey=True)
-    for ax, lipschitz, title in zip(
-        axes,
-        ("unclipped", "clipped"),
-        ("clipping turns no gradient", "any clipped loss (corrected)"),
-        strict=True,
-    ):
+    for ax, (lipschitz, title) in zip(axes, _CASES.items(), strict=True):
         _plot_by_convexity(ax, rows, "Theorem 4.5", lipschitz)
         ax.set(xscale="log", yscale="log", xlabel="passes over the data", title=title)
     axes[0].set_ylabel("$\\varepsilon$ (upper bound)")
@@ -74,15 +72,15 @@ def draw_parameters(estimates: pd.DataFrame):
     for ax, (sweep, label) in zip(axes, labels.items(), strict=True):
         rows = swept(estimates, sweep, "epsilon")
         if sweep == "step_size":
-            largest = rows["weak_convexity"].max()
-            rows = rows[rows["weak_convexity"] == largest]
+            least = rows.loc[rows["weak_convexity"] > 0, "weak_convexity"].min()
+            rows = rows[rows["weak_convexity"] == least]
             line = pick(rows, "composition")
             ax.plot(line["x"], line["value"], **_COMPOSITION)
             for name, color in _constant_colors().items():
                 line = pick(rows, "Theorem 4.5", name)
                 style = _UPPER | {"color": color, "label": _CONSTANT_LABELS[name]}
                 ax.plot(line["x"], line["value"], **style)
-            ax.set_title(f"Theorem 4.5, three constants, $m$ = {largest:g}")
+            ax.set_title(f"Theorem 4.5, three constants, $m$ = {least:g}")
             ax.legend(loc="upper left")
         else:
             _plot_by_convexity(ax, rows, "Theorem 4.5", "unclipped")
@@ -123,18 +121,18 @@ def draw_position(estimates: pd.DataFrame):
     from hiddenstate import plotting
 
     rows = swept(estimates, "position", "rho")
-    figure, (ax,) = plotting.panels(1, height=3.4)
-    _plot_by_convexity(ax, rows, "sharp", "unclipped")
-    worst = pick(rows, "Theorem 4.5", "unclipped")
+    figure, axes = plotting.panels(2, height=3.2, sharey=True)
     colors = _shades(rows["weak_convexity"].unique())
-    for m in (min(colors), max(colors)):
-        line = worst[worst["weak_convexity"] == m]
-        ax.plot(
-            line["x"], line["value"], color=colors[m], ls=":", label=f"Theorem 4.5, $m$ = {m:g}"
-        )
-    ax.set(yscale="log", xlabel="position of the swapped record (step of the pass)")
-    ax.set_ylabel("$\\rho$ (upper bound)")
-    plotting.legend_below(figure, ax, columns=2)
+    for ax, (lipschitz, title) in zip(axes, _CASES.items(), strict=True):
+        _plot_by_convexity(ax, rows, "sharp", lipschitz)
+        worst = pick(rows, "Theorem 4.5", lipschitz)
+        for m in (min(colors), max(colors)):
+            line = worst[worst["weak_convexity"] == m]
+            label = f"Theorem 4.5, $m$ = {m:g}"
+            ax.plot(line["x"], line["value"], color=colors[m], ls=":", label=label)
+        ax.set(yscale="log", xlabel="position of the swapped record", title=title)
+    axes[0].set_ylabel("$\\rho$ (upper bound)")
+    plotting.legend_below(figure, axes[0], columns=3)
     return figure
 
 
@@ -170,10 +168,11 @@ def draw_tightness(estimates: pd.DataFrame):
     colors = _shades(rows["growth"].unique())
     figure, axes = plotting.panels(3, sharey=True)
     for ax, method in zip(axes, ("sharp", "Theorem 4.5", "composition"), strict=True):
+        name = {"sharp": "the bound by visits (sharp)"}.get(method, method)
         for growth, line in rows[rows["method"] == method].groupby("growth"):
             label = f"$L$ = {1 + growth:g}"
             ax.plot(line["x"], line["value"], color=colors[growth], marker="o", ms=3, label=label)
-        ax.set(xscale="log", yscale="log", xlabel="passes over the data", title=f"over {method}")
+        ax.set(xscale="log", yscale="log", xlabel="passes over the data", title=f"over {name}")
     axes[0].set_ylabel("exact / bound")
     plotting.legend_below(figure, axes[0], columns=len(colors))
     return figure
@@ -213,7 +212,7 @@ def draw_counterexample(estimates: pd.DataFrame):
     """What simulation certifies, beside the bound it violates and the corrected one."""
     from hiddenstate import plotting
 
-    figure, axes = plotting.panels(2, height=3.2)
+    figure, axes = plotting.panels(2, height=3.6)
     styles = {
         "composition": {"color": "black", "ls": "--", "label": "composition"},
         "corrected bound": {
