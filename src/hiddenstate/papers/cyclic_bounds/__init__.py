@@ -38,9 +38,9 @@ FAMILY = Family(
         "parameters": Figure(
             "Epsilon against batch size, noise and step size",
             "Theorem 4.5 (our reconstruction) and composition. Smaller steps, larger noise and "
-            "larger batches lower the bound. Right: three Lipschitz constants at the least positive "
-            "weak convexity; the paper's (equation 12, our reconstruction) is valid where "
-            "clipping turns no gradient.",
+            "larger batches lower the bound. Right: three Lipschitz constants at the least m above "
+            "0; the paper's (equation 12, our reconstruction) is valid where clipping turns no "
+            "gradient.",
             figures.draw_parameters,
         ),
         "convex_limit": Figure(
