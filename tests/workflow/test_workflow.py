@@ -38,7 +38,7 @@ def checkout(target):
 def start(directory, *arguments, **options):
     environment = os.environ | {"PYTHONPATH": str(directory / "src")}
     return subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *arguments, *PROFILE],
+        [sys.executable, "-m", "snakemake", *PROFILE, *arguments],
         cwd=directory,
         env=environment,
         stdout=subprocess.PIPE,
@@ -132,7 +132,7 @@ def test_scores_are_the_same_on_one_core_and_after_a_kill(finished, tmp_path):
     ("change", "expected"),
     [
         (("--config", "scale=huge"), ["'huge'", "laptop", "paper", "smoke"]),
-        (("--config", "sclae=smoke"), ["sclae"]),
+        (("--config", "sclae=smoke"), ["'sclae' is not known; expected scale"]),
     ],
 )
 def test_a_wrong_configuration_stops_before_any_job(tmp_path, change, expected):

@@ -3,13 +3,9 @@
 from hashlib import sha256
 from pathlib import Path
 
-from snakemake.utils import validate
-
 from hiddenstate import config as scale_files
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-
-validate(config, "../config/config.schema.yaml")
 
 SCALE = config["scale"]
 SCALE_FILE = f"workflow/config/scales/{SCALE}.yaml"
@@ -28,6 +24,9 @@ CODE = sha256(
 
 def read_scale():
     """The checked scale file; what is wrong with it stops the run before any job."""
+    for key in config:
+        if key != "scale":
+            raise WorkflowError(f"config key {key!r} is not known; expected scale")
     known = sorted(path.stem for path in Path("workflow/config/scales").glob("*.yaml"))
     if SCALE not in known:
         raise WorkflowError(
