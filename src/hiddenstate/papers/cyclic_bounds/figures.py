@@ -192,7 +192,8 @@ def draw_constants(estimates: pd.DataFrame):
             axes[0].axhline(1 - (1 + growth) ** -2, color=color, ls=":", lw=0.8)
     axes[0].set(xscale="log", yscale="log", xlabel="steps $s$")
     axes[0].set(ylabel="visible fraction $\\theta_L(s)$", title="dotted: limit $1 - L^{-2}$")
-    axes[0].legend()
+    axes[0].set_ylim(5e-5, 50)
+    axes[0].legend(loc="upper right")
     expansions = estimates[estimates["quantity"] == "expansion"]
     styles = {name: {"color": color} for name, color in _constant_colors().items()}
     styles["trivial"] = {"color": "0.6", "ls": ":"}
@@ -204,7 +205,8 @@ def draw_constants(estimates: pd.DataFrame):
     axes[1].set(xscale="log", yscale="log", xlabel="smoothness / weak convexity, $M/m$")
     axes[1].set_ylabel("$(L - 1)\\,/\\,(\\lambda m)$")
     axes[1].set_title("step size $\\lambda m$ = 0.01")
-    axes[1].legend()
+    axes[1].set_ylim(0.8, 1000)
+    axes[1].legend(loc="upper left")
     return figure
 
 
@@ -221,8 +223,9 @@ def draw_counterexample(estimates: pd.DataFrame):
             "label": "bound with $L$ for any clipped loss",
         },
         "affine limit": {
-            "color": "0.5",
-            "ls": ":",
+            "color": "0.3",
+            "ls": "none",
+            "marker": "x",
             "label": "affine limit of these losses (exact)",
         },
         "convex bound": {
