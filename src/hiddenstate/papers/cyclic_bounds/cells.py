@@ -179,31 +179,26 @@ SINGLE_PASS = {"batch_size": 1, "passes": 1}
 
 
 def bound_cells(grid: CyclicBoundsGrid) -> list[Cell]:
-    """All sweeps, the table of theorems, tightness and constants, and each audited data set."""
-    base = grid.base.model_dump()
-    shared = {"base": base, "weak_convexities": grid.weak_convexities, "delta": grid.delta}
-    exact_cases = grid.tightness.model_dump()
+    """All closed formulas together, and each audited data set."""
+    formulas = grid.model_dump(exclude={"shows", "audit", "counterexample"})
     audited = {"passes": grid.audit.passes, "delta": grid.delta}
-    return [
-        Cell("sweeps", {"kind": "sweeps", "sweeps": grid.sweeps.model_dump()} | shared),
-        Cell("theorems", {"kind": "theorems"} | shared),
-        Cell("tightness", {"kind": "tightness"} | exact_cases),
-        Cell("constants", {"kind": "constants", "growths": grid.tightness.growths}),
-        *(Cell(name, parameters | audited) for name, parameters in _audited(grid.audit).items()),
+    return [Cell("formulas", {"kind": "formulas"} | formulas)] + [
+        Cell(name, parameters | audited) for name, parameters in _audited(grid.audit).items()
     ]
 
 
 def bound(cell: Cell) -> pd.DataFrame:
-    """Bounds and exact values of a cell, one row a number."""
-    work = {
-        "sweeps": _sweeps,
-        "theorems": _theorems,
-        "tightness": _tightness,
-        "constants": _constants,
-        "line": _audit_bounds,
-        "logistic": _audit_bounds,
+    """Bounds and exact values of a cell, one row a number; ``part`` says which of the formulas."""
+    p = cell.parameters
+    if p["kind"] != "formulas":
+        return _audit_bounds(p)
+    parts = {
+        "sweeps": _sweeps(p),
+        "theorems": _theorems(p),
+        "tightness": _tightness(**p["tightness"]),
+        "constants": _constants(p["tightness"]["growths"]),
     }
-    return work[cell.parameters["kind"]](cell.parameters)
+    return pd.concat([rows.assign(part=part) for part, rows in parts.items()], ignore_index=True)
 
 
 def _rho_rows(rows: list[dict[str, Any]], delta: float) -> pd.DataFrame:
@@ -272,13 +267,13 @@ def _theorems(p: dict[str, Any]) -> pd.DataFrame:
     return _rho_rows(rows, p["delta"])
 
 
-def _tightness(p: dict[str, Any]) -> pd.DataFrame:
+def _tightness(steps_per_pass: int, growths: list[float], passes: list[int]) -> pd.DataFrame:
     """Exact divergence of affine losses over each bound, for the first record of a pass."""
     rows = []
-    for growth, passes in itertools.product(p["growths"], p["passes"]):
+    for growth, count in itertools.product(growths, passes):
         run = CyclicDPSGD(
-            steps=passes * p["steps_per_pass"],
-            steps_per_pass=p["steps_per_pass"],
+            steps=count * steps_per_pass,
+            steps_per_pass=steps_per_pass,
             batch_size=1,
             step_size=1.0,
             clipping_norm=1.0,
@@ -288,7 +283,7 @@ def _tightness(p: dict[str, Any]) -> pd.DataFrame:
         lipschitz = cyclic_operator.unclipped(*run.curvature)
         truth = exact.scalar_affine(np.full(run.steps, 1 + growth), run)
         rows += [
-            {"x": passes, "growth": growth, "method": method, "value": truth / value}
+            {"x": count, "growth": growth, "method": method, "value": truth / value}
             for method, value in {
                 "sharp": cyclic.sharp(run, lipschitz),
                 "Theorem 4.5": cyclic.theorem_4_5(run, lipschitz),
@@ -298,14 +293,14 @@ def _tightness(p: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(quantity="tightness", kind="exact")
 
 
-def _constants(p: dict[str, Any]) -> pd.DataFrame:
+def _constants(growths: list[float]) -> pd.DataFrame:
     """Visible fractions of a shift, and Lipschitz constants by the ratio of curvatures."""
     steps = np.unique(np.logspace(0, 4, 81).round())
     fractions = [
         pd.DataFrame({"x": steps, "value": cyclic.visible_fraction(1 + growth, steps)}).assign(
             quantity="visible_fraction", growth=growth, method="theta"
         )
-        for growth in p["growths"]
+        for growth in growths
     ]
     ratios, step = np.logspace(-1, 1.5, 101), 0.01
     constants = CONSTANTS | {"trivial": cyclic_operator.trivial}
@@ -418,7 +413,7 @@ def _bernoulli_divergence(p: float, q: float, order: Literal[1, 2]) -> float:
 
 def swept(estimates: pd.DataFrame, sweep: str, quantity: str) -> pd.DataFrame:
     """Rows of one sweep: "rho" or "epsilon" along ``x``."""
-    rows = estimates[(estimates["cell"] == "sweeps") & (estimates["sweep"] == sweep)]
+    rows = estimates[(estimates["part"] == "sweeps") & (estimates["sweep"] == sweep)]
     return rows[rows["quantity"] == quantity].fillna({"lipschitz": ""})
 
 

@@ -87,7 +87,7 @@ def check_theorem_4_3(estimates: pd.DataFrame) -> Measurement:
 
 def check_composition_dominates(estimates: pd.DataFrame) -> Measurement:
     """Composition is never above the curvature-free bounds, in every setting of the sweeps."""
-    rows = estimates[(estimates["cell"] == "sweeps") & (estimates["quantity"] == "rho")]
+    rows = estimates[(estimates["part"] == "sweeps") & (estimates["quantity"] == "rho")]
     index = ["sweep", "x", "weak_convexity"]
     table = rows[rows["method"].isin(["composition", "Theorem 4.3", "Corollary C.3"])]
     table = table.pivot_table(index=index, columns="method", values="value")
@@ -102,7 +102,7 @@ def check_composition_dominates(estimates: pd.DataFrame) -> Measurement:
 
 def check_quadratic_programme(estimates: pd.DataFrame) -> Measurement:
     """Starting afresh at each visit is the optimum of the programme, in every setting."""
-    rows = estimates[(estimates["quantity"] == "rho") & (estimates["cell"] == "sweeps")]
+    rows = estimates[(estimates["quantity"] == "rho") & (estimates["part"] == "sweeps")]
     index = ["sweep", "x", "weak_convexity", "lipschitz"]
     table = rows[rows["method"].isin(["sharp", "quadratic programme"])]
     table = table.pivot_table(index=index, columns="method", values="value")
@@ -165,6 +165,6 @@ def check_audit(estimates: pd.DataFrame) -> Measurement:
 
 
 def _theorem_rows(estimates: pd.DataFrame, setting: str) -> pd.DataFrame:
-    rows = estimates[(estimates["cell"] == "theorems") & (estimates["setting"] == setting)]
+    rows = estimates[(estimates["part"] == "theorems") & (estimates["setting"] == setting)]
     rows = rows[rows["quantity"] == "rho"]
     return rows.pivot_table(index=["weak_convexity", "x"], columns="method", values="value")

@@ -25,7 +25,7 @@ def _source(method: str) -> str:
 
 def tabulate_theorems(estimates: pd.DataFrame) -> pd.DataFrame:
     """Every bound at the base mechanism and in its single pass: rho and epsilon."""
-    rows = estimates[estimates["cell"] == "theorems"].fillna({"lipschitz": ""})
+    rows = estimates[estimates["part"] == "theorems"].fillna({"lipschitz": ""})
     index = ["setting", "x", "method", "lipschitz", "weak_convexity"]
     table = rows.pivot(index=index, columns="quantity", values="value").reset_index()
     table["provenance"] = table["method"].map(_source)
@@ -40,7 +40,7 @@ def tabulate_theorems(estimates: pd.DataFrame) -> pd.DataFrame:
 
 def tabulate_table1_2(estimates: pd.DataFrame) -> pd.DataFrame:
     """Table 1.2 as numbers: rho by method, for convex and for weakly convex losses."""
-    rows = estimates[(estimates["cell"] == "theorems") & (estimates["quantity"] == "rho")]
+    rows = estimates[(estimates["part"] == "theorems") & (estimates["quantity"] == "rho")]
     rows = rows.fillna({"lipschitz": ""})
     records = []
     for (setting, steps), part in rows.groupby(["setting", "x"]):
