@@ -1,18 +1,20 @@
 """Lower bounds on the privacy loss from scores.
 
->>> from hiddenstate.auditing import GaussianDP, UniformBand, lower_bound
->>> lower_bound([3.1, 2.7, 4.0, 3.5], [0.2, -1.1, 0.4, 0.9], GaussianDP(), UniformBand()).value
-0.0
+>>> from hiddenstate.auditing import GaussianDP, lower_bound
+>>> lower_bound([3.1, 2.7, 4.0, 3.5], [0.2, -1.1, 0.4, 0.9], GaussianDP()).value
+0.456
 """
 
 from hiddenstate.auditing.audit import Bound, lower_bound
+from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
-from hiddenstate.auditing.families import ApproxDP, GaussianDP, Tabulated
+from hiddenstate.auditing.families import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
 
 __all__ = [
     "ApproxDP",
     "AsPublished",
+    "Averaged",
     "Bonferroni",
     "Bound",
     "EmpiricalCurve",
@@ -21,6 +23,7 @@ __all__ = [
     "Split",
     "Tabulated",
     "UniformBand",
+    "composed",
     "empirical_curve",
     "lower_bound",
 ]

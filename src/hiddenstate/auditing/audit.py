@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import check, check_confidence
 from hiddenstate.auditing.families import Family
 from hiddenstate.auditing.rules import Rule
@@ -35,20 +36,22 @@ def lower_bound(
     in_scores: ArrayLike,
     out_scores: ArrayLike,
     family: Family,
-    rule: Rule,
+    rule: Rule | None = None,
     *,
     confidence: float = 0.95,
 ) -> Bound:
     """Lower bound on the leakage that the scores prove, in the parameter of ``family``.
 
     in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
-    larger speaks for "in". Raises InputError for unusable scores or confidence.
+    larger speaks for "in". rule: ``Averaged()``, the package's default, unless given. Raises
+    InputError for unusable scores or confidence.
     """
     in_scores, out_scores = check(in_scores, out_scores)
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
         if scores.ndim != 1:
             raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
     confidence = check_confidence(confidence)
+    rule = rule or Averaged()
     values, thresholds = rule.bounds(in_scores, out_scores, family, 1 - confidence)
     return Bound(
         parameter=family.parameter,

@@ -56,17 +56,18 @@ class GaussianDP:
     """
 
     limit: float = 20.0
+    step: float = 0.001
     parameter = "mu"
     trivial = 0.0
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """mu from 0 to ``limit`` in steps of 0.001."""
-        return np.arange(0, round(self.limit * 1000) + 1) / 1000
+        """mu from 0 to ``limit`` in steps of ``step``."""
+        return np.round(np.arange(round(self.limit / self.step) + 1) * self.step, 9)
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
         """Exact trade-off function at ``grid[index]``."""
-        return tradeoff.gaussian(index / 1000, fpr)
+        return tradeoff.gaussian(index * self.step, fpr)
 
     def violated(self, fpr: ArrayLike, fnr: ArrayLike) -> NDArray[np.float64]:
         """Lower bound on mu: Phi^-1(1 - FNR) - Phi^-1(FPR), rounded down, at least 0."""
@@ -85,6 +86,7 @@ class ApproxDP:
 
     delta: float
     limit: float = 20.0
+    step: float = 0.001
     parameter = "epsilon"
     trivial = 0.0
 
@@ -94,12 +96,12 @@ class ApproxDP:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """Epsilon from 0 to ``limit`` in steps of 0.001."""
-        return np.arange(0, round(self.limit * 1000) + 1) / 1000
+        """Epsilon from 0 to ``limit`` in steps of ``step``."""
+        return np.round(np.arange(round(self.limit / self.step) + 1) * self.step, 9)
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
         """Exact trade-off function at ``grid[index]``."""
-        growth = np.exp(index / 1000)
+        growth = np.exp(index * self.step)
         room = 1 - self.delta
         fpr = np.asarray(fpr, dtype=float)
         return np.maximum(0, np.maximum(room - growth * fpr, (room - fpr) / growth))
@@ -120,7 +122,8 @@ class Tabulated:
 
     parameter: what ``values`` are, such as "epsilon" or "noise multiplier". values: shape (n,),
     from the most private to the least: ascending if larger leaks more (the audit then bounds the
-    parameter from below), descending if larger leaks less (then from above). curves: n lower
+    parameter from below; so is a single value), descending if larger leaks less (then from above).
+    curves: n lower
     bounds on the trade-off functions, as ``hiddenstate.accounting.pld.tradeoff_curve`` makes them.
     null: the null hypothesis those curves are for. An audit reports only values of the table, on
     the safe side: a finer table is a tighter bound.
@@ -177,6 +180,27 @@ class Tabulated:
                 break
             rejected.flat[alive] = index + 1
         return np.concatenate(([self.trivial], self.values))[rejected]
+
+
+def composed(
+    noise_multipliers: ArrayLike,
+    sampling_rate: float,
+    steps: int,
+    *,
+    null: Literal["out", "in", "either"] = "out",
+) -> Tabulated:
+    """Trade-off functions of subsampled and composed DP-SGD, one for each noise multiplier.
+
+    noise_multipliers: shape (n,), descending. All iterates are released, so a bound on the noise
+    multiplier speaks of any of them, and of the last one. An audit bounds it from above.
+    """
+    from hiddenstate.accounting import pld
+
+    curves = [
+        pld.tradeoff_curve(sigma, sampling_rate, steps, null=null, lines=401, interval=5e-3)
+        for sigma in np.asarray(noise_multipliers, dtype=float)
+    ]
+    return Tabulated("noise multiplier", noise_multipliers, curves)
 
 
 def _round_down(value: ArrayLike) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ A confidence bound holds in all but ``level`` of the audits whatever the rate is
 holds with posterior probability ``1 - level``, which promises nothing about how often it fails.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import isqrt
 
@@ -48,15 +49,16 @@ def band_upper(n: int, level: float) -> NDArray[np.float64]:
 
     The rate of scores above the r-th largest of n is the r-th smallest of n uniform variables, so
     it is below the (1 - gamma) quantile of Beta(r, n + 1 - r) but for probability gamma. The band
-    asks that of all ranks of ``thinned_ranks`` together, with gamma set by simulation so that it
-    fails with probability ``level`` (counting the simulation's own randomness: Barnard 1963). A
-    count k allows at most the bound of the first kept rank above k, since a test with k errors
-    calls fewer scores positive than one that errs at that rank. Near the ends, where an audit
-    finds its evidence, this is far tighter than ``dkw_upper``.
+    asks that of ranks half a standard deviation apart together, with gamma set by simulation so
+    that it fails with probability ``level`` (counting the simulation's own randomness: Barnard
+    1963). A test with k errors errs less than one that errs up to the first kept rank above k, so
+    that rank's bound is the count's. Near the ends, where an audit finds its evidence, this is far
+    tighter than ``dkw_upper``.
 
     Source: the equal-precision band of Aldor-Noiman et al. 2013, one side of it.
     """
-    ranks = thinned_ranks(n)
+    # The r-th rank's own deviation is at most sqrt(r): what happens between is lost in the noise.
+    ranks = symmetric_ranks(n, lambda rank: isqrt(rank) // 2)
     gamma = _band_gamma(ranks, n, level)
     bound = betaincinv(ranks, n + 1 - ranks, 1 - gamma)
     upper = np.append(bound, 1.0)[np.searchsorted(ranks, np.arange(n + 1), side="right")]
@@ -64,16 +66,15 @@ def band_upper(n: int, level: float) -> NDArray[np.float64]:
     return upper
 
 
-def thinned_ranks(n: int) -> NDArray[np.int64]:
-    """Ranks in 1..n, half a standard deviation apart: all near the ends, few in the middle.
+def symmetric_ranks(n: int, gap: Callable[[int], int]) -> NDArray[np.int64]:
+    """Ranks in 1..n, ascending: after rank r the next is ``gap(r)`` further, at least 1.
 
-    The count of n scores beyond a threshold that r of them are expected to pass has a standard
-    deviation of at most sqrt(r), so what happens between kept ranks is lost in the noise.
+    From either end to the middle, so n + 1 - r is kept whenever r is.
     """
     ranks, rank = [], 1
     while rank <= (n + 1) // 2:
         ranks.append(rank)
-        rank += max(1, isqrt(rank) // 2)
+        rank += max(1, gap(rank))
     low = np.array(ranks)
     return np.unique(np.concatenate((low, n + 1 - low)))
 

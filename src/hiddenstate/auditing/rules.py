@@ -25,6 +25,8 @@ from hiddenstate.auditing.intervals import (
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+
 Interval = Literal["clopper-pearson", "jeffreys", "joint-beta"]
 
 
@@ -228,13 +230,12 @@ def joint_beta(
     region is cut off above as well, FNR <= 1 - f(1 - FPR), which has no mass at all at perfect
     privacy, so that scores without any signal would never give 0.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(96)
     a, b = false_positives + 0.5, n_out - false_positives + 0.5
-    fpr = betaincinv(a, b, (nodes + 1) / 2)
+    fpr = betaincinv(a, b, (_NODES + 1) / 2)
     cdf = partial(betainc, false_negatives + 0.5, n_in - false_negatives + 0.5)
 
     def inside(index: int) -> bool:
-        return float(np.sum(weights / 2 * (1 - cdf(family.fnr(index, fpr))))) >= level
+        return float(np.sum(_WEIGHTS / 2 * (1 - cdf(family.fnr(index, fpr))))) >= level
 
     last = last_true(lambda index: not inside(index), len(family.grid))
     return family.trivial if last < 0 else float(family.grid[last])

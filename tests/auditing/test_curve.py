@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiddenstate.auditing import empirical_curve
+from hiddenstate.errors import InputError
+
+tied = st.lists(st.integers(-3, 3), min_size=2, max_size=12)
+
+
+@given(tied, tied)
+@settings(max_examples=200, deadline=None)
+def test_counts_are_those_of_the_test_at_each_threshold(in_scores, out_scores):
+    curve = empirical_curve(in_scores, out_scores)
+    ins, outs = np.array(in_scores), np.array(out_scores)
+    assert np.array_equal(curve.false_positives, [(outs >= t).sum() for t in curve.threshold])
+    assert np.array_equal(curve.false_negatives, [(ins < t).sum() for t in curve.threshold])
+    assert set(curve.threshold) == {*in_scores, *out_scores, np.inf}
+
+
+@given(tied, tied)
+@settings(max_examples=100, deadline=None)
+def test_swapped_is_the_curve_of_exchanged_worlds_and_negated_scores(in_scores, out_scores):
+    swapped = empirical_curve(in_scores, out_scores).swapped()
+    direct = empirical_curve(-np.array(out_scores), -np.array(in_scores))
+    assert {*zip(swapped.fpr, swapped.fnr, strict=True)} == {
+        *zip(direct.fpr, direct.fnr, strict=True)
+    }
+
+
+def test_leading_axes_are_independent_audits():
+    rng = np.random.default_rng(0)
+    ins, outs = rng.integers(0, 9, (3, 2, 7)), rng.integers(0, 9, (3, 2, 5))
+    many = empirical_curve(ins, outs)
+    for index in np.ndindex(3, 2):
+        one = empirical_curve(ins[index], outs[index])
+        for name in ("threshold", "false_positives", "false_negatives"):
+            assert np.array_equal(getattr(many, name)[index], getattr(one, name))
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        (
+            [1.0, np.nan, 2.0],
+            "in_scores: 1 of 3 scores are not finite, the first is nan at index 1",
+        ),
+        ([np.inf, 1.0], "the first is inf at index 0"),
+        ([], r"in_scores: got 0 score\(s\); expected at least 2"),
+        ([1.0], r"in_scores: got 1 score\(s\); expected at least 2"),
+        (3.0, r"in_scores: got 1 score\(s\)"),
+        (["a", "b"], "in_scores: expected numbers"),
+    ],
+)
+def test_unusable_scores_are_refused_in_words(scores, words):
+    with pytest.raises(InputError, match=words):
+        empirical_curve(scores, [0.0, 1.0])
+    with pytest.raises(InputError, match=words.replace("in_scores", "out_scores")):
+        empirical_curve([0.0, 1.0], scores)

@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from hiddenstate.auditing import intervals
+
+
+@pytest.mark.parametrize("level", [0.05, 0.001])
+@pytest.mark.parametrize("n", [2, 50, 1000])
+def test_clopper_pearson_is_scipys(n, level):
+    for count in {0, 1, n // 2, n - 1, n}:
+        oracle = stats.binomtest(count, n, alternative="less").proportion_ci(1 - level, "exact")
+        assert intervals.clopper_pearson_upper(count, n, level) == pytest.approx(oracle.high)
+
+
+def test_jeffreys_is_the_posterior_quantile():
+    draws = np.random.default_rng(1).beta(3.5, 17.5, 400_000)
+    # Standard error of the empirical quantile: 4e-4; false-positive rate about 1e-6.
+    oracle = np.quantile(draws, 0.95)
+    assert intervals.jeffreys_upper(3, 20, 0.05) == pytest.approx(oracle, abs=2e-3)
+    assert intervals.jeffreys_upper(20, 20, 0.05) == 1
+
+
+@pytest.mark.parametrize("n", [2, 10, 1000])
+@pytest.mark.parametrize("kind", [intervals.band_upper, intervals.dkw_upper])
+def test_bands_hold_for_all_rates_at_once(kind, n):
+    """False-positive rate 1e-6; detects a band that fails in 8 % of the cases instead of 5 %."""
+    level, size = 0.05, 10_000
+    uniforms = np.sort(np.random.default_rng(n).random((size, n)), axis=1)
+    # The worst threshold with count r - 1 lies just short of the r-th smallest.
+    failed = np.any(uniforms > kind(n, level)[:n], axis=1).sum()
+    # The band's own simulation moves its true level by sqrt(0.05 * 0.95 / 4000) = 0.0034.
+    assert failed <= stats.binom.ppf(1 - 1e-6, size, level + 5 * 0.0034)
+    if kind is intervals.band_upper and n >= 10:
+        assert failed >= stats.binom.ppf(1e-6, size, 0.5 * level)
+
+
+def test_the_band_sees_small_rates_where_dkw_does_not():
+    assert intervals.band_upper(1000, 0.025)[0] < 0.25 * intervals.dkw_upper(1000, 0.025)[0]
+    for kind in (intervals.band_upper, intervals.dkw_upper):
+        bound = kind(1000, 0.025)
+        assert np.all(np.diff(bound) >= 0)
+        assert bound[-1] == 1
+
+
+def test_thinned_order_statistics_have_the_law_of_the_sorted_sample():
+    """Kolmogorov-Smirnov at 1e-6 on each kept rank: marginals are Beta(r, n + 1 - r)."""
+    ranks = np.array([1, 4, 30, 50])
+    draws = intervals.uniform_order_statistics(ranks, 50, 5_000, np.random.default_rng(3))
+    for rank, column in zip(ranks, draws.T, strict=True):
+        assert stats.kstest(column, stats.beta(rank, 51 - rank).cdf).pvalue > 1e-6
+    sample = np.sort(np.random.default_rng(4).random((5_000, 50)), axis=1)[:, ranks - 1]
+    # Joint law: the correlation of neighbours, standard error below 0.015.
+    assert np.corrcoef(draws.T) == pytest.approx(np.corrcoef(sample.T), abs=0.08)
+
+
+def test_kept_ranks_are_symmetric_and_hold_both_ends():
+    for n in (2, 3, 17, 1000):
+        ranks = intervals.symmetric_ranks(n, lambda rank: rank // 8)
+        assert np.array_equal(np.sort(n + 1 - ranks), ranks)
+        assert ranks[0] == 1
+        assert ranks[-1] == n
