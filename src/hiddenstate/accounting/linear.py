@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, gammaln, kl_div, log_ndtr, logsumexp
+from scipy.special import erfcx, gammaln, log_ndtr, logsumexp, xlog1py
 
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.pld import Null
@@ -80,7 +80,7 @@ class GaussianMixture:
         def terms(y, k):
             return self.log_weights[k] + log_ndtr((y - self.shifts[k]) / self.noise_std)
 
-        return np.exp(self._sum(y, terms, lambda y, k: self._bound(y, k, side=-1)))
+        return np.exp(self._sum(y, terms, lambda y, k: self._tail_bounds(y, k, -1)))
 
     def log_delta_at(self, y: ArrayLike, *, null: Null) -> NDArray[np.float64]:
         """Logarithm of delta at epsilon = loss(y) for null "out", at -loss(y) for "in"; exact.
@@ -94,16 +94,18 @@ class GaussianMixture:
 
         def terms(y, k):
             x = side * (self.shifts[k] - y) / self.noise_std
-            gap = np.abs(_log_mills(-side * y / self.noise_std) - _log_mills(x))
-            with np.errstate(divide="ignore"):  # shift 0 leaks nothing: log 0 = -inf
-                if side > 0:
-                    return self.log_weights[k] + log_ndtr(x) + np.log(-np.expm1(-gap))
-                rest = self._log_ratios(y, k) + log_ndtr(-side * y / self.noise_std)
-                return rest + np.log(-np.expm1(-gap))
+            nothing = -side * y / self.noise_std
+            share = np.log(-np.expm1(-np.abs(_log_mills(nothing) - _log_mills(x))))
+            if null == "out":
+                return self.log_weights[k] + log_ndtr(x) + share
+            return self._log_ratios(y, k) + log_ndtr(nothing) + share
 
-        if side > 0:
-            return self._sum(y, terms, lambda y, k: self._bound(y, k, side=1))
-        return self._sum(y, terms, self._log_ratios) - self.loss(y)
+        def bounds(y, k):
+            bound = self._tail_bounds(y, k, 1) if null == "out" else self._log_ratios(y, k)
+            return np.where(self.shifts[k] > 0, bound, -math.inf)  # shift 0 leaks nothing
+
+        total = self._sum(y, terms, bounds)
+        return total if null == "out" else total - self.loss(y)
 
     def threshold(self, epsilon: ArrayLike) -> NDArray[np.float64]:
         """The y with loss(y) = epsilon; minus infinity where the loss always exceeds epsilon.
@@ -141,7 +143,7 @@ class GaussianMixture:
         finite = np.where(everywhere, 0.0, y)
         inside = np.exp(self.log_delta_at(finite, null=null))
         # Below its range the loss exceeds epsilon everywhere, and the best set is the whole line.
-        whole = np.maximum(-np.expm1(epsilon), 0.0) if null == "out" else 0.0
+        whole = -np.expm1(np.minimum(epsilon, 0.0)) if null == "out" else 0.0
         return np.where(everywhere, whole, inside)
 
     def epsilon(self, delta: float, *, null: Null = "either") -> float:
@@ -176,14 +178,8 @@ class GaussianMixture:
         reach = 6.0 * self.noise_std  # Phi(-6) = 9.9e-10
         y = np.linspace(-reach, reach, lines)
         if null == "either":
-            # Both directions obey the larger delta, which reflects each line in the diagonal.
-            losses = np.abs(self.loss(y))
-            epsilons = np.unique(np.concatenate(([0.0], losses)))
-            deltas = self.delta(epsilons)
-            mirrored = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * deltas[:0:-1]
-            return tradeoff.from_deltas(
-                np.concatenate((-epsilons[:0:-1], epsilons)), np.concatenate((mirrored, deltas))
-            )
+            epsilons = np.unique(np.concatenate(([0.0], np.abs(self.loss(y)))))
+            return tradeoff.symmetric(epsilons, self.delta(epsilons))
         curve = tradeoff.from_deltas(self.loss(y), np.exp(self.log_delta_at(y, null="out")))
         return curve if null == "out" else curve.inverse()
 
@@ -192,7 +188,7 @@ class GaussianMixture:
         shifts = self.shifts[k]
         return self.log_weights[k] + (y - shifts / 2) * shifts / self.noise_std**2
 
-    def _bound(self, y, k, *, side):
+    def _tail_bounds(self, y, k, side):
         """Upper bounds on weight_k Phi(side (shift_k - y)/s), at most some 30 nats too high."""
         x = np.minimum(side * (self.shifts[k] - y) / self.noise_std, 0)
         return self.log_weights[k] - x**2 / 2
@@ -201,7 +197,7 @@ class GaussianMixture:
         means = np.empty_like(y)
         for rows, k in self._blocks(y, self._log_ratios):
             means[rows] = (
-                np.exp(self._log_ratios(y[rows, None], k) - loss[rows, None]) @ (self.shifts[k])
+                np.exp(self._log_ratios(y[rows, None], k) - loss[rows, None]) @ self.shifts[k]
             )
         return means
 
@@ -235,9 +231,14 @@ class GaussianMixture:
 
 def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> GaussianMixture:
     """The pair of Theorem 1: Binomial(steps, sampling_rate) + N(0, sigma^2 steps) against noise."""
-    _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "positive")
+    _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "above 0")
     _check("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
-    _check("steps", steps, steps >= 1 and steps == int(steps), "an integer of at least 1")
+    _check(
+        "steps",
+        steps,
+        1 <= steps < 2**53 and steps == int(steps),
+        "that is an integer of at least 1",
+    )
     log_weights = _log_binomial(int(steps), float(sampling_rate))
     support = np.flatnonzero(log_weights > -math.inf)
     return GaussianMixture(
@@ -300,7 +301,7 @@ def last_iterate_noise_multiplier(
     """
 
     def solve(epsilon, delta, sampling_rate, steps):
-        _check("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
+        _check("epsilon", epsilon, 0 < epsilon < math.inf, "above 0")
         _check("delta", delta, 0 < delta < 1, "in (0, 1)")
         target = math.log(delta)
         pair = last_iterate(1.0, sampling_rate, steps)
@@ -361,7 +362,7 @@ def tradeoff_curve(
 
 def _check(name: str, value: float, fine: bool, expected: str) -> None:
     if not fine:
-        raise InputError(f"{name}: got {value}; expected {expected}")
+        raise InputError(f"{name}: got {value}; expected a number {expected}")
 
 
 def _broadcast(solve: Callable[..., float], *arguments: ArrayLike) -> NDArray[np.float64]:
@@ -379,7 +380,7 @@ def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
-    """Log of the Binomial(trials, rate) mass at 0..trials, to about 1e-16 x trials.
+    """Log of the Binomial(trials, rate) mass at 0..trials, to 1e-12 wherever it matters.
 
     Loader's saddle-point form: differences of log-gamma functions would lose the digits of
     log(trials!), which is above a million at 100,000 trials.
@@ -388,8 +389,8 @@ def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
         return np.concatenate((np.full(trials, -math.inf), [0.0]))
     k = np.arange(trials + 1.0)
     rest = k[::-1]
-    mass = np.zeros(trials + 1)
-    mass -= kl_div(k, trials * rate) + kl_div(rest, trials * (1 - rate))
+    above = k - trials * rate
+    mass = -_deviance(above, trials * rate) - _deviance(-above, trials * (1 - rate))
     inner = slice(1, -1)
     mass[inner] += _stirling_error(float(trials)) - 0.5 * np.log(
         2 * np.pi * k[inner] * rest[inner] / trials
@@ -397,6 +398,12 @@ def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
     mass[inner] -= _stirling_error(k[inner]) + _stirling_error(rest[inner])
     mass.flags.writeable = False  # it is cached
     return mass
+
+
+def _deviance(above: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+    """x log(x/mean) - x + mean for x = mean + above, keeping the digits where x is near mean."""
+    u = np.maximum(above / mean, -1.0)
+    return mean * (xlog1py(1 + u, u) - u)
 
 
 def _stirling_error(n: ArrayLike) -> NDArray[np.float64]:

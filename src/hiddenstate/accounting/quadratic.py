@@ -1,0 +1,81 @@
+"""A linear loss with a quadratic regulariser: the last iterate can leak more than the heuristic.
+
+Section 4.2 of *The Last Iterate Advantage* (arXiv 2410.06186): a linear loss and the regulariser
+r(m) = curvature x m^2 / 2 in one dimension, learning rate one, clipping norm one. With the canary
+the last iterate is P = sum_i (1 - curvature)^(i-1) Bernoulli(q) + N(0, b^2) up to sign, without it
+Q = N(0, b^2), b^2 = sigma^2 sum_i (1 - curvature)^(2(i-1)). Curvature 0 is the linear loss,
+curvature 1 a single step (section 4.1).
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlog1py
+
+from hiddenstate.accounting import linear
+from hiddenstate.accounting.linear import GaussianMixture
+from hiddenstate.errors import InputError
+
+FLOOR = 0.0005
+"""Smallest shift of the paper's rounding."""
+
+RATIO = 1.05
+"""Shifts are rounded up to integer powers of this number."""
+
+MOST_STEPS = 16
+"""Steps whose 2^T sums are enumerated; earlier steps weigh less and are bounded together."""
+
+
+def last_iterate(
+    noise_multiplier: float, sampling_rate: float, steps: int, curvature: float
+) -> GaussianMixture:
+    """The pair of section 4.2: exact up to 16 steps or if linear, else an upper bound on the leak.
+
+    The bound replaces the sum of the earliest steps, whenever it is not zero, by the largest
+    value it can take. More shift is easier to tell from none (Lemma 4.5 of Choquette-Choo et al.
+    2024), so epsilon and delta round up; with curvature 1/2 the shift grows by at most 2^-15.
+    """
+    if not 0 <= curvature <= 1:
+        raise InputError(f"curvature: got {curvature}; expected a number in [0, 1]")
+    if curvature == 0:
+        return linear.last_iterate(noise_multiplier, sampling_rate, steps)
+    sizes = (1 - curvature) ** np.arange(steps)
+    variance = noise_multiplier**2 * np.sum(sizes**2)
+    shifts, log_weights = np.zeros(1), np.zeros(1)
+    for size in sizes[:MOST_STEPS]:
+        shifts, log_weights = _add(shifts, log_weights, size, xlog1py(1, -sampling_rate))
+    if steps > MOST_STEPS:
+        none = xlog1py(steps - MOST_STEPS, -sampling_rate)
+        shifts, log_weights = _add(shifts, log_weights, np.sum(sizes[MOST_STEPS:]), none)
+    return GaussianMixture(shifts, log_weights, math.sqrt(variance))
+
+
+def round_up(pair: GaussianMixture) -> GaussianMixture:
+    """The paper's upper bound on a pair: shifts up to 0.0005, then up to a power of 1.05.
+
+    Zero shifts go to 0.0005 too, which is how the text reads. Section 4.2.
+    """
+    power = np.ceil(np.log(np.maximum(pair.shifts, FLOOR)) / math.log(RATIO) - 1e-9)
+    return GaussianMixture(*_merge(RATIO**power, pair.log_weights), pair.noise_std)
+
+
+def _add(shifts, log_weights, size, log_none):
+    """Add ``size`` to the sum, except with probability exp(log_none)."""
+    if size == 0 or log_none == 0:
+        return shifts, log_weights
+    log_some = math.log(-math.expm1(log_none))
+    return _merge(
+        np.concatenate((shifts, shifts + size)),
+        np.concatenate((log_weights + log_none, log_weights + log_some)),
+    )
+
+
+def _merge(shifts, log_weights) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Distinct shifts in ascending order, with the weights of equal ones added up."""
+    keep = log_weights > -math.inf
+    order = np.argsort(shifts[keep], kind="stable")
+    shifts, log_weights = shifts[keep][order], log_weights[keep][order]
+    # Sums that differ by rounding alone are one sum.
+    first = np.flatnonzero(np.diff(shifts, prepend=-1.0) > 1e-12)
+    return shifts[first], np.logaddexp.reduceat(log_weights, first)

@@ -1,0 +1,69 @@
+"""Canaries that are records: the world "in" trains on one more, and its loss is the score."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hiddenstate.dpsgd.ensemble import Run
+from hiddenstate.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class RecordCanary:
+    """A record that the world "in" has besides; the adversary thresholds its loss.
+
+    Source: the audit of Annamalai and De Cristofaro 2024, Algorithm 2.
+    """
+
+    x: NDArray[np.float32]
+    y: int
+
+    @property
+    def record(self) -> tuple[NDArray[np.float32], int]:
+        """The record and its label."""
+        return self.x, self.y
+
+    def direction(self, run: Run) -> None:
+        """None: the gradient comes from the record itself."""
+
+    def inserted(self, step: int) -> bool:
+        """Never: the sampling decides when the record is used."""
+        return False
+
+    def score(self, run: Run, last: Tensor) -> float:
+        """Minus the record's loss at the last iterate."""
+        return -float(run.gradients.losses(last, np.array([len(run.ensemble.x)]))[0])
+
+
+def blank(record_shape: tuple[int, ...], label: int) -> RecordCanary:
+    """The record of zeros. The label is not fixed by the papers, so it has to be said."""
+    return RecordCanary(np.zeros(record_shape, np.float32), label)
+
+
+def mislabelled(
+    x: NDArray[np.float32], y: NDArray[np.int64], classes: int, rng: np.random.Generator
+) -> RecordCanary:
+    """A random one of the given records with a random wrong label."""
+    if classes < 2:
+        raise InputError(f"classes: got {classes}; expected at least 2")
+    i = int(rng.integers(len(y)))
+    return RecordCanary(x[i], int((y[i] + rng.integers(1, classes)) % classes))
+
+
+def clip_backdoor(x: NDArray[np.float32], logits_of, classes: int | None = None) -> RecordCanary:
+    """ClipBKD: a record along the direction in which the data vary least, least likely label.
+
+    x: shape (records, *record shape). ``logits_of`` maps records (1, *record shape) to logits (1,
+    classes) of a model trained on such data; the label is the class it thinks least likely. The
+    record has the data's mean norm. Source: Jagielski, Ullman and Oprea 2020, Algorithm 2.
+    """
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    # Eigenvectors of the Gram matrix, ascending: the first has the least singular value.
+    _, vectors = np.linalg.eigh(flat.T @ flat)
+    direction = vectors[:, 0] * np.sign(vectors[np.abs(vectors[:, 0]).argmax(), 0])
+    record = (direction * np.linalg.norm(flat, axis=1).mean()).astype(np.float32)
+    record = record.reshape(x.shape[1:])
+    logits = np.asarray(logits_of(record[None]))[0]
+    return RecordCanary(record, int(logits[:classes].argmin()))

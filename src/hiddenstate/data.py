@@ -1,0 +1,144 @@
+"""Data sets as arrays: images in [0, 1], labels, and the digest that names exactly these numbers.
+
+``digits`` comes with scikit-learn. The others are read from the directory that the environment
+variable HIDDENSTATE_DATA names (``data`` in the working directory if it is unset), are checked
+against the published files' checksums, and are never replaced by another.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+NAMES = ("digits", "mnist", "cifar10", "cifar100")
+
+# The uncompressed files of the MNIST distribution; torchvision checks only the compressed ones.
+_MNIST_SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records with labels.
+
+    x: shape (records, channels, height, width), float32 in [0, 1]. y: shape (records,), int64.
+    """
+
+    name: str
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+    classes: int
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the records and labels, for provenance."""
+        total = hashlib.sha256(np.ascontiguousarray(self.x).tobytes())
+        total.update(np.ascontiguousarray(self.y).tobytes())
+        return total.hexdigest()
+
+    def take(self, indices: NDArray | slice) -> "Dataset":
+        """The records at ``indices``, in their order."""
+        return Dataset(self.name, self.x[indices], self.y[indices], self.classes)
+
+    def halves(self) -> tuple["Dataset", "Dataset"]:
+        """First half (to pre-train on) and second half (private); the order is the data set's."""
+        middle = len(self) // 2
+        return self.take(slice(None, middle)), self.take(slice(middle, None))
+
+
+def load(
+    name: str, split: Literal["train", "test"] = "train", *, download: bool = False
+) -> Dataset:
+    """The data set called ``name``; ``download`` lets torchvision fetch what is not there."""
+    if name not in NAMES:
+        raise InputError(f"data set: got {name!r}; expected one of {', '.join(NAMES)}")
+    if split not in ("train", "test"):
+        raise InputError(f"split: got {split!r}; expected 'train' or 'test'")
+    return _digits(split) if name == "digits" else _torchvision(name, split, download)
+
+
+def image_folder(path: str | Path, *, size: int, channels: Literal[1, 3] = 3) -> Dataset:
+    """A user's own images, ``path/<class>/<image>``, resized to ``size`` x ``size`` pixels."""
+    from torchvision import datasets, transforms
+
+    path = Path(path)
+    if not path.is_dir():
+        raise InputError(f"{path}: no such directory; expected one directory of images a class")
+    steps = [transforms.Resize((size, size)), transforms.ToTensor()]
+    if channels == 1:
+        steps.insert(0, transforms.Grayscale())
+    try:
+        images = datasets.ImageFolder(str(path), transforms.Compose(steps))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: {error}; expected one directory of images a class") from error
+    try:
+        x = np.stack([image.numpy() for image, _ in images])
+    except OSError as error:
+        raise InputError(f"{path}: holds an image that cannot be read ({error})") from error
+    return Dataset(path.name, x, np.array(images.targets, np.int64), len(images.classes))
+
+
+def _digits(split: str) -> Dataset:
+    """The 1,797 bundled 8 x 8 digits; a fixed random fifth of them is the test split."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    order = stream(0, "data", "digits").permutation(len(y))
+    order = order[len(y) // 5 :] if split == "train" else order[: len(y) // 5]
+    return Dataset("digits", x[order], y[order].astype(np.int64), 10)
+
+
+def _torchvision(name: str, split: str, download: bool) -> Dataset:
+    from torchvision import datasets
+
+    root = Path(os.environ.get("HIDDENSTATE_DATA", "data")).expanduser()
+    kind = {"mnist": datasets.MNIST, "cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
+    folder = {
+        "mnist": "MNIST/raw",
+        "cifar10": "cifar-10-batches-py",
+        "cifar100": "cifar-100-python",
+    }
+    place = root / folder[name]
+    if download:
+        root.mkdir(parents=True, exist_ok=True)
+    try:
+        images = kind[name](str(root), train=split == "train", download=download)
+    except RuntimeError as error:
+        state = "is damaged or incomplete" if place.exists() else "is not there"
+        raise InputError(
+            f"{place}: {name} {state}. Point the environment variable HIDDENSTATE_DATA to the "
+            f"directory that holds {folder[name]}, or fetch it with "
+            f"hiddenstate.data.load({name!r}, download=True) on a machine with a network."
+        ) from error
+    if name == "mnist":
+        _check_mnist(place, split)
+        x = images.data.numpy()[:, None]
+    else:
+        x = images.data.transpose(0, 3, 1, 2)
+    y = np.asarray(images.targets, np.int64)
+    return Dataset(name, x.astype(np.float32) / 255, y, len(images.classes))
+
+
+def _check_mnist(place: Path, split: str) -> None:
+    for name, expected in _MNIST_SHA256.items():
+        if name.startswith("train" if split == "train" else "t10k"):
+            found = hashlib.sha256((place / name).read_bytes()).hexdigest()
+            if found != expected:
+                raise InputError(
+                    f"{place / name}: SHA-256 {found}; expected {expected}, the published file's"
+                )

@@ -1,0 +1,368 @@
+"""Sums of clipped per-sample gradients, without the per-sample gradients.
+
+A layer's per-sample gradient is a product of what went in (the activations) and what came back
+(the gradient by the outputs). One forward and one backward pass collect both for all layers; the
+gradient norms follow from them, and the clipped sum is the same product, each record weighted by
+its clipping factor (book-keeping: Bu, Wang, Zha and Karypis 2023; ghost norms: Li, Tramer, Liang
+and Hashimoto 2022). The weights' own gradients are never computed in the backward pass.
+
+A chain of layers that ``native`` knows runs there on a CPU. A model with trainable parameters in
+modules without a rule below falls back to explicit per-sample gradients, and says so once.
+"""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from hiddenstate.dpsgd import native
+from hiddenstate.dpsgd.rules import rule_of
+from hiddenstate.errors import InputError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Maps outputs (records, ...) and labels (records,) to losses (records,)."""
+
+_BLOCK_BYTES = 2**26
+"""Activations and patches of the records that are processed at once, for one model."""
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of each record; shape (records,)."""
+    return F.cross_entropy(outputs, labels, reduction="none")
+
+
+def flat_parameters(model: nn.Module) -> Tensor:
+    """The model's trainable parameters as one vector (p,), in ``named_parameters`` order."""
+    return torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad])
+
+
+def named(theta: Tensor, model: nn.Module) -> dict[str, Tensor]:
+    """The inverse: a vector (p,) as the model's parameters by name (views)."""
+    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    parts = theta.split([p.numel() for p in parameters.values()])
+    return {
+        name: part.view(p.shape) for (name, p), part in zip(parameters.items(), parts, strict=True)
+    }
+
+
+class ClippedSum:
+    """Sum of clipped gradients of a model's loss over records of one data set.
+
+    x: shape (records, *record shape). y: shape (records,). ``kernel`` is "auto" (native code where
+    it applies), "native", "torch" (book-keeping) or "explicit" (per-sample gradients). Not for use
+    by several threads at once: give each its own ``copy``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: NDArray | Tensor,
+        y: NDArray | Tensor,
+        *,
+        loss: Loss = cross_entropy,
+        device: str | torch.device = "cpu",
+        kernel: Literal["auto", "native", "torch", "explicit"] = "auto",
+    ):
+        _refuse_mixing(model)
+        self.device = torch.device(device)
+        self._model = copy.deepcopy(model).to(self.device)
+        self._loss = loss
+        self._x = torch.as_tensor(x).to(self.device)
+        self._channels_last = self._x.dim() == 4
+        if self._channels_last:
+            # Max-pooling and the unfolding of patches are far faster so.
+            self._x = self._x.movedim(1, -1).contiguous().movedim(-1, 1)
+        self._y = torch.as_tensor(y).to(self.device)
+        self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
+        self._native = None
+        if kernel in ("auto", "native"):
+            self._native = self._native_kernel(required=kernel == "native")
+        self._taps: dict[str, _Tap] = {}
+        if kernel != "explicit" and self._native is None:
+            self._taps = self._find_taps()
+        self.kind = "native" if self._native else "torch" if self._taps else "explicit"
+        self.record_bytes = self._record_bytes()
+        # Native code holds one record at a time.
+        self.block = 1 if self._native else max(1, min(128, _BLOCK_BYTES // self.record_bytes))
+
+    def copy(self) -> "ClippedSum":
+        """An independent one that shares the data; for another thread."""
+        other = copy.copy(self)
+        other._model = copy.deepcopy(self._model)
+        other._taps = {n: copy.copy(tap) for n, tap in self._taps.items()}
+        return other
+
+    def __call__(self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
+        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
+        if self._native is not None:
+            total, _, _ = self._native(theta.numpy(), indices, clipping_norm)
+            return torch.from_numpy(total)
+        total = torch.zeros_like(theta)
+        if not len(indices):
+            return total
+        for block in torch.as_tensor(indices, device=self.device).split(self.block):
+            total += self._block_sum(theta[None], block, None, clipping_norm)[0]
+        return total
+
+    def side_by_side(
+        self, thetas: Tensor, indices: Tensor, weights: Tensor | None, clipping_norm: float
+    ) -> Tensor:
+        """The sums (models, p) of many models at once, thetas (models, p).
+
+        indices: shape (records,) for all models, or (models, records) for one batch each. weights:
+        1 for a record that counts and 0 for padding, shape (models, records), or None for all 1.
+        Nothing is read back from the device.
+        """
+        total = torch.zeros_like(thetas)
+        for start in range(0, indices.shape[-1], self.block):
+            block = indices[..., start : start + self.block]
+            scale = None if weights is None else weights[:, start : start + self.block]
+            total += self._block_sum(thetas, block, scale, clipping_norm)
+        return total
+
+    def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
+        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
+        if self._native is not None:
+            return torch.from_numpy(self._native(theta.numpy(), indices, math.inf)[1].copy())
+        parts = torch.as_tensor(indices, device=self.device).split(self.block)
+        return torch.cat(
+            [self._gradients(theta[None], part).squared_norms()[0] for part in parts]
+        ).sqrt()
+
+    def losses(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
+        """Losses at theta (p,); shape (len(indices),)."""
+        indices = torch.as_tensor(indices, device=self.device)
+        with torch.no_grad():
+            outputs = functional_call(
+                self._model, named(theta, self._model), (self._records(indices),)
+            )
+            return self._loss(outputs, self._y[indices])
+
+    def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
+        """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
+        right = 0
+        with torch.no_grad():
+            parameters = named(theta, self._model)
+            for start in range(0, len(y), 1000):
+                records = torch.as_tensor(x[start : start + 1000]).to(self.device)
+                labels = torch.as_tensor(y[start : start + 1000]).to(self.device)
+                outputs = functional_call(self._model, parameters, (records,))
+                right += int((outputs.argmax(1) == labels).sum())
+        return right / len(y)
+
+    def _block_sum(self, thetas: Tensor, indices: Tensor, weights, clipping_norm: float) -> Tensor:
+        gradients = self._gradients(thetas, indices)
+        norms = gradients.squared_norms().sqrt()
+        # norm 0 would divide 0 by 0 without clipping and is harmless with it
+        scale = (
+            (clipping_norm / norms).clamp(max=1) if math.isfinite(clipping_norm) else norms * 0 + 1
+        )
+        return gradients.weighted_sum(scale if weights is None else scale * weights)
+
+    def _gradients(self, thetas: Tensor, indices: Tensor) -> "_Factors | _Explicit":
+        """Per-sample gradients in implicit or explicit form; one set of indices, or one a model."""
+        x, y = self._records(indices), self._y[indices]
+        shared = indices.dim() == 1
+        if not self._taps:
+            each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))
+            many = vmap(each, in_dims=(0, *[None if shared else 0] * 2))
+            return _Explicit(many(thetas, x, y))
+        models, records = len(thetas), indices.shape[-1]
+        outputs = {
+            name: torch.zeros((), dtype=self.dtype, device=self.device, requires_grad=True).expand(
+                models, records, *tap.output_shape
+            )
+            for name, tap in self._taps.items()
+        }
+        with torch.enable_grad():
+            if models == 1:
+                # No need of vmap, whose overhead shows on small models.
+                first = {name: z[0] for name, z in outputs.items()}
+                x, y = (x, y) if shared else (x[0], y[0])
+                loss, inputs = self._tapped(thetas[0].detach(), first, x, y)
+                inputs = {name: a[None] for name, a in inputs.items()}
+            else:
+                # vmap knows no fast rules for some layers on channels-last images.
+                x = x.contiguous()
+                dims = (0, 0, *[None if shared else 0] * 2)
+                loss, inputs = vmap(self._tapped, in_dims=dims)(thetas.detach(), outputs, x, y)
+            back = torch.autograd.grad(loss.sum(), list(outputs.values()))
+        return _Factors(
+            [
+                (tap, inputs[name].detach(), g)
+                for (name, tap), g in zip(self._taps.items(), back, strict=True)
+            ]
+        )
+
+    def _records(self, indices: Tensor) -> Tensor:
+        """Records at the indices, (*indices, *record shape); images keep their channels last."""
+        if not self._channels_last:
+            return self._x[indices]
+        return self._x.movedim(1, -1)[indices].movedim(-1, -3)
+
+    def _record_loss(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        outputs = functional_call(self._model, named(theta, self._model), (x[None],))
+        return self._loss(outputs, y[None])[0]
+
+    def _tapped(self, theta: Tensor, additions: dict[str, Tensor], x: Tensor, y: Tensor):
+        """(summed loss, each tapped layer's input) with ``additions`` to the layers' outputs."""
+        seen = {}
+
+        def listen(tap: _Tap, addition: Tensor):
+            def hook(module, inputs, output):
+                seen[tap.name] = inputs[0]
+                return output + addition
+
+            return tap.module(self._model).register_forward_hook(hook)
+
+        handles = [listen(tap, additions[name]) for name, tap in self._taps.items()]
+        try:
+            outputs = functional_call(self._model, named(theta, self._model), (x,))
+        finally:
+            for handle in handles:
+                handle.remove()
+        return self._loss(outputs, y).sum(), seen
+
+    def _native_kernel(self, *, required: bool):
+        applies = (
+            self.device.type == "cpu"
+            and self._loss is cross_entropy
+            and self.dtype == self._x.dtype == torch.float32
+        )
+        chain = native.layers(self._model, tuple(self._x.shape[1:])) if applies else None
+        if chain is None:
+            reason = "it knows no such model, loss or device"
+        else:
+            try:
+                return native.Kernel(chain, self._x.numpy(), self._y.numpy())
+            except native.CompilationError as error:
+                reason = str(error)
+                if not required:
+                    warnings.warn(f"native kernel: {reason}; torch does its work", stacklevel=4)
+        if required:
+            raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
+        return None
+
+    def _find_taps(self) -> dict[str, "_Tap"]:
+        """A tap for every layer with trainable parameters, or none if any has no rule."""
+        taps, reasons = {}, []
+        owners = [
+            (name, module)
+            for name, module in self._model.named_modules()
+            if any(p.requires_grad for p in module.parameters(recurse=False))
+        ]
+        for name, module in owners:
+            rule = rule_of(module)
+            if rule is None:
+                reasons.append(f"{name or 'the model'} ({type(module).__name__})")
+            else:
+                taps[name] = _Tap(name, module, rule)
+        held = [id(p) for _, m in owners for p in m.parameters(recurse=False)]
+        if len(set(held)) < len(held):
+            reasons.append("shared parameters")
+        if not reasons:
+            reasons = self._trial(taps)
+        if reasons:
+            warnings.warn(
+                f"no book-keeping rule for {', '.join(reasons)}: explicit per-sample gradients "
+                "are used, which need far more memory and time",
+                stacklevel=4,
+            )
+            return {}
+        return taps
+
+    def _trial(self, taps: dict[str, "_Tap"]) -> list[str]:
+        """Run two records through; what stands in the way of the taps' use."""
+        calls: dict[str, list] = {name: [] for name in taps}
+        handles = [
+            tap.module(self._model).register_forward_hook(
+                lambda module, inputs, output, name=name: calls[name].append(output.shape)
+            )
+            for name, tap in taps.items()
+        ]
+        records = min(2, len(self._x))
+        with torch.no_grad():
+            self._model(self._x[:records])
+        for handle in handles:
+            handle.remove()
+        for name, shapes in calls.items():
+            if len(shapes) != 1 or shapes[0][0] != records:
+                return [f"{name}, called {len(shapes)} times or not on the records as they are"]
+            taps[name].output_shape = shapes[0][1:]
+        return []
+
+    def _record_bytes(self) -> int:
+        """Memory that one record of one model needs, estimated from the layers' shapes."""
+        width = torch.finfo(self.dtype).bits // 8
+        if self._native is not None or not self._taps:
+            return width * (self.parameters + self._x[0].numel())
+        return width * sum(tap.floats() for tap in self._taps.values())
+
+
+def _refuse_mixing(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise InputError(
+                f"model: {name} is {type(module).__name__}, which mixes the records of a batch; "
+                "expected none, for example GroupNorm instead"
+            )
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
+            raise InputError(f"model: {name} drops out at random; expected p = 0 or eval mode")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise InputError("model: has no trainable parameter; expected at least one")
+
+
+class _Explicit:
+    """Per-sample gradients as they are; shape (models, records, p)."""
+
+    def __init__(self, gradients: Tensor):
+        self._gradients = gradients
+
+    def squared_norms(self) -> Tensor:
+        return self._gradients.square().sum(-1)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return torch.einsum("mb,mbp->mp", weights, self._gradients)
+
+
+class _Factors:
+    """Per-sample gradients as (tap, layer input, gradient by layer output) of each layer."""
+
+    def __init__(self, layers: list[tuple["_Tap", Tensor, Tensor]]):
+        self._layers = [(tap, *tap.rule.prepare(tap.layer, a, g)) for tap, a, g in layers]
+
+    def squared_norms(self) -> Tensor:
+        """Shape (models, records)."""
+        return sum(tap.rule.squared_norms(tap.layer, a, g) for tap, a, g in self._layers)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
+        parts = []
+        for tap, a, g in self._layers:
+            sums = tap.rule.weighted_sums(tap.layer, a, g, weights)
+            # In the order of named_parameters, as everywhere.
+            parts += [sums[n].flatten(1) for n, _ in tap.layer.named_parameters() if n in sums]
+        return torch.cat(parts, 1)
+
+
+class _Tap:
+    """A layer with trainable parameters, its rule and the shape of a record's output."""
+
+    def __init__(self, name: str, layer: nn.Module, rule: type):
+        self.name, self.layer, self.rule = name, layer, rule
+        self.output_shape = torch.Size()
+
+    def module(self, model: nn.Module) -> nn.Module:
+        return model.get_submodule(self.name)
+
+    def floats(self) -> int:
+        return self.rule.floats(self.layer, self.output_shape)

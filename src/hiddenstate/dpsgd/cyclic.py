@@ -1,0 +1,78 @@
+"""Cyclic DP-SGD for many runs at once: clipping, noise on the displacement, proximal step.
+
+Algorithm 1 of Kong and Ribero (arXiv:2407.05237) in NumPy. A data set is a function
+``gradients(batch, points)``: the gradients of the records of one batch of the pass, batch index 0
+to ``steps_per_pass`` - 1, at points of shape (runs, d), as an array of shape (runs, records, d).
+It may return one record where all records of the batch are the same. Unlike the rest of the
+package, the step divides by the batch size and the noise is not scaled by the step size, as in
+the paper; neighbouring data sets swap one record, so both have the same size.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hiddenstate.accounting.cyclic import CyclicDPSGD
+from hiddenstate.accounting.cyclic_operator import expect
+from hiddenstate.streams import stream
+
+Points = NDArray[np.float64]
+Gradients = Callable[[int, Points], Points]
+Prox = Callable[[Points], Points]
+
+BLOCK = 4096
+"""Runs that share a random stream; part of what decides the numbers."""
+
+
+def clip(gradients: Points, clipping_norm: float) -> Points:
+    """Each gradient (last axis) scaled down to a norm of at most ``clipping_norm``."""
+    norms = np.sqrt(np.einsum("...d,...d->...", gradients, gradients))
+    return gradients * (clipping_norm / np.maximum(norms, clipping_norm))[..., None]
+
+
+def displaced(run: CyclicDPSGD, gradients: Gradients, batch: int, points: Points) -> Points:
+    """Points after a step's mean clipped gradient, before noise and proximal step (exact)."""
+    return points - run.step_size * clip(gradients(batch, points), run.clipping_norm).mean(axis=1)
+
+
+def last_iterates(
+    run: CyclicDPSGD,
+    gradients: Gradients,
+    start: ArrayLike,
+    runs: int,
+    *,
+    seed: int,
+    name: tuple[str | int, ...],
+    prox: Prox | None = None,
+) -> Points:
+    """Last iterates of independent runs from one starting point, shape (runs, d).
+
+    start: shape (d,). prox: the proximal step of lambda h, such as ``project_ball``; none by
+    default. The runs depend on ``seed``, ``name`` and their index alone: more runs leave the first
+    ones as they were.
+    """
+    expect(runs >= 1, "runs", runs, "a whole number >= 1")
+    start = np.asarray(start, dtype=float)
+    expect(start.ndim == 1, "start", start.shape, "a point, shape (d,)")
+    blocks = []
+    for block in range(-(-runs // BLOCK)):
+        noise = stream(seed, *name, block)
+        points = np.tile(start, (BLOCK, 1))
+        for t in range(run.steps):
+            points = displaced(run, gradients, t % run.steps_per_pass, points)
+            points += run.noise_std * noise.standard_normal(points.shape)
+            if prox is not None:
+                points = prox(points)
+        blocks.append(points)
+    return np.concatenate(blocks)[:runs]
+
+
+def project_ball(points: Points, diameter: float) -> Points:
+    """Proximal step of the indicator of the centred ball of this diameter: projection onto it."""
+    return clip(points, diameter / 2)
+
+
+def soft_threshold(points: Points, threshold: float) -> Points:
+    """Proximal step of threshold * |x|_1: each coordinate moved towards zero by the threshold."""
+    return np.sign(points) * np.maximum(np.abs(points) - threshold, 0)

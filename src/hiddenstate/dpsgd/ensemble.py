@@ -1,0 +1,372 @@
+"""Scores of hundreds of models trained under DP-SGD, with and without a canary.
+
+Every model is a run with a name (world, repeat, index) and random streams of its own, so on a CPU
+its score is the same bit for bit however the runs are chunked, ordered, spread over threads or
+resumed. A CPU trains one model at a time in each thread, which is fastest there; an accelerator
+trains as many side by side as fit its memory.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from hiddenstate import streams
+from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
+from hiddenstate.dpsgd.clipping import ClippedSum, Loss, cross_entropy
+from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.errors import InputError
+
+World = Literal["in", "out"]
+Initial = Tensor | Callable[[np.random.Generator], Tensor]
+"""Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
+Measure = Callable[["Run", Tensor], float]
+"""Something else to know of a last iterate (p,), such as its ``Accuracy``."""
+
+
+class Canary(Protocol):
+    """What the worlds differ in, and how the last iterate is searched for it."""
+
+    record: tuple[NDArray[np.float32], int] | None
+    """A record that only the world "in" trains on, or None if the canary is a gradient."""
+
+    def direction(self, run: "Run") -> Tensor | None:
+        """Gradient (p,) to add to the clipped sum in world "in", chosen before training."""
+
+    def inserted(self, step: int) -> bool:
+        """Whether ``direction`` is added in this step; the first is 1."""
+
+    def score(self, run: "Run", last: Tensor) -> float:
+        """The adversary's score of the last iterate (p,): larger speaks for "in"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """What every model of an audit has in common.
+
+    x: shape (records, *record shape), float32, without the canary. y: shape (records,), int64.
+    """
+
+    model: nn.Module
+    mechanism: Mechanism
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+    canary: Canary
+    initial: Initial
+    loss: Loss = cross_entropy
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise InputError(f"y: got {len(self.y)} labels; expected {len(self.x)}, one a record")
+
+    @property
+    def positions(self) -> int:
+        """Records of the world "in": what accountants ask for."""
+        return len(self.x) + (self.canary.record is not None)
+
+    def clipped_sum(self, device: str = "cpu", kernel: str = "auto") -> ClippedSum:
+        """Clipped sums over the records, the canary's record last if it has one."""
+        x, y = np.asarray(self.x, np.float32), np.asarray(self.y, np.int64)
+        if self.canary.record is not None:
+            record, label = self.canary.record
+            x = np.concatenate((x, np.asarray(record, np.float32)[None]))
+            y = np.concatenate((y, [label]))
+        return ClippedSum(self.model, x, y, loss=self.loss, device=device, kernel=kernel)
+
+
+@dataclass
+class Run:
+    """One model of an ensemble, before it is trained.
+
+    ``initial`` and ``batches`` are known to the adversary; no iterate but the last is. ``batches``
+    lack the canary's record, which ``trained_on`` adds in the world "in".
+    """
+
+    world: World
+    repeat: int
+    index: int
+    ensemble: Ensemble
+    gradients: ClippedSum
+    seed: int
+    name: tuple[str | int, ...]
+    initial: Tensor = field(init=False)
+    batches: list[NDArray[np.int64]] = field(init=False)
+    trained_on: list[NDArray[np.int64]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = self.ensemble.initial
+        initial = given(self.stream("initialisation")) if callable(given) else given
+        self.initial = initial.detach().to(self.gradients.device, self.gradients.dtype).clone()
+        if self.initial.shape != (self.gradients.parameters,):
+            raise InputError(
+                f"initial: got shape {tuple(self.initial.shape)}; expected "
+                f"({self.gradients.parameters},), the model's trainable parameters"
+            )
+        mechanism = self.ensemble.mechanism
+        drawn = mechanism.sampling.batches(
+            self.ensemble.positions, mechanism.steps, self.stream("sampling")
+        )
+        last = len(self.ensemble.x)
+        self.batches = drawn
+        if self.ensemble.canary.record is not None:
+            # Steps that share a batch go on sharing it, which spares memory.
+            without = {id(batch): batch[batch != last] for batch in drawn}
+            self.batches = [without[id(batch)] for batch in drawn]
+        self.trained_on = drawn if self.world == "in" else self.batches
+
+    def stream(self, purpose: str) -> np.random.Generator:
+        """The random stream of this run for this purpose."""
+        path = (*self.name, self.world, self.repeat, self.index, purpose)
+        return streams.stream(self.seed, *path)
+
+    def iterates(
+        self, *, noise: bool = True, canary: bool = True, stop: threading.Event | None = None
+    ) -> Iterator[Tensor]:
+        """The iterates after each step. Without noise and canary: what the adversary can simulate.
+
+        The tensor is updated in place from step to step.
+        """
+        mechanism = self.ensemble.mechanism
+        rng = self.stream("noise")
+        std = mechanism.noise_std if noise else 0.0
+        direction = _direction(self) if canary else None
+        theta = self.initial.clone()
+        for step, batch in enumerate(self.trained_on if canary else self.batches, 1):
+            if stop is not None and stop.is_set():
+                return
+            update = self.gradients(theta, batch, mechanism.clipping_norm)
+            if direction is not None and self.ensemble.canary.inserted(step):
+                update += direction
+            if std > 0:
+                draw = rng.standard_normal(theta.numel(), dtype=np.float32)
+                update += std * torch.from_numpy(draw).to(theta)
+            theta -= mechanism.learning_rate * update
+            yield theta
+
+
+def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
+    """The released parameters (p,) of one run."""
+    theta = run.initial
+    for theta in run.iterates(stop=stop):  # noqa: B007 - only the last is released
+        pass
+    return theta
+
+
+def last_iterates(runs: list[Run]) -> Tensor:
+    """The released parameters (models, p) of runs of one world, trained side by side.
+
+    Noise comes from one generator of the device, named by the first run: the same runs together
+    get the same noise, but another grouping gets other noise, equal in distribution only.
+    """
+    first = runs[0]
+    mechanism, canary = first.ensemble.mechanism, first.ensemble.canary
+    gradients = first.gradients
+    thetas = torch.stack([run.initial for run in runs])
+    path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
+    generator = torch.Generator(gradients.device).manual_seed(
+        streams.key(first.seed, *path) % 2**63
+    )
+    directions = [_direction(run) for run in runs]
+    direction = torch.stack(directions) if directions[0] is not None else None
+    for step in range(1, mechanism.steps + 1):
+        indices, weights = _padded([run.trained_on[step - 1] for run in runs], gradients)
+        update = gradients.side_by_side(thetas, indices, weights, mechanism.clipping_norm)
+        if direction is not None and canary.inserted(step):
+            update += direction
+        if mechanism.noise_std > 0:
+            noise = torch.empty_like(thetas).normal_(generator=generator)
+            update += mechanism.noise_std * noise
+        thetas -= mechanism.learning_rate * update
+    return thetas
+
+
+def scores(
+    ensemble: Ensemble,
+    *,
+    models: int,
+    seed: int,
+    name: tuple[str | int, ...] = (),
+    repeats: int = 1,
+    worlds: tuple[World, ...] = ("in", "out"),
+    device: str = "cpu",
+    workers: int = 1,
+    chunk: int = 10,
+    memory: float = 2**31,
+    checkpoint: str | Path | None = None,
+    progress: bool = False,
+    kernel: Literal["auto", "native", "torch", "explicit"] = "auto",
+    side_by_side: bool | None = None,
+    measures: dict[str, Measure] | None = None,
+) -> pd.DataFrame:
+    """Score of each model: columns world, repeat, run and score (larger speaks for "in").
+
+    ``models`` is the number of models of each world and repeat. Runs are finished, and with
+    ``checkpoint`` (a directory) kept, in chunks of ``chunk`` models; a call that finds finished
+    ones of the same audit there goes on from them. ``workers`` threads train a model each on a
+    CPU, and on an accelerator (or with ``side_by_side``) the models of a chunk go side by side: as
+    many of either as fit ``memory`` bytes. ``measures`` adds a column for each of its names.
+
+    Raises InputError for input that does not fit together, and for a checkpoint of another audit.
+    """
+    counts = {"models": models, "repeats": repeats, "workers": workers, "chunk": chunk}
+    for argument, value in counts.items():
+        if value < 1:
+            raise InputError(f"{argument}: got {value}; expected at least 1")
+    if side_by_side is None:
+        side_by_side = torch.device(device).type != "cpu"
+    if side_by_side and kernel == "auto":
+        kernel = "torch"  # native code knows one model at a time
+    gradients = ensemble.clipped_sum(device, kernel)
+    measures = measures or {}
+    store = Checkpoint(checkpoint, _fingerprint(ensemble, seed, name), ("score", *measures))
+    done = store.read()
+    pending = {
+        world: [
+            (world, repeat, index)
+            for repeat in range(repeats)
+            for index in range(models)
+            if (world, repeat, index) not in done
+        ]
+        for world in worlds
+    }
+    chunks = [pending[w][i : i + chunk] for w in worlds for i in range(0, len(pending[w]), chunk)]
+    stop, local = threading.Event(), threading.local()
+    total = models * repeats * len(worlds)
+    bar = tqdm(
+        total=total, initial=total - sum(map(len, chunks)), unit="model", disable=not progress
+    )
+
+    def observe(run: Run, last: Tensor) -> Row:
+        bar.update()
+        others = {name: float(measure(run, last)) for name, measure in measures.items()}
+        return {"score": _score(run, last), **others}
+
+    def work(identities: list[Identity]) -> dict[Identity, Row]:
+        if not hasattr(local, "gradients"):
+            # One thread a model: sums over several threads would round differently.
+            torch.set_num_threads(1)
+            local.gradients = gradients.copy()
+        runs = (Run(*i, ensemble, local.gradients, seed, name) for i in identities)
+        found = {}
+        if not side_by_side:
+            for identity, run in zip(identities, runs, strict=True):
+                last = last_iterate(run, stop)
+                if stop.is_set():
+                    return {}
+                found[identity] = observe(run, last)
+        else:
+            for run, last in _as_fits(list(runs), fitting):
+                found[run.world, run.repeat, run.index] = observe(run, last)
+        store.write(found)
+        return found
+
+    fitting = max(1, int(memory // model_bytes(gradients)))
+    threads = 1 if side_by_side else min(workers, fitting)
+    torch_threads = torch.get_num_threads()
+    with bar, ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(work, identities) for identities in chunks]
+        try:
+            for future in as_completed(futures):
+                done |= future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            torch.set_num_threads(torch_threads)
+    keys = [(w, r, i) for w in worlds for r in range(repeats) for i in range(models)]
+    table = pd.DataFrame(keys, columns=["world", "repeat", "run"])
+    return table.join(pd.DataFrame([done[key] for key in keys]))
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """Share of records that the last iterate classifies rightly; a measure for ``scores``."""
+
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+
+    def __call__(self, run: Run, last: Tensor) -> float:
+        """The share, over all records."""
+        return run.gradients.accuracy(last, self.x, self.y)
+
+
+def model_bytes(gradients: ClippedSum) -> int:
+    """Estimate of the memory that one more model side by side takes."""
+    activations = 3 * gradients.block * gradients.record_bytes
+    return activations + 8 * gradients.parameters * gradients.dtype.itemsize
+
+
+def _as_fits(runs: list[Run], most: int) -> Iterator[tuple[Run, Tensor]]:
+    """Runs with their last iterates, ``most`` side by side, or fewer if memory runs out."""
+    for start in range(0, len(runs), most):
+        group = runs[start : start + most]
+        try:
+            lasts = last_iterates(group)
+        except torch.OutOfMemoryError:
+            if len(group) == 1:
+                raise
+            lasts = None
+        # Outside the except clause, whose traceback would keep the tensors alive.
+        if lasts is None:
+            yield from _as_fits(group, (len(group) + 1) // 2)
+        else:
+            yield from zip(group, lasts, strict=True)
+
+
+def _score(run: Run, last: Tensor) -> float:
+    score = float(run.ensemble.canary.score(run, last))
+    if not math.isfinite(score):
+        raise InputError(
+            f"learning_rate: {run.ensemble.mechanism.learning_rate} made model {run.index} of "
+            f"world {run.world!r} diverge (score {score}); expected a smaller one"
+        )
+    return score
+
+
+def _direction(run: Run) -> Tensor | None:
+    """The canary gradient of a run of the world "in", zeros in the other, None for a record."""
+    direction = run.ensemble.canary.direction(run)
+    if direction is None:
+        return None
+    norm, most = float(direction.norm()), run.ensemble.mechanism.clipping_norm
+    if norm > most * (1 + 1e-6):
+        raise InputError(f"canary: its gradient has norm {norm}; expected at most {most}")
+    return direction.to(run.initial) if run.world == "in" else torch.zeros_like(run.initial)
+
+
+def _padded(batches: list[NDArray[np.int64]], gradients: ClippedSum):
+    """(indices, weights) of one step for ``ClippedSum.side_by_side``."""
+    first = batches[0]
+    if all(batch is first or np.array_equal(batch, first) for batch in batches):
+        return torch.from_numpy(first).to(gradients.device, non_blocking=True), None
+    longest = max(map(len, batches))
+    indices = np.zeros((len(batches), longest), np.int64)
+    weights = np.zeros((len(batches), longest))
+    for i, batch in enumerate(batches):
+        indices[i, : len(batch)] = batch
+        weights[i, : len(batch)] = 1
+    return (
+        torch.from_numpy(indices).to(gradients.device, non_blocking=True),
+        torch.from_numpy(weights).to(gradients.device, gradients.dtype, non_blocking=True),
+    )
+
+
+def _fingerprint(ensemble: Ensemble, seed: int, name: tuple[str | int, ...]) -> str:
+    """Digest of everything that decides the scores."""
+    state = ensemble.model.state_dict(keep_vars=True)
+    frozen = {key: tensor for key, tensor in state.items() if not tensor.requires_grad}
+    return fingerprint(
+        seed, name, ensemble.mechanism, ensemble.model, frozen, ensemble.x, ensemble.y,
+        ensemble.canary, ensemble.initial, ensemble.loss,
+    )  # fmt: skip

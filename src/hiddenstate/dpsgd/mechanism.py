@@ -1,0 +1,160 @@
+"""What is trained, said once: the trainer and the accountants read the same description.
+
+One step of DP-SGD is ``theta <- theta - learning_rate * (sum of clipped gradients + noise)`` with
+noise N(0, (noise_multiplier * clipping_norm)^2) on every coordinate. Sums, not means: a learning
+rate stated per mean is divided by the number of records of the full data set, in both worlds.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenstate.accounting import pld
+from hiddenstate.accounting.tradeoff import TradeoffCurve
+from hiddenstate.errors import InputError
+
+Adjacency = Literal["add_or_remove", "replace"]
+
+
+@dataclass(frozen=True)
+class FullBatch:
+    """Every record in every step."""
+
+    def batches(
+        self, records: int, steps: int, rng: np.random.Generator
+    ) -> list[NDArray[np.int64]]:
+        """Indices of the records of each step; nothing is drawn."""
+        return [np.arange(records)] * steps
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Every record in every step with probability ``rate``, independently."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise InputError(f"rate: got {self.rate}; expected a probability above 0")
+
+    def batches(
+        self, records: int, steps: int, rng: np.random.Generator
+    ) -> list[NDArray[np.int64]]:
+        """Indices of the records of each step, ascending; a batch may be empty."""
+        return [np.flatnonzero(rng.random(records) < self.rate) for _ in range(steps)]
+
+
+@dataclass(frozen=True)
+class Cyclic:
+    """Disjoint batches of ``batch_size`` records in turn, over and over; the last may be smaller.
+
+    ``shuffled`` draws the order of the records once for each model. The batches are of positions:
+    the canary has its own in both worlds, so that the other records keep their batches.
+    """
+
+    batch_size: int
+    shuffled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise InputError(f"batch_size: got {self.batch_size}; expected at least 1")
+
+    def batches(
+        self, records: int, steps: int, rng: np.random.Generator
+    ) -> list[NDArray[np.int64]]:
+        """Indices of the records of each step."""
+        order = rng.permutation(records) if self.shuffled else np.arange(records)
+        cycle = [order[i : i + self.batch_size] for i in range(0, records, self.batch_size)]
+        return [cycle[t % len(cycle)] for t in range(steps)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """DP-SGD as a mechanism: everything that its privacy depends on, and the learning rate.
+
+    ``learning_rate`` multiplies the noisy *sum*. An infinite ``clipping_norm`` turns clipping off
+    and leaves room for no noise. ``adjacency`` is what the guarantee compares: data sets that
+    differ in one record's presence, or in one record's value (twice the sensitivity).
+    """
+
+    sampling: FullBatch | Poisson | Cyclic
+    steps: int
+    learning_rate: float
+    clipping_norm: float
+    noise_multiplier: float
+    adjacency: Adjacency
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InputError(f"steps: got {self.steps}; expected at least 1")
+        if not (0 < self.learning_rate < math.inf):
+            raise InputError(f"learning_rate: got {self.learning_rate}; expected a positive number")
+        if not self.clipping_norm > 0:
+            raise InputError(f"clipping_norm: got {self.clipping_norm}; expected more than 0")
+        if not (0 <= self.noise_multiplier < math.inf):
+            raise InputError(f"noise_multiplier: got {self.noise_multiplier}; expected 0 or more")
+        if math.isinf(self.clipping_norm) and self.noise_multiplier > 0:
+            raise InputError(
+                f"noise_multiplier: got {self.noise_multiplier} with clipping off; noise is a "
+                "multiple of the clipping norm, so expected 0 or a finite clipping norm"
+            )
+        if self.adjacency not in ("add_or_remove", "replace"):
+            raise InputError(
+                f"adjacency: got {self.adjacency!r}; expected 'add_or_remove' or 'replace'"
+            )
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on each coordinate of the sum of clipped gradients."""
+        return self.noise_multiplier * self.clipping_norm if self.noise_multiplier > 0 else 0.0
+
+    def composition(self, records: int) -> tuple[float, float, int]:
+        """(noise multiplier, sampling rate, steps) of the composition that bounds the privacy loss.
+
+        ``records`` counts the canary. For cyclic batches the steps are a record's own visits, the
+        most any record has; the noise multiplier is per unit of sensitivity. Only all iterates'
+        release is bounded so: this is the accountant's view, not the hidden state's.
+        """
+        sensitivity = 1 if self.adjacency == "add_or_remove" else 2
+        effective = self.noise_multiplier / sensitivity
+        match self.sampling:
+            case FullBatch():
+                return effective, 1.0, self.steps
+            case Cyclic(batch_size):
+                return effective, 1.0, math.ceil(self.steps / math.ceil(records / batch_size))
+            case Poisson(rate):
+                if self.adjacency == "replace":
+                    raise InputError(
+                        "adjacency: got 'replace' with Poisson sampling, for which no accountant "
+                        "is offered; expected 'add_or_remove'"
+                    )
+                return effective, rate, self.steps
+
+    def epsilon(self, delta: float, *, records: int) -> float:
+        """Upper bound on epsilon at ``delta`` when all iterates are released."""
+        return pld.epsilon(*self._noisy(records), delta)
+
+    def tradeoff_curve(
+        self, *, records: int, null: Literal["out", "in", "either"]
+    ) -> TradeoffCurve:
+        """Lower bound on the trade-off function when all iterates are released."""
+        return pld.tradeoff_curve(*self._noisy(records), null=null)
+
+    def calibrated(self, epsilon: float, delta: float, *, records: int) -> "Mechanism":
+        """This mechanism with the noise multiplier at which its epsilon at ``delta`` is as given.
+
+        Never too little noise: the epsilon attained is at most ``epsilon``.
+        """
+        _, rate, steps = self.composition(records)
+        sensitivity = 1 if self.adjacency == "add_or_remove" else 2
+        multiplier = sensitivity * pld.noise_multiplier(epsilon, delta, rate, steps)
+        return dataclasses.replace(self, noise_multiplier=multiplier)
+
+    def _noisy(self, records: int) -> tuple[float, float, int]:
+        if self.noise_multiplier == 0:
+            raise InputError("noise_multiplier: got 0; without noise no epsilon is finite")
+        return self.composition(records)

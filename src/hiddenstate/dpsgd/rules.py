@@ -1,0 +1,185 @@
+"""How the layers' per-sample gradients follow from their inputs and their outputs' gradients.
+
+A rule brings both into one form (``prepare``), and then gives the squared norm of every record's
+gradient and the sum of the gradients, each record weighted. Leading dimensions are (models,
+records) throughout.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def rule_of(layer: nn.Module) -> type | None:
+    """The rule for this layer, or None."""
+    rule = RULES.get(type(layer))
+    return rule if rule is not None and ordinary(layer) and rule.knows(layer) else None
+
+
+def ordinary(layer: nn.Module) -> bool:
+    """Whether the layer is as its class says: no hooks, no reparametrised weights."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks)
+    names = {name for name, _ in layer.named_parameters()}
+    return names <= {"weight", "bias"} and not any(hooks)
+
+
+class Product:
+    """Layers whose gradient is sum_t g_t a_t^T: a (models, records, t, in), g (.., t, out)."""
+
+    @staticmethod
+    def knows(layer: nn.Module) -> bool:
+        """Whether the rule covers this layer's options."""
+        return True
+
+    @staticmethod
+    def squared_norms(layer, a: Tensor, g: Tensor) -> Tensor:
+        """Squared norm of each record's gradient; shape (models, records)."""
+        places, inputs, outputs = a.shape[-2], a.shape[-1], g.shape[-1]
+        squares = 0
+        if layer.weight.requires_grad:
+            if places == 1:
+                squares = a.square().sum((-2, -1)) * g.square().sum((-2, -1))
+            elif places * (inputs + outputs) < inputs * outputs:
+                squares = ((a @ a.mT) * (g @ g.mT)).sum((-2, -1))
+            else:
+                squares = torch.linalg.vector_norm(g.mT @ a, dim=(-2, -1)).square()
+        if layer.bias is not None and layer.bias.requires_grad:
+            squares = squares + g.sum(-2).square().sum(-1)
+        return squares
+
+    @staticmethod
+    def weighted_sums(layer, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Weighted sums over the records by parameter name; shapes (models, ...)."""
+        g = (g * weights[..., None, None]).flatten(1, 2)
+        sums = {}
+        if layer.weight.requires_grad:
+            sums["weight"] = g.mT @ a.flatten(1, 2)
+        if layer.bias is not None and layer.bias.requires_grad:
+            sums["bias"] = g.sum(1)
+        return sums
+
+
+class LinearRule(Product):
+    """Linear layers, on vectors or on sequences of them."""
+
+    @staticmethod
+    def prepare(layer: nn.Linear, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Layer inputs and output gradients in the form that the other methods take."""
+        models, records = g.shape[:2]
+        shape = (models, records, -1)
+        return a.reshape(*shape, a.shape[-1]), g.reshape(*shape, g.shape[-1])
+
+    @staticmethod
+    def floats(layer: nn.Linear, output_shape: torch.Size) -> int:
+        """Numbers that one record needs, about, in the form of ``prepare``."""
+        return output_shape.numel() // layer.out_features * (layer.in_features + layer.out_features)
+
+
+class ConvolutionRule(Product):
+    """Convolutions of one group, as a linear layer on the patches."""
+
+    @staticmethod
+    def knows(layer: nn.Conv2d) -> bool:
+        """Whether the rule covers this layer's options."""
+        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
+
+    @staticmethod
+    def prepare(layer: nn.Conv2d, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Layer inputs and output gradients in the form that the other methods take."""
+        models, records = g.shape[:2]
+        if models > 1 and a.stride(0) == 0:
+            # Input that all models share, such as the records themselves: unfold it once.
+            patches = _patches(layer, a[0]).expand(models, -1, -1, -1)
+        else:
+            patches = _patches(layer, a.flatten(0, 1)).unflatten(0, (models, records))
+        return patches, g.movedim(2, -1).flatten(2, 3)
+
+    @staticmethod
+    def weighted_sums(layer: nn.Conv2d, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Weighted sums over the records by parameter name; shapes (models, ...)."""
+        sums = Product.weighted_sums(layer, a, g, weights)
+        if "weight" in sums:
+            shape = (*layer.kernel_size, layer.in_channels)
+            sums["weight"] = sums["weight"].unflatten(-1, shape).movedim(-1, 2)
+        return sums
+
+    @staticmethod
+    def floats(layer: nn.Conv2d, output_shape: torch.Size) -> int:
+        """Numbers that one record needs, about, in the form of ``prepare``."""
+        kernel = layer.kernel_size[0] * layer.kernel_size[1] * layer.in_channels
+        return output_shape[1:].numel() * (kernel + layer.out_channels)
+
+
+def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
+    """What each output place sees; (images, places, kernel height x width x channels).
+
+    Channels last, so that a patch is a few contiguous runs and nothing is transposed after it.
+    """
+    padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)  # the word "valid"
+    if any(padding):
+        images = F.pad(images, (padding[1], padding[1], padding[0], padding[0]))
+    images = images.movedim(1, -1).contiguous()
+    n, high, wide = images.stride()[:3]
+    sizes = [
+        (images.shape[i + 1] - layer.dilation[i] * (layer.kernel_size[i] - 1) - 1)
+        // layer.stride[i]
+        + 1
+        for i in (0, 1)
+    ]
+    steps = (high * layer.stride[0], wide * layer.stride[1])
+    taps = (high * layer.dilation[0], wide * layer.dilation[1], 1)
+    patches = images.as_strided(
+        (len(images), *sizes, *layer.kernel_size, images.shape[-1]), (n, *steps, *taps)
+    )
+    return patches.flatten(3).flatten(1, 2)
+
+
+class NormRule:
+    """Group and layer norm: the gradient of the gain is the sum of g times the normalised input."""
+
+    @staticmethod
+    def knows(layer: nn.GroupNorm | nn.LayerNorm) -> bool:
+        """Whether the rule covers this layer's options."""
+        return (
+            layer.weight is not None
+            and layer.bias is not None
+            and (layer.weight.requires_grad and layer.bias.requires_grad)
+        )
+
+    @staticmethod
+    def prepare(layer, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Layer inputs and output gradients in the form that the other methods take."""
+        flat = a.flatten(0, 1)
+        if isinstance(layer, nn.GroupNorm):
+            normal = F.group_norm(flat, layer.num_groups, eps=layer.eps).view_as(a)
+            product = (g * normal).flatten(3).sum(-1) if a.dim() > 3 else g * normal
+            return product, (g.flatten(3).sum(-1) if a.dim() > 3 else g)
+        normal = F.layer_norm(flat, layer.normalized_shape, eps=layer.eps).view_as(a)
+        shape = (*a.shape[:2], -1, layer.weight.numel())
+        return (g * normal).reshape(shape).sum(2), g.reshape(shape).sum(2)
+
+    @staticmethod
+    def squared_norms(layer, gain: Tensor, bias: Tensor) -> Tensor:
+        """Squared norm of each record's gradient; shape (models, records)."""
+        return gain.square().sum(-1) + bias.square().sum(-1)
+
+    @staticmethod
+    def weighted_sums(layer, gain: Tensor, bias: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Weighted sums over the records by parameter name; shapes (models, ...)."""
+        return {
+            "weight": torch.einsum("mb,mbc->mc", weights, gain),
+            "bias": torch.einsum("mb,mbc->mc", weights, bias),
+        }
+
+    @staticmethod
+    def floats(layer, output_shape: torch.Size) -> int:
+        """Numbers that one record needs, about, in the form of ``prepare``."""
+        return 3 * output_shape.numel()
+
+
+RULES: dict[type[nn.Module], type] = {
+    nn.Linear: LinearRule,
+    nn.Conv2d: ConvolutionRule,
+    nn.GroupNorm: NormRule,
+    nn.LayerNorm: NormRule,
+}

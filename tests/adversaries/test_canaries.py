@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+import torch
+
+from hiddenstate.adversaries.canaries import blank, clip_backdoor, mislabelled
+from hiddenstate.adversaries.gradient_canaries import (
+    DiracCanary,
+    LeastUpdatedCoordinate,
+    Once,
+    Periodic,
+    random_coordinate,
+)
+from hiddenstate.adversaries.initialisation import average_case, pretrained
+from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
+from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate
+from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.errors import InputError
+from hiddenstate.models import digits_cnn, fcnn
+from hiddenstate.streams import stream
+
+
+def run(canary, world="in", index=0, noise_multiplier=1.0) -> Run:
+    rng = stream(0, "canaries")
+    model = fcnn()
+    mechanism = Mechanism(
+        sampling=FullBatch(),
+        steps=6,
+        learning_rate=0.01,
+        clipping_norm=2.0,
+        noise_multiplier=noise_multiplier,
+        adjacency="add_or_remove",
+    )
+    x = rng.normal(size=(30, 8)).astype(np.float32)
+    audit = Ensemble(
+        model, mechanism, x, (x[:, 0] > 0).astype(np.int64), canary, average_case(model, rng)
+    )
+    return Run(world, 0, index, audit, audit.clipped_sum(), 1, ())
+
+
+def test_a_blank_record_scores_minus_its_loss():
+    one = run(blank((8,), 1))
+    last = last_iterate(one)
+    outputs = torch.func.functional_call(
+        one.ensemble.model, named(last, one.ensemble.model), (torch.zeros(1, 8),)
+    )
+    expected = -float(cross_entropy(outputs, torch.tensor([1]))[0])
+    assert one.ensemble.canary.score(one, last) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_mislabelled_record_has_a_wrong_label_that_any_class_may_be():
+    x, y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 2, 0, 1, 2])
+    seen = set()
+    for i in range(60):
+        canary = mislabelled(x, y, 3, stream(i, "mislabelled"))
+        truth = y[int(canary.x[0]) // 2]
+        assert canary.y != truth
+        seen.add((truth, canary.y))
+    assert len(seen) == 6  # P(one of the six pairs is missing) < 6 (5/6)^60 = 1e-4; seeds fixed
+    with pytest.raises(InputError, match="classes"):
+        mislabelled(x, y, 1, stream(0))
+
+
+def test_a_clip_backdoor_lies_where_the_data_do_not():
+    rng = stream(0, "backdoor")
+    x = rng.normal(size=(200, 1, 2, 3)).astype(np.float32)
+    x[:, 0, 1, 2] *= 0.01
+    canary = clip_backdoor(x, lambda records: np.array([[3.0, -1.0, 2.0]]))
+    assert canary.y == 1
+    assert canary.x.shape == (1, 2, 3)
+    norm = np.linalg.norm(x.reshape(200, -1), axis=1).mean()
+    assert abs(canary.x[0, 1, 2]) == pytest.approx(norm, rel=1e-3)
+    assert np.linalg.norm(canary.x) == pytest.approx(norm, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "steps"), [(Periodic(), [1, 2, 3, 4, 5, 6]), (Periodic(3), [3, 6]), (Once(), [1])]
+)
+def test_a_dirac_canary_adds_its_gradient_in_the_schedule_s_steps(schedule, steps):
+    assert [t for t in range(1, 7) if schedule(t)] == steps
+    lasts = [
+        last_iterate(run(DiracCanary(5, schedule), world, noise_multiplier=0.0))
+        for world in ("in", "out")
+    ]
+    # Coordinate 5 of the first layer moves by lr C an insertion; the training reacts a little.
+    moved = lasts[1][5] - lasts[0][5]
+    assert float(moved) == pytest.approx(0.01 * 2.0 * len(steps), rel=0.35)
+    first = next(iter(run(DiracCanary(5, Once()), "in", noise_multiplier=0.0).iterates())).clone()
+    other = next(iter(run(DiracCanary(5, Once()), "out", noise_multiplier=0.0).iterates()))
+    torch.testing.assert_close(other - first, torch.eye(68)[5] * 0.02, rtol=1e-4, atol=1e-7)
+
+
+def test_a_dirac_canary_scores_the_last_iterate_s_coordinate():
+    one = run(DiracCanary(7))
+    last = last_iterate(one)
+    assert one.ensemble.canary.score(one, last) == float(one.initial[7] - last[7])
+
+
+def test_random_coordinates_differ_between_runs_and_stay_with_a_run():
+    canary = DiracCanary(random_coordinate)
+    picks = [canary.direction(run(canary, index=i)).argmax().item() for i in range(20)]
+    assert picks == [canary.direction(run(canary, index=i)).argmax().item() for i in range(20)]
+    assert len(set(picks)) > 5
+
+
+@pytest.mark.parametrize("rank", ["absolute", "squared", "net"])
+def test_the_least_updated_coordinate_is_found_by_simulation_alone(rank):
+    rule = LeastUpdatedCoordinate(rank)
+    present, absent = (run(DiracCanary(rule), world) for world in ("in", "out"))
+    assert rule(present) == rule(absent)
+    # A dead unit never moves: its weights are the least updated.
+    dead = run(DiracCanary(rule))
+    dead.initial[8:16] = 0
+    dead.initial[48 + 1] = -100.0
+    assert rule(dead) in range(8, 16)
+
+
+def test_schedules_refuse_nonsense():
+    for wrong in (lambda: Periodic(0), lambda: Once(0)):
+        with pytest.raises(InputError):
+            wrong()
+
+
+def test_xavier_weights_fill_their_interval_and_biases_are_zero():
+    model = digits_cnn()
+    parts = named(average_case(model, stream(0, "xavier")), model)
+    assert not parts["0.bias"].any()
+    bound = (6 / ((16 + 16) * 9)) ** 0.5
+    weight = parts["3.weight"]
+    assert 0.99 * bound < weight.abs().max() <= bound
+    # Variance of U(-b, b) from 2,304 draws: relative standard error 0.0186, 5 allowed.
+    assert abs(float(weight.var()) / (bound**2 / 3) - 1) < 5 * 0.0186
+    gains = named(average_case(torch.nn.GroupNorm(2, 4), stream(0)), torch.nn.GroupNorm(2, 4))
+    assert gains["weight"].all() and not gains["bias"].any()
+
+
+def test_pretraining_makes_ordinary_gradients_small():
+    from hiddenstate.data import load
+
+    data = load("digits").take(slice(0, 400))
+    model = digits_cnn()
+    before = flat_parameters(model).clone()
+    start = average_case(model, stream(0, "start"))
+    settings = {"epochs": 15, "batch_size": 32, "learning_rate": 0.2}
+    trained = pretrained(model, data.x, data.y, start=start, rng=stream(0, "order"), **settings)
+    again = pretrained(model, data.x, data.y, start=start, rng=stream(0, "order"), **settings)
+    assert torch.equal(trained, again)
+    # The caller's model and starting point are left alone.
+    assert torch.equal(flat_parameters(model), before)
+    assert torch.equal(start, average_case(model, stream(0, "start")))
+    norms = ClippedSum(model, data.x, data.y)
+    at_start, at_end = (norms.norms(t, np.arange(400)).median() for t in (start, trained))
+    assert at_end < at_start / 5
+
+
+def test_pretraining_refuses_labels_that_do_not_fit():
+    model = fcnn()
+    with pytest.raises(InputError, match="labels"):
+        pretrained(
+            model,
+            np.ones((3, 8), np.float32),
+            np.array([0]),
+            start=flat_parameters(model),
+            epochs=1,
+            batch_size=2,
+            learning_rate=0.1,
+            rng=stream(0),
+        )

@@ -1,0 +1,308 @@
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from hiddenstate import models
+from hiddenstate.adversaries.canaries import blank
+from hiddenstate.adversaries.gradient_canaries import DiracCanary, Periodic, random_coordinate
+from hiddenstate.adversaries.initialisation import average_case
+from hiddenstate.dpsgd import ensemble as module
+from hiddenstate.dpsgd.clipping import cross_entropy, flat_parameters, named
+from hiddenstate.dpsgd.ensemble import (
+    Accuracy,
+    Ensemble,
+    Run,
+    last_iterate,
+    last_iterates,
+    model_bytes,
+    scores,
+)
+from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+MECHANISM = Mechanism(
+    sampling=FullBatch(),
+    steps=5,
+    learning_rate=0.02,
+    clipping_norm=1.0,
+    noise_multiplier=2.0,
+    adjacency="add_or_remove",
+)
+
+
+def make(sampling=None, canary=None, initial=None, records=20, model=None, **changes) -> Ensemble:
+    rng = stream(0, "ensemble")
+    model = model or models.digits_cnn()
+    mechanism = dataclasses.replace(MECHANISM, sampling=sampling or FullBatch(), **changes)
+    return Ensemble(
+        model,
+        mechanism,
+        rng.random((records, 1, 8, 8)).astype(np.float32),
+        rng.integers(10, size=records),
+        canary or blank((1, 8, 8), 9),
+        average_case(model, stream(0, "start")) if initial is None else initial,
+    )
+
+
+def run(audit: Ensemble, world="in", index=0, seed=1, kernel="auto") -> Run:
+    return Run(world, 0, index, audit, audit.clipped_sum(kernel=kernel), seed, ("test",))
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+def test_without_clipping_and_noise_it_is_gradient_descent(kernel):
+    audit = make(clipping_norm=math.inf, noise_multiplier=0.0)
+    found = last_iterate(run(audit, kernel=kernel))
+    x = torch.cat((torch.as_tensor(audit.x), torch.zeros(1, 1, 8, 8)))
+    y = torch.cat((torch.as_tensor(audit.y), torch.tensor([9])))
+    nn.utils.vector_to_parameters(audit.initial.clone(), audit.model.parameters())
+    optimiser = torch.optim.SGD(audit.model.parameters(), lr=audit.mechanism.learning_rate)
+    for _ in range(audit.mechanism.steps):
+        optimiser.zero_grad()
+        cross_entropy(audit.model(x), y).sum().backward()
+        optimiser.step()
+    expected = flat_parameters(audit.model)
+    assert (found - audit.initial).norm() > 0.1  # it did move
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_noise_has_the_promised_variance_and_the_test_would_notice_five_per_cent():
+    """Chi-squared on 20 models x 3,690 coordinates, false-positive rate 1e-6.
+
+    A scale that is wrong by 5 % moves the statistic by 19 standard deviations.
+    """
+    promised = 1e3
+
+    def p_value(trained_with: float) -> float:
+        audit = make(steps=1, records=1, noise_multiplier=trained_with)
+        moves = [last_iterate(run(audit, "out", i)) - audit.initial for i in range(20)]
+        # The record's own gradient is at most 1 in 61,000 and drowns.
+        noise = torch.cat(moves).double() / audit.mechanism.learning_rate / promised
+        statistic = float(noise.square().sum())
+        return 2 * min(stats.chi2.cdf(statistic, len(noise)), stats.chi2.sf(statistic, len(noise)))
+
+    assert p_value(promised) > 1e-6
+    assert p_value(1.05 * promised) < 1e-6
+    assert p_value(0.95 * promised) < 1e-6
+
+
+def test_side_by_side_noise_has_the_promised_variance():
+    """As above, for the noise drawn on the device."""
+    audit = make(steps=1, records=1, noise_multiplier=1e3)
+    runs = [run(audit, "out", i, kernel="torch") for i in range(20)]
+    noise = (last_iterates(runs) - audit.initial).double().flatten()
+    statistic = float((noise / audit.mechanism.learning_rate / 1e3).square().sum())
+    p_values = stats.chi2.cdf(statistic, len(noise)), stats.chi2.sf(statistic, len(noise))
+    assert 2 * min(p_values) > 1e-6
+
+
+def test_noise_of_steps_runs_and_worlds_is_independent():
+    """Correlations of 3,690 coordinates: standard error 0.0165, 5 of them allowed."""
+    audit = make(steps=2, records=1, noise_multiplier=1e3)
+
+    def steps(world, index):
+        thetas = [audit.initial, *(t.clone() for t in run(audit, world, index).iterates())]
+        return [b - a for a, b in itertools.pairwise(thetas)]
+
+    draws = torch.stack([*steps("in", 0), *steps("in", 1), *steps("out", 0)])
+    off_diagonal = torch.corrcoef(draws) - torch.eye(len(draws))
+    assert off_diagonal.abs().max() < 5 / math.sqrt(3690)
+
+
+def test_the_canary_s_record_is_all_that_differs_between_the_worlds():
+    for sampling in (FullBatch(), Cyclic(6), Cyclic(6, shuffled=True)):
+        audit = make(sampling)
+        present, absent = (run(audit, world, 3) for world in ("in", "out"))
+        assert any(20 in batch for batch in present.trained_on)
+        assert not any(20 in batch for batch in absent.trained_on)
+        if sampling != Cyclic(6, shuffled=True):
+            for mine, other in zip(present.batches, absent.batches, strict=True):
+                np.testing.assert_array_equal(mine, other)
+    # Same noise, same batches: in the first step the worlds part by the clipped canary gradient.
+    audit = make(steps=1, noise_multiplier=0.0)
+    gap = last_iterate(run(audit, "out")) - last_iterate(run(audit, "in"))
+    only = run(audit, "in").gradients(audit.initial, np.array([20]), 1.0)
+    torch.testing.assert_close(gap / audit.mechanism.learning_rate, only, rtol=1e-3, atol=1e-5)
+
+
+CANARIES = {
+    "record": blank((1, 8, 8), 9),
+    "gradient": DiracCanary(random_coordinate, Periodic(2)),
+}
+
+
+@pytest.mark.parametrize("canary", CANARIES)
+@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6, shuffled=True)])
+def test_scores_are_the_same_for_any_chunking_order_threads_and_interruption(
+    sampling, canary, tmp_path, monkeypatch
+):
+    audit = make(sampling, CANARIES[canary])
+    common = {"models": 5, "repeats": 2, "seed": 7, "name": ("bits",)}
+    whole = scores(audit, **common, chunk=100)
+    assert whole.score.nunique() == 20
+    assert scores(audit, **common, chunk=3).equals(whole)
+    assert scores(audit, **common, chunk=2, workers=3).equals(whole)
+    reordered = scores(audit, **common, chunk=4, worlds=("out", "in"))
+    keys = ["world", "repeat", "run"]
+    pd_sorted = [t.sort_values(keys, ignore_index=True) for t in (whole, reordered)]
+    assert pd_sorted[0].equals(pd_sorted[1])
+    # Fewer models, or one of them alone, have the same scores too.
+    few = scores(audit, **{**common, "models": 2})
+    assert few.equals(whole[whole.run < 2].reset_index(drop=True))
+
+    trained = []
+
+    def interrupted(run, stop=None):
+        if len(trained) == 7:
+            raise KeyboardInterrupt
+        trained.append(run)
+        return last_iterate(run, stop)
+
+    monkeypatch.setattr(module, "last_iterate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scores(audit, **common, chunk=3, checkpoint=tmp_path)
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+    counted = []
+    monkeypatch.setattr(
+        module, "last_iterate", lambda run, stop: counted.append(run) or last_iterate(run, stop)
+    )
+    assert scores(audit, **common, chunk=4, checkpoint=tmp_path).equals(whole)
+    assert len(counted) == 20 - 6
+
+
+def test_initial_parameters_are_drawn_for_each_model_from_its_own_stream():
+    model = models.digits_cnn()
+    audit = make(initial=lambda rng: average_case(model, rng), model=model)
+    first, second = run(audit, index=0).initial, run(audit, index=1).initial
+    assert not torch.equal(first, second)
+    assert torch.equal(first, run(audit, index=0).initial)
+
+
+@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4)])
+@pytest.mark.parametrize("canary", CANARIES)
+def test_models_side_by_side_are_the_models_alone(sampling, canary):
+    """Without noise, which has other streams side by side."""
+    audit = make(sampling, CANARIES[canary], noise_multiplier=0.0)
+    runs = [run(audit, "in", i, kernel="torch") for i in range(3)]
+    together = last_iterates(runs)
+    for alone, side in zip(map(last_iterate, runs), together, strict=True):
+        torch.testing.assert_close(side, alone, rtol=1e-4, atol=1e-6)
+
+
+def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypatch):
+    groups = []
+
+    def watched(runs):
+        groups.append(len(runs))
+        return last_iterates(runs)
+
+    monkeypatch.setattr(module, "last_iterates", watched)
+    audit = make(noise_multiplier=0.0, initial=lambda rng: average_case(models.digits_cnn(), rng))
+    common = {"models": 5, "seed": 1, "kernel": "torch"}
+    alone = scores(audit, **common)
+    memory = 2.5 * model_bytes(audit.clipped_sum(kernel="torch"))
+    together = scores(audit, **common, chunk=4, side_by_side=True, memory=memory)
+    assert groups == [2, 2, 1] * 2
+    np.testing.assert_allclose(together.score, alone.score, rtol=1e-4)
+    # With noise the same call gives the same scores, and others than one by one.
+    noisy = make()
+    first = scores(noisy, **common, side_by_side=True)
+    assert first.equals(scores(noisy, **common, side_by_side=True))
+    assert not np.allclose(first.score, scores(noisy, **common).score)
+
+
+def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):
+    audit = make(noise_multiplier=0.0)
+    groups = []
+
+    def limited(runs):
+        groups.append(len(runs))
+        if len(runs) > 2:
+            raise torch.OutOfMemoryError
+        return last_iterates(runs)
+
+    monkeypatch.setattr(module, "last_iterates", limited)
+    runs = [run(audit, "in", i, kernel="torch") for i in range(5)]
+    found = [r.index for r, _ in module._as_fits(runs, 4)]
+    assert found == [0, 1, 2, 3, 4]
+    assert groups == [4, 2, 2, 1]
+
+
+def test_a_checkpoint_of_another_audit_or_a_damaged_one_is_refused(tmp_path):
+    audit = make()
+    scores(audit, models=1, seed=1, checkpoint=tmp_path)
+    others = (
+        (make(learning_rate=0.03), 1, ()),
+        (make(canary=blank((1, 8, 8), 8)), 1, ()),
+        (make(records=19), 1, ()),
+        (make(initial=audit.initial * 2), 1, ()),
+        (audit, 2, ()),
+        (audit, 1, ("other",)),
+    )
+    for other, seed, name in others:
+        with pytest.raises(InputError, match="another audit"):
+            scores(other, models=1, seed=seed, name=name, checkpoint=tmp_path)
+    path = next(tmp_path.glob("*.npz"))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match="not a readable checkpoint"):
+        scores(audit, models=1, seed=1, checkpoint=tmp_path)
+
+
+def test_measures_add_columns_that_checkpoints_keep(tmp_path):
+    audit = make()
+    common = {"models": 2, "seed": 1, "checkpoint": tmp_path}
+    measures = {"accuracy": Accuracy(audit.x, audit.y), "norm": lambda run, last: last.norm()}
+    table = scores(audit, **common, measures=measures)
+    one = run(audit, "in", 1)
+    one.name = ()
+    last = last_iterate(one)
+    outputs = torch.func.functional_call(
+        audit.model, named(last, audit.model), (torch.as_tensor(audit.x),)
+    )
+    expected = float((outputs.argmax(1) == torch.as_tensor(audit.y)).double().mean())
+    row = table[(table.world == "in") & (table.run == 1)].iloc[0]
+    assert row.accuracy == expected
+    assert row.norm == float(last.norm())
+    assert scores(audit, **common, measures=measures).equals(table)
+    with pytest.raises(InputError, match="measures"):
+        scores(audit, **common)
+
+
+@pytest.mark.parametrize("name", ["models", "repeats", "workers", "chunk"])
+def test_counts_below_one_are_refused(name):
+    with pytest.raises(InputError, match=name):
+        scores(make(), **{"models": 1, "seed": 0, name: 0})
+
+
+def test_mismatched_labels_initial_parameters_and_divergence_are_explained():
+    audit = make()
+    with pytest.raises(InputError, match="labels"):
+        dataclasses.replace(audit, y=audit.y[:-1])
+    with pytest.raises(InputError, match="initial"):
+        scores(make(initial=torch.zeros(3)), models=1, seed=0)
+    with pytest.raises(InputError, match="learning_rate"):
+        scores(make(learning_rate=1e38), models=1, seed=0)
+
+
+def test_an_audit_tells_the_worlds_apart_as_well_as_theory_allows():
+    """A Dirac canary in a coordinate that no record moves is exactly Gaussian.
+
+    Scores are N(T C lr [in], T (sigma C lr)^2). 200 models a world: the gap of means in standard
+    deviations has standard error 0.11 around mu = sqrt(T) / sigma = 2; 5 of them allowed.
+    """
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    audit = make(canary=DiracCanary(0), model=model, steps=4, noise_multiplier=1.0)
+    audit.x[:, 0, 0, 0] = 0  # coordinate 0 weighs this pixel
+    table = scores(audit, models=200, seed=3)
+    present, absent = (table.score[table.world == w] for w in ("in", "out"))
+    spread = math.sqrt((present.var() + absent.var()) / 2)
+    assert abs((present.mean() - absent.mean()) / spread - 2) < 5 * 0.11
+    unit = audit.mechanism.learning_rate
+    assert abs(absent.mean()) < 5 * 2 * unit / math.sqrt(200)
+    assert abs(spread / (2 * unit) - 1) < 5 / math.sqrt(2 * 400)

@@ -1,0 +1,155 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+
+from hiddenstate import config
+from hiddenstate.accounting import cyclic
+from hiddenstate.errors import InputError
+from hiddenstate.papers import cyclic_bounds as family
+from hiddenstate.papers.cyclic_bounds import cells
+
+SCALES = Path(__file__).parents[2] / "workflow/config/scales"
+COUNTEREXAMPLE = {
+    "kind": "counterexample",
+    "steps": 800,
+    "step_size": 0.02,
+    "displacement": 20.0,
+    "margin": 0.05,
+    "runs": 1000,
+}
+
+
+@pytest.fixture(scope="module")
+def grid():
+    """The smoke grid with few runs."""
+    smoke = config.read(SCALES / "smoke.yaml").cyclic_bounds
+    audit = smoke.audit.model_copy(update={"runs": 1000, "passes": [1]})
+    failing = smoke.counterexample.model_copy(update={"runs": 2000, "steps": [800]})
+    return smoke.model_copy(update={"audit": audit, "counterexample": failing})
+
+
+@pytest.fixture(scope="module")
+def estimates(grid):
+    scores = {cell.name: family.FAMILY.score(cell, 1) for cell in family.FAMILY.score_cells(grid)}
+    bounds = {cell.name: family.FAMILY.bound(cell) for cell in family.FAMILY.bound_cells(grid)}
+    return family.FAMILY.estimate(grid, scores, bounds)
+
+
+def test_laptop_scale_is_paper_scale():
+    laptop, paper = (config.read(SCALES / f"{s}.yaml").cyclic_bounds for s in ("laptop", "paper"))
+    assert laptop == paper
+
+
+def test_claims_come_out_as_stated_but_where_the_paper_errs(estimates):
+    verdicts = {name: check(estimates).holds for name, check in family.FAMILY.checks.items()}
+    failed = {name for name, holds in verdicts.items() if not holds}
+    assert failed == {"convex_limit_clipped", "nonexpansive"}
+
+
+def rescale(estimates, factor, **where):
+    """Estimates with the values of some rows multiplied."""
+    chosen = np.logical_and.reduce([estimates[k] == v for k, v in where.items()])
+    assert chosen.any()
+    return estimates.assign(value=estimates["value"].where(~chosen, estimates["value"] * factor))
+
+
+@pytest.mark.parametrize(
+    "check, factor, where",
+    [
+        ("convex_limit", 1.01, {"method": "equation 22"}),
+        ("convex_limit", 0.99, {"method": "equation 22"}),
+        ("pabi", 1.001, {"method": "PABI"}),
+        ("linear_in_passes", 2.0, {"method": "Theorem 4.5", "sweep": "passes", "x": 10}),
+        ("linear_in_passes", 0.01, {"method": "composition", "sweep": "passes"}),
+        ("parameters", 100.0, {"method": "Theorem 4.5", "sweep": "batch_size", "x": 20}),
+        ("theorem_4_3", 10.0, {"method": "triangle inequality"}),
+        ("theorem_4_3", 0.01, {"method": "triangle inequality"}),
+        ("composition_dominates", 10.0, {"method": "composition"}),
+        ("quadratic_programme", 0.999, {"method": "quadratic programme"}),
+        ("corrected", 0.1, {"method": "corrected bound"}),
+        ("tightness", 1.001, {"quantity": "tightness"}),
+        ("tightness", 0.999, {"quantity": "tightness"}),
+        ("audit", 100.0, {"method": "lower bound"}),
+        ("audit", 0.1, {"method": "composition", "quantity": "audit"}),
+    ],
+)
+def test_every_check_can_fail(estimates, check, factor, where):
+    assert family.FAMILY.checks[check](estimates).holds
+    assert not family.FAMILY.checks[check](rescale(estimates, factor, **where)).holds
+
+
+def test_the_checks_of_what_the_paper_errs_in_could_hold(estimates):
+    checks = family.FAMILY.checks
+    assert checks["nonexpansive"](rescale(estimates, 10.0, method="convex bound")).holds
+    safe = estimates["lipschitz"] == "unclipped"
+    without = estimates[estimates["lipschitz"] != "clipped"]
+    as_if_safe = estimates[safe].assign(lipschitz="clipped")
+    assert checks["convex_limit_clipped"](pd.concat([without, as_if_safe])).holds
+
+
+def test_scores_do_not_depend_on_how_many_runs_are_asked_for():
+    few, more = (
+        family.FAMILY.score(family.cells.Cell("c", COUNTEREXAMPLE | {"runs": runs, "steps": 20}), 3)
+        for runs in (50, 80)
+    )
+    keys = ["world", "repeat", "run", "passes"]
+    both = few.merge(more, on=keys)
+    assert len(both) == 100
+    assert (both["score_x"] == both["score_y"]).all()
+
+
+def test_certificates_use_the_exact_binomial_bounds():
+    # 700 of 1,000 runs called in, 200 of 1,000 runs called in wrongly.
+    inside = np.where(np.arange(1000) < 700, 1.0, -1.0)
+    outside = np.where(np.arange(1000) < 200, 1.0, -1.0)
+    rows = cells._certificate(COUNTEREXAMPLE, inside, outside).set_index(["quantity", "method"])
+    certified = rows["value"].xs("certified", level="method")
+    grid = np.linspace(0, 1, 200_001)
+    # The rates at which such counts have a tail probability of 5e-7.
+    p = grid[np.argmax(binom.sf(699, 1000, grid) > 5e-7)]
+    q = grid[np.argmax(binom.cdf(200, 1000, grid) <= 5e-7)]
+    kl = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    d2 = np.log(p**2 / q + (1 - p) ** 2 / (1 - q))
+    assert certified["kl"] == pytest.approx(kl, rel=1e-3)
+    assert certified["d2"] == pytest.approx(d2, rel=1e-3)
+    instance = cells._counterexample(COUNTEREXAMPLE)
+    assert rows["value"]["d2", "convex bound"] == 2 * cyclic.pabi(instance.run)
+
+
+def test_no_evidence_certifies_nothing():
+    scores = np.where(np.arange(1000) < 500, 1.0, -1.0)
+    rows = cells._certificate(COUNTEREXAMPLE, scores, scores)
+    assert (rows.loc[rows["method"] == "certified", "value"] == 0).all()
+
+
+def test_a_batch_size_that_does_not_divide_the_records_is_named(grid):
+    with pytest.raises(InputError, match="batch_size: got 3; expected a divisor of 1000 records"):
+        grid.base.model_copy(update={"batch_size": 3}).run()
+
+
+def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimates):
+    from matplotlib import pyplot
+
+    from hiddenstate import plotting
+
+    with plotting.style():
+        for figure in family.FAMILY.figures.values():
+            pyplot.close(figure.draw(estimates))
+    for table in family.FAMILY.tables.values():
+        drawn = table.draw(estimates)
+        assert len(drawn) and not drawn.isna().any().any()
+    for name in ("passes", "parameters", "convex_limit", "position", "diameter"):
+        assert "our reconstruction" in family.FAMILY.figures[name].caption
+    theorems = family.FAMILY.tables["theorems"].draw(estimates)
+    provenance = theorems.groupby("method")["provenance"].first()
+    assert provenance["Theorem 4.5"] == "our reconstruction"
+    assert provenance["sharp"] == "derived"
+
+
+def test_estimates_are_tidy(estimates):
+    assert isinstance(estimates, pd.DataFrame)
+    assert np.isfinite(estimates["value"]).all()
+    assert set(estimates["kind"]) == {"upper", "lower", "exact", "estimate"}
