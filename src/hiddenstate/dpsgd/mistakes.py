@@ -85,7 +85,7 @@ MISTAKES: dict[str, Mistake] = {
         "the same noise reused in every step",
         FULL,
         float(np.sqrt(1 / 16)),
-        "the last iterate leaks less than claimed; differences of its steps have no noise at all",
+        "the last iterate leaks less than claimed; the noise cancels between its steps",
     ),
     "uniform_noise": Mistake(
         "uniform noise of the right variance",
