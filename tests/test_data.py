@@ -1,4 +1,5 @@
 import hashlib
+import pickle
 import struct
 
 import numpy as np
@@ -65,6 +66,38 @@ def test_mnist_files_are_read_and_checked(tmp_path, monkeypatch):
     np.testing.assert_array_equal(loaded.x[:, 0], (images / 255).astype(np.float32))
     np.testing.assert_array_equal(loaded.y, labels)
     assert loaded.classes == 10
+
+
+def test_cifar_pixels_and_labels_come_through_in_order(tmp_path, monkeypatch):
+    from torchvision import datasets
+
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(256, size=(4, 3, 32, 32), dtype=np.uint8), [3, 0, 9, 3]
+    content = {"data": images.reshape(4, -1), "labels": labels}
+    (folder / "data_batch_1").write_bytes(pickle.dumps(content))
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [*"abcdefghij"]}))
+    # The published checksums cannot hold for invented pictures.
+    monkeypatch.setattr(datasets.CIFAR10, "train_list", [["data_batch_1", None]])
+    monkeypatch.setattr(datasets.CIFAR10, "test_list", [])
+    meta = {**datasets.CIFAR10.meta, "md5": None}
+    monkeypatch.setattr(datasets.CIFAR10, "meta", meta)
+    monkeypatch.setenv("HIDDENSTATE_DATA", str(tmp_path))
+    loaded = data.load("cifar10")
+    np.testing.assert_array_equal(loaded.x, (images / 255).astype(np.float32))
+    np.testing.assert_array_equal(loaded.y, labels)
+    assert loaded.classes == 10
+
+
+def test_damaged_cifar_files_are_refused_before_they_are_loaded(tmp_path, monkeypatch):
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"):
+        (folder / name).write_bytes(b"not what was published")
+    monkeypatch.setenv("HIDDENSTATE_DATA", str(tmp_path))
+    with pytest.raises(InputError, match="damaged"):
+        data.load("cifar10")
 
 
 def test_an_image_folder_becomes_records_of_one_size(tmp_path):

@@ -2,7 +2,8 @@
 
 ``digits`` comes with scikit-learn. The others are read from the directory that the environment
 variable HIDDENSTATE_DATA names (``data`` in the working directory if it is unset), are checked
-against the published files' checksums, and are never replaced by another.
+against the published files' checksums, and are never replaced by another. (CIFAR is distributed as
+pickles: torchvision verifies their MD5 sums before it loads them.)
 """
 
 import hashlib

@@ -398,6 +398,15 @@ def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
 
 
 @needs_compiler
+def test_indices_of_no_record_are_refused_before_memory_is_read():
+    model, x, y = problem("logistic", 3)
+    total = ClippedSum(model, x, y, kernel="native")
+    for wrong in (-1, 3, 2**40):
+        with pytest.raises(ValueError, match="3 records"):
+            total(flat_parameters(model), np.array([0, wrong]), 1.0)
+
+
+@needs_compiler
 def test_labels_that_the_model_has_no_class_for_are_refused():
     model, x, _ = problem("logistic", 2)
     with pytest.raises(InputError, match="y: got labels from 0 to 10"):

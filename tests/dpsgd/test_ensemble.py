@@ -280,6 +280,12 @@ def test_counts_below_one_are_refused(name):
         scores(make(), **{"models": 1, "seed": 0, name: 0})
 
 
+def test_unknown_worlds_are_refused():
+    for worlds in ((), ("in", "outside")):
+        with pytest.raises(InputError, match="worlds"):
+            scores(make(), models=1, seed=0, worlds=worlds)
+
+
 def test_mismatched_labels_initial_parameters_and_divergence_are_explained():
     audit = make()
     with pytest.raises(InputError, match="labels"):

@@ -1,6 +1,7 @@
 """Finished models of an audit on disk, so that a killed one loses a chunk and no more."""
 
 import dataclasses
+import functools
 import hashlib
 import zipfile
 from pathlib import Path
@@ -33,7 +34,11 @@ def _digest(value) -> str:
         return hashlib.sha256(described + array.tobytes()).hexdigest()
     if isinstance(value, dict):
         return str([(key, _digest(value[key])) for key in sorted(value)])
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, functools.partial):
+        return _digest({"": value.func, **value.keywords}) + str([_digest(v) for v in value.args])
+    # An object without a representation of its own would enter by its address.
+    bare = type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__")
+    if bare or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return type(value).__qualname__ + _digest(vars(value))
     return getattr(value, "__qualname__", None) or repr(value)
 

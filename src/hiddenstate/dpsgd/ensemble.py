@@ -222,6 +222,8 @@ def scores(
     for argument, value in counts.items():
         if value < 1:
             raise InputError(f"{argument}: got {value}; expected at least 1")
+    if not worlds or not set(worlds) <= {"in", "out"}:
+        raise InputError(f"worlds: got {worlds}; expected 'in', 'out' or both")
     if side_by_side is None:
         side_by_side = torch.device(device).type != "cpu"
     if side_by_side and kernel == "auto":

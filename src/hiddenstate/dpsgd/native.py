@@ -212,23 +212,28 @@ class Kernel:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """(sum of clipped gradients (p,), gradient norms (b,), losses (b,)) of these records."""
         indices = np.ascontiguousarray(indices, np.int64)
-        if indices.size and not 0 <= indices.min() <= indices.max() < len(self._y):
-            raise ValueError("indices must be of records")
-        if not hasattr(self._local, "workspace"):
+        local = self._local
+        if not hasattr(local, "pointers"):
             # Borders of images are never written, so they stay zero from call to call.
-            self._local.workspace = _aligned(self._workspace_bytes // 4)
-            self._local.weights = _aligned(self._gather.size)
-            self._local.sum = _aligned(self._sum_size)
-        weights, total = self._local.weights, self._local.sum
-        np.take(np.concatenate((np.zeros(1, np.float32), theta)), self._gather, out=weights)
-        total.fill(0)
-        norms, losses = np.empty((2, indices.size), np.float32)
-        self._function(
-            weights.ctypes.data, self._x.ctypes.data, self._y.ctypes.data, indices.ctypes.data,
-            indices.size, clipping_norm, total.ctypes.data, norms.ctypes.data, losses.ctypes.data,
-            self._local.workspace.ctypes.data,
+            local.workspace = _aligned(self._workspace_bytes // 4)
+            local.weights, local.sum = _aligned(self._gather.size), _aligned(self._sum_size)
+            local.theta = np.zeros(len(theta) + 1, np.float32)  # the first stands for padding
+            arrays = (local.weights, self._x, self._y, local.sum, local.workspace)
+            local.pointers = [array.ctypes.data for array in arrays]
+        weights, x, y, total, workspace = local.pointers
+        local.theta[1:] = theta
+        # "clip" is the mode that does not buffer; the entries are in range by construction.
+        np.take(local.theta, self._gather, out=local.weights, mode="clip")
+        local.sum.fill(0)
+        norms, losses = observed = np.empty((2, indices.size), np.float32)
+        first = observed.ctypes.data
+        outside = self._function(
+            weights, x, y, len(self._y), indices.ctypes.data, indices.size, clipping_norm, total,
+            first, first + 4 * indices.size, workspace,
         )  # fmt: skip
-        return total[self._scatter], norms, losses
+        if outside:
+            raise ValueError(f"indices must be of the {len(self._y)} records")
+        return local.sum[self._scatter], norms, losses
 
 
 def _aligned(size: int) -> NDArray[np.float32]:
@@ -392,13 +397,18 @@ typedef struct {{
 }} Scratch;
 size_t scratch_bytes(void) {{ return sizeof(Scratch); }}
 int lanes(void) {{ return LANES; }}
-void clipped_sum(const float *w, const float *x, const int64_t *labels, const int64_t *indices,
-                 int64_t n, float clip, float *sum, float *norms, float *losses, Scratch *s) {{
+/* Returns 0, or 1 if an index is not of a record: then nothing was summed. */
+int clipped_sum(const float *w, const float *x, const int64_t *labels, int64_t records,
+                const int64_t *indices, int64_t n, float clip, float *sum, float *norms,
+                float *losses, Scratch *s) {{
+  for (int64_t i = 0; i < n; i++)
+    if (indices[i] < 0 || indices[i] >= records) return 1;
   for (int64_t i = 0; i < n; i++) {{
     const float *x0 = x + indices[i] * {record};
     float squares = 0;
     {lines}
   }}
+  return 0;
 }}
 """
 
@@ -444,10 +454,10 @@ def _compiled(driver: str):
     library = ctypes.CDLL(str(path))
     library.scratch_bytes.restype = ctypes.c_size_t
     function = library.clipped_sum
-    function.restype = None
-    pointer = ctypes.c_void_p
+    function.restype = ctypes.c_int
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = (
-        *[pointer] * 4, ctypes.c_int64, ctypes.c_float, *[pointer] * 4,
+        pointer, pointer, pointer, count, pointer, count, ctypes.c_float, *[pointer] * 4,
     )  # fmt: skip
     return function, library.scratch_bytes(), library.lanes()
 
