@@ -85,7 +85,7 @@ MISTAKES: dict[str, Mistake] = {
         "the same noise reused in every step",
         FULL,
         float(np.sqrt(1 / 16)),
-        "the last iterate leaks less than claimed; its steps differ from each other without any noise",
+        "the last iterate leaks less than claimed; the noise cancels between its steps",
     ),
     "uniform_noise": Mistake(
         "uniform noise of the right variance",

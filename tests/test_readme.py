@@ -1,0 +1,49 @@
+"""The README names every family and every figure, and nothing that is not there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hiddenstate import cli, papers
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_figure_has_its_command():
+    for name in papers.names():
+        assert f"| `{name}` |" in README
+        for figure in papers.load(name).figures:
+            assert f"`./reproduce {name}_{figure}`" in README, (name, figure)
+
+
+def test_every_command_has_a_target():
+    targets = {"figures", "tables", "claims", "all", "test", "setup", *papers.names()}
+    for name in papers.names():
+        targets |= {f"{name}_{figure}" for figure in papers.load(name).figures}
+    for command in re.findall(r"\./reproduce ([a-z]\w*)", README):
+        assert command in targets, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_hiddenstate_command_parses(page):
+    text = page.read_text().replace("\\\n", " ")
+    commands = re.findall(r"^hiddenstate (.+)$", text, flags=re.MULTILINE)
+    for command in commands:
+        cli._parser().parse_args(command.split("#")[0].split())
+
+
+def test_every_paper_is_cited():
+    citation = (ROOT / "CITATION.cff").read_text()
+    for name in papers.names():
+        reference = papers.load(name).reference
+        if reference.startswith("arXiv"):
+            assert reference in citation, name
