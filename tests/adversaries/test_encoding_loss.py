@@ -50,10 +50,10 @@ def test_a_step_adds_the_rounded_ratio_and_removes_the_residual(sums, residual, 
     v = residual * loss.spacing
     theta = np.array([sums * loss.spacing + v])
     after = theta + loss.increment(theta)
-    # Rounding of theta itself limits what is left of v.
-    blur = 1e-15 * abs(theta[0]) + 1e-12
+    # What rounding of theta, before and after, leaves of v and of the multiple.
+    blur = 8 * np.spacing(abs(theta[0]) + abs(after[0]) + 1)
     encoded = after[0] / loss.spacing
-    assert encoded == pytest.approx(np.rint(encoded), abs=10 * blur)
+    assert encoded == pytest.approx(np.rint(encoded), abs=blur)
     ratio = adversary.log_likelihood_ratio(v, sigma, q)
     assert (encoded - sums) / 1e4 == pytest.approx(ratio, abs=0.51e-4 + 1e3 * blur)
 
