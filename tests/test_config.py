@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hiddenstate import config
+from hiddenstate import config, papers
 from hiddenstate.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -70,8 +70,30 @@ def test_bad_values_are_told_with_file_key_value_and_expectation(tmp_path, path,
 
 def test_a_missing_key_is_named(tmp_path):
     path = tmp_path / "short.yaml"
+    path.write_text("seed: 1\nencoding_loss: {}\n")
+    with pytest.raises(InputError, match=r"encoding_loss\.delta: is missing"):
+        config.read(path)
+
+
+def test_a_scale_may_leave_families_out_but_not_all(tmp_path):
+    path = tmp_path / "part.yaml"
+    content = yaml.safe_load((ROOT / "workflow/config/scales/laptop.yaml").read_text())
+    path.write_text(yaml.safe_dump({k: content[k] for k in ("seed", "encoding_loss")}))
+    assert config.families(config.read(path)) == ["encoding_loss"]
     path.write_text("seed: 1\n")
-    with pytest.raises(InputError, match=r"encoding_loss: is missing"):
+    with pytest.raises(InputError, match="expected a section for one of .*encoding_loss"):
+        config.read(path)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
+def test_the_scales_of_everything_leave_no_family_out(scale):
+    found = config.read(ROOT / f"workflow/config/scales/{scale}.yaml")
+    assert config.families(found) == papers.names()
+
+
+def test_an_unknown_key_below_a_key_of_the_users_own_is_named(tmp_path):
+    path = change(tmp_path, "worst_case_init", "tasks", "digits", "step", value=5)
+    with pytest.raises(InputError, match=r"tasks\.digits\.step: is not a known key.* steps"):
         config.read(path)
 
 

@@ -1,9 +1,11 @@
 """The command line: every job of the workflow is one of these commands."""
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import hiddenstate
@@ -28,10 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _cells(options: argparse.Namespace) -> None:
     """List the cells of a family."""
     family, grid, _ = _load(options)
-    for kind, cells in (
-        ("scores", family.score_cells(grid)),
-        ("bounds", family.bound_cells(grid)),
-    ):
+    for kind, cells in family.cells(grid).items():
         for cell in cells:
             print(f"{kind}\t{cell.name}\t{cell.parameters}")
 
@@ -48,6 +47,72 @@ def _scores(options: argparse.Namespace) -> None:
     )
 
 
+def _start(options: argparse.Namespace) -> None:
+    """Compute and write the initial parameters that cells train from."""
+    family, grid, seed = _load(options)
+    cell = papers.find(family.cells(grid)["start"], options.cell, str(options.config))
+    start = time.perf_counter()
+    frame = family.initialise(cell, seed, papers.Workplace(device=options.device))
+    scores.write_table(options.out, frame, _origin(family, cell, seed, start))
+
+
+def _train(options: argparse.Namespace) -> None:
+    """Train a cell's models and write what the adversary observed; a killed run goes on."""
+    family, grid, seed = _load(options)
+    cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
+    start = time.perf_counter()
+    workplace = _workplace(options, cell, seed)
+    frame = family.train(cell, seed, workplace)
+    scores.write(options.out, frame, _origin(family, cell, seed, start))
+    if workplace.checkpoint:
+        shutil.rmtree(workplace.checkpoint, ignore_errors=True)
+
+
+def _restore(options: argparse.Namespace) -> None:
+    """Copy the cached scores of a cell, if they are of exactly its parameters."""
+    family, grid, seed = _load(options)
+    cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
+    scores.check(options.cached, cell.parameters, seed)
+    with files.atomic(options.out) as temporary:
+        shutil.copyfile(options.cached, temporary)
+
+
+def _verify(options: argparse.Namespace) -> None:
+    """Train some models of a cell anew; test that cached scores have the same distribution."""
+    from hiddenstate import verification
+
+    family, grid, seed = _load(options)
+    cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
+    cached = scores.check(options.cached, cell.parameters, seed)
+    fewer = replace(cell, parameters=cell.parameters | {"models": options.models})
+    workplace = replace(_workplace(options, cell, seed), purpose="verification")
+    found = verification.compare(cached, family.train(fewer, seed, workplace))
+    with files.atomic(options.out) as temporary:
+        found.assign(cell=cell.name).to_csv(temporary, index=False)
+    print(found.to_markdown(index=False))
+
+
+def _workplace(options: argparse.Namespace, cell: papers.Cell, seed: int) -> papers.Workplace:
+    """What the options say of where to train."""
+    return papers.Workplace(
+        start=scores.check(options.start, cell.start.parameters, seed) if cell.start else None,
+        checkpoint=options.checkpoint,
+        device=options.device,
+        workers=options.workers,
+        memory=options.memory * 2**20,
+        progress=True,
+    )
+
+
+def _origin(family: papers.Family, cell: papers.Cell, seed: int, start: float) -> dict:
+    """Provenance of what took since ``start`` to compute, with the data sets' digests."""
+    from hiddenstate import data
+
+    seconds = time.perf_counter() - start
+    digests = {name: data.splits(name).sha256 for name in family.data(cell)}
+    return scores.provenance(cell.parameters, seed=seed, wall_seconds=seconds) | {"data": digests}
+
+
 def _bounds(options: argparse.Namespace) -> None:
     """Ask the accountant about a cell and write its answer."""
     family, grid, _ = _load(options)
@@ -61,16 +126,11 @@ def _estimates(options: argparse.Namespace) -> None:
     """Turn a family's scores and bounds into tidy estimates."""
     import pandas as pd
 
-    family, grid, _ = _load(options)
-    observed = {}
-    for cell in family.score_cells(grid):
-        path = options.scores / f"{cell.name}.parquet"
-        observed[cell.name], origin = scores.read(path)
-        if origin["cell"] != cell.parameters:
-            raise InputError(
-                f"{path}: computed for {origin['cell']}; expected {cell.parameters}; "
-                "delete it and run again"
-            )
+    family, grid, seed = _load(options)
+    observed = {
+        cell.name: scores.check(options.scores / f"{cell.name}.parquet", cell.parameters, seed)
+        for cell in [*family.score_cells(grid), *family.train_cells(grid)]
+    }
     bounds = {
         cell.name: pd.read_parquet(
             files.require(options.bounds / f"{cell.name}.parquet", "bounds of this cell")
@@ -183,6 +243,8 @@ def _load(options: argparse.Namespace):
     """The family, its grid at the configured scale, and the root seed."""
     family = papers.load(options.family)
     scale = config.read(options.config)
+    if options.family not in config.families(scale):
+        raise InputError(f"{options.config}: has no section {options.family}")
     return family, getattr(scale, options.family), scale.seed
 
 
@@ -224,6 +286,26 @@ def _parser() -> argparse.ArgumentParser:
         sub = command(name, run)
         sub.add_argument("--cell", required=True, help="a name that `hiddenstate cells` lists")
         out(sub, help="Parquet file to write")
+    for name, run in (
+        ("start", _start),
+        ("train", _train),
+        ("restore", _restore),
+        ("verify", _verify),
+    ):
+        sub = command(name, run)
+        sub.add_argument("--cell", required=True, help="a name that `hiddenstate cells` lists")
+        out(sub, help="CSV file to write" if name == "verify" else "Parquet file to write")
+        if name in ("restore", "verify"):
+            sub.add_argument("--cached", type=Path, required=True, metavar="FILE", help="scores")
+        if name != "restore":
+            sub.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, …")
+        if name in ("train", "verify"):
+            sub.add_argument("--start", type=Path, metavar="FILE", help="initial parameters")
+            sub.add_argument("--checkpoint", type=Path, metavar="DIR", help="for finished models")
+            sub.add_argument("--workers", type=int, default=1, help="threads (1)")
+            sub.add_argument("--memory", type=int, default=2048, help="for models, in MiB (2048)")
+        if name == "verify":
+            sub.add_argument("--models", type=int, default=20, help="models a world (20)")
     sub = command("estimates", _estimates)
     for name in ("scores", "bounds"):
         sub.add_argument(

@@ -1,13 +1,13 @@
 """Scale files: read, checked, typed.
 
-A scale file (``workflow/config/scales/<scale>.yaml``) holds the root seed and one section per
-family. It is checked against the families' ``Grid`` models before any work starts; the JSON
+A scale file (``workflow/config/scales/<scale>.yaml``) holds the root seed and a section for each
+family that the scale has. It is checked against the families' ``Grid`` models before any work starts; the JSON
 schema of the whole is generated from the same models (``hiddenstate schema``).
 """
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, create_model
@@ -19,9 +19,12 @@ from hiddenstate.files import require
 
 @cache
 def model() -> type[BaseModel]:
-    """The closed model of a scale file: ``seed`` and a section for each family."""
+    """The closed model of a scale file: ``seed`` and a section for each family it has."""
     sections: dict[str, Any] = {
-        name: (family.grid, Field(description=f"{family.title} ({family.reference})"))
+        name: (
+            family.grid | None,
+            Field(default=None, description=f"{family.title} ({family.reference})"),
+        )
         for name in papers.names()
         for family in [papers.load(name)]
     }
@@ -44,9 +47,17 @@ def read(path: str | Path) -> Any:
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected keys and values, got {type(content).__name__}")
     try:
-        return model().model_validate(content)
+        scale = model().model_validate(content)
     except ValidationError as error:
         raise InputError(_explain(path, error)) from error
+    if not families(scale):
+        raise InputError(f"{path}: expected a section for one of {', '.join(papers.names())}")
+    return scale
+
+
+def families(scale: Any) -> list[str]:
+    """Names of the families that a scale has a section for."""
+    return [name for name in papers.names() if getattr(scale, name) is not None]
 
 
 def schema() -> dict[str, Any]:
@@ -78,9 +89,9 @@ def _siblings(location: tuple[int | str, ...]) -> list[str]:
     """Keys that would have been allowed where ``location`` ends."""
     node: Any = model()
     for part in location[:-1]:
-        if isinstance(part, int):
-            continue
+        if part not in node.model_fields:
+            continue  # the place in a list, or a key of a mapping
         node = node.model_fields[part].annotation
         while not hasattr(node, "model_fields"):
-            node = node.__args__[0]
+            node = node.__args__[1 if get_origin(node) is dict else 0]
     return list(node.model_fields)

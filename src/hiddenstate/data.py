@@ -8,7 +8,9 @@ pickles: torchvision verifies their MD5 sums before it loads them.)
 
 import hashlib
 import os
+import zipfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +21,17 @@ from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
 NAMES = ("digits", "mnist", "cifar10", "cifar100")
+
+_FOLDERS = {
+    "mnist": "MNIST/raw",
+    "cifar10": "cifar-10-batches-py",
+    "cifar100": "cifar-100-python",
+}
+_PARTS = ("public", "private", "test")
+_LAYOUTS = {
+    "folder": "a directory with train/<class>/<image> and test/<class>/<image>",
+    "features": "an .npz file with public_x, public_y, private_x, private_y, test_x and test_y",
+}
 
 # The uncompressed files of the MNIST distribution; torchvision checks only the compressed ones.
 _MNIST_SHA256 = {
@@ -72,6 +85,102 @@ def load(
     return _digits(split) if name == "digits" else _torchvision(name, split, download)
 
 
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """A data set as an audit uses it: public and private halves of the training data, and a test.
+
+    Pixels are standardised by each channel's mean and deviation over the public half.
+    """
+
+    public: Dataset
+    private: Dataset
+    test: Dataset
+
+    @property
+    def train(self) -> Dataset:
+        """Both halves of the training data."""
+        x = np.concatenate((self.public.x, self.private.x))
+        y = np.concatenate((self.public.y, self.private.y))
+        return Dataset(self.public.name, x, y, self.public.classes)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self.public.classes
+
+    @property
+    def sha256(self) -> str:
+        """Digest of all three parts, for provenance."""
+        parts = (self.public, self.private, self.test)
+        return hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest()
+
+
+def require(source: str) -> None:
+    """Raise InputError unless ``source``, as for ``splits``, can be read; reads none of it."""
+    kind, _, path = source.partition(":")
+    if kind in ("folder", "features") and path:
+        place = _root() / path
+        if not place.exists():
+            raise InputError(
+                f"{place}: not there; expected {_LAYOUTS[kind]}. The path is relative to the "
+                "directory that the environment variable HIDDENSTATE_DATA names"
+            )
+    elif source not in NAMES:
+        raise InputError(
+            f"data set: got {source!r}; expected one of {', '.join(NAMES)}, "
+            "folder:<path> or features:<file>"
+        )
+    elif source in _FOLDERS and not (_root() / _FOLDERS[source]).is_dir():
+        raise InputError(_absent(source, "is not there"))
+
+
+@lru_cache(maxsize=2)
+def splits(source: str) -> Splits:
+    """The data of ``source``: a name in ``NAMES``, "folder:<path>" or "features:<file>".
+
+    A folder holds train/<class>/<image> and test/<class>/<image>, 32 x 32 pixels in colour or
+    resized to that. A feature file is an .npz with arrays public_x (n, width), public_y (n,), and
+    likewise private and test, used as they are. Paths are relative to HIDDENSTATE_DATA.
+    """
+    require(source)
+    kind, _, path = source.partition(":")
+    if kind == "features":
+        return _features(_root() / path)
+    if kind == "folder":
+        train, test = (image_folder(_root() / path / part, size=32) for part in ("train", "test"))
+        # Images come sorted by class.
+        train = train.take(stream(0, "data", path).permutation(len(train)))
+    else:
+        train, test = load(source), load(source, "test")
+    public, private = train.halves()
+    mean = public.x.mean(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
+    deviation = public.x.std(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
+    return Splits(
+        *(
+            Dataset(part.name, ((part.x - mean) / deviation).astype(np.float32), part.y, part.classes)
+            for part in (public, private, test)
+        )
+    )
+
+
+def _features(path: Path) -> Splits:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        parts = [
+            Dataset(
+                path.stem,
+                np.asarray(arrays[f"{part}_x"], np.float32),
+                np.asarray(arrays[f"{part}_y"], np.int64),
+                int(max(arrays[f"{other}_y"].max() for other in _PARTS)) + 1,
+            )
+            for part in _PARTS
+        ]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: {error}; expected {_LAYOUTS['features']}") from error
+    return Splits(*parts)
+
+
 def image_folder(path: str | Path, *, size: int, channels: Literal[1, 3] = 3) -> Dataset:
     """A user's own images, ``path/<class>/<image>``, resized to ``size`` x ``size`` pixels."""
     from torchvision import datasets, transforms
@@ -104,28 +213,31 @@ def _digits(split: str) -> Dataset:
     return Dataset("digits", x[order], y[order].astype(np.int64), 10)
 
 
+def _root() -> Path:
+    return Path(os.environ.get("HIDDENSTATE_DATA", "data")).expanduser()
+
+
+def _absent(name: str, state: str) -> str:
+    return (
+        f"{_root() / _FOLDERS[name]}: {name} {state}. Point the environment variable "
+        f"HIDDENSTATE_DATA to the directory that holds {_FOLDERS[name]}, or fetch it with "
+        f"hiddenstate.data.load({name!r}, download=True) on a machine with a network."
+    )
+
+
 def _torchvision(name: str, split: str, download: bool) -> Dataset:
     from torchvision import datasets
 
-    root = Path(os.environ.get("HIDDENSTATE_DATA", "data")).expanduser()
+    root = _root()
     kind = {"mnist": datasets.MNIST, "cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
-    folder = {
-        "mnist": "MNIST/raw",
-        "cifar10": "cifar-10-batches-py",
-        "cifar100": "cifar-100-python",
-    }
-    place = root / folder[name]
+    place = root / _FOLDERS[name]
     if download:
         root.mkdir(parents=True, exist_ok=True)
     try:
         images = kind[name](str(root), train=split == "train", download=download)
     except RuntimeError as error:
         state = "is damaged or incomplete" if place.exists() else "is not there"
-        raise InputError(
-            f"{place}: {name} {state}. Point the environment variable HIDDENSTATE_DATA to the "
-            f"directory that holds {folder[name]}, or fetch it with "
-            f"hiddenstate.data.load({name!r}, download=True) on a machine with a network."
-        ) from error
+        raise InputError(_absent(name, state)) from error
     if name == "mnist":
         _check_mnist(place, split)
         x = images.data.numpy()[:, None]

@@ -160,7 +160,7 @@ def wide_resnet(
     )
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {
+MODELS: dict[str, Callable[..., nn.Module]] = {
     "mnist_cnn": mnist_cnn,
     "cifar_cnn": cifar_cnn,
     "digits_cnn": digits_cnn,
@@ -171,8 +171,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 """The models by the names that grids use."""
 
 
-def build(name: str) -> nn.Module:
-    """The model called ``name``, with torch's default initial parameters."""
+def build(name: str, classes: int | None = None) -> nn.Module:
+    """The model called ``name``, with torch's default initial parameters and its own classes."""
     if name not in MODELS:
         raise InputError(f"model: got {name!r}; expected one of {', '.join(MODELS)}")
-    return MODELS[name]()
+    return MODELS[name]() if classes is None else MODELS[name](classes=classes)

@@ -53,8 +53,13 @@ def write(path: str | Path, scores: pd.DataFrame, origin: dict[str, Any]) -> Non
         raise ValueError("scores must be finite")
     if set(scores["world"]) != {"in", "out"}:
         raise ValueError(f"worlds must be 'in' and 'out', got {sorted(set(scores['world']))}")
-    table = pa.Table.from_pandas(scores, preserve_index=False)
-    origin = {**origin, "digest": digest(scores)}
+    write_table(path, scores, origin)
+
+
+def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -> None:
+    """Write any table with its provenance and digest to ``path`` atomically."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    origin = {**origin, "digest": digest(frame)}
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), _METADATA_KEY: json.dumps(origin, sort_keys=True)}
     )
@@ -77,6 +82,20 @@ def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     if digest(scores) != origin.get("digest"):
         raise InputError(f"{path}: scores do not match their recorded digest; the file is damaged")
     return scores, origin
+
+
+def check(path: str | Path, parameters: dict[str, Any], seed: int) -> pd.DataFrame:
+    """What ``read`` reads, refused by name unless it is of these cell parameters and seed."""
+    frame, origin = read(path)
+    for what, found, expected in (
+        ("seed", origin["seed"], seed),
+        *((key, origin["cell"].get(key), value) for key, value in parameters.items()),
+        *((key, value, "no such key") for key, value in origin["cell"].items()
+          if key not in parameters),
+    ):  # fmt: skip
+        if found != expected:
+            raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
+    return frame
 
 
 def digest(scores: pd.DataFrame) -> str:

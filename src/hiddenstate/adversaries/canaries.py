@@ -1,6 +1,7 @@
 """Canaries that are records: the world "in" trains on one more, and its loss is the score."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,17 @@ class RecordCanary:
 def blank(record_shape: tuple[int, ...], label: int) -> RecordCanary:
     """The record of zeros. The label is not fixed by the papers, so it has to be said."""
     return RecordCanary(np.zeros(record_shape, np.float32), label)
+
+
+def read(path: str | Path, record_shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """A record of the user's own from a .npy file, as the model sees it."""
+    try:
+        record = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable .npy file ({error})") from error
+    if record.shape != record_shape:
+        raise InputError(f"{path}: got a record of shape {record.shape}; expected {record_shape}")
+    return record.astype(np.float32)
 
 
 def mislabelled(

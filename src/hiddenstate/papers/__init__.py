@@ -7,8 +7,9 @@ estimates become figures, tables and measured claims. A new module in this folde
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,25 @@ class Cell:
 
     name: str
     parameters: dict[str, Any]
+    start: "Cell | None" = None
+    """The cell whose initial parameters this one trains from."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where and how models are trained; on a CPU it decides no number.
+
+    ``start`` holds the initial parameters that the cell trains from. ``purpose`` names random
+    streams of their own, so that a cell can be trained once more, independently.
+    """
+
+    start: pd.DataFrame | None = None
+    checkpoint: Path | None = None
+    device: str = "cpu"
+    workers: int = 1
+    memory: float = 2**31
+    progress: bool = False
+    purpose: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +86,11 @@ class Family:
     ``score(cell, seed)`` returns a score frame (see ``hiddenstate.scores``); ``bound(cell)``
     returns what the accountant says, as a frame; ``estimate(grid, scores, bounds)`` takes both,
     keyed by cell name, and returns the tidy estimates; a check takes the estimates.
+
+    Scores of ``train_cells`` take models, hours and perhaps an accelerator: ``train(cell, seed,
+    workplace)`` returns them, from parameters that ``initialise(cell.start, seed, workplace)``
+    made. Their files may be cached; ``data(cell)`` names the data sets they need. ``shown(grid)``
+    names the figures and tables that a grid has the cells for.
     """
 
     title: str
@@ -79,6 +104,26 @@ class Family:
     score: Callable[[Cell, int], pd.DataFrame] | None = None
     bound_cells: Callable[[Any], list[Cell]] = lambda grid: []
     bound: Callable[[Cell], pd.DataFrame] | None = None
+    train_cells: Callable[[Any], list[Cell]] = lambda grid: []
+    train: Callable[[Cell, int, Workplace], pd.DataFrame] | None = None
+    initialise: Callable[[Cell, int, Workplace], pd.DataFrame] | None = None
+    data: Callable[[Cell], list[str]] = lambda cell: []
+    shown: Callable[[Any], Collection[str]] | None = None
+
+    def cells(self, grid: Any) -> dict[str, list[Cell]]:
+        """All cells by kind: initial parameters, trained models' scores, other scores, bounds."""
+        trained = self.train_cells(grid)
+        starts = {cell.start.name: cell.start for cell in trained if cell.start}
+        return {
+            "start": list(starts.values()),
+            "train": trained,
+            "scores": self.score_cells(grid),
+            "bounds": self.bound_cells(grid),
+        }
+
+    def shows(self, grid: Any, name: str) -> bool:
+        """Whether a figure or table is drawn at this grid."""
+        return self.shown is None or name in self.shown(grid)
 
 
 def names() -> list[str]:

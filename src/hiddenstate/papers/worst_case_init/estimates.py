@@ -1,0 +1,134 @@
+"""Estimates of worst_case_init: what each audit found, and what a perfect one would have."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
+from hiddenstate.papers import Cell
+from hiddenstate.papers.worst_case_init import cells
+from hiddenstate.papers.worst_case_init.cells import NAME, WorstCaseInitGrid
+from hiddenstate.streams import stream
+
+LEVEL = 0.05
+METHODS = {"as published": AsPublished(), "valid": Averaged()}
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down at 1e-9.
+
+    Source: Theorem 1 of the paper (Dong, Roth and Su 2022, corollary 1).
+    """
+    if mu <= 0:
+        return 0.0
+
+    def excess(epsilon: float) -> float:
+        near = special.log_ndtr(mu / 2 - epsilon / mu)
+        far = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
+        return float(np.exp(near) - np.exp(far)) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    most = mu * (mu / 2 + np.sqrt(-2 * np.log(delta)))
+    return max(0.0, optimize.brentq(excess, 0.0, most, xtol=1e-12) - 1e-9)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The mu whose epsilon at ``delta`` is as given."""
+    return float(optimize.brentq(lambda mu: epsilon_of(mu, delta) - epsilon, 1e-6, 40.0))
+
+
+def bound_cells(grid: WorstCaseInitGrid) -> list[Cell]:
+    """Ideal audits: each theoretical epsilon with each number of models."""
+    asked = {
+        (cell.parameters["epsilon"], cell.parameters["models"])
+        for cell in cells.train_cells(grid)
+        if cell.parameters["models"] > 1
+    }
+    return [
+        Cell(
+            f"ideal_eps{epsilon:g}_models{models}",
+            {"epsilon": epsilon, "models": models, "delta": grid.delta, "audits": grid.ideal_audits},
+        )
+        for epsilon, models in sorted(asked)
+    ]
+
+
+def bound(cell: Cell) -> pd.DataFrame:
+    """What audits find where the last iterate leaks all that the accountant allows.
+
+    Scores of the full-batch mechanism that releases everything are Gaussian, mu apart; so these are
+    simulated. Columns: method, value (an epsilon), one row an audit and method.
+    """
+    p = cell.parameters
+    mu = mu_of(p["epsilon"], p["delta"])
+    rng = stream(0, NAME, cell.name)
+    shape = (p["audits"], p["models"])
+    in_scores, out_scores = rng.normal(mu, 1, shape), rng.normal(0, 1, shape)
+    found = {
+        method: _epsilons(rule, in_scores, out_scores, p["delta"])
+        for method, rule in METHODS.items()
+    }
+    return pd.DataFrame(found).melt(var_name="method", value_name="value")
+
+
+def _epsilons(rule, in_scores: NDArray, out_scores: NDArray, delta: float) -> NDArray:
+    """A rule's bound on mu for each audit, as an epsilon."""
+    mus, _ = rule.bounds(in_scores, out_scores, GaussianDP(), LEVEL)
+    return np.array([epsilon_of(float(mu), delta) for mu in mus])
+
+
+def estimate(
+    grid: WorstCaseInitGrid,
+    scores: Mapping[str, pd.DataFrame],
+    bounds: Mapping[str, pd.DataFrame],
+) -> pd.DataFrame:
+    """Epsilons, accuracy and gradient norm of every audit, for each figure that shows it.
+
+    Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
+    and ideal_epsilon (of each method: mean over simulated audits, with the range of 90 %).
+    """
+    rows = []
+    for figure, sweeps in cells.figures(grid).items():
+        for sweep in sweeps:
+            for cell in cells.cells_of(grid, sweep):
+                shared = {"figure": figure, "task": sweep.task} | _described(cell)
+                rows += [shared | row for row in _audit(cell, scores[cell.name])]
+    for cell in bound_cells(grid):
+        shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters
+        for method, part in bounds[cell.name].groupby("method", sort=False):
+            low, high = part["value"].quantile([0.05, 0.95])
+            row = {"method": method, "value": part["value"].mean(), "low": low, "high": high}
+            rows.append(shared | row | {"kind": "estimate", "deviation": part["value"].std()})
+    return pd.DataFrame(rows)
+
+
+def _described(cell: Cell) -> dict:
+    """The factors that figures and claims tell cells apart by."""
+    p = cell.parameters
+    factors = ("records", "private", "clipping_norm", "steps", "learning_rate", "epsilon", "delta")
+    stages = p["start"]["stages"]
+    return {
+        "cell": cell.name,
+        **{factor: p[factor] for factor in (*factors, "models", "repeat")},
+        "epochs": stages[-1]["epochs"] if stages else 0,
+    }
+
+
+def _audit(cell: Cell, scores: pd.DataFrame) -> list[dict]:
+    """What one audit says, one row a quantity."""
+    rows = [
+        {"quantity": name, "kind": "estimate", "method": "mean", "value": scores[name].mean()}
+        for name in ("accuracy", "gradient_norm")
+    ]
+    if cell.parameters["models"] == 1:
+        return rows
+    worlds = [scores.loc[scores["world"] == w, "score"].to_numpy()[None] for w in ("in", "out")]
+    for method, rule in METHODS.items():
+        (value,) = _epsilons(rule, *worlds, cell.parameters["delta"])
+        row = {"quantity": "epsilon", "method": method, "value": value, "kind": "estimate"}
+        rows.append(row | ({"kind": "lower", "confidence": 1 - LEVEL} if rule.valid else {}))
+    return rows
