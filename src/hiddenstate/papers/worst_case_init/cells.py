@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hiddenstate.dpsgd.mechanism import Mechanism
 
 NAME = "worst_case_init"
+TESTED = 10
+"""Models of each world and repeat whose test accuracy is measured."""
 
 
 class Stage(Grid):
@@ -271,7 +273,7 @@ def _features(start: dict, backbone: np.ndarray | None, device: str, x: np.ndarr
 
 
 def train(cell: Cell, seed: int, workplace: Workplace) -> pd.DataFrame:
-    """Scores of the models of an audit, repeat by repeat, with their test accuracy.
+    """Scores of the models of an audit, repeat by repeat, with the first ones' test accuracy.
 
     Also, the same in all rows of a repeat: the noise multiplier, and the mean norm of the private
     records' clipped gradients at the initial parameters.
@@ -338,7 +340,7 @@ def _repeat(
         memory=workplace.memory,
         checkpoint=workplace.checkpoint and workplace.checkpoint / f"repeat{repeat}",
         progress=workplace.progress,
-        measures={"accuracy": Accuracy(see(splits.test.x), splits.test.y)},
+        measures={"accuracy": Accuracy(see(splits.test.x), splits.test.y, TESTED)},
     )
     norms = ensemble.clipped_sum(device).norms(theta.to(device), np.arange(len(x)))
     return frame.assign(
