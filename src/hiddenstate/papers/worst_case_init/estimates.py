@@ -121,6 +121,7 @@ def _described(cell: Cell) -> dict:
         "cell": cell.name,
         **{factor: p[factor] for factor in (*factors, "models")},
         "epochs": stages[-1]["epochs"] if stages else 0,
+        "case": "worst" if stages else "average",
     }
 
 
