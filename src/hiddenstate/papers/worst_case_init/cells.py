@@ -337,6 +337,8 @@ def _repeat(
         name=(NAME, cell.name, *purpose, repeat),
         device=device,
         workers=workplace.workers,
+        # On a CPU a chunk is what a kill may lose; on an accelerator it is trained side by side.
+        chunk=1 if device == "cpu" else p["models"],
         memory=workplace.memory,
         checkpoint=workplace.checkpoint and workplace.checkpoint / f"repeat{repeat}",
         progress=workplace.progress,
