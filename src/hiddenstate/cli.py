@@ -87,13 +87,36 @@ def _verify(options: argparse.Namespace) -> None:
     fewer = replace(cell, parameters=cell.parameters | {"models": options.models})
     workplace = replace(_workplace(options, cell, seed), purpose="verification")
     found = verification.compare(cached, family.train(fewer, seed, workplace))
+    found.insert(0, "cell", cell.name)
     with files.atomic(options.out) as temporary:
-        found.assign(cell=cell.name).to_csv(temporary, index=False)
+        found.to_csv(temporary, index=False)
+    if workplace.checkpoint:
+        shutil.rmtree(workplace.checkpoint, ignore_errors=True)
     print(found.to_markdown(index=False))
+
+
+def _verified(options: argparse.Namespace) -> None:
+    """Collect what `hiddenstate verify` found; fail, naming the cells, if any disagrees."""
+    import pandas as pd
+
+    for path in options.files:
+        files.require(path, "a file written by `hiddenstate verify`")
+    found = pd.concat([pd.read_csv(path) for path in options.files], ignore_index=True)
+    with files.atomic(options.out) as temporary:
+        found.to_csv(temporary, index=False)
+    print(found.to_markdown(index=False))
+    differing = sorted(set(found.loc[~found["agree"], "cell"]))
+    if differing:
+        raise InputError(
+            f"cached scores differ from scores trained anew: {', '.join(differing)} "
+            f"(p-values in {options.out})"
+        )
 
 
 def _workplace(options: argparse.Namespace, cell: papers.Cell, seed: int) -> papers.Workplace:
     """What the options say of where to train."""
+    if cell.start and not options.start:
+        raise InputError(f"--start: missing; expected the initial parameters {cell.start.name}")
     return papers.Workplace(
         start=scores.check(options.start, cell.start.parameters, seed) if cell.start else None,
         checkpoint=options.checkpoint,
@@ -306,6 +329,9 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--memory", type=int, default=2048, help="for models, in MiB (2048)")
         if name == "verify":
             sub.add_argument("--models", type=int, default=20, help="models a world (20)")
+    sub = command("verified", _verified, family=False)
+    sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `hiddenstate verify`")
+    out(sub, help="CSV file to write")
     sub = command("estimates", _estimates)
     for name in ("scores", "bounds"):
         sub.add_argument(
