@@ -191,7 +191,9 @@ def checked(family, cell):
     try:
         scores.check(path, CELLS[family]["train"][cell].parameters, GRID.seed)
     except InputError as error:
-        stop(f"{error}\nRemove the file, or ignore the cache with --config scores=train")
+        stop(
+            f"{error}\nRemove the file, or ignore the cache with --config scores=train"
+        )
     return path
 
 
