@@ -159,22 +159,23 @@ def train_input(wildcards):
     family, name = wildcards.family, wildcards.cell
     cell = CELLS[family]["train"][name]
     path = f"{RESULTS}/{family}/scores/{name}.parquet"
-    require_scores(family)
+    require_scores(family, [name])
     require_data(family, cell, path)
     return start_file(family, name)
 
 
-@cache
-def require_scores(family):
-    """Stop the run if scores are missing that must not be trained."""
+def require_scores(family, names):
+    """Stop the run if scores of these cells are missing that must not be trained."""
     if (config["scores"], config["missing_scores"]) != ("cached", "error"):
         return
     missing = [
         cached_file(family, name)
-        for name, cell in CELLS[family]["train"].items()
+        for name in names
         if (family, name) not in CACHED
         and not scores.computed(
-            f"{RESULTS}/{family}/scores/{name}.parquet", cell.parameters, GRID.seed
+            f"{RESULTS}/{family}/scores/{name}.parquet",
+            CELLS[family]["train"][name].parameters,
+            GRID.seed,
         )
     ]
     if missing:
@@ -219,10 +220,12 @@ def verified_files(wildcards):
             CELLS[family]["train"][cell].parameters["models"], models
         )
     ]
+    if not CACHED:
+        stop(f"nothing to verify: no cell of scale {SCALE} is cached in {CACHE}")
     if not able:
         stop(
-            f"nothing to verify: {len(CACHED)} cells of scale {SCALE} are cached in {CACHE}, none "
-            f"with scores enough for {models} new models a world to disagree with"
+            f"nothing to verify: {models} new models a world (verify_models) are too few to "
+            "disagree with any cached scores"
         )
     few = min(int(config["verify_cells"]), len(able))
     return random.Random(int(config["verify_seed"])).sample(able, few)
@@ -230,6 +233,7 @@ def verified_files(wildcards):
 
 def cell_files(wildcards):
     """Every score and bound of a family."""
+    require_scores(wildcards.family, CELLS[wildcards.family]["train"])
     folders = {"train": "scores", "scores": "scores", "bounds": "bounds"}
     return [
         f"{RESULTS}/{wildcards.family}/{folder}/{cell}.parquet"

@@ -135,6 +135,7 @@ rule verify_cache:
         verified_files,
     log:
         f"{LOGS}/verified.log",
+    localrule: True
     conda:
         "../../envs/hiddenstate.yaml"
     threads: 1
