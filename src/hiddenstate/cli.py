@@ -52,12 +52,12 @@ def _start(options: argparse.Namespace) -> None:
     family, grid, seed = _load(options)
     cell = papers.find(family.cells(grid)["start"], options.cell, str(options.config))
     start = time.perf_counter()
-    frame = family.initialise(cell, seed, papers.Workplace(device=options.device))
+    frame = family.initialise(cell, seed, papers.Workplace(device=_device(options.device)))
     scores.write_table(options.out, frame, _origin(family, cell, seed, start))
 
 
 def _train(options: argparse.Namespace) -> None:
-    """Train a cell's models and write what the adversary observed; a killed run goes on."""
+    """Train a cell's models, write their scores; a killed run goes on."""
     family, grid, seed = _load(options)
     cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
     start = time.perf_counter()
@@ -78,7 +78,7 @@ def _restore(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    """Train some models of a cell anew; test that cached scores have the same distribution."""
+    """Train models of a cell anew; test if cached scores are distributed so."""
     from hiddenstate import verification
 
     family, grid, seed = _load(options)
@@ -96,12 +96,15 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _verified(options: argparse.Namespace) -> None:
-    """Collect what `hiddenstate verify` found; fail, naming the cells, if any disagrees."""
+    """Collect verdicts on cells; fail, naming them, if any disagree."""
     import pandas as pd
 
+    frames = []
     for path in options.files:
-        files.require(path, "a file written by `hiddenstate verify`")
-    found = pd.concat([pd.read_csv(path) for path in options.files], ignore_index=True)
+        frames.append(pd.read_csv(files.require(path, "a file written by `hiddenstate verify`")))
+        if not {"cell", "agree"} <= set(frames[-1]):
+            raise InputError(f"{path}: lacks the columns cell and agree of `hiddenstate verify`")
+    found = pd.concat(frames, ignore_index=True)
     with files.atomic(options.out) as temporary:
         found.to_csv(temporary, index=False)
     print(found.to_markdown(index=False))
@@ -120,11 +123,29 @@ def _workplace(options: argparse.Namespace, cell: papers.Cell, seed: int) -> pap
     return papers.Workplace(
         start=scores.check(options.start, cell.start.parameters, seed) if cell.start else None,
         checkpoint=options.checkpoint,
-        device=options.device,
+        device=_device(options.device),
         workers=options.workers,
         memory=options.memory * 2**20,
         progress=True,
     )
+
+
+def _device(name: str) -> str:
+    """The device of that name, if torch can use it; torch on one thread.
+
+    Sums over several threads would round differently; ``--workers`` trains models side by side.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"--device: got {name!r}; expected one torch can use ({reason})"
+        ) from error
+    return name
 
 
 def _origin(family: papers.Family, cell: papers.Cell, seed: int, start: float) -> dict:

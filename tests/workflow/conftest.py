@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hiddenstate import config, data, papers
+
 ROOT = Path(__file__).parents[2]
 PROFILE = ["--workflow-profile", "workflow/profiles/default"]
 
@@ -57,3 +59,20 @@ def snakemake(start):
         return process.returncode, output
 
     return run
+
+
+@pytest.fixture(scope="session")
+def data_sets():
+    """The environment of a scale's data sets, which are empty: enough to plan, not to train."""
+
+    def place(directory, scale):
+        grid = config.read(directory / f"workflow/config/scales/{scale}.yaml")
+        for name in config.families(grid):
+            family = papers.load(name)
+            for cell in family.train_cells(getattr(grid, name)):
+                for source in family.data(cell):
+                    folder = data._FOLDERS.get(source) or source.partition(":")[2]
+                    (directory / "data" / folder).mkdir(parents=True, exist_ok=True)
+        return {"HIDDENSTATE_DATA": str(directory / "data")}
+
+    return place

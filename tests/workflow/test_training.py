@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -38,12 +37,12 @@ TINY = {
         },
         "figure3": [{"task": "digits", "epochs": [0], "records": [3], "epsilons": [10, 5]}],
         # Long enough to be killed in the middle.
-        "figure4": [{"task": "digits", "epochs": [0], "epsilons": [10], "steps": [60]}],
+        "figure4": [{"task": "digits", "epochs": [0], "epsilons": [10], "steps": [40]}],
     },
 }
 CELL = "digits_pre0_n3_C1_T2_lr2_eps10_models12_repeat0"
 OTHER = "digits_pre0_n3_C1_T2_lr2_eps5_models12_repeat0"
-LONG = "digits_pre0_n719_C1_T60_lr2_eps10_models12_repeat0"
+LONG = "digits_pre0_n719_C1_T40_lr2_eps10_models12_repeat0"
 AT_TINY = ("--cores", "2", "--config", "scale=tiny")
 
 
@@ -153,11 +152,6 @@ def other_seed(path):
     rewrite(path, seed=2)
 
 
-def other_start(path):
-    cell = scores.read(path)[1]["cell"]
-    rewrite(path, cell=cell | {"start": cell["start"] | {"model": "mnist_cnn"}})
-
-
 def flipped_bytes(path):
     content = bytearray(path.read_bytes())
     # In the first column chunks, which follow the magic bytes.
@@ -170,8 +164,6 @@ def flipped_bytes(path):
     ("damage", "expected"),
     [
         (other_parameters, "computed for label 3; expected 9"),
-        (other_seed, "computed for seed 2; expected 1"),
-        (other_start, "computed for start.model mnist_cnn; expected digits_cnn"),
         (flipped_bytes, "damaged|not a readable Parquet file"),
     ],
 )
@@ -199,7 +191,8 @@ def test_missing_cached_files_are_named_where_they_are_an_error(filled, snakemak
     estimates = f"results/tiny/{FAMILY}/estimates.csv"
     status, output = snakemake(filled, estimates, *AT_TINY, "missing_scores=error")
     assert status != 0
-    assert "missing_scores is 'error', and 2 cached files are missing" in output
+    assert "missing_scores is 'error', and cached files are missing" in output
+    assert CELL not in output
     for name in (OTHER, LONG):
         assert f"results/cached/{FAMILY}/{name}.parquet" in output
     assert no_job_ran(filled)
@@ -228,10 +221,9 @@ def test_a_family_that_the_scale_lacks_has_no_targets(tiny, snakemake):
     status, output = snakemake(tiny, "claims", "--dry-run", *AT_TINY)
     assert status == 0, output
     assert "encoding_loss" not in output
-    for target in ("encoding_loss", "results/tiny/encoding_loss/scores/x.parquet"):
-        status, output = snakemake(tiny, target, "--dry-run", *AT_TINY)
-        assert status != 0
-        assert f"No rule to produce {target}" in output
+    status, output = snakemake(tiny, "encoding_loss", "--dry-run", *AT_TINY)
+    assert status != 0
+    assert "No rule to produce encoding_loss" in output
 
 
 def test_there_is_nothing_to_verify_without_a_cache(tiny, snakemake):
@@ -301,14 +293,12 @@ def test_a_killed_training_goes_on_from_its_finished_chunks(tiny, trained, start
     assert digest(tiny / scores_of(LONG)) == digest(uninterrupted)
 
 
-def test_the_scale_of_one_family_is_planned(tmp_path, checkout, snakemake):
+def test_the_scale_of_one_family_is_planned(tmp_path, checkout, snakemake, data_sets):
     directory = checkout(tmp_path)
-    # Snakemake looks for the directory alone before a run; its files are read by the jobs.
-    Path(tmp_path / "sets/MNIST/raw").mkdir(parents=True)
     status, output = snakemake(
         *(directory, f"results/mnist-small/{FAMILY}/estimates.csv", "--dry-run"),
         *("--config", "scale=mnist-small"),
-        environment={"HIDDENSTATE_DATA": str(tmp_path / "sets")},
+        environment=data_sets(directory, "mnist-small"),
     )
     assert status == 0, output
     assert re.search(r"train_scores +\d+", output)

@@ -180,8 +180,8 @@ def require_scores(family, names):
     ]
     if missing:
         stop(
-            f"missing_scores is 'error', and {len(missing)} cached files are missing "
-            "(missing_scores=train trains their cells):\n" + "\n".join(missing)
+            "missing_scores is 'error', and cached files are missing (missing_scores=train "
+            "trains their cells instead):\n" + "\n".join(missing)
         )
 
 
