@@ -65,10 +65,12 @@ def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str
         if claim.family not in estimates:
             continue
         row = claim.model_dump(include={"id", "statement", "source", "stated"})
-        if rank < SCALES.index(claim.judged_from):
+        found = None
+        if rank >= SCALES.index(claim.judged_from):
+            found = papers.load(claim.family).checks[claim.check](estimates[claim.family])
+        if found is None:
             row |= {"measured": "", "tolerance": "", "verdict": "not judged at this scale"}
         else:
-            found = papers.load(claim.family).checks[claim.check](estimates[claim.family])
             row |= {
                 "measured": found.measured,
                 "tolerance": found.tolerance,

@@ -1,8 +1,8 @@
 """Scale files: read, checked, typed.
 
 A scale file (``workflow/config/scales/<scale>.yaml``) holds the root seed and a section for each
-family that the scale has. It is checked against the families' ``Grid`` models before any work starts; the JSON
-schema of the whole is generated from the same models (``hiddenstate schema``).
+family that the scale has. It is checked against the families' ``Grid`` models before any work
+starts; the JSON schema of the whole is generated from the same models (``hiddenstate schema``).
 """
 
 from functools import cache

@@ -155,12 +155,12 @@ def splits(source: str) -> Splits:
     public, private = train.halves()
     mean = public.x.mean(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
     deviation = public.x.std(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
-    return Splits(
-        *(
-            Dataset(part.name, ((part.x - mean) / deviation).astype(np.float32), part.y, part.classes)
-            for part in (public, private, test)
-        )
-    )
+
+    def standardised(part: Dataset) -> Dataset:
+        x = ((part.x - mean) / deviation).astype(np.float32)
+        return Dataset(part.name, x, part.y, part.classes)
+
+    return Splits(*map(standardised, (public, private, test)))
 
 
 def _features(path: Path) -> Splits:

@@ -152,9 +152,9 @@ class ClippedSum:
         right = 0
         with torch.no_grad():
             parameters = named(theta, self._model)
-            for start in range(0, len(y), 1000):
-                records = torch.as_tensor(x[start : start + 1000]).to(self.device)
-                labels = torch.as_tensor(y[start : start + 1000]).to(self.device)
+            for start in range(0, len(y), 256):
+                records = torch.as_tensor(x[start : start + 256]).to(self.device)
+                labels = torch.as_tensor(y[start : start + 256]).to(self.device)
                 outputs = functional_call(self._model, parameters, (records,))
                 right += int((outputs.argmax(1) == labels).sum())
         return right / len(y)

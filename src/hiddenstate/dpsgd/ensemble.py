@@ -293,13 +293,20 @@ def scores(
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """Share of records that the last iterate classifies rightly; a measure for ``scores``."""
+    """Share of records that the last iterate classifies rightly; a measure for ``scores``.
+
+    A large test set can cost as much as training: ``models`` limits it to the first ones of each
+    world and repeat.
+    """
 
     x: NDArray[np.float32]
     y: NDArray[np.int64]
+    models: float = math.inf
 
     def __call__(self, run: Run, last: Tensor) -> float:
-        """The share, over all records."""
+        """The share, over all records; NaN for a model that is not tested."""
+        if run.index >= self.models:
+            return math.nan
         return run.gradients.accuracy(last, self.x, self.y)
 
 

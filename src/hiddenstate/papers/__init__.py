@@ -85,7 +85,8 @@ class Family:
 
     ``score(cell, seed)`` returns a score frame (see ``hiddenstate.scores``); ``bound(cell)``
     returns what the accountant says, as a frame; ``estimate(grid, scores, bounds)`` takes both,
-    keyed by cell name, and returns the tidy estimates; a check takes the estimates.
+    keyed by cell name, and returns the tidy estimates; a check takes the estimates, and returns
+    None if they lack the cells that it needs.
 
     Scores of ``train_cells`` take models, hours and perhaps an accelerator: ``train(cell, seed,
     workplace)`` returns them, from parameters that ``initialise(cell.start, seed, workplace)``
@@ -99,7 +100,7 @@ class Family:
     estimate: Callable[[Any, Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]], pd.DataFrame]
     figures: Mapping[str, Figure]
     tables: Mapping[str, Figure]
-    checks: Mapping[str, Callable[[pd.DataFrame], Measurement]]
+    checks: Mapping[str, Callable[[pd.DataFrame], Measurement | None]]
     score_cells: Callable[[Any], list[Cell]] = lambda grid: []
     score: Callable[[Cell, int], pd.DataFrame] | None = None
     bound_cells: Callable[[Any], list[Cell]] = lambda grid: []

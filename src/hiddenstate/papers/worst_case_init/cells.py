@@ -2,7 +2,7 @@
 
 from functools import partial
 from itertools import product
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,12 @@ from hiddenstate.errors import InputError
 from hiddenstate.papers import Cell, FamilyGrid, Grid, Workplace
 from hiddenstate.streams import stream
 
+if TYPE_CHECKING:
+    from hiddenstate.dpsgd.mechanism import Mechanism
+
 NAME = "worst_case_init"
+TESTED = 10
+"""Models of each world and repeat whose test accuracy is measured."""
 
 
 class Stage(Grid):
@@ -114,21 +119,20 @@ def figures(grid: WorstCaseInitGrid) -> dict[str, list[Sweep]]:
 
 
 def cells_of(grid: WorstCaseInitGrid, sweep: Sweep) -> list[Cell]:
-    """The cells of a sweep: one for each combination and repeat."""
+    """The cells of a sweep: one for each combination, with all its repeats."""
     task = grid.tasks[sweep.task]
     cells = []
-    for epochs, records, norm, steps, rate, epsilon, repeat in product(
+    for epochs, records, norm, steps, rate, epsilon in product(
         sweep.epochs or [task.pretraining[-1].epochs],
         sweep.records or [task.private],
         sweep.clipping_norms,
         sweep.steps or [task.steps],
         sweep.learning_rates or [None],
         sweep.epsilons,
-        range(sweep.repeats or grid.repeats),
     ):
         rate = rate or (task.learning_rate.worst if epochs else task.learning_rate.average)
-        models = sweep.models or task.models
-        start = _start(sweep.task, task, epochs, repeat)
+        models, repeats = sweep.models or task.models, sweep.repeats or grid.repeats
+        start = _start(sweep.task, task, epochs, repeats)
         parameters = {
             "start": start.parameters,
             "canary": task.canary,
@@ -141,17 +145,17 @@ def cells_of(grid: WorstCaseInitGrid, sweep: Sweep) -> list[Cell]:
             "epsilon": epsilon,
             "delta": grid.delta,
             "models": models,
-            "repeat": repeat,
+            "repeats": repeats,
         }
         name = (
             f"{sweep.task}_pre{epochs}_n{records}_C{norm:g}_T{steps}_lr{rate:g}"
-            f"_eps{epsilon:g}_models{models}_repeat{repeat}"
+            f"_eps{epsilon:g}_{repeats}x{models}"
         )
         cells.append(Cell(name, parameters, start))
     return cells
 
 
-def _start(name: str, task: Task, epochs: int, repeat: int) -> Cell:
+def _start(name: str, task: Task, epochs: int, repeats: int) -> Cell:
     """The cell of initial parameters: Xavier's without epochs, pre-trained with some."""
     stages = [stage.model_dump() for stage in task.pretraining]
     stages[-1]["epochs"] = epochs
@@ -162,9 +166,9 @@ def _start(name: str, task: Task, epochs: int, repeat: int) -> Cell:
         "trains": task.trains,
         "backbone": [] if whole else stages[:-1],
         "stages": (stages if whole else stages[-1:]) if epochs else [],
-        "repeat": repeat,
+        "repeats": repeats,
     }
-    return Cell(f"{name}_pre{epochs}_repeat{repeat}", parameters)
+    return Cell(f"{name}_pre{epochs}_{repeats}x", parameters)
 
 
 def train_cells(grid: WorstCaseInitGrid) -> list[Cell]:
@@ -181,42 +185,44 @@ def data_of(cell: Cell) -> list[str]:
 
 
 def initialise(cell: Cell, seed: int, workplace: Workplace) -> pd.DataFrame:
-    """Initial parameters: columns part ("backbone" or "trained") and value.
+    """Initial parameters of each repeat: columns repeat, part ("backbone", "trained") and value.
 
-    Without stages it is a Xavier draw (average case), else trained from that draw (worst case).
+    Without stages they are a Xavier draw (average case), else trained from that draw (worst case).
     More epochs of the last stage go on where fewer end.
     """
     from hiddenstate import data, models
 
     p = cell.parameters
-    draw = partial(stream, seed, NAME, "start", p["dataset"], p["model"], p["repeat"])
-    classes = data.splits(p["dataset"]).classes
-    if p["trains"] == "all layers":
-        build = partial(models.build, p["model"])
-        return _parts(trained=_trained(build, classes, p["stages"], draw, workplace.device))
-    backbone = np.zeros(0, np.float32)
-    if p["backbone"]:
-        build = partial(models.build, p["model"])
-        backbone = _trained(build, classes, p["backbone"], draw, workplace.device)
-    see = partial(_features, p, backbone, workplace.device)
-    width = see(data.splits(p["dataset"]).test.x[:1]).shape[1]
-    build = partial(models.logistic_regression, width)
-    draw = partial(draw, "last layer")
-    return _parts(
-        backbone=backbone,
-        trained=_trained(build, classes, p["stages"], draw, workplace.device, see),
-    )
+    splits = data.splits(p["dataset"])
+    build = partial(models.build, p["model"])
+    frames = []
+    for repeat in range(p["repeats"]):
+        draw = partial(stream, seed, NAME, "start", p["dataset"], p["model"], repeat)
+        parts = {}
+        if p["trains"] == "all layers":
+            parts["trained"] = _trained(build, splits.classes, p["stages"], draw, workplace.device)
+        else:
+            if p["backbone"]:
+                parts["backbone"] = _trained(
+                    build, splits.classes, p["backbone"], draw, workplace.device
+                )
+            see = partial(_features, p, parts.get("backbone"), workplace.device)
+            layer = partial(models.logistic_regression, see(splits.test.x[:1]).shape[1])
+            draw = partial(draw, "last layer")
+            parts["trained"] = _trained(
+                layer, splits.classes, p["stages"], draw, workplace.device, see
+            )
+        frames += [
+            pd.DataFrame({"repeat": repeat, "part": part, "value": value})
+            for part, value in parts.items()
+        ]
+    return pd.concat(frames, ignore_index=True)
 
 
-def _parts(**parts) -> pd.DataFrame:
-    return pd.concat(
-        [pd.DataFrame({"part": part, "value": value}) for part, value in parts.items()],
-        ignore_index=True,
-    )
-
-
-def _part(frame: pd.DataFrame, part: str) -> np.ndarray:
-    return frame.loc[frame["part"] == part, "value"].to_numpy(np.float32, copy=True)
+def _part(start: pd.DataFrame, repeat: int, part: str) -> np.ndarray | None:
+    """One repeat's initial parameters of that part, or None if there are none."""
+    found = start.loc[(start["repeat"] == repeat) & (start["part"] == part), "value"]
+    return found.to_numpy(np.float32, copy=True) if len(found) else None
 
 
 def _trained(build, classes: int, stages: list[dict], draw, device: str, see=lambda x: x):
@@ -250,9 +256,9 @@ def _trained(build, classes: int, stages: list[dict], draw, device: str, see=lam
         )  # fmt: skip
 
 
-def _features(start: dict, backbone: np.ndarray, device: str, x: np.ndarray) -> np.ndarray:
+def _features(start: dict, backbone: np.ndarray | None, device: str, x: np.ndarray) -> np.ndarray:
     """What the frozen backbone makes of records: the inputs (n, width) of its last layer."""
-    if not start["backbone"]:
+    if backbone is None:
         return x.reshape(len(x), -1)
     import torch
 
@@ -267,38 +273,26 @@ def _features(start: dict, backbone: np.ndarray, device: str, x: np.ndarray) -> 
 
 
 def train(cell: Cell, seed: int, workplace: Workplace) -> pd.DataFrame:
-    """Scores of an audit's models, with their test accuracy.
+    """Scores of the models of an audit, repeat by repeat, with the first ones' test accuracy.
 
-    Also, the same in every row: the noise multiplier, and the mean norm of the private records'
-    clipped gradients at the initial parameters.
+    Also, the same in all rows of a repeat: the noise multiplier, and the mean norm of the private
+    records' clipped gradients at the initial parameters.
     """
-    from hiddenstate import data, models
-    from hiddenstate.dpsgd.ensemble import Accuracy, Ensemble, scores
+    from hiddenstate import data
     from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
 
     p = cell.parameters
-    start = p["start"]
-    splits = data.splits(start["dataset"])
-    if len(splits.private) != p["private"]:
+    dataset = p["start"]["dataset"]
+    available = len(data.splits(dataset).private)
+    if available != p["private"]:
         raise InputError(
-            f"private: got {p['private']}; expected {len(splits.private)}, the private records "
-            f"of {start['dataset']}"
+            f"private: got {p['private']}; expected {available}, the private records of {dataset}"
         )
-    if not 2 <= p["records"] <= p["private"]:
+    if not 2 <= p["records"] <= available:
         raise InputError(
-            f"records: got {p['records']}; expected 2 to {p['private']}, the private records "
-            f"of {start['dataset']}"
+            f"records: got {p['records']}; expected 2 to {available}, the private records "
+            f"of {dataset}"
         )
-    order = stream(seed, NAME, "records", start["dataset"], p["repeat"]).permutation(p["private"])
-    private = splits.private.take(order[: p["records"] - 1])
-    if start["trains"] == "all layers":
-        model = models.build(start["model"], splits.classes)
-        see = np.asarray
-    else:
-        see = partial(_features, start, _part(workplace.start, "backbone"), workplace.device)
-        model = models.logistic_regression(see(private.x[:1]).shape[1], splits.classes)
-    theta = _part(workplace.start, "trained")
-    x, y = see(private.x), private.y
     mechanism = Mechanism(
         sampling=FullBatch(),
         steps=p["steps"],
@@ -307,37 +301,56 @@ def train(cell: Cell, seed: int, workplace: Workplace) -> pd.DataFrame:
         noise_multiplier=1.0,
         adjacency="add_or_remove",
     ).calibrated(p["epsilon"], p["delta"], records=p["records"])
-    canary = _canary(p, model, theta, x, y, splits.classes, seed)
-    ensemble = Ensemble(model, mechanism, x, y, canary, _tensor(theta))
+    parts = [_repeat(cell, repeat, mechanism, seed, workplace) for repeat in range(p["repeats"])]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _repeat(
+    cell: Cell, repeat: int, mechanism: "Mechanism", seed: int, workplace: Workplace
+) -> pd.DataFrame:
+    """One audit: its own initial parameters and records."""
+    import torch
+
+    from hiddenstate import data, models
+    from hiddenstate.dpsgd.ensemble import Accuracy, Ensemble, scores
+
+    p = cell.parameters
+    start, device = p["start"], workplace.device
+    splits = data.splits(start["dataset"])
+    order = stream(seed, NAME, "records", start["dataset"], repeat).permutation(p["private"])
+    private = splits.private.take(order[: p["records"] - 1])
+    if start["trains"] == "all layers":
+        model, see = models.build(start["model"], splits.classes), np.asarray
+    else:
+        see = partial(_features, start, _part(workplace.start, repeat, "backbone"), device)
+        model = models.logistic_regression(see(private.x[:1]).shape[1], splits.classes)
+    theta = torch.from_numpy(_part(workplace.start, repeat, "trained"))
+    x = see(private.x)
+    rng = stream(seed, NAME, "canary", start["dataset"], repeat)
+    canary = _canary(p, model, theta, x, private.y, splits.classes, rng)
+    ensemble = Ensemble(model, mechanism, x, private.y, canary, theta)
+    purpose = [workplace.purpose] if workplace.purpose else []
     frame = scores(
         ensemble,
         models=p["models"],
         seed=seed,
-        name=(NAME, cell.name, *([workplace.purpose] if workplace.purpose else [])),
-        device=workplace.device,
+        name=(NAME, cell.name, *purpose, repeat),
+        device=device,
         workers=workplace.workers,
         memory=workplace.memory,
-        checkpoint=workplace.checkpoint,
+        checkpoint=workplace.checkpoint and workplace.checkpoint / f"repeat{repeat}",
         progress=workplace.progress,
-        measures={"accuracy": Accuracy(see(splits.test.x), splits.test.y)},
+        measures={"accuracy": Accuracy(see(splits.test.x), splits.test.y, TESTED)},
     )
-    norms = ensemble.clipped_sum(workplace.device).norms(
-        _tensor(theta).to(workplace.device), np.arange(len(x))
-    )
+    norms = ensemble.clipped_sum(device).norms(theta.to(device), np.arange(len(x)))
     return frame.assign(
-        repeat=p["repeat"],
+        repeat=repeat,
         noise_multiplier=mechanism.noise_multiplier,
         gradient_norm=float(norms.clamp(max=p["clipping_norm"]).mean()),
     )
 
 
-def _tensor(theta: np.ndarray):
-    import torch
-
-    return torch.from_numpy(theta)
-
-
-def _canary(p: dict, model, theta: np.ndarray, x: np.ndarray, y: np.ndarray, classes: int, seed):
+def _canary(p: dict, model, theta, x: np.ndarray, y: np.ndarray, classes: int, rng):
     """The target record, crafted from the initial parameters and the records it joins."""
     import torch
 
@@ -347,12 +360,10 @@ def _canary(p: dict, model, theta: np.ndarray, x: np.ndarray, y: np.ndarray, cla
         case "blank":
             return canaries.blank(x.shape[1:], p["label"])
         case "mislabelled":
-            rng = stream(seed, NAME, "canary", p["start"]["dataset"], p["repeat"])
             return canaries.mislabelled(x, y, classes, rng)
         case "clip_backdoor":
-            torch.nn.utils.vector_to_parameters(torch.from_numpy(theta.copy()), model.parameters())
+            torch.nn.utils.vector_to_parameters(theta.clone(), model.parameters())
             with torch.no_grad():
                 return canaries.clip_backdoor(x, lambda record: model(torch.from_numpy(record)))
         case file:
-            record = canaries.read(file, x.shape[1:])
-            return canaries.RecordCanary(record, p["label"])
+            return canaries.RecordCanary(canaries.read(file, x.shape[1:]), p["label"])

@@ -51,7 +51,12 @@ def bound_cells(grid: WorstCaseInitGrid) -> list[Cell]:
     return [
         Cell(
             f"ideal_eps{epsilon:g}_models{models}",
-            {"epsilon": epsilon, "models": models, "delta": grid.delta, "audits": grid.ideal_audits},
+            {
+                "epsilon": epsilon,
+                "models": models,
+                "delta": grid.delta,
+                "audits": grid.ideal_audits,
+            },
         )
         for epsilon, models in sorted(asked)
     ]
@@ -96,7 +101,8 @@ def estimate(
         for sweep in sweeps:
             for cell in cells.cells_of(grid, sweep):
                 shared = {"figure": figure, "task": sweep.task} | _described(cell)
-                rows += [shared | row for row in _audit(cell, scores[cell.name])]
+                for repeat, part in scores[cell.name].groupby("repeat"):
+                    rows += [shared | {"repeat": repeat} | row for row in _audit(cell, part)]
     for cell in bound_cells(grid):
         shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters
         for method, part in bounds[cell.name].groupby("method", sort=False):
@@ -113,13 +119,14 @@ def _described(cell: Cell) -> dict:
     stages = p["start"]["stages"]
     return {
         "cell": cell.name,
-        **{factor: p[factor] for factor in (*factors, "models", "repeat")},
+        **{factor: p[factor] for factor in (*factors, "models")},
         "epochs": stages[-1]["epochs"] if stages else 0,
+        "case": "worst" if stages else "average",
     }
 
 
 def _audit(cell: Cell, scores: pd.DataFrame) -> list[dict]:
-    """What one audit says, one row a quantity."""
+    """What one repeat of an audit says, one row a quantity."""
     rows = [
         {"quantity": name, "kind": "estimate", "method": "mean", "value": scores[name].mean()}
         for name in ("accuracy", "gradient_norm")
