@@ -160,9 +160,9 @@ worst_case_init:
   figure3:
     - {task: digits, epochs: [0, 1], records: [3], epsilons: [10]}
 """
-START = "digits_pre0_repeat0"
-CELL = "digits_pre0_n3_C1_T1_lr2_eps10_models2_repeat0"
-WORST = "digits_pre1_n3_C1_T1_lr2_eps10_models2_repeat0"
+START = "digits_pre0_1x"
+CELL = "digits_pre0_n3_C1_T1_lr2_eps10_1x2"
+WORST = "digits_pre1_n3_C1_T1_lr2_eps10_1x2"
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_a_scale_may_leave_families_out_but_not_all(tmp_path):
     path.write_text(yaml.safe_dump({k: content[k] for k in ("seed", "encoding_loss")}))
     assert config.families(config.read(path)) == ["encoding_loss"]
     path.write_text("seed: 1\n")
-    with pytest.raises(InputError, match="expected a section for one of .*encoding_loss"):
+    with pytest.raises(InputError, match=r"expected a section for one of .*encoding_loss"):
         config.read(path)
 
 

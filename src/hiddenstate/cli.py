@@ -349,7 +349,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--workers", type=int, default=1, help="threads (1)")
             sub.add_argument("--memory", type=int, default=2048, help="for models, in MiB (2048)")
         if name == "verify":
-            sub.add_argument("--models", type=int, default=20, help="models a world (20)")
+            sub.add_argument("--models", type=int, default=20, help="in each world and repeat (20)")
     sub = command("verified", _verified, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `hiddenstate verify`")
     out(sub, help="CSV file to write")

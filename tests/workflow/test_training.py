@@ -40,9 +40,9 @@ TINY = {
         "figure4": [{"task": "digits", "epochs": [0], "epsilons": [10], "steps": [40]}],
     },
 }
-CELL = "digits_pre0_n3_C1_T2_lr2_eps10_models12_repeat0"
-OTHER = "digits_pre0_n3_C1_T2_lr2_eps5_models12_repeat0"
-LONG = "digits_pre0_n719_C1_T40_lr2_eps10_models12_repeat0"
+CELL = "digits_pre0_n3_C1_T2_lr2_eps10_1x12"
+OTHER = "digits_pre0_n3_C1_T2_lr2_eps5_1x12"
+LONG = "digits_pre0_n719_C1_T40_lr2_eps10_1x12"
 AT_TINY = ("--cores", "2", "--config", "scale=tiny")
 
 
@@ -282,7 +282,7 @@ def test_a_killed_training_goes_on_from_its_finished_chunks(tiny, trained, start
         [
             *(sys.executable, "-c", "from hiddenstate.cli import main; main()", "train", FAMILY),
             *("--config", "workflow/config/scales/tiny.yaml", "--cell", LONG),
-            *("--start", f"results/tiny/{FAMILY}/starts/digits_pre0_repeat0.parquet"),
+            *("--start", f"results/tiny/{FAMILY}/starts/digits_pre0_1x.parquet"),
             *("--out", uninterrupted),
         ],
         cwd=tiny,

@@ -213,13 +213,12 @@ def verify_input(wildcards):
 def verified_files(wildcards):
     """The cells that verify_cache trains anew: a few cached ones, drawn at random."""
     models = int(config["verify_models"])
-    able = [
-        f"{RESULTS}/{family}/verified/{cell}.csv"
-        for family, cell in sorted(CACHED)
-        if verification.can_disagree(
-            CELLS[family]["train"][cell].parameters["models"], models
-        )
-    ]
+    able = []
+    for family, cell in sorted(CACHED):
+        parameters = CELLS[family]["train"][cell].parameters
+        repeats = parameters.get("repeats", 1)
+        if verification.can_disagree(parameters["models"] * repeats, models * repeats):
+            able.append(f"{RESULTS}/{family}/verified/{cell}.csv")
     if not CACHED:
         stop(f"nothing to verify: no cell of scale {SCALE} is cached in {CACHE}")
     if not able:
