@@ -260,14 +260,14 @@ def test_a_killed_training_goes_on_from_its_finished_chunks(tiny, trained, start
     process = start(tiny, scores_of(LONG), *AT_TINY, start_new_session=True)
     checkpoint = tiny / f"results/tiny/{FAMILY}/checkpoints" / LONG
     deadline = time.monotonic() + 300
-    while not list(checkpoint.glob("[!.]*.npz")):
+    while not list(checkpoint.rglob("[!.]*.npz")):
         assert process.poll() is None, process.communicate()[0][-3000:]
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (tiny / scores_of(LONG)).exists(), "the kill came too late to test anything"
-    chunks = {path: path.stat().st_mtime_ns for path in checkpoint.glob("[!.]*.npz")}
+    chunks = {path: path.stat().st_mtime_ns for path in checkpoint.rglob("[!.]*.npz")}
     # The first chunk of a world has ten models, and its last the two that are left.
     finished = sum(10 if path.stem.endswith("-0") else 2 for path in chunks)
     status, output = snakemake(tiny, "--unlock", "--config", "scale=tiny")
