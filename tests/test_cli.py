@@ -141,6 +141,123 @@ def test_scores_of_other_parameters_are_refused(capsys, tmp_path):
     assert not (tmp_path / "e.csv").exists()
 
 
+TINY = """
+seed: 1
+worst_case_init:
+  shows: tiny
+  delta: 1.0e-5
+  repeats: 1
+  ideal_audits: 100
+  tasks:
+    digits:
+      dataset: digits
+      model: digits_cnn
+      private: 719
+      steps: 1
+      learning_rate: {average: 2, worst: 2}
+      pretraining: [{dataset: digits, epochs: 1, batch_size: 64, learning_rate: 0.1}]
+      models: 2
+  figure3:
+    - {task: digits, epochs: [0, 1], records: [3], epsilons: [10]}
+"""
+START = "digits_pre0_1x"
+CELL = "digits_pre0_n3_C1_T1_lr2_eps10_1x2"
+WORST = "digits_pre1_n3_C1_T1_lr2_eps10_1x2"
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A directory with a scale file, where commands write."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return tmp_path
+
+
+def trains(capsys, command, cell, *arguments):
+    family = ("worst_case_init", "--config", "tiny.yaml", "--cell", cell)
+    return run(capsys, command, *family, *arguments)
+
+
+def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
+    assert trains(capsys, "start", START, "--out", "start.parquet")[0] == 0
+    trained = ("--start", "start.parquet", "--checkpoint", "kept", "--out", "scores.parquet")
+    assert trains(capsys, "train", CELL, *trained)[0] == 0
+    assert not (tiny / "kept").exists()
+    restored = ("--cached", "scores.parquet", "--out", "again.parquet")
+    assert trains(capsys, "restore", CELL, *restored)[0] == 0
+    assert (tiny / "again.parquet").read_bytes() == (tiny / "scores.parquet").read_bytes()
+    verified = ("--cached", "scores.parquet", "--start", "start.parquet", "--out", "v.csv")
+    status, _, err = trains(capsys, "verify", CELL, *verified, "--models", "20")
+    assert status == 2
+    assert "got 20 new and 2 cached scores" in err
+    status, out, _ = trains(capsys, "verify", CELL, *verified, "--models", "100")
+    assert status == 0
+    assert out.count("True") == 2
+    # What was trained anew has noise of its own.
+    verdicts = pd.read_csv("v.csv")
+    assert set(verdicts["anew"]) == {100}
+    assert run(capsys, "verified", "v.csv", "--out", "all.csv")[0] == 0
+    verdicts.assign(agree=[True, False]).to_csv("bad.csv", index=False)
+    status, _, err = run(capsys, "verified", "v.csv", "bad.csv", "--out", "all.csv")
+    assert status == 2
+    assert f"differ from scores trained anew: {CELL} (p-values in all.csv)" in err
+
+    before = sorted(path.name for path in tiny.iterdir())
+    out = ("--out", "o.parquet")
+    other = ("--cached", "scores.parquet", "--start", "start.parquet")
+    for command, cell, arguments, expected in (
+        ("train", WORST, (*other[2:], *out), "start.parquet: computed for stages []; expected [{"),
+        ("restore", WORST, (*other[:2], *out), "scores.parquet: computed for start.stages []"),
+        ("verify", WORST, (*other, *out), "scores.parquet: computed for start.stages []"),
+        ("restore", CELL, ("--cached", "tiny.yaml", *out), "tiny.yaml: not a readable Parquet"),
+        ("train", CELL, (*other[2:], *out, "--workers", "0"), "workers: got 0; expected at least"),
+        ("train", CELL, (*other[2:], *out, "--device", "gpu"), "--device: got 'gpu'; expected"),
+        ("start", START, (*out, "--device", "gpu"), "--device: got 'gpu'; expected"),
+    ):
+        status, _, err = trains(capsys, command, cell, *arguments)
+        assert status == 2, (command, arguments)
+        assert err.splitlines()[-1].startswith("hiddenstate: error: "), err
+        assert expected in err
+    assert sorted(path.name for path in tiny.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "cell", "arguments", "expected"),
+    [
+        ("start", CELL, (), f"no cell '{CELL}'; expected one of 2: {START}"),
+        ("train", START, (), f"no cell '{START}'; expected one of 2: {CELL}"),
+        ("train", CELL, (), f"--start: missing; expected the initial parameters {START}"),
+        ("train", CELL, ("--start", "s.parquet"), "s.parquet: no such file"),
+        ("restore", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
+        ("verify", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
+    ],
+)
+def test_bad_input_of_training_commands_is_named(capsys, tiny, command, cell, arguments, expected):
+    status, _, err = trains(capsys, command, cell, *arguments, "--out", "o.parquet")
+    assert status == 2
+    assert err.startswith("hiddenstate: error: ")
+    assert expected in err
+    assert [path.name for path in tiny.iterdir()] == ["tiny.yaml"]
+
+
+def test_verdicts_of_something_else_are_refused(capsys, tiny):
+    status, _, err = run(capsys, "verified", "none.csv", "--out", "o.csv")
+    assert status == 2
+    assert "none.csv: no such file; expected a file written by `hiddenstate verify`" in err
+    (tiny / "e.csv").write_text("a,b\n1,2\n")
+    status, _, err = run(capsys, "verified", "e.csv", "--out", "o.csv")
+    assert status == 2
+    assert "e.csv: lacks the columns cell and agree" in err
+    assert not (tiny / "o.csv").exists()
+
+
+def test_a_family_that_the_scale_lacks_is_named(capsys, tiny):
+    family = ("encoding_loss", "--config", "tiny.yaml", "--cell", "x", "--out", "o.parquet")
+    status, _, err = run(capsys, "scores", *family)
+    assert status == 2
+    assert "tiny.yaml: has no section encoding_loss" in err
+
+
 def test_no_command_loads_torch():
     code = "import sys, hiddenstate.cli, hiddenstate.plotting; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

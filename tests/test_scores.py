@@ -76,3 +76,55 @@ def test_scores_that_are_not_finite_are_never_written(tmp_path, frame, bad):
 def test_one_world_alone_is_never_written(tmp_path, frame):
     with pytest.raises(ValueError, match="worlds"):
         write(tmp_path / "d.parquet", frame.assign(world="in"))
+
+
+PARAMETERS = {"start": {"model": "cnn", "stages": []}, "models": 3}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "seed", "expected"),
+    [
+        (PARAMETERS, 6, "seed 5; expected 6"),
+        (PARAMETERS | {"models": 4}, 5, "models 3; expected 4"),
+        (
+            PARAMETERS | {"start": {"model": "mlp", "stages": []}},
+            5,
+            "start.model cnn; expected mlp",
+        ),
+        (PARAMETERS | {"more": 1}, 5, r"more \(absent\); expected 1"),
+        ({"start": PARAMETERS["start"]}, 5, r"models 3; expected \(absent\)"),
+    ],
+)
+def test_scores_of_another_cell_are_refused_by_what_differs(
+    tmp_path, frame, parameters, seed, expected
+):
+    path = tmp_path / "a.parquet"
+    scores.write(path, frame, scores.provenance(PARAMETERS, seed=5, wall_seconds=1.0))
+    assert scores.check(path, PARAMETERS, 5).equals(frame)
+    assert scores.computed(path, PARAMETERS, 5)
+    with pytest.raises(InputError, match=rf"a\.parquet: computed for {expected}"):
+        scores.check(path, parameters, seed)
+    assert not scores.computed(path, parameters, seed)
+
+
+def test_no_flipped_byte_changes_scores_unnoticed(tmp_path, frame):
+    path = tmp_path / "a.parquet"
+    write(path, frame)
+    content = path.read_bytes()
+    refused = 0
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            again, _ = scores.read(path)
+        except InputError as error:
+            assert "a.parquet" in str(error)
+            refused += 1
+        else:
+            assert again.equals(frame)
+    assert refused > 20
+
+
+def test_what_is_not_there_or_unreadable_is_not_computed(tmp_path):
+    assert not scores.computed(tmp_path / "none.parquet", {}, 1)
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    assert not scores.computed(tmp_path / "b.parquet", {}, 1)

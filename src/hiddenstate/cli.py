@@ -52,12 +52,12 @@ def _start(options: argparse.Namespace) -> None:
     family, grid, seed = _load(options)
     cell = papers.find(family.cells(grid)["start"], options.cell, str(options.config))
     start = time.perf_counter()
-    frame = family.initialise(cell, seed, papers.Workplace(device=options.device))
+    frame = family.initialise(cell, seed, papers.Workplace(device=_device(options.device)))
     scores.write_table(options.out, frame, _origin(family, cell, seed, start))
 
 
 def _train(options: argparse.Namespace) -> None:
-    """Train a cell's models and write what the adversary observed; a killed run goes on."""
+    """Train a cell's models, write their scores; a killed run goes on."""
     family, grid, seed = _load(options)
     cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
     start = time.perf_counter()
@@ -78,7 +78,7 @@ def _restore(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    """Train some models of a cell anew; test that cached scores have the same distribution."""
+    """Train models of a cell anew; test if cached scores are distributed so."""
     from hiddenstate import verification
 
     family, grid, seed = _load(options)
@@ -87,21 +87,65 @@ def _verify(options: argparse.Namespace) -> None:
     fewer = replace(cell, parameters=cell.parameters | {"models": options.models})
     workplace = replace(_workplace(options, cell, seed), purpose="verification")
     found = verification.compare(cached, family.train(fewer, seed, workplace))
+    found.insert(0, "cell", cell.name)
     with files.atomic(options.out) as temporary:
-        found.assign(cell=cell.name).to_csv(temporary, index=False)
+        found.to_csv(temporary, index=False)
+    if workplace.checkpoint:
+        shutil.rmtree(workplace.checkpoint, ignore_errors=True)
     print(found.to_markdown(index=False))
+
+
+def _verified(options: argparse.Namespace) -> None:
+    """Collect verdicts on cells; fail, naming them, if any disagree."""
+    import pandas as pd
+
+    frames = []
+    for path in options.files:
+        frames.append(pd.read_csv(files.require(path, "a file written by `hiddenstate verify`")))
+        if not {"cell", "agree"} <= set(frames[-1]):
+            raise InputError(f"{path}: lacks the columns cell and agree of `hiddenstate verify`")
+    found = pd.concat(frames, ignore_index=True)
+    with files.atomic(options.out) as temporary:
+        found.to_csv(temporary, index=False)
+    print(found.to_markdown(index=False))
+    differing = sorted(set(found.loc[~found["agree"], "cell"]))
+    if differing:
+        raise InputError(
+            f"cached scores differ from scores trained anew: {', '.join(differing)} "
+            f"(p-values in {options.out})"
+        )
 
 
 def _workplace(options: argparse.Namespace, cell: papers.Cell, seed: int) -> papers.Workplace:
     """What the options say of where to train."""
+    if cell.start and not options.start:
+        raise InputError(f"--start: missing; expected the initial parameters {cell.start.name}")
     return papers.Workplace(
         start=scores.check(options.start, cell.start.parameters, seed) if cell.start else None,
         checkpoint=options.checkpoint,
-        device=options.device,
+        device=_device(options.device),
         workers=options.workers,
         memory=options.memory * 2**20,
         progress=True,
     )
+
+
+def _device(name: str) -> str:
+    """The device of that name, if torch can use it; torch on one thread.
+
+    Sums over several threads would round differently; ``--workers`` trains models side by side.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"--device: got {name!r}; expected one torch can use ({reason})"
+        ) from error
+    return name
 
 
 def _origin(family: papers.Family, cell: papers.Cell, seed: int, start: float) -> dict:
@@ -305,7 +349,10 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--workers", type=int, default=1, help="threads (1)")
             sub.add_argument("--memory", type=int, default=2048, help="for models, in MiB (2048)")
         if name == "verify":
-            sub.add_argument("--models", type=int, default=20, help="models a world (20)")
+            sub.add_argument("--models", type=int, default=20, help="in each world and repeat (20)")
+    sub = command("verified", _verified, family=False)
+    sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `hiddenstate verify`")
+    out(sub, help="CSV file to write")
     sub = command("estimates", _estimates)
     for name in ("scores", "bounds"):
         sub.add_argument(

@@ -12,6 +12,8 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -70,15 +72,10 @@ def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -
 def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Scores and provenance of a file; refuse one that is no score file or was damaged."""
     require(path, "a score file written by `hiddenstate scores`")
-    try:
+    with _readable(path):
         table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a readable Parquet file ({error})") from error
-    metadata = (table.schema.metadata or {}).get(_METADATA_KEY)
-    if metadata is None:
-        raise InputError(f"{path}: no provenance in its metadata; expected a hiddenstate file")
-    origin = json.loads(metadata)
-    scores = table.to_pandas()
+        scores = table.to_pandas()
+    origin = _origin(path, table.schema)
     if digest(scores) != origin.get("digest"):
         raise InputError(f"{path}: scores do not match their recorded digest; the file is damaged")
     return scores, origin
@@ -87,15 +84,62 @@ def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 def check(path: str | Path, parameters: dict[str, Any], seed: int) -> pd.DataFrame:
     """What ``read`` reads, refused by name unless it is of these cell parameters and seed."""
     frame, origin = read(path)
-    for what, found, expected in (
-        ("seed", origin["seed"], seed),
-        *((key, origin["cell"].get(key), value) for key, value in parameters.items()),
-        *((key, value, "no such key") for key, value in origin["cell"].items()
-          if key not in parameters),
-    ):  # fmt: skip
-        if found != expected:
-            raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
+    for what, found, expected in _differences(origin, parameters, seed):
+        raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
     return frame
+
+
+def computed(path: str | Path, parameters: dict[str, Any], seed: int) -> bool:
+    """Whether a file is there and claims these cell parameters and seed; reads no scores."""
+    if not Path(path).is_file():
+        return False
+    try:
+        with _readable(path):
+            schema = pq.read_schema(path)
+        return not any(_differences(_origin(path, schema), parameters, seed))
+    except InputError:
+        return False
+
+
+@contextmanager
+def _readable(path: str | Path) -> Iterator[None]:
+    """Give the errors of reading a damaged file its name."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable Parquet file ({error})") from error
+
+
+def _origin(path: str | Path, schema: pa.Schema) -> dict[str, Any]:
+    """Provenance in the metadata of a file."""
+    metadata = (schema.metadata or {}).get(_METADATA_KEY)
+    if metadata is None:
+        raise InputError(f"{path}: no provenance in its metadata; expected a hiddenstate file")
+    try:
+        return json.loads(metadata)
+    except ValueError as error:
+        raise InputError(
+            f"{path}: provenance is not JSON ({error}); the file is damaged"
+        ) from error
+
+
+def _differences(origin: dict, parameters: dict, seed: int) -> Iterator[tuple[str, Any, Any]]:
+    """Key, value found and value expected, wherever a file's origin is another than expected."""
+    found = {"seed": origin.get("seed"), **_flat(origin.get("cell", {}))}
+    expected = {"seed": seed, **_flat(parameters)}
+    for key in found | expected:
+        one, other = found.get(key, "(absent)"), expected.get(key, "(absent)")
+        if one != other:
+            yield key, one, other
+
+
+def _flat(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters by dotted keys."""
+    flat = {}
+    for key, value in parameters.items():
+        inner = isinstance(value, dict)
+        flat |= _flat(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": value}
+    return flat
 
 
 def digest(scores: pd.DataFrame) -> str:

@@ -2,56 +2,20 @@
 
 import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from hiddenstate import papers, scores
+from hiddenstate import config, papers, scores
 
-ROOT = Path(__file__).parents[2]
 # Enough cells to be interrupted in the middle; cheap ones.
 CELLS = [
     f"results/smoke/encoding_loss/scores/q0.1_T100_sigma{sigma}_{encoding}.parquet"
     for sigma in (4, 1)
     for encoding in ("published", "sound")
 ]
-PROFILE = ["--workflow-profile", "workflow/profiles/default"]
-
-
-def checkout(target):
-    """A copy of the files that make the workflow, without results."""
-    for name in ("Snakefile", "workflow", "envs", "src"):
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, target / name)
-    return target
-
-
-def start(directory, *arguments, **options):
-    environment = os.environ | {"PYTHONPATH": str(directory / "src")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *PROFILE, *arguments],
-        cwd=directory,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **options,
-    )
-
-
-def snakemake(directory, *arguments):
-    process = start(directory, *arguments)
-    output, _ = process.communicate(timeout=1500)
-    return process.returncode, output
 
 
 def digests(directory):
@@ -59,7 +23,7 @@ def digests(directory):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, checkout, snakemake):
     """A finished smoke run of everything on two cores."""
     directory = checkout(tmp_path_factory.mktemp("smoke run"))
     status, output = snakemake(directory, "all", "--cores", "2", "--config", "scale=smoke")
@@ -82,13 +46,13 @@ def test_everything_the_families_promise_is_there(finished):
     assert set(verdicts["id"].str.split(".").str[0]) == set(papers.names())
 
 
-def test_a_finished_run_has_nothing_left_to_do(finished):
+def test_a_finished_run_has_nothing_left_to_do(finished, snakemake):
     status, output = snakemake(finished, "all", "--cores", "1", "--config", "scale=smoke")
     assert status == 0
     assert "Nothing to be done" in output
 
 
-def test_the_report_holds_figures_tables_and_verdicts_offline(finished):
+def test_the_report_holds_figures_tables_and_verdicts_offline(finished, snakemake):
     status, output = snakemake(
         finished, "all", "--report", "report.html", "--config", "scale=smoke"
     )
@@ -102,7 +66,9 @@ def test_the_report_holds_figures_tables_and_verdicts_offline(finished):
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=.https?://", page)
 
 
-def test_scores_are_the_same_on_one_core_and_after_a_kill(finished, tmp_path):
+def test_scores_are_the_same_on_one_core_and_after_a_kill(
+    finished, tmp_path, checkout, start, snakemake
+):
     directory = checkout(tmp_path)
     arguments = ["--cores", "1", "--config", "scale=smoke", "--", *CELLS]
     process = start(directory, *arguments, start_new_session=True)
@@ -132,10 +98,19 @@ def test_scores_are_the_same_on_one_core_and_after_a_kill(finished, tmp_path):
     ("change", "expected"),
     [
         (("--config", "scale=huge"), ["'huge'", "laptop", "paper", "smoke"]),
-        (("--config", "sclae=smoke"), ["'sclae' is not known; expected scale"]),
+        (("--config", "sclae=smoke"), ["'sclae' is not known; expected one of scale, scores"]),
+        (("--config", "scores=cashed"), ["'scores': got 'cashed'; expected cached or train"]),
+        (
+            ("--config", "missing_scores=no"),
+            ["'missing_scores': got 'no'; expected train or error"],
+        ),
+        (("--config", "device=gpu"), ["'device': got 'gpu'; expected cpu, cuda"]),
+        (("--config", "verify_models=0"), ["'verify_models': got 0; expected a number from 1"]),
     ],
 )
-def test_a_wrong_configuration_stops_before_any_job(tmp_path, change, expected):
+def test_a_wrong_configuration_stops_before_any_job(
+    tmp_path, change, expected, checkout, snakemake
+):
     directory = checkout(tmp_path)
     status, output = snakemake(directory, "--cores", "1", *change)
     assert status != 0
@@ -145,7 +120,7 @@ def test_a_wrong_configuration_stops_before_any_job(tmp_path, change, expected):
     assert not (directory / "logs").exists()
 
 
-def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path):
+def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
     path = directory / "workflow/config/scales/smoke.yaml"
     path.write_text(path.read_text().replace("sampling_rate: 0.1,", "sampling_rate: 1.5,", 1))
@@ -157,16 +132,22 @@ def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path):
 
 
 @pytest.mark.parametrize("scale", ["laptop", "paper"])
-def test_the_larger_scales_plan_every_figure(tmp_path, scale):
+def test_the_larger_scales_plan_every_figure(tmp_path, scale, checkout, snakemake, data_sets):
     directory = checkout(tmp_path)
-    status, output = snakemake(directory, "all", "--dry-run", "--config", f"scale={scale}")
+    status, output = snakemake(
+        *(directory, "all", "--dry-run", "--config", f"scale={scale}"),
+        environment=data_sets(directory, scale),
+    )
     assert status == 0, output[-3000:]
-    for name in papers.names():
-        for figure in papers.load(name).figures:
-            assert f"figures/{scale}/{name}/{figure}.pdf" in output
+    grid = config.read(directory / f"workflow/config/scales/{scale}.yaml")
+    for name in config.families(grid):
+        family = papers.load(name)
+        for figure in family.figures:
+            if family.shows(getattr(grid, name), figure):
+                assert f"figures/{scale}/{name}/{figure}.pdf" in output
 
 
-def test_every_family_and_every_figure_is_a_target(tmp_path):
+def test_every_family_and_every_figure_is_a_target(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
     targets = ["figures", "tables", "claims", *papers.names()]
     targets += [

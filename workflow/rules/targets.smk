@@ -9,7 +9,7 @@ for family in FAMILIES:
             figure_files(family) + table_files(family),
         localrule: True
 
-    for name in FAMILIES[family].figures:
+    for name in shown(family, FAMILIES[family].figures):
 
         rule:
             name:

@@ -1,0 +1,63 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from hiddenstate import verification
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+
+def frame(in_scores, out_scores):
+    world = ["in"] * len(in_scores) + ["out"] * len(out_scores)
+    return pd.DataFrame({"world": world, "score": np.concatenate((in_scores, out_scores))})
+
+
+def simulated(name, *, comparisons, shift=0.0, cached=100, anew=20):
+    """The verdicts' p-values, the smaller of both worlds; the world "in" is shifted."""
+    rng = stream(0, "verification", name)
+    found = []
+    for _ in range(comparisons):
+        one = frame(rng.normal(size=cached), rng.normal(size=cached))
+        other = frame(shift + rng.normal(size=anew), rng.normal(size=anew))
+        found.append(verification.compare(one, other)["p_value"].min())
+    return np.array(found)
+
+
+def test_honest_scores_are_refused_no_more_often_than_stated():
+    # Judged at 10 % too, where a test a world at the full level (19 %) or one that never rejects
+    # would show; each bound fails by chance at a rate of 1e-6.
+    p = simulated("null", comparisons=1500)
+    for level in (verification.LEVEL, 0.1):
+        most = stats.binom.isf(1e-6, len(p), level)
+        assert (p < level / 2).sum() <= most
+    # The level is not wasted: the exact test's steps leave 8 % of 10 %.
+    assert (p < 0.05).sum() >= stats.binom.ppf(1e-6, len(p), 0.075)
+
+
+def test_twenty_models_find_a_shift_of_two_standard_deviations():
+    # Power 0.99; fewer than 80 of 100 would be found at a rate below 1e-12.
+    p = simulated("shift", comparisons=100, shift=2.0)
+    assert (p < verification.LEVEL / 2).sum() >= 80
+
+
+def test_the_verdict_is_on_the_world_that_differs():
+    one = frame(np.arange(50.0), np.arange(50.0))
+    found = verification.compare(one, frame(np.arange(20) * 2.5, 100 + np.arange(20.0)))
+    assert found.set_index("world")["agree"].to_dict() == {"in": True, "out": False}
+    assert list(found["cached"]) == [50, 50]
+    assert list(found["anew"]) == [20, 20]
+    assert found.set_index("world").loc["out", "distance"] == 1
+
+
+@pytest.mark.parametrize(("cached", "anew"), [(1, 20), (3, 20), (4, 20), (20, 4), (6, 6), (8, 8)])
+def test_too_few_scores_to_disagree_are_refused(cached, anew):
+    apart = stats.ks_2samp(np.arange(cached), 1000 + np.arange(anew))
+    able = apart.pvalue < verification.LEVEL / 2
+    assert verification.can_disagree(cached, anew) == able
+    one, other = (frame(np.arange(n), np.arange(n)) for n in (cached, anew))
+    if able:
+        assert verification.compare(one, other)["agree"].all()
+    else:
+        with pytest.raises(InputError, match=f"got {anew} new and {cached} cached scores"):
+            verification.compare(one, other)

@@ -1,0 +1,304 @@
+"""Scores of trained models: trained, restored from the cache, refused, verified, resumed."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+import yaml
+
+from hiddenstate import config, papers, scores
+
+FAMILY = "worst_case_init"
+TINY = {
+    "seed": 1,
+    FAMILY: {
+        "shows": "tiny",
+        "delta": 1e-5,
+        "repeats": 1,
+        "ideal_audits": 100,
+        "tasks": {
+            "digits": {
+                "dataset": "digits",
+                "model": "digits_cnn",
+                "private": 719,
+                "steps": 2,
+                "learning_rate": {"average": 2.0, "worst": 2.0},
+                "pretraining": [
+                    {"dataset": "digits", "epochs": 1, "batch_size": 64, "learning_rate": 0.1}
+                ],
+                "models": 12,
+            }
+        },
+        "figure3": [{"task": "digits", "epochs": [0], "records": [3], "epsilons": [10, 5]}],
+        # Long enough to be killed in the middle.
+        "figure4": [{"task": "digits", "epochs": [0], "epsilons": [10], "steps": [40]}],
+    },
+}
+CELL = "digits_pre0_n3_C1_T2_lr2_eps10_1x12"
+OTHER = "digits_pre0_n3_C1_T2_lr2_eps5_1x12"
+LONG = "digits_pre0_n719_C1_T40_lr2_eps10_1x12"
+AT_TINY = ("--cores", "2", "--config", "scale=tiny")
+
+
+def scores_of(cell):
+    return f"results/tiny/{FAMILY}/scores/{cell}.parquet"
+
+
+def cached(directory, cell=CELL):
+    return directory / f"results/cached/{FAMILY}/{cell}.parquet"
+
+
+def cell_of(directory, name):
+    grid = getattr(config.read(directory / "workflow/config/scales/tiny.yaml"), FAMILY)
+    return papers.find(papers.load(FAMILY).train_cells(grid), name, "tiny")
+
+
+def digest(path):
+    return scores.digest(scores.read(path)[0])
+
+
+def no_job_ran(directory):
+    return not (directory / "logs").exists() and not (directory / "results/tiny").exists()
+
+
+@pytest.fixture
+def tiny(tmp_path, checkout):
+    """A checkout with a scale of three cells."""
+    return with_scale(checkout(tmp_path), TINY)
+
+
+def with_scale(directory, content):
+    (directory / "workflow/config/scales/tiny.yaml").write_text(yaml.safe_dump(content))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, checkout, snakemake):
+    """A checkout in which one cell has been trained."""
+    directory = with_scale(checkout(tmp_path_factory.mktemp("trained")), TINY)
+    status, output = snakemake(directory, scores_of(CELL), *AT_TINY)
+    assert status == 0, output[-5000:]
+    return directory
+
+
+@pytest.fixture
+def filled(tiny, trained):
+    """A checkout whose cache holds the trained cell."""
+    cached(tiny).parent.mkdir(parents=True)
+    shutil.copy(trained / scores_of(CELL), cached(tiny))
+    return tiny
+
+
+def test_trained_scores_say_where_they_come_from(trained):
+    frame, origin = scores.read(trained / scores_of(CELL))
+    assert frame["world"].value_counts().to_dict() == {"in": 12, "out": 12}
+    assert origin["cell"] == cell_of(trained, CELL).parameters
+    assert origin["seed"] == 1
+    assert set(origin["data"]) == {"digits"}
+    assert not (trained / f"results/tiny/{FAMILY}/checkpoints" / CELL).exists()
+
+
+@pytest.mark.parametrize("change", ["scores=train", "missing_scores=error"])
+def test_a_finished_cell_is_not_trained_again(trained, snakemake, change):
+    changes = (change, "device=cuda")
+    status, output = snakemake(trained, "--dry-run", scores_of(CELL), *AT_TINY, *changes)
+    assert status == 0, output
+    assert "Nothing to be done" in output
+
+
+def test_a_cell_is_trained_again_when_its_parameters_change(trained, snakemake):
+    # The name of a cell does not say its target's label.
+    changed = yaml.safe_load(yaml.safe_dump(TINY))
+    changed[FAMILY]["tasks"]["digits"]["label"] = 3
+    with_scale(trained, changed)
+    try:
+        status, output = snakemake(trained, "--dry-run", scores_of(CELL), *AT_TINY)
+    finally:
+        with_scale(trained, TINY)
+    assert status == 0
+    assert re.search(r"train_scores +1", output)
+    assert not re.search(r"^start +1", output, flags=re.MULTILINE)
+
+
+def test_cached_scores_are_restored_bit_for_bit_and_not_trained(filled, snakemake):
+    status, output = snakemake(filled, scores_of(CELL), *AT_TINY)
+    assert status == 0, output[-5000:]
+    assert (filled / scores_of(CELL)).read_bytes() == cached(filled).read_bytes()
+    assert re.search(r"restore_scores +1", output)
+    assert not (filled / f"results/tiny/{FAMILY}/starts").exists()
+    # Restored scores are not what was asked for where the cache is to be ignored.
+    status, output = snakemake(filled, "--dry-run", scores_of(CELL), *AT_TINY, "scores=train")
+    assert status == 0
+    assert re.search(r"^start +1", output, flags=re.MULTILINE)
+    assert re.search(r"train_scores +1", output)
+
+
+def rewrite(path, **changes):
+    frame, origin = scores.read(path)
+    scores.write(path, frame, origin | changes)
+
+
+def other_parameters(path):
+    rewrite(path, cell=scores.read(path)[1]["cell"] | {"label": 3})
+
+
+def other_seed(path):
+    rewrite(path, seed=2)
+
+
+def flipped_bytes(path):
+    content = bytearray(path.read_bytes())
+    # In the first column chunks, which follow the magic bytes.
+    for place in range(40, 400):
+        content[place] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (other_parameters, "computed for label 3; expected 9"),
+        (flipped_bytes, "damaged|not a readable Parquet file"),
+    ],
+)
+def test_a_cached_file_of_something_else_is_refused_by_name(filled, snakemake, damage, expected):
+    damage(cached(filled))
+    status, output = snakemake(filled, scores_of(CELL), *AT_TINY)
+    assert status != 0
+    assert re.search(rf"error: results/cached/{FAMILY}/{CELL}.parquet: .*({expected})", output)
+    assert no_job_ran(filled)
+
+
+def test_a_bad_cached_file_is_refused_even_where_scores_are_there(filled, snakemake):
+    target = filled / scores_of(CELL)
+    target.parent.mkdir(parents=True)
+    shutil.copy(cached(filled), target)
+    (target.parents[1] / "estimates.csv").write_text("from an earlier run")
+    other_seed(cached(filled))
+    estimates = f"results/tiny/{FAMILY}/estimates.csv"
+    status, output = snakemake(filled, "--dry-run", estimates, *AT_TINY)
+    assert status != 0
+    assert "computed for seed 2; expected 1" in output
+
+
+def test_missing_cached_files_are_named_where_they_are_an_error(filled, snakemake):
+    estimates = f"results/tiny/{FAMILY}/estimates.csv"
+    status, output = snakemake(filled, estimates, *AT_TINY, "missing_scores=error")
+    assert status != 0
+    assert "missing_scores is 'error', and cached files are missing" in output
+    assert CELL not in output
+    for name in (OTHER, LONG):
+        assert f"results/cached/{FAMILY}/{name}.parquet" in output
+    assert no_job_ran(filled)
+
+
+def test_an_absent_data_set_stops_only_what_would_be_trained(tmp_path, checkout, snakemake):
+    directory = checkout(tmp_path)
+    smoke = yaml.safe_load((directory / "workflow/config/scales/smoke.yaml").read_text())
+    content = yaml.safe_load(yaml.safe_dump(TINY | {"encoding_loss": smoke["encoding_loss"]}))
+    task = content[FAMILY]["tasks"]["digits"] | {"dataset": "mnist", "model": "mnist_cnn"}
+    content[FAMILY]["tasks"]["digits"] = task
+    with_scale(directory, content)
+    (tmp_path / "nothing").mkdir()
+    environment = {"HIDDENSTATE_DATA": str(tmp_path / "nothing")}
+    status, output = snakemake(directory, scores_of(CELL), *AT_TINY, environment=environment)
+    assert status != 0
+    assert f"error: {tmp_path / 'nothing/MNIST/raw'}: mnist is not there" in output
+    assert f"needed for {scores_of(CELL)}" in output
+    assert no_job_ran(directory)
+    dry = ("encoding_loss", "--dry-run", *AT_TINY)
+    status, output = snakemake(directory, *dry, environment=environment)
+    assert status == 0, output
+
+
+def test_a_family_that_the_scale_lacks_has_no_targets(tiny, snakemake):
+    status, output = snakemake(tiny, "claims", "--dry-run", *AT_TINY)
+    assert status == 0, output
+    assert "encoding_loss" not in output
+    status, output = snakemake(tiny, "encoding_loss", "--dry-run", *AT_TINY)
+    assert status != 0
+    assert "No rule to produce encoding_loss" in output
+
+
+def test_there_is_nothing_to_verify_without_a_cache(tiny, snakemake):
+    status, output = snakemake(tiny, "verify_cache", *AT_TINY)
+    assert status != 0
+    assert "nothing to verify: no cell of scale tiny is cached in results/cached" in output
+
+
+def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained, snakemake):
+    shutil.copytree(
+        trained / f"results/tiny/{FAMILY}/starts", filled / f"results/tiny/{FAMILY}/starts"
+    )
+    status, output = snakemake(filled, "verify_cache", *AT_TINY)
+    assert status == 0, output[-5000:]
+    verdicts = pd.read_csv(filled / "results/tiny/verified.csv")
+    assert set(verdicts["cell"]) == {CELL}
+    assert verdicts["agree"].all()
+    assert set(verdicts["anew"]) == {20}
+    # A file of the other cell, with a valid digest and scores that nobody trained.
+    frame, origin = scores.read(cached(filled))
+    forged = origin | {"cell": cell_of(filled, OTHER).parameters}
+    scores.write(cached(filled, OTHER), frame.assign(score=frame["score"] + 100), forged)
+    status, output = snakemake(filled, "verify_cache", *AT_TINY)
+    assert status != 0
+    assert f"differ from scores trained anew: {OTHER} (" in output
+    verdicts = pd.read_csv(filled / "results/tiny/verified.csv")
+    assert verdicts.groupby("cell")["agree"].all().to_dict() == {CELL: True, OTHER: False}
+
+
+def test_a_killed_training_goes_on_from_its_finished_chunks(tiny, trained, start, snakemake):
+    shutil.copytree(
+        trained / f"results/tiny/{FAMILY}/starts", tiny / f"results/tiny/{FAMILY}/starts"
+    )
+    process = start(tiny, scores_of(LONG), *AT_TINY, start_new_session=True)
+    checkpoint = tiny / f"results/tiny/{FAMILY}/checkpoints" / LONG
+    deadline = time.monotonic() + 300
+    while not list(checkpoint.rglob("[!.]*.npz")):
+        assert process.poll() is None, process.communicate()[0][-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (tiny / scores_of(LONG)).exists(), "the kill came too late to test anything"
+    chunks = {path: path.stat().st_mtime_ns for path in checkpoint.rglob("[!.]*.npz")}
+    # The first chunk of a world has ten models, and its last the two that are left.
+    finished = sum(10 if path.stem.endswith("-0") else 2 for path in chunks)
+    status, output = snakemake(tiny, "--unlock", "--config", "scale=tiny")
+    assert status == 0, output
+    status, output = snakemake(tiny, scores_of(LONG), *AT_TINY)
+    assert status == 0, output[-5000:]
+    log = (tiny / f"logs/tiny/{FAMILY}/scores/{LONG}.log").read_text()
+    assert re.search(r" (\d+)/24 ", log).group(1) == str(finished)
+    assert not checkpoint.exists()
+    uninterrupted = tiny / "uninterrupted.parquet"
+    subprocess.run(
+        [
+            *(sys.executable, "-c", "from hiddenstate.cli import main; main()", "train", FAMILY),
+            *("--config", "workflow/config/scales/tiny.yaml", "--cell", LONG),
+            *("--start", f"results/tiny/{FAMILY}/starts/digits_pre0_1x.parquet"),
+            *("--out", uninterrupted),
+        ],
+        cwd=tiny,
+        env=os.environ | {"PYTHONPATH": str(tiny / "src")},
+        check=True,
+        capture_output=True,
+    )
+    assert digest(tiny / scores_of(LONG)) == digest(uninterrupted)
+
+
+def test_the_scale_of_one_family_is_planned(tmp_path, checkout, snakemake, data_sets):
+    directory = checkout(tmp_path)
+    status, output = snakemake(
+        *(directory, f"results/mnist-small/{FAMILY}/estimates.csv", "--dry-run"),
+        *("--config", "scale=mnist-small"),
+        environment=data_sets(directory, "mnist-small"),
+    )
+    assert status == 0, output
+    assert re.search(r"train_scores +\d+", output)
