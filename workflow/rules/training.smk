@@ -31,7 +31,8 @@ rule start:
         " --device {resources.device} --out {output} > {log} 2>&1"
 
 
-# The device is a resource, not a parameter: another one is no reason to train again.
+# The device is a resource, not a parameter: another one is no reason to train again. A thread trains
+# one model at a time; cells side by side use cores better than the threads of one.
 rule train_scores:
     input:
         train_input,
@@ -46,7 +47,7 @@ rule train_scores:
         cell=train_names(restored=False),
     conda:
         "../../envs/hiddenstate.yaml"
-    threads: 8
+    threads: 1
     resources:
         mem_mb=6000,
         models_mb=3000,
@@ -108,7 +109,7 @@ rule verify_scores:
         cell=any_of(cell for family, cell in CACHED),
     conda:
         "../../envs/hiddenstate.yaml"
-    threads: 8
+    threads: 1
     resources:
         mem_mb=6000,
         models_mb=3000,
