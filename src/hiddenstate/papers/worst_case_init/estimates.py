@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
@@ -17,28 +17,27 @@ LEVEL = 0.05
 METHODS = {"as published": AsPublished(), "valid": Averaged()}
 
 
-def epsilon_of(mu: float, delta: float) -> float:
-    """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down at 1e-9.
+def epsilon_of(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
+    """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down by less than 1e-12.
 
     Source: Theorem 1 of the paper (Dong, Roth and Su 2022, corollary 1).
     """
-    if mu <= 0:
-        return 0.0
-
-    def excess(epsilon: float) -> float:
-        near = special.log_ndtr(mu / 2 - epsilon / mu)
-        far = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-        return float(np.exp(near) - np.exp(far)) - delta
-
-    if excess(0.0) <= 0:
-        return 0.0
-    most = mu * (mu / 2 + np.sqrt(-2 * np.log(delta)))
-    return max(0.0, optimize.brentq(excess, 0.0, most, xtol=1e-12) - 1e-9)
+    mu = np.asarray(mu, dtype=float)
+    positive = np.maximum(mu, 1e-12)
+    # Beyond the upper end even the first of the two terms is below delta.
+    low, high = np.zeros_like(mu), mu * (mu / 2 + np.sqrt(-2 * np.log(delta)))
+    for _ in range(60):
+        middle = (low + high) / 2
+        near = special.log_ndtr(positive / 2 - middle / positive)
+        far = middle + special.log_ndtr(-positive / 2 - middle / positive)
+        leaks = np.exp(near) - np.exp(far) > delta
+        low, high = np.where(leaks, middle, low), np.where(leaks, high, middle)
+    return low
 
 
 def mu_of(epsilon: float, delta: float) -> float:
     """The mu whose epsilon at ``delta`` is as given."""
-    return float(optimize.brentq(lambda mu: epsilon_of(mu, delta) - epsilon, 1e-6, 40.0))
+    return float(optimize.brentq(lambda mu: float(epsilon_of(mu, delta)) - epsilon, 1e-6, 40.0))
 
 
 def bound_cells(grid: WorstCaseInitGrid) -> list[Cell]:
@@ -83,7 +82,7 @@ def bound(cell: Cell) -> pd.DataFrame:
 def _epsilons(rule, in_scores: NDArray, out_scores: NDArray, delta: float) -> NDArray:
     """A rule's bound on mu for each audit, as an epsilon."""
     mus, _ = rule.bounds(in_scores, out_scores, GaussianDP(), LEVEL)
-    return np.array([epsilon_of(float(mu), delta) for mu in mus])
+    return epsilon_of(mus, delta)
 
 
 def estimate(
