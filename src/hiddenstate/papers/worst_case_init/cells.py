@@ -148,11 +148,16 @@ def cells_of(grid: WorstCaseInitGrid, sweep: Sweep) -> list[Cell]:
             "repeats": repeats,
         }
         name = (
-            f"{sweep.task}_pre{epochs}_n{records}_C{norm:g}_T{steps}_lr{rate:g}"
-            f"_eps{epsilon:g}_{repeats}x{models}"
+            f"{sweep.task}_pre{epochs}_n{records}_C{short(norm)}_T{steps}_lr{short(rate)}"
+            f"_eps{short(epsilon)}_{repeats}x{models}"
         )
         cells.append(Cell(name, parameters, start))
     return cells
+
+
+def short(value: float) -> str:
+    """A number as a part of names: no two are written alike."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _start(name: str, task: Task, epochs: int, repeats: int) -> Cell:
