@@ -289,6 +289,29 @@ def test_a_sweep_of_an_unknown_task_is_refused(tmp_path):
     assert len(message) < 300  # and not the whole section
 
 
+@pytest.mark.parametrize(
+    "key, value, bound",
+    [
+        ("epochs", -1, "greater than or equal to 0"),
+        ("records", 1, "greater than or equal to 2"),
+        ("clipping_norms", 0.0, "greater than 0"),
+        ("epsilons", -2.0, "greater than 0"),
+        ("steps", 0, "greater than or equal to 1"),
+        ("learning_rates", 0.0, "greater than 0"),
+    ],
+)
+def test_numbers_of_a_sweep_that_mean_nothing_are_refused(tmp_path, key, value, bound):
+    content = yaml.safe_load((SCALES / "smoke.yaml").read_text())
+    content["worst_case_init"]["figure1"][0][key] = [value]
+    path = tmp_path / "edited.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError) as caught:
+        config.read(path)
+    message = str(caught.value)
+    assert f"edited.yaml: worst_case_init.figure1.0.{key}.0: got {value!r}; " in message
+    assert bound in message
+
+
 def test_the_figures_shown_are_those_that_have_cells():
     smoke = config.read(SCALES / "smoke.yaml").worst_case_init
     everything = {*family.FAMILY.figures, *family.FAMILY.tables}
@@ -472,8 +495,10 @@ def test_private_and_records_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="private: got 61; expected 60, the private records of ra"):
         train(cell_of(private=61))
     for records in (1, 61):
+        cell = cell_of()
+        cell = dataclasses.replace(cell, parameters=cell.parameters | {"records": records})
         with pytest.raises(InputError, match=f"records: got {records}; expected 2 to 60"):
-            train(cell_of({"records": [records]}))
+            train(cell)
 
 
 def test_repeats_draw_records_of_their_own_from_the_private_half(trained):
@@ -730,7 +755,12 @@ CASES = {
         [*average("figure1", 3, 0.5, epsilon=2), *rows("figure1", 2, 0.5, epsilon=2)],
     ),
     "last_layer_gap": (
-        [*GAPS, *average("figure5", 8, 1), *rows("figure5", 8.5, 1)],
+        # Only the largest epsilon counts.
+        [
+            *GAPS, *average("figure5", 8, 1), *rows("figure5", 8.5, 1),
+            *average("figure1", 1, 0, epsilon=1), *rows("figure1", 1, 0, epsilon=1),
+            *average("figure5", 1, 0, epsilon=1), *rows("figure5", 2, 0, epsilon=1),
+        ],
         [
             [*GAPS, *average("figure5", 4, 1), *rows("figure5", 8, 1)],
             # Smaller than one task's difference and not the other's.
