@@ -51,6 +51,29 @@ def test_changed_scores_under_old_provenance_are_refused(tmp_path, frame):
         scores.read(path)
 
 
+def test_a_checked_file_that_is_damaged_or_absent_is_refused_first(tmp_path, frame):
+    path = tmp_path / "a.parquet"
+    with pytest.raises(InputError, match=r"a\.parquet"):
+        scores.check(path, {"q": 0.1}, 5)
+    write(path, frame)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"a\.parquet: not a readable"):
+        scores.check(path, {"q": 0.1}, 5)
+
+
+def test_tables_without_scores_are_kept_bit_for_bit_too(tmp_path):
+    """Initial parameters: float32 values, no worlds."""
+    path = tmp_path / "start.parquet"
+    value = np.float32([0.1, -np.pi, 1e-45, np.nan])
+    table = pd.DataFrame({"repeat": [0, 0, 1, 1], "part": ["a", "b", "a", "b"], "value": value})
+    scores.write_table(path, table, scores.provenance({"n": 1}, seed=2, wall_seconds=0.5))
+    again = scores.check(path, {"n": 1}, 2)
+    assert again["value"].dtype == np.float32
+    assert again["value"].to_numpy().tobytes() == value.tobytes()
+    assert scores.digest(again) == scores.digest(table) == scores.read(path)[1]["digest"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1 nonsense", b"a,b\n1,2\n"])
 def test_what_is_no_parquet_is_refused_by_name(tmp_path, content):
     path = tmp_path / "b.parquet"
@@ -76,45 +99,3 @@ def test_scores_that_are_not_finite_are_never_written(tmp_path, frame, bad):
 def test_one_world_alone_is_never_written(tmp_path, frame):
     with pytest.raises(ValueError, match="worlds"):
         write(tmp_path / "d.parquet", frame.assign(world="in"))
-
-
-def test_scores_are_checked_against_the_cell_and_seed_they_should_be_of(tmp_path, frame):
-    path = tmp_path / "a.parquet"
-    parameters = {"q": 0.1, "start": {"model": "cnn", "stages": [{"epochs": 5}]}}
-    scores.write(path, frame, scores.provenance(parameters, seed=5, wall_seconds=1.0))
-    assert scores.digest(scores.check(path, parameters, 5)) == scores.digest(frame)
-    other = {"model": "cnn", "stages": [{"epochs": 4}]}
-    both = f"computed for start {parameters['start']}; expected {other}"
-    for asked, seed, message in (
-        (parameters, 6, "computed for seed 5; expected 6"),
-        (parameters | {"q": 0.2}, 5, "computed for q 0.1; expected 0.2"),
-        (parameters | {"start": other}, 5, both),
-        (parameters | {"steps": 3}, 5, "computed for steps None; expected 3"),
-        ({"start": parameters["start"]}, 5, "computed for q 0.1; expected no such key"),
-    ):
-        with pytest.raises(InputError) as caught:
-            scores.check(path, asked, seed)
-        assert f"{path}: {message}" in str(caught.value)
-
-
-def test_a_checked_file_that_is_damaged_or_absent_is_refused_first(tmp_path, frame):
-    path = tmp_path / "a.parquet"
-    with pytest.raises(InputError, match=r"a\.parquet"):
-        scores.check(path, {"q": 0.1}, 5)
-    write(path, frame)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"a\.parquet: not a readable"):
-        scores.check(path, {"q": 0.1}, 5)
-
-
-def test_tables_without_scores_are_kept_bit_for_bit_too(tmp_path):
-    """Initial parameters: float32 values, no worlds."""
-    path = tmp_path / "start.parquet"
-    value = np.float32([0.1, -np.pi, 1e-45, np.nan])
-    table = pd.DataFrame({"repeat": [0, 0, 1, 1], "part": ["a", "b", "a", "b"], "value": value})
-    scores.write_table(path, table, scores.provenance({"n": 1}, seed=2, wall_seconds=0.5))
-    again = scores.check(path, {"n": 1}, 2)
-    assert again["value"].dtype == np.float32
-    assert again["value"].to_numpy().tobytes() == value.tobytes()
-    assert scores.digest(again) == scores.digest(table) == scores.read(path)[1]["digest"]
-    assert list(tmp_path.iterdir()) == [path]
