@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 import pandas as pd
@@ -35,3 +36,23 @@ def test_a_claim_is_not_judged_below_its_scale():
     claim = claims.read(CLAIMS)[0]
     verdicts = claims.judge([claim], {claim.family: pd.DataFrame()}, "smoke")
     assert verdicts["verdict"].tolist() == ["not judged at this scale"]
+
+
+def test_a_claim_whose_cells_a_scale_lacks_is_not_judged(monkeypatch):
+    claim = claims.read(CLAIMS)[0]
+    family, asked = papers.load(claim.family), []
+    found = papers.Measurement("4.2", "at least 4", True)
+    for answer, verdict in (
+        (None, "not judged at this scale"),
+        (found, "reproduced"),
+        (dataclasses.replace(found, holds=False), "not reproduced"),
+    ):
+        check = {claim.check: lambda estimates, answer=answer: asked.append(estimates) or answer}
+        changed = dataclasses.replace(family, checks=family.checks | check)
+        monkeypatch.setattr(papers, "load", lambda name, changed=changed: changed)
+        estimates = pd.DataFrame({"value": [1.0]})
+        (row,) = claims.judge([claim], {claim.family: estimates}, "paper").to_dict("records")
+        assert asked.pop() is estimates
+        assert row["verdict"] == verdict
+        assert row["measured"] == ("4.2" if answer else "")
+        assert row["tolerance"] == ("at least 4" if answer else "")

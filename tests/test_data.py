@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import pickle
 import struct
@@ -120,3 +121,165 @@ def test_image_folders_that_are_absent_empty_or_damaged_are_explained(tmp_path):
     (tmp_path / "cats" / "broken.png").write_bytes(b"no image")
     with pytest.raises(InputError, match="cannot be read"):
         data.image_folder(tmp_path, size=4)
+
+
+# Public, private and test
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """The directory of data sets; nothing read before is remembered."""
+    monkeypatch.setenv("HIDDENSTATE_DATA", str(tmp_path))
+    data.splits.cache_clear()
+    yield tmp_path
+    data.splits.cache_clear()
+
+
+def test_splits_are_disjoint_and_standardised_by_the_public_half_alone(root):
+    found, raw = data.splits("digits"), data.load("digits")
+    assert (len(found.public), len(found.private), len(found.test)) == (719, 719, 359)
+    # Disjoint: together they are all of the data set, in its order.
+    public, private = raw.x[:719].astype(np.float64), raw.x[719:]
+    mean, deviation = public.mean(), public.std()
+    for part, pixels in ((found.public, public), (found.private, private)):
+        np.testing.assert_allclose(part.x, (pixels - mean) / deviation, rtol=1e-5, atol=1e-6)
+    test = data.load("digits", "test")
+    np.testing.assert_allclose(found.test.x, (test.x - mean) / deviation, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.concatenate((found.public.y, found.private.y)), raw.y)
+    np.testing.assert_array_equal(found.test.y, test.y)
+    assert abs(found.public.x.mean(dtype=float)) < 1e-6 < abs(found.private.x.mean(dtype=float))
+    assert found.public.x.dtype == np.float32
+    np.testing.assert_array_equal(found.train.x[700:740], np.concatenate(
+        (found.public.x[700:], found.private.x[:21])
+    ))  # fmt: skip
+    assert found.classes == found.train.classes == 10
+
+
+def test_the_digest_of_splits_sees_every_part(root):
+    whole = data.splits("digits")
+    digests = {whole.sha256}
+    for part in ("public", "private", "test"):
+        old = getattr(whole, part)
+        x, y = old.x.copy(), old.y.copy()
+        x[3, 0, 4, 4] = np.nextafter(x[3, 0, 4, 4], 9)
+        y[3] = (y[3] + 1) % 10
+        for changed in (dataclasses.replace(old, x=x), dataclasses.replace(old, y=y)):
+            digests.add(dataclasses.replace(whole, **{part: changed}).sha256)
+    digests.add(data.Splits(whole.private, whole.public, whole.test).sha256)
+    assert len(digests) == 8
+    assert data.Splits(whole.public, whole.private, whole.test).sha256 == whole.sha256
+
+
+def paint(folder, classes, images):
+    """PNGs whose shade tells the class; the blue channel is brighter than the others."""
+    for label, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for i in range(images):
+            shade = 20 * label + i
+            Image.new("RGB", (4, 4), (shade, shade, shade + 100)).save(
+                folder / name / f"{i:02}.png"
+            )
+
+
+def test_a_folder_of_images_has_its_classes_in_both_halves(root):
+    paint(root / "pets" / "train", ("cats", "dogs", "newts"), images=12)
+    paint(root / "pets" / "test", ("cats", "dogs", "newts"), images=2)
+    found = data.splits("folder:pets")
+    assert (len(found.public), len(found.private), len(found.test)) == (18, 18, 6)
+    assert found.public.x.shape == (18, 3, 32, 32) and found.classes == 3
+    for half in (found.public, found.private):
+        assert set(half.y) == {0, 1, 2}
+    # Labels stay with their images: shades rise with the class.
+    x = np.concatenate((found.public.x, found.private.x))[:, 0, 0, 0]
+    y = np.concatenate((found.public.y, found.private.y))
+    assert max(x[y == 0]) < min(x[y == 1]) < max(x[y == 1]) < min(x[y == 2])
+    assert len(set(x)) == 36
+    # Each channel by its own mean and deviation.
+    np.testing.assert_allclose(found.public.x.mean(axis=(0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(found.public.x.std(axis=(0, 2, 3)), 1, rtol=1e-5)
+    data.splits.cache_clear()
+    assert data.splits("folder:pets").sha256 == found.sha256
+
+
+def test_a_folder_whose_parts_have_other_classes_is_refused(root):
+    paint(root / "pets" / "train", ("cats", "dogs"), images=2)
+    paint(root / "pets" / "test", ("dogs", "newts"), images=2)
+    with pytest.raises(InputError, match=r"pets: test has the classes dogs, newts; expected cats"):
+        data.splits("folder:pets")
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    return {
+        f"{part}_{kind}": rng.normal(size=(n, 5)) if kind == "x" else rng.integers(4, size=n)
+        for part, n in (("public", 6), ("private", 7), ("test", 8))
+        for kind in "xy"
+    }
+
+
+def test_features_are_taken_as_they_are(root):
+    given = arrays()
+    given["test_y"][2] = 6  # a class that no training record has
+    np.savez(root / "wide.npz", **given)
+    found = data.splits("features:wide.npz")
+    for part in ("public", "private", "test"):
+        np.testing.assert_array_equal(getattr(found, part).x, given[f"{part}_x"].astype("f4"))
+        np.testing.assert_array_equal(getattr(found, part).y, given[f"{part}_y"])
+    assert found.classes == 7
+
+
+@pytest.mark.parametrize("lacking", sorted(arrays()))
+def test_features_without_one_of_their_arrays_are_refused(root, lacking):
+    np.savez(root / "wide.npz", **{name: a for name, a in arrays().items() if name != lacking})
+    with pytest.raises(InputError, match=rf"wide\.npz: .*{lacking}.*; expected an \.npz file with"):
+        data.splits("features:wide.npz")
+
+
+def test_damaged_features_are_refused(root):
+    path = root / "wide.npz"
+    np.savez(path, **arrays())
+    whole = path.read_bytes()
+    np.save(root / "one.npy", np.ones(3))
+    one = (root / "one.npy").read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"not an archive", one):
+        path.write_bytes(content)
+        with pytest.raises(
+            InputError, match=r"wide\.npz: .*; expected an \.npz file with public_x"
+        ):
+            data.splits("features:wide.npz")
+
+
+def test_features_with_too_few_labels_are_refused(root):
+    given = arrays()
+    np.savez(root / "wide.npz", **given | {"private_y": given["private_y"][:-1]})
+    with pytest.raises(InputError, match=r"wide\.npz: private_y: got 6 labels; expected 7"):
+        data.splits("features:wide.npz")
+
+
+@pytest.mark.parametrize("kind, layout", [("folder", "train/<class>"), ("features", "public_x")])
+def test_what_is_required_but_absent_is_named_with_the_ways_to_provide_it(root, kind, layout):
+    with pytest.raises(InputError) as caught:
+        data.require(f"{kind}:some/where")
+    message = str(caught.value)
+    assert str(root / "some/where") in message
+    assert layout in message and "HIDDENSTATE_DATA" in message
+
+
+def test_required_data_sets_are_looked_for_and_not_read(root):
+    data.require("digits")
+    for name, folder in (("mnist", "MNIST/raw"), ("cifar100", "cifar-100-python")):
+        with pytest.raises(InputError) as caught:
+            data.require(name)
+        message = str(caught.value)
+        assert str(root / folder) in message
+        assert "HIDDENSTATE_DATA" in message and "download=True" in message
+        (root / folder).mkdir(parents=True)
+        data.require(name)
+    (root / "some.npz").write_bytes(b"")
+    data.require("features:some.npz")
+
+
+@pytest.mark.parametrize("source", ["imagenet", "folder", "folder:", "features:", "file:x", ""])
+def test_unknown_sources_are_refused(root, source):
+    with pytest.raises(InputError, match=r"expected one of digits, .*folder:<path> or feat"):
+        data.require(source)

@@ -51,6 +51,29 @@ def test_changed_scores_under_old_provenance_are_refused(tmp_path, frame):
         scores.read(path)
 
 
+def test_a_checked_file_that_is_damaged_or_absent_is_refused_first(tmp_path, frame):
+    path = tmp_path / "a.parquet"
+    with pytest.raises(InputError, match=r"a\.parquet"):
+        scores.check(path, {"q": 0.1}, 5)
+    write(path, frame)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"a\.parquet: not a readable"):
+        scores.check(path, {"q": 0.1}, 5)
+
+
+def test_tables_without_scores_are_kept_bit_for_bit_too(tmp_path):
+    """Initial parameters: float32 values, no worlds."""
+    path = tmp_path / "start.parquet"
+    value = np.float32([0.1, -np.pi, 1e-45, np.nan])
+    table = pd.DataFrame({"repeat": [0, 0, 1, 1], "part": ["a", "b", "a", "b"], "value": value})
+    scores.write_table(path, table, scores.provenance({"n": 1}, seed=2, wall_seconds=0.5))
+    again = scores.check(path, {"n": 1}, 2)
+    assert again["value"].dtype == np.float32
+    assert again["value"].to_numpy().tobytes() == value.tobytes()
+    assert scores.digest(again) == scores.digest(table) == scores.read(path)[1]["digest"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1 nonsense", b"a,b\n1,2\n"])
 def test_what_is_no_parquet_is_refused_by_name(tmp_path, content):
     path = tmp_path / "b.parquet"

@@ -79,6 +79,10 @@ def _explain(path: str | Path, error: ValidationError) -> str:
             lines.append(f"{path}: {key}: is not a known key; expected one of {known}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "value_error" and isinstance(problem["input"], dict):
+                # A check of a whole section names key and value itself.
+                lines.append(f"{path}: {key}: {message}")
+                continue
             lines.append(
                 f"{path}: {key}: got {problem['input']!r}; {message[0].lower()}{message[1:]}"
             )

@@ -9,6 +9,7 @@ pickles: torchvision verifies their MD5 sums before it loads them.)
 import hashlib
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -147,7 +148,15 @@ def splits(source: str) -> Splits:
     if kind == "features":
         return _features(_root() / path)
     if kind == "folder":
-        train, test = (image_folder(_root() / path / part, size=32) for part in ("train", "test"))
+        place = _root() / path
+        train, test = (image_folder(place / part, size=32) for part in ("train", "test"))
+        # Labels are places in the sorted list of classes.
+        expected, found = (
+            ", ".join(sorted(entry.name for entry in (place / part).iterdir() if entry.is_dir()))
+            for part in ("train", "test")
+        )
+        if found != expected:
+            raise InputError(f"{place}: test has the classes {found}; expected {expected}")
         # Images come sorted by class.
         train = train.take(stream(0, "data", path).permutation(len(train)))
     else:
@@ -165,7 +174,8 @@ def splits(source: str) -> Splits:
 
 def _features(path: Path) -> Splits:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, for numpy leaves a damaged file open.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         parts = [
             Dataset(
@@ -176,8 +186,15 @@ def _features(path: Path) -> Splits:
             )
             for part in _PARTS
         ]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (
+        OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile, zlib.error
+    ) as error:  # fmt: skip
         raise InputError(f"{path}: {error}; expected {_LAYOUTS['features']}") from error
+    for name, part in zip(_PARTS, parts, strict=True):
+        if len(part.x) != len(part.y):
+            raise InputError(
+                f"{path}: {name}_y: got {len(part.y)} labels; expected {len(part.x)}, one a record"
+            )
     return Splits(*parts)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from hiddenstate.adversaries.canaries import blank, clip_backdoor, mislabelled
+from hiddenstate.adversaries.canaries import blank, clip_backdoor, mislabelled, read
 from hiddenstate.adversaries.gradient_canaries import (
     DiracCanary,
     LeastUpdatedCoordinate,
@@ -45,6 +45,40 @@ def test_a_blank_record_scores_minus_its_loss():
     )
     expected = -float(cross_entropy(outputs, torch.tensor([1]))[0])
     assert one.ensemble.canary.score(one, last) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_record_is_read_from_its_file(tmp_path):
+    given = np.arange(6, dtype=np.int64).reshape(1, 2, 3)
+    np.save(tmp_path / "record.npy", given)
+    found = read(tmp_path / "record.npy", (1, 2, 3))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, given)
+    with pytest.raises(
+        InputError, match=r"record\.npy: got a record of shape \(1, 2, 3\); .*\(6,\)"
+    ):
+        read(tmp_path / "record.npy", (6,))
+
+
+def test_files_that_hold_no_record_are_refused_by_name(tmp_path):
+    path = tmp_path / "record.npy"
+    np.save(path, np.ones((2, 3)))
+    whole = path.read_bytes()
+    np.save(path, np.full((2, 3), "a"))
+    words = path.read_bytes()
+    np.save(path, np.array([{}, {}]), allow_pickle=True)
+    objects = path.read_bytes()
+    np.savez(tmp_path / "record.npz", record=np.ones((2, 3)))
+    archive = (tmp_path / "record.npz").read_bytes()
+    for content in (whole[:-1], b"", b"no array", words, objects, archive):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"record\.npy: not a readable \.npy file"):
+            read(path, (2, 3))
+    with pytest.raises(InputError, match=r"absent\.npy: not a readable"):
+        read(tmp_path / "absent.npy", (2, 3))
+    for wrong in (np.nan, np.inf):
+        np.save(path, np.full((2, 3), wrong))
+        with pytest.raises(InputError, match=r"record\.npy: .*finite"):
+            read(path, (2, 3))
 
 
 def test_a_mislabelled_record_has_a_wrong_label_that_any_class_may_be():

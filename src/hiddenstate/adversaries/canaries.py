@@ -46,12 +46,15 @@ def blank(record_shape: tuple[int, ...], label: int) -> RecordCanary:
 def read(path: str | Path, record_shape: tuple[int, ...]) -> NDArray[np.float32]:
     """A record of the user's own from a .npy file, as the model sees it."""
     try:
-        record = np.load(path, allow_pickle=False)
+        with Path(path).open("rb") as opened:
+            record = np.lib.format.read_array(opened, allow_pickle=False).astype(np.float32)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not a readable .npy file ({error})") from error
     if record.shape != record_shape:
         raise InputError(f"{path}: got a record of shape {record.shape}; expected {record_shape}")
-    return record.astype(np.float32)
+    if not np.isfinite(record).all():
+        raise InputError(f"{path}: got values that are no numbers; expected finite ones")
+    return record
 
 
 def mislabelled(

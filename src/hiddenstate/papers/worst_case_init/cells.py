@@ -2,7 +2,7 @@
 
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -67,18 +67,28 @@ class Task(Grid):
     models: int = Field(ge=1, description="models a world in each audit")
 
 
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
 class Sweep(Grid):
     """Audits of a task: every combination of what is listed; what is not is the task's own."""
 
     task: str = Field(description="a name among the tasks")
-    epochs: list[int] | None = Field(
+    epochs: list[Annotated[int, Field(ge=0)]] | None = Field(
         default=None, description="epochs of the last stage; 0 is the average case"
     )
-    records: list[int] | None = Field(default=None, description="records, the target included")
-    clipping_norms: list[float] = Field(default=[1.0], min_length=1, description="gradients' norms")
-    epsilons: list[float] = Field(min_length=1, description="theoretical epsilons, in nats")
-    steps: list[int] | None = Field(default=None, description="steps of DP-SGD")
-    learning_rates: list[float] | None = Field(default=None, description="step size times private")
+    records: list[Annotated[int, Field(ge=2)]] | None = Field(
+        default=None, description="records, the target included"
+    )
+    clipping_norms: list[Positive] = Field(
+        default=[1.0], min_length=1, description="gradients' norms"
+    )
+    epsilons: list[Positive] = Field(min_length=1, description="theoretical epsilons, in nats")
+    steps: list[Count] | None = Field(default=None, description="steps of DP-SGD")
+    learning_rates: list[Positive] | None = Field(
+        default=None, description="step size times private"
+    )
     models: int | None = Field(default=None, ge=1, description="models a world")
     repeats: int | None = Field(default=None, ge=1, description="independent repeats")
 
@@ -148,11 +158,16 @@ def cells_of(grid: WorstCaseInitGrid, sweep: Sweep) -> list[Cell]:
             "repeats": repeats,
         }
         name = (
-            f"{sweep.task}_pre{epochs}_n{records}_C{norm:g}_T{steps}_lr{rate:g}"
-            f"_eps{epsilon:g}_{repeats}x{models}"
+            f"{sweep.task}_pre{epochs}_n{records}_C{short(norm)}_T{steps}_lr{short(rate)}"
+            f"_eps{short(epsilon)}_{repeats}x{models}"
         )
         cells.append(Cell(name, parameters, start))
     return cells
+
+
+def short(value: float) -> str:
+    """A number as a part of names: no two are written alike."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _start(name: str, task: Task, epochs: int, repeats: int) -> Cell:

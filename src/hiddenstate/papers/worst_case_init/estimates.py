@@ -49,7 +49,7 @@ def bound_cells(grid: WorstCaseInitGrid) -> list[Cell]:
     }
     return [
         Cell(
-            f"ideal_eps{epsilon:g}_models{models}",
+            f"ideal_eps{cells.short(epsilon)}_models{models}",
             {
                 "epsilon": epsilon,
                 "models": models,

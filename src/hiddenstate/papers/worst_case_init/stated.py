@@ -20,9 +20,11 @@ def _by_epsilon(figure: str, task: str, case: str, quantity: str, values: tuple)
 
 
 def _at_ten(figure: str, task: str, factor: str, quantity: str, values: dict) -> list[dict]:
-    shared = {"figure": figure, "task": task, "case": "worst", "quantity": quantity}
+    shared = {"figure": figure, "task": task, "quantity": quantity, "epsilon": 10.0}
     return [
-        shared | {"epsilon": 10.0, factor: level, "value": value} for level, value in values.items()
+        # Without epochs of pre-training it is the average case.
+        shared | {"case": "worst" if level else "average", factor: level, "value": value}
+        for level, value in values.items()
     ]
 
 
