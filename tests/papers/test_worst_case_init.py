@@ -491,14 +491,19 @@ def test_a_purpose_gives_other_scores_of_the_same_audit():
     assert plain[same].equals(again[same])
 
 
-def test_private_and_records_that_do_not_fit_are_refused():
+def test_private_records_that_are_not_there_are_refused():
     with pytest.raises(InputError, match="private: got 61; expected 60, the private records of ra"):
         train(cell_of(private=61))
-    for records in (1, 61):
-        cell = cell_of()
-        cell = dataclasses.replace(cell, parameters=cell.parameters | {"records": records})
-        with pytest.raises(InputError, match=f"records: got {records}; expected 2 to 60"):
-            train(cell)
+
+
+def test_more_records_than_are_private_are_refused_with_the_scale_file(tmp_path):
+    content = yaml.safe_load((SCALES / "smoke.yaml").read_text())
+    content["worst_case_init"]["figure3"][0]["records"] = [20, 720]
+    path = tmp_path / "edited.yaml"
+    path.write_text(yaml.safe_dump(content))
+    expected = r"figure3\.0\.records: got 720; expected at most 719, the private records of digits"
+    with pytest.raises(InputError, match=expected):
+        config.read(path)
 
 
 def test_repeats_draw_records_of_their_own_from_the_private_half(trained):
@@ -598,7 +603,7 @@ def hockey_stick(mu: float, epsilon: float):
 @pytest.mark.parametrize("delta", [1e-5, 1e-3])
 @pytest.mark.parametrize("mu", [0.01, 0.2, 1.0, 2.5, 6.0])
 def test_epsilon_of_mu_is_rounded_down_from_the_integral(mu, delta):
-    epsilon = audits.epsilon_of(mu, delta)
+    epsilon = float(audits.epsilon_of(mu, delta))
     assert hockey_stick(mu, epsilon) >= delta
     assert hockey_stick(mu, epsilon + 2e-9) <= delta
     # dp-accounting's is an upper bound.
@@ -623,7 +628,7 @@ def test_perfect_audits_err_as_often_as_their_method_lets_them(monkeypatch):
     above = {}
     for method, number, size in (("as published", 2000, 100), ("valid", 200, 20)):
         parameters = {"epsilon": 4.0, "models": size, "delta": 1e-5, "audits": number}
-        monkeypatch.setattr(audits, "METHODS", {method: METHODS[method]})
+        monkeypatch.setattr(audits, "SIMULATED", {method: METHODS[method]})
         frame = audits.bound(Cell("ideal", parameters))
         assert (frame["method"] == method).all() and len(frame) == number
         assert 0.3 < frame["value"].median() < 4.0
@@ -731,6 +736,12 @@ def records(*means, **options):
     ]
 
 
+def layer(at_one, at_ten, of_few, **options):
+    found = rows("figure7", at_one, 1, clipping_norm=1.0, **options)
+    found += rows("figure7", at_ten, 1, clipping_norm=10.0, **options)
+    return found + rows("figure7", of_few, 0.5, clipping_norm=1.0, records=20, **options)
+
+
 def bounds(above, below):
     found = []
     for i in range((above + below) // 2):
@@ -803,6 +814,12 @@ CASES = {
             [*rows("figure5", 8.5, 5), *perfect(10, 0.5), *perfect(8.5, 9, models=5)],
         ],
         [*average("figure5", 10, 1), *perfect(10, 1)],
+    ),
+    "last_layer_factors": (
+        # Two of the largest sd apart at most; only the largest epsilon counts.
+        [*layer(9.9, 9, 8), *layer(4, 1, 1, epsilon=4.0)],
+        [layer(9, 9, 6), layer(6, 9, 9)],
+        rows("figure7", 9, 1),
     ),
     # 0.1 % of Binomial(100, 5 %) exceed 12: an even number of rows a cell, so 12 hold, 14 fail.
     "valid": (bounds(12, 88), [bounds(14, 86), bounds(100, 0)], rows("figure1", 11, 0.1)),

@@ -117,6 +117,7 @@ FAMILY = Family(
         "records": checks.check_records,
         "clipping": checks.check_clipping,
         "last_layer": checks.check_last_layer,
+        "last_layer_factors": checks.check_last_layer_factors,
         "valid": checks.check_valid,
         "stated_figure1_mnist": checks.stated_check("figure1", "mnist"),
         "stated_figure1_cifar10": checks.stated_check("figure1", "cifar10"),

@@ -111,7 +111,7 @@ class WorstCaseInitGrid(FamilyGrid):
     figure7: list[Sweep] = Field(default=[], description="last layer, by clipping norm and records")
 
     @model_validator(mode="after")
-    def _known_tasks(self) -> Self:
+    def _sweeps_fit_their_tasks(self) -> Self:
         for figure, sweeps in figures(self).items():
             for i, sweep in enumerate(sweeps):
                 if sweep.task not in self.tasks:
@@ -119,6 +119,13 @@ class WorstCaseInitGrid(FamilyGrid):
                         f"{figure}.{i}.task: got {sweep.task!r}; "
                         f"expected one of {', '.join(self.tasks)}"
                     )
+                most = self.tasks[sweep.task].private
+                for records in sweep.records or []:
+                    if records > most:
+                        raise ValueError(
+                            f"{figure}.{i}.records: got {records}; expected at most {most}, "
+                            f"the private records of {sweep.task}"
+                        )
         return self
 
 
@@ -302,11 +309,6 @@ def train(cell: Cell, seed: int, workplace: Workplace) -> pd.DataFrame:
     if available != p["private"]:
         raise InputError(
             f"private: got {p['private']}; expected {available}, the private records of {dataset}"
-        )
-    if not 2 <= p["records"] <= available:
-        raise InputError(
-            f"records: got {p['records']}; expected 2 to {available}, the private records "
-            f"of {dataset}"
         )
     mechanism = Mechanism(
         sampling=FullBatch(),

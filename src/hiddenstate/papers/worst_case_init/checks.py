@@ -132,6 +132,23 @@ def check_last_layer(estimates: pd.DataFrame) -> Measurement | None:
     )
 
 
+def check_last_layer_factors(estimates: pd.DataFrame) -> Measurement | None:
+    """At the largest epsilon neither clipping norm nor number of records moves the mean much."""
+    found = audits(estimates, "figure7", *PUBLISHED)
+    if len(found) < 2:
+        return None
+    found = found[found["epsilon"] == found["epsilon"].max()]
+    words = [
+        f"C = {row['clipping_norm']:g}, n = {row['records']:,.0f}: {_pm(row)}"
+        for _, row in found.iterrows()
+    ]
+    spread = found["mean"].max() - found["mean"].min()
+    most = 2 * found["sd"].max()
+    return Measurement(
+        "; ".join(words), f"means within {most:.2f}, two of the largest sd", bool(spread <= most)
+    )
+
+
 def stated_check(figure: str, task: str):
     """Every mean that the paper states lies within one standard deviation of ours."""
 

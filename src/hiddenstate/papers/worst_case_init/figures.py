@@ -50,7 +50,7 @@ def _by_epsilon(ax, estimates: pd.DataFrame, figure: str, task: str, factor: str
         ax.fill_between(around, row.low, row.high, color="0.9", lw=0, zorder=0)
     for epsilon, place in places.items():
         ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
-    levels = list(found[factor].unique())
+    levels = sorted(found[factor].unique())
     for j, level in enumerate(levels):
         color = plotting.PALETTE[_COLOURS[j % len(_COLOURS)]]
         shift = (j - (len(levels) - 1) / 2) * 0.72 / len(levels)
@@ -60,7 +60,8 @@ def _by_epsilon(ax, estimates: pd.DataFrame, figure: str, task: str, factor: str
             label=label(level), **_PUBLISHED,
         )  # fmt: skip
         bound = valid[(valid["task"] == task) & (valid[factor] == level)]
-        ax.plot(places[bound["epsilon"]] + shift, bound["mean"], color=color, **_VALID)
+        aside = shift + 0.16 / len(levels)
+        ax.plot(places[bound["epsilon"]] + aside, bound["mean"], color=color, **_VALID)
         values = stated(figure, task, "mean", **{factor: level})
         values = values[values["epsilon"].isin(epsilons)]
         ax.plot(places[values["epsilon"]] + shift, values["value"], zorder=5, **plotting.STATED)
@@ -75,7 +76,7 @@ _VALID = {"marker": "^", "ms": 4.5, "ls": "none", "alpha": 0.5}
 _THEORETICAL = {"color": "0.5", "ls": "--", "lw": 1.2}
 
 
-def _explain(figure, *, states: bool, columns: int = 3) -> None:
+def _explain(figure, *, states: bool) -> None:
     """One legend below for what all panels share."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -90,6 +91,7 @@ def _explain(figure, *, states: bool, columns: int = 3) -> None:
     ]
     if states:
         handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
+    columns = 4 if figure.get_figwidth() > 6 else 2
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
@@ -138,7 +140,7 @@ def draw_figure2(estimates: pd.DataFrame):
     epochs = found["epochs"]
     ax.errorbar(epochs, found["mean"], found["sd"].fillna(0), color=plotting.OBSERVED, **_PUBLISHED)
     ax.plot(epochs, found["mean"], color=plotting.OBSERVED, lw=1)
-    ax.plot(valid["epochs"], valid["mean"], color=plotting.OBSERVED, **_VALID)
+    ax.plot(valid["epochs"] + 0.12, valid["mean"], color=plotting.OBSERVED, **_VALID)
     right = ax.twinx()
     right.grid(False)
     right.errorbar(

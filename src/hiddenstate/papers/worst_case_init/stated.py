@@ -36,6 +36,7 @@ STATED = pd.DataFrame(
     + _by_epsilon("figure1", "cifar10", "worst", "maximum", (0.00, 0.54, 2.33, 6.70))
     + _by_epsilon("figure1", "cifar10", "average", "mean", (0.07, 0.02, 0.20, 0.69))
     + _by_epsilon("figure1", "mnist", "average", "accuracy", (0.954, 0.957, 0.959, 0.959))
+    + _by_epsilon("figure1", "mnist", "worst", "accuracy", (0.972, 0.974, 0.975, 0.975))
     + _by_epsilon("figure1", "cifar10", "average", "accuracy", (0.460, 0.512, 0.522, 0.536))
     + _at_ten("figure2", "mnist", "epochs", "mean", {0: 3.41, 5: 6.48})
     + _at_ten("figure2", "mnist", "epochs", "gradient_norm", {0: 1.00, 5: 0.51})
