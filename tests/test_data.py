@@ -283,3 +283,18 @@ def test_required_data_sets_are_looked_for_and_not_read(root):
 def test_unknown_sources_are_refused(root, source):
     with pytest.raises(InputError, match=r"expected one of digits, .*folder:<path> or feat"):
         data.require(source)
+
+
+def test_raw_data_are_those_that_standardising_starts_from():
+    raw, standardised = data.splits("raw:digits"), data.splits("digits")
+    train = data.load("digits")
+    assert np.array_equal(np.concatenate((raw.public.x, raw.private.x)), train.x)
+    mean, deviation = raw.public.x.mean(dtype=np.float64), raw.public.x.std(dtype=np.float64)
+    expected = (raw.test.x - mean) / deviation
+    np.testing.assert_allclose(standardised.test.x, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["raw:", "raw:nonesuch", "raw:folder:x"])
+def test_raw_is_of_a_named_data_set(source):
+    with pytest.raises(InputError, match="raw:<name>"):
+        data.require(source)

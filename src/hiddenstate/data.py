@@ -90,7 +90,7 @@ def load(
 class Splits:
     """A data set as an audit uses it: public and private halves of the training data, and a test.
 
-    Pixels are standardised by each channel's mean and deviation over the public half.
+    Pixels are standardised by each channel's mean and deviation over the public half, unless raw.
     """
 
     public: Dataset
@@ -119,7 +119,9 @@ class Splits:
 def require(source: str) -> None:
     """Raise InputError unless ``source``, as for ``splits``, can be read; reads none of it."""
     kind, _, path = source.partition(":")
-    if kind in ("folder", "features") and path:
+    if kind == "raw" and path in NAMES:
+        require(path)
+    elif kind in ("folder", "features") and path:
         place = _root() / path
         if not place.exists():
             raise InputError(
@@ -129,7 +131,7 @@ def require(source: str) -> None:
     elif source not in NAMES:
         raise InputError(
             f"data set: got {source!r}; expected one of {', '.join(NAMES)}, "
-            "folder:<path> or features:<file>"
+            "raw:<name>, folder:<path> or features:<file>"
         )
     elif source in _FOLDERS and not (_root() / _FOLDERS[source]).is_dir():
         raise InputError(_absent(source, "is not there"))
@@ -139,7 +141,7 @@ def require(source: str) -> None:
 def splits(source: str) -> Splits:
     """The data of ``source``: a name in ``NAMES``, "folder:<path>" or "features:<file>".
 
-    A folder holds train/<class>/<image> and test/<class>/<image>, 32 x 32 pixels in colour or
+    "raw:" before a name leaves its pixels in [0, 1]. A folder holds train/<class>/<image> and test/<class>/<image>, 32 x 32 pixels in colour or
     resized to that. A feature file is an .npz with arrays public_x (n, width), public_y (n,), and
     likewise private and test, used as they are. Paths are relative to HIDDENSTATE_DATA.
     """
@@ -160,8 +162,11 @@ def splits(source: str) -> Splits:
         # Images come sorted by class.
         train = train.take(stream(0, "data", path).permutation(len(train)))
     else:
-        train, test = load(source), load(source, "test")
+        name = path if kind == "raw" else source
+        train, test = load(name), load(name, "test")
     public, private = train.halves()
+    if kind == "raw":
+        return Splits(public, private, test)
     mean = public.x.mean(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
     deviation = public.x.std(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
 

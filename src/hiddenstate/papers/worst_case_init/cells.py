@@ -45,7 +45,8 @@ class Task(Grid):
     """
 
     dataset: str = Field(
-        description="digits, mnist, cifar10, cifar100, folder:<path> or features:<file>"
+        description="digits, mnist, cifar10, cifar100, raw:<one of these>, folder:<path> or "
+        "features:<file>"
     )
     model: str = Field(
         default="features", description="a name in hiddenstate.models.MODELS, or none for features"
