@@ -141,9 +141,10 @@ def require(source: str) -> None:
 def splits(source: str) -> Splits:
     """The data of ``source``: a name in ``NAMES``, "folder:<path>" or "features:<file>".
 
-    "raw:" before a name leaves its pixels in [0, 1]. A folder holds train/<class>/<image> and test/<class>/<image>, 32 x 32 pixels in colour or
-    resized to that. A feature file is an .npz with arrays public_x (n, width), public_y (n,), and
-    likewise private and test, used as they are. Paths are relative to HIDDENSTATE_DATA.
+    "raw:" before a name leaves its pixels in [0, 1]. A folder holds train/<class>/<image> and
+    test/<class>/<image>, 32 x 32 pixels in colour or resized to that. A feature file is an .npz
+    with arrays public_x (n, width), public_y (n,), and likewise private and test, used as they
+    are. Paths are relative to HIDDENSTATE_DATA.
     """
     require(source)
     kind, _, path = source.partition(":")
