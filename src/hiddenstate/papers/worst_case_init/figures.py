@@ -68,7 +68,7 @@ def _by_epsilon(ax, estimates: pd.DataFrame, figure: str, task: str, factor: str
     ax.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons])
     ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.55, len(epsilons) - 0.45))
     ax.set_ylim(bottom=-0.03 * ax.get_ylim()[1])
-    ax.legend(loc="upper left")
+    ax.legend(loc="best")
 
 
 _PUBLISHED = {"fmt": "s", "ms": 4.5, "capsize": 2.5, "lw": 1.2}
@@ -91,7 +91,7 @@ def _explain(figure, *, states: bool) -> None:
     ]
     if states:
         handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
-    columns = 4 if figure.get_figwidth() > 6 else 2
+    columns = 3 if figure.get_figwidth() > 6 else 2
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
