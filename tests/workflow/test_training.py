@@ -253,7 +253,7 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     assert verdicts.groupby("cell")["agree"].all().to_dict() == {CELL: True, OTHER: False}
 
 
-def test_a_killed_training_goes_on_from_its_finished_chunks(tiny, trained, start, snakemake):
+def test_a_killed_training_trains_no_finished_model_again(tiny, trained, start, snakemake):
     shutil.copytree(
         trained / f"results/tiny/{FAMILY}/starts", tiny / f"results/tiny/{FAMILY}/starts"
     )
@@ -267,9 +267,8 @@ def test_a_killed_training_goes_on_from_its_finished_chunks(tiny, trained, start
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (tiny / scores_of(LONG)).exists(), "the kill came too late to test anything"
-    chunks = {path: path.stat().st_mtime_ns for path in checkpoint.rglob("[!.]*.npz")}
-    # The first chunk of a world has ten models, and its last the two that are left.
-    finished = sum(10 if path.stem.endswith("-0") else 2 for path in chunks)
+    # On a CPU every finished model has a file of its own.
+    finished = len(list(checkpoint.rglob("[!.]*.npz")))
     status, output = snakemake(tiny, "--unlock", "--config", "scale=tiny")
     assert status == 0, output
     status, output = snakemake(tiny, scores_of(LONG), *AT_TINY)
