@@ -663,6 +663,10 @@ def test_estimates_are_of_each_repeat_and_the_figures_that_show_it():
     mu = 2 * stats.norm.isf(1 - 0.05 ** (1 / 8))
     expected = audits.epsilon_of(mu, 1e-5)
     assert values["epsilon", "as published", 1] == pytest.approx(expected, abs=1e-4)
+    # A two-sided interval has half the level in each tail.
+    mu = 2 * stats.norm.isf(1 - 0.025 ** (1 / 8))
+    expected = audits.epsilon_of(mu, 1e-5)
+    assert values["epsilon", "two-sided", 1] == pytest.approx(expected, abs=1e-4)
     # No valid bound is above the mu that separates the worlds in 5 % of audits.
     x = np.linspace(-10, 20, 30_001)
     largest_out = 8 * stats.norm.pdf(x) * stats.norm.cdf(x) ** 7
@@ -676,7 +680,8 @@ def test_estimates_are_of_each_repeat_and_the_figures_that_show_it():
     row = found[found["quantity"] == "ideal_epsilon"].iloc[0]
     assert (row["value"], row["low"], row["high"]) == (50, 5, 95)
     kinds = found[found["quantity"] == "epsilon"].groupby("method")["kind"].first()
-    assert kinds.to_dict() == {"as published": "estimate", "valid": "lower"}
+    expected = {"as published": "estimate", "two-sided": "estimate", "valid": "lower"}
+    assert kinds.to_dict() == expected
 
 
 # Checks
@@ -1001,7 +1006,7 @@ def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, e
     assert row["accuracy in %"] == f"{100 * frame['accuracy'].mean():.1f}"
     each = [
         audits._epsilons(
-            METHODS["as published"],
+            "as published",
             *(part.loc[part["world"] == w, "score"].to_numpy()[None] for w in ("in", "out")),
             1e-5,
         )[0]
