@@ -171,7 +171,8 @@ def stated_check(figure: str, task: str, method: str = "as published"):
 
 def _one(row: pd.Series, factors: list[str]) -> str:
     varies = [name for name in factors if name not in ("task", "epsilon")]
-    where = ", ".join(f"{name} {row[name]}" for name in varies)
+    levels = {name: row[name] if name == "case" else f"{row[name]:g}" for name in varies}
+    where = ", ".join(f"{name} {level}" for name, level in levels.items())
     return f"epsilon {row['epsilon']:g}, {where}: {_pm(row)} (paper: {row['value']:.2f})"
 
 
