@@ -236,6 +236,11 @@ def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
 
 def tabulate_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     """Every audit once: what was published, what is valid, and what a perfect audit finds."""
+    keys = [*FACTORS, "epsilon", "models"]
+    best = estimates[
+        (estimates["quantity"] == "ideal_epsilon") & (estimates["method"] == "as published")
+    ]
+    best = best[["epsilon", "models", "value"]].rename(columns={"value": "ideal"})
     tables = []
     for figure in estimates["figure"].dropna().unique():
         published = audits(estimates, figure, "epsilon", "as published")
@@ -243,20 +248,15 @@ def tabulate_audits(estimates: pd.DataFrame) -> pd.DataFrame:
             continue
         valid = audits(estimates, figure, "epsilon", "valid")
         accuracy = audits(estimates, figure, "accuracy", "mean")
-        keys = [*FACTORS, "epsilon", "models"]
         table = published.merge(valid, on=keys, suffixes=("", "_valid"))
         table = table.merge(accuracy[[*keys, "mean"]], on=keys, suffixes=("", "_accuracy"))
-        best = estimates[
-            (estimates["quantity"] == "ideal_epsilon") & (estimates["method"] == "as published")
-        ]
-        best = best[["epsilon", "models", "value"]].rename(columns={"value": "ideal"})
         tables.append(table.merge(best, on=["epsilon", "models"]).assign(figure=figure))
     table = pd.concat(tables)
-    shown = table.groupby([*FACTORS, "epsilon", "models"], sort=False)["figure"].agg(
+    shown = table.groupby(keys, sort=False)["figure"].agg(
         lambda figures: ", ".join(name.removeprefix("figure") for name in figures)
     )
-    table = table.drop_duplicates([*FACTORS, "epsilon", "models"]).drop(columns="figure")
-    table = table.merge(shown.rename("figures").reset_index(), on=[*FACTORS, "epsilon", "models"])
+    table = table.drop_duplicates(keys).drop(columns="figure")
+    table = table.merge(shown.rename("figures").reset_index(), on=keys)
     two = "{:.2f}".format
     return pd.DataFrame(
         {
