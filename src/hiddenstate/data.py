@@ -137,7 +137,6 @@ def require(source: str) -> None:
         raise InputError(_absent(source, "is not there"))
 
 
-@lru_cache(maxsize=2)
 def splits(source: str) -> Splits:
     """The data of ``source``: a name in ``NAMES``, "folder:<path>" or "features:<file>".
 
@@ -147,11 +146,16 @@ def splits(source: str) -> Splits:
     are. Paths are relative to HIDDENSTATE_DATA.
     """
     require(source)
+    return _splits(source, _root())
+
+
+@lru_cache(maxsize=2)
+def _splits(source: str, root: Path) -> Splits:
     kind, _, path = source.partition(":")
     if kind == "features":
-        return _features(_root() / path)
+        return _features(root / path)
     if kind == "folder":
-        place = _root() / path
+        place = root / path
         train, test = (image_folder(place / part, size=32) for part in ("train", "test"))
         # Labels are places in the sorted list of classes.
         expected, found = (

@@ -103,6 +103,9 @@ def test_the_two_directions_are_mirror_images_and_the_symmetric_curve_is_below_b
     np.testing.assert_allclose(curves["in"].inverse()(RATES), curves["out"](RATES), atol=1e-5)
     assert np.all(curves["either"](RATES) <= curves["out"](RATES) + 1e-5)
     assert np.all(curves["either"](RATES) <= curves["in"](RATES) + 1e-5)
+    np.testing.assert_allclose(
+        pld.tradeoff_curve(1.386, 0.1, 100, null="out")(RATES), curves["out"](RATES), atol=1e-5
+    )
     # They differ: the symmetric curve is below this direction at large false-positive rates.
     assert curves["out"](0.5) - curves["either"](0.5) > 0.005
 

@@ -560,6 +560,24 @@ def test_a_target_from_a_file_has_the_task_s_label(trained, tmp_path):
     assert y == 2
 
 
+def test_a_target_from_a_file_is_part_of_the_cell(tmp_path):
+    file = tmp_path / "target.npy"
+    np.save(file, np.zeros((1, 8, 8)))
+    before = cell_of(canary=str(file))
+    assert cell_of(canary=str(file)) == before
+    np.save(file, np.ones((1, 8, 8)))
+    assert cell_of(canary=str(file)).parameters["canary"] != before.parameters["canary"]
+
+
+def test_a_target_that_is_neither_known_nor_a_file_is_refused_with_the_scale_file(tmp_path):
+    content = yaml.safe_load((SCALES / "smoke.yaml").read_text())
+    content["worst_case_init"]["tasks"]["digits"]["canary"] = "blnk"
+    path = tmp_path / "edited.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match=r"tasks\.digits\.canary: got 'blnk'; expected blank, mis"):
+        config.read(path)
+
+
 def test_accuracy_is_measured_for_the_first_models_only(trained):
     table = train(cell_of({"repeats": 2, "models": cells.TESTED + 1}))
     tested = table["run"] < cells.TESTED

@@ -6,6 +6,7 @@ is an upper bound and every false-negative rate a lower bound.
 """
 
 import math
+from collections.abc import Collection
 from typing import Literal
 
 import numpy as np
@@ -131,6 +132,7 @@ def tradeoff_curves(
     sampling_rate: float,
     steps: int,
     *,
+    nulls: Collection[Null] = ("out", "in", "either"),
     lines: int = 1001,
     interval: float = INTERVAL,
 ) -> dict[Null, TradeoffCurve]:
@@ -143,6 +145,7 @@ def tradeoff_curves(
     losses = {
         null: privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
         for null in ("out", "in")
+        if null in nulls or "either" in nulls
     }
     # Beyond this epsilon the guarantees say nothing that an audit could see.
     reach = max(1e-2, *(loss.get_epsilon_for_delta(1e-9) for loss in losses.values()))
@@ -150,16 +153,17 @@ def tradeoff_curves(
     deltas = {
         null: np.asarray(loss.get_delta_for_epsilon(epsilons)) for null, loss in losses.items()
     }
-    either = np.maximum(deltas["out"], deltas["in"])[lines - 1 :]
-    return {
-        "out": tradeoff.from_deltas(epsilons, deltas["out"]),
-        "in": tradeoff.from_deltas(epsilons, deltas["in"]),
-        "either": tradeoff.symmetric(epsilons[lines - 1 :], either),
+    curves = {
+        null: tradeoff.from_deltas(epsilons, deltas[null]) for null in losses if null in nulls
     }
+    if "either" in nulls:
+        either = np.maximum(deltas["out"], deltas["in"])[lines - 1 :]
+        curves["either"] = tradeoff.symmetric(epsilons[lines - 1 :], either)
+    return curves
 
 
 def tradeoff_curve(
     noise_multiplier: float, sampling_rate: float, steps: int, *, null: Null, **options
 ) -> TradeoffCurve:
     """Lower bound on the trade-off function of all iterates for one null hypothesis."""
-    return tradeoff_curves(noise_multiplier, sampling_rate, steps, **options)[null]
+    return tradeoff_curves(noise_multiplier, sampling_rate, steps, nulls=[null], **options)[null]

@@ -23,18 +23,18 @@ FLOOR = 0.0005
 RATIO = 1.05
 """Shifts are rounded up to integer powers of this number."""
 
-MOST_STEPS = 16
+MOST_STEPS = 12
 """Steps whose 2^T sums are enumerated; earlier steps weigh less and are bounded together."""
 
 
 def last_iterate(
     noise_multiplier: float, sampling_rate: float, steps: int, curvature: float
 ) -> GaussianMixture:
-    """The pair of section 4.2: exact up to 16 steps or if linear, else an upper bound on the leak.
+    """The pair of section 4.2: exact up to 12 steps or if linear, else an upper bound on the leak.
 
     The bound replaces the sum of the earliest steps, whenever it is not zero, by the largest
     value it can take. More shift is easier to tell from none (Lemma 4.5 of Choquette-Choo et al.
-    2024), so epsilon and delta round up; with curvature 1/2 the shift grows by at most 2^-15.
+    2024), so epsilon and delta round up; with curvature 1/2 the shift grows by at most 2^-11.
     """
     if not 0 <= curvature <= 1:
         raise InputError(f"curvature: got {curvature}; expected a number in [0, 1]")

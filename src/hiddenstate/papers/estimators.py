@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy import optimize, stats
 
+from hiddenstate.accounting import linear
 from hiddenstate.auditing import (
     ApproxDP,
     AsPublished,
@@ -206,25 +206,9 @@ def _known(p: Mapping) -> tuple[PrivacyFamily, float, float]:
 def _leak_epsilon(p: Mapping) -> float:
     """Exact epsilon at delta of N(0, 1) against (1 - p) N(0, 1) + p N(shift, 1).
 
-    Both directions: (1 - p) P + p Q - e^epsilon P = p (Q - (1 + (e^epsilon - 1) / p) P), and P -
-    e^epsilon ((1 - p) P + p Q) = (1 - e^epsilon (1 - p)) P - e^epsilon p Q.
+    That is one step of DP-SGD that samples the canary with probability p.
     """
-    share, shift = p["probability"], p["shift"]
-
-    def gaussian_delta(log_ratio: float) -> float:
-        """sup_S Q(S) - e^log_ratio P(S) of two unit Gaussians ``shift`` apart."""
-        high = stats.norm.sf(log_ratio / shift - shift / 2)
-        return high - math.exp(log_ratio) * stats.norm.sf(log_ratio / shift + shift / 2)
-
-    def delta(epsilon: float) -> float:
-        present = share * gaussian_delta(math.log1p(math.expm1(epsilon) / share))
-        left = 1 - math.exp(epsilon) * (1 - share)
-        if left <= 0:
-            return present
-        log_ratio = math.log(share) + epsilon - math.log(left)
-        return max(present, left * gaussian_delta(log_ratio))
-
-    return float(optimize.brentq(lambda e: delta(e) - p["delta"], 1e-9, 50))
+    return float(linear.last_iterate_epsilon(1 / p["shift"], p["probability"], 1, p["delta"]))
 
 
 @cache

@@ -62,7 +62,7 @@ FAMILY = Family(
             "Epsilon of the linear loss with a quadratic regulariser of curvature 1/2, over the "
             "largest epsilon of the linear loss at up to as many steps, delta 1e-6. The noise "
             "makes a single step (1, 1e-6)- or (2, 1e-6)-private. Top: exact sums (an upper bound "
-            "beyond 16 steps). Bottom: the paper's rounding, an upper bound. The grid is ours; "
+            "beyond 12 steps). Bottom: the paper's rounding, an upper bound. The grid is ours; "
             "the paper does not state its own.",
             figures.draw_figure5,
         ),

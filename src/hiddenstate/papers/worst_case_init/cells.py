@@ -1,12 +1,14 @@
 """The grid of worst_case_init, and the work of its cells: initial parameters and trained models."""
 
 from functools import partial
+from hashlib import sha256
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from hiddenstate.errors import InputError
 from hiddenstate.papers import Cell, FamilyGrid, Grid, Workplace
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 NAME = "worst_case_init"
 TESTED = 10
 """Models of each world and repeat whose test accuracy is measured."""
+CANARIES = ("blank", "mislabelled", "clip_backdoor")
+"""Targets that are made here; any other is a file of the user's."""
 
 
 class Stage(Grid):
@@ -37,6 +41,12 @@ class LearningRates(Grid):
     worst: float = Field(gt=0, description="with any")
 
 
+def _canary_exists(name: str) -> str:
+    if name not in CANARIES and not Path(name).is_file():
+        raise ValueError(f"expected {', '.join(CANARIES)} or the path of a .npy file")
+    return name
+
+
 class Task(Grid):
     """What is trained: data, model, target record, and what sweeps leave as it is.
 
@@ -54,7 +64,7 @@ class Task(Grid):
     trains: Literal["all layers", "last layer"] = Field(
         default="all layers", description="what DP-SGD trains; the rest is a frozen backbone"
     )
-    canary: str = Field(
+    canary: Annotated[str, AfterValidator(_canary_exists)] = Field(
         default="blank", description="blank, mislabelled, clip_backdoor or a .npy file"
     )
     label: int = Field(default=9, ge=0, description="label of a blank record, or of a file's")
@@ -153,7 +163,7 @@ def cells_of(grid: WorstCaseInitGrid, sweep: Sweep) -> list[Cell]:
         start = _start(sweep.task, task, epochs, repeats)
         parameters = {
             "start": start.parameters,
-            "canary": task.canary,
+            "canary": _identity(task.canary),
             "label": task.label,
             "private": task.private,
             "records": records,
@@ -171,6 +181,13 @@ def cells_of(grid: WorstCaseInitGrid, sweep: Sweep) -> list[Cell]:
         )
         cells.append(Cell(name, parameters, start))
     return cells
+
+
+def _identity(canary: str) -> str | dict[str, str]:
+    """What decides a target: its name, or a file's content."""
+    if canary in CANARIES:
+        return canary
+    return {"file": canary, "sha256": sha256(Path(canary).read_bytes()).hexdigest()}
 
 
 def short(value: float) -> str:
@@ -385,5 +402,5 @@ def _canary(p: dict, model, theta, x: np.ndarray, y: np.ndarray, classes: int, r
             torch.nn.utils.vector_to_parameters(theta.clone(), model.parameters())
             with torch.no_grad():
                 return canaries.clip_backdoor(x, lambda record: model(torch.from_numpy(record)))
-        case file:
+        case {"file": file}:
             return canaries.RecordCanary(canaries.read(file, x.shape[1:]), p["label"])
