@@ -700,6 +700,12 @@ def test_estimates_are_of_each_repeat_and_the_figures_that_show_it():
     kinds = found[found["quantity"] == "epsilon"].groupby("method")["kind"].first()
     expected = {"as published": "estimate", "two-sided": "estimate", "valid": "lower"}
     assert kinds.to_dict() == expected
+    rows = found[found["quantity"] == "separation"].set_index("repeat")
+    # Cohen's d for two samples of equal size, from scipy's t statistic.
+    second = table[table["repeat"] == 1].groupby("world")["score"].apply(list)
+    t = stats.ttest_ind(second["in"], second["out"]).statistic
+    assert rows.loc[1, "value"] == pytest.approx(t * np.sqrt(2 / 8))
+    assert audits.epsilon_of(rows.loc[1, "most"], 1e-5) == pytest.approx(10, abs=1e-6)
 
 
 # Checks
@@ -1010,15 +1016,7 @@ def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, e
     assert shown.index.is_unique
     row = shown.loc["digits", 5, 50, 1.0]
     assert row["figures"] == "1, 2, 3, 4"
-    assert (
-        shown.loc[
-            "digits last layer",
-            5,
-            50,
-            1.0,
-        ]["figures"]
-        == "5, 7"
-    )
+    assert shown.loc["digits last layer", 5, 50, 1.0]["figures"] == "5, 7"
     (cell,) = [c for c in audited if c.name.startswith("digits_pre5_n50_C1_")]
     frame = trained[cell.name]
     assert row["accuracy in %"] == f"{100 * frame['accuracy'].mean():.1f}"
@@ -1032,6 +1030,7 @@ def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, e
     ]
     assert row["as published"] == f"{np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}"
     assert row["maximum"] == f"{max(each):.2f}"
+    assert row["at most"] == f"{audits.mu_of(10.0, 1e-5):.2f}"
 
 
 def test_tables_of_accuracies_tell_the_cases_apart(smoke, estimates):

@@ -107,8 +107,10 @@ FAMILY = Family(
         "audits": Figure(
             "Every audit",
             "Empirical epsilon as published (mean ± standard deviation and maximum over the "
-            "repeats), what a perfect audit publishes on average, and the valid 95 % bound (mean "
-            "and largest).",
+            "repeats), what a perfect audit publishes on average, the same recipe with two-sided "
+            "intervals (a reading made afterwards), and the valid 95 % bound. Separation: distance "
+            "of the two worlds' mean scores in standard deviations, and what it is at most if "
+            "everything leaks.",
             figures.tabulate_audits,
         ),
     },

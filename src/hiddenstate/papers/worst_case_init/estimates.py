@@ -93,7 +93,8 @@ def estimate(
     """Epsilons, accuracy and gradient norm of every audit, for each figure that shows it.
 
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
-    and ideal_epsilon (of each method: mean over simulated audits, with the range of 90 %).
+    separation (of the worlds' scores, with the mu that the accountant allows as ``most``), and
+    ideal_epsilon (of each method: mean over simulated audits, with the range of 90 %).
     """
     audits = {cell.name: _audits(cell, scores[cell.name]) for cell in cells.train_cells(grid)}
     rows = []
@@ -145,7 +146,19 @@ def _audits(cell: Cell, scores: pd.DataFrame) -> list[dict]:
         ordered.loc[ordered["world"] == world, "score"].to_numpy().reshape(shape)
         for world in ("in", "out")
     ]
+    epsilon, delta = cell.parameters["epsilon"], cell.parameters["delta"]
     for method, (rule, level) in METHODS.items():
         valid = {"kind": "lower", "confidence": 1 - level} if rule.valid else {}
-        record("epsilon", method, _epsilons(method, *worlds, cell.parameters["delta"]), **valid)
+        record("epsilon", method, _epsilons(method, *worlds, delta), **valid)
+    record("separation", "mean", _separations(*worlds), most=mu_of(epsilon, delta))
     return rows
+
+
+def _separations(in_scores: NDArray, out_scores: NDArray) -> NDArray:
+    """Difference of the worlds' means over their standard deviation, for each audit.
+
+    Of a mechanism that is mu-Gaussian differentially private and releases scores with Gaussian
+    noise it is about mu at most. Other scores may exceed mu: it tells tight from loose, no more.
+    """
+    variance = (in_scores.var(axis=1, ddof=1) + out_scores.var(axis=1, ddof=1)) / 2
+    return (in_scores.mean(axis=1) - out_scores.mean(axis=1)) / np.sqrt(variance)

@@ -246,18 +246,29 @@ def tabulate_audits(estimates: pd.DataFrame) -> pd.DataFrame:
         published = audits(estimates, figure, "epsilon", "as published")
         if len(published) == 0:
             continue
-        valid = audits(estimates, figure, "epsilon", "valid")
-        accuracy = audits(estimates, figure, "accuracy", "mean")
-        table = published.merge(valid, on=keys, suffixes=("", "_valid"))
-        table = table.merge(accuracy[[*keys, "mean"]], on=keys, suffixes=("", "_accuracy"))
-        tables.append(table.merge(best, on=["epsilon", "models"]).assign(figure=figure))
+        for quantity, method in (
+            ("epsilon", "two-sided"),
+            ("epsilon", "valid"),
+            ("separation", "mean"),
+            ("accuracy", "mean"),
+        ):
+            other = audits(estimates, figure, quantity, method)
+            name = method if quantity == "epsilon" else quantity
+            published = published.merge(other, on=keys, suffixes=("", f"_{name}"))
+        tables.append(published.merge(best, on=["epsilon", "models"]).assign(figure=figure))
     table = pd.concat(tables)
     shown = table.groupby(keys, sort=False)["figure"].agg(
         lambda figures: ", ".join(name.removeprefix("figure") for name in figures)
     )
     table = table.drop_duplicates(keys).drop(columns="figure")
     table = table.merge(shown.rename("figures").reset_index(), on=keys)
+    rows = estimates[estimates["quantity"] == "separation"]
+    most = table["epsilon"].map(rows.groupby("epsilon")["most"].first())
     two = "{:.2f}".format
+
+    def pm(name: str) -> pd.Series:
+        return table[f"mean{name}"].map(two) + " ± " + table[f"sd{name}"].map(two)
+
     return pd.DataFrame(
         {
             "task": table["task"].map(_title),
@@ -265,11 +276,14 @@ def tabulate_audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "n": table["records"].astype(int),
             "C": table["clipping_norm"],
             "epsilon": table["epsilon"],
-            "as published": table["mean"].map(two) + " ± " + table["sd"].map(two),
+            "as published": pm(""),
             "maximum": table["maximum"].map(two),
             "perfect audit": table["ideal"].map(two),
-            "valid bound": table["mean_valid"].map(two),
+            "two-sided": pm("_two-sided"),
+            "valid bound": pm("_valid"),
             "largest valid": table["maximum_valid"].map(two),
+            "separation": pm("_separation"),
+            "at most": most.map(two),
             "accuracy in %": (100 * table["mean_accuracy"]).map("{:.1f}".format),
             "figures": table["figures"],
         }
