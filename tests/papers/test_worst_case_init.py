@@ -506,6 +506,14 @@ def test_more_records_than_are_private_are_refused_with_the_scale_file(tmp_path)
         config.read(path)
 
 
+def test_dearer_cells_cost_more():
+    cost = family.FAMILY.cost
+    plain = cost(cell_of())
+    for dearer in ({"records": [40]}, {"steps": [50]}, {"models": 30}, {"repeats": 3}):
+        assert cost(cell_of(dearer)) > plain
+    assert cost(cell_of(**LAST)) < plain
+
+
 def test_repeats_draw_records_of_their_own_from_the_private_half(trained):
     train(cell_of({"repeats": 2, "records": [20]}))
     private = {x.tobytes(): int(y) for x, y in zip(*_arrays(splits().private), strict=True)}

@@ -154,6 +154,12 @@ def start_file(family, cell):
     return ancient(f"{RESULTS}/{family}/starts/{start.name}.parquet") if start else []
 
 
+def train_cost(wildcards):
+    """Dear cells first, or the last of them runs alone at the end."""
+    family = FAMILIES[wildcards.family]
+    return family.cost(CELLS[wildcards.family]["train"][wildcards.cell])
+
+
 def train_input(wildcards):
     """Initial parameters of a cell that is trained; stop the run if it cannot or must not be."""
     family, name = wildcards.family, wildcards.cell

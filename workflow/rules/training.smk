@@ -45,6 +45,7 @@ rule train_scores:
     wildcard_constraints:
         family=any_of(TRAINED),
         cell=train_names(restored=False),
+    priority: train_cost
     conda:
         "../../envs/hiddenstate.yaml"
     threads: 1

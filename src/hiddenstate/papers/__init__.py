@@ -90,8 +90,9 @@ class Family:
 
     Scores of ``train_cells`` take models, hours and perhaps an accelerator: ``train(cell, seed,
     workplace)`` returns them, from parameters that ``initialise(cell.start, seed, workplace)``
-    made. Their files may be cached; ``data(cell)`` names the data sets they need. ``shown(grid)``
-    names the figures and tables that a grid has the cells for.
+    made. Their files may be cached; ``data(cell)`` names the data sets they need, and
+    ``cost(cell)`` compares what they cost. ``shown(grid)`` names the figures and tables that a grid
+    has the cells for.
     """
 
     title: str
@@ -109,6 +110,7 @@ class Family:
     train: Callable[[Cell, int, Workplace], pd.DataFrame] | None = None
     initialise: Callable[[Cell, int, Workplace], pd.DataFrame] | None = None
     data: Callable[[Cell], list[str]] = lambda cell: []
+    cost: Callable[[Cell], float] = lambda cell: 0
     shown: Callable[[Any], Collection[str]] | None = None
 
     def cells(self, grid: Any) -> dict[str, list[Cell]]:

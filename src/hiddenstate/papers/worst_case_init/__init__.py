@@ -48,6 +48,7 @@ FAMILY = Family(
     train=cells.train,
     initialise=cells.initialise,
     data=cells.data_of,
+    cost=cells.cost,
     bound_cells=estimates.bound_cells,
     bound=estimates.bound,
     estimate=estimates.estimate,

@@ -224,6 +224,13 @@ def data_of(cell: Cell) -> list[str]:
     return sorted({p["dataset"], *(stage["dataset"] for stage in stages)})
 
 
+def cost(cell: Cell) -> float:
+    """Clipped gradients that a cell takes; those of a last layer alone cost about a tenth."""
+    p = cell.parameters
+    gradients = 2 * p["repeats"] * p["models"] * p["records"] * p["steps"]
+    return gradients * (1.0 if p["start"]["trains"] == "all layers" else 0.1)
+
+
 def initialise(cell: Cell, seed: int, workplace: Workplace) -> pd.DataFrame:
     """Initial parameters of each repeat: columns repeat, part ("backbone", "trained") and value.
 
