@@ -4,7 +4,8 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,11 +62,9 @@ def _train(options: argparse.Namespace) -> None:
     family, grid, seed = _load(options)
     cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
     start = time.perf_counter()
-    workplace = _workplace(options, cell, seed)
-    frame = family.train(cell, seed, workplace)
-    scores.write(options.out, frame, _origin(family, cell, seed, start))
-    if workplace.checkpoint:
-        shutil.rmtree(workplace.checkpoint, ignore_errors=True)
+    with _workplace(options, cell, seed) as workplace:
+        frame = family.train(cell, seed, workplace)
+        scores.write(options.out, frame, _origin(family, cell, seed, start))
 
 
 def _restore(options: argparse.Namespace) -> None:
@@ -85,13 +84,11 @@ def _verify(options: argparse.Namespace) -> None:
     cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
     cached = scores.check(options.cached, cell.parameters, seed)
     fewer = replace(cell, parameters=cell.parameters | {"models": options.models})
-    workplace = replace(_workplace(options, cell, seed), purpose="verification")
-    found = verification.compare(cached, family.train(fewer, seed, workplace))
-    found.insert(0, "cell", cell.name)
-    with files.atomic(options.out) as temporary:
-        found.to_csv(temporary, index=False)
-    if workplace.checkpoint:
-        shutil.rmtree(workplace.checkpoint, ignore_errors=True)
+    with _workplace(options, cell, seed, purpose="verification") as workplace:
+        found = verification.compare(cached, family.train(fewer, seed, workplace))
+        found.insert(0, "cell", cell.name)
+        with files.atomic(options.out) as temporary:
+            found.to_csv(temporary, index=False)
     print(found.to_markdown(index=False))
 
 
@@ -116,18 +113,24 @@ def _verified(options: argparse.Namespace) -> None:
         )
 
 
-def _workplace(options: argparse.Namespace, cell: papers.Cell, seed: int) -> papers.Workplace:
-    """What the options say of where to train."""
+@contextmanager
+def _workplace(
+    options: argparse.Namespace, cell: papers.Cell, seed: int, purpose: str = ""
+) -> Iterator[papers.Workplace]:
+    """What the options say of where to train; the checkpoint goes once all is written."""
     if cell.start and not options.start:
         raise InputError(f"--start: missing; expected the initial parameters {cell.start.name}")
-    return papers.Workplace(
+    yield papers.Workplace(
         start=scores.check(options.start, cell.start.parameters, seed) if cell.start else None,
         checkpoint=options.checkpoint,
         device=_device(options.device),
         workers=options.workers,
         memory=options.memory * 2**20,
         progress=True,
+        purpose=purpose,
     )
+    if options.checkpoint:
+        shutil.rmtree(options.checkpoint, ignore_errors=True)
 
 
 def _device(name: str) -> str:
