@@ -128,11 +128,9 @@ def test_image_folders_that_are_absent_empty_or_damaged_are_explained(tmp_path):
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """The directory of data sets; nothing read before is remembered."""
+    """The directory of data sets."""
     monkeypatch.setenv("HIDDENSTATE_DATA", str(tmp_path))
-    data.splits.cache_clear()
-    yield tmp_path
-    data.splits.cache_clear()
+    return tmp_path
 
 
 def test_splits_are_disjoint_and_standardised_by_the_public_half_alone(root):
@@ -197,8 +195,19 @@ def test_a_folder_of_images_has_its_classes_in_both_halves(root):
     # Each channel by its own mean and deviation.
     np.testing.assert_allclose(found.public.x.mean(axis=(0, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(found.public.x.std(axis=(0, 2, 3)), 1, rtol=1e-5)
-    data.splits.cache_clear()
+    data._splits.cache_clear()
     assert data.splits("folder:pets").sha256 == found.sha256
+
+
+def test_data_read_from_one_place_are_not_remembered_for_another(root, monkeypatch):
+    for place in ("one", "other"):
+        for part in ("train", "test"):
+            paint(root / place / "pets" / part, ("cats", "dogs"), images=2 + (place == "other"))
+    found = []
+    for place in ("one", "other"):
+        monkeypatch.setenv("HIDDENSTATE_DATA", str(root / place))
+        found.append(len(data.splits("folder:pets").train))
+    assert found == [4, 6]
 
 
 def test_a_folder_whose_parts_have_other_classes_is_refused(root):
