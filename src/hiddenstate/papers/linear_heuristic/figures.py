@@ -10,18 +10,29 @@ STATED_QUADRATIC = {0.0: 2.222, 0.5: 2.274, 1.0: 2.182}
 """Curvature and epsilon, section 4.2."""
 
 
-def _baseline_lines(ax, estimates: pd.DataFrame, cell: str, methods=("standard", "full batch")):
+def _baseline(method: str) -> dict:
+    """Style of an epsilon that audits are compared with."""
     from hiddenstate import plotting
 
-    styles = {
+    label, color, line = {
         "heuristic": ("heuristic (last iterate, linear loss)", plotting.OBSERVED, "-"),
         "standard": ("standard (all iterates)", "black", "--"),
         "full batch": ("full batch", plotting.VALID, "-."),
-    }
+    }[method]
+    return {"label": label, "color": color, "ls": line, "lw": 1.5}
+
+
+_AUDIT_SERIES = (
+    # method, label, colour role, marker
+    ("as published", "estimate as published", "PUBLISHED", "s"),
+    ("lower bound", "lower bound at 95 %", "VALID", "^"),
+)
+
+
+def _baseline_lines(ax, estimates: pd.DataFrame, cell: str, methods=("standard", "full batch")):
     for method in ("heuristic", *methods):
-        label, color, line = styles[method]
         rows = pick(estimates, cell, method)
-        ax.plot(rows["x"], rows["value"], color=color, ls=line, lw=1.5, label=label)
+        ax.plot(rows["x"], rows["value"], **_baseline(method))
 
 
 def draw_figure1(estimates: pd.DataFrame):
@@ -109,29 +120,19 @@ def draw_history(estimates: pd.DataFrame):
     figure, (ax,) = plotting.panels(1, height=4.0)
     rows = pick(estimates, "history", "history regulariser")
     ax.plot(rows["x"] - 1, rows["value"], color=plotting.OTHER, label="this regulariser, accounted")
-    for method, color, line in (("heuristic", plotting.OBSERVED, "-"), ("standard", "black", "--")):
+    for method in ("heuristic", "standard"):
         value = pick(estimates, "history", method)["value"].iloc[0]
-        ax.axhline(value, color=color, ls=line, lw=1.5, label=_LABELS[method])
-    for method, label, color, marker in _AUDIT_SERIES:
+        ax.axhline(value, **_baseline(method))
+    for method, label, role, marker in _AUDIT_SERIES:
         rows = pick(estimates, "history", method)
         ax.plot(
-            rows["x"] - 1, rows["value"], ls="none", color=color, marker=marker, ms=4.5, label=label
-        )
+            rows["x"] - 1, rows["value"], ls="none", color=getattr(plotting, role), marker=marker,
+            ms=4.5, label=label,
+        )  # fmt: skip
     ax.set(xscale="log", xlabel="factor of the regulariser, less one", ylabel="$\\varepsilon$")
     ax.set_ylim(0, None)
     plotting.legend_below(figure, ax, columns=1)
     return figure
-
-
-_LABELS = {
-    "heuristic": "heuristic (last iterate, linear loss)",
-    "standard": "standard (all iterates)",
-}
-_AUDIT_SERIES = (
-    # method, label, colour, marker
-    ("as published", "estimate as published", (0.87, 0.56, 0.02), "s"),
-    ("lower bound", "lower bound at 95 %", (0.01, 0.62, 0.45), "^"),
-)
 
 
 def _audit_panels(estimates: pd.DataFrame, height: float):
@@ -152,11 +153,12 @@ def draw_figure3(estimates: pd.DataFrame):
 
     figure, axes = _audit_panels(estimates, 3.2)
     for cell, ax in axes.items():
-        for method, label, color, marker in _AUDIT_SERIES:
+        for method, label, role, marker in _AUDIT_SERIES:
             rows = pick(estimates, cell.replace("audits", "gradient"), method)
             ax.plot(
-                rows["x"], rows["value"], color=color, marker=marker, ms=4.5, lw=0.8, label=label
-            )
+                rows["x"], rows["value"], color=getattr(plotting, role), marker=marker, ms=4.5,
+                lw=0.8, label=label,
+            )  # fmt: skip
         ax.set_ylim(0, None)
     plotting.legend_below(figure, ax, columns=2)
     return figure

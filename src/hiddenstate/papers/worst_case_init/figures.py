@@ -22,13 +22,13 @@ def audits(estimates: pd.DataFrame, figure: str, quantity: str, method: str) -> 
     return table.reset_index()
 
 
-def ideal(estimates: pd.DataFrame, models: int) -> pd.DataFrame:
-    """What audits with that many models find where everything leaks, by epsilon, as published."""
+def ideal(estimates: pd.DataFrame, models: int | None = None) -> pd.DataFrame:
+    """What audits (with that many models) find where everything leaks, by epsilon, as published."""
     rows = estimates[
-        (estimates["quantity"] == "ideal_epsilon")
-        & (estimates["method"] == "as published")
-        & (estimates["models"] == models)
+        (estimates["quantity"] == "ideal_epsilon") & (estimates["method"] == "as published")
     ]
+    if models is not None:
+        rows = rows[rows["models"] == models]
     return rows.sort_values("epsilon")
 
 
@@ -237,10 +237,7 @@ def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
 def tabulate_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     """Every audit once: what was published, what is valid, and what a perfect audit finds."""
     keys = [*FACTORS, "epsilon", "models"]
-    best = estimates[
-        (estimates["quantity"] == "ideal_epsilon") & (estimates["method"] == "as published")
-    ]
-    best = best[["epsilon", "models", "value"]].rename(columns={"value": "ideal"})
+    best = ideal(estimates)[["epsilon", "models", "value"]].rename(columns={"value": "ideal"})
     tables = []
     for figure in estimates["figure"].dropna().unique():
         published = audits(estimates, figure, "epsilon", "as published")
