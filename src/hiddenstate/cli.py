@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hiddenstate
 from hiddenstate import config, estimates, files, papers, scores
+from hiddenstate.commands import audit, epsilon
 from hiddenstate.errors import InputError
 
 
@@ -232,51 +233,10 @@ def _claims(options: argparse.Namespace) -> None:
     claims.write(verdicts, options.csv, options.markdown, options.scale)
 
 
-def _epsilon(options: argparse.Namespace) -> None:
-    """Print the standard, heuristic and full-batch epsilon before training."""
-    from hiddenstate.accounting import linear, pld
-
-    mechanism = (options.noise_multiplier, options.sampling_rate, options.steps, options.delta)
-    heuristic = linear.last_iterate_epsilon(*mechanism)
-    full_batch = linear.full_batch_epsilon(*mechanism)
-    standard = pld.epsilon(*mechanism)
-    print(
-        f"epsilon at delta {options.delta:g}, noise multiplier {options.noise_multiplier:g}, "
-        f"sampling rate {options.sampling_rate:g}, {options.steps} steps (add or remove a record)\n"
-        f"standard    {standard:12.6f}  upper bound for any loss, all iterates released\n"
-        f"heuristic   {heuristic:12.6f}  last iterate alone, exact if every loss is linear\n"
-        f"full batch  {full_batch:12.6f}  every record in every step, same mean step and noise\n"
-        "The heuristic is NO GUARANTEE. It predicts what an audit of a trained model may find;\n"
-        "losses, regularisers and data sets exist whose last iterate leaks more, up to the\n"
-        "standard epsilon. Only the standard epsilon may be promised to the people in the data."
-    )
-
-
 def _digest(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
     for path in options.files:
         print(f"{scores.digest(scores.read(path)[0])}  {path}")
-
-
-def _audit(options: argparse.Namespace) -> None:
-    """Bound epsilon and mu from your own scores, and say which bounds are valid."""
-    from hiddenstate.auditing import report
-
-    in_scores, out_scores = report.read(options.scores)
-    table = report.bounds(in_scores, out_scores, options.delta, options.confidence)
-    shown = table[["parameter", "method", "value", "valid"]]
-    print(shown.assign(value=shown["value"].map("{:.3f}".format)).to_markdown(index=False))
-    print(
-        f"\n{len(in_scores)} in-scores, {len(out_scores)} out-scores; delta {options.delta:g}; "
-        f"each valid bound holds alone with {100 * options.confidence:g} % confidence, "
-        "so choose the method before looking."
-    )
-    if options.figure:
-        from hiddenstate import plotting
-
-        with plotting.style():
-            drawn = report.draw(in_scores, out_scores, options.delta, options.confidence)
-            plotting.save(drawn, options.figure, options.scores.name)
 
 
 def _schema(options: argparse.Namespace) -> None:
@@ -373,27 +333,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--estimates", nargs="+", required=True, metavar="FAMILY=FILE")
     sub.add_argument("--csv", type=Path, required=True, metavar="FILE")
     sub.add_argument("--markdown", type=Path, required=True, metavar="FILE")
-    sub = command("epsilon", _epsilon, family=False)
-    for names, kind, what in (
-        (("--noise-multiplier", "--sigma"), float, "noise standard deviation over clipping norm"),
-        (("--sampling-rate", "--q"), float, "probability that a step samples a record"),
-        (("--steps",), int, "steps of DP-SGD"),
-        (("--delta",), float, "probability at which epsilon is stated"),
-    ):
-        sub.add_argument(*names, type=kind, required=True, metavar="NUMBER", help=what)
     sub = command("digest", _digest, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
-    sub = command("audit", _audit, family=False)
-    sub.add_argument(
-        "scores",
-        type=Path,
-        metavar="FILE",
-        help="CSV or Parquet with the columns world ('in' or 'out') and score (larger: more 'in')",
-    )
-    sub.add_argument("--delta", type=float, required=True, help="probability, such as 1e-5")
-    sub.add_argument("--confidence", type=float, default=0.95, help="of each bound (0.95)")
-    sub.add_argument(
-        "--figure", type=Path, nargs="+", metavar="FILE", help="pictures to write: .png, .pdf, .svg"
-    )
     command("schema", _schema, family=False)
+    for name, module in (("epsilon", epsilon), ("audit", audit)):
+        module.add_arguments(command(name, module.run, family=False))
     return parser
