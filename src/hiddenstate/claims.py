@@ -67,7 +67,7 @@ def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str
         row = claim.model_dump(include={"id", "statement", "source", "stated"})
         found = None
         if rank >= SCALES.index(claim.judged_from):
-            found = papers.load(claim.family).checks[claim.check](estimates[claim.family])
+            found = papers.load(claim.family).checks[claim.check].measure(estimates[claim.family])
         if found is None:
             row |= {"measured": "", "tolerance": "", "verdict": "not judged at this scale"}
         else:

@@ -1,18 +1,27 @@
 """The command line: every job of the workflow is one of these commands."""
 
+from __future__ import annotations
+
 import argparse
+import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
 from hiddenstate import config, estimates, files, papers, scores
 from hiddenstate.commands import audit, epsilon
 from hiddenstate.errors import InputError
+from hiddenstate.family import Job, Workplace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,48 +40,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _cells(options: argparse.Namespace) -> None:
     """List the cells of a family."""
-    family, grid, _ = _load(options)
-    for kind, cells in family.cells(grid).items():
-        for cell in cells:
-            print(f"{kind}\t{cell.name}\t{cell.parameters}")
+    family, grid, _ = config.section(options.config, options.family)
+    for kind, jobs in family.jobs(grid).items():
+        for name, job in jobs.items():
+            print(f"{kind}\t{name}\t{json.dumps(job.identity)}")
 
 
-def _scores(options: argparse.Namespace) -> None:
-    """Run a cell and write what the adversary observed."""
-    family, grid, seed = _load(options)
-    cell = papers.find(family.score_cells(grid), options.cell, str(options.config))
+def _run(options: argparse.Namespace) -> None:
+    """Do the work of a cell and write its result; interrupted training goes on."""
+    job, seed = _job(options, options.kind)
     start = time.perf_counter()
-    frame = family.score(cell, seed)
-    seconds = time.perf_counter() - start
-    scores.write(
-        options.out, frame, scores.provenance(cell.parameters, seed=seed, wall_seconds=seconds)
-    )
-
-
-def _start(options: argparse.Namespace) -> None:
-    """Compute and write the initial parameters that cells train from."""
-    family, grid, seed = _load(options)
-    cell = papers.find(family.cells(grid)["start"], options.cell, str(options.config))
-    start = time.perf_counter()
-    frame = family.initialise(cell, seed, papers.Workplace(device=_device(options.device)))
-    scores.write_table(options.out, frame, _origin(family, cell, seed, start))
-
-
-def _train(options: argparse.Namespace) -> None:
-    """Train a cell's models, write their scores; a killed run goes on."""
-    family, grid, seed = _load(options)
-    cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
-    start = time.perf_counter()
-    with _workplace(options, cell, seed) as workplace:
-        frame = family.train(cell, seed, workplace)
-        scores.write(options.out, frame, _origin(family, cell, seed, start))
+    with _workplace(options, job, seed) as workplace:
+        frame = job.run(seed, workplace)
+        write = scores.write if job.work.folder == "scores" else scores.write_table
+        write(options.out, frame, _origin(job, seed, start))
 
 
 def _restore(options: argparse.Namespace) -> None:
     """Copy the cached scores of a cell, if they are of exactly its parameters."""
-    family, grid, seed = _load(options)
-    cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
-    scores.check(options.cached, cell.parameters, seed)
+    job, seed = _job(options, "train")
+    scores.check(options.cached, job.identity, seed)
     with files.atomic(options.out) as temporary:
         shutil.copyfile(options.cached, temporary)
 
@@ -81,13 +68,11 @@ def _verify(options: argparse.Namespace) -> None:
     """Train models of a cell anew; test if cached scores are distributed so."""
     from hiddenstate import verification
 
-    family, grid, seed = _load(options)
-    cell = papers.find(family.train_cells(grid), options.cell, str(options.config))
-    cached = scores.check(options.cached, cell.parameters, seed)
-    fewer = replace(cell, parameters=cell.parameters | {"models": options.models})
-    with _workplace(options, cell, seed, purpose="verification") as workplace:
-        found = verification.compare(cached, family.train(fewer, seed, workplace))
-        found.insert(0, "cell", cell.name)
+    job, seed = _job(options, "train")
+    cached = scores.check(options.cached, job.identity, seed)
+    with _workplace(options, job, seed, purpose="verification") as workplace:
+        found = verification.compare(cached, job.run(seed, workplace))
+        found.insert(0, "cell", job.cell.name)
         with files.atomic(options.out) as temporary:
             found.to_csv(temporary, index=False)
     print(found.to_markdown(index=False))
@@ -97,6 +82,11 @@ def _verified(options: argparse.Namespace) -> None:
     """Collect verdicts on cells; fail, naming them, if any disagree."""
     import pandas as pd
 
+    if not options.files:
+        raise InputError(
+            "nothing to verify: no cell is cached, or the new models per world (verify_models) "
+            "are too few to disagree with any cached scores"
+        )
     frames = []
     for path in options.files:
         frames.append(pd.read_csv(files.require(path, "a file written by `hiddenstate verify`")))
@@ -114,21 +104,41 @@ def _verified(options: argparse.Namespace) -> None:
         )
 
 
+def _job(options: argparse.Namespace, kind: str) -> tuple[Job, int]:
+    """The job that makes the named cell, and the root seed."""
+    family, grid, seed = config.section(options.config, options.family)
+    jobs = family.jobs(grid)[kind]
+    if options.cell not in jobs:
+        shown = ", ".join([*jobs][:4]) + (", …" if len(jobs) > 4 else "")
+        raise InputError(
+            f"{options.config}: no cell {options.cell!r} to {kind}; "
+            f"expected one of {len(jobs)}: {shown}"
+        )
+    return jobs[options.cell], seed
+
+
 @contextmanager
 def _workplace(
-    options: argparse.Namespace, cell: papers.Cell, seed: int, purpose: str = ""
-) -> Iterator[papers.Workplace]:
+    options: argparse.Namespace, job: Job, seed: int, purpose: str = ""
+) -> Iterator[Workplace]:
     """What the options say of where to train; the checkpoint goes once all is written."""
-    if cell.start and not options.start:
-        raise InputError(f"--start: missing; expected the initial parameters {cell.start.name}")
-    yield papers.Workplace(
-        start=scores.check(options.start, cell.start.parameters, seed) if cell.start else None,
+    if job.work.kind not in ("start", "train"):
+        yield Workplace()
+        return
+    if job.work.kind == "start":
+        yield Workplace(device=_device(options.device))
+        return
+    if job.start and not options.start:
+        raise InputError(f"--start: missing; expected the initial parameters {job.start.cell.name}")
+    yield Workplace(
+        start=scores.check(options.start, job.start.identity, seed) if job.start else None,
         checkpoint=options.checkpoint,
         device=_device(options.device),
         workers=options.workers,
         memory=options.memory * 2**20,
         progress=True,
         purpose=purpose,
+        models=options.models if purpose else None,
     )
     if options.checkpoint:
         shutil.rmtree(options.checkpoint, ignore_errors=True)
@@ -152,47 +162,36 @@ def _device(name: str) -> str:
     return name
 
 
-def _origin(family: papers.Family, cell: papers.Cell, seed: int, start: float) -> dict:
+def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:
     """Provenance of what took since ``start`` to compute, with the data sets' digests."""
-    from hiddenstate import data
-
     seconds = time.perf_counter() - start
-    digests = {name: data.splits(name).sha256 for name in family.data(cell)}
-    return scores.provenance(cell.parameters, seed=seed, wall_seconds=seconds) | {"data": digests}
+    origin = scores.provenance(job.identity, seed=seed, wall_seconds=seconds)
+    if job.data:
+        from hiddenstate import data
+
+        origin["data"] = {name: data.splits(name).sha256 for name in job.data}
+    return origin
 
 
-def _bounds(options: argparse.Namespace) -> None:
-    """Ask the accountant about a cell and write its answer."""
-    family, grid, _ = _load(options)
-    cell = papers.find(family.bound_cells(grid), options.cell, str(options.config))
-    frame = family.bound(cell)
-    with files.atomic(options.out) as temporary:
-        frame.to_parquet(temporary, index=False, compression="zstd")
-
-
-def _estimates(options: argparse.Namespace) -> None:
+def _estimate(options: argparse.Namespace) -> None:
     """Turn a family's scores and bounds into tidy estimates."""
-    import pandas as pd
-
-    family, grid, seed = _load(options)
-    observed = {
-        cell.name: scores.check(options.scores / f"{cell.name}.parquet", cell.parameters, seed)
-        for cell in [*family.score_cells(grid), *family.train_cells(grid)]
-    }
-    bounds = {
-        cell.name: pd.read_parquet(
-            files.require(options.bounds / f"{cell.name}.parquet", "bounds of this cell")
-        )
-        for cell in family.bound_cells(grid)
-    }
-    estimates.write(options.out, family.estimate(grid, observed, bounds))
+    family, grid, seed = config.section(options.config, options.family)
+    found: dict[str, dict[str, pd.DataFrame]] = {"scores": {}, "bounds": {}}
+    for kind in ("simulate", "train", "bound"):
+        for name, job in family.jobs(grid)[kind].items():
+            path = options.results / job.work.folder / f"{name}.parquet"
+            skipped = kind == "train" and options.missing == "skip"
+            if skipped and not scores.computed(path, job.identity, seed):
+                continue
+            found[job.work.folder][name] = scores.check(path, job.identity, seed)
+    estimates.write(options.out, family.estimate(grid, found["scores"], found["bounds"]))
 
 
 def _figure(options: argparse.Namespace) -> None:
     """Draw a figure from estimates."""
     from hiddenstate import plotting
 
-    family, grid, _ = _load(options)
+    family, grid, _ = config.section(options.config, options.family)
     figure = _named(family.figures, options.name, f"{options.family} figure")
     with plotting.style():
         drawn = figure.draw(estimates.read(options.estimates))
@@ -202,10 +201,10 @@ def _figure(options: argparse.Namespace) -> None:
 
 def _table(options: argparse.Namespace) -> None:
     """Write a table from estimates as CSV, Markdown or LaTeX, by suffix."""
-    family, _, _ = _load(options)
+    family, _, _ = config.section(options.config, options.family)
     table = _named(family.tables, options.name, f"{options.family} table")
     frame = table.draw(estimates.read(options.estimates))
-    writers = {
+    writers: dict[str, Callable[[Path], Any]] = {
         ".csv": lambda path: frame.to_csv(path, index=False),
         ".md": lambda path: path.write_text(frame.to_markdown(index=False) + "\n"),
         ".tex": lambda path: path.write_text(frame.to_latex(index=False, escape=True)),
@@ -222,7 +221,7 @@ def _claims(options: argparse.Namespace) -> None:
     """Judge the claims of the families whose estimates are given."""
     from hiddenstate import claims
 
-    frames = {}
+    frames: dict[str, pd.DataFrame] = {}
     for item in options.estimates:
         family, separator, path = item.partition("=")
         if not separator:
@@ -241,21 +240,10 @@ def _digest(options: argparse.Namespace) -> None:
 
 def _schema(options: argparse.Namespace) -> None:
     """Print the JSON schema of a scale file."""
-    import json
-
     print(json.dumps(config.schema(), indent=2))
 
 
-def _load(options: argparse.Namespace):
-    """The family, its grid at the configured scale, and the root seed."""
-    family = papers.load(options.family)
-    scale = config.read(options.config)
-    if options.family not in config.families(scale):
-        raise InputError(f"{options.config}: has no section {options.family}")
-    return family, getattr(scale, options.family), scale.seed
-
-
-def _named(things, name: str, what: str):
+def _named(things: Mapping[str, T], name: str, what: str) -> T:
     if name not in things:
         raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(things)}")
     return things[name]
@@ -270,8 +258,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=hiddenstate.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run, *, family: bool = True) -> argparse.ArgumentParser:
-        summary = run.__doc__.splitlines()[0]
+    def command(
+        name: str,
+        run: Callable[[argparse.Namespace], None],
+        *,
+        family: bool = True,
+        summary: str | None = None,
+    ) -> argparse.ArgumentParser:
+        summary = summary or str(run.__doc__).splitlines()[0]
         sub = commands.add_parser(name, help=summary, description=summary)
         sub.set_defaults(run=run)
         if family:
@@ -285,42 +279,57 @@ def _parser() -> argparse.ArgumentParser:
             )
         return sub
 
-    def out(sub: argparse.ArgumentParser, **options) -> None:
+    def out(sub: argparse.ArgumentParser, **options: Any) -> None:
         sub.add_argument("--out", type=Path, required=True, metavar="FILE", **options)
 
-    command("cells", _cells)
-    for name, run in (("scores", _scores), ("bounds", _bounds)):
-        sub = command(name, run)
+    def cell(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--cell", required=True, help="a name that `hiddenstate cells` lists")
-        out(sub, help="Parquet file to write")
-    for name, run in (
-        ("start", _start),
-        ("train", _train),
-        ("restore", _restore),
-        ("verify", _verify),
-    ):
-        sub = command(name, run)
-        sub.add_argument("--cell", required=True, help="a name that `hiddenstate cells` lists")
-        out(sub, help="CSV file to write" if name == "verify" else "Parquet file to write")
-        if name in ("restore", "verify"):
-            sub.add_argument("--cached", type=Path, required=True, metavar="FILE", help="scores")
-        if name != "restore":
-            sub.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, …")
-        if name in ("train", "verify"):
-            sub.add_argument("--start", type=Path, metavar="FILE", help="initial parameters")
+
+    def trains(sub: argparse.ArgumentParser, *, models: bool) -> None:
+        sub.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, …")
+        if models:
+            # Without a value: the cell has no initial parameters of its own.
+            sub.add_argument("--start", type=Path, nargs="?", help="file of initial parameters")
             sub.add_argument("--checkpoint", type=Path, metavar="DIR", help="for finished models")
             sub.add_argument("--workers", type=int, default=1, help="threads (1)")
             sub.add_argument("--memory", type=int, default=2048, help="for models, in MiB (2048)")
-        if name == "verify":
-            sub.add_argument("--models", type=int, default=20, help="in each world and repeat (20)")
-    sub = command("verified", _verified, family=False)
-    sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `hiddenstate verify`")
+
+    command("cells", _cells)
+    for kind, what in (
+        ("start", "Make and write the initial parameters that cells train from"),
+        ("train", "Train a cell's models and write their scores; a killed run goes on"),
+        ("simulate", "Run a cell and write what the adversary observed"),
+        ("bound", "Ask the accountant about a cell and write its answer"),
+    ):
+        sub = command(kind, _run, summary=what)
+        sub.set_defaults(kind=kind)
+        cell(sub)
+        if kind in ("start", "train"):
+            trains(sub, models=kind == "train")
+        out(sub, help="Parquet file to write")
+    sub = command("restore", _restore)
+    cell(sub)
+    sub.add_argument("--cached", type=Path, required=True, metavar="FILE", help="cached scores")
+    out(sub, help="Parquet file to write")
+    sub = command("verify", _verify)
+    cell(sub)
+    sub.add_argument("--cached", type=Path, required=True, metavar="FILE", help="cached scores")
+    sub.add_argument("--models", type=int, default=20, help="per world and repeat (20)")
+    trains(sub, models=True)
     out(sub, help="CSV file to write")
-    sub = command("estimates", _estimates)
-    for name in ("scores", "bounds"):
-        sub.add_argument(
-            f"--{name}", type=Path, default=Path(), metavar="DIR", help=f"directory of the {name}"
-        )
+    sub = command("verified", _verified, family=False)
+    sub.add_argument("files", nargs="*", type=Path, metavar="FILE", help="of `hiddenstate verify`")
+    out(sub, help="CSV file to write")
+    sub = command("estimate", _estimate)
+    sub.add_argument(
+        "--results", type=Path, required=True, metavar="DIR", help="directory of scores and bounds"
+    )
+    sub.add_argument(
+        "--missing",
+        choices=("error", "skip"),
+        default="error",
+        help="trained scores that are not there: an error (the default), or left out",
+    )
     out(sub, help="CSV file to write")
     for name, run in (("figure", _figure), ("table", _table)):
         sub = command(name, run)

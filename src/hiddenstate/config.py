@@ -3,8 +3,13 @@
 A scale file (``workflow/config/scales/<scale>.yaml``) holds the root seed and a section for each
 family that the scale has. It is checked against the families' ``Grid`` models before any work
 starts; the JSON schema of the whole is generated from the same models (``hiddenstate schema``).
+
+``extends: other`` takes everything from the scale file of that name in the same directory and
+says only what differs: mappings are merged, lists and values replaced, and null removes a key.
 """
 
+import re
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
 from typing import Any, get_origin
@@ -14,45 +19,28 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
+from hiddenstate.family import NAME, Family, Grid
 from hiddenstate.files import require
-
-
-@cache
-def model() -> type[BaseModel]:
-    """The closed model of a scale file: ``seed`` and a section for each family it has."""
-    sections: dict[str, Any] = {
-        name: (
-            family.grid | None,
-            Field(default=None, description=f"{family.title} ({family.reference})"),
-        )
-        for name in papers.names()
-        for family in [papers.load(name)]
-    }
-    return create_model(
-        "Scale",
-        __base__=papers.Grid,
-        __doc__="Everything that decides the numbers of a scale.",
-        seed=(int, Field(ge=0, description="root seed of every random stream")),
-        **sections,
-    )
 
 
 def read(path: str | Path) -> Any:
     """The scale file at ``path`` as a checked model; an error names file, key and value."""
-    require(path, "a scale file such as workflow/config/scales/laptop.yaml")
-    try:
-        content = yaml.safe_load(Path(path).read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected keys and values, got {type(content).__name__}")
-    try:
-        scale = model().model_validate(content)
-    except ValidationError as error:
-        raise InputError(_explain(path, error)) from error
+    content = _content(Path(path))
+    scale = _checked(path, model(), content)
     if not families(scale):
         raise InputError(f"{path}: expected a section for one of {', '.join(papers.names())}")
     return scale
+
+
+def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
+    """A family, its checked section of a scale file, and the root seed; looks at no other."""
+    family = papers.load(name)
+    content = _content(Path(path))
+    if content.get(name) is None:
+        raise InputError(f"{path}: has no section {name}")
+    part = {key: content[key] for key in ("seed", name) if key in content}
+    scale = _checked(path, _model((name,)), part)
+    return family, getattr(scale, name), scale.seed
 
 
 def families(scale: Any) -> list[str]:
@@ -60,22 +48,131 @@ def families(scale: Any) -> list[str]:
     return [name for name in papers.names() if getattr(scale, name) is not None]
 
 
+def model() -> type[BaseModel]:
+    """The closed model of a scale file: ``seed`` and a section for each family it has."""
+    return _model(tuple(papers.names()))
+
+
+@cache
+def _model(names: tuple[str, ...]) -> type[BaseModel]:
+    sections: dict[str, Any] = {}
+    for name in names:
+        family = papers.load(name)
+        about = f"{family.title} ({family.reference})"
+        sections[name] = (family.grid | None, Field(default=None, description=about))
+    return create_model(
+        "Scale",
+        __base__=Grid,
+        __doc__="Everything that decides the numbers of a scale.",
+        seed=(int, Field(ge=0, lt=2**63, description="root seed of every random stream")),
+        **sections,
+    )
+
+
 def schema() -> dict[str, Any]:
     """JSON schema of a scale file."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **model().model_json_schema(),
+    described = model().model_json_schema()
+    described["properties"] |= {
+        "extends": {
+            "type": "string",
+            "pattern": f"^{NAME}$",
+            "description": "a scale file beside this one, of which only what differs is said",
+        }
+    }
+    # What is not said may come from the file that is extended.
+    described["required"] = []
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **described}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a slip is an error: no key twice, no references, numbers as in JSON.
+
+    Plain YAML takes the last of two equal keys, 1:30 for 90 and 010 for 8, and lets references
+    grow a line into gigabytes.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (as the base class has it)
+        first: [rule for rule in rules if not rule[0].endswith((":int", ":float"))]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="references (*) are not read", problem_mark=mark)
+        return super().compose_node(parent, index)
 
-def _explain(path: str | Path, error: ValidationError) -> str:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\.inf|\.nan")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?\d+$"), [*"-+0123456789"])
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(rf"(?:{_NUMBER.pattern})$"), [*"-+.0123456789"]
+)
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
+
+
+def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Keys and values of a scale file, with those of the files that it extends."""
+    require(path, "a scale file such as workflow/config/scales/laptop.yaml")
+    try:
+        content = yaml.load(path.read_text(), _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise InputError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected keys and values, got {type(content).__name__}")
+    if "extends" not in content:
+        return content
+    base = content.pop("extends")
+    if not (isinstance(base, str) and re.fullmatch(NAME, base)):
+        raise InputError(f"{path}: extends: got {base!r}; expected the name of a scale")
+    other = path.with_name(f"{base}.yaml")
+    if other in (*seen, path):
+        raise InputError(f"{path}: extends: got {base!r}, which extends this file")
+    return _overlaid(_content(other, (*seen, path)), content)
+
+
+def _overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Mappings merged key by key; anything else is replaced, and null removes."""
+    merged = dict(below)
+    for key, value in above.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict) and isinstance(below.get(key), dict):
+            merged[key] = _overlaid(below[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _checked(path: str | Path, expected: type[BaseModel], content: dict[str, Any]) -> Any:
+    try:
+        return expected.model_validate(content)
+    except ValidationError as error:
+        raise InputError(_explain(path, expected, error)) from error
+
+
+_LONGEST = 200
+"""Characters of a value that an error message shows."""
+
+
+def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False):
         key = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "missing":
             lines.append(f"{path}: {key}: is missing")
         elif problem["type"] == "extra_forbidden":
-            known = ", ".join(_siblings(problem["loc"]))
+            known = ", ".join(_siblings(expected, problem["loc"]))
             lines.append(f"{path}: {key}: is not a known key; expected one of {known}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
@@ -83,15 +180,15 @@ def _explain(path: str | Path, error: ValidationError) -> str:
                 # A check of a whole section names key and value itself.
                 lines.append(f"{path}: {key}: {message}")
                 continue
-            lines.append(
-                f"{path}: {key}: got {problem['input']!r}; {message[0].lower()}{message[1:]}"
-            )
+            got = repr(problem["input"])
+            got = got if len(got) <= _LONGEST else f"{got[:_LONGEST]} …"
+            lines.append(f"{path}: {key}: got {got}; {message[0].lower()}{message[1:]}")
     return "\n".join(lines)
 
 
-def _siblings(location: tuple[int | str, ...]) -> list[str]:
+def _siblings(expected: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """Keys that would have been allowed where ``location`` ends."""
-    node: Any = model()
+    node: Any = expected
     for part in location[:-1]:
         if part not in node.model_fields:
             continue  # the place in a list, or a key of a mapping

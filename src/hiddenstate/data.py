@@ -116,6 +116,15 @@ class Splits:
         return hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest()
 
 
+def place(source: str) -> Path | None:
+    """Where ``source``, as for ``splits``, is read from; None if it comes with a package."""
+    kind, _, path = source.partition(":")
+    if kind in ("folder", "features"):
+        return _root() / path
+    folder = _FOLDERS.get(path if kind == "raw" else source)
+    return _root() / folder if folder else None
+
+
 def require(source: str) -> None:
     """Raise InputError unless ``source``, as for ``splits``, can be read; reads none of it."""
     kind, _, path = source.partition(":")

@@ -11,7 +11,9 @@ Every family's estimates share these columns and add the parameters of its cells
 * ``confidence`` of the bound or interval; empty where there is none
 """
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -43,3 +45,34 @@ def read(path: str | Path) -> pd.DataFrame:
     if missing:
         raise InputError(f"{path}: lacks the columns {', '.join(missing)}")
     return estimates
+
+
+def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """Rows whose columns have these values; a list, set or tuple allows any of its values.
+
+    None asks for an empty field.
+    """
+    kept = pd.Series(True, index=frame.index)
+    for column, value in values.items():
+        if value is None:
+            kept &= frame[column].isna()
+        elif isinstance(value, list | set | tuple):
+            kept &= frame[column].isin(value)
+        else:
+            kept &= frame[column] == value
+    return frame[kept]
+
+
+def summarise(rows: pd.DataFrame, by: str | Iterable[str], value: str = "value") -> pd.DataFrame:
+    """Mean, sd (nan for one row), maximum and number n of each group, in the order of the rows.
+
+    Rows with an empty field in ``by`` are left out.
+    """
+    groups = rows.groupby([by] if isinstance(by, str) else list(by), sort=False)[value]
+    return groups.agg(mean="mean", sd="std", maximum="max", n="size").reset_index()
+
+
+def plus_minus(mean: float, sd: float, digits: int = 2) -> str:
+    """ "mean ± sd" as tables and claims write it; the mean alone where there is no sd."""
+    words = f"{mean:.{digits}f}"
+    return words if pd.isna(sd) else f"{words} ± {sd:.{digits}f}"

@@ -1,25 +1,35 @@
 """One style for every figure: upper bounds dashed, lower bounds with their confidence,
-values that a paper states as open markers."""
+values that a paper states as open markers.
+
+matplotlib is imported where a figure is drawn, so that naming figures costs no time.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from hiddenstate.files import atomic
 
-PALETTE = sns.color_palette("colorblind")
-OBSERVED, UPPER, PUBLISHED, VALID, OTHER = (PALETTE[i] for i in (0, 7, 1, 2, 4))
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The ten colours of seaborn's palette "colorblind".
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _SKY = SERIES = (
+    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc",
+    "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
+)  # fmt: skip
+"""Colours of lines that have no role, such as one per level of a parameter."""
+
+OBSERVED, UPPER, PUBLISHED, VALID, OTHER = _BLUE, _GREY, _ORANGE, _GREEN, _PURPLE
 """Colours by role: what was observed, upper bounds, estimates as published, valid lower bounds."""
 
-STATED = {"marker": "o", "mfc": "none", "mec": "black", "ls": "none", "ms": 9, "mew": 1.2}
+STATED: dict[str, Any] = {
+    "marker": "o", "mfc": "none", "mec": "black", "ls": "none", "ms": 9, "mew": 1.2
+}  # fmt: skip
 """Values stated by the paper: open black circles."""
 
 WIDTH = 3.4
@@ -40,13 +50,23 @@ _RC = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The package's style for the figures made inside the block."""
+    """The package's style for the figures made inside the block, off any screen."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
     with sns.axes_style("ticks"), sns.plotting_context("paper"), plt.rc_context(_RC):
         yield
 
 
-def panels(columns: int, rows: int = 1, *, height: float = 2.9, **options) -> tuple[Figure, list]:
+def panels(
+    columns: int, rows: int = 1, *, height: float = 2.9, **options: Any
+) -> tuple[Figure, list[Axes]]:
     """A figure of equal panels and its axes in reading order."""
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(
         rows, columns, figsize=(WIDTH * columns, height * rows), squeeze=False, **options
     )
@@ -69,9 +89,11 @@ def save(figure: Figure, paths: list[Path], footer: str) -> None:
 
     Dates are left out of the files, so the same estimates give the same bytes.
     """
+    import matplotlib.pyplot as plt
+
     figure.suptitle(footer, x=0.995, ha="right", fontsize=6, color="0.35")
     for path in paths:
-        metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+        metadata: Any = {"CreationDate": None} if path.suffix == ".pdf" else None
         with atomic(path) as temporary:
             figure.savefig(temporary, metadata=metadata)
     plt.close(figure)

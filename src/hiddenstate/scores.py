@@ -61,7 +61,8 @@ def write(path: str | Path, scores: pd.DataFrame, origin: dict[str, Any]) -> Non
 def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -> None:
     """Write any table with its provenance and digest to ``path`` atomically."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    origin = {**origin, "digest": digest(frame)}
+    # Of what will be read: some columns, such as words with gaps, come back in another type.
+    origin = {**origin, "digest": digest(table.to_pandas())}
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), _METADATA_KEY: json.dumps(origin, sort_keys=True)}
     )
@@ -71,13 +72,13 @@ def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -
 
 def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Scores and provenance of a file; refuse one that is no score file or was damaged."""
-    require(path, "a score file written by `hiddenstate scores`")
+    require(path, "a file that a job of the workflow wrote")
     with _readable(path):
         table = pq.read_table(path)
         scores = table.to_pandas()
     origin = _origin(path, table.schema)
     if digest(scores) != origin.get("digest"):
-        raise InputError(f"{path}: scores do not match their recorded digest; the file is damaged")
+        raise InputError(f"{path}: values do not match their recorded digest; the file is damaged")
     return scores, origin
 
 
@@ -135,7 +136,7 @@ def _differences(origin: dict, parameters: dict, seed: int) -> Iterator[tuple[st
 
 def _flat(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested parameters by dotted keys."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in parameters.items():
         inner = isinstance(value, dict)
         flat |= _flat(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": value}

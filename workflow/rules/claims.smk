@@ -3,7 +3,7 @@
 
 rule judge_claims:
     input:
-        claims="workflow/config/claims.yaml",
+        claims=f"{PREFIX}workflow/config/claims.yaml",
         estimates=expand(f"{RESULTS}/{{family}}/estimates.csv", family=FAMILIES),
     output:
         csv=report(
@@ -22,13 +22,38 @@ rule judge_claims:
     threads: 1
     resources:
         mem_mb=1000,
-        runtime=5,
+        runtime=15,
     params:
         scale=SCALE,
-        code=CODE,
-        estimates=estimates_by_family,
+        code=code.digest(
+            "hiddenstate.claims",
+            *(f"hiddenstate.papers.{family}.checks" for family in FAMILIES),
+        ),
+        estimates=[f"{family}={RESULTS}/{family}/estimates.csv" for family in FAMILIES],
     message:
         "claims and verdicts"
     shell:
-        "hiddenstate claims --claims {input.claims} --scale {params.scale}"
-        " --estimates {params.estimates} --csv {output.csv} --markdown {output.md} > {log} 2>&1"
+        "hiddenstate claims --claims {input.claims:q} --scale {params.scale}"
+        " --estimates {params.estimates:q} --csv {output.csv:q} --markdown {output.md:q}"
+        " > {log:q} 2>&1"
+
+
+# The verdicts are no declared output, for Snakemake would delete them when one is bad.
+rule verify_cache:
+    input:
+        verified_files(),
+    log:
+        f"{LOGS}/verified.log",
+    localrule: True
+    conda:
+        "../../envs/hiddenstate.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=15,
+    params:
+        verdicts=f"{RESULTS}/verified.csv",
+    message:
+        "verdicts on cached scores"
+    shell:
+        "hiddenstate verified {input:q} --out {params.verdicts:q} 2>&1 | tee {log:q}"

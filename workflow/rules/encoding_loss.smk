@@ -1,15 +1,11 @@
 # It's Our Loss: no privacy amplification for hidden-state DP-SGD with non-convex loss.
 
 
-use rule simulate as simulate_encoding_loss with:
-    wildcard_constraints:
-        family="encoding_loss",
-        cell=cell_names("encoding_loss", "scores"),
+module encoding_loss:
+    snakefile:
+        "family.smk"
+    config:
+        {**config, "family": "encoding_loss"}
 
 
-use rule bound as bound_encoding_loss with:
-    wildcard_constraints:
-        family="encoding_loss",
-        cell=cell_names("encoding_loss", "bounds"),
-    message:
-        "encoding_loss: trade-off curves of all iterates, {wildcards.cell}"
+use rule simulate, bound, estimate, figure, table from encoding_loss as encoding_loss_*

@@ -1,15 +1,11 @@
 # The Last Iterate Advantage: the heuristic, its counterexamples and its audits.
 
 
-use rule simulate as simulate_linear_heuristic with:
-    wildcard_constraints:
-        family="linear_heuristic",
-        cell=cell_names("linear_heuristic", "scores"),
+module linear_heuristic:
+    snakefile:
+        "family.smk"
+    config:
+        {**config, "family": "linear_heuristic"}
 
 
-use rule bound as bound_linear_heuristic with:
-    wildcard_constraints:
-        family="linear_heuristic",
-        cell=cell_names("linear_heuristic", "bounds"),
-    message:
-        "linear_heuristic: accounting, {wildcards.cell}"
+use rule simulate, bound, estimate, figure, table from linear_heuristic as linear_heuristic_*

@@ -1,9 +1,20 @@
-# Nearly tight black-box auditing: ideal audits. Models are trained by the rules of training.smk.
+# Nearly tight black-box auditing of differentially private machine learning.
 
 
-use rule bound as bound_worst_case_init with:
-    wildcard_constraints:
-        family="worst_case_init",
-        cell=cell_names("worst_case_init", "bounds"),
-    message:
-        "worst_case_init: simulated ideal audits, {wildcards.cell}"
+module worst_case_init:
+    snakefile:
+        "family.smk"
+    config:
+        {**config, "family": "worst_case_init"}
+
+
+use rule start, train, restore, verify, bound, estimate, figure, table from worst_case_init as worst_case_init_*
+
+
+if config["scores"] == "cached":
+
+    ruleorder: worst_case_init_restore > worst_case_init_train
+
+else:
+
+    ruleorder: worst_case_init_train > worst_case_init_restore

@@ -1,0 +1,67 @@
+"""What a module is made of: a digest of its code and of all code of the package that it imports.
+
+Docstrings, comments and layout do not count, so that only what may change a result does.
+"""
+
+import ast
+import hashlib
+from functools import cache
+from pathlib import Path
+
+import hiddenstate
+
+_ROOT = Path(hiddenstate.__file__).parent
+
+
+def digest(*modules: str) -> str:
+    """Digest of these modules of the package and of what they import from it, however deep."""
+    total = hashlib.sha256()
+    for name in sorted(_closure(modules)):
+        total.update(f"{name}\n{_code(_file(name))[0]}\n".encode())
+    return total.hexdigest()[:16]
+
+
+def _closure(modules: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += _code(_file(name))[1]
+    return found
+
+
+def _file(name: str) -> Path:
+    path = _ROOT.joinpath(*name.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def _code(path: Path) -> tuple[str, list[str]]:
+    """The code without its docstrings, and the modules of the package that it imports."""
+    tree = ast.parse(path.read_text())
+    imported: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [name for name in inner if _ours(name) and _file(name).is_file()]
+            # A name that is no module is an attribute, which the package itself defines.
+            imported += modules if len(modules) == len(inner) else [node.module, *modules]
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and _is_docstring(body):
+            node.body = node.body[1:]
+    return ast.dump(tree), [name for name in imported if _ours(name)]
+
+
+def _ours(name: str) -> bool:
+    return name.split(".")[0] == hiddenstate.__name__
+
+
+def _is_docstring(body: object) -> bool:
+    match body:
+        case [ast.Expr(value=ast.Constant(value=str())), *_]:
+            return True
+    return False

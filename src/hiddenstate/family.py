@@ -1,0 +1,312 @@
+"""A family, the words it is made of, and nothing about any one paper.
+
+A family is a list of works. A *work* knows its cells, how one of them is run, where the result
+goes and what it costs; there are four kinds (``Simulate``, ``Train`` with its ``Start``,
+``Bound``), and each names the command, the workflow's rule and the folder alike. What was computed
+becomes estimates, and estimates become figures, tables and measured claims, which register
+themselves with the decorators below.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
+
+from hiddenstate.errors import InputError
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
+"""Pattern of every name that becomes a part of file names and commands."""
+
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+
+
+class Grid(BaseModel):
+    """A part of a scale file, or a cell's parameters: closed, typed, finite, frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class FamilyGrid(Grid):
+    """A family's whole section of a scale file."""
+
+    shows: str = Field(description="what the figures say of the scale and data they show")
+
+
+P = TypeVar("P", bound=Grid)
+
+
+@dataclass(frozen=True)
+class Cell(Generic[P]):
+    """One point of a family's grid: a name, and everything that decides its numbers."""
+
+    name: str
+    parameters: P
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(NAME, self.name):
+            raise InputError(
+                f"cell {self.name!r}: expected letters, digits and _ . + - alone, "
+                "at most 151 of them"
+            )
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where and how models are trained; on a CPU it decides no number.
+
+    ``start`` holds the initial parameters that the cell trains from, if it has any. ``models``, if
+    given, is how many are trained per world and repeat in place of the cell's own number.
+    ``purpose`` names random streams of their own, so that a cell can be trained once more,
+    independently.
+    """
+
+    start: pd.DataFrame | None = None
+    checkpoint: Path | None = None
+    device: str = "cpu"
+    workers: int = 1
+    memory: float = 2**31
+    progress: bool = False
+    purpose: str = ""
+    models: int | None = None
+
+
+def _second(cell: Cell[Any]) -> float:
+    return 1.0
+
+
+def _no_data(cell: Cell[Any]) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Simulate(Generic[P]):
+    """Scores that need no models: ``run(cell, seed)`` returns a frame as in ``hiddenstate.scores``.
+
+    ``revision`` is a part of every cell's identity: whoever mends ``run`` raises it, and what was
+    computed before is refused or made anew. ``cost(cell)`` estimates seconds of one core.
+    """
+
+    kind: ClassVar[str] = "simulate"
+    folder: ClassVar[str] = "scores"
+    cells: Callable[[Any], list[Cell[P]]]
+    run: Callable[[Cell[P], int], pd.DataFrame]
+    revision: int = 1
+    cost: Callable[[Cell[P]], float] = _second
+
+
+@dataclass(frozen=True)
+class Bound(Generic[P]):
+    """What an accountant or a simulated audit says: ``run(cell, seed)`` returns any table."""
+
+    kind: ClassVar[str] = "bound"
+    folder: ClassVar[str] = "bounds"
+    cells: Callable[[Any], list[Cell[P]]]
+    run: Callable[[Cell[P], int], pd.DataFrame]
+    revision: int = 1
+    cost: Callable[[Cell[P]], float] = _second
+
+
+@dataclass(frozen=True)
+class Start(Generic[P]):
+    """Initial parameters: ``of(cell)`` is the cell of those that a trained cell starts from."""
+
+    kind: ClassVar[str] = "start"
+    folder: ClassVar[str] = "starts"
+    of: Callable[[Cell[Any]], Cell[P]]
+    run: Callable[[Cell[P], int, Workplace], pd.DataFrame]
+    revision: int = 1
+    cost: Callable[[Cell[P]], float] = _second
+    data: Callable[[Cell[P]], list[str]] = _no_data
+
+
+@dataclass(frozen=True)
+class Train(Generic[P]):
+    """Scores of trained models, whose files may be cached.
+
+    ``data(cell)`` names the data sets that training reads, ``start`` the work that makes initial
+    parameters, if they are made beforehand, and ``counts(cell)`` the scores per world.
+    """
+
+    kind: ClassVar[str] = "train"
+    folder: ClassVar[str] = "scores"
+    cells: Callable[[Any], list[Cell[P]]]
+    run: Callable[[Cell[P], int, Workplace], pd.DataFrame]
+    size: Callable[[Cell[P]], tuple[int, int]]
+    revision: int = 1
+    cost: Callable[[Cell[P]], float] = _second
+    data: Callable[[Cell[P]], list[str]] = _no_data
+    start: Start[Any] | None = None
+
+
+Work = Simulate[Any] | Bound[Any] | Start[Any] | Train[Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell and the work that makes it."""
+
+    work: Work
+    cell: Cell[Any]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers, but for the seed, as plain JSON values."""
+        identity = {"revision": self.work.revision, **self.cell.parameters.model_dump(mode="json")}
+        if isinstance(self.work, Train) and self.work.start:
+            identity["start_revision"] = self.work.start.revision
+        return identity
+
+    @property
+    def cost(self) -> float:
+        """Seconds of one core, estimated."""
+        return self.work.cost(self.cell)
+
+    @property
+    def data(self) -> list[str]:
+        """Data sets that the job reads."""
+        return self.work.data(self.cell) if isinstance(self.work, Start | Train) else []
+
+    @property
+    def start(self) -> "Job | None":
+        """The job that makes the initial parameters, if there is one."""
+        if not isinstance(self.work, Train) or self.work.start is None:
+            return None
+        return Job(self.work.start, self.work.start.of(self.cell))
+
+    def run(self, seed: int, workplace: Workplace) -> pd.DataFrame:
+        """Do the work."""
+        if isinstance(self.work, Start | Train):
+            return self.work.run(self.cell, seed, workplace)
+        return self.work.run(self.cell, seed)
+
+
+KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bound))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a claim's check found: the measured value in words, the tolerance, and the verdict."""
+
+    measured: str
+    tolerance: str
+    holds: bool
+
+
+def _always(grid: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure or table: title, caption (one paragraph), and how it is drawn from estimates.
+
+    ``when(grid)`` says if a grid has the cells for it.
+    """
+
+    title: str
+    caption: str
+    draw: Callable[[pd.DataFrame], Any]
+    when: Callable[[Any], bool] = _always
+
+
+class Figure(Shown):
+    """Draws a matplotlib figure."""
+
+
+class Table(Shown):
+    """Makes a data frame with the column heads that a reader sees."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Measures a claim in estimates; None if they lack the cells that it needs."""
+
+    measure: Callable[[pd.DataFrame], Measurement | None]
+
+
+def figure(
+    title: str, caption: str, when: Callable[[Any], bool] = _always
+) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
+    """Register a function of the estimates as a figure under the function's name."""
+    return lambda draw: Figure(title, caption, draw, when)
+
+
+def table(
+    title: str, caption: str, when: Callable[[Any], bool] = _always
+) -> Callable[[Callable[[pd.DataFrame], pd.DataFrame]], Table]:
+    """Register a function of the estimates as a table under the function's name."""
+    return lambda draw: Table(title, caption, draw, when)
+
+
+def check(measure: Callable[[pd.DataFrame], Measurement | None]) -> Check:
+    """Register a function of the estimates as a claim's check under the function's name."""
+    return Check(measure)
+
+
+S = TypeVar("S")
+
+
+def registered(module: ModuleType | None, kind: type[S]) -> dict[str, S]:
+    """What a module registered of that kind, by name, in the order of its lines."""
+    found = vars(module).items() if module else ()
+    return {name: value for name, value in found if isinstance(value, kind)}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A paper as the command line and the workflow see it.
+
+    ``estimate(grid, scores, bounds)`` takes what the works made, by cell name, and returns tidy
+    estimates; of trained scores, cells may be missing. ``modules`` are those that registered
+    figures, tables and checks.
+    """
+
+    title: str
+    reference: str
+    grid: type[FamilyGrid]
+    works: tuple[Simulate[Any] | Bound[Any] | Train[Any], ...]
+    estimate: Callable[[Any, Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]], pd.DataFrame]
+    modules: tuple[ModuleType, ...]
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """Its figures by name."""
+        return self._registered(Figure)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Its tables by name."""
+        return self._registered(Table)
+
+    @property
+    def checks(self) -> dict[str, Check]:
+        """Its checks by name."""
+        return self._registered(Check)
+
+    def _registered(self, kind: type[S]) -> dict[str, S]:
+        return {
+            name: value
+            for module in self.modules
+            for name, value in registered(module, kind).items()
+        }
+
+    def jobs(self, grid: Any) -> dict[str, dict[str, Job]]:
+        """Every job by kind and cell name; those of one folder have different names."""
+        jobs: dict[str, dict[str, Job]] = {kind: {} for kind in KINDS}
+        taken: set[tuple[str, str]] = set()
+        for job in self._listed(grid):
+            if (job.work.folder, job.cell.name) in taken:
+                raise ValueError(f"two cells are named {job.work.folder}/{job.cell.name}")
+            taken.add((job.work.folder, job.cell.name))
+            jobs[job.work.kind][job.cell.name] = job
+            if job.start:
+                jobs["start"][job.start.cell.name] = job.start
+        return jobs
+
+    def _listed(self, grid: Any) -> Iterator[Job]:
+        return (Job(work, cell) for work in self.works for cell in work.cells(grid))

@@ -1,0 +1,30 @@
+"""It's Our Loss: no privacy amplification for hidden-state DP-SGD with non-convex loss.
+
+A loss writes the log-likelihood ratio of every step into the parameter, so the last iterate is
+as distinguishable as all iterates together. Cells are at a given noise multiplier (Figure 1) or at
+a given epsilon (Figure 2), each run with the paper's encoding and with a sound one.
+
+Readings of what the paper leaves open, all of them ours:
+
+* delta is 1e-5. The text names one of Figure 1's three mechanisms (noise multiplier 0.5, sampling
+  rate 0.01, 1,024 steps); the other two span the range of Figure 2.
+* Algorithm 2 as printed compares the curves at every threshold. A threshold without a single false
+  positive contradicts every epsilon, and one with few contradicts most ("every threshold"). The
+  main reading ("algorithm 2") keeps thresholds with at least 1 % of errors of both kinds.
+* Even so it takes the largest of thousands of noisy comparisons, which pushes it up. The
+  "closest curve" estimate, the epsilon whose curve is nearest in Lévy distance, has no such push.
+  Neither is a bound. The lower bound is: it takes the scores of all repeats at once, with uniform
+  95 % bands on both error rates and the curves of this direction.
+"""
+
+from hiddenstate.family import Bound, Family, Simulate
+from hiddenstate.papers.encoding_loss import cells, checks, estimates, figures, tables
+
+FAMILY = Family(
+    title="It's Our Loss: No Privacy Amplification for Hidden State DP-SGD With Non-Convex Loss",
+    reference="arXiv 2407.06496",
+    grid=cells.EncodingLossGrid,
+    works=(Simulate(cells.simulated, cells.simulate), Bound(cells.accounted, cells.account)),
+    estimate=estimates.estimate,
+    modules=(figures, tables, checks),
+)

@@ -1,0 +1,199 @@
+"""The grid of encoding_loss, and the work of its cells."""
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from hiddenstate.accounting import linear, pld
+from hiddenstate.adversaries import encoding_loss as adversary
+from hiddenstate.dpsgd import scalar
+from hiddenstate.family import Cell, FamilyGrid, Grid
+
+ENCODINGS: tuple[Literal["published", "sound"], ...] = ("published", "sound")
+
+
+class Setting(Grid):
+    """How often and how many times a record may be sampled."""
+
+    sampling_rate: float = Field(gt=0, le=1, description="probability that a step samples a record")
+    steps: int = Field(ge=1, le=100_000, description="steps of DP-SGD")
+
+
+class Mechanism(Setting):
+    """A setting with its noise."""
+
+    noise_multiplier: float = Field(
+        gt=0.1, le=100, description="noise standard deviation over the clipping norm"
+    )
+
+
+class EncodingLossGrid(FamilyGrid):
+    """The cells: Figure 1's mechanisms, and Figure 2's settings times its epsilons."""
+
+    delta: float = Field(gt=0, lt=1, description="probability, at which every epsilon is stated")
+    curves: list[Mechanism] = Field(min_length=1, description="mechanisms of Figure 1")
+    settings: list[Setting] = Field(min_length=1, description="settings of Figure 2")
+    epsilons: list[float] = Field(min_length=1, description="epsilons of Figure 2, in nats")
+    epsilon_step: float = Field(
+        default=0.1, gt=0, le=1, description="spacing of the epsilons Algorithm 2 searches, in nats"
+    )
+    epsilon_range: tuple[float, float] = Field(
+        default=(0.5, 20.0), description="first and last epsilon Algorithm 2 searches, in nats"
+    )
+    records: int = Field(
+        default=10_000_000_000,
+        ge=100_000_000,
+        description="ordinary records of the published encoding",
+    )
+    runs: int = Field(ge=10, description="runs of DP-SGD a world and repeat")
+    repeats: int = Field(ge=2, description="independent repeats of the audit")
+
+
+class Target(Setting):
+    """A setting with the epsilon that its noise is calibrated to."""
+
+    epsilon: float
+    delta: float
+
+
+class Simulated(Grid):
+    """What decides the scores of a cell."""
+
+    mechanism: Mechanism | Target
+    records: int
+    runs: int
+    repeats: int
+    encoding: Literal["published", "sound"]
+
+
+class Accounted(Grid):
+    """What decides trade-off curves of all iterates: a mechanism, or a setting with epsilons."""
+
+    mechanism: Mechanism | Setting
+    epsilons: tuple[float, ...]
+    delta: float
+
+
+def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
+    """Every mechanism with both encodings."""
+    mechanisms: dict[str, Mechanism | Target] = {curve_name(m): m for m in grid.curves}
+    for setting in grid.settings:
+        for epsilon in grid.epsilons:
+            target = Target(**setting.model_dump(), epsilon=epsilon, delta=grid.delta)
+            mechanisms[epsilon_name(setting, epsilon)] = target
+    common = grid.model_dump(include={"records", "runs", "repeats"})
+    return [
+        Cell(f"{name}_{encoding}", Simulated(mechanism=mechanism, encoding=encoding, **common))
+        for name, mechanism in mechanisms.items()
+        for encoding in ENCODINGS
+    ]
+
+
+def accounted(grid: EncodingLossGrid) -> list[Cell[Accounted]]:
+    """One cell per mechanism of Figure 1, one table of epsilons per setting of Figure 2."""
+    first, last = grid.epsilon_range
+    count = round((last - first) / grid.epsilon_step) + 1
+    epsilons = tuple(round(first + i * grid.epsilon_step, 6) for i in range(count))
+    return [
+        Cell(curve_name(m), Accounted(mechanism=m, epsilons=(), delta=grid.delta))
+        for m in grid.curves
+    ] + [
+        Cell(setting_name(s), Accounted(mechanism=s, epsilons=epsilons, delta=grid.delta))
+        for s in grid.settings
+    ]
+
+
+def setting_name(setting: Setting) -> str:
+    """How often and how many times, as a part of names."""
+    return f"q{setting.sampling_rate:g}_T{setting.steps}"
+
+
+def curve_name(mechanism: Mechanism) -> str:
+    """Name of a mechanism of Figure 1."""
+    return f"{setting_name(mechanism)}_sigma{mechanism.noise_multiplier:g}"
+
+
+def epsilon_name(setting: Setting, epsilon: float) -> str:
+    """Name of a point of Figure 2."""
+    return f"{setting_name(setting)}_eps{epsilon:g}"
+
+
+def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
+    """Scores of all runs of a cell, and what an adversary who sees all iterates would score."""
+    p = cell.parameters
+    m = p.mechanism
+    q, steps = m.sampling_rate, m.steps
+    if isinstance(m, Mechanism):
+        sigma = m.noise_multiplier
+    else:
+        sigma = pld.noise_multiplier(m.epsilon, m.delta, q, steps)
+    if p.encoding == "published":
+        loss = adversary.published(sigma, q, p.records)
+    else:
+        loss = adversary.sound(sigma, q)
+    parts = []
+    for repeat in range(p.repeats):
+        for world in ("in", "out"):
+            draws = scalar.draw(
+                range(p.runs),
+                seed=seed,
+                name=("encoding_loss", cell.name, world, repeat),
+                steps=steps,
+                sampling_rate=q,
+                records=loss.records,
+                canary=world == "in",
+            )
+            theta = scalar.last_iterate(loss.gradient, draws, noise_multiplier=sigma)
+            # What a step shows of the canary once the ordinary records are subtracted.
+            shown = draws.canary - sigma * draws.noise
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "world": world,
+                        "repeat": repeat,
+                        "run": np.arange(p.runs),
+                        "score": loss.score(theta),
+                        "all_iterates": adversary.log_likelihood_ratio(shown, sigma, q).sum(axis=0),
+                    }
+                )
+            )
+    scores = pd.concat(parts, ignore_index=True)
+    return scores.assign(
+        noise_multiplier=sigma,
+        spacing=loss.spacing,
+        collision_probability=loss.collision_probability(steps),
+    )
+
+
+def account(cell: Cell[Accounted], seed: int) -> pd.DataFrame:
+    """Trade-off curves of all iterates (lower bounds on the FNR) at the cell's noise multipliers.
+
+    Columns: mechanism, null, epsilon (upper bound at the cell's delta), noise_multiplier, fpr, fnr.
+    """
+    p = cell.parameters
+    m, delta = p.mechanism, p.delta
+    q, steps = m.sampling_rate, m.steps
+    if isinstance(m, Mechanism):
+        sigmas = np.array([m.noise_multiplier])
+        epsilons = np.array([pld.epsilon(m.noise_multiplier, q, steps, delta)])
+    else:
+        epsilons = np.array(p.epsilons)
+        sigmas = pld.noise_multipliers(epsilons, delta, q, steps)
+    parts = []
+    for epsilon, sigma in zip(epsilons, sigmas, strict=True):
+        curves = {
+            ("all iterates", null): curve
+            for null, curve in pld.tradeoff_curves(sigma, q, steps).items()
+        }
+        if len(sigmas) == 1:
+            mixture = linear.last_iterate(sigma, q, steps)
+            curves["linear loss", "out"] = mixture.tradeoff_curve(null="out")
+        parts += [
+            pd.DataFrame({"fpr": curve.fpr, "fnr": curve.fnr}).assign(
+                mechanism=mechanism, null=null, epsilon=epsilon, noise_multiplier=sigma
+            )
+            for (mechanism, null), curve in curves.items()
+        ]
+    return pd.concat(parts, ignore_index=True)

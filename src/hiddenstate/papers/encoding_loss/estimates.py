@@ -1,0 +1,200 @@
+"""Estimates of encoding_loss: observed curves, empirical epsilons, and how much signal is kept."""
+
+import math
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hiddenstate.accounting.tradeoff import TradeoffCurve
+from hiddenstate.auditing import Tabulated, UniformBand, empirical_curve, lower_bound
+from hiddenstate.papers.encoding_loss.cells import (
+    ENCODINGS,
+    EncodingLossGrid,
+    curve_name,
+    epsilon_name,
+    setting_name,
+)
+
+CONFIDENCE = 0.95
+Curves = dict[tuple[str, str], TradeoffCurve]
+"""Predicted trade-off curves by mechanism and null hypothesis."""
+RARE = 0.01
+"""Least share of errors of either kind at which Algorithm 2 is compared."""
+
+
+def observe(scores: pd.DataFrame, *, null: str = "out") -> list[TradeoffCurve]:
+    """Empirical trade-off curve of each repeat: the best FNR at each FPR 0, 1/runs, ..., 1."""
+    curves = []
+    for _, repeat in scores.groupby("repeat"):
+        worlds = {world: part["score"].to_numpy() for world, part in repeat.groupby("world")}
+        curve = empirical_curve(worlds["in"], worlds["out"])
+        if null == "in":
+            curve = curve.swapped()
+        fnr = np.ones(curve.n_out + 1)
+        np.minimum.at(fnr, curve.false_positives, curve.fnr)
+        # Allowing more false positives never hurts: this fills rates that no threshold attains.
+        curves.append(TradeoffCurve(np.linspace(0, 1, curve.n_out + 1), np.minimum.accumulate(fnr)))
+    return curves
+
+
+def algorithm_2(
+    fpr: NDArray[np.float64],
+    fnr: NDArray[np.float64],
+    epsilons: NDArray[np.float64],
+    predicted: NDArray[np.float64],
+    *,
+    rare: float,
+) -> float:
+    """Smallest epsilon whose predicted curve the observed one nowhere undercuts (an estimate).
+
+    fpr, fnr: shape (n,). epsilons: shape (m,), ascending. predicted: shape (m, n). Only thresholds
+    with error rates of at least ``rare`` count. Infinite if no epsilon qualifies.
+    Source: Algorithm 2, lines 17 to 26.
+    """
+    counted = (np.minimum(fpr, fnr) >= rare) if rare else np.ones(len(fpr), dtype=bool)
+    holds = np.all(fnr[counted] >= predicted[:, counted], axis=1)
+    return float(epsilons[np.argmax(holds)]) if holds.any() else math.inf
+
+
+def closest_curve(
+    observed: NDArray[np.float64], epsilons: NDArray[np.float64], predicted: NDArray[np.float64]
+) -> float:
+    """Epsilon whose predicted curve is nearest in Lévy distance (an estimate).
+
+    observed: totals of the observed curve, shape (n,). predicted: those of the predicted curves,
+    shape (m, n). See ``TradeoffCurve.total``.
+    """
+    return float(epsilons[np.argmin(np.max(np.abs(observed - predicted), axis=1))])
+
+
+def estimate(
+    grid: EncodingLossGrid, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Curves of Figure 1, epsilons of Figure 2, and how well each encoding keeps the signal."""
+    parts: list[pd.DataFrame] = []
+    for mechanism in grid.curves:
+        name = curve_name(mechanism)
+        predicted = _curves(bounds[name])
+        shared = mechanism.model_dump() | {"epsilon": bounds[name]["epsilon"].iloc[0]}
+        parts.append(_predicted_rows(predicted).assign(cell=name, **shared))
+        for encoding in ENCODINGS:
+            cell = scores[f"{name}_{encoding}"]
+            rows = pd.concat([_curve_rows(cell, predicted), _signal_rows(cell)])
+            parts.append(rows.assign(cell=name, encoding=encoding, **shared))
+    for setting in grid.settings:
+        table = bounds[setting_name(setting)]
+        by_epsilon = {
+            epsilon: _curves(part) for epsilon, part in table.groupby("epsilon", sort=True)
+        }
+        for epsilon in grid.epsilons:
+            name = epsilon_name(setting, epsilon)
+            for encoding in ENCODINGS:
+                cell = scores[f"{name}_{encoding}"]
+                rows = pd.concat([_epsilon_rows(cell, by_epsilon), _signal_rows(cell)])
+                parts.append(
+                    rows.assign(
+                        cell=name,
+                        encoding=encoding,
+                        epsilon=epsilon,
+                        noise_multiplier=cell["noise_multiplier"].iloc[0],
+                        **setting.model_dump(),
+                    )
+                )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _curves(bounds: pd.DataFrame) -> Curves:
+    return {
+        key: TradeoffCurve(part["fpr"].to_numpy(), part["fnr"].to_numpy())
+        for key, part in bounds.groupby(["mechanism", "null"])
+    }
+
+
+_PLOTTED = np.linspace(0, 1, 201)
+_DIAGONAL = np.linspace(-1, 1, 4001)
+
+
+def _predicted_rows(predicted: Curves) -> pd.DataFrame:
+    return pd.concat(
+        pd.DataFrame({"x": _PLOTTED, "value": curve(_PLOTTED)}).assign(
+            quantity="fnr", method=mechanism, null=null, kind="lower"
+        )
+        for (mechanism, null), curve in predicted.items()
+    )
+
+
+def _curve_rows(cell: pd.DataFrame, predicted: Curves) -> pd.DataFrame:
+    """Observed curves, and their Lévy distances from predictions and from each other."""
+    rows = []
+    gaps = []
+    totals = {key: curve.total(_DIAGONAL) / 2 for key, curve in predicted.items()}
+    for null in ("out", "in"):
+        curves = observe(cell, null=null)
+        plotted = np.array([curve(_PLOTTED) for curve in curves])
+        mean, deviation = plotted.mean(axis=0), plotted.std(axis=0, ddof=1)
+        rows.append(
+            pd.DataFrame(
+                {"x": _PLOTTED, "value": mean, "low": mean - 2 * deviation}
+                | {"high": mean + 2 * deviation}
+            ).assign(quantity="fnr", method="observed", null=null, kind="estimate")
+        )
+        halves = [curve.total(_DIAGONAL) / 2 for curve in curves]
+        near = totals["all iterates", null]
+        gaps += [("all iterates", null, np.abs(half - near).max()) for half in halves]
+        gaps += [("between repeats", null, np.abs(a - b).max()) for a, b in combinations(halves, 2)]
+        if null == "out":
+            linear_loss = totals["linear loss", "out"]
+            gaps += [("below linear loss", null, (linear_loss - half).max()) for half in halves]
+            # "At large false-positive rates": where they exceed the false-negative ones.
+            right = _DIAGONAL >= 0
+            above = [(half - totals["all iterates", "either"])[right].max() for half in halves]
+            gaps += [("above symmetric", null, gap) for gap in above]
+    frame = pd.DataFrame(gaps, columns=["method", "null", "value"])
+    rows.append(frame.assign(quantity="levy_distance", kind="estimate"))
+    return pd.concat(rows)
+
+
+def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.DataFrame:
+    """Empirical epsilons of the repeats by each estimator, and a valid bound from all of them."""
+    epsilons = np.array(list(by_epsilon))
+    curves = observe(cell)
+    fpr = curves[0].fpr
+    symmetric = np.array([c["all iterates", "either"](fpr) for c in by_epsilon.values()])
+    totals = np.array([c["all iterates", "out"].total(_DIAGONAL) for c in by_epsilon.values()])
+    rows = []
+    for repeat, curve in enumerate(curves):
+        printed = (fpr, curve.fnr, epsilons, symmetric)
+        rows += [
+            ("algorithm 2", repeat, algorithm_2(*printed, rare=RARE)),
+            ("every threshold", repeat, algorithm_2(*printed, rare=0)),
+            ("closest curve", repeat, closest_curve(curve.total(_DIAGONAL), epsilons, totals)),
+        ]
+    frame = pd.DataFrame(rows, columns=["method", "repeat", "value"]).assign(kind="estimate")
+    bound = lower_bound(
+        *(cell.loc[cell["world"] == world, "score"].to_numpy() for world in ("in", "out")),
+        Tabulated("epsilon", epsilons, [c["all iterates", "out"] for c in by_epsilon.values()]),
+        UniformBand(),
+        confidence=CONFIDENCE,
+    )
+    frame.loc[len(frame)] = {"method": "lower bound", "value": bound.value, "kind": "lower"}
+    frame.loc[frame["kind"] == "lower", "confidence"] = CONFIDENCE
+    return frame.assign(quantity="epsilon")
+
+
+def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:
+    """How much of the log-likelihood ratio the last iterate keeps."""
+    return pd.DataFrame(
+        {
+            "quantity": ["correlation", "collision_probability", "spacing"],
+            "method": ["with all iterates", "union bound", "encoding"],
+            "kind": ["estimate", "upper", "exact"],
+            "value": [
+                np.corrcoef(cell["score"], cell["all_iterates"])[0, 1],
+                cell["collision_probability"].iloc[0],
+                cell["spacing"].iloc[0],
+            ],
+        }
+    )
