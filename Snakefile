@@ -17,43 +17,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-
-
-checked_config()
-GRID = read_scale()
-FAMILIES = {name: papers.load(name) for name in scale_files.families(GRID)}
-
-
-def shown_files(family):
-    """Figures and tables of a paper that the scale has the cells for, by target name."""
-    grid = getattr(GRID, family)
-    figures, tables = FAMILIES[family].figures, FAMILIES[family].tables
-    return {
-        name: f"{FIGURES}/{family}/{name}.pdf"
-        for name, figure in figures.items()
-        if figure.when(grid)
-    }, [
-        f"{RESULTS}/{family}/tables/{name}.md"
-        for name, table in tables.items()
-        if table.when(grid)
-    ]
-
-
-def verified_files():
-    """The cells that verify_cache trains anew: a few cached ones, drawn at random."""
-    models = int(config["verify_models"])
-    able = []
-    for name, family in FAMILIES.items():
-        for cell, job in family.jobs(getattr(GRID, name))["train"].items():
-            trained, repeats = job.work.size(job.cell)
-            if Path(f"{CACHE}/{name}/{cell}.parquet").exists():
-                if verification.can_disagree(trained * repeats, models * repeats):
-                    able.append(f"{RESULTS}/{name}/verified/{cell}.csv")
-    few = min(int(config["verify_cells"]), len(able))
-    return random.Random(int(config["verify_seed"])).sample(sorted(able), few)
-
-
-SHOWN = {family: shown_files(family) for family in FAMILIES}
+include: "workflow/rules/papers.smk"
 
 
 localrules:
@@ -85,27 +49,5 @@ rule all:
         rules.claims.input,
 
 
-# Each paper has rules of its own, one target for all it shows, and one per figure.
-for family in FAMILIES:
-
-    include: f"workflow/rules/{family}.smk"
-
-    rule:
-        name:
-            family
-        input:
-            SHOWN[family][0].values(),
-            SHOWN[family][1],
-        localrule: True
-
-    for name, path in SHOWN[family][0].items():
-
-        rule:
-            name:
-                f"{family}_{name}"
-            input:
-                path,
-            localrule: True
-
-
+include: "workflow/rules/targets.smk"
 include: "workflow/rules/claims.smk"

@@ -1,5 +1,6 @@
 import dataclasses
 from pathlib import Path
+from types import ModuleType
 
 import pandas as pd
 import pytest
@@ -7,6 +8,7 @@ import yaml
 
 from hiddenstate import claims, papers
 from hiddenstate.errors import InputError
+from hiddenstate.family import Measurement, check
 
 CLAIMS = Path(__file__).parents[1] / "workflow/config/claims.yaml"
 
@@ -41,14 +43,16 @@ def test_a_claim_is_not_judged_below_its_scale():
 def test_a_claim_whose_cells_a_scale_lacks_is_not_judged(monkeypatch):
     claim = claims.read(CLAIMS)[0]
     family, asked = papers.load(claim.family), []
-    found = papers.Measurement("4.2", "at least 4", True)
+    found = Measurement("4.2", "at least 4", True)
     for answer, verdict in (
         (None, "not judged at this scale"),
         (found, "reproduced"),
         (dataclasses.replace(found, holds=False), "not reproduced"),
     ):
-        check = {claim.check: lambda estimates, answer=answer: asked.append(estimates) or answer}
-        changed = dataclasses.replace(family, checks=family.checks | check)
+        module = ModuleType("checks")
+        measure = check(lambda estimates, answer=answer: asked.append(estimates) or answer)
+        setattr(module, claim.check, measure)
+        changed = dataclasses.replace(family, modules=(*family.modules, module))
         monkeypatch.setattr(papers, "load", lambda name, changed=changed: changed)
         estimates = pd.DataFrame({"value": [1.0]})
         (row,) = claims.judge([claim], {claim.family: estimates}, "paper").to_dict("records")

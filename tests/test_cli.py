@@ -29,7 +29,10 @@ def subcommands():
 
 
 def test_there_are_subcommands():
-    assert {"scores", "bounds", "estimates", "figure", "table", "claims"} <= set(subcommands())
+    expected = {"simulate", "bound", "train", "estimate", "figure", "table", "claims"}
+    assert expected <= set(subcommands())
+        subcommands()
+    )
 
 
 @pytest.mark.parametrize("name", subcommands())
@@ -44,14 +47,14 @@ def test_every_subcommand_explains_itself(capsys, name):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["scores", "nonesuch", "--config", SMOKE, "--cell", "x", "--out", "o"], "encoding_loss"),
+        (["simulate", "nonesuch", "--config", SMOKE, "--cell", "x", "--out", "o"], "encoding_loss"),
         (
-            ["scores", "encoding_loss", "--config", "none.yaml", "--cell", "x", "--out", "o"],
+            ["simulate", "encoding_loss", "--config", "none.yaml", "--cell", "x", "--out", "o"],
             "none.yaml: no such file",
         ),
         (
-            ["scores", "encoding_loss", "--config", SMOKE, "--cell", "x", "--out", "o"],
-            "no cell 'x'; expected one of",
+            ["simulate", "encoding_loss", "--config", SMOKE, "--cell", "x", "--out", "o"],
+            "no cell 'x' to simulate; expected one of",
         ),
         (
             [
@@ -124,7 +127,7 @@ def test_scores_of_other_parameters_are_refused(capsys, tmp_path):
     cell = "q0.1_T100_sigma1_sound"
     out = tmp_path / "scores" / f"{cell}.parquet"
     assert (
-        run(capsys, "scores", "encoding_loss", "--config", SMOKE, "--cell", cell, "--out", out)[0]
+        run(capsys, "simulate", "encoding_loss", "--config", SMOKE, "--cell", cell, "--out", out)[0]
         == 0
     )
     changed = tmp_path / "changed.yaml"
@@ -133,8 +136,8 @@ def test_scores_of_other_parameters_are_refused(capsys, tmp_path):
     first = "q0.1_T100_sigma4_published"
     out.rename(out.with_name(f"{first}.parquet"))
     status, _, err = run(
-        *(capsys, "estimates", "encoding_loss", "--config", changed),
-        *("--scores", out.parent, "--bounds", tmp_path, "--out", tmp_path / "e.csv"),
+        *(capsys, "estimate", "encoding_loss", "--config", changed),
+        *("--results", tmp_path, "--out", tmp_path / "e.csv"),
     )
     assert status == 2
     assert f"{first}.parquet: computed for" in err
@@ -224,8 +227,8 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
 @pytest.mark.parametrize(
     ("command", "cell", "arguments", "expected"),
     [
-        ("start", CELL, (), f"no cell '{CELL}'; expected one of 2: {START}"),
-        ("train", START, (), f"no cell '{START}'; expected one of 2: {CELL}"),
+        ("start", CELL, (), f"no cell '{CELL}' to start; expected one of 2: {START}"),
+        ("train", START, (), f"no cell '{START}' to train; expected one of 2: {CELL}"),
         ("train", CELL, (), f"--start: missing; expected the initial parameters {START}"),
         ("train", CELL, ("--start", "s.parquet"), "s.parquet: no such file"),
         ("restore", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
@@ -241,6 +244,9 @@ def test_bad_input_of_training_commands_is_named(capsys, tiny, command, cell, ar
 
 
 def test_verdicts_of_something_else_are_refused(capsys, tiny):
+    status, _, err = run(capsys, "verified", "--out", "o.csv")
+    assert status == 2
+    assert "nothing to verify: no cell is cached" in err
     status, _, err = run(capsys, "verified", "none.csv", "--out", "o.csv")
     assert status == 2
     assert "none.csv: no such file; expected a file written by `hiddenstate verify`" in err
@@ -253,7 +259,7 @@ def test_verdicts_of_something_else_are_refused(capsys, tiny):
 
 def test_a_family_that_the_scale_lacks_is_named(capsys, tiny):
     family = ("encoding_loss", "--config", "tiny.yaml", "--cell", "x", "--out", "o.parquet")
-    status, _, err = run(capsys, "scores", *family)
+    status, _, err = run(capsys, "simulate", *family)
     assert status == 2
     assert "tiny.yaml: has no section encoding_loss" in err
 

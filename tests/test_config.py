@@ -103,3 +103,57 @@ def test_what_is_no_mapping_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InputError, match=r"odd\.yaml"):
         config.read(path)
+
+
+def scale(directory, name, text):
+    (directory / f"{name}.yaml").write_text(text)
+    return directory / f"{name}.yaml"
+
+
+def test_a_scale_that_extends_another_says_only_what_differs(tmp_path):
+    scale(tmp_path, "base", "seed: 1\na: {b: 1, c: [1, 2], d: {e: 5}}\nf: 7\n")
+    path = scale(tmp_path, "more", "extends: base\na: {c: [3], d: {g: 6}}\nf: null\n")
+    assert config._content(path) == {"seed": 1, "a": {"b": 1, "c": [3], "d": {"e": 5, "g": 6}}}
+
+
+@pytest.mark.parametrize("scale", ["paper"])
+def test_the_paper_scale_says_only_what_differs_from_the_laptop(scale):
+    own = yaml.safe_load((ROOT / f"workflow/config/scales/{scale}.yaml").read_text())
+    base = yaml.safe_load((ROOT / f"workflow/config/scales/{own['extends']}.yaml").read_text())
+
+    def repeated(above, below, place=""):
+        for key in above.keys() & below.keys():
+            if isinstance(above[key], dict) and isinstance(below[key], dict):
+                yield from repeated(above[key], below[key], f"{place}{key}.")
+            elif above[key] == below[key]:
+                yield f"{place}{key}"
+
+    assert list(repeated(own, base)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("extends: none\n", r"none\.yaml: no such file"),
+        ("extends: odd\n", r"odd\.yaml: extends: got 'odd', which extends this file"),
+        ("extends: ../odd\n", r"extends: got '\.\./odd'; expected the name of a scale"),
+        ("seed: 1\nseed: 2\n", "the key 'seed' stands twice"),
+        ("seed: &a 1\nother: *a\n", "references"),
+        ("seed: 1:30\n", "got '1:30'; input should be a valid integer"),
+    ],
+)
+def test_a_slip_is_an_error(tmp_path, text, expected):
+    with pytest.raises(InputError, match=expected):
+        config.read(scale(tmp_path, "odd", text))
+
+
+def test_a_leading_zero_is_no_octal_number(tmp_path):
+    assert config._content(scale(tmp_path, "odd", "seed: 010\n")) == {"seed": 10}
+
+
+def test_a_section_is_read_alone(tmp_path):
+    path = change(tmp_path, "linear_heuristic", value={"nonsense": 1})
+    family, grid, seed = config.section(path, "encoding_loss")
+    assert (family.reference, grid.runs, seed) == ("arXiv 2407.06496", 5000, 20240709)
+    with pytest.raises(InputError, match="nonsense"):
+        config.section(path, "linear_heuristic")

@@ -47,7 +47,7 @@ def test_changed_scores_under_old_provenance_are_refused(tmp_path, frame):
     frame.loc[0, "score"] = 0.5
     forged = table.set_column(3, "score", [frame["score"].to_numpy()])
     pq.write_table(forged.replace_schema_metadata(metadata), path)
-    with pytest.raises(InputError, match=r"a\.parquet: scores do not match"):
+    with pytest.raises(InputError, match=r"a\.parquet: values do not match"):
         scores.read(path)
 
 
@@ -151,3 +151,13 @@ def test_what_is_not_there_or_unreadable_is_not_computed(tmp_path):
     assert not scores.computed(tmp_path / "none.parquet", {}, 1)
     (tmp_path / "b.parquet").write_bytes(b"PAR1")
     assert not scores.computed(tmp_path / "b.parquet", {}, 1)
+
+
+def test_tables_with_gaps_and_words_come_back_whole(tmp_path):
+    frame = pd.DataFrame({"method": ["a", None, "b"], "value": [1.0, np.nan, np.inf]})
+    scores.write_table(
+        tmp_path / "b.parquet", frame, scores.provenance({"q": 1}, seed=5, wall_seconds=1)
+    )
+    again = scores.check(tmp_path / "b.parquet", {"q": 1}, 5)
+    assert again["value"].equals(frame["value"])
+    assert again["method"].isna().tolist() == [False, True, False]

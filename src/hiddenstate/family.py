@@ -251,10 +251,9 @@ def check(measure: Callable[[pd.DataFrame], Measurement | None]) -> Check:
 S = TypeVar("S")
 
 
-def registered(module: ModuleType | None, kind: type[S]) -> dict[str, S]:
+def registered(module: ModuleType, kind: type[S]) -> dict[str, S]:
     """What a module registered of that kind, by name, in the order of its lines."""
-    found = vars(module).items() if module else ()
-    return {name: value for name, value in found if isinstance(value, kind)}
+    return {name: value for name, value in vars(module).items() if isinstance(value, kind)}
 
 
 @dataclass(frozen=True)
@@ -287,6 +286,10 @@ class Family:
     def checks(self) -> dict[str, Check]:
         """Its checks by name."""
         return self._registered(Check)
+
+    def modules_of(self, kind: type[Shown] | type[Check]) -> list[str]:
+        """Names of the modules that registered anything of that kind."""
+        return [module.__name__ for module in self.modules if registered(module, kind)]
 
     def _registered(self, kind: type[S]) -> dict[str, S]:
         return {

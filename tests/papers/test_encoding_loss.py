@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 from hiddenstate.accounting import tradeoff
-from hiddenstate.papers import encoding_loss as family
+from hiddenstate.family import Cell
+from hiddenstate.papers.encoding_loss import estimates as family
+from hiddenstate.papers.encoding_loss.cells import Mechanism, Simulated, simulate
 from hiddenstate.streams import stream
 
 
@@ -76,20 +78,16 @@ def test_the_swapped_curve_is_the_inverse():
 
 
 def test_chunks_of_cells_do_not_depend_on_each_other():
-    parameters = {
-        "sampling_rate": 0.1,
-        "steps": 5,
-        "noise_multiplier": 1.0,
-        "records": 10**10,
-        "runs": 300,
-        "repeats": 2,
-        "encoding": "sound",
-    }
-    few = family.score(family.Cell("a", parameters), 1)
-    more = family.score(family.Cell("a", parameters | {"runs": 260, "repeats": 3}), 1)
+    mechanism = Mechanism(sampling_rate=0.1, steps=5, noise_multiplier=1.0)
+
+    def scores(name, **size):
+        parameters = {"mechanism": mechanism, "records": 10**10, "encoding": "sound"}
+        return simulate(Cell(name, Simulated(**parameters, **size)), 1)
+
+    few, more = scores("a", runs=300, repeats=2), scores("a", runs=260, repeats=3)
     keys = ["world", "repeat", "run"]
     both = few.merge(more, on=keys)
     assert len(both) == 2 * 2 * 260
     assert (both["score_x"] == both["score_y"]).all()
-    other = family.score(family.Cell("b", parameters), 1)
+    other = scores("b", runs=300, repeats=2)
     assert (few["score"] != other["score"]).all()

@@ -4,13 +4,20 @@ import pytest
 from scipy import integrate, stats
 
 from hiddenstate.auditing import ApproxDP
-from hiddenstate.papers import Cell, estimators
+from hiddenstate.family import Cell
+from hiddenstate.papers.estimators.cells import (
+    Calibrated,
+    Composed,
+    Gaussian,
+    Leak,
+    calibrate,
+)
+from hiddenstate.papers.estimators.estimates import required
 from hiddenstate.streams import stream
 
 
 def test_the_leaks_epsilon_is_the_hockey_stick_by_integration():
-    leak = {"probability": 0.3, "shift": 2.0, "delta": 0.01}
-    epsilon = estimators._leak_epsilon(leak)
+    epsilon = Leak(probability=0.3, shift=2.0, delta=0.01).truth
 
     def density(x):
         return 0.7 * stats.norm.pdf(x) + 0.3 * stats.norm.pdf(x - 2)
@@ -25,17 +32,14 @@ def test_the_leaks_epsilon_is_the_hockey_stick_by_integration():
 
 
 @pytest.mark.parametrize(
-    "parameters",
-    [
-        {"mechanism": "leak", "probability": 0.3, "shift": 2.0, "delta": 0.01},
-        {"mechanism": "gaussian", "mu": 1.0},
-    ],
-    ids=lambda p: p["mechanism"],
+    "mechanism",
+    [Leak(probability=0.3, shift=2.0, delta=0.01), Gaussian(mu=1.0)],
+    ids=lambda mechanism: type(mechanism).__name__,
 )
-def test_simulated_scores_attain_the_truth(parameters):
+def test_simulated_scores_attain_the_truth(mechanism):
     """No threshold has fewer errors than the truth allows, and one comes near."""
-    family, truth, _ = estimators._known(parameters)
-    ins, outs = estimators._simulate(parameters, stream(1, "attain"), (400_000,))
+    family, truth = mechanism.curves, mechanism.truth
+    ins, outs = mechanism.scores(stream(1, "attain"), (400_000,))
     thresholds = np.linspace(-1, 4, 51)
     fpr = np.array([(outs >= t).mean() for t in thresholds])
     fnr = np.array([(ins < t).mean() for t in thresholds])
@@ -49,16 +53,11 @@ def test_simulated_scores_attain_the_truth(parameters):
 
 
 def test_the_composed_mechanisms_scores_lie_on_its_own_curve():
-    parameters = {
-        "mechanism": "composed",
-        "noise_multiplier": 0.8,
-        "sampling_rate": 0.2,
-        "steps": 8,
-    }
-    family, truth, _ = estimators._known(parameters)
+    mechanism = Composed(noise_multiplier=0.8, sampling_rate=0.2, steps=8)
+    family, truth = mechanism.curves, mechanism.truth
     index = int(np.argmin(np.abs(family.grid - truth)))
     assert family.grid[index] == pytest.approx(truth)
-    ins, outs = estimators._simulate(parameters, stream(1, "composed"), (200_000,))
+    ins, outs = mechanism.scores(stream(1, "composed"), (200_000,))
     thresholds = np.quantile(outs, np.linspace(0.02, 0.98, 25))
     fpr = np.array([(outs >= t).mean() for t in thresholds])
     fnr = np.array([(ins < t).mean() for t in thresholds])
@@ -67,9 +66,11 @@ def test_the_composed_mechanisms_scores_lie_on_its_own_curve():
 
 
 def test_bounds_of_a_cell_do_not_depend_on_its_other_numbers_of_scores():
-    common = {"mechanism": "gaussian", "mu": 1.0, "audits": 50, "stream": 3}
-    alone = estimators.bound(Cell("gaussian_mu1", common | {"scores": [60]}))
-    among = estimators.bound(Cell("gaussian_mu1", common | {"scores": [50, 60]}))
+    def bounds(*scores):
+        parameters = Calibrated(mechanism=Gaussian(mu=1.0), audits=50, scores=scores)
+        return calibrate(Cell("gaussian_mu1", parameters), 3)
+
+    alone, among = bounds(60), bounds(50, 60)
     among = among[among["scores"] == 60].reset_index(drop=True)
     pd.testing.assert_frame_equal(alone, among)
 
@@ -80,4 +81,10 @@ def test_bounds_of_a_cell_do_not_depend_on_its_other_numbers_of_scores():
 )
 def test_the_models_needed_are_enough_from_there_on(power, needed):
     rows = pd.DataFrame({"x": [20, 50, 100], "value": power})
-    assert estimators._required(rows) == needed
+    assert required(rows) == needed
+
+
+def test_the_root_seed_reaches_the_simulated_audits():
+    cell = Cell("gaussian_mu1", Calibrated(mechanism=Gaussian(mu=1.0), audits=50, scores=(50,)))
+    assert not calibrate(cell, 1)["value"].equals(calibrate(cell, 2)["value"])
+    pd.testing.assert_frame_equal(calibrate(cell, 1), calibrate(cell, 1))

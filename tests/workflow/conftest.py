@@ -19,6 +19,7 @@ def checkout():
     """Fill a directory with a copy of the files that make the workflow, without results."""
 
     def copy(target):
+        target.mkdir(parents=True, exist_ok=True)
         for name in ("Snakefile", "workflow", "envs", "src"):
             source = ROOT / name
             if source.is_dir():
@@ -35,9 +36,9 @@ def checkout():
 def start():
     """Start snakemake in a directory."""
 
-    def popen(directory, *arguments, environment=None, **options):
+    def popen(directory, *arguments, environment=None, profile=True, **options):
         return subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *PROFILE, *arguments],
+            [sys.executable, "-m", "snakemake", *(PROFILE if profile else ()), *arguments],
             cwd=directory,
             env=os.environ | {"PYTHONPATH": str(directory / "src")} | (environment or {}),
             stdout=subprocess.PIPE,
@@ -53,8 +54,8 @@ def start():
 def snakemake(start):
     """Run snakemake in a directory; return its exit status and what it printed."""
 
-    def run(directory, *arguments, environment=None):
-        process = start(directory, *arguments, environment=environment)
+    def run(directory, *arguments, **options):
+        process = start(directory, *arguments, **options)
         output, _ = process.communicate(timeout=1500)
         return process.returncode, output
 
@@ -69,8 +70,8 @@ def data_sets():
         grid = config.read(directory / f"workflow/config/scales/{scale}.yaml")
         for name in config.families(grid):
             family = papers.load(name)
-            for cell in family.train_cells(getattr(grid, name)):
-                for source in family.data(cell):
+            for job in family.jobs(getattr(grid, name))["train"].values():
+                for source in job.data:
                     folder = data._FOLDERS.get(source) or source.partition(":")[2]
                     (directory / "data" / folder).mkdir(parents=True, exist_ok=True)
         return {"HIDDENSTATE_DATA": str(directory / "data")}

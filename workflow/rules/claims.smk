@@ -27,7 +27,11 @@ rule judge_claims:
         scale=SCALE,
         code=code.digest(
             "hiddenstate.claims",
-            *(f"hiddenstate.papers.{family}.checks" for family in FAMILIES),
+            *(
+                name
+                for family in FAMILIES.values()
+                for name in family.modules_of(Check)
+            ),
         ),
         estimates=[f"{family}={RESULTS}/{family}/estimates.csv" for family in FAMILIES],
     message:

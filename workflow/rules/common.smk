@@ -9,6 +9,7 @@ from pathlib import Path
 from hiddenstate import code, data, papers, scores, verification
 from hiddenstate import config as scale_files
 from hiddenstate.errors import InputError
+from hiddenstate.family import Check, Figure, Table
 
 # Where the Snakefile lies, seen from the working directory.
 TREE = os.path.relpath(workflow.basedir)

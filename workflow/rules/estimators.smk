@@ -8,4 +8,4 @@ module estimators:
         {**config, "family": "estimators"}
 
 
-use rule simulate, bound, estimate, figure, table from estimators as estimators_*
+use rule * from estimators exclude start, train, restore, verify as estimators_*

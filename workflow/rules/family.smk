@@ -76,7 +76,11 @@ def absent_data(job):
 
 def absent_data_of(kind):
     """Input function: data sets that are not there, which no rule makes, so that no job starts."""
-    return lambda wildcards: absent_data(JOBS[kind][wildcards.cell])
+
+    def absent(wildcards):
+        return absent_data(JOBS[kind][wildcards.cell])
+
+    return absent
 
 
 def cost_of(wildcards):
@@ -103,11 +107,6 @@ def caption(wildcards):
 def title(wildcards):
     """Title of a figure or table."""
     return {**PAPER.tables, **PAPER.figures}[wildcards.name].title
-
-
-def digest_of(*modules):
-    """Digest of the paper's modules and of what they import."""
-    return code.digest(*(f"hiddenstate.papers.{FAMILY}.{name}" for name in modules))
 
 
 for source in sorted({s for name in LACKING for s in JOBS["train"][name].data}):
@@ -323,7 +322,7 @@ rule estimate:
         family=FAMILY,
         config=SCALE_FILE,
         grid=GRID.model_dump(mode="json"),
-        code=digest_of("estimates"),
+        code=code.digest(PAPER.estimate.__module__),
         results=HERE,
         missing="skip" if config["missing_scores"] == "skip" else "error",
     message:
@@ -360,7 +359,7 @@ rule figure:
     params:
         family=FAMILY,
         config=SCALE_FILE,
-        code=digest_of("figures"),
+        code=code.digest(*PAPER.modules_of(Figure)),
         title=title,
         caption=caption,
     message:
@@ -398,7 +397,7 @@ rule table:
     params:
         family=FAMILY,
         config=SCALE_FILE,
-        code=digest_of("tables"),
+        code=code.digest(*PAPER.modules_of(Table)),
         title=title,
         caption=caption,
     message:

@@ -8,7 +8,7 @@ module worst_case_init:
         {**config, "family": "worst_case_init"}
 
 
-use rule start, train, restore, verify, bound, estimate, figure, table from worst_case_init as worst_case_init_*
+use rule * from worst_case_init exclude simulate as worst_case_init_*
 
 
 if config["scores"] == "cached":

@@ -1,0 +1,25 @@
+"""How far lower bounds can be trusted: false claims, tightness, and the bugs they find.
+
+No paper of the five, but what all of them stand on. Two studies:
+
+* *calibration*: every estimator of ``hiddenstate.auditing`` on simulated audits of mechanisms
+  whose privacy is known exactly, for several numbers of scores per world. How often does it claim
+  more than the truth, and how much does it claim?
+* *detection*: a zoo of DP-SGD mistakes (``hiddenstate.dpsgd.mistakes``), each run with and without
+  its canary. How many models does the default bound need to contradict the accountant?
+
+The cells of the calibration write bounds, not scores: a hundred million scores would teach nothing
+that the bounds do not say.
+"""
+
+from hiddenstate.family import Bound, Family, Simulate
+from hiddenstate.papers.estimators import cells, checks, estimates, figures, tables
+
+FAMILY = Family(
+    title="How far the lower bounds can be trusted",
+    reference="calibration of hiddenstate.auditing",
+    grid=cells.EstimatorsGrid,
+    works=(Simulate(cells.detected, cells.detect), Bound(cells.calibrated, cells.calibrate)),
+    estimate=estimates.estimate,
+    modules=(figures, tables, checks),
+)

@@ -1,0 +1,118 @@
+"""Figures of estimators."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hiddenstate import plotting
+from hiddenstate.estimates import select
+from hiddenstate.family import figure
+from hiddenstate.papers.estimators.cells import LEVEL
+from hiddenstate.papers.estimators.estimates import required
+
+STYLES = {
+    # method: label, colour role, line, marker
+    "averaged": ("averaged (default)", plotting.VALID, "-", "o"),
+    "fixed threshold, clopper-pearson": ("fixed threshold", plotting.OBSERVED, "-", "s"),
+    "split": ("split", plotting.OTHER, "-", "D"),
+    "uniform band, beta": ("uniform band", plotting.SERIES[5], "-", "^"),
+    "uniform band, dkw": ("uniform band, DKW", plotting.SERIES[8], "-", "v"),
+    "Bonferroni": ("Bonferroni", plotting.SERIES[9], "-", "P"),
+    "as published (not valid)": ("as published (not valid)", plotting.PUBLISHED, ":", "X"),
+    "fixed threshold, jeffreys": ("fixed, Jeffreys (credible)", plotting.SERIES[6], "--", "s"),
+    "fixed threshold, joint-beta": ("fixed, joint-beta (credible)", plotting.UPPER, "--", "d"),
+}
+
+
+def _columns(estimates: pd.DataFrame) -> list[tuple[str, str]]:
+    """Mechanisms that the figure shows, and their titles."""
+    mechanisms = select(estimates, quantity="exceedance")["cell"].unique()
+    titles = {
+        "gaussian_mu1": "Gaussian, $\\mu$ = 1",
+        "gaussian_mu3": "Gaussian, $\\mu$ = 3",
+        "composed": "subsampled and composed,\nits own curve",
+        "leak": "rare shift,\n$(\\varepsilon, \\delta)$",
+    }
+    return [(name, title) for name, title in titles.items() if name in mechanisms]
+
+
+@figure(
+    "Which estimator to trust",
+    "Above: how often each estimator claims more than the truth, nominally in 5 % of the "
+    "audits (dashed line), with 95 % intervals; a solid line is an estimator with a proof, "
+    "a broken one has none. Below: its median bound over the truth (for the noise "
+    "multiplier, truth over bound). Simulated audits of mechanisms whose privacy is known "
+    "exactly: a Gaussian shift, judged by mu; the subsampled Gaussian composed over steps, "
+    "judged by its noise multiplier with its own trade-off curve; a rare shift, judged by "
+    "epsilon. The fixed threshold is where the likelihood ratio is 1 (half the shift), "
+    "which an auditor seldom knows.",
+)
+def calibration(estimates: pd.DataFrame) -> Any:
+    """Exceedance and tightness of every estimator against the number of scores."""
+    columns = _columns(estimates)
+    drawn, axes = plotting.panels(len(columns), 2, sharex=True, sharey="row", height=2.7)
+    for row, quantity in enumerate(("exceedance", "median_tightness")):
+        for column, (mechanism, title) in enumerate(columns):
+            ax = axes[row * len(columns) + column]
+            part = select(estimates, quantity=quantity, cell=mechanism)
+            for i, (method, (label, color, line, marker)) in enumerate(STYLES.items()):
+                points = select(part, method=method).sort_values("x")
+                style = {"color": color, "ls": line, "marker": marker, "ms": 4, "lw": 1.2}
+                if row == 0:
+                    # Side by side, or the intervals hide each other.
+                    at = points["x"] * 1.03 ** (i - len(STYLES) / 2)
+                    errors = (points["value"] - points["low"], points["high"] - points["value"])
+                    ax.errorbar(at, 100 * points["value"], 100 * np.array(errors), **style)
+                    ax.lines[-1].set_label(label)
+                else:
+                    ax.plot(points["x"], points["value"], label=label, **style)
+            ax.set_xscale("log")
+            if row == 0:
+                ax.axhline(100 * LEVEL, color="black", lw=0.8, ls="--", zorder=0)
+                ax.set_title(title)
+            else:
+                ax.axhline(1, color="black", lw=0.8, ls="--", zorder=0)
+                ax.set_xlabel("scores per world")
+                ticks = sorted(part["x"].unique())
+                ax.set_xticks(ticks, [f"{int(t):,}" for t in ticks], rotation=45)
+                ax.minorticks_off()
+    axes[0].set_ylabel("audits that claim more\nthan the truth (%)")
+    axes[len(columns)].set_ylabel("median bound / truth")
+    axes[0].set_yscale("symlog", linthresh=1, linscale=0.4)
+    axes[0].set_yticks([0, 1, 2, 5, 10, 20, 50], ["0", "1", "2", "5", "10", "20", "50"])
+    axes[0].set_ylim(-0.15, 60)
+    plotting.legend_below(drawn, axes[-1], columns=3)
+    return drawn
+
+
+@figure(
+    "Mistakes found by an audit",
+    "Share of audits in which the default bound contradicts the accountant, by DP-SGD "
+    "mistake and number of models in each world. The control is correct and is "
+    "contradicted in 5 % of the audits at most. Mistakes at the bottom leak less through "
+    "this canary and the last iterate than the accountant allows, or hardly more.",
+)
+def detection(estimates: pd.DataFrame) -> Any:
+    """Power of the default bound against every mistake and number of models."""
+    rows = select(estimates, quantity="power")
+    table = rows.pivot(index="mistake", columns="x", values="value")
+    needed = rows.groupby("mistake")[["x", "value"]].apply(required)
+    order = sorted(
+        table.index, key=lambda m: (m.startswith("none"), needed[m], -table.loc[m].sum())
+    )
+    table = table.loc[order]
+    drawn, (ax,) = plotting.panels(1, height=0.26 * len(table) + 0.9)
+    drawn.set_figwidth(7)
+    shown = ax.imshow(100 * table, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+    for i, j in np.ndindex(*table.shape):
+        value = table.iloc[i, j]
+        if np.isfinite(value):
+            shade = "white" if value > 0.6 else "black"
+            ax.text(j, i, f"{100 * value:.0f}", ha="center", va="center", color=shade, fontsize=7)
+    ax.set_xticks(range(table.shape[1]), [f"{int(n):,}" for n in table.columns], rotation=45)
+    ax.set_yticks(range(len(table)), table.index)
+    ax.grid(False)
+    ax.set_xlabel("models per world")
+    drawn.colorbar(shown, ax=ax, label="audits that contradict the claim (%)")
+    return drawn

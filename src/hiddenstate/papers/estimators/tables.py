@@ -1,0 +1,64 @@
+"""Tables of estimators."""
+
+import math
+
+import pandas as pd
+
+from hiddenstate.dpsgd.mistakes import MISTAKES
+from hiddenstate.estimates import select
+from hiddenstate.family import table
+from hiddenstate.papers.estimators.estimates import required
+from hiddenstate.papers.estimators.figures import STYLES
+
+
+@table(
+    "Estimators in every cell",
+    "Median bound, and in brackets the share of audits that claim more than the truth. "
+    "A noise multiplier is bounded from above; inf: nothing claimed.",
+)
+def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Median bound and exceedance of every estimator in every cell."""
+    records = []
+    rows = select(estimates, quantity=["exceedance", "median_value"])
+    for (mechanism, n), part in rows.groupby(["cell", "x"], sort=False):
+        first = part.iloc[0]
+        record = {
+            "mechanism": mechanism.replace("_", " "),
+            "scores per world": f"{int(n):,}",
+            "truth": f"{first['parameter']} {first['truth']:.3g}",
+        }
+        values = part.pivot(index="method", columns="quantity", values="value")
+        for method in STYLES:
+            if method in values.index:
+                median, exceeds = values.loc[method, ["median_value", "exceedance"]]
+                record[method] = f"{median:.2f} ({100 * exceeds:.1f} %)"
+        records.append(record)
+    return pd.DataFrame(records)
+
+
+@table(
+    "Models needed to find a mistake",
+    "Models in each world from which on the default bound contradicts the accountant's "
+    "claim in at least nine audits of ten, by disjoint models.",
+)
+def mistakes(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Models per world that the default bound needs to find each mistake in nine audits of ten."""
+    records = []
+    rows = select(estimates, quantity="power")
+    for mistake, part in rows.groupby("mistake", sort=False):
+        needed = required(part)
+        last = part.loc[part["x"].idxmax()]
+        truth = last["truth"]
+        records.append(
+            {
+                "mistake": mistake,
+                "mu as run / mu as claimed": "" if pd.isna(truth) else f"{truth:.3g}",
+                "models per world for power 0.9": (
+                    f"{int(needed):,}" if math.isfinite(needed) else f"above {int(last['x']):,}"
+                ),
+                "power at the most models": f"{last['value']:.2f} at {int(last['x']):,} "
+                f"({last['low']:.2f} to {last['high']:.2f}, {int(last['audits'])} audits)",
+                "remark": MISTAKES[last["cell"]].remark,
+            }
+        )
+    return pd.DataFrame(records)

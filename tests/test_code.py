@@ -1,0 +1,69 @@
+"""The digest of code covers what is imported, and nothing that cannot change a result."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hiddenstate
+from hiddenstate import code, papers
+
+MODULE = "hiddenstate.papers.encoding_loss.estimates"
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the package's sources that may be edited."""
+    root = tmp_path / "hiddenstate"
+    shutil.copytree(Path(hiddenstate.__file__).parent, root, dirs_exist_ok=True)
+    monkeypatch.setattr(code, "_ROOT", root)
+    code._code.cache_clear()
+    yield root
+    code._code.cache_clear()
+
+
+def after(root, file, old, new):
+    path = root / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    code._code.cache_clear()
+    return code.digest(MODULE)
+
+
+def test_comments_docstrings_and_layout_do_not_count(copy):
+    before = code.digest(MODULE)
+    assert after(copy, "auditing/rules.py", "\n\n\n", "\n\n\n# A remark.\n\n") == before
+    edited = after(copy, "papers/encoding_loss/estimates.py", '"""', '"""Edited. ')
+    assert edited == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("papers/encoding_loss/estimates.py", "0.01", "0.02"),
+        # Imported by what it imports.
+        ("auditing/intervals.py", "def ", "def _other():\n    return 1\n\n\ndef "),
+        ("accounting/tradeoff.py", "import ", "import math as _m\nimport "),
+    ],
+)
+def test_code_that_is_imported_counts(copy, file, old, new):
+    before = code.digest(MODULE)
+    assert after(copy, file, old, new) != before
+
+
+@pytest.mark.parametrize(
+    "file", ["papers/encoding_loss/figures.py", "papers/estimators/estimates.py", "plotting.py"]
+)
+def test_code_that_is_not_imported_does_not_count(copy, file):
+    before = code.digest(MODULE)
+    assert after(copy, file, "import ", "import math as _m\nimport ") == before
+
+
+def test_no_paper_depends_on_another():
+    for name in papers.names():
+        modules = [f"hiddenstate.papers.{name}.{part}" for part in ("estimates", "figures")]
+        others = [other for other in papers.names() if other != name]
+        for module in code._closure(tuple(modules)):
+            assert module.split(".")[2:3] not in [[other] for other in others], module
+            assert not any(module.startswith(f"hiddenstate.papers.{other}") for other in others)

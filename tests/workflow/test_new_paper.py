@@ -1,0 +1,126 @@
+"""A new paper is one package, one rule file, a section of a scale and its claims."""
+
+import re
+
+import yaml
+
+CELLS = '''
+"""A record's gradient of norm 1 under one draw of noise."""
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from hiddenstate.family import Cell, FamilyGrid, Grid
+from hiddenstate.streams import stream
+
+class ToyGrid(FamilyGrid):
+    noise_multiplier: float = Field(gt=0, le=100, description="noise over the clipping norm")
+
+class Noise(Grid):
+    noise_multiplier: float
+
+def noises(grid: ToyGrid) -> list[Cell[Noise]]:
+    return [Cell("only", Noise(noise_multiplier=grid.noise_multiplier))]
+
+def simulate(cell: Cell[Noise], seed: int) -> pd.DataFrame:
+    noise = stream(seed, "toy", cell.name).normal(0, cell.parameters.noise_multiplier, 2000)
+    world = np.repeat(["in", "out"], 1000)
+    run = np.tile(np.arange(1000), 2)
+    score = noise + (world == "in")
+    return pd.DataFrame({"world": world, "repeat": 0, "run": run, "score": score})
+'''
+ESTIMATES = '''
+"""Distance of the worlds' means."""
+import pandas as pd
+
+def estimate(grid, scores, bounds):
+    means = scores["only"].groupby("world")["score"].mean()
+    gap = {"quantity": "gap", "kind": "estimate", "value": means["in"] - means["out"]}
+    return pd.DataFrame([gap])
+'''
+SHOWN = '''
+"""What is shown and claimed of the gap."""
+from hiddenstate import plotting
+from hiddenstate.family import Measurement, check, figure
+
+@figure("The gap", "Distance of the means of both worlds.")
+def gap(estimates):
+    drawn, (ax,) = plotting.panels(1)
+    ax.plot(estimates["value"], "o")
+    return drawn
+
+@check
+def one(estimates):
+    (found,) = estimates["value"]
+    return Measurement(f"{found:.2f}", "0.2", abs(found - 1) < 0.2)
+'''
+INIT = '''
+"""A toy."""
+from hiddenstate.family import Family, Simulate
+from hiddenstate.papers.toy import cells, estimates, shown
+
+FAMILY = Family("A toy", "none", cells.ToyGrid, (Simulate(cells.noises, cells.simulate),),
+                estimates.estimate, (shown,))
+'''
+RULES = """
+module toy:
+    snakefile: "family.smk"
+    config: {**config, "family": "toy"}
+
+use rule * from toy exclude start, train, restore, verify, bound, table as toy_*
+"""
+CLAIM = [{"id": "toy.one", "statement": "The gap is 1.", "source": "none", "stated": "1"}
+         | {"check": "one", "judged_from": "smoke"}]  # fmt: skip
+FILES = {"cells": CELLS, "estimates": ESTIMATES, "shown": SHOWN, "__init__": INIT}
+
+
+def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout, snakemake):
+    lines = "".join([*FILES.values(), RULES, yaml.safe_dump(CLAIM)]).split("\n")
+    assert sum(bool(line.strip()) for line in lines) < 70
+    tree = checkout(tmp_path / "tree")
+    package = tree / "src/hiddenstate/papers/toy"
+    package.mkdir()
+    for name, content in FILES.items():
+        (package / f"{name}.py").write_text(content.lstrip())
+    (tree / "workflow/rules/toy.smk").write_text(RULES)
+    (tree / "workflow/config/claims.yaml").write_text(yaml.safe_dump(CLAIM))
+    scale = {"seed": 1, "toy": {"shows": "a toy", "noise_multiplier": 2.0}}
+    (tree / "workflow/config/scales/own.yaml").write_text(yaml.safe_dump(scale))
+    # From another directory, where results are written.
+    here = tmp_path / "elsewhere"
+    here.mkdir()
+    command = ("-s", str(tree / "Snakefile"), "all", "--cores", "1", "--config", "scale=own")
+    environment = {"PYTHONPATH": str(tree / "src")}
+    status, output = snakemake(here, *command, environment=environment, profile=False)
+    assert status == 0, output[-3000:]
+    assert "| reproduced" in (here / "results/own/claims.md").read_text()
+    assert (here / "figures/own/toy/gap.pdf").read_bytes().startswith(b"%PDF")
+    status, output = snakemake(here, "--list", *command, environment=environment, profile=False)
+    assert re.findall(r"^toy\w*", output, flags=re.MULTILINE) == [
+        "toy",
+        "toy_estimate",
+        "toy_figure",
+        "toy_gap",
+        "toy_simulate",
+    ]
+    # What is stale is made anew, and nothing else.
+    dry = (*command, "--dry-run")
+    status, output = snakemake(here, *dry, environment=environment, profile=False)
+    assert "Nothing to be done" in output
+    for file, change, made in (
+        ("shown.py", ('"o"', '"s"'), {"toy_figure", "judge_claims"}),
+        ("estimates.py", ('means["in"] - means', '1 * means["in"] - means'), {"toy_estimate"}),
+        ("__init__.py", ("simulate),)", "simulate, revision=2),)"), {"toy_simulate"}),
+    ):
+        path = package / file
+        text = path.read_text()
+        assert change[0] in text
+        path.write_text(text.replace(*change))
+        status, output = snakemake(here, *dry, environment=environment, profile=False)
+        path.write_text(text)
+        assert status == 0, output[-3000:]
+        planned = set(re.findall(r"^(\w+) +\d+$", output, flags=re.MULTILINE)) - {"total"}
+        assert made <= planned, file
+        if file == "shown.py":
+            assert planned == made | {"all"}, planned
+        if file == "estimates.py":
+            assert "toy_simulate" not in planned
