@@ -243,6 +243,13 @@ def _schema(options: argparse.Namespace) -> None:
     print(json.dumps(config.schema(), indent=2))
 
 
+def _catalogue(options: argparse.Namespace) -> None:
+    """Print the page that lists every figure and table."""
+    from hiddenstate import catalogue
+
+    print(catalogue.page(), end="")
+
+
 def _named(things: Mapping[str, T], name: str, what: str) -> T:
     if name not in things:
         raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(things)}")
@@ -345,6 +352,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("digest", _digest, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     command("schema", _schema, family=False)
+    command("catalogue", _catalogue, family=False)
     for name, module in (("epsilon", epsilon), ("audit", audit)):
         module.add_arguments(command(name, module.run, family=False))
     return parser
