@@ -27,6 +27,7 @@ SOURCES = [
         ["ruff", "format", "--check", "."],
         ["snakefmt", "--check", "Snakefile", "workflow"],
         ["snakemake", "--lint"],
+        ["mypy"],
     ],
     ids=" ".join,
 )
