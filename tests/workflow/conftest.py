@@ -11,7 +11,6 @@ import pytest
 from hiddenstate import config, data, papers
 
 ROOT = Path(__file__).parents[2]
-PROFILE = ["--workflow-profile", "workflow/profiles/default"]
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +26,7 @@ def checkout():
                 shutil.copytree(source, target / name, ignore=ignore)
             else:
                 shutil.copy(source, target / name)
+        (target / "profiles").symlink_to("workflow/profiles")
         return target
 
     return copy
@@ -36,9 +36,9 @@ def checkout():
 def start():
     """Start snakemake in a directory."""
 
-    def popen(directory, *arguments, environment=None, profile=True, **options):
+    def popen(directory, *arguments, environment=None, **options):
         return subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *(PROFILE if profile else ()), *arguments],
+            [sys.executable, "-m", "snakemake", *arguments],
             cwd=directory,
             env=os.environ | {"PYTHONPATH": str(directory / "src")} | (environment or {}),
             stdout=subprocess.PIPE,

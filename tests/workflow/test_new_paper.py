@@ -90,11 +90,11 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     here.mkdir()
     command = ("-s", str(tree / "Snakefile"), "all", "--cores", "1", "--config", "scale=own")
     environment = {"PYTHONPATH": str(tree / "src")}
-    status, output = snakemake(here, *command, environment=environment, profile=False)
+    status, output = snakemake(here, *command, environment=environment)
     assert status == 0, output[-3000:]
     assert "| reproduced" in (here / "results/own/claims.md").read_text()
     assert (here / "figures/own/toy/gap.pdf").read_bytes().startswith(b"%PDF")
-    status, output = snakemake(here, "--list", *command, environment=environment, profile=False)
+    status, output = snakemake(here, "--list", *command, environment=environment)
     assert re.findall(r"^toy\w*", output, flags=re.MULTILINE) == [
         "toy",
         "toy_estimate",
@@ -104,7 +104,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     ]
     # What is stale is made anew, and nothing else.
     dry = (*command, "--dry-run")
-    status, output = snakemake(here, *dry, environment=environment, profile=False)
+    status, output = snakemake(here, *dry, environment=environment)
     assert "Nothing to be done" in output
     for file, change, made in (
         ("shown.py", ('"o"', '"s"'), {"toy_figure", "judge_claims"}),
@@ -115,7 +115,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
         text = path.read_text()
         assert change[0] in text
         path.write_text(text.replace(*change))
-        status, output = snakemake(here, *dry, environment=environment, profile=False)
+        status, output = snakemake(here, *dry, environment=environment)
         path.write_text(text)
         assert status == 0, output[-3000:]
         planned = set(re.findall(r"^(\w+) +\d+$", output, flags=re.MULTILINE)) - {"total"}

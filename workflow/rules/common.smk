@@ -6,6 +6,14 @@ import random
 import re
 from pathlib import Path
 
+try:
+    import hiddenstate
+except ModuleNotFoundError:
+    raise WorkflowError(
+        "the package hiddenstate is not installed here: run `./reproduce setup` and then "
+        "`. .venv/bin/activate`, or `./reproduce` in place of `snakemake --cores all`"
+    )
+
 from hiddenstate import code, data, papers, scores, verification
 from hiddenstate import config as scale_files
 from hiddenstate.errors import InputError

@@ -1,0 +1,103 @@
+"""The one command, with stand-ins for the environment and for snakemake."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SNAKEMAKE = '#!/bin/sh\necho "ran: $*"\necho "cache: ${XDG_CACHE_HOME:-}, ${MPLCONFIGDIR:-}"\n'
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A set-up tree whose snakemake only says how it was called."""
+    (tmp_path / "envs").mkdir()
+    shutil.copy(ROOT / "reproduce", tmp_path)
+    lock = tmp_path / "envs/requirements.lock"
+    lock.write_text("")
+    programs = tmp_path / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "python").symlink_to(sys.executable)
+    (programs / "snakemake").write_text(SNAKEMAKE)
+    (programs / "snakemake").chmod(0o755)
+    summed = subprocess.run(["cksum"], input="", capture_output=True, text=True).stdout
+    (tmp_path / ".venv/stamp").write_text(f"{summed.strip()} {tmp_path}\n")
+    return tmp_path
+
+
+def reproduce(tree, *arguments, **environment):
+    done = subprocess.run(
+        [tree / "reproduce", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_arguments_go_to_snakemake_and_figures_are_the_default(tree):
+    assert "ran: figures --cores all" in reproduce(tree)[1]
+    assert (
+        "ran: all --config scale=smoke --cores 2"
+        in (reproduce(tree, "all", "--config", "scale=smoke", CORES="2")[1])
+    )
+
+
+def test_a_held_lock_is_another_run(tree):
+    with (tree / ".reproduce.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        status, out, err = reproduce(tree)
+    assert status == 1
+    assert "another run is at work" in err
+    assert "ran:" not in out
+    # It goes with its holder.
+    assert reproduce(tree)[0] == 0
+
+
+def test_any_other_failure_of_the_lock_is_told_as_it_is(tree):
+    python = tree / ".venv/bin/python"
+    python.unlink()
+    status, _, err = reproduce(tree)
+    assert status != 0
+    assert "another run" not in err
+    assert ".venv/bin/python" in err
+    python.write_text(
+        "#!/bin/sh\necho 'reproduce: cannot lock .reproduce.lock: No locks available' >&2; exit 1\n"
+    )
+    python.chmod(0o755)
+    status, _, err = reproduce(tree)
+    assert status == 1
+    assert "No locks available" in err
+    assert "another run" not in err
+
+
+def test_a_lock_that_cannot_be_written_is_named(tree):
+    (tree / ".reproduce.lock").mkdir()
+    status, out, err = reproduce(tree)
+    assert status != 0
+    assert ".reproduce.lock" in err
+    assert "another run" not in err
+    assert "ran:" not in out
+
+
+def test_a_file_system_without_locks_is_named(tree):
+    """The lock's own lines, with a flock that the file system refuses."""
+    script = (tree / "reproduce").read_text()
+    code = script.split("<<'END'", 1)[1].split("\n", 1)[1].split("\nEND\n")[0]
+    refusing = "import fcntl\ndef refuse(*_):\n    raise OSError(37, 'No locks available')\n"
+    refusing += "fcntl.flock = refuse\n"
+    done = subprocess.run([sys.executable, "-c", refusing + code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "reproduce: cannot lock .reproduce.lock: No locks available\n"
+
+
+def test_without_a_usable_home_caches_stay_in_the_tree(tree):
+    assert "cache: , \n" in reproduce(tree, XDG_CACHE_HOME="", MPLCONFIGDIR="")[1]
+    out = reproduce(tree, HOME=str(tree / "nowhere"))[1]
+    assert f"cache: {tree}/.cache, {tree}/.cache/matplotlib" in out
