@@ -157,3 +157,20 @@ def test_a_section_is_read_alone(tmp_path):
     assert (family.reference, grid.runs, seed) == ("arXiv 2407.06496", 5000, 20240709)
     with pytest.raises(InputError, match="nonsense"):
         config.section(path, "linear_heuristic")
+
+
+def test_every_number_of_a_scale_file_has_bounds_on_both_sides():
+    lower, upper = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
+
+    def unbounded(node, place):
+        if isinstance(node, dict):
+            if node.get("type") in ("number", "integer"):
+                if not (node.keys() & lower and node.keys() & upper):
+                    yield place
+            for key, value in node.items():
+                yield from unbounded(value, f"{place}.{key}")
+        elif isinstance(node, list):
+            for value in node:
+                yield from unbounded(value, place)
+
+    assert sorted(set(unbounded(config.schema(), ""))) == []

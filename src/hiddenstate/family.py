@@ -25,6 +25,17 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
+# Numbers of scale files. The upper bounds are far above any use and keep a slip, such as a missing
+# point, from asking for more memory or time than there is.
+Delta = Annotated[float, Field(ge=1e-12, lt=1)]
+Epsilon = Annotated[float, Field(ge=1e-3, le=1000)]
+SamplingRate = Annotated[float, Field(ge=1e-6, le=1)]
+NoiseMultiplier = Annotated[float, Field(gt=0.1, le=1000)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
+Steps = Annotated[int, Field(ge=1, le=1_000_000)]
+Count = Annotated[int, Field(ge=1, le=100_000_000)]
+
+
 class Grid(BaseModel):
     """A part of a scale file, or a cell's parameters: closed, typed, finite, frozen."""
 

@@ -21,8 +21,8 @@ rule judge_claims:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=15,
+        mem_mb=growing(1000),
+        runtime=growing(15),
     params:
         scale=SCALE,
         code=code.digest(

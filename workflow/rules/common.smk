@@ -76,3 +76,12 @@ def read_scale():
 def any_of(names):
     """Wildcard constraint: one of these names and no other."""
     return "|".join(map(re.escape, sorted(names)))
+
+
+def growing(amount):
+    """Resource function: so much, and as much again for each further attempt."""
+
+    def grow(wildcards, attempt):
+        return attempt * amount
+
+    return grow

@@ -88,6 +88,15 @@ def cost_of(wildcards):
     return int(JOBS["train"][wildcards.cell].cost)
 
 
+def minutes_of(kind):
+    """Resource function: four times what a cell is estimated to take, more for each attempt."""
+
+    def minutes(wildcards, attempt):
+        return attempt * max(15, int(JOBS[kind][wildcards.cell].cost / 15))
+
+    return minutes
+
+
 def cell_files(wildcards):
     """Every score and bound of the family."""
     return [
@@ -130,8 +139,8 @@ rule simulate:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=minutes_of("simulate"),
     params:
         family=FAMILY,
         config=SCALE_FILE,
@@ -156,8 +165,8 @@ rule bound:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=minutes_of("bound"),
     params:
         family=FAMILY,
         config=SCALE_FILE,
@@ -184,8 +193,8 @@ rule start:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=growing(3000),
+        runtime=minutes_of("start"),
         gpu=int(config["device"] != "cpu"),
         device=config["device"],
     params:
@@ -218,9 +227,9 @@ rule train:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=6000,
+        mem_mb=growing(4000),
         models_mb=3000,
-        runtime=1440,
+        runtime=minutes_of("train"),
         gpu=int(config["device"] != "cpu"),
         device=config["device"],
     params:
@@ -283,9 +292,9 @@ rule verify:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=6000,
+        mem_mb=growing(4000),
         models_mb=3000,
-        runtime=1440,
+        runtime=minutes_of("train"),
         gpu=int(config["device"] != "cpu"),
         device=config["device"],
     params:
@@ -316,8 +325,8 @@ rule estimate:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=15,
+        mem_mb=growing(2000),
+        runtime=growing(15),
     params:
         family=FAMILY,
         config=SCALE_FILE,
@@ -354,8 +363,8 @@ rule figure:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=15,
+        mem_mb=growing(1000),
+        runtime=growing(15),
     params:
         family=FAMILY,
         config=SCALE_FILE,
@@ -392,8 +401,8 @@ rule table:
         "../../envs/hiddenstate.yaml"
     threads: 1
     resources:
-        mem_mb=1000,
-        runtime=15,
+        mem_mb=growing(1000),
+        runtime=growing(15),
     params:
         family=FAMILY,
         config=SCALE_FILE,

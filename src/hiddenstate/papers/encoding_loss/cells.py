@@ -9,7 +9,16 @@ from pydantic import Field
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
 from hiddenstate.dpsgd import scalar
-from hiddenstate.family import Cell, FamilyGrid, Grid
+from hiddenstate.family import (
+    Cell,
+    Delta,
+    Epsilon,
+    FamilyGrid,
+    Grid,
+    NoiseMultiplier,
+    SamplingRate,
+    Steps,
+)
 
 ENCODINGS: tuple[Literal["published", "sound"], ...] = ("published", "sound")
 
@@ -17,38 +26,42 @@ ENCODINGS: tuple[Literal["published", "sound"], ...] = ("published", "sound")
 class Setting(Grid):
     """How often and how many times a record may be sampled."""
 
-    sampling_rate: float = Field(gt=0, le=1, description="probability that a step samples a record")
-    steps: int = Field(ge=1, le=100_000, description="steps of DP-SGD")
+    sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
+    steps: Steps = Field(description="steps of DP-SGD")
 
 
 class Mechanism(Setting):
     """A setting with its noise."""
 
-    noise_multiplier: float = Field(
-        gt=0.1, le=100, description="noise standard deviation over the clipping norm"
+    noise_multiplier: NoiseMultiplier = Field(
+        description="noise standard deviation over the clipping norm"
     )
 
 
 class EncodingLossGrid(FamilyGrid):
     """The cells: Figure 1's mechanisms, and Figure 2's settings times its epsilons."""
 
-    delta: float = Field(gt=0, lt=1, description="probability, at which every epsilon is stated")
+    delta: Delta = Field(description="probability, at which every epsilon is stated")
     curves: list[Mechanism] = Field(min_length=1, description="mechanisms of Figure 1")
     settings: list[Setting] = Field(min_length=1, description="settings of Figure 2")
-    epsilons: list[float] = Field(min_length=1, description="epsilons of Figure 2, in nats")
+    epsilons: list[Epsilon] = Field(min_length=1, description="epsilons of Figure 2, in nats")
     epsilon_step: float = Field(
-        default=0.1, gt=0, le=1, description="spacing of the epsilons Algorithm 2 searches, in nats"
+        default=0.1,
+        ge=0.001,
+        le=1,
+        description="spacing of the epsilons Algorithm 2 searches, in nats",
     )
-    epsilon_range: tuple[float, float] = Field(
+    epsilon_range: tuple[Epsilon, Epsilon] = Field(
         default=(0.5, 20.0), description="first and last epsilon Algorithm 2 searches, in nats"
     )
     records: int = Field(
         default=10_000_000_000,
         ge=100_000_000,
+        le=10**15,
         description="ordinary records of the published encoding",
     )
-    runs: int = Field(ge=10, description="runs of DP-SGD a world and repeat")
-    repeats: int = Field(ge=2, description="independent repeats of the audit")
+    runs: int = Field(ge=10, le=10_000_000, description="runs of DP-SGD per world and repeat")
+    repeats: int = Field(ge=2, le=1000, description="independent repeats of the audit")
 
 
 class Target(Setting):

@@ -25,7 +25,15 @@ from hiddenstate.auditing import (
 from hiddenstate.auditing.families import Family as Curves
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.dpsgd import mistakes
-from hiddenstate.family import Cell, FamilyGrid, Grid
+from hiddenstate.family import (
+    Cell,
+    Count,
+    Delta,
+    FamilyGrid,
+    Grid,
+    NoiseMultiplier,
+    SamplingRate,
+)
 from hiddenstate.streams import stream
 
 NAME = "estimators"
@@ -72,7 +80,7 @@ class Leak(Grid):
 
     probability: float = Field(gt=0, lt=1, description="probability that the canary shows")
     shift: float = Field(gt=0, le=100, description="shift when it shows, in standard deviations")
-    delta: float = Field(gt=0, lt=1, description="probability at which epsilon is stated")
+    delta: Delta = Field(description="probability at which epsilon is stated")
 
     @property
     def curves(self) -> Curves:
@@ -98,10 +106,8 @@ class Leak(Grid):
 class Composed(Grid):
     """The subsampled Gaussian that releases all iterates, judged by its noise multiplier."""
 
-    noise_multiplier: float = Field(
-        gt=0.1, le=100, description="noise deviation over the clipping norm"
-    )
-    sampling_rate: float = Field(gt=0, le=1, description="probability that a step samples a record")
+    noise_multiplier: NoiseMultiplier = Field(description="noise deviation over the clipping norm")
+    sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: int = Field(ge=1, le=1000, description="steps of DP-SGD")
 
     @property
@@ -146,14 +152,16 @@ class EstimatorsGrid(FamilyGrid):
     gaussian: list[Gaussian] = Field(description="Gaussian mechanisms")
     composed: Composed
     leak: Leak
-    scores: list[int] = Field(min_length=1, description="scores per world")
+    scores: list[Count] = Field(min_length=1, description="scores per world")
     audits: int = Field(
         ge=BLOCK, le=1_000_000, description="simulated audits per mechanism and number of scores"
     )
     models: int = Field(
         ge=200, le=10_000_000, description="models per world in each of the zoo's cells"
     )
-    ladder: list[int] = Field(min_length=1, description="numbers of models per world to be judged")
+    ladder: list[Count] = Field(
+        min_length=1, description="numbers of models per world to be judged"
+    )
 
 
 class Calibrated(Grid):
