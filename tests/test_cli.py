@@ -31,8 +31,6 @@ def subcommands():
 def test_there_are_subcommands():
     expected = {"simulate", "bound", "train", "estimate", "figure", "table", "claims"}
     assert expected <= set(subcommands())
-        subcommands()
-    )
 
 
 @pytest.mark.parametrize("name", subcommands())

@@ -164,9 +164,9 @@ def test_every_number_of_a_scale_file_has_bounds_on_both_sides():
 
     def unbounded(node, place):
         if isinstance(node, dict):
-            if node.get("type") in ("number", "integer"):
-                if not (node.keys() & lower and node.keys() & upper):
-                    yield place
+            number = node.get("type") in ("number", "integer")
+            if number and not (node.keys() & lower and node.keys() & upper):
+                yield place
             for key, value in node.items():
                 yield from unbounded(value, f"{place}.{key}")
         elif isinstance(node, list):

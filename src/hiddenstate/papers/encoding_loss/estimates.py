@@ -173,8 +173,10 @@ def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.Dat
             ("closest curve", repeat, closest_curve(curve.total(_DIAGONAL), epsilons, totals)),
         ]
     frame = pd.DataFrame(rows, columns=["method", "repeat", "value"]).assign(kind="estimate")
+    worlds = {world: part["score"].to_numpy() for world, part in cell.groupby("world")}
     bound = lower_bound(
-        *(cell.loc[cell["world"] == world, "score"].to_numpy() for world in ("in", "out")),
+        worlds["in"],
+        worlds["out"],
         Tabulated("epsilon", epsilons, [c["all iterates", "out"] for c in by_epsilon.values()]),
         UniformBand(),
         confidence=CONFIDENCE,

@@ -159,9 +159,7 @@ class EstimatorsGrid(FamilyGrid):
     models: int = Field(
         ge=200, le=10_000_000, description="models per world in each of the zoo's cells"
     )
-    ladder: list[Count] = Field(
-        min_length=1, description="numbers of models per world to be judged"
-    )
+    ladder: list[Count] = Field(min_length=1, description="numbers of models per world")
 
 
 class Calibrated(Grid):
