@@ -476,7 +476,8 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     """Upper bound on epsilon at ``delta`` by Gaussian differential privacy, mu = sqrt(2 rho).
 
     The root of delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), rounded up by
-    less than 1e-8 max(epsilon, mu) if mu > 1e-6; a mu below 1e-10 counts as 1e-10. Source: Dong, Roth and Su 2022, Corollary 2.13.
+    less than 1e-8 max(epsilon, mu) if mu > 1e-6; a mu below 1e-10 counts as 1e-10. Source: Dong,
+    Roth and Su 2022, Corollary 2.13.
     """
     # Imported here because it takes a while and most commands never account.
     from scipy.optimize import brentq
