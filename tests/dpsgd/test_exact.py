@@ -137,6 +137,13 @@ def derivative(rng, run):
 
 def line_instance(rng):
     """Exact rho (order 2, larger direction) on the line with clipping, and all bounds on it."""
+    line, run, diameter = random_line(rng)
+    truth = max(line.renyi(2.0), line.swapped().renyi(2.0)) / 2
+    return truth, line_bounds(run, diameter)
+
+
+def random_line(rng):
+    """A random clipped instance on the line: its exact last iterates, run and domain."""
     run = replace(random_run(rng, longest=9), noise_std=float(rng.uniform(0.2, 0.6)))
     batches = [
         [derivative(rng, run) for _ in range(run.batch_size)] for _ in range(run.steps_per_pass)
@@ -152,15 +159,51 @@ def line_instance(rng):
             swapped[run.position - 1][0] = derivative(rng, run)
         worlds.append(data(swapped))
     diameter = float(rng.uniform(0.3, 3)) if rng.random() < 0.4 else None
-    line = exact.on_the_line(run, *worlds, diameter=diameter, nodes=8)
-    truth = max(line.renyi(2.0), line.swapped().renyi(2.0)) / 2
+    return exact.on_the_line(run, *worlds, diameter=diameter, nodes=8), run, diameter
+
+
+def line_bounds(run, diameter):
+    """Every bound on a clipped instance on the line."""
     lipschitz = cyclic_operator.unclipped(*run.curvature)
     bounds = upper_bounds(run, lipschitz, convex=run.weak_convexity == 0)
     bounds |= reconstruction_bounds(run)
     if diameter:
         bounds["best restart"] = cyclic.bounded_domain(run, lipschitz, diameter)
         bounds["Theorem 4.4"] = cyclic.theorem_4_4(run, lipschitz, diameter)
-    return truth, bounds
+    return bounds
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.slow)])
+def test_every_bound_is_a_gaussian_guarantee(count):
+    # The exact delta at 12 epsilons of random clipped instances, both directions, with and without
+    # projection, against the curve of sqrt(2 rho)-Gaussian privacy of the least bound.
+    closest = 0.0
+    for index in range(count):
+        line, run, diameter = random_line(stream(0, "test", "gaussian", index))
+        least = min(line_bounds(run, diameter).values())
+        mu = cyclic.gaussian_mu(least)
+        for epsilon in np.linspace(0, 3 * mu, 12):
+            gaussian = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(
+                -mu / 2 - epsilon / mu
+            )
+            truth = line.delta(epsilon)
+            assert truth <= gaussian * (1 + 1e-7) + 1e-12, (index, epsilon, truth, gaussian)
+            closest = max(closest, truth / gaussian if gaussian > 1e-9 else 0)
+    # The instances come close enough for a smaller mu to fail.
+    assert closest > 0.9
+
+
+def test_a_smaller_mu_is_no_guarantee():
+    run = CyclicDPSGD(
+        steps=6, steps_per_pass=3, batch_size=1, step_size=0.5, clipping_norm=1.0, noise_std=0.5
+    )
+    worlds = [data([[lambda x, s=s: 0 * x + s], [np.zeros_like], [np.zeros_like]]) for s in (3, -3)]
+    line = exact.on_the_line(run, *worlds)
+    mu = cyclic.gaussian_mu(cyclic.sharp(run, 1.0))
+    for share, holds in ((1.0, True), (0.999, False)):
+        m = share * mu
+        gaussian = norm.cdf(m / 2 - 1 / m) - np.exp(1) * norm.cdf(-m / 2 - 1 / m)
+        assert bool(line.delta(1.0) <= gaussian * (1 + 1e-9)) is holds
 
 
 @pytest.mark.parametrize(
