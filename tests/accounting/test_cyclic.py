@@ -426,7 +426,7 @@ def test_contractions_are_the_least_over_all_first_steps(run, curvature, diamete
 
 
 def test_full_batch_contraction_is_the_published_formula():
-    # Bok, Su and Altschuler 2024, Theorem 4.2: noisy gradient descent on strongly convex losses.
+    # Bok, Su and Altschuler 2024: noisy gradient descent on strongly convex losses.
     for steps in (1, 2, 30, 500):
         run = schedule(steps, 1, 1, 0.5, 1.0, 0.7, smoothness=1.0)
         for kappa in (0.02, 0.4, 1.0):

@@ -292,7 +292,7 @@ def strongly_convex(
     most the clipping norm; a clipped gradient contracts nothing), c is
     ``cyclic_operator.contraction``. ``diameter``: that of the domain, None if unbounded. With one
     step a pass it is s^2 / 2 sigma^2 * (1 + c) / (1 - c) * (1 - c^T) / (1 + c^T), the
-    bound of Bok, Su and Altschuler 2024 (Theorem 4.2) for noisy gradient descent; with a domain,
+    bound of Bok, Su and Altschuler 2024 for strongly convex noisy gradient descent; with a domain,
     their constrained case. Raises an input error unless the run's weak convexity is 0.
     """
     expect(run.weak_convexity == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
@@ -477,7 +477,7 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
 
     The root of delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), rounded up by
     less than 1e-8 max(epsilon, mu) if mu > 1e-6; a mu below 1e-10 counts as 1e-10. Source: Dong,
-    Roth and Su 2022, Corollary 2.13.
+    Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
     """
     # Imported here because it takes a while and most commands never account.
     from scipy.optimize import brentq
