@@ -100,10 +100,13 @@ def test_simulated_runs_violate_the_convex_bound_of_several_passes(row, runs):
     assert divergence < cyclic.sharp(instance.run, instance.lipschitz)
 
 
-@pytest.mark.parametrize("row", SEVERAL)
-def test_the_affine_limit_of_several_passes_violates_the_bound_in_closed_form(row):
+@pytest.mark.parametrize(
+    "row, stated", zip(SEVERAL, ("2.107", "2.501", "2.645", "3.062"), strict=True)
+)
+def test_the_affine_limit_of_several_passes_violates_the_bound_in_closed_form(row, stated):
     instance = several(row)
     limit = instance.affine_rho()
+    assert f"{limit:.3f}" == stated  # in docs/cyclic-bounds.md
     assert 4.5 * cyclic.equation_22(instance.run) < limit
     assert limit < cyclic.sharp(instance.run, instance.lipschitz)
     assert limit < cyclic.composition(instance.run)

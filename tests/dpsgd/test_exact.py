@@ -193,6 +193,32 @@ def test_every_bound_is_a_gaussian_guarantee(count):
     assert closest > 0.9
 
 
+@pytest.mark.parametrize("position", [1, 4, 10])
+def test_convex_limits_are_those_of_exact_divergences(position):
+    # An independent side for formulas that agree by construction: the divergence of affine losses
+    # of curvature -m in one pass tends to privacy amplification by iteration, and the bound by
+    # visits is within the same distance of it.
+    run = CyclicDPSGD(
+        steps=10, steps_per_pass=10, batch_size=1, step_size=0.2, clipping_norm=1.5, noise_std=0.4,
+        position=position,
+    )  # fmt: skip
+    for m in (0.0, 1e-9, 1e-6, 1e-3):
+        slopes = np.full(10, 1 + 0.2 * m)
+        slopes[:position] = 0  # noise before the visit is forgotten
+        truth = exact.scalar_affine(slopes, run)
+        weakly = replace(run, weak_convexity=m)
+        bound = cyclic.sharp(weakly, cyclic_operator.unclipped(*weakly.curvature))
+        assert bound == pytest.approx(truth, rel=1e-12)
+        assert truth == pytest.approx(cyclic.pabi(run), rel=10 * m + 1e-12)
+    # Over several passes equation 22 exceeds the exact divergence of the worst record by one visit
+    # shared among the steps of a pass.
+    run = replace(run, steps=50, position=1)
+    truth = exact.scalar_affine(np.ones(50), run)
+    shared = run.signal**2 / 2 / 10
+    assert truth == pytest.approx(5 * shared, rel=1e-12)
+    assert cyclic.equation_22(run) == pytest.approx(truth + 10 * shared, rel=1e-12)
+
+
 def test_a_smaller_mu_is_no_guarantee():
     run = CyclicDPSGD(
         steps=6, steps_per_pass=3, batch_size=1, step_size=0.5, clipping_norm=1.0, noise_std=0.5

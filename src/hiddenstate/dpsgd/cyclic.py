@@ -57,7 +57,7 @@ def last_iterates(
     """
     expect(runs >= 1, "runs", runs, "a whole number >= 1")
     start = np.asarray(start, dtype=float)
-    expect(not (idle and prox), "idle", idle, "none where there is a proximal step")
+    expect(not idle or prox is None, "idle", idle, "none where there is a proximal step")
     expect(start.ndim == 1, "start", start.shape, "a point, shape (d,)")
     blocks = []
     for block in range(-(-runs // BLOCK)):
