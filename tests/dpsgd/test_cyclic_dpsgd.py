@@ -107,7 +107,7 @@ def test_idle_steps_change_no_distribution(idle):
         replace(RUN, noise_std=0.2 * np.sqrt(6 / 7)), gradients, [0.2], 20_000, seed=2, name=()
     )
     assert ks_2samp(fewer[:, 0], each[:, 0]).pvalue < 1e-6
-    with pytest.raises(InputError, match="idle: got .* expected none where there is a proximal"):
+    with pytest.raises(InputError, match=r"idle: got .* expected none where there is a proximal"):
         cyclic.last_iterates(
             RUN, gradients, [0.2], 1, seed=1, name=(), idle=idle, prox=lambda points: points
         )
