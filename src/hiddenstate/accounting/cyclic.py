@@ -6,18 +6,26 @@ cyclic order, and the step is
     x <- prox_h(x - step_size * mean of the clipped gradients + N(0, noise_std^2 I)),
 
 so the noise is added to the displacement, not to the gradient, and h is convex. Neighbouring data
-sets differ in one record, which is swapped. Every bound is a number ``rho`` that bounds the Rényi
-divergence of every order alpha > 1, in nats, in both directions:
+sets differ in one record, which is swapped. Every bound is a number ``rho``, rounded up, that says
+two things, the second of which implies the first (proofs: docs/cyclic-bounds.md):
 
-    D_alpha(last iterate || neighbour's last iterate) <= alpha * rho,
+* the Rényi divergence of every order alpha > 1, in nats, in both directions, is at most alpha rho:
+  D_alpha(last iterate || neighbour's last iterate) <= alpha * rho;
+* the last iterate is sqrt(2 rho)-Gaussian differentially private: telling the data sets apart is
+  at least as hard as telling N(0, 1) from N(sqrt(2 rho), 1).
 
-rounded up. The bounds that use a Lipschitz constant L of the step hold for every valid one; see
-``accounting.cyclic_operator`` for which is. The paper's displayed formulas are lost to us: a
-docstring says "our reconstruction" where form or constant were inferred, and "derived" where the
-bound is proved from scratch and holds whatever the paper's constant was.
+``epsilon`` converts by the first, as the paper does, and ``gaussian_epsilon`` by the second, which
+is never larger and, for the bounds that are attained (``sharp``), exact.
+
+The bounds that use a Lipschitz constant L of the step hold for every valid one; see
+``accounting.cyclic_operator`` for which is. A constant below what the run's own curvature makes
+possible without any clipping (``cyclic_operator.unclipped``) is refused. The paper's displayed
+formulas are lost to us: a docstring says "our reconstruction" where form or constant were inferred,
+and "derived" where the bound is proved from scratch and holds whatever the paper's constant was.
 """
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +73,16 @@ class CyclicDPSGD:
             self.position,
             f"at most steps_per_pass = {self.steps_per_pass}",
         )
+        representable = (
+            _LEAST <= self.signal <= _LARGEST and self.displacement >= sys.float_info.min
+        )
+        expect(
+            representable,
+            "noise_std",
+            self.noise_std,
+            f"a displacement 2 step_size clipping_norm / batch_size, here {self.displacement:g}, "
+            f"between 1e-140 and 1e140 times it and no less than {sys.float_info.min:g}",
+        )
 
     @property
     def passes(self) -> int:
@@ -85,6 +103,11 @@ class CyclicDPSGD:
     def displacement(self) -> float:
         """Largest distance s = 2 lambda C / b between the two worlds' steps at a visit."""
         return 2 * self.step_size * self.clipping_norm / self.batch_size
+
+    @property
+    def signal(self) -> float:
+        """The displacement in noise standard deviations, s / sigma."""
+        return self.displacement / self.noise_std
 
     @property
     def curvature(self) -> tuple[float, float, float]:
@@ -136,14 +159,14 @@ def proposition_2_2a(run: CyclicDPSGD, lipschitz: float, initial_shift: float = 
     from its proof: Lemma A.3(a) for each pass, added up).
     """
     expect(run.position == 1, "position", run.position, "1, as the proposition is stated")
-    _check_shift("initial_shift", initial_shift)
-    s, theta = run.displacement, lambda steps: float(visible_fraction(lipschitz, steps))
-    first = (lipschitz * initial_shift + s) ** 2
+    lipschitz = _valid(run, lipschitz)
+    first = (lipschitz * _in_noise("initial_shift", initial_shift, run) + run.signal) ** 2
     if run.passes == 0:
-        return _rho(first * theta(run.steps), run)
+        return _rho(first * _theta(lipschitz, run.steps))
     rest = run.steps - run.passes * run.steps_per_pass
-    later = s**2 * ((run.passes - 1) * theta(run.steps_per_pass) + theta(rest))
-    return _rho(first * theta(run.steps_per_pass) + later, run)
+    whole = _theta(lipschitz, run.steps_per_pass)
+    later = run.signal**2 * ((run.passes - 1) * whole + _theta(lipschitz, rest))
+    return _rho(first * whole + later)
 
 
 def proposition_2_2b(run: CyclicDPSGD, residual: float, initial_shift: float = 0.0) -> float:
@@ -153,10 +176,9 @@ def proposition_2_2b(run: CyclicDPSGD, residual: float, initial_shift: float = 0
     shift tau: each step's noise hides the whole shift. Derived; the form of the paper's
     Proposition 2.2(b), equation 8, is our reconstruction.
     """
-    _check_shift("residual", residual)
-    _check_shift("initial_shift", initial_shift)
-    each = residual + run.displacement
-    return _rho((initial_shift + each) ** 2 + (run.steps - 1) * each**2, run)
+    each = _in_noise("residual", residual, run) + run.signal
+    first = _in_noise("initial_shift", initial_shift, run) + each
+    return _rho(first**2 + (run.steps - 1) * each**2)
 
 
 def quadratic_programme(run: CyclicDPSGD, lipschitz: float, initial_shift: float = 0.0) -> float:
@@ -169,28 +191,44 @@ def quadratic_programme(run: CyclicDPSGD, lipschitz: float, initial_shift: float
     by pooling neighbouring stretches while the later one would spend less (pool-adjacent-violators,
     linear time). Without an initial shift no stretches pool and the result is ``sharp``.
     """
-    _check_lipschitz(lipschitz)
-    _check_shift("initial_shift", initial_shift)
-    first = min(run.position - 1, run.steps)
-    stretches = [(lipschitz * initial_shift, first)] if initial_shift and first else []
-    for visit in range(run.visits):
-        carried = lipschitz * initial_shift if visit == first == 0 else 0.0
-        last = visit == run.visits - 1
-        length = run.hidden_steps if last else run.steps_per_pass
-        stretches.append((carried + run.displacement, length))
-    log_l = math.log1p(lipschitz - 1)
-    # A stretch of n steps that must hide a shift c, counted at its first step, spends
-    # c theta(n) L^(1-t) at its step t. Optimal spending never falls by more than a factor L a step.
-    pool: list[tuple[float, int, float]] = []
-    for shift, length in stretches:
-        theta = float(visible_fraction(lipschitz, length))
-        while pool and pool[-1][0] * pool[-1][2] * math.exp(-log_l * pool[-1][1]) > shift * theta:
-            earlier, steps, _ = pool.pop()
-            shift = earlier + shift * math.exp(-log_l * steps)
-            length += steps
-            theta = float(visible_fraction(lipschitz, length))
-        pool.append((shift, length, theta))
-    return _rho(math.fsum(shift**2 * theta for shift, _, theta in pool), run)
+    lipschitz = _valid(run, lipschitz)
+    shift = lipschitz * _in_noise("initial_shift", initial_shift, run)
+    stretches = _Stretches(lipschitz)
+    for length in _visited_backwards(run):
+        stretches.prepend(run.signal, length)
+    before = min(run.position - 1, run.steps)
+    return _rho(stretches.spent(shift, before), _UP_POOLED)
+
+
+def residual_certificate(run: CyclicDPSGD, lipschitz: float) -> tuple[float, float]:
+    """What the paper's residuals pay, and what any residuals must pay at least, both as rho.
+
+    The first is the price of the residuals of equation 24, a_i = s theta(n) L^(1-i) at step i of
+    the n steps that begin with a visit, spent step by step. The second is a dual bound: with
+    R_t >= 0 the shift that is left after step t,
+
+        sum_t a_t^2 >= sum_t 2 y_t injected_t - y_t^2   for every y >= 0 with L y_(t+1) >= y_t,
+
+    at y = the paper's residuals. Equal values prove the residuals optimal for every number of
+    passes, by a recursion that shares nothing with ``sharp`` or ``quadratic_programme``. Neither
+    is rounded. Raises an arithmetic error if the residuals do not end at R_T = 0 or y is not
+    allowed, up to rounding.
+    """
+    lipschitz = _valid(run, lipschitz)
+    injected, paid = np.zeros(run.steps), np.zeros(run.steps)
+    for first in range(run.position - 1, run.steps, run.steps_per_pass):
+        injected[first] = run.signal
+        powers = lipschitz ** -np.arange(min(run.steps_per_pass, run.steps - first), dtype=float)
+        spent = run.signal * powers / (powers @ powers)
+        paid[first : first + len(powers)] = spent
+        # What is left of the shift after each step, over the growth since the visit.
+        left = 1 - np.cumsum(powers * spent) / run.signal
+        if left.min() < -1e-12 or left[-1] > 1e-12:
+            raise ArithmeticError(f"the shift is not spent to the end: {left[-1]:g} of it is left")
+    if np.any(lipschitz * paid[1:] < paid[:-1] * (1 - 1e-12)):
+        raise ArithmeticError("the residuals are no dual solution")
+    primal = float(paid @ paid) / 2
+    return primal, float(paid @ injected) - primal
 
 
 # --- bounds for cyclic DP-SGD ---------------------------------------------------------------------
@@ -201,7 +239,7 @@ def composition(run: CyclicDPSGD) -> float:
 
     rho = V * 2 (lambda C / (b sigma))^2. It needs no assumption on the losses.
     """
-    return _rho(run.visits * run.displacement**2, run)
+    return _rho(run.visits * run.signal**2)
 
 
 def triangle_inequality(run: CyclicDPSGD) -> float:
@@ -210,7 +248,7 @@ def triangle_inequality(run: CyclicDPSGD) -> float:
     Two runs are never further apart than 2 lambda C T, since every step is clipped. The paper's
     "naive bound" (our reconstruction of the constant).
     """
-    return _rho((2 * run.step_size * run.clipping_norm * run.steps) ** 2, run)
+    return _rho((run.batch_size * run.steps * run.signal) ** 2)
 
 
 def theorem_4_3(run: CyclicDPSGD) -> float:
@@ -229,48 +267,66 @@ def theorem_4_4(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
     Proposition 2.2(a) restarted before the last step, taken as a visit; no number of steps makes
     it grow. Derived; the form of the paper's Theorem 4.4, equation 20, is our reconstruction.
     """
-    _check_lipschitz(lipschitz)
-    _check_shift("diameter", diameter)
-    return _rho((lipschitz * diameter + run.displacement) ** 2, run)
+    lipschitz = _valid(run, lipschitz)
+    return _rho((lipschitz * _in_noise("diameter", diameter, run) + run.signal) ** 2)
 
 
 def bounded_domain(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
-    """Upper bound on rho for a domain of this diameter: best restart (derived, below Theorem 4.4).
+    """Least rho that shift reduction can prove on a domain of this diameter (rounded up).
 
-    Two iterates are never further apart than the diameter d, so the analysis may begin anywhere
-    with the shift d: before the visit that is followed by j more, at
-    [(L d + s)^2 theta + s^2 (later passes)] / 2 sigma^2, or after the last visit, at
-    (L d)^2 theta(r - 1) / 2 sigma^2. Beginning at the start with no shift is ``sharp``.
+    Two iterates are never further apart than the diameter d, so the analysis may begin before any
+    step with the shift d, or at the start with none. For each beginning the programme of
+    ``quadratic_programme`` is solved exactly, and the least is taken. Only the steps right after a
+    visit need be tried: beginning a step earlier, up to the visit before, never costs more. Derived
+    (proof: docs/cyclic-bounds.md); at most ``theorem_4_4`` and ``sharp``.
     """
-    _check_shift("diameter", diameter)
-    s, shifted = run.displacement, lipschitz * diameter
-    if run.visits == 0:
-        return sharp(run, lipschitz)
-    last = float(visible_fraction(lipschitz, run.hidden_steps))
-    whole = float(visible_fraction(lipschitz, run.steps_per_pass))
-    restarts = [sharp(run, lipschitz), _rho((shifted + s) ** 2 * last, run)]
-    if run.visits > 1:
-        # Each further visit adds the same amount, so the restart with one later visit is the best
-        # of those with any.
-        restarts.append(_rho((shifted + s) ** 2 * whole + s**2 * last, run))
-    if run.hidden_steps > 1:
-        after = float(visible_fraction(lipschitz, run.hidden_steps - 1))
-        restarts.append(_rho(shifted**2 * after, run))
-    return min(restarts)
+    return _bounded(run, _valid(run, lipschitz), diameter)
+
+
+def strongly_convex(
+    run: CyclicDPSGD, strong_convexity: float, diameter: float | None = None
+) -> float:
+    """Least rho that shift reduction proves where every step contracts, by a factor c < 1.
+
+    For losses that are strongly convex and whose gradients clipping NEVER changes (each norm is at
+    most the clipping norm; a clipped gradient contracts nothing), c is
+    ``cyclic_operator.contraction``. ``diameter``: that of the domain, None if unbounded. With one
+    step a pass it is s^2 / 2 sigma^2 * (1 + c) / (1 - c) * (1 - c^T) / (1 + c^T), the
+    bound of Bok, Su and Altschuler 2024 for strongly convex noisy gradient descent; with a domain,
+    their constrained case. Raises an input error unless the run's weak convexity is 0.
+    """
+    expect(run.weak_convexity == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
+    factor = cyclic_operator.contraction(run.step_size, strong_convexity, run.smoothness)
+    return _bounded(run, factor, diameter)
+
+
+def _bounded(run: CyclicDPSGD, lipschitz: float, diameter: float | None) -> float:
+    """Least rho over all beginnings, for any L > 0."""
+    stretches = _Stretches(lipschitz)
+    found = []
+    since = run.hidden_steps - 1  # steps between a visit and the stretches
+    for length in _visited_backwards(run):
+        if diameter is not None and (since or stretches.pools):
+            shift = lipschitz * _in_noise("diameter", diameter, run)
+            found.append(stretches.spent(shift, since))
+        stretches.prepend(run.signal, length)
+        since = run.steps_per_pass - 1
+    return _rho(min([*found, stretches.spent(0.0, 0)]), _UP_POOLED)
 
 
 def sharp(run: CyclicDPSGD, lipschitz: float) -> float:
     """Upper bound on rho by the swapped record's own visits (derived; the paper's Prop. A.4).
 
     rho = s^2 [(V - 1) theta(ell) + theta(r)] / 2 sigma^2. It is the least that shift reduction can
-    prove (``quadratic_programme``), never above ``composition``, and attained by affine losses:
-    for one visit at every L, and for L = 1 at every number of visits.
+    prove (``quadratic_programme``), never above ``composition``, and attained by affine losses for
+    every L and every number of visits where the curvature permits the slopes of
+    ``swapped_record.tightest_slopes`` (first record of the pass).
     """
+    lipschitz = _valid(run, lipschitz)
     if run.visits == 0:
-        _check_lipschitz(lipschitz)
         return 0.0
-    later, last = visible_fraction(lipschitz, [run.steps_per_pass, run.hidden_steps])
-    return _rho(run.displacement**2 * ((run.visits - 1) * later + last), run)
+    whole, last = (_theta(lipschitz, steps) for steps in (run.steps_per_pass, run.hidden_steps))
+    return _rho(run.signal**2 * ((run.visits - 1) * whole + last))
 
 
 def worst_position(run: CyclicDPSGD, lipschitz: float) -> float:
@@ -279,8 +335,8 @@ def worst_position(run: CyclicDPSGD, lipschitz: float) -> float:
     rho = s^2 [1 + floor((T - 1) / ell) theta(ell)] / 2 sigma^2, reached by a last visit at the
     last step.
     """
-    theta = float(visible_fraction(lipschitz, run.steps_per_pass))
-    return _rho(run.displacement**2 * (1 + (run.steps - 1) // run.steps_per_pass * theta), run)
+    theta = _theta(_valid(run, lipschitz), run.steps_per_pass)
+    return _rho(run.signal**2 * (1 + (run.steps - 1) // run.steps_per_pass * theta))
 
 
 def theorem_4_5(run: CyclicDPSGD, lipschitz: float) -> float:
@@ -289,15 +345,16 @@ def theorem_4_5(run: CyclicDPSGD, lipschitz: float) -> float:
     theta = theta_L(ell), for any position. Derived (at least ``worst_position``); the bracket of
     the paper's Theorem 4.5, equation 21, is our reconstruction.
     """
-    theta = float(visible_fraction(lipschitz, run.steps_per_pass))
-    return _rho(run.displacement**2 * (1 + run.passes * theta), run)
+    theta = _theta(_valid(run, lipschitz), run.steps_per_pass)
+    return _rho(run.signal**2 * (1 + run.passes * theta))
 
 
 def equation_22(run: CyclicDPSGD) -> float:
     """The paper's convex bound: 2 (lambda C / (b sigma))^2 [1 + E / ell] (our reconstruction).
 
-    An upper bound where clipping cannot turn a gradient (see ``cyclic_operator.unclipped``); the
-    paper states it for every convex loss, where its proof does not hold. Raises an input error
+    An upper bound where clipping cannot turn a gradient (see ``cyclic_operator.unclipped``). Clipped
+    convex losses in the plane exceed it, over many passes by any factor
+    (``adversaries.expanding_clip``); later versions of the paper exclude clipping. Raises an input error
     unless m = 0 and step M <= 2.
     """
     _check_convex(run)
@@ -322,7 +379,7 @@ def corollary_c2(run: CyclicDPSGD, excess: float) -> float:
     )
     m, smoothness = run.weak_convexity, run.smoothness
     growth = 2 * run.step_size * m * (1 + m / (2 * (smoothness + m)))
-    return _rho(run.displacement**2 * (1 + excess * run.passes * growth), run)
+    return _rho(run.signal**2 * (1 + excess * run.passes * growth))
 
 
 def corollary_c3(run: CyclicDPSGD) -> float:
@@ -331,7 +388,7 @@ def corollary_c3(run: CyclicDPSGD) -> float:
     Theorem 4.5 with theta <= 1; our reconstruction of the paper's Corollary C.3. ``composition``
     is never larger.
     """
-    return _rho(run.displacement**2 * (1 + run.passes), run)
+    return _rho(run.signal**2 * (1 + run.passes))
 
 
 def corollary_c3_step_size(run: CyclicDPSGD, order: float, divergence: float) -> float:
@@ -342,8 +399,15 @@ def corollary_c3_step_size(run: CyclicDPSGD, order: float, divergence: float) ->
     """
     expect(1 < order < math.inf, "order", order, "a number > 1")
     expect(0 < divergence < math.inf, "divergence", divergence, "a number > 0")
-    scale = run.batch_size * run.noise_std / run.clipping_norm
-    return scale * math.sqrt(divergence / (2 * order * (1 + run.passes))) / _UP
+    scale = run.batch_size * (run.noise_std / run.clipping_norm)
+    found = scale * math.sqrt(divergence / order / (2 * (1 + run.passes))) / _UP
+    expect(
+        sys.float_info.min <= found < math.inf,
+        "divergence",
+        divergence,
+        "one whose step size is a floating-point number",
+    )
+    return found
 
 
 def pabi(run: CyclicDPSGD) -> float:
@@ -363,11 +427,13 @@ def pabi(run: CyclicDPSGD) -> float:
     )
     if run.position > run.steps:
         return 0.0
-    return _rho(run.displacement**2 / (run.steps + 1 - run.position), run)
+    return _rho(run.signal**2 / (run.steps + 1 - run.position))
 
 
 def epsilon(rho: float, delta: float) -> float:
-    """Upper bound on epsilon at ``delta`` of a mechanism with D_alpha <= alpha rho for all alpha.
+    """Upper bound on epsilon at ``delta`` by Rényi divergences, D_alpha <= alpha rho for all alpha.
+
+    ``gaussian_epsilon`` is never larger, for every bound of this module.
 
     dp-accounting converts the guarantee of one order; the order is chosen by a search, and every
     order gives a valid epsilon.
@@ -396,21 +462,176 @@ def epsilon(rho: float, delta: float) -> float:
     return max(0.0, float(found.fun))
 
 
+def gaussian_mu(rho: float) -> float:
+    """Mu of the Gaussian differential privacy that a bound ``rho`` means: sqrt(2 rho), rounded up.
+
+    Every rho of this module is the price of a spending of the shift on the steps' noise, and the
+    same spending proves mu = sqrt(2 rho) by shifted interpolation (Bok, Su and Altschuler 2024;
+    proof with proximal steps, any L and restarts: docs/cyclic-bounds.md).
+    """
+    expect(0 <= rho < math.inf, "rho", rho, "a number >= 0")
+    return math.sqrt(2 * rho) * (1 + 4 * float(np.finfo(float).eps))
+
+
+def gaussian_epsilon(rho: float, delta: float) -> float:
+    """Upper bound on epsilon at ``delta`` by Gaussian differential privacy, mu = sqrt(2 rho).
+
+    The root of delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), rounded up by
+    less than 1e-8 max(epsilon, mu) if mu > 1e-6; a mu below 1e-10 counts as 1e-10. Source: Dong,
+    Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
+    """
+    # Imported here because it takes a while and most commands never account.
+    from scipy.optimize import brentq
+    from scipy.special import erfcx, log_ndtr
+
+    expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
+    if rho == 0:
+        return 0.0
+    mu = max(gaussian_mu(rho), 1e-10)
+    eps = float(np.finfo(float).eps)
+    most = math.sqrt(-2 * math.log(delta)) + 2
+    # Above the rounding error of the logarithm below.
+    target = math.log(delta) - 1e-10 - 64 * eps * most / mu
+
+    def log_mills(x: float) -> float:
+        """Logarithm of Phi(x) / phi(x), up to a constant."""
+        if x > 0:
+            return float(log_ndtr(x)) + x * x / 2
+        return math.log(erfcx(-x / math.sqrt(2)) / 2)
+
+    def excess(distance: float) -> float:
+        # Logarithm of the delta at epsilon = mu (mu/2 + distance), over the target: with
+        # R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
+        ratio = log_mills(-distance - mu) - log_mills(-distance)
+        return float(log_ndtr(-distance)) + math.log(-math.expm1(ratio)) - target
+
+    if excess(-mu / 2) <= 0:
+        return 0.0
+    # Phi(-distance) alone is above the delta, and below the target at the larger end.
+    most += math.sqrt(max(0.0, -2 * target) + 1)
+    distance = float(brentq(excess, -mu / 2, most, xtol=1e-12, rtol=8 * eps))
+    return mu * (mu / 2 + distance + 2e-12) * (1 + 8 * eps)
+
+
+# --- pooling --------------------------------------------------------------------------------------
+
+
+def _visited_backwards(run: CyclicDPSGD) -> list[int]:
+    """Steps from each visit to the next one or the end, its own included, the last visit first."""
+    return [run.hidden_steps] + [run.steps_per_pass] * (run.visits - 1) if run.visits else []
+
+
+class _Stretches:
+    """The best spending over stretches of steps that each begin with an injected shift.
+
+    Between pools the shift is spent to the end. A pool of n steps with all its shift at its first
+    step, c, pays c^2 theta_L(n) in all, c theta_L(n) L^(1-i) at its step i. The optimum's payments
+    never fall by more than a factor L a step, so pools merge where they would. For L < 1 a shift
+    is counted at the last step of its pool, as L^(n-1) c, to keep within floating point.
+    """
+
+    def __init__(self, lipschitz: float) -> None:
+        self.lipschitz = lipschitz
+        self.log = math.log1p(lipschitz - 1)
+        # The pools from the last to the first: shift, steps, price of it and all that follow.
+        self.pools: list[tuple[float, int, float]] = []
+
+    def prepend(self, shift: float, steps: int) -> None:
+        """Put a stretch of at least one step before all others."""
+        pool, behind = self._merged(shift, steps)
+        del self.pools[behind:]
+        self.pools.append((*pool, self._price(*pool) + self._paid(behind)))
+
+    def spent(self, shift: float, steps: int) -> float:
+        """Price of all stretches with one more before them, of any number of steps."""
+        if shift == 0:
+            return self._paid(len(self.pools))
+        pool, behind = self._merged(shift, steps)
+        return self._price(*pool) + self._paid(behind)
+
+    def _merged(self, shift: float, steps: int) -> tuple[tuple[float, int], int]:
+        """A stretch with the pools it merges with, and how many remain behind it."""
+        behind = len(self.pools)
+        if self.lipschitz < 1:
+            shift = max(shift * self._power(steps - 1), _LEAST)
+        while behind:
+            later, length, _ = self.pools[behind - 1]
+            # Payment of the last step over that of the next: at least L, or equal pools merge too.
+            if steps and self._last(shift, steps) < self.lipschitz * self._first(later, length):
+                break
+            if self.lipschitz < 1:
+                shift = shift * self._power(length) + later
+            else:
+                shift += later * self._power(-steps)
+            steps += length
+            behind -= 1
+        return (shift, steps), behind
+
+    def _power(self, exponent: int) -> float:
+        return math.exp(exponent * self.log)
+
+    def _price(self, shift: float, steps: int) -> float:
+        return shift**2 * self._rate(steps)
+
+    def _rate(self, steps: int) -> float:
+        """theta_L(n) for shifts at the first step; theta_L(n) L^(2-2n) for those at the last."""
+        return _theta(max(self.lipschitz, 1 / self.lipschitz), steps)
+
+    def _first(self, shift: float, steps: int) -> float:
+        rate = shift * self._rate(steps)
+        return rate * self._power(steps - 1) if self.lipschitz < 1 else rate
+
+    def _last(self, shift: float, steps: int) -> float:
+        rate = shift * self._rate(steps)
+        return rate if self.lipschitz < 1 else rate * self._power(1 - steps)
+
+    def _paid(self, pools: int) -> float:
+        return self.pools[pools - 1][2] if pools else 0.0
+
+
+# --- rounding and domains -------------------------------------------------------------------------
+
+_LEAST, _LARGEST = 1e-140, 1e140
+"""Shifts in noise standard deviations between which a square keeps all its digits."""
+
 _UP = 1 + 64 * float(np.finfo(float).eps)
 """Factor above the rounding error of every closed form here (checked against mpmath)."""
 
+_UP_POOLED = 1 + 1e-12
+"""Factor above the rounding error of a sum over pools (checked against mpmath)."""
 
-def _rho(squared_shift: float, run: CyclicDPSGD) -> float:
-    """Rho of a Gaussian shift of this squared length, rounded up."""
-    return float(squared_shift / (2 * run.noise_std**2)) * _UP
+
+def _theta(lipschitz: float, steps: int) -> float:
+    return float(visible_fraction(lipschitz, steps))
+
+
+def _rho(squared_signal: float, up: float = _UP) -> float:
+    """Rho of a Gaussian shift of this squared length in noise standard deviations, rounded up."""
+    rho = squared_signal / 2 * up
+    expect(rho < math.inf, "steps", "a bound beyond floating point", "a smaller shift or fewer")
+    return rho
+
+
+def _valid(run: CyclicDPSGD, lipschitz: float) -> float:
+    """The constant, refused below what the run's curvature makes possible; at least that."""
+    least = cyclic_operator.unclipped(*run.curvature)
+    # A few units in the last place below is the same number, rounded otherwise.
+    near = least * (1 - 16 * float(np.finfo(float).eps))
+    why = "" if least == 1 else ", which the run's curvature reaches (cyclic_operator.unclipped)"
+    expect(near <= lipschitz < math.inf, "lipschitz", lipschitz, f"a number >= {least:.17g}{why}")
+    return max(float(lipschitz), least)
 
 
 def _check_lipschitz(lipschitz: float) -> None:
     expect(1 <= lipschitz < math.inf, "lipschitz", lipschitz, "a number >= 1")
 
 
-def _check_shift(name: str, value: float) -> None:
+def _in_noise(name: str, value: float, run: CyclicDPSGD) -> float:
+    """A shift in noise standard deviations."""
     expect(0 <= value < math.inf, name, value, "a number >= 0")
+    signal = value / run.noise_std
+    expect(signal <= _LARGEST, name, value, f"at most 1e140 times noise_std = {run.noise_std:g}")
+    return max(signal, _LEAST) if value else 0.0
 
 
 def _check_convex(run: CyclicDPSGD) -> None:

@@ -74,6 +74,30 @@ def clipped(step_size: float, weak_convexity: float, smoothness: float) -> float
     return _up(math.sqrt((1 + step_size * m * smoothness / spread) / (1 - step_size * spread / 4)))
 
 
+def contraction(step_size: float, strong_convexity: float, smoothness: float) -> float:
+    """Lipschitz constant c of the step on strongly convex losses NEVER clipped (rounded up).
+
+    c = max(1 - step kappa, |1 - step M|) for strong convexity kappa. Clipped gradients do not
+    contract, whatever the dimension, so every gradient norm must be at most the clipping norm
+    wherever iterates can be. Raises an input error unless 0 <= kappa <= M and 0 < c <= 1.
+    """
+    _check(step_size, 0.0, smoothness)
+    expect(
+        0 <= strong_convexity <= smoothness,
+        "strong_convexity",
+        strong_convexity,
+        f"from 0 to smoothness = {smoothness:g}",
+    )
+    factor = max(1 - step_size * strong_convexity, abs(1 - step_size * smoothness))
+    expect(
+        0 < factor <= 1,
+        "step_size",
+        step_size,
+        f"at most 2 / smoothness = {2 / (smoothness or math.inf):.6g}, and not 1 / both curvatures",
+    )
+    return min(1.0, factor + 8 * _EPS)
+
+
 def reconstructed(step_size: float, weak_convexity: float, smoothness: float) -> float:
     """The paper's Lipschitz constant, equation 12 as we reconstruct it (rounded up).
 

@@ -1,16 +1,19 @@
 """Data sets on which an audit of cyclic DP-SGD sees the swapped record in the last iterate.
 
-In all of them one gradient of the swapped record is as large as clipping allows, and opposite in
+``tightest_slopes`` are those of the steps on which the bound by visits is exact. In the data sets
+one gradient of the swapped record is as large as clipping allows, and opposite in
 the two worlds, and clipping can turn no gradient, so the bounds hold with the small Lipschitz
 constant (``cyclic_operator.unclipped``).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenstate.accounting import cyclic, cyclic_operator
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.dpsgd.cyclic import Gradients, Prox, project_ball
 from hiddenstate.streams import stream
@@ -30,6 +33,51 @@ class SwappedRecord:
     start: Array
     score: Callable[[Array], Array]
     prox: Prox | None = None
+
+
+def tightest_slopes(run: CyclicDPSGD) -> Array:
+    """Slopes of affine steps on the line on which ``cyclic.sharp`` is exact, shape (T,).
+
+    The step that maps x to slope x is the limit, as the batch and the clipping norm grow together,
+    of clipped steps on quadratic losses whose curvature is within the run's; the slopes lie between
+    1 - step M and L = ``cyclic_operator.unclipped``. Every step grows by L but the visits. A visit
+    scales what earlier ones left by the a at which the old and the new part of the signal stand to
+    each other as the old and the new noise do (the case of equality of Cauchy-Schwarz): first by
+    theta(ell) L^(1 - ell) / theta(n), with n steps to the next visit or the end, and by that
+    always if all of them are allowed. Before the first visit there is only noise to be shrunk.
+    Slopes out of range are the nearest allowed.
+
+    So the exact divergence, ``exact.scalar_affine``, equals the bound if the record is in the first
+    batch (or step M >= 1, which forgets what was before) and 1 - step M is at most the visits'
+    slopes; otherwise it is a lower bound on the worst case. Proof: docs/cyclic-bounds.md. Raises an
+    input error if step (M - m) > 2, where no positive slope is the largest.
+    """
+    step, m, smoothness = run.curvature
+    cyclic_operator.expect(
+        step * (smoothness - m) <= 2, "step_size", step, "at most 2 / (smoothness - weak_convexity)"
+    )
+    growth, least = cyclic_operator.unclipped(*run.curvature), 1 - step * smoothness
+    slopes = np.full(run.steps, growth)
+    before, shrinking = run.position - 1, max(least, 0.0)
+    slopes[: run.position] = shrinking if before else 1.0  # the start is one point
+    # Signal and noise variance at the end of a stretch, over the growth since its visit and that
+    # growth squared; at a visit they are scaled by the growth and the visit's slope.
+    signal, variance = 0.0, float(np.sum(shrinking ** np.arange(0.0, 2 * before, 2)))
+    log_growth = 0.0
+    for visit in range(run.visits):
+        last = visit == run.visits - 1
+        steps = run.hidden_steps if last else run.steps_per_pass
+        theta = float(cyclic.visible_fraction(growth, steps))
+        first = before + visit * run.steps_per_pass
+        if visit:
+            best = signal / (variance * theta) * math.exp(-log_growth)
+            slopes[first] = min(max(best, least), growth)
+        log_scale = log_growth + math.log(slopes[first]) if slopes[first] > 0 else -math.inf
+        # The larger of old and new is kept as it is, so that nothing overflows.
+        old, new = math.exp(min(log_scale, 0.0)), math.exp(-max(log_scale, 0.0))
+        signal, variance = old * signal + new, old**2 * variance + new**2 / theta
+        log_growth = max(log_scale, 0.0) + (steps - 1) * math.log(growth)
+    return slopes
 
 
 def line(run: CyclicDPSGD, slope: float) -> SwappedRecord:

@@ -8,7 +8,8 @@ package, the step divides by the batch size and the noise is not scaled by the s
 the paper; neighbouring data sets swap one record, so both have the same size.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,23 +46,32 @@ def last_iterates(
     seed: int,
     name: tuple[str | int, ...],
     prox: Prox | None = None,
+    idle: Collection[int] = (),
 ) -> Points:
     """Last iterates of independent runs from one starting point, shape (runs, d).
 
     start: shape (d,). prox: the proximal step of lambda h, such as ``project_ball``; none by
-    default. The runs depend on ``seed``, ``name`` and their index alone: more runs leave the first
-    ones as they were.
+    default. idle: batches whose losses are all constant; the noises of neighbouring idle steps are
+    drawn as one, which changes no distribution and saves time. The runs depend on ``seed``,
+    ``name`` and their index alone: more runs leave the first ones as they were.
     """
     expect(runs >= 1, "runs", runs, "a whole number >= 1")
     start = np.asarray(start, dtype=float)
+    expect(not idle or prox is None, "idle", idle, "none where there is a proximal step")
     expect(start.ndim == 1, "start", start.shape, "a point, shape (d,)")
     blocks = []
     for block in range(-(-runs // BLOCK)):
         noise = stream(seed, *name, block)
         points = np.tile(start, (BLOCK, 1))
+        steps = 0
         for t in range(run.steps):
-            points = displaced(run, gradients, t % run.steps_per_pass, points)
-            points += run.noise_std * noise.standard_normal(points.shape)
+            batch, steps = t % run.steps_per_pass, steps + 1
+            if batch not in idle:
+                points = displaced(run, gradients, batch, points)
+            if t + 1 < run.steps and (t + 1) % run.steps_per_pass in idle:
+                continue
+            std = run.noise_std * math.sqrt(steps)
+            points, steps = points + std * noise.standard_normal(points.shape), 0
             if prox is not None:
                 points = prox(points)
         blocks.append(points)

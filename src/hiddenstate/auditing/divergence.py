@@ -1,0 +1,44 @@
+"""Certified Rényi divergences from the decisions of two worlds' runs."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hiddenstate.accounting.cyclic_operator import expect
+from hiddenstate.auditing.intervals import clopper_pearson_upper
+
+
+def bernoulli(p: float, q: float, order: Literal[1, 2]) -> float:
+    """Rényi divergence of order 1 or 2, in nats, of Bernoulli(p) from Bernoulli(q), 0 < q < 1."""
+    if order == 1:
+        kept = (1 - p) * np.log((1 - p) / (1 - q)) if p < 1 else 0.0
+        return float((p * np.log(p / q) if p > 0 else 0.0) + kept)
+    return float(np.log(p**2 / q + (1 - p) ** 2 / (1 - q)))
+
+
+def certified(
+    in_calls: ArrayLike,
+    out_calls: ArrayLike,
+    order: Literal[1, 2],
+    *,
+    failure_probability: float,
+    certificates: int = 1,
+) -> float:
+    """Lower bound on the Rényi divergence of world "in" from "out", in nats (rounded down).
+
+    in_calls, out_calls: whether each run was called "in", by a rule fixed before any run. The two
+    rates are bounded by Clopper and Pearson, and a divergence is at least that of the calls (data
+    processing); 0 if the calls prove none. certificates: how many pairs of samples are examined in
+    all, among which a reader may choose the largest: all of them hold at once but for
+    ``failure_probability``, for both orders, as each pair has its share (union bound).
+    """
+    expect(0 < failure_probability < 1, "failure_probability", failure_probability, "in (0, 1)")
+    expect(certificates >= 1, "certificates", certificates, "a whole number >= 1")
+    inside, outside = (np.asarray(calls, dtype=bool) for calls in (in_calls, out_calls))
+    for name, calls in (("in_calls", inside), ("out_calls", outside)):
+        expect(calls.ndim == 1 and calls.size > 0, name, calls.shape, "shape (runs,), runs >= 1")
+    share = failure_probability / certificates / 2
+    p = 1 - float(clopper_pearson_upper(np.sum(~inside), inside.size, share))
+    q = float(clopper_pearson_upper(np.sum(outside), outside.size, share))
+    return bernoulli(p, q, order) * (1 - 1e-9) if p > q else 0.0
