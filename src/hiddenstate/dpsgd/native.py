@@ -6,6 +6,7 @@ user's cache directory, and given its weights and data in the layouts it wants. 
 compiler, or the model is of another kind, the torch path of ``clipping`` does the same work.
 """
 
+import copy
 import ctypes
 import hashlib
 import os
@@ -23,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from hiddenstate.dpsgd.rules import ordinary
-from hiddenstate.errors import InputError
+from hiddenstate.dpsgd.rules import ordinary, untouched
 from hiddenstate.files import atomic
 
 _PAD = 16  # channels are padded to whole vectors of the widest kind
@@ -87,7 +87,7 @@ class CompilationError(RuntimeError):
 
 def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | None:
     """The model as a chain of layers that the native code knows, or None."""
-    if not isinstance(model, nn.Sequential) or not all(map(ordinary, model)):
+    if type(model) is not nn.Sequential or not untouched(model) or not all(map(ordinary, model)):
         return None
     held = [p for module in model for p in module.parameters()]
     if len({id(p) for p in held}) < len(held) or not all(p.requires_grad for p in held):
@@ -185,13 +185,8 @@ class Kernel:
         if compiler() is None:
             raise CompilationError("no C compiler was found")
         self._function, self._workspace_bytes, lanes = _compiled(_driver(chain))
-        self._x = _prepared(chain[0], np.asarray(x, np.float32))
-        self._y = np.ascontiguousarray(y, np.int64)
-        if self._y.min() < 0 or self._y.max() >= chain[-1].real_outputs:
-            raise InputError(
-                f"y: got labels from {self._y.min()} to {self._y.max()}; expected 0 to "
-                f"{chain[-1].real_outputs - 1}, the model's classes"
-            )
+        self._chain = chain
+        self._take(x, y)
         # Where each entry of the packed weights comes from (0: padding), and where each
         # parameter's gradient lies in the packed sum.
         weights, sums, start = [], [], 1
@@ -205,7 +200,22 @@ class Kernel:
         places = np.flatnonzero(packed)
         self._scatter = np.empty(start - 1, np.int64)
         self._scatter[packed[places] - 1] = places
+
+    def _take(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
+        classes = self._chain[-1].real_outputs
+        self._x = _prepared(self._chain[0], np.asarray(x, np.float32))
+        self._y = np.ascontiguousarray(y, np.int64)
+        if self._y.min() < 0 or self._y.max() >= classes:
+            raise ValueError(
+                f"labels from {self._y.min()} to {self._y.max()} for {classes} classes"
+            )
         self._local = threading.local()
+
+    def on(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> "Kernel":
+        """The same model's kernel on other records."""
+        other = copy.copy(self)
+        other._take(x, y)
+        return other
 
     def __call__(
         self, theta: NDArray[np.float32], indices: NDArray[np.int64], clipping_norm: float
@@ -437,21 +447,7 @@ def _compiled(driver: str):
     # A cache shared by unlike machines must not hand one machine's instructions to another.
     parts = (driver, header, compiler(), *_FLAGS, platform.machine(), _processor())
     name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
-    path = _cache_directory() / name
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "clipped_sum.h").write_text(header)
-            Path(folder, "driver.c").write_text(driver)
-            with atomic(path) as temporary:
-                done = subprocess.run(
-                    [compiler(), "driver.c", "-o", str(temporary), *_FLAGS],
-                    cwd=folder,
-                    capture_output=True,
-                    text=True,
-                )
-                if done.returncode:
-                    raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
-    library = ctypes.CDLL(str(path))
+    library = _load(_cache_directory() / name, driver, header)
     library.scratch_bytes.restype = ctypes.c_size_t
     function = library.clipped_sum
     function.restype = ctypes.c_int
@@ -460,6 +456,39 @@ def _compiled(driver: str):
         pointer, pointer, pointer, count, pointer, count, ctypes.c_float, *[pointer] * 4,
     )  # fmt: skip
     return function, library.scratch_bytes(), library.lanes()
+
+
+def _load(path: Path, driver: str, header: str) -> ctypes.CDLL:
+    """The library at ``path``, made there first if it is not, or is not whole."""
+    try:
+        if not _whole(path):
+            _compile(path, driver, header)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        # Such as a cache on a file system without permission to execute.
+        raise CompilationError(f"{path} cannot be used ({error})") from error
+
+
+def _compile(path: Path, driver: str, header: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
+        Path(folder, "clipped_sum.h").write_text(header)
+        Path(folder, "driver.c").write_text(driver)
+        done = subprocess.run(
+            [str(compiler()), "driver.c", "-o", str(temporary), *_FLAGS],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
+        content = temporary.read_bytes()
+        temporary.write_bytes(content + hashlib.sha256(content).digest())
+
+
+def _whole(path: Path) -> bool:
+    """Whether the library ends with its own digest: to load a part of one may kill the process."""
+    content = path.read_bytes() if path.exists() else b""
+    return len(content) > 32 and hashlib.sha256(content[:-32]).digest() == content[-32:]
 
 
 def _cache_directory() -> Path:
