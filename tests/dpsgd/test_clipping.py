@@ -347,7 +347,6 @@ def test_native_refuses_what_it_does_not_know():
         nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"),
         nn.Conv2d(1, 4, 3, padding=(1, 0)),
         nn.Conv2d(1, 4, 1, padding=2),
-        nn.Sequential(nn.Conv2d(1, 4, 3)),
     ],
 )
 def test_native_does_not_pretend_to_know_other_convolutions(layer):
@@ -693,3 +692,96 @@ def test_a_library_that_may_not_be_loaded_leaves_the_work_to_torch(monkeypatch, 
         assert ClippedSum(model, x, y).kind == "torch"
     with pytest.raises(InputError, match="failed to map segment"):
         ClippedSum(model, x, y, kernel="native")
+
+
+class Functional(nn.Module):
+    """The MNIST network as the public audit code writes it, layers declared in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.classifier = nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
+        self.first = nn.Conv2d(1, 16, 3, padding=1)
+        self.rest = nn.Sequential(
+            nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.Identity()), nn.Dropout(0.0)
+        )
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.tanh(self.first(x)), 2, stride=2)
+        x = nn.functional.max_pool2d(nn.functional.relu(self.rest(x), inplace=True), 2)
+        return self.classifier(self.flat(x))
+
+    def flat(self, x):
+        return x.view(x.size(0), -1)
+
+
+class Reshaped(Functional):
+    def flat(self, x):
+        return x.reshape((x.shape[0], 64)).flatten(1)
+
+
+class Flattened(Functional):
+    def flat(self, x):
+        return torch.flatten(x, start_dim=1).view(-1, 64)
+
+
+@needs_compiler
+@pytest.mark.parametrize("build", [Functional, Reshaped, Flattened])
+def test_a_chain_runs_natively_however_it_is_written(build):
+    rng = stream(0, "chain")
+    model, x, y = build(), rng.random((20, 1, 8, 8)).astype(np.float32), rng.integers(10, size=20)
+    keep = []
+    for i in range(20):  # without near ties, which functions hide from ``nearly_tied``
+        near = x[i : i + 1] * (1 + 1e-6)
+        a, b = explicit(model, x[i : i + 1], y[i : i + 1]), explicit(model, near, y[i : i + 1])
+        keep += [i] if (a - b).norm() <= 1e-4 * a.norm() else []
+    assert len(keep) >= 15
+    x, y = x[keep], y[keep]
+    total = ClippedSum(model, x, y)
+    assert total.kind == "native"
+    gradients = explicit(model, x, y)
+    norm = float(gradients.norm(dim=1).median())
+    found = total(flat_parameters(model), np.arange(len(x)), norm)
+    expected = clipped(gradients, norm)
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
+
+
+class Skipping(Functional):
+    def forward(self, x):
+        h = self.first(x)
+        return self.classifier(self.flat(nn.functional.max_pool2d(h + self.rest(h).tanh(), 4)))
+
+
+class Branching(Functional):
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+class Splitting(Functional):
+    def flat(self, x):
+        return x.view(-1, 32).repeat(1, 2)
+
+
+class Scaling(Functional):
+    def flat(self, x):
+        return 2 * super().flat(x)
+
+
+class Unused(Functional):
+    def forward(self, x):
+        return self.classifier(x.flatten(1))
+
+
+@pytest.mark.parametrize("build", [Skipping, Branching, Splitting, Scaling, Unused])
+def test_what_is_no_chain_is_left_to_torch(build):
+    assert native.layers(build(), (1, 8, 8)) is None
+
+
+def test_a_layer_that_runs_twice_or_has_its_parameters_in_another_order_is_left_to_torch():
+    layer = nn.Linear(4, 4)
+    assert native.layers(nn.Sequential(layer, nn.Tanh(), layer), (4,)) is None
+    turned = nn.Linear(4, 4)
+    weight = turned.weight
+    del turned.weight
+    turned.weight = weight  # now behind the bias
+    assert [name for name, _ in turned.named_parameters()] == ["bias", "weight"]
+    assert native.layers(nn.Sequential(turned), (4,)) is None

@@ -15,7 +15,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -97,7 +97,7 @@ class ClippedSum:
             self._x = self._x.movedim(1, -1).contiguous().movedim(-1, 1)
         self._y = labels.to(self.device)
         probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
-        if loss is cross_entropy:
+        if probe.classes is not None and loss is cross_entropy:
             _refuse_classes(labels, probe.classes)
         self._native: native.Kernel | None = None
         self._taps: dict[str, _Tap] = {}
@@ -453,8 +453,8 @@ def whole_labels(y: Tensor) -> Tensor:
     return y.to(torch.int64)
 
 
-def _refuse_classes(y: Tensor, classes: int | None) -> None:
-    outside = ((y < 0) | (y >= classes)).nonzero() if classes else []
+def _refuse_classes(y: Tensor, classes: int) -> None:
+    outside = ((y < 0) | (y >= classes)).nonzero()
     if len(outside):
         i = int(outside[0])
         raise InputError(

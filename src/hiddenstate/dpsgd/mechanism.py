@@ -81,8 +81,8 @@ class Mechanism:
     differ in one record's presence, or in one record's value (twice the sensitivity).
 
     ``insertions`` is for a canary that is a gradient, added in steps of its own whatever the
-    sampling draws: the most steps that it is added in, which is then what accountants count. Without
-    it they account for a record that the sampling draws.
+    sampling draws: the most steps that it is added in, which is then what accountants count.
+    Without it they account for a record that the sampling draws.
     """
 
     sampling: FullBatch | Poisson | Cyclic
