@@ -785,3 +785,35 @@ def test_a_layer_that_runs_twice_or_has_its_parameters_in_another_order_is_left_
     turned.weight = weight  # now behind the bias
     assert [name for name, _ in turned.named_parameters()] == ["bias", "weight"]
     assert native.layers(nn.Sequential(turned), (4,)) is None
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_sums_of_linear_models_are_those_of_float64_gradients(bias):
+    rng = stream(0, "products")
+    x, y = rng.random((2500, 2, 3)).astype(np.float32), rng.integers(4, size=2500)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 4, bias=bias))
+    total = ClippedSum(model, x, y, kernel="linear")
+    assert total.kind == "linear"
+    theta = flat_parameters(model)
+    for indices in (np.arange(2500), np.array([5, 3, 2000])):
+        for clipping_norm in (0.8, math.inf):
+            expected = []
+            for scale in (1.0, -0.5):
+                nn.utils.vector_to_parameters(scale * theta, model.parameters())
+                expected.append(clipped(explicit(model, x[indices], y[indices]), clipping_norm))
+            found = total.linear_sums(torch.stack((theta, -0.5 * theta)), indices, clipping_norm)
+            for one, other in zip(found, expected, strict=True):
+                assert (one - other).norm() <= 1e-5 * other.norm()
+            one = total(theta, indices, clipping_norm)
+            assert (one - expected[0]).norm() <= 1e-5 * expected[0].norm()
+    assert not total.linear_sums(theta[None], np.array([], np.int64), 1.0).any()
+
+
+def test_the_linear_kernel_refuses_other_models():
+    x, y = table()
+    layer = nn.Linear(6, 3)
+    frozen = nn.Sequential(layer)
+    frozen[0].bias.requires_grad_(False)
+    for model in (models.fcnn(6, 6, 3), nn.Sequential(nn.Linear(6, 3), nn.Tanh()), frozen):
+        with pytest.raises(InputError, match="kernel: got 'linear'"):
+            ClippedSum(model, x, y, kernel="linear")

@@ -577,3 +577,26 @@ def test_a_checkpoint_with_another_test_set_is_refused(tmp_path):
     for other in (Accuracy(audit.x[:9], audit.y[:9]), lambda run, last: 0.0):
         with pytest.raises(InputError, match="another audit"):
             scores(audit, **common, measures={"accuracy": other})
+
+
+@pytest.mark.parametrize("canary", CANARIES)
+@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6)])
+def test_linear_models_in_two_products_score_as_one_by_one(sampling, canary, tmp_path):
+    model = models.logistic_regression(64, 10)
+    audit = make(sampling, CANARIES[canary], model=model, insertions=INSERTIONS[canary])
+    common = {"models": 35, "repeats": 2, "seed": 7}
+    whole = scores(audit, **common, kernel="linear")
+    alone = scores(audit, **common)
+    np.testing.assert_allclose(whole.score, alone.score, rtol=1e-4, atol=1e-6)
+    # Bit for bit whatever trains beside a model, and in however many threads.
+    assert scores(audit, **common, kernel="linear", workers=2).equals(whole)
+    scores(audit, **common | {"models": 3}, kernel="linear", checkpoint=tmp_path)
+    assert scores(audit, **common, kernel="linear", checkpoint=tmp_path).equals(whole)
+
+
+def test_the_linear_kernel_is_for_linear_models_on_a_cpu():
+    with pytest.raises(InputError, match="kernel: got 'linear'"):
+        scores(make(), models=1, seed=0, kernel="linear")
+    audit = make(model=models.logistic_regression(64, 10))
+    with pytest.raises(InputError, match="side by side"):
+        scores(audit, models=1, seed=0, kernel="linear", side_by_side=True)

@@ -15,6 +15,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -25,12 +26,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.hooks import RemovableHandle
 
-from hiddenstate.dpsgd import native
+from hiddenstate.dpsgd import native, products
 from hiddenstate.dpsgd.probe import Probe, first_line
 from hiddenstate.dpsgd.rules import rule_of
 from hiddenstate.errors import InputError
 
-KernelName = Literal["auto", "native", "torch", "explicit", "opacus"]
+KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
 
@@ -62,9 +63,10 @@ class ClippedSum:
 
     x: shape (records, *record shape); taken to the model's precision, but for integer records of a
     model with an embedding. y: shape (records,), integers for cross-entropy. ``kernel`` is "auto"
-    (native code where it applies), "native", "torch" (book-keeping), "explicit" (per-sample
-    gradients by torch.func) or "opacus" (per-sample gradients by Opacus, which knows layers that
-    torch.func does not). Not for use by several threads at once: give each its own ``copy``.
+    (native code where it applies), "native", "linear" (many linear models in two matrix products,
+    ``linear_sums``), "torch" (book-keeping), "explicit" (per-sample gradients by torch.func) or
+    "opacus" (by Opacus, which knows layers that torch.func does not). Not for use by several
+    threads at once: give each its own ``copy``.
 
     Raises InputError for data that are no numbers or do not fit the model, for a model without
     per-sample gradients, and where no kernel agrees with the gradients of a few records.
@@ -102,9 +104,12 @@ class ClippedSum:
         self._native: native.Kernel | None = None
         self._taps: dict[str, _Tap] = {}
         self._opacus: nn.Module | None = None
+        self._linear: nn.Linear | None = None
+        if kernel == "linear":
+            self._linear = self._linear_layer(probe)
         if kernel in ("auto", "native"):
             self._native = self._native_kernel(probe, required=kernel == "native")
-        if kernel in ("auto", "torch") and self._native is None:
+        if kernel in ("auto", "torch", "linear") and self._native is None:
             self._taps = self._find_taps(probe)
         if kernel == "opacus":
             self._opacus = _for_opacus(self._model)
@@ -112,6 +117,7 @@ class ClippedSum:
             self._refuse_wrong(probe, kernel)
         self.kind = (
             "native" if self._native
+            else "linear" if self._linear
             else "torch" if self._taps
             else "opacus" if self._opacus
             else "explicit"
@@ -156,6 +162,18 @@ class ClippedSum:
             scale = None if weights is None else weights[:, start : start + self.block]
             total += self._block_sum(thetas, block, scale, clipping_norm)
         return total
+
+    def linear_sums(
+        self, thetas: Tensor, indices: NDArray[np.int64], clipping_norm: float
+    ) -> Tensor:
+        """The sums (models, p) of many linear models over the same records; kernel "linear"."""
+        assert self._linear is not None
+        if len(indices) == len(self._y) and np.array_equal(indices, np.arange(len(indices))):
+            records = slice(None)
+        else:
+            records = torch.as_tensor(indices)
+        x = self._x[records].flatten(1)
+        return products.clipped_sums(self._linear, x, self._y[records], thetas, clipping_norm)
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
@@ -347,6 +365,26 @@ class ClippedSum:
         if required:
             raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
         return None
+
+    def _linear_layer(self, probe: Probe) -> nn.Linear:
+        layer = products.linear_layer(self._model)
+        if layer is None or self._loss is not cross_entropy:
+            raise InputError(
+                "kernel: got 'linear', but the model is no single linear layer with cross-entropy; "
+                "expected 'auto'"
+            )
+
+        def gradients(x: Tensor, y: Tensor) -> Tensor:
+            one = partial(products.clipped_sums, layer, thetas=probe.theta[None])
+            rows = [
+                one(x[i : i + 1].flatten(1), y[i : i + 1], clipping_norm=math.inf)
+                for i in range(len(x))
+            ]
+            return torch.cat(rows)
+
+        if probe.differs(gradients, probe.tolerance):
+            raise InputError("kernel: got 'linear', which is wrong for the model; expected 'auto'")
+        return layer
 
     def _on(self, probe: Probe, taps: dict[str, "_Tap"]) -> Callable[[Tensor, Tensor], Tensor]:
         """Per-sample gradients of a probe's records, by this kernel with these taps."""

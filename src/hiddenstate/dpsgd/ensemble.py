@@ -26,7 +26,8 @@ from tqdm import tqdm
 from hiddenstate import streams
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy
-from hiddenstate.dpsgd.mechanism import Mechanism, Poisson
+from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
+from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError
 
 World = Literal["in", "out"]
@@ -241,6 +242,51 @@ def last_iterates(runs: list[Run]) -> Tensor:
     return thetas
 
 
+def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Tensor:
+    """The released parameters (models, p) of runs of one world and repeat, for kernel "linear".
+
+    Each run has its place by its index, and its own noise: its parameters are the same bit for bit
+    whichever other runs of its group of ``products.GROUP`` are there.
+    """
+    first = runs[0]
+    mechanism, canary, gradients = first.ensemble.mechanism, first.ensemble.canary, first.gradients
+    places = [run.index % GROUP for run in runs]
+    thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
+    thetas[places] = torch.stack([run.initial for run in runs])
+    noises = [run.stream("noise") for run in runs]
+    directions = [_direction(run) for run in runs]
+    shared = _shares_batches(mechanism)
+    for step in range(1, mechanism.steps + 1):
+        if stop is not None and stop.is_set():
+            break
+        batches = [run.trained_on[step - 1] for run in runs]
+        if shared:
+            update = gradients.linear_sums(thetas, batches[0], mechanism.clipping_norm)
+        else:
+            update = torch.zeros_like(thetas)
+            for place, batch in zip(places, batches, strict=True):
+                alone = thetas[place : place + 1]
+                update[place] = gradients.linear_sums(alone, batch, mechanism.clipping_norm)[0]
+        for place, rng, direction in zip(places, noises, directions, strict=True):
+            if direction is not None and canary.inserted(step):
+                update[place] += direction
+            if mechanism.noise_std > 0:
+                draw = rng.standard_normal(thetas.shape[1], dtype=np.float32)
+                update[place] += mechanism.noise_std * torch.from_numpy(draw).to(thetas)
+        thetas -= mechanism.learning_rate * update
+    return thetas[places]
+
+
+def _shares_batches(mechanism: Mechanism) -> bool:
+    """Whether all models of a world have the same batches."""
+    match mechanism.sampling:
+        case FullBatch():
+            return True
+        case Cyclic(shuffled=shuffled):
+            return not shuffled
+    return False
+
+
 def scores(
     ensemble: Ensemble,
     *,
@@ -266,7 +312,9 @@ def scores(
     ``checkpoint`` (a directory) kept, in chunks of ``chunk`` models; a call that finds finished
     ones of the same audit there goes on from them. ``workers`` threads train a model each on a
     CPU, and on an accelerator (or with ``side_by_side``) the models of a chunk go side by side: as
-    many of either as fit ``memory`` bytes. ``tf32`` lets an accelerator round factors to 10 bits,
+    many of either as fit ``memory`` bytes. ``kernel="linear"`` trains linear models on a CPU 32 at
+    a time in two matrix products a step: several times faster, the same scores but for rounding,
+    and chunks of 32. ``tf32`` lets an accelerator round factors to 10 bits,
     which is faster. ``measures`` adds a column for each of its names.
 
     Raises InputError for input that does not fit together, and for a checkpoint of another audit.
@@ -281,12 +329,15 @@ def scores(
         side_by_side = torch.device(device).type != "cpu"
     if side_by_side and kernel == "auto":
         kernel = "torch"  # native code knows one model at a time
-    if side_by_side and kernel in ("native", "opacus"):
+    if side_by_side and kernel in ("native", "linear", "opacus"):
         raise InputError(
             f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
             "'explicit', for the others know one model at a time"
         )
     gradients = ensemble.clipped_sum(device, kernel)
+    grouped = gradients.kind == "linear"
+    if grouped and gradients.device.type != "cpu":
+        raise InputError(f"device: got {device!r} with kernel 'linear'; expected 'cpu'")
     measures = measures or {}
     identity = "" if checkpoint is None else _fingerprint(ensemble, seed, name, measures)
     store = Checkpoint(checkpoint, identity, ("score", *measures))
@@ -300,7 +351,15 @@ def scores(
         ]
         for world in worlds
     }
-    chunks = [pending[w][i : i + chunk] for w in worlds for i in range(0, len(pending[w]), chunk)]
+    chunks = [
+        part
+        for world in worlds
+        for part in (
+            _groups(pending[world])
+            if grouped
+            else [pending[world][i : i + chunk] for i in range(0, len(pending[world]), chunk)]
+        )
+    ]
     stop, local = threading.Event(), threading.local()
     total = models * repeats * len(worlds)
     bar = tqdm(
@@ -319,7 +378,14 @@ def scores(
             local.gradients = gradients.copy()
         runs = (Run(*i, ensemble, local.gradients, seed, name) for i in identities)
         found = {}
-        if not side_by_side:
+        if grouped:
+            group = list(runs)
+            lasts = linear_iterates(group, stop)
+            if stop.is_set():
+                return {}
+            for run, last in zip(group, lasts, strict=True):
+                found[run.world, run.repeat, run.index] = observe(run, last)
+        elif not side_by_side:
             for identity, run in zip(identities, runs, strict=True):
                 last = last_iterate(run, stop)
                 if stop.is_set():
@@ -381,6 +447,14 @@ class Accuracy:
         if run.index >= self.models:
             return math.nan
         return run.gradients.accuracy(last, self.x, self.y)
+
+
+def _groups(identities: list[Identity]) -> list[list[Identity]]:
+    """Runs of one world by repeat and group of ``products.GROUP``."""
+    groups: dict[tuple[int, int], list[Identity]] = {}
+    for identity in identities:
+        groups.setdefault((identity[1], identity[2] // GROUP), []).append(identity)
+    return list(groups.values())
 
 
 def model_bytes(gradients: ClippedSum) -> int:
