@@ -1,27 +1,34 @@
 """Sample-gradients a second of one thread: this engine against Opacus and the public audit code.
 
-    OMP_NUM_THREADS=1 python benchmarks/engine.py
+    OMP_NUM_THREADS=1 python benchmarks/engine.py           minutes
+    OMP_NUM_THREADS=1 python benchmarks/engine.py --quick   under a minute, fewer peers and records
 
-Every variant sums the clipped gradients of the same records at the same parameters. The rows of a
-model are timed in turn, several rounds, and each takes its fastest round in processor seconds, so
-that other work on the machine disturbs little. Agreement is the distance from the float64 sum in
-units of its norm. The last columns relate operations to single-thread sgemm of 1024 x 1024: the
-operations of a dense forward, backward and weight-gradient pass, and those that the native kernel
-executes (it skips what max-pooling zeroes, so it can be above 100 % of what sgemm could do).
+Every variant sums the clipped gradients of the same records at the same parameters, and takes its
+fastest round in processor seconds, so that other work on the machine disturbs little. Its row is
+printed as soon as it is measured, peers first, beside the public code and the best of Opacus.
+Agreement is the distance from the float64 sum in units of its norm. The last columns relate
+operations to single-thread sgemm of 1024 x 1024: the operations of a dense forward, backward and
+weight-gradient pass, and those that the native kernel executes (it skips what max-pooling zeroes,
+so it can be above 100 % of what sgemm could do).
 
-Peers get their best block size of those tried, which the table names. With glibc's allocator, set
+The last table is of linear models, as last-layer audits train them: one after the other in native
+code, and ``GROUP`` at once in two matrix products.
+
+Peers are run with several block sizes. With glibc's allocator, set
 MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ to 1073741824 to tune it, for peers too.
 """
 
 import argparse
 import copy
 import os
+import platform
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
@@ -30,16 +37,18 @@ from hiddenstate import models
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import native
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
+from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.streams import stream
 
 CLIPPING_NORM = 1.0
-RECORDS = 1000
-PUBLIC = f"public code, vmap of grad|{RECORDS}"
+PUBLIC = "public code, vmap of grad"
 CASES = {
     # model: record shape, blocks of the peers (the public code's own is 1,000), of book-keeping
     "mnist_cnn": ((1, 28, 28), (64, 250, 1000), (64, 128, 250)),
     "cifar_cnn": ((3, 32, 32), (16, 50), (16, 32)),
 }
+LAST_LAYERS = {"digits": (700, 64, 10), "features": (1000, 512, 10)}
+"""Records, features, classes."""
 
 
 def public_code(model: nn.Module, x: torch.Tensor, y: torch.Tensor, block: int):
@@ -175,98 +184,143 @@ def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
 def sgemm_peak() -> float:
     """Floating-point operations a second of one thread's 1024 x 1024 sgemm."""
     a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)
-    return 2 * 1024**3 / fastest({"": lambda: a @ b}, 10)[""]
+    return 2 * 1024**3 / fastest(lambda: a @ b, 10)
 
 
-def fastest(variants: dict[str, Callable], rounds: int) -> dict[str, float]:
-    """Least processor seconds of each, taken in turn."""
-    best = dict.fromkeys(variants, float("inf"))
+def fastest(step: Callable, rounds: int) -> float:
+    """Least processor seconds of a round."""
+    best = float("inf")
     for _ in range(rounds):
-        for name, step in variants.items():
-            start = time.process_time()
-            step()
-            best[name] = min(best[name], time.process_time() - start)
+        start = time.process_time()
+        step()
+        best = min(best, time.process_time() - start)
     return best
 
 
-def table(name: str, rounds: int, peak: float) -> pd.DataFrame:
-    """One row a variant."""
-    shape, peer_blocks, own_blocks = CASES[name]
+def instructions() -> str:
+    """The vector instructions that the native code of this processor uses."""
+    if not native.compiler():
+        return "no native code"
+    _, _, lanes = native._compiled(native._driver(native.layers(models.fcnn(), (8,)) or []))
+    if platform.machine() != "x86_64":
+        return f"{platform.machine()}, {lanes} lanes"
+    return "AVX-512" if lanes == 16 else "AVX2 or narrower"
+
+
+def processor() -> str:
+    """The processor's name for itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def problem(model: nn.Module, name: str, shape: tuple[int, ...], records: int):
+    """The model at Xavier parameters; records and labels without near ties."""
     rng = stream(0, "benchmark", name)
-    model = models.build(name)
     with torch.no_grad():
         nn.utils.vector_to_parameters(average_case(model, rng), model.parameters())
-    x = torch.from_numpy(rng.random((2 * RECORDS, *shape)).astype(np.float32))
-    x = x[clear_winners(model, x)][:RECORDS]
-    y = torch.from_numpy(rng.integers(10, size=RECORDS))
-    variants: dict[str, Callable] = {PUBLIC: public_code(model, x, y, RECORDS)}
-    for block in peer_blocks:
-        if block < RECORDS:
-            variants[f"vmap of grad, smaller blocks|{block}"] = public_code(model, x, y, block)
-        for mode in ("hooks", "functorch", "ew", "ghost"):
-            variants[f"Opacus, {mode}|{block}"] = opacus(model, x, y, block, mode)
-    for block in own_blocks:
-        variants[f"hiddenstate, torch book-keeping|{block}"] = ours(model, x, y, "torch", block)
+    x = torch.from_numpy(rng.random((2 * records, *shape)).astype(np.float32))
+    x = x[clear_winners(model, x)][:records]
+    return x, torch.from_numpy(rng.integers(10, size=len(x)))
+
+
+def variants(model, x, y, name: str, quick: bool):
+    """(name, block, function that builds it), peers first."""
+    _, peer_blocks, own_blocks = CASES[name]
+    yield PUBLIC, len(x), lambda: public_code(model, x, y, len(x))
+    for block in peer_blocks[:1] if quick else peer_blocks:
+        if block < len(x):
+            yield "vmap of grad, smaller blocks", block, partial(public_code, model, x, y, block)
+        for mode in ("hooks", "ghost") if quick else ("hooks", "functorch", "ew", "ghost"):
+            yield f"Opacus, {mode}", block, partial(opacus, model, x, y, block, mode)
+    for block in own_blocks[:1] if quick else own_blocks:
+        yield "hiddenstate, torch book-keeping", block, partial(ours, model, x, y, "torch", block)
     if native.compiler():
-        variants["hiddenstate, native|1"] = ours(model, x, y, "native")
+        yield "hiddenstate, native", 1, partial(ours, model, x, y, "native")
+
+
+ROW = "{:32} {:>5} {:>12} {:>9} {:>9} {:>9} {:>7} {:>9}"
+
+
+def convolutions(name: str, records: int, rounds: int, peak: float, quick: bool) -> None:
+    """Print one row a variant."""
+    model, shape = models.build(name), CASES[name][0]
+    x, y = problem(model, name, shape, records)
     expected = reference(model, x, y)
-    agreement = {}
-    for key, step in list(variants.items()):
-        try:
-            agreement[key] = float((step() - expected).norm() / expected.norm())
-        except Exception as error:
-            print(f"{name}: {key}: {type(error).__name__}: {error}")
-            del variants[key]
-    seconds = fastest(variants, rounds)
     dense, executed = operations(model, shape)
-    rows = []
-    for key, s in seconds.items():
-        variant, block = key.split("|")
+    public = theirs = 0.0
+    print(f"\n{name}, {len(x)} records")
+    print(ROW.format("", "block", "sample-gr./s", "/ public", "/ Opacus", "agreement", "dense",
+                     "executed"))  # fmt: skip
+    for variant, block, build in variants(model, x, y, name, quick):
+        try:
+            step = build()
+            agreement = float((step() - expected).norm() / expected.norm())
+            rate = len(x) / fastest(step, rounds)
+        except Exception as error:
+            print(f"{variant}, block {block}: {type(error).__name__}: {error}", flush=True)
+            continue
+        public = public or rate
+        theirs = max(theirs, rate) if "Opacus" in variant else theirs
         done = executed if "native" in variant else dense
-        rows.append(
-            {
-                "model": name,
-                "variant": variant,
-                "block": int(block),
-                "sample-gradients/s": RECORDS / s,
-                "agreement": agreement[key],
-                "dense / sgemm": RECORDS / s * dense / peak,
-                "executed / sgemm": RECORDS / s * done / peak,
-            }
-        )
-    rows = pd.DataFrame(rows).sort_values("sample-gradients/s", ascending=False)
-    rows = rows.drop_duplicates("variant")
-    rate = rows.set_index("variant")["sample-gradients/s"]
-    public = rate[PUBLIC.split("|")[0]]
-    rows.insert(4, "/ public code", rows["sample-gradients/s"] / public)
-    theirs = rate.filter(like="Opacus").max()
-    rows.insert(5, "/ Opacus's best", rows["sample-gradients/s"] / theirs)
-    return rows
+        print(ROW.format(
+            variant, block, f"{rate:,.0f}", f"{rate / public:.2f}",
+            f"{rate / theirs:.2f}" if theirs else "", f"{agreement:.0e}",
+            f"{rate * dense / peak:.0%}", f"{rate * done / peak:.0%}",
+        ), flush=True)  # fmt: skip
+
+
+def last_layers(rounds: int) -> None:
+    """Print a linear model's rows: one model after the other, and many at once."""
+    print(
+        f"\nlinear models, {GROUP} of them\n{'':32} {'sample-gr./s':>12} {'/ native':>9} agreement"
+    )
+    for name, (records, features, classes) in LAST_LAYERS.items():
+        model = models.logistic_regression(features, classes)
+        x, y = problem(model, name, (features,), records)
+        theta, everything = flat_parameters(model), np.arange(records)
+        expected = reference(model, x, y)
+        thetas, first = theta.expand(GROUP, -1).contiguous(), 0.0
+        for kernel in ("native", "linear"):
+            if kernel == "native" and not native.compiler():
+                continue
+            total = ClippedSum(model, x, y, kernel=kernel)
+            if kernel == "linear":
+                step = partial(total.linear_sums, thetas, everything, CLIPPING_NORM)
+            else:
+                step = partial(total, theta, everything, CLIPPING_NORM)
+            found, models_at_once = step(), GROUP if kernel == "linear" else 1
+            agreement = float((found - expected).norm(dim=-1).max() / expected.norm())
+            rate = models_at_once * records / fastest(step, 4 * rounds)
+            first = first or rate
+            print(f"{f'{name} ({records} x {features}), {kernel}':32} {rate:12,.0f} "
+                  f"{rate / first:9.2f} {agreement:9.0e}", flush=True)  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="under a minute, with fewer peers")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     peak = sgemm_peak()
     tuned = "MALLOC_MMAP_THRESHOLD_" in os.environ
     print(
-        f"1 thread, torch {torch.__version__}, sgemm {peak / 1e9:.0f} GFLOP/s, "
-        f"allocator {'tuned' if tuned else 'as it is'}, load {os.getloadavg()[0]:.1f}"
+        f"{processor()}, {instructions()}\n1 thread, torch {torch.__version__}, "
+        f"sgemm {peak / 1e9:.0f} GFLOP/s, allocator {'tuned' if tuned else 'as it is'}, "
+        f"load {os.getloadavg()[0]:.1f}",
+        flush=True,
     )
-    rows = pd.concat([table(name, arguments.rounds, peak) for name in arguments.models])
-    formats = {
-        "sample-gradients/s": "{:,.0f}".format,
-        "/ public code": "{:.2f}".format,
-        "/ Opacus's best": "{:.2f}".format,
-        "agreement": "{:.0e}".format,
-        "dense / sgemm": "{:.0%}".format,
-        "executed / sgemm": "{:.0%}".format,
-    }
-    print(rows.to_string(index=False, formatters=formats))
+    rounds = min(arguments.rounds, 2) if arguments.quick else arguments.rounds
+    for name in arguments.models:
+        records = (200 if name == "mnist_cnn" else 50) if arguments.quick else 1000
+        convolutions(name, records, rounds, peak, arguments.quick)
+    last_layers(rounds)
 
 
 if __name__ == "__main__":

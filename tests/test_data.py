@@ -265,6 +265,32 @@ def test_features_with_too_few_labels_are_refused(root):
         data.splits("features:wide.npz")
 
 
+@pytest.mark.parametrize(
+    ("name", "at", "value", "message"),
+    [
+        ("private_x", (3, 2), np.nan, r"private_x: record 3 holds nan \(entry 2\)"),
+        ("test_x", (0, 0), np.inf, r"test_x: record 0 holds inf"),
+        ("public_y", 4, 0.5, r"public_y: record 4 has the label 0\.5"),
+        ("test_y", 1, -1, r"test_y: record 1 has the label -1"),
+        ("test_y", 1, np.nan, r"test_y: record 1 has the label nan"),
+    ],
+)
+def test_features_that_are_no_numbers_or_classes_are_named(root, name, at, value, message):
+    given = arrays()
+    given[name] = given[name].astype(float)
+    given[name][at] = value
+    np.savez(root / "wide.npz", **given)
+    with pytest.raises(InputError, match=message):
+        data.splits("features:wide.npz")
+
+
+def test_features_of_unlike_widths_are_refused(root):
+    given = arrays()
+    np.savez(root / "wide.npz", **given | {"test_x": given["test_x"][:, :4]})
+    with pytest.raises(InputError, match=r"test_x: got shape \(8, 4\); expected \(8, 5\)"):
+        data.splits("features:wide.npz")
+
+
 @pytest.mark.parametrize("kind, layout", [("folder", "train/<class>"), ("features", "public_x")])
 def test_what_is_required_but_absent_is_named_with_the_ways_to_provide_it(root, kind, layout):
     with pytest.raises(InputError) as caught:

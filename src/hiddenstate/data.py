@@ -200,11 +200,13 @@ def _features(path: Path) -> Splits:
             Dataset(
                 path.stem,
                 np.asarray(arrays[f"{part}_x"], np.float32),
-                np.asarray(arrays[f"{part}_y"], np.int64),
+                _whole(arrays[f"{part}_y"], f"{path}: {part}_y"),
                 int(max(arrays[f"{other}_y"].max() for other in _PARTS)) + 1,
             )
             for part in _PARTS
         ]
+    except InputError:
+        raise
     except (
         OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile, zlib.error
     ) as error:  # fmt: skip
@@ -214,7 +216,30 @@ def _features(path: Path) -> Splits:
             raise InputError(
                 f"{path}: {name}_y: got {len(part.y)} labels; expected {len(part.x)}, one a record"
             )
+        if part.x.ndim != 2 or part.x.shape[1] != parts[0].x.shape[-1]:
+            raise InputError(
+                f"{path}: {name}_x: got shape {part.x.shape}; expected "
+                f"({len(part.x)}, {parts[0].x.shape[-1]}), the width of public_x"
+            )
+        broken = np.argwhere(~np.isfinite(part.x))
+        if len(broken):
+            i, at = broken[0]
+            raise InputError(
+                f"{path}: {name}_x: record {i} holds {part.x[i, at]} (entry {at}); expected finite "
+                "numbers"
+            )
     return Splits(*parts)
+
+
+def _whole(labels: NDArray, name: str) -> NDArray[np.int64]:
+    """Labels as integers; ``name`` says which they are."""
+    with np.errstate(invalid="ignore"):  # a label that is no number is refused here
+        whole = np.asarray(labels, np.int64)
+    broken = np.flatnonzero((whole != labels) | (whole < 0))
+    if len(broken):
+        i = broken[0]
+        raise InputError(f"{name}: record {i} has the label {labels[i]}; expected 0, 1, 2, ...")
+    return whole
 
 
 def image_folder(path: str | Path, *, size: int, channels: Literal[1, 3] = 3) -> Dataset:

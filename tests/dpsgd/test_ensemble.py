@@ -168,12 +168,15 @@ CANARIES = {
 }
 
 
+INSERTIONS = {"record": None, "gradient": 2}
+
+
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6, shuffled=True)])
 def test_scores_are_the_same_for_any_chunking_order_threads_and_interruption(
     sampling, canary, tmp_path, monkeypatch
 ):
-    audit = make(sampling, CANARIES[canary])
+    audit = make(sampling, CANARIES[canary], insertions=INSERTIONS[canary])
     common = {"models": 5, "repeats": 2, "seed": 7, "name": ("bits",)}
     whole = scores(audit, **common, chunk=100)
     assert whole.score.nunique() == 20
@@ -253,7 +256,7 @@ def test_initial_parameters_are_drawn_for_each_model_from_its_own_stream():
 @pytest.mark.parametrize("canary", CANARIES)
 def test_models_side_by_side_are_the_models_alone(sampling, canary):
     """Without noise, which has other streams side by side."""
-    audit = make(sampling, CANARIES[canary], noise_multiplier=0.0)
+    audit = make(sampling, CANARIES[canary], noise_multiplier=0.0, insertions=INSERTIONS[canary])
     runs = [run(audit, "in", i, kernel="torch") for i in range(3)]
     together = last_iterates(runs)
     for alone, side in zip(map(last_iterate, runs), together, strict=True):
@@ -390,3 +393,210 @@ def test_an_audit_tells_the_worlds_apart_as_well_as_theory_allows():
     unit = audit.mechanism.learning_rate
     assert abs(absent.mean()) < 5 * 2 * unit / math.sqrt(200)
     assert abs(spread / (2 * unit) - 1) < 5 / math.sqrt(2 * 400)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "schedule", "accounted"),
+    [
+        (Poisson(0.1), Periodic(), "at most 0"),
+        (Poisson(0.1), Periodic(5), "at most 0"),
+        (Cyclic(10), Periodic(), "at most 3"),  # of 20 records: 2 batches, 3 visits in 5 steps
+    ],
+)
+def test_a_gradient_in_steps_that_the_mechanism_does_not_account_for_is_refused(
+    sampling, schedule, accounted
+):
+    with pytest.raises(InputError, match=f"canary: its gradient .* {accounted}"):
+        make(sampling, DiracCanary(0, schedule))
+    with pytest.raises(InputError, match="at most 1"):
+        make(sampling, DiracCanary(0), insertions=1)
+    # Told of them, the mechanism accounts for Gaussian noise in these steps.
+    mechanism = make(sampling, DiracCanary(0), insertions=5).mechanism
+    whole = dataclasses.replace(mechanism, sampling=FullBatch(), insertions=None)
+    assert mechanism.epsilon(1e-5, records=20) == whole.epsilon(1e-5, records=20)
+
+
+def test_a_gradient_in_no_more_steps_than_are_accounted_for_is_welcome():
+    make(FullBatch(), DiracCanary(0))
+    make(Poisson(1.0), DiracCanary(0))
+    make(Cyclic(10), DiracCanary(0, Periodic(2)))
+    make(Cyclic(10), DiracCanary(0), insertions=5)
+
+
+def test_a_canary_is_a_record_or_a_gradient():
+    with pytest.raises(InputError, match="insertions"):
+        make(insertions=1)  # a record's steps are drawn
+
+    class Both(DiracCanary):
+        record = (np.zeros((1, 8, 8), np.float32), 1)
+
+    with pytest.raises(InputError, match="adds a gradient"):
+        make(canary=Both(0))
+
+
+def test_the_replaced_record_is_all_that_differs_between_the_worlds():
+    for sampling in (FullBatch(), Cyclic(6), Cyclic(6, shuffled=True)):
+        audit = make(sampling, adjacency="replace")
+        assert audit.positions == 20
+        present, absent = (run(audit, world, 3) for world in ("in", "out"))
+        for batch, common in zip(present.trained_on, present.batches, strict=True):
+            np.testing.assert_array_equal(batch[batch != 20], common)
+            assert 19 not in batch
+        for batch, common in zip(absent.trained_on, absent.batches, strict=True):
+            np.testing.assert_array_equal(batch[batch != 19], common)
+            assert 20 not in batch
+        visits = [sum(map(len, r.trained_on)) for r in (present, absent)]
+        if not getattr(sampling, "shuffled", False):
+            assert visits[0] == visits[1]
+    audit = make(steps=1, noise_multiplier=0.0, adjacency="replace")
+    gap = last_iterate(run(audit, "out")) - last_iterate(run(audit, "in"))
+    one = run(audit, "in").gradients
+    expected = one(audit.initial, np.array([20]), 1.0) - one(audit.initial, np.array([19]), 1.0)
+    torch.testing.assert_close(gap / audit.mechanism.learning_rate, expected, rtol=1e-3, atol=1e-5)
+    with pytest.raises(InputError, match="x: got no record"):
+        make(records=0, adjacency="replace")
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize(("adjacency", "mu"), [("add_or_remove", 2.0), ("replace", 4.0)])
+def test_gradients_leak_what_the_mechanism_accounts_for(adjacency, mu, side_by_side):
+    """Replaced by its opposite, a gradient of full norm is exactly Gaussian DP with twice mu.
+
+    200 models a world: mu has standard error 0.11 (0.17 for 4); 5 of them allowed.
+    """
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    changes = {"steps": 4, "noise_multiplier": 1.0, "adjacency": adjacency}
+    audit = make(canary=DiracCanary(0), model=model, **changes)
+    audit.x[:, 0, 0, 0] = 0  # coordinate 0 weighs this pixel
+    table = scores(audit, models=200, seed=3, side_by_side=side_by_side, chunk=100)
+    present, absent = (table.score[table.world == w] for w in ("in", "out"))
+    spread = math.sqrt((present.var() + absent.var()) / 2)
+    assert abs((present.mean() - absent.mean()) / spread - mu) < 5 * 0.11 * math.sqrt(mu / 2)
+    multiplier, _, steps = audit.mechanism.composition(audit.positions)
+    assert math.sqrt(steps) / multiplier == mu
+
+
+def test_what_is_no_number_is_named_and_not_the_learning_rate():
+    audit = make()
+    broken = audit.x.copy()
+    broken[7, 0, 2, 3] = math.nan
+    with pytest.raises(InputError, match=r"x: record 7 holds nan \(entry 19\)"):
+        scores(dataclasses.replace(audit, x=broken), models=1, seed=0)
+    with pytest.raises(InputError, match=r"canary: its record holds inf \(entry 5\)"):
+        record = np.zeros((1, 8, 8), np.float32)
+        record.flat[5] = math.inf
+        make(canary=dataclasses.replace(blank((1, 8, 8), 9), x=record))
+    start = audit.initial.clone()
+    start[11] = math.nan
+    with pytest.raises(InputError, match="initial: parameter 11 is nan"):
+        scores(make(initial=start), models=1, seed=0)
+
+    class Broken(DiracCanary):
+        def direction(self, run):
+            return super().direction(run) * math.nan
+
+    with pytest.raises(InputError, match="canary: its gradient has norm nan"):
+        scores(make(canary=Broken(0)), models=1, seed=0)
+
+    class Silent(DiracCanary):
+        def score(self, run, last):
+            return math.nan
+
+    with pytest.raises(InputError, match="canary: gave model 0"):
+        scores(make(canary=Silent(0)), models=1, seed=0)
+
+
+def test_records_and_labels_that_do_not_fit_are_named():
+    audit = make()
+    with pytest.raises(InputError, match=r"canary: its record has shape \(8, 8\)"):
+        make(canary=blank((8, 8), 9))
+    with pytest.raises(InputError, match=r"canary: its record has the label 1\.5"):
+        make(canary=blank((1, 8, 8), 1.5))
+    y = audit.y.astype(float)
+    y[4] = 0.5
+    with pytest.raises(InputError, match=r"y: record 4 has the label 0\.5; expected an integer"):
+        scores(dataclasses.replace(audit, y=y), models=1, seed=0)
+    y = audit.y.copy()
+    y[3] = -100  # torch's own cross-entropy ignores it
+    for kernel in ("auto", "torch"):
+        with pytest.raises(InputError, match="y: record 3 has the label -100; expected 0 to 9"):
+            scores(dataclasses.replace(audit, y=y), models=1, seed=0, kernel=kernel)
+    with pytest.raises(InputError, match="x: got no record"):
+        make(canary=DiracCanary(0), records=0)
+
+
+def test_kernels_that_there_are_not_are_refused():
+    with pytest.raises(InputError, match="kernel: got 'cuda'"):
+        scores(make(), models=1, seed=0, kernel="cuda")
+    for kernel in ("native", "opacus"):
+        with pytest.raises(InputError, match=f"kernel: got '{kernel}' with models side by side"):
+            scores(make(), models=1, seed=0, kernel=kernel, side_by_side=True)
+
+
+class Scaled(nn.Module):
+    """Prints the same whatever its scale."""
+
+    def __init__(self, scale=1.0, activation=torch.tanh):
+        super().__init__()
+        self.layer, self.scale, self.activation = nn.Linear(64, 10), scale, activation
+        self.register_buffer("shift", torch.zeros(1), persistent=False)
+
+    def forward(self, x):
+        return self.activation(self.scale * self.layer(x.flatten(1))) + self.shift
+
+
+class Otherwise(Scaled):
+    __qualname__ = "Scaled"
+
+    def forward(self, x):
+        return self.activation(self.scale + self.layer(x.flatten(1))) + self.shift
+
+
+def test_a_checkpoint_of_a_model_that_computes_something_else_is_refused(tmp_path):
+    initial = torch.zeros(650)
+    kept = make(model=Scaled(), initial=initial)
+    scores(kept, models=1, seed=1, checkpoint=tmp_path)
+    # Trainable parameters are set by every run: another draw of them is the same audit.
+    torch.manual_seed(5)
+    scores(make(model=Scaled(), initial=initial), models=1, seed=1, checkpoint=tmp_path)
+    shifted = Scaled()
+    shifted.shift += 1
+    hooked = Scaled()
+    hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
+    others = Scaled(2.0), Scaled(activation=torch.relu), Otherwise(), shifted, hooked
+    for other in (*others, Scaled().eval()):
+        with pytest.raises(InputError, match="another audit"):
+            audit = make(model=other, initial=initial)
+            scores(audit, models=1, seed=1, checkpoint=tmp_path)
+
+
+def test_a_checkpoint_with_another_test_set_is_refused(tmp_path):
+    audit = make()
+    common = {"models": 1, "seed": 1, "checkpoint": tmp_path}
+    scores(audit, **common, measures={"accuracy": Accuracy(audit.x, audit.y)})
+    for other in (Accuracy(audit.x[:9], audit.y[:9]), lambda run, last: 0.0):
+        with pytest.raises(InputError, match="another audit"):
+            scores(audit, **common, measures={"accuracy": other})
+
+
+@pytest.mark.parametrize("canary", CANARIES)
+@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6)])
+def test_linear_models_in_two_products_score_as_one_by_one(sampling, canary, tmp_path):
+    model = models.logistic_regression(64, 10)
+    audit = make(sampling, CANARIES[canary], model=model, insertions=INSERTIONS[canary])
+    common = {"models": 35, "repeats": 2, "seed": 7}
+    whole = scores(audit, **common, kernel="linear")
+    alone = scores(audit, **common)
+    np.testing.assert_allclose(whole.score, alone.score, rtol=1e-4, atol=1e-6)
+    # Bit for bit whatever trains beside a model, and in however many threads.
+    assert scores(audit, **common, kernel="linear", workers=2).equals(whole)
+    scores(audit, **common | {"models": 3}, kernel="linear", checkpoint=tmp_path)
+    assert scores(audit, **common, kernel="linear", checkpoint=tmp_path).equals(whole)
+
+
+def test_the_linear_kernel_is_for_linear_models_on_a_cpu():
+    with pytest.raises(InputError, match="kernel: got 'linear'"):
+        scores(make(), models=1, seed=0, kernel="linear")
+    audit = make(model=models.logistic_regression(64, 10))
+    with pytest.raises(InputError, match="side by side"):
+        scores(audit, models=1, seed=0, kernel="linear", side_by_side=True)

@@ -48,9 +48,18 @@ def pretrained(
 
     Plain SGD on mean losses from ``start`` (p,); ordinary records' gradients become small, so that
     the canary's stands out. Source: Annamalai and De Cristofaro 2024, Section 4.
+
+    Raises InputError for numbers that are not finite, given or found.
     """
     if len(x) != len(y):
         raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
+    if not (expected := flat_parameters(model).shape) == start.shape:
+        raise InputError(f"start: got shape {tuple(start.shape)}; expected {tuple(expected)}")
+    if not bool(start.isfinite().all()):
+        i = int((~start.isfinite()).nonzero()[0])
+        raise InputError(f"start: parameter {i} is {float(start[i])}; expected finite numbers")
+    for i in np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1)):
+        raise InputError(f"x: record {i} holds values that are no finite numbers")
     trained = copy.deepcopy(model).to(device)
     parameters = [p for p in trained.parameters() if p.requires_grad]
     # A copy, for the parameters become views of it and are trained in place.
@@ -63,4 +72,9 @@ def pretrained(
             optimiser.zero_grad()
             loss(trained(records[batch]), labels[batch]).mean().backward()
             optimiser.step()
-    return flat_parameters(trained).cpu()
+    found = flat_parameters(trained).cpu()
+    if not bool(found.isfinite().all()):
+        raise InputError(
+            f"learning_rate: {learning_rate} made the pre-training diverge; expected a smaller one"
+        )
+    return found

@@ -1,10 +1,11 @@
 """Finished models of an audit on disk, so that a killed one loses a chunk and no more."""
 
-import dataclasses
 import functools
 import hashlib
+import types
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,30 +18,140 @@ Identity = tuple[str, int, int]
 """World, repeat and index of a run."""
 
 
-def fingerprint(*parts) -> str:
+def fingerprint(*parts: object) -> str:
     """SHA-256 of what decides the scores, as far as a digest can see it.
 
-    Arrays and tensors enter by their bytes, functions by their name, not by what they compute.
+    Arrays and tensors enter by their bytes; functions by their code, what they close over, and the
+    functions and values of their own package that they name; objects by their class's code and
+    their attributes; models so too, but for the values of trainable parameters, which every
+    training sets. Compiled functions and other packages enter by name.
     """
-    return hashlib.sha256("\0".join(map(_digest, parts)).encode()).hexdigest()
+    return hashlib.sha256(_Digest().of(parts)).hexdigest()
 
 
-def _digest(value) -> str:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        array = np.ascontiguousarray(value)
-        described = f"{array.dtype}{array.shape}".encode()
-        return hashlib.sha256(described + array.tobytes()).hexdigest()
-    if isinstance(value, dict):
-        return str([(key, _digest(value[key])) for key in sorted(value)])
-    if isinstance(value, functools.partial):
-        return _digest({"": value.func, **value.keywords}) + str([_digest(v) for v in value.args])
-    # An object without a representation of its own would enter by its address.
-    bare = type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__")
-    if bare or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return type(value).__qualname__ + _digest(vars(value))
-    return getattr(value, "__qualname__", None) or repr(value)
+class _Digest:
+    """Digests of values, each object once: what refers to itself has an end."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bytes] = {}
+        self._alive: list[object] = []  # so that no address is used twice
+
+    def of(self, value: Any) -> bytes:
+        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+            return _hash(type(value).__name__, repr(value))
+        if id(value) not in self._known:
+            self._known[id(value)] = _hash("again", len(self._known))
+            self._alive.append(value)
+            self._known[id(value)] = self._of_object(value)
+        return self._known[id(value)]
+
+    def _of_object(self, value: Any) -> bytes:
+        kind = type(value).__qualname__
+        if hasattr(value, "detach") and hasattr(value, "numpy"):
+            value = value.detach().cpu().numpy()
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            array = np.ascontiguousarray(value)
+            return _hash("array", array.dtype, array.shape, array.tobytes())
+        if isinstance(value, dict):
+            return _hash("dict", *sorted(self.of(k) + self.of(v) for k, v in value.items()))
+        if isinstance(value, list | tuple | np.ndarray):
+            return _hash(kind, *map(self.of, value))
+        if isinstance(value, set | frozenset):
+            return _hash(kind, *sorted(map(self.of, value)))
+        if isinstance(value, types.CodeType):
+            # Neither its file nor its lines: only what it does.
+            names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
+            return _hash(kind, value.co_code, repr(names), *map(self.of, value.co_consts))
+        if isinstance(value, functools.partial):
+            return _hash(kind, self.of(value.func), self.of(value.args), self.of(value.keywords))
+        if isinstance(value, types.MethodType):
+            return _hash(kind, self.of(value.__self__), self.of(value.__func__))
+        if isinstance(value, types.FunctionType):
+            return self._of_function(value)
+        if isinstance(value, type):
+            return self._of_class(value)
+        if inner := getattr(value, "__wrapped__", None):  # a cache, say
+            return _hash(kind, self.of(inner))
+        if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+            return _hash(kind, value.__name__)
+        if hasattr(value, "named_parameters"):
+            return self._of_model(value)
+        if hasattr(value, "__dict__"):
+            return _hash(self.of(type(value)), self.of(vars(value)))
+        try:
+            made, *state = value.__reduce_ex__(4)
+        except TypeError:
+            return _hash(kind, repr(value))
+        return _hash(kind, getattr(made, "__qualname__", ""), *map(self.of, state))
+
+    def _of_function(self, function: types.FunctionType) -> bytes:
+        package = function.__module__.partition(".")[0]
+        cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        named = []
+        for code in _codes(function.__code__):
+            for name in code.co_names:
+                found = function.__globals__.get(name)
+                ours = getattr(found, "__module__", None)
+                plain = isinstance(found, bool | int | float | str | bytes | tuple | np.ndarray)
+                if plain or hasattr(found, "detach") or str(ours).partition(".")[0] == package:
+                    named.append(self.of(found))
+        return _hash(
+            "function", self.of(function.__code__), self.of(function.__defaults__),
+            self.of(function.__kwdefaults__), *map(self.of, cells), *named,
+        )  # fmt: skip
+
+    def _of_class(self, kind: type) -> bytes:
+        parts: list[bytes] = []
+        for base in kind.__mro__:
+            parts.append(_hash(base.__qualname__))
+            if base.__module__.partition(".")[0] in _LIBRARIES:
+                continue
+            for name, member in sorted(vars(base).items()):
+                if isinstance(member, property):
+                    member = member.fget
+                elif isinstance(member, staticmethod | classmethod):
+                    member = member.__func__
+                constant = isinstance(member, int | float | str | tuple)
+                if isinstance(member, types.FunctionType) or (constant and name[:2] != "__"):
+                    parts += [_hash(name), self.of(member)]
+        return _hash("class", *parts)
+
+    def _of_model(self, model: Any) -> bytes:
+        """A torch module: its class's code, attributes, buffers, hooks and inner modules."""
+        attributes = dict(vars(model))
+        parameters = attributes.pop("_parameters")
+        described = {
+            name: (p.shape, str(p.dtype)) if p is not None and p.requires_grad else p
+            for name, p in parameters.items()
+        }
+        return _hash(self.of(type(model)), self.of(list(described.items())), self.of(attributes))
+
+
+_LIBRARIES = {"builtins", "torch", "numpy", "abc", "typing", "collections", "functools", "opacus"}
+"""Packages whose classes enter by name."""
+
+
+def _hash(*parts: object) -> bytes:
+    """Digest of parts; bytes as they are, others as text. Lengths keep them apart."""
+    total = hashlib.sha256()
+    for part in parts:
+        content = part if isinstance(part, bytes) else str(part).encode()
+        total.update(len(content).to_bytes(8, "big") + content)
+    return total.digest()
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True
+
+
+def _codes(code: types.CodeType) -> list[types.CodeType]:
+    """The code and that of the functions inside it."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return [code, *(deep for c in inner for deep in _codes(c))]
 
 
 class Checkpoint:

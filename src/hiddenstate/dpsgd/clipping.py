@@ -7,14 +7,16 @@ its clipping factor (book-keeping: Bu, Wang, Zha and Karypis 2023; ghost norms: 
 and Hashimoto 2022). The weights' own gradients are never computed in the backward pass.
 
 A chain of layers that ``native`` knows runs there on a CPU. A model with trainable parameters in
-modules without a rule below falls back to explicit per-sample gradients, and says so once.
+modules without a rule below falls back to explicit per-sample gradients, and says so once. Each
+kernel is compared with a few records' own gradients when it is made (``probe``).
 """
 
 import copy
 import math
 import warnings
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,11 +24,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.utils.hooks import RemovableHandle
 
-from hiddenstate.dpsgd import native
+from hiddenstate.dpsgd import native, products
+from hiddenstate.dpsgd.probe import Probe, first_line
 from hiddenstate.dpsgd.rules import rule_of
 from hiddenstate.errors import InputError
 
+KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
 
@@ -56,9 +61,15 @@ def named(theta: Tensor, model: nn.Module) -> dict[str, Tensor]:
 class ClippedSum:
     """Sum of clipped gradients of a model's loss over records of one data set.
 
-    x: shape (records, *record shape). y: shape (records,). ``kernel`` is "auto" (native code where
-    it applies), "native", "torch" (book-keeping) or "explicit" (per-sample gradients). Not for use
-    by several threads at once: give each its own ``copy``.
+    x: shape (records, *record shape); taken to the model's precision, but for integer records of a
+    model with an embedding. y: shape (records,), integers for cross-entropy. ``kernel`` is "auto"
+    (native code where it applies), "native", "linear" (many linear models in two matrix products,
+    ``linear_sums``), "torch" (book-keeping), "explicit" (per-sample gradients by torch.func) or
+    "opacus" (by Opacus, which knows layers that torch.func does not). Not for use by several
+    threads at once: give each its own ``copy``.
+
+    Raises InputError for data that are no numbers or do not fit the model, for a model without
+    per-sample gradients, and where no kernel agrees with the gradients of a few records.
     """
 
     def __init__(
@@ -69,27 +80,48 @@ class ClippedSum:
         *,
         loss: Loss = cross_entropy,
         device: str | torch.device = "cpu",
-        kernel: Literal["auto", "native", "torch", "explicit"] = "auto",
+        kernel: KernelName = "auto",
     ):
+        if kernel not in get_args(KernelName):
+            names = ", ".join(get_args(KernelName))
+            raise InputError(f"kernel: got {kernel!r}; expected one of {names}")
         _refuse_mixing(model)
         self.device = torch.device(device)
         self._model = copy.deepcopy(model).to(self.device)
         self._loss = loss
-        self._x = torch.as_tensor(x).to(self.device)
+        self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
+        records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
+        self._x = records.to(self.device)
         self._channels_last = self._x.dim() == 4
         if self._channels_last:
             # Max-pooling and the unfolding of patches are far faster so.
             self._x = self._x.movedim(1, -1).contiguous().movedim(-1, 1)
-        self._y = torch.as_tensor(y).to(self.device)
-        self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
-        self._native = None
-        if kernel in ("auto", "native"):
-            self._native = self._native_kernel(required=kernel == "native")
+        self._y = labels.to(self.device)
+        probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
+        if probe.classes is not None and loss is cross_entropy:
+            _refuse_classes(labels, probe.classes)
+        self._native: native.Kernel | None = None
         self._taps: dict[str, _Tap] = {}
-        if kernel != "explicit" and self._native is None:
-            self._taps = self._find_taps()
-        self.kind = "native" if self._native else "torch" if self._taps else "explicit"
+        self._opacus: nn.Module | None = None
+        self._linear: nn.Linear | None = None
+        if kernel == "linear":
+            self._linear = self._linear_layer(probe)
+        if kernel in ("auto", "native"):
+            self._native = self._native_kernel(probe, required=kernel == "native")
+        if kernel in ("auto", "torch", "linear") and self._native is None:
+            self._taps = self._find_taps(probe)
+        if kernel == "opacus":
+            self._opacus = _for_opacus(self._model)
+        if self._native is None and not self._taps:
+            self._refuse_wrong(probe, kernel)
+        self.kind = (
+            "native" if self._native
+            else "linear" if self._linear
+            else "torch" if self._taps
+            else "opacus" if self._opacus
+            else "explicit"
+        )  # fmt: skip
         self.record_bytes = self._record_bytes()
         # Native code holds one record at a time.
         self.block = 1 if self._native else max(1, min(128, _BLOCK_BYTES // self.record_bytes))
@@ -99,6 +131,8 @@ class ClippedSum:
         other = copy.copy(self)
         other._model = copy.deepcopy(self._model)
         other._taps = {n: copy.copy(tap) for n, tap in self._taps.items()}
+        if self._opacus is not None:
+            other._opacus = _for_opacus(other._model)
         return other
 
     def __call__(self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
@@ -129,6 +163,18 @@ class ClippedSum:
             total += self._block_sum(thetas, block, scale, clipping_norm)
         return total
 
+    def linear_sums(
+        self, thetas: Tensor, indices: NDArray[np.int64], clipping_norm: float
+    ) -> Tensor:
+        """The sums (models, p) of many linear models over the same records; kernel "linear"."""
+        assert self._linear is not None
+        if len(indices) == len(self._y) and np.array_equal(indices, np.arange(len(indices))):
+            records = slice(None)
+        else:
+            records = torch.as_tensor(indices)
+        x = self._x[records].flatten(1)
+        return products.clipped_sums(self._linear, x, self._y[records], thetas, clipping_norm)
+
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
         if self._native is not None:
@@ -153,7 +199,7 @@ class ClippedSum:
         with torch.no_grad():
             parameters = named(theta, self._model)
             for start in range(0, len(y), 256):
-                records = torch.as_tensor(x[start : start + 256]).to(self.device)
+                records = torch.as_tensor(x[start : start + 256]).to(self._x)
                 labels = torch.as_tensor(y[start : start + 256]).to(self.device)
                 outputs = functional_call(self._model, parameters, (records,))
                 right += int((outputs.argmax(1) == labels).sum())
@@ -172,6 +218,15 @@ class ClippedSum:
         """Per-sample gradients in implicit or explicit form; one set of indices, or one a model."""
         x, y = self._records(indices), self._y[indices]
         shared = indices.dim() == 1
+        if self._opacus is not None:
+            return _Explicit(
+                torch.stack(
+                    [
+                        self._by_opacus(theta, *((x, y) if shared else (x[m], y[m])))
+                        for m, theta in enumerate(thetas)
+                    ]
+                )
+            )
         if not self._taps:
             each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))
             many = vmap(each, in_dims=(0, *[None if shared else 0] * 2))
@@ -213,16 +268,33 @@ class ClippedSum:
         outputs = functional_call(self._model, named(theta, self._model), (x[None],))
         return self._loss(outputs, y[None])[0]
 
-    def _tapped(self, theta: Tensor, additions: dict[str, Tensor], x: Tensor, y: Tensor):
-        """(summed loss, each tapped layer's input) with ``additions`` to the layers' outputs."""
-        seen = {}
+    def _by_opacus(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Per-sample gradients (records, p) by Opacus's hooks."""
+        assert self._opacus is not None
+        parameters = [p for p in self._opacus.parameters() if p.requires_grad]
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(theta.clone(), parameters)
+        with torch.enable_grad(), warnings.catch_warnings():
+            # Records need no gradient, of which torch warns at every call.
+            warnings.filterwarnings("ignore", "Full backward hook is firing")
+            self._loss(self._opacus(x), y).sum().backward()
+        rows = [p.grad_sample.flatten(1) for p in parameters]
+        for p in parameters:
+            p.grad = p.grad_sample = None  # type: ignore[attr-defined]
+        return torch.cat(rows, 1)
 
-        def listen(tap: _Tap, addition: Tensor):
-            def hook(module, inputs, output):
-                seen[tap.name] = inputs[0]
+    def _tapped(
+        self, theta: Tensor, additions: dict[str, Tensor], x: Tensor, y: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(summed loss, each tapped layer's input) with ``additions`` to the layers' outputs."""
+        seen: dict[str, Tensor] = {}
+
+        def listen(tap: _Tap, addition: Tensor) -> RemovableHandle:
+            def hook(module: nn.Module, inputs: tuple, named: dict, output: Tensor) -> Tensor:
+                seen[tap.name] = inputs[0] if inputs else named["input"]
                 return output + addition
 
-            return tap.module(self._model).register_forward_hook(hook)
+            return tap.module(self._model).register_forward_hook(hook, with_kwargs=True)
 
         handles = [listen(tap, additions[name]) for name, tap in self._taps.items()]
         try:
@@ -232,7 +304,38 @@ class ClippedSum:
                 handle.remove()
         return self._loss(outputs, y).sum(), seen
 
-    def _native_kernel(self, *, required: bool):
+    def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Records and labels of the types that the model and the loss take."""
+        if not len(x):
+            raise InputError("x: got no record; expected at least one")
+        if len(x) != len(y):
+            raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
+        embeds = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in self._model.modules())
+        if x.is_floating_point() or not embeds:
+            x = x.to(self.dtype)
+            # A sum is finite only if all its terms are, and takes no memory.
+            if not math.isfinite(float(x.sum())):
+                bad = (~x.flatten(1).isfinite()).nonzero()
+                if len(bad):
+                    i, at = map(int, bad[0])
+                    raise InputError(
+                        f"x: record {i} holds {float(x[i].flatten()[at])} (entry {at}); expected "
+                        "finite numbers"
+                    )
+        if self._loss is cross_entropy:
+            y = whole_labels(y)
+        elif y.is_floating_point():
+            y = y.to(self.dtype)
+        if y.is_floating_point() and not bool(y.isfinite().all()):
+            i = int(
+                (~y.flatten(1).isfinite().all(1) if y.dim() > 1 else ~y.isfinite()).nonzero()[0]
+            )
+            raise InputError(
+                f"y: record {i} has the label {y[i].tolist()}; expected finite numbers"
+            )
+        return x, y
+
+    def _native_kernel(self, probe: Probe, *, required: bool) -> native.Kernel | None:
         applies = (
             self.device.type == "cpu"
             and self._loss is cross_entropy
@@ -243,16 +346,78 @@ class ClippedSum:
             reason = "it knows no such model, loss or device"
         else:
             try:
-                return native.Kernel(chain, self._x.numpy(), self._y.numpy())
+                kernel = native.Kernel(chain, self._x.numpy(), self._y.numpy())
             except native.CompilationError as error:
                 reason = str(error)
-                if not required:
-                    warnings.warn(f"native kernel: {reason}; torch does its work", stacklevel=4)
+            else:
+
+                def gradients(x: Tensor, y: Tensor) -> Tensor:
+                    one = kernel.on(x.float().numpy(), y.numpy())
+                    theta = probe.theta.float().numpy()
+                    rows = [one(theta, np.array([i]), math.inf)[0] for i in range(len(x))]
+                    return torch.from_numpy(np.stack(rows))
+
+                if not probe.differs(gradients, 1e-3):
+                    return kernel
+                reason = "its gradients of the model are wrong"
+            if not required:
+                warnings.warn(f"native kernel: {reason}; torch does its work", stacklevel=4)
         if required:
             raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
         return None
 
-    def _find_taps(self) -> dict[str, "_Tap"]:
+    def _linear_layer(self, probe: Probe) -> nn.Linear:
+        layer = products.linear_layer(self._model)
+        if layer is None or self._loss is not cross_entropy:
+            raise InputError(
+                "kernel: got 'linear', but the model is no single linear layer with cross-entropy; "
+                "expected 'auto'"
+            )
+
+        def gradients(x: Tensor, y: Tensor) -> Tensor:
+            one = partial(products.clipped_sums, layer, thetas=probe.theta[None])
+            rows = [
+                one(x[i : i + 1].flatten(1), y[i : i + 1], clipping_norm=math.inf)
+                for i in range(len(x))
+            ]
+            return torch.cat(rows)
+
+        if probe.differs(gradients, probe.tolerance):
+            raise InputError("kernel: got 'linear', which is wrong for the model; expected 'auto'")
+        return layer
+
+    def _on(self, probe: Probe, taps: dict[str, "_Tap"]) -> Callable[[Tensor, Tensor], Tensor]:
+        """Per-sample gradients of a probe's records, by this kernel with these taps."""
+        other = copy.copy(self)
+        other.device, other.dtype = torch.device("cpu"), probe.dtype
+        other._model, other._taps = copy.deepcopy(probe.model), taps
+        if self._opacus is not None:
+            other._opacus = _for_opacus(other._model)
+
+        def gradients(x: Tensor, y: Tensor) -> Tensor:
+            other._x, other._y = x, y
+            found = other._gradients(probe.theta[None], torch.arange(len(x)))
+            each = torch.eye(len(x), dtype=probe.dtype)
+            return torch.cat([found.weighted_sum(weights[None]) for weights in each])
+
+        return gradients
+
+    def _refuse_wrong(self, probe: Probe, kernel: str) -> None:
+        try:
+            wrong = probe.differs(self._on(probe, {}), probe.tolerance)
+        except (RuntimeError, LookupError, AttributeError) as error:
+            other = "expected another model" if self._opacus else "kernel='opacus' may know it"
+            raise InputError(
+                f"model: no per-sample gradients of it can be taken ({first_line(error)}); {other}"
+            ) from error
+        if wrong:
+            raise InputError(
+                f"model: its per-sample gradients (kernel={kernel!r}) are not those of autograd, "
+                "record by record; expected a model that treats each record on its own, the same "
+                "way every time"
+            )
+
+    def _find_taps(self, probe: Probe) -> dict[str, "_Tap"]:
         """A tap for every layer with trainable parameters, or none if any has no rule."""
         taps, reasons = {}, []
         owners = [
@@ -271,6 +436,12 @@ class ClippedSum:
             reasons.append("shared parameters")
         if not reasons:
             reasons = self._trial(taps)
+        if not reasons:
+            try:
+                if probe.differs(self._on(probe, taps), probe.tolerance):
+                    reasons.append("the model, which uses parameters outside their layers")
+            except RuntimeError as error:
+                reasons.append(f"the model ({first_line(error)})")
         if reasons:
             warnings.warn(
                 f"no book-keeping rule for {', '.join(reasons)}: explicit per-sample gradients "
@@ -308,17 +479,65 @@ class ClippedSum:
         return width * sum(tap.floats() for tap in self._taps.values())
 
 
+def whole_labels(y: Tensor) -> Tensor:
+    """Labels (records,) as int64; InputError names the first that is no whole number."""
+    if y.dim() != 1:
+        raise InputError(f"y: got shape {tuple(y.shape)}; expected one label a record")
+    if y.is_floating_point():
+        broken = (y != y.round()) | ~y.isfinite()
+        if bool(broken.any()):
+            i = int(broken.nonzero()[0])
+            raise InputError(f"y: record {i} has the label {float(y[i]):g}; expected an integer")
+    return y.to(torch.int64)
+
+
+def _refuse_classes(y: Tensor, classes: int) -> None:
+    outside = ((y < 0) | (y >= classes)).nonzero()
+    if len(outside):
+        i = int(outside[0])
+        raise InputError(
+            f"y: record {i} has the label {int(y[i])}; expected 0 to {classes - 1}, the model's "
+            "classes"
+        )
+
+
 def _refuse_mixing(model: nn.Module) -> None:
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if "forward" in vars(module):
             raise InputError(
-                f"model: {name} is {type(module).__name__}, which mixes the records of a batch; "
-                "expected none, for example GroupNorm instead"
+                f"model: {name or 'it'} has a forward of its own besides its class's, which a copy "
+                "would call on the original's parameters; expected a class with that forward"
             )
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            mixes = isinstance(module, nn.modules.batchnorm._BatchNorm)
+            if mixes and (module.training or module.running_mean is None):
+                raise InputError(
+                    f"model: {name} is {type(module).__name__} in training mode, which mixes the "
+                    "records of a batch; expected eval mode, or GroupNorm instead"
+                )
+            if module.training and module.track_running_stats:
+                raise InputError(
+                    f"model: {name} ({type(module).__name__}) changes its running statistics with "
+                    "every batch; expected track_running_stats=False or eval mode"
+                )
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
             raise InputError(f"model: {name} drops out at random; expected p = 0 or eval mode")
     if not any(p.requires_grad for p in model.parameters()):
         raise InputError("model: has no trainable parameter; expected at least one")
+
+
+def _for_opacus(model: nn.Module) -> nn.Module:
+    """A copy of the model with Opacus's hooks, which gather per-sample gradients."""
+    try:
+        from opacus.grad_sample import GradSampleModule
+    except ImportError as error:
+        raise InputError(
+            "kernel: got 'opacus', which is not installed; expected `pip install opacus`"
+        ) from error
+    try:
+        return GradSampleModule(copy.deepcopy(model), batch_first=True, loss_reduction="sum")
+    except NotImplementedError as error:
+        raise InputError(f"model: Opacus does not know it ({first_line(error)})") from error
 
 
 class _Explicit:

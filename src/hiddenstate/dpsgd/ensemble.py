@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -24,8 +25,9 @@ from tqdm import tqdm
 
 from hiddenstate import streams
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
-from hiddenstate.dpsgd.clipping import ClippedSum, Loss, cross_entropy
-from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy
+from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
+from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError
 
 World = Literal["in", "out"]
@@ -55,7 +57,14 @@ class Canary(Protocol):
 class Ensemble:
     """What every model of an audit has in common.
 
-    x: shape (records, *record shape), float32, without the canary. y: shape (records,), int64.
+    x: shape (records, *record shape), float32, without the canary. y: shape (records,), int64; a
+    loss of one's own may have labels of another kind. Integer records stay integers where the
+    model has an embedding.
+
+    The mechanism's ``adjacency`` says how the worlds differ. "add_or_remove": the canary is there
+    or not. "replace": its record takes the place of the last one of ``x``, or its gradient that of
+    the opposite gradient. Raises InputError for a canary that is used in more steps than the
+    mechanism accounts for.
     """
 
     model: nn.Module
@@ -69,20 +78,54 @@ class Ensemble:
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
             raise InputError(f"y: got {len(self.y)} labels; expected {len(self.x)}, one a record")
+        if not self.positions:
+            raise InputError("x: got no record; expected at least one")
+        if self.canary.record is not None:
+            _check_record(self.canary.record, self.x, self.loss)
+        self._refuse_unaccounted()
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the canary's record takes another's place instead of joining the others."""
+        return self.mechanism.adjacency == "replace" and self.canary.record is not None
 
     @property
     def positions(self) -> int:
         """Records of the world "in": what accountants ask for."""
-        return len(self.x) + (self.canary.record is not None)
+        return len(self.x) + (self.canary.record is not None and not self.replaces)
 
-    def clipped_sum(self, device: str = "cpu", kernel: str = "auto") -> ClippedSum:
+    def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
         """Clipped sums over the records, the canary's record last if it has one."""
-        x, y = np.asarray(self.x, np.float32), np.asarray(self.y, np.int64)
+        x, y = np.asarray(self.x), np.asarray(self.y)
         if self.canary.record is not None:
             record, label = self.canary.record
-            x = np.concatenate((x, np.asarray(record, np.float32)[None]))
-            y = np.concatenate((y, [label]))
+            x = np.concatenate((x, np.asarray(record)[None]))
+            y = np.concatenate((y, np.asarray(label)[None]))
         return ClippedSum(self.model, x, y, loss=self.loss, device=device, kernel=kernel)
+
+    def _refuse_unaccounted(self) -> None:
+        mechanism = self.mechanism
+        used = sum(bool(self.canary.inserted(step)) for step in range(1, mechanism.steps + 1))
+        if self.canary.record is not None:
+            if used or mechanism.insertions is not None:
+                raise InputError(
+                    f"insertions: got {mechanism.insertions}, and {used} steps in which the canary "
+                    "adds a gradient, with a canary that is a record; expected None and 0, for the "
+                    "sampling decides when a record is used"
+                )
+            return
+        if not used:
+            return
+        if mechanism.insertions is None and isinstance(mechanism.sampling, Poisson):
+            accounted = mechanism.steps if mechanism.sampling.rate == 1 else 0
+        else:
+            accounted = mechanism.composition(self.positions)[2]
+        if used > accounted:
+            raise InputError(
+                f"canary: its gradient is added in {used} of {mechanism.steps} steps, whatever "
+                f"{mechanism.sampling} draws; expected at most {accounted}, what the mechanism "
+                f"accounts for, or a mechanism with insertions={used}"
+            )
 
 
 @dataclass
@@ -90,7 +133,7 @@ class Run:
     """One model of an ensemble, before it is trained.
 
     ``initial`` and ``batches`` are known to the adversary; no iterate but the last is. ``batches``
-    lack the canary's record, which ``trained_on`` adds in the world "in".
+    are of the records that both worlds have; ``trained_on`` adds what this world has besides.
     """
 
     world: World
@@ -113,17 +156,25 @@ class Run:
                 f"initial: got shape {tuple(self.initial.shape)}; expected "
                 f"({self.gradients.parameters},), the model's trainable parameters"
             )
+        if not bool(self.initial.isfinite().all()):
+            i = int((~self.initial.isfinite()).nonzero()[0])
+            raise InputError(
+                f"initial: parameter {i} is {float(self.initial[i])}; expected finite numbers"
+            )
         mechanism = self.ensemble.mechanism
         drawn = mechanism.sampling.batches(
             self.ensemble.positions, mechanism.steps, self.stream("sampling")
         )
-        last = len(self.ensemble.x)
-        self.batches = drawn
+        self.batches = self.trained_on = drawn
         if self.ensemble.canary.record is not None:
-            # Steps that share a batch go on sharing it, which spares memory.
-            without = {id(batch): batch[batch != last] for batch in drawn}
-            self.batches = [without[id(batch)] for batch in drawn]
-        self.trained_on = drawn if self.world == "in" else self.batches
+            last = self.ensemble.positions - 1
+            self.batches = _each_once(lambda batch: batch[batch != last], drawn)
+            if self.world == "out" and not self.ensemble.replaces:
+                self.trained_on = self.batches
+            elif self.world == "in" and self.ensemble.replaces:
+                canary = len(self.ensemble.x)
+                swap = partial(_swapped, old=last, new=canary)
+                self.trained_on = _each_once(swap, drawn)
 
     def stream(self, purpose: str) -> np.random.Generator:
         """The random stream of this run for this purpose."""
@@ -191,6 +242,51 @@ def last_iterates(runs: list[Run]) -> Tensor:
     return thetas
 
 
+def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Tensor:
+    """The released parameters (models, p) of runs of one world and repeat, for kernel "linear".
+
+    Each run has its place by its index, and its own noise: its parameters are the same bit for bit
+    whichever other runs of its group of ``products.GROUP`` are there.
+    """
+    first = runs[0]
+    mechanism, canary, gradients = first.ensemble.mechanism, first.ensemble.canary, first.gradients
+    places = [run.index % GROUP for run in runs]
+    thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
+    thetas[places] = torch.stack([run.initial for run in runs])
+    noises = [run.stream("noise") for run in runs]
+    directions = [_direction(run) for run in runs]
+    shared = _shares_batches(mechanism)
+    for step in range(1, mechanism.steps + 1):
+        if stop is not None and stop.is_set():
+            break
+        batches = [run.trained_on[step - 1] for run in runs]
+        if shared:
+            update = gradients.linear_sums(thetas, batches[0], mechanism.clipping_norm)
+        else:
+            update = torch.zeros_like(thetas)
+            for place, batch in zip(places, batches, strict=True):
+                alone = thetas[place : place + 1]
+                update[place] = gradients.linear_sums(alone, batch, mechanism.clipping_norm)[0]
+        for place, rng, direction in zip(places, noises, directions, strict=True):
+            if direction is not None and canary.inserted(step):
+                update[place] += direction
+            if mechanism.noise_std > 0:
+                draw = rng.standard_normal(thetas.shape[1], dtype=np.float32)
+                update[place] += mechanism.noise_std * torch.from_numpy(draw).to(thetas)
+        thetas -= mechanism.learning_rate * update
+    return thetas[places]
+
+
+def _shares_batches(mechanism: Mechanism) -> bool:
+    """Whether all models of a world have the same batches."""
+    match mechanism.sampling:
+        case FullBatch():
+            return True
+        case Cyclic(shuffled=shuffled):
+            return not shuffled
+    return False
+
+
 def scores(
     ensemble: Ensemble,
     *,
@@ -205,7 +301,7 @@ def scores(
     memory: float = 2**31,
     checkpoint: str | Path | None = None,
     progress: bool = False,
-    kernel: Literal["auto", "native", "torch", "explicit"] = "auto",
+    kernel: KernelName = "auto",
     side_by_side: bool | None = None,
     tf32: bool = False,
     measures: dict[str, Measure] | None = None,
@@ -216,7 +312,9 @@ def scores(
     ``checkpoint`` (a directory) kept, in chunks of ``chunk`` models; a call that finds finished
     ones of the same audit there goes on from them. ``workers`` threads train a model each on a
     CPU, and on an accelerator (or with ``side_by_side``) the models of a chunk go side by side: as
-    many of either as fit ``memory`` bytes. ``tf32`` lets an accelerator round factors to 10 bits,
+    many of either as fit ``memory`` bytes. ``kernel="linear"`` trains linear models on a CPU 32 at
+    a time in two matrix products a step: several times faster, the same scores but for rounding,
+    and chunks of 32. ``tf32`` lets an accelerator round factors to 10 bits,
     which is faster. ``measures`` adds a column for each of its names.
 
     Raises InputError for input that does not fit together, and for a checkpoint of another audit.
@@ -231,9 +329,18 @@ def scores(
         side_by_side = torch.device(device).type != "cpu"
     if side_by_side and kernel == "auto":
         kernel = "torch"  # native code knows one model at a time
+    if side_by_side and kernel in ("native", "linear", "opacus"):
+        raise InputError(
+            f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
+            "'explicit', for the others know one model at a time"
+        )
     gradients = ensemble.clipped_sum(device, kernel)
+    grouped = gradients.kind == "linear"
+    if grouped and gradients.device.type != "cpu":
+        raise InputError(f"device: got {device!r} with kernel 'linear'; expected 'cpu'")
     measures = measures or {}
-    store = Checkpoint(checkpoint, _fingerprint(ensemble, seed, name), ("score", *measures))
+    identity = "" if checkpoint is None else _fingerprint(ensemble, seed, name, measures)
+    store = Checkpoint(checkpoint, identity, ("score", *measures))
     done = store.read()
     pending = {
         world: [
@@ -244,7 +351,15 @@ def scores(
         ]
         for world in worlds
     }
-    chunks = [pending[w][i : i + chunk] for w in worlds for i in range(0, len(pending[w]), chunk)]
+    chunks = [
+        part
+        for world in worlds
+        for part in (
+            _groups(pending[world])
+            if grouped
+            else [pending[world][i : i + chunk] for i in range(0, len(pending[world]), chunk)]
+        )
+    ]
     stop, local = threading.Event(), threading.local()
     total = models * repeats * len(worlds)
     bar = tqdm(
@@ -263,7 +378,14 @@ def scores(
             local.gradients = gradients.copy()
         runs = (Run(*i, ensemble, local.gradients, seed, name) for i in identities)
         found = {}
-        if not side_by_side:
+        if grouped:
+            group = list(runs)
+            lasts = linear_iterates(group, stop)
+            if stop.is_set():
+                return {}
+            for run, last in zip(group, lasts, strict=True):
+                found[run.world, run.repeat, run.index] = observe(run, last)
+        elif not side_by_side:
             for identity, run in zip(identities, runs, strict=True):
                 last = last_iterate(run, stop)
                 if stop.is_set():
@@ -327,6 +449,14 @@ class Accuracy:
         return run.gradients.accuracy(last, self.x, self.y)
 
 
+def _groups(identities: list[Identity]) -> list[list[Identity]]:
+    """Runs of one world by repeat and group of ``products.GROUP``."""
+    groups: dict[tuple[int, int], list[Identity]] = {}
+    for identity in identities:
+        groups.setdefault((identity[1], identity[2] // GROUP), []).append(identity)
+    return list(groups.values())
+
+
 def model_bytes(gradients: ClippedSum) -> int:
     """Estimate of the memory that one more model side by side takes."""
     activations = 3 * gradients.block * gradients.record_bytes
@@ -352,26 +482,70 @@ def _as_fits(runs: list[Run], most: int) -> Iterator[tuple[Run, Tensor]]:
 
 def _score(run: Run, last: Tensor) -> float:
     score = float(run.ensemble.canary.score(run, last))
-    if not math.isfinite(score):
+    if math.isfinite(score):
+        return score
+    if bool(last.isfinite().all()):
         raise InputError(
-            f"learning_rate: {run.ensemble.mechanism.learning_rate} made model {run.index} of "
-            f"world {run.world!r} diverge (score {score}); expected a smaller one"
+            f"canary: gave model {run.index} of world {run.world!r} the score {score}, though its "
+            "parameters are finite; expected a finite score, which a smaller learning_rate or "
+            "other data may give"
         )
-    return score
+    raise InputError(
+        f"learning_rate: {run.ensemble.mechanism.learning_rate} made model {run.index} of "
+        f"world {run.world!r} diverge (score {score}); expected a smaller one"
+    )
 
 
 def _direction(run: Run) -> Tensor | None:
-    """The canary gradient of a run of the world "in", zeros in the other, None for a record."""
+    """What the canary adds in its steps in this run's world, None if it is a record."""
     direction = run.ensemble.canary.direction(run)
     if direction is None:
         return None
+    if run.ensemble.canary.record is not None:
+        raise InputError("canary: has a record and a gradient; expected one of them")
     norm, most = float(direction.norm()), run.ensemble.mechanism.clipping_norm
-    if norm > most * (1 + 1e-6):
+    if not norm <= most * (1 + 1e-6):
         raise InputError(f"canary: its gradient has norm {norm}; expected at most {most}")
-    return direction.to(run.initial) if run.world == "in" else torch.zeros_like(run.initial)
+    direction = direction.to(run.initial)
+    if run.world == "in":
+        return direction
+    replace = run.ensemble.mechanism.adjacency == "replace"
+    return -direction if replace else torch.zeros_like(direction)
 
 
-def _padded(batches: list[NDArray[np.int64]], gradients: ClippedSum):
+def _check_record(
+    record: tuple[NDArray[np.float32], int], x: NDArray[np.float32], loss: Loss
+) -> None:
+    """Raise InputError for a canary's record that is no record like the others."""
+    values, label = np.asarray(record[0]), np.asarray(record[1])
+    shape = np.shape(x)[1:]
+    if len(x) and values.shape != shape:
+        raise InputError(f"canary: its record has shape {values.shape}; expected {shape}")
+    broken = np.flatnonzero(~np.isfinite(values))
+    if len(broken):
+        raise InputError(
+            f"canary: its record holds {values.flat[broken[0]]} (entry {broken[0]}); expected "
+            "finite numbers"
+        )
+    if loss is cross_entropy and not (label.shape == () and np.isfinite(label) and label % 1 == 0):
+        raise InputError(f"canary: its record has the label {label}; expected an integer")
+
+
+def _swapped(batch: NDArray[np.int64], *, old: int, new: int) -> NDArray[np.int64]:
+    return np.where(batch == old, new, batch)
+
+
+def _each_once(
+    change: Callable[[NDArray[np.int64]], NDArray[np.int64]], batches: list[NDArray[np.int64]]
+) -> list[NDArray[np.int64]]:
+    """The changed batches; steps that share a batch go on sharing it, which spares memory."""
+    changed = {id(batch): change(batch) for batch in batches}
+    return [changed[id(batch)] for batch in batches]
+
+
+def _padded(
+    batches: list[NDArray[np.int64]], gradients: ClippedSum
+) -> tuple[Tensor, Tensor | None]:
     """(indices, weights) of one step for ``ClippedSum.side_by_side``."""
     first = batches[0]
     if all(batch is first or np.array_equal(batch, first) for batch in batches):
@@ -388,11 +562,11 @@ def _padded(batches: list[NDArray[np.int64]], gradients: ClippedSum):
     )
 
 
-def _fingerprint(ensemble: Ensemble, seed: int, name: tuple[str | int, ...]) -> str:
-    """Digest of everything that decides the scores."""
-    state = ensemble.model.state_dict(keep_vars=True)
-    frozen = {key: tensor for key, tensor in state.items() if not tensor.requires_grad}
+def _fingerprint(
+    ensemble: Ensemble, seed: int, name: tuple[str | int, ...], measures: dict[str, Measure]
+) -> str:
+    """Digest of everything that decides the scores and measures."""
     return fingerprint(
-        seed, name, ensemble.mechanism, ensemble.model, frozen, ensemble.x, ensemble.y,
-        ensemble.canary, ensemble.initial, ensemble.loss,
+        seed, name, ensemble.mechanism, ensemble.model, ensemble.x, ensemble.y,
+        ensemble.canary, ensemble.initial, ensemble.loss, measures,
     )  # fmt: skip

@@ -79,6 +79,10 @@ class Mechanism:
     ``learning_rate`` multiplies the noisy *sum*. An infinite ``clipping_norm`` turns clipping off
     and leaves room for no noise. ``adjacency`` is what the guarantee compares: data sets that
     differ in one record's presence, or in one record's value (twice the sensitivity).
+
+    ``insertions`` is for a canary that is a gradient, added in steps of its own whatever the
+    sampling draws: the most steps that it is added in, which is then what accountants count.
+    Without it they account for a record that the sampling draws.
     """
 
     sampling: FullBatch | Poisson | Cyclic
@@ -87,10 +91,15 @@ class Mechanism:
     clipping_norm: float
     noise_multiplier: float
     adjacency: Adjacency
+    insertions: int | None = None
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise InputError(f"steps: got {self.steps}; expected at least 1")
+        if self.insertions is not None and not 1 <= self.insertions <= self.steps:
+            raise InputError(
+                f"insertions: got {self.insertions}; expected 1 to {self.steps}, the steps"
+            )
         if not (0 < self.learning_rate < math.inf):
             raise InputError(f"learning_rate: got {self.learning_rate}; expected a positive number")
         if not self.clipping_norm > 0:
@@ -116,11 +125,14 @@ class Mechanism:
         """(noise multiplier, sampling rate, steps) of the composition that bounds the privacy loss.
 
         ``records`` counts the canary. For cyclic batches the steps are a record's own visits, the
-        most any record has; the noise multiplier is per unit of sensitivity. Only all iterates'
-        release is bounded so: this is the accountant's view, not the hidden state's.
+        most any record has; with ``insertions`` they are these, at sampling rate 1. The noise
+        multiplier is per unit of sensitivity. Only all iterates' release is bounded so: this is
+        the accountant's view, not the hidden state's.
         """
         sensitivity = 1 if self.adjacency == "add_or_remove" else 2
         effective = self.noise_multiplier / sensitivity
+        if self.insertions is not None:
+            return effective, 1.0, self.insertions
         match self.sampling:
             case FullBatch():
                 return effective, 1.0, self.steps

@@ -6,6 +6,7 @@ user's cache directory, and given its weights and data in the layouts it wants. 
 compiler, or the model is of another kind, the torch path of ``clipping`` does the same work.
 """
 
+import copy
 import ctypes
 import hashlib
 import os
@@ -23,13 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from hiddenstate.dpsgd.chain import run_order
 from hiddenstate.dpsgd.rules import ordinary
-from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
 _PAD = 16  # channels are padded to whole vectors of the widest kind
 _MOST_PLACES = 2**14  # of a pooled output, which lies on the stack for a vector of channels
-_ACTIVATIONS = {nn.Tanh: "TANH", nn.ReLU: "RELU"}
+_ACTIVATIONS: dict[type[nn.Module], str] = {nn.Tanh: "TANH", nn.ReLU: "RELU"}
+_KNOWN = {nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.Flatten, *_ACTIVATIONS}
 _FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lm")
 
 
@@ -46,6 +48,7 @@ class _Convolution:
     outputs: int
     real_outputs: int
     bias: bool
+    start: int  # of its parameters, weights first, among the model's
     activation: str = "NONE"
     pooled: bool = False
 
@@ -70,6 +73,7 @@ class _Linear:
     outputs: int
     real_outputs: int
     bias: bool
+    start: int  # of its parameters, weights first, among the model's
     activation: str = "NONE"
 
     @property
@@ -87,12 +91,11 @@ class CompilationError(RuntimeError):
 
 def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | None:
     """The model as a chain of layers that the native code knows, or None."""
-    if not isinstance(model, nn.Sequential) or not all(map(ordinary, model)):
+    modules = run_order(model)
+    starts = _starts(model, modules) if modules else None
+    if modules is None or starts is None:
         return None
-    held = [p for module in model for p in module.parameters()]
-    if len({id(p) for p in held}) < len(held) or not all(p.requires_grad for p in held):
-        return None  # shared or frozen parameters
-    chain: list[_Layer] = []
+    found: list[_Layer] = []
     image = None  # height, width, channels, real channels, while the data are images
     vector = None
     if len(record_shape) == 3:
@@ -100,46 +103,80 @@ def layers(model: nn.Module, record_shape: tuple[int, ...]) -> list[_Layer] | No
         image = (high, wide, channels, channels)
     elif len(record_shape) == 1:
         vector = (1, 1, record_shape[0], record_shape[0])
-    for module in model:
-        last = chain[-1] if chain else None
+    for module in modules:
+        last = found[-1] if found else None
         kind = type(module)
-        if kind is nn.Conv2d and image and image[3] == module.in_channels and _plain(module):
+        if isinstance(module, nn.Conv2d) and image and _plain(module, image[3]):
             high, wide, channels, real = image
-            chain.append(
+            kernel, padding = tuple(module.kernel_size), int(module.padding[0])
+            outputs = module.out_channels
+            found.append(
                 _Convolution(
-                    high, wide, channels, real, module.kernel_size, module.padding[0],
-                    _padded(module.out_channels), module.out_channels, module.bias is not None,
+                    high, wide, channels, real, (kernel[0], kernel[1]), padding,
+                    _padded(outputs), outputs, module.bias is not None, starts[module],
                 )
             )  # fmt: skip
         elif kind in _ACTIVATIONS and last and last.activation == "NONE":
-            chain[-1] = replace(last, activation=_ACTIVATIONS[kind])
+            found[-1] = replace(last, activation=_ACTIVATIONS[kind])
         elif (
-            kind is nn.MaxPool2d
+            isinstance(module, nn.MaxPool2d)
             and image
             and _halving(module)
-            and not getattr(last, "pooled", True)
+            and isinstance(last, _Convolution)
+            and not last.pooled
         ):
-            chain[-1] = replace(last, pooled=True)
-        elif kind is nn.Flatten and image and module.start_dim == 1 and module.end_dim == -1:
+            found[-1] = replace(last, pooled=True)
+        elif isinstance(module, nn.Flatten) and image and (module.start_dim, module.end_dim) == (
+            1, -1,
+        ):  # fmt: skip
             vector, image = image, None
         elif kind is nn.Flatten and vector:
             pass
-        elif kind is nn.Linear and vector and _real(vector) == module.in_features:
-            outputs = _padded(module.out_features)
-            chain.append(_Linear(vector, outputs, module.out_features, module.bias is not None))
-            vector = (1, 1, outputs, module.out_features)
+        elif isinstance(module, nn.Linear) and vector and _real(vector) == module.in_features:
+            outputs = module.out_features
+            found.append(
+                _Linear(vector, _padded(outputs), outputs, module.bias is not None, starts[module])
+            )
+            vector = (1, 1, _padded(outputs), outputs)
         else:
             return None
-        if image and chain:
-            layer = chain[-1]
+        if image and found:
+            layer = found[-1]
+            assert isinstance(layer, _Convolution)
             image = (*layer.shape, layer.outputs, layer.real_outputs)
             if min(layer.shape) < 1:
                 return None
-    pooled = [layer.shape for layer in chain if getattr(layer, "pooled", False)]
+    pooled = [layer.shape for layer in found if isinstance(layer, _Convolution) and layer.pooled]
     if any(high * wide > _MOST_PLACES for high, wide in pooled):
         return None
-    ends = chain and isinstance(chain[-1], _Linear) and chain[-1].activation == "NONE"
-    return chain if ends else None
+    ends = found and isinstance(found[-1], _Linear) and found[-1].activation == "NONE"
+    return found if ends else None
+
+
+def _starts(model: nn.Module, modules: list[nn.Module]) -> dict[nn.Module, int] | None:
+    """Where each layer's parameters begin among the model's; None unless each has its own.
+
+    Every layer is of exactly a known type and every parameter of the model is trained, by one
+    layer that runs once: weights first, then biases.
+    """
+    places, start = {}, 0
+    for p in model.parameters():
+        places[id(p)] = start
+        start += p.numel()
+    held = [p for module in modules for p in module.parameters()]
+    if {id(p) for p in held} != set(places) or len(held) != len(places):
+        return None
+    if not all(p.requires_grad for p in held):
+        return None
+    starts = {}
+    for module in modules:
+        if type(module) not in _KNOWN or not ordinary(module):
+            return None
+        order = [name for name, _ in module.named_parameters()]
+        if order not in ([], ["weight"], ["weight", "bias"]):
+            return None
+        starts[module] = next((places[id(p)] for p in module.parameters()), 0)
+    return starts
 
 
 def _real(image: tuple[int, int, int, int]) -> int:
@@ -148,9 +185,10 @@ def _real(image: tuple[int, int, int, int]) -> int:
     return high * wide * channels
 
 
-def _plain(conv: nn.Conv2d) -> bool:
+def _plain(conv: nn.Conv2d, channels: int) -> bool:
     return (
-        conv.stride == (1, 1)
+        conv.in_channels == channels
+        and conv.stride == (1, 1)
         and conv.dilation == (1, 1)
         and conv.groups == 1
         and conv.padding_mode == "zeros"
@@ -185,27 +223,38 @@ class Kernel:
         if compiler() is None:
             raise CompilationError("no C compiler was found")
         self._function, self._workspace_bytes, lanes = _compiled(_driver(chain))
-        self._x = _prepared(chain[0], np.asarray(x, np.float32))
-        self._y = np.ascontiguousarray(y, np.int64)
-        if self._y.min() < 0 or self._y.max() >= chain[-1].real_outputs:
-            raise InputError(
-                f"y: got labels from {self._y.min()} to {self._y.max()}; expected 0 to "
-                f"{chain[-1].real_outputs - 1}, the model's classes"
-            )
+        self._chain = chain
+        self._take(x, y)
         # Where each entry of the packed weights comes from (0: padding), and where each
         # parameter's gradient lies in the packed sum.
-        weights, sums, start = [], [], 1
+        weights: list[NDArray[np.int64]] = []
+        sums: list[NDArray[np.int64]] = []
         for index, layer in enumerate(chain):
-            forward, backward, gradient, bias, start = _layouts(layer, start, lanes)
+            forward, backward, gradient, bias = _layouts(layer, lanes)
             weights += [forward, bias, backward] if index else [forward, bias]
             sums += [gradient, bias]
         self._gather = np.concatenate([w.ravel() for w in weights])
         packed = np.concatenate([s.ravel() for s in sums])
         self._sum_size = packed.size
         places = np.flatnonzero(packed)
-        self._scatter = np.empty(start - 1, np.int64)
+        self._scatter = np.empty(len(places), np.int64)
         self._scatter[packed[places] - 1] = places
+
+    def _take(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
+        classes = self._chain[-1].real_outputs
+        self._x = _prepared(self._chain[0], np.asarray(x, np.float32))
+        self._y = np.ascontiguousarray(y, np.int64)
+        if self._y.min() < 0 or self._y.max() >= classes:
+            raise ValueError(
+                f"labels from {self._y.min()} to {self._y.max()} for {classes} classes"
+            )
         self._local = threading.local()
+
+    def on(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> "Kernel":
+        """The same model's kernel on other records."""
+        other = copy.copy(self)
+        other._take(x, y)
+        return other
 
     def __call__(
         self, theta: NDArray[np.float32], indices: NDArray[np.int64], clipping_norm: float
@@ -251,11 +300,14 @@ def _prepared(first: _Layer, x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(np.pad(x.transpose(0, 2, 3, 1), ((0, 0), (p, p), (p, p), (0, 0))))
 
 
-def _layouts(layer: _Layer, start: int, lanes: int):
-    """Parameter numbers, counted from ``start`` with 0 for padding, in the layouts of the driver.
+def _layouts(layer: _Layer, lanes: int) -> tuple[NDArray[np.int64], ...]:
+    """Parameter numbers, counted from 1 with 0 for padding, in the layouts of the driver.
 
-    Returns (forward, backward, gradient, bias, next start).
+    Returns (forward, backward, gradient, bias).
     """
+    start = layer.start + 1
+    shape: tuple[int, ...]
+    backward: NDArray[np.int64]
     if isinstance(layer, _Convolution):
         shape = (layer.real_outputs, layer.real_inputs, *layer.kernel)
         w = np.zeros((layer.outputs, layer.inputs, *layer.kernel), np.int64)
@@ -281,8 +333,7 @@ def _layouts(layer: _Layer, start: int, lanes: int):
     bias = np.zeros(layer.outputs, np.int64)
     if layer.bias:
         bias[: layer.real_outputs] = np.arange(start, start + layer.real_outputs)
-        start += layer.real_outputs
-    return forward, backward, gradient, bias, start
+    return forward, backward, gradient, bias
 
 
 def _blocks(w: NDArray, lanes: int) -> NDArray:
@@ -437,21 +488,7 @@ def _compiled(driver: str):
     # A cache shared by unlike machines must not hand one machine's instructions to another.
     parts = (driver, header, compiler(), *_FLAGS, platform.machine(), _processor())
     name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
-    path = _cache_directory() / name
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "clipped_sum.h").write_text(header)
-            Path(folder, "driver.c").write_text(driver)
-            with atomic(path) as temporary:
-                done = subprocess.run(
-                    [compiler(), "driver.c", "-o", str(temporary), *_FLAGS],
-                    cwd=folder,
-                    capture_output=True,
-                    text=True,
-                )
-                if done.returncode:
-                    raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
-    library = ctypes.CDLL(str(path))
+    library = _load(_cache_directory() / name, driver, header)
     library.scratch_bytes.restype = ctypes.c_size_t
     function = library.clipped_sum
     function.restype = ctypes.c_int
@@ -460,6 +497,39 @@ def _compiled(driver: str):
         pointer, pointer, pointer, count, pointer, count, ctypes.c_float, *[pointer] * 4,
     )  # fmt: skip
     return function, library.scratch_bytes(), library.lanes()
+
+
+def _load(path: Path, driver: str, header: str) -> ctypes.CDLL:
+    """The library at ``path``, made there first if it is not, or is not whole."""
+    try:
+        if not _whole(path):
+            _compile(path, driver, header)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        # Such as a cache on a file system without permission to execute.
+        raise CompilationError(f"{path} cannot be used ({error})") from error
+
+
+def _compile(path: Path, driver: str, header: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
+        Path(folder, "clipped_sum.h").write_text(header)
+        Path(folder, "driver.c").write_text(driver)
+        done = subprocess.run(
+            [str(compiler()), "driver.c", "-o", str(temporary), *_FLAGS],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
+        content = temporary.read_bytes()
+        temporary.write_bytes(content + hashlib.sha256(content).digest())
+
+
+def _whole(path: Path) -> bool:
+    """Whether the library ends with its own digest: to load a part of one may kill the process."""
+    content = path.read_bytes() if path.exists() else b""
+    return len(content) > 32 and hashlib.sha256(content[:-32]).digest() == content[-32:]
 
 
 def _cache_directory() -> Path:

@@ -18,9 +18,18 @@ def rule_of(layer: nn.Module) -> type | None:
 
 def ordinary(layer: nn.Module) -> bool:
     """Whether the layer is as its class says: no hooks, no reparametrised weights."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks)
     names = {name for name, _ in layer.named_parameters()}
-    return names <= {"weight", "bias"} and not any(hooks)
+    return names <= {"weight", "bias"} and untouched(layer)
+
+
+def untouched(module: nn.Module) -> bool:
+    """Whether a call of the module runs its class's ``forward`` and no more."""
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
 
 
 class Product:

@@ -1,0 +1,158 @@
+"""A few records' gradients by plain autograd, one by one: what every kernel must agree with.
+
+Kernels read a model's layers; what its ``forward`` really does with them no reading of layers can
+tell. So each kernel is compared with these gradients once, when it is made.
+"""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+_FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
+"""What a model raises that does not fit its records or its precision."""
+
+
+class Probe:
+    """Two records, their labels, parameters, and float64 gradients at these.
+
+    The parameters are the model's with some noise, for at a special point (zeros, say) a wrong
+    gradient may be right. With ``classes`` known the labels are the least likely ones, whose
+    gradients are large. A model that cannot run in float64 runs in its own precision.
+
+    x: shape (records, *record shape). y: shape (records,). Raises InputError for a model that
+    fails on the records, is random, or mixes the records of a batch.
+    """
+
+    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, relabel: bool):
+        self._loss = loss
+        self.dtype = torch.float64
+        picked = [0, len(x) - 1]
+        self.x, self.y = x[picked].detach().cpu(), y[picked].detach().cpu()
+        if self.x.is_floating_point():
+            # The second record is a neighbour, so that two equal ones do not hide mixing.
+            self.x[1] += self._noise(self.x[1:])[0]
+        with torch.random.fork_rng(devices=[]):
+            try:
+                self._prepare(copy.deepcopy(model).cpu().double(), relabel)
+            except InputError:
+                raise
+            except _FAILURES:
+                self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
+                try:
+                    self._prepare(copy.deepcopy(model).cpu(), relabel)
+                except InputError:
+                    raise
+                except _FAILURES as error:
+                    raise InputError(
+                        f"model: fails on records of shape {tuple(x.shape[1:])}, {x.dtype} "
+                        f"({first_line(error)}); expected one that takes them"
+                    ) from error
+        self.tolerance = 1e-6 if self.dtype == torch.float64 else 1e-3
+
+    def _prepare(self, model: nn.Module, relabel: bool) -> None:
+        """The model at the parameters, and the gradients there."""
+        self.model = model
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        rng = stream(0, "probe", "parameters")
+        with torch.no_grad():
+            for p in trainable:
+                scale = 0.1 * float(p.square().mean().sqrt()) or 0.1 * p[..., 0].numel() ** -0.5
+                p += scale * torch.from_numpy(rng.standard_normal(tuple(p.shape))).to(p)
+        self.theta = torch.cat([p.detach().flatten() for p in trainable])
+        self.x = self._cast(self.x)
+        if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):
+            raise TypeError(f"its output is {type(outputs).__name__}, no tensor")
+        self.classes = outputs.shape[1] if outputs.dim() == 2 else None
+        if relabel and self.classes:
+            with torch.no_grad():
+                alone = [self._outputs(record[None])[0] for record in self.x]
+            self.y = torch.stack(alone).argmin(1)
+        self._refuse_random_and_mixed()
+        self.gradients = self._gradients(self.x)
+
+    def differs(self, kernel: Callable[[Tensor, Tensor], Tensor], tolerance: float) -> bool:
+        """Whether a kernel's per-sample gradients are others than these.
+
+        ``kernel`` maps records (n, *record shape) and labels (n,) to gradients (n, p), at
+        ``theta``. Rounding may crown another winner of a max-pooling where two are level; a
+        neighbouring record then settles it.
+        """
+        if _same(kernel(self.x, self.y), self.gradients, tolerance):
+            return False
+        if not self.x.is_floating_point():
+            return True
+        near = self.x + self._noise(self.x)
+        return not _same(kernel(near, self.y), self._gradients(near), tolerance)
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+    def _cast(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype) if x.is_floating_point() else x
+
+    def _noise(self, x: Tensor) -> Tensor:
+        """A tenth of the records' own spread, or of 1 for constant ones."""
+        spread = float(x.double().std(correction=0)) or 1.0
+        draw = stream(0, "probe", "records").standard_normal(tuple(x.shape))
+        return (0.1 * spread * torch.from_numpy(draw)).to(x)
+
+    def _losses(self, x: Tensor, y: Tensor) -> Tensor:
+        losses = self._loss(self._outputs(x), y)
+        if losses.shape != (len(x),):
+            raise InputError(
+                f"loss: got shape {tuple(losses.shape)} for {len(x)} records; expected "
+                f"({len(x)},), one a record"
+            )
+        return losses
+
+    def _refuse_random_and_mixed(self) -> None:
+        with torch.no_grad():
+            alone, again = (
+                torch.cat([self._losses(self.x[i : i + 1], self.y[i : i + 1]) for i in range(2)])
+                for _ in range(2)
+            )
+            together = self._losses(self.x, self.y)
+        if not torch.equal(alone, again):
+            raise InputError(
+                f"model: gave a record the losses {float(alone[0]):g} and {float(again[0]):g} at "
+                "the same parameters; expected no dropout or other chance in it"
+            )
+        close = 1e-6 if self.dtype == torch.float64 else 1e-3
+        if not torch.allclose(alone, together, rtol=close, atol=close):
+            i = int((alone - together).abs().argmax())
+            raise InputError(
+                f"model: mixes the records of a batch (a record's loss is {float(alone[i]):g} "
+                f"alone and {float(together[i]):g} beside another); expected each record to be "
+                "treated on its own"
+            )
+
+    def _gradients(self, x: Tensor) -> Tensor:
+        """Shape (records, p)."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        rows = []
+        with torch.enable_grad():
+            for record, label in zip(x, self.y, strict=True):
+                loss = self._losses(record[None], label[None]).sum()
+                found = torch.autograd.grad(
+                    loss, parameters, allow_unused=True, materialize_grads=True
+                )
+                rows.append(torch.cat([g.flatten() for g in found]))
+        return torch.stack(rows)
+
+
+def _same(found: Tensor, expected: Tensor, tolerance: float) -> bool:
+    distance = (found.to(expected) - expected).norm(dim=1)
+    # The second term is for gradients that are zero but for rounding.
+    return bool((distance <= tolerance * (expected.norm(dim=1) + 1e-3)).all())
+
+
+def first_line(error: Exception) -> str:
+    """The beginning of an error's message."""
+    return str(error).strip().partition("\n")[0][:200]

@@ -1,0 +1,62 @@
+"""Clipped sums of many linear models at once, in two matrix products.
+
+A linear model's per-sample gradient is its logits' gradient times the record, and all models see
+the same records. So one product gives the logits of all, and one the sums of all.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from hiddenstate.dpsgd.chain import run_order
+
+GROUP = 32
+"""Models at once. Always so many, so that a model's sums round the same whatever it is beside."""
+_RECORDS = 1024  # at once, so that a block stays in the cache
+
+
+def linear_layer(model: nn.Module) -> nn.Linear | None:
+    """The model's only layer, if it is a linear one on flattened records with all trained."""
+    modules = run_order(model) or []
+    layers = [m for m in modules if type(m) is not nn.Flatten]
+    if len(layers) != 1 or type(layers[0]) is not nn.Linear:
+        return None
+    flat = all(m.start_dim == 1 and m.end_dim == -1 for m in modules if isinstance(m, nn.Flatten))
+    own = {id(p) for p in layers[0].parameters() if p.requires_grad}
+    return layers[0] if flat and own == {id(p) for p in model.parameters()} else None
+
+
+def clipped_sums(
+    layer: nn.Linear, x: Tensor, y: Tensor, thetas: Tensor, clipping_norm: float
+) -> Tensor:
+    """Sums (models, p) of clipped cross-entropy gradients at thetas (models, p), weights first.
+
+    x: shape (records, features). y: shape (records,).
+    """
+    total = torch.zeros_like(thetas)
+    for start in range(0, len(x), _RECORDS):
+        block = slice(start, start + _RECORDS)
+        total += _block(layer, x[block], y[block], thetas, clipping_norm)
+    return total
+
+
+def _block(layer: nn.Linear, x: Tensor, y: Tensor, thetas: Tensor, clipping_norm: float) -> Tensor:
+    models, records, classes = len(thetas), len(x), layer.out_features
+    size = classes * layer.in_features
+    weights = thetas[:, :size].reshape(models * classes, -1)
+    g = (weights @ x.T).view(models, classes, records)
+    squares = x.square().sum(1)
+    if layer.bias is not None:
+        g += thetas[:, size:, None]
+        squares = squares + 1
+    # The gradients by the logits: softmax less one at the label.
+    g -= g.amax(1, keepdim=True)
+    g.exp_()
+    g /= g.sum(1, keepdim=True)
+    g.scatter_add_(1, y.expand(models, 1, -1), g.new_tensor(-1.0).expand(models, 1, records))
+    if math.isfinite(clipping_norm):
+        norms = (g.square().sum(1) * squares).sqrt()
+        g *= (clipping_norm / norms).clamp(max=1)[:, None]
+    sums = (g.view(models * classes, records) @ x).view(models, size)
+    return sums if layer.bias is None else torch.cat((sums, g.sum(2)), 1)
