@@ -6,12 +6,16 @@ function below both, which is what an accountant's delta(epsilon) alone determin
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 NULLS = ("out", "in", "either")
+
+Direction = Literal["out", "in"]
+Null = Literal["out", "in", "either"]
 
 
 @dataclass(frozen=True, eq=False)
