@@ -39,8 +39,8 @@ Floats = NDArray[np.float64]
 MOST_POINTS = 1 << 23
 """Longest grid: it takes half a gigabyte and some seconds."""
 
-MOST_STEPS = 10**11
-"""Beyond, rounding of the Fourier transform's power would show."""
+MOST_STEPS = 10**9
+"""Beyond, a bracket would take minutes."""
 
 _LOST = 1e-4
 """Share of delta that each of truncation, wrapping around and residuals may cost."""
