@@ -57,8 +57,7 @@ def optimiser_weights(
     the product of weight decay and learning rate matters; ``learning_rate`` is the first step's.
     """
     _require_steps(steps)
-    if schedule not in SCHEDULES:
-        raise InputError(f"schedule: got {schedule!r}; expected one of {', '.join(SCHEDULES)}")
+    check_schedule(schedule)
     if not 0 <= momentum < 1:
         raise InputError(f"momentum: got {momentum}; expected a number in [0, 1)")
     if not 0 < learning_rate < math.inf:
@@ -79,6 +78,12 @@ def optimiser_weights(
         theta += weight_decay * pushed
     largest = float(np.max(np.abs(weights)))
     return weights / largest
+
+
+def check_schedule(schedule: str) -> None:
+    """Raise InputError unless it is the name of a schedule."""
+    if schedule not in SCHEDULES:
+        raise InputError(f"schedule: got {schedule!r}; expected one of {', '.join(SCHEDULES)}")
 
 
 def correlated_noise_std(noise_multiplier: float, weights: ArrayLike, matrix: ArrayLike) -> float:
