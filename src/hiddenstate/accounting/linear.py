@@ -23,8 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcx, gammaln, log_ndtr, logsumexp, xlog1py
 
 from hiddenstate.accounting import tradeoff
-from hiddenstate.accounting.pld import Null
-from hiddenstate.accounting.tradeoff import TradeoffCurve
+from hiddenstate.accounting.tradeoff import Null, TradeoffCurve
 from hiddenstate.errors import InputError
 
 _NEGLIGIBLE = 100.0
@@ -32,6 +31,9 @@ _NEGLIGIBLE = 100.0
 
 _CHUNK = 1 << 20
 """Elements of the largest temporary matrix."""
+
+MOST_STEPS = 10_000_000
+"""Steps whose binomial distribution takes less than a gigabyte."""
 
 _GROUP = 64
 """Points that share one search for the terms that matter."""
@@ -180,8 +182,11 @@ class GaussianMixture:
         if null == "either":
             epsilons = np.unique(np.concatenate(([0.0], np.abs(self.loss(y)))))
             return tradeoff.symmetric(epsilons, self.delta(epsilons))
-        curve = tradeoff.from_deltas(self.loss(y), np.exp(self.log_delta_at(y, null="out")))
-        return curve if null == "out" else curve.inverse()
+        # Each direction from its own lines: swapping a curve's axes would enlarge the rounding errors
+        # of its flat end.
+        losses = self.loss(y) if null == "out" else -self.loss(y[::-1])
+        deltas = np.exp(self.log_delta_at(y if null == "out" else y[::-1], null=null))
+        return tradeoff.from_deltas(losses, deltas)
 
     def _log_ratios(self, y, k):
         """Logarithms of weight_k g_k(y)."""
@@ -231,14 +236,12 @@ class GaussianMixture:
 
 def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> GaussianMixture:
     """The pair of Theorem 1: Binomial(steps, sampling_rate) + N(0, sigma^2 steps) against noise."""
-    _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "above 0")
-    _check("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
-    _check(
-        "steps",
-        steps,
-        1 <= steps < 2**53 and steps == int(steps),
-        "that is an integer of at least 1",
-    )
+    check_mechanism(noise_multiplier, sampling_rate, steps)
+    if sampling_rate == 1:
+        shifts, log_weights = np.array([float(steps)]), np.zeros(1)
+        return GaussianMixture(shifts, log_weights, noise_multiplier * math.sqrt(steps))
+    if steps > MOST_STEPS:
+        raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS}, with subsampling")
     log_weights = _log_binomial(int(steps), float(sampling_rate))
     support = np.flatnonzero(log_weights > -math.inf)
     return GaussianMixture(
@@ -265,7 +268,7 @@ def last_iterate_epsilon(
     """
 
     def solve(noise_multiplier, sampling_rate, steps, delta):
-        _check("delta", delta, 0 < delta < 1, "in (0, 1)")
+        check_delta(delta)
         return last_iterate(noise_multiplier, sampling_rate, steps).epsilon(delta, null=null)
 
     return _broadcast(solve, noise_multiplier, sampling_rate, steps, delta)
@@ -302,7 +305,7 @@ def last_iterate_noise_multiplier(
 
     def solve(epsilon, delta, sampling_rate, steps):
         _check("epsilon", epsilon, 0 < epsilon < math.inf, "above 0")
-        _check("delta", delta, 0 < delta < 1, "in (0, 1)")
+        check_delta(delta)
         target = math.log(delta)
         pair = last_iterate(1.0, sampling_rate, steps)
 
@@ -358,6 +361,23 @@ def tradeoff_curve(
     return last_iterate(noise_multiplier, sampling_rate, steps).tradeoff_curve(
         null=null, lines=lines
     )
+
+
+def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float) -> None:
+    """Raise InputError unless the three are a mechanism."""
+    _check("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "above 0")
+    _check("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
+    _check(
+        "steps",
+        steps,
+        1 <= steps < 2**53 and steps == int(steps),
+        "that is an integer of at least 1",
+    )
+
+
+def check_delta(delta: float) -> None:
+    """Raise InputError unless delta is a probability that a guarantee can be stated at."""
+    _check("delta", delta, 0 < delta < 1, "in (0, 1)")
 
 
 def _check(name: str, value: float, fine: bool, expected: str) -> None:

@@ -1,28 +1,29 @@
 """DP-SGD whose intermediate iterates are released: composition by privacy loss distributions.
 
-The mechanism is the Poisson-subsampled Gaussian mechanism composed over the steps. All numbers
-come from dp-accounting with pessimistic rounding (connect-the-dots), so every epsilon and delta
-is an upper bound and every false-negative rate a lower bound.
+The mechanism is the Poisson-subsampled Gaussian mechanism composed over the steps. Every epsilon
+and delta is an upper bound and every false-negative rate a lower bound. They come from
+dp-accounting with pessimistic rounding (connect-the-dots) at a fixed interval where that is tight,
+else from ``composition``, whose certified brackets decide which.
 """
 
 import math
-from collections.abc import Collection
-from typing import Literal
+from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.accounting import tradeoff
-from hiddenstate.accounting.tradeoff import TradeoffCurve
-
-Null = Literal["out", "in", "either"]
+from hiddenstate.accounting import composition, linear, tradeoff
+from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
+from hiddenstate.errors import InputError
 
 INTERVAL = 1e-3
-"""Spacing of the privacy losses; the bounds on epsilon are about this much above the truth.
+"""Spacing of dp-accounting's privacy losses. It is coarse where a step's loss is far below it."""
 
-It must resolve the losses of a single step: at a small sampling rate those of null "in" are all
-below the sampling rate, and a coarser grid composes to nonsense, if pessimistic nonsense.
-"""
+MOST_POINTS = 1 << 22
+"""Longest distribution that dp-accounting is given: it takes a gigabyte."""
+
+_DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
 
 
 def privacy_loss(
@@ -32,13 +33,21 @@ def privacy_loss(
     *,
     null: Null = "either",
     interval: float = INTERVAL,
-):
+) -> Any:
     """Privacy loss distribution of all iterates (a dp-accounting object, pessimistic).
 
     ``null="out"`` bounds P_in(S) - e^epsilon P_out(S), ``"in"`` the reverse, ``"either"`` the
-    larger of the two, which is what add/remove adjacency asks for.
+    larger of the two, which is what add/remove adjacency asks for. Raises InputError where it
+    would take more than a gigabyte.
     """
-    # Imported here because it takes seconds and most commands never account.
+    size = _points(noise_multiplier, sampling_rate, steps, interval)
+    if size > MOST_POINTS:
+        raise InputError(
+            f"interval: got {interval} at noise multiplier {noise_multiplier} and {steps} steps, "
+            f"which makes {size:.2g} privacy losses; expected at most {MOST_POINTS}: a larger "
+            "interval, or none where one is chosen for you"
+        )
+    # Imported here because it takes a second and most commands never account.
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution, privacy_loss_mechanism
 
     if null == "either":
@@ -68,18 +77,46 @@ def epsilon(
     steps: int,
     delta: float,
     *,
-    interval: float = INTERVAL,
+    interval: float | None = None,
+    width: float | None = None,
 ) -> float:
-    """Upper bound on epsilon at ``delta`` when all iterates are released (add/remove)."""
-    loss = privacy_loss(noise_multiplier, sampling_rate, steps, interval=interval)
-    return float(loss.get_epsilon_for_delta(delta))
+    """Upper bound on epsilon at ``delta`` when all iterates are released (add/remove).
+
+    It exceeds the truth by at most ``width``, by default 1 % of epsilon or 1e-3, whichever is
+    larger; at sampling rate 1 or one step it is exact. The default keeps dp-accounting's bound at interval 1e-3 wherever that is certified to
+    be so tight; ``interval`` asks for dp-accounting's bound at that interval, however loose.
+    Raises InputError on a value out of range and where the memory would not do.
+    """
+    if interval is not None:
+        return _fixed(noise_multiplier, sampling_rate, steps, delta, interval)
+    if width is not None:
+        return composition.bracket(
+            noise_multiplier, sampling_rate, steps, delta, width=width
+        ).upper
+    mechanism = (noise_multiplier, sampling_rate, steps, delta)
+    bounds = _half_bracket(*mechanism)
+    if sampling_rate == 1 or steps == 1:
+        return bounds.upper  # a closed form
+    if _points(*mechanism[:3], INTERVAL) <= MOST_POINTS and delta > _LEAST_DELTA:
+        fixed = _fixed(*mechanism, INTERVAL)
+        if fixed <= bounds.lower + composition.allowed(bounds.lower, None):
+            return fixed
+    return bounds.upper
 
 
 def noise_multiplier(
-    epsilon: float, delta: float, sampling_rate: float, steps: int, *, interval: float = INTERVAL
+    epsilon: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    *,
+    interval: float | None = None,
+    width: float | None = None,
 ) -> float:
-    """Noise multiplier whose epsilon at ``delta`` is at most ``epsilon``, and within 1e-4 of it."""
-    return float(noise_multipliers([epsilon], delta, sampling_rate, steps, interval=interval)[0])
+    """Noise multiplier whose epsilon at ``delta`` is at most ``epsilon``; see the plural."""
+    return float(
+        noise_multipliers([epsilon], delta, sampling_rate, steps, interval=interval, width=width)[0]
+    )
 
 
 def noise_multipliers(
@@ -88,9 +125,117 @@ def noise_multipliers(
     sampling_rate: float,
     steps: int,
     *,
-    interval: float = INTERVAL,
+    interval: float | None = None,
+    width: float | None = None,
 ) -> NDArray[np.float64]:
-    """Noise multiplier of each epsilon, shape (n,): never too small, at most 1e-4 too private.
+    """Noise multiplier of each epsilon, shape (n,): never too small, and certified not too large.
+
+    The true epsilon at the noise multiplier is at most the one asked for, and below it by at most
+    ``width``, by default 1 % or 1e-3, whichever is larger. As in ``epsilon``, the default
+    calibrates dp-accounting's bound at interval 1e-3 (to 1e-4) wherever that is so tight, and
+    ``interval`` asks for its calibration at that interval, however loose. Raises InputError on a
+    value out of range, and where no noise at all is needed because the canary is rarely sampled.
+    """
+    epsilons = np.asarray(epsilons, dtype=float)
+    linear.check_delta(delta)
+    linear.check_mechanism(1.0, sampling_rate, steps)
+    if not np.all((epsilons > 0) & (epsilons < math.inf)):
+        raise InputError(f"epsilon: got {epsilons.tolist()}; expected finite numbers above 0")
+    sampled = -math.expm1(steps * math.log1p(-sampling_rate)) if sampling_rate < 1 else 1.0
+    if sampled <= delta:
+        raise InputError(
+            f"delta: got {delta}; expected less than {sampled:.3g}, the probability that the "
+            "canary is sampled at all: with this delta no noise is needed"
+        )
+
+    def fixed(sigma: float) -> float:
+        return _fixed(sigma, sampling_rate, steps, delta, interval or INTERVAL)
+
+    # A first guess from the advanced-composition scale.
+    guess = max(0.6, sampling_rate * math.sqrt(steps * math.log(1 / delta)))
+    if interval is not None:
+        return _calibrate(fixed, epsilons, guess)
+    solutions = np.full(epsilons.shape, math.nan)
+    if width is None and delta > _LEAST_DELTA:
+        try:
+            solutions = _calibrate(fixed, epsilons, guess)
+        except (ArithmeticError, InputError):
+            solutions = np.full(epsilons.shape, math.nan)
+    for i, (target, sigma) in enumerate(zip(epsilons, solutions, strict=True)):
+        room = composition.allowed(target, width)
+        if not math.isnan(sigma):
+            bounds = _half_bracket(sigma, sampling_rate, steps, delta)
+            if bounds.lower >= target - room:
+                continue
+            guess = sigma
+        solutions[i] = _certified(target, room, guess, sampling_rate, steps, delta)
+        guess = solutions[i]
+    return solutions
+
+
+def _half_bracket(sigma: float, rate: float, steps: int, delta: float) -> composition.Bracket:
+    """Bracket of half the default width, which leaves half of it to dp-accounting's rounding."""
+    rough = composition.bracket(sigma, rate, steps, delta)
+    room = composition.allowed(rough.lower, None)
+    if rough.upper - rough.lower <= room / 2:
+        return rough
+    return composition.bracket(sigma, rate, steps, delta, width=room / 2)
+
+
+def _certified(
+    target: float, room: float, guess: float, rate: float, steps: int, delta: float
+) -> float:
+    """Noise multiplier at which epsilon is certified to be in [target - room, target]."""
+
+    def upper(log_sigma: float) -> float:
+        return composition.bracket(
+            math.exp(log_sigma), rate, steps, delta, width=room / 4
+        ).upper
+
+    # The upper bound falls with noise but for its own width: it is aimed at the middle of what is
+    # left for it.
+    aim = target - 3 * room / 8
+    low = high = math.log(guess)
+    step = 0.25
+    if upper(low) > aim:
+        while upper(high) > aim:
+            low, high, step = high, high + step, 2 * step
+    else:
+        while upper(low) <= aim:
+            low, high, step = low - step, low, 2 * step
+    while True:
+        middle = (low + high) / 2
+        value = upper(middle)
+        if target - 3 * room / 4 <= value <= target:
+            return math.exp(middle)
+        if high - low < 1e-12:
+            raise ArithmeticError(f"calibration to epsilon {target} did not converge")
+        low, high = (middle, high) if value > aim else (low, middle)
+
+
+_LEAST_DELTA = 1e-14
+"""Deltas below meet the mass of 1e-15 that dp-accounting cuts off."""
+
+
+def _fixed(sigma: float, rate: float, steps: int, delta: float, interval: float) -> float:
+    """dp-accounting's bound on epsilon at a fixed interval."""
+    linear.check_mechanism(sigma, rate, steps)
+    linear.check_delta(delta)
+    value = float(
+        privacy_loss(sigma, rate, steps, interval=interval).get_epsilon_for_delta(delta)
+    )
+    if math.isinf(value):
+        raise InputError(
+            f"delta: got {delta}; expected more than 1e-15, the probability that a fixed interval "
+            "cuts off: without an interval, smaller ones will do"
+        )
+    return value
+
+
+def _calibrate(
+    bound: Callable[[float], float], epsilons: NDArray[np.float64], guess: float
+) -> NDArray[np.float64]:
+    """Noise multipliers at which ``bound`` is at most each epsilon, and within 1e-4 of it.
 
     Epsilon is smooth in the noise multiplier on logarithmic axes, so each secant search starts
     from the previous solution and needs two or three evaluations.
@@ -99,17 +244,15 @@ def noise_multipliers(
 
     def log_epsilon(log_sigma: float) -> float:
         sigma = math.exp(log_sigma)
-        value = epsilon(sigma, sampling_rate, steps, delta, interval=interval)
+        value = bound(sigma)
         if not 0 < value < math.inf:
             raise ArithmeticError(f"no finite positive epsilon at noise multiplier {sigma}")
         return math.log(value)
 
-    epsilons = np.asarray(epsilons, dtype=float)
     solutions = np.empty_like(epsilons)
-    # Two points on the curve to begin with: a first guess from the advanced-composition scale.
-    spread = sampling_rate * math.sqrt(steps * math.log(1 / delta))
-    guess = math.log(max(0.6, spread))
-    points = [(x, log_epsilon(x)) for x in (guess, guess + 0.2)]
+    # Two points on the curve to begin with.
+    start = math.log(guess)
+    points = [(x, log_epsilon(x)) for x in (start, start + 0.2)]
     for i in np.argsort(epsilons):
         # Aim a little inside the tolerance, on the private side.
         aim = math.log(epsilons[i]) + math.log1p(-tolerance / 2)
@@ -127,6 +270,34 @@ def noise_multipliers(
     return solutions
 
 
+def _points(sigma: float, rate: float, steps: int, interval: float) -> float:
+    """About how many privacy losses dp-accounting would hold for the composition."""
+    linear.check_mechanism(sigma, rate, steps)
+    if not interval > 0:
+        raise InputError(f"interval: got {interval}; expected a number above 0")
+    # It cuts the noise at 10 standard deviations.
+    reach = float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf,
+                               math.log(rate) + (10 * sigma + 0.5) / sigma**2))
+    single = 2 * max(reach, 1e-300) / interval + 2
+    # Chernoff's bound as it uses it, with orders of 1 to 20 over the length.
+    variance = rate**2 * math.expm1(min(1 / sigma**2, 700.0)) / interval**2 + rate / interval
+    variance = min(variance, single**2)
+    orders = np.arange(1, 21) / single
+    return min(single * steps, single + float(np.min(steps * variance * orders + 72 / orders)))
+
+
+def _interval(sigma: float, rate: float, steps: int) -> float:
+    """Interval at which rounding moves a trade-off function by less than 1e-3.
+
+    Connecting the dots adds at most h^2 / 6 to the variance of a step's loss, and so less than
+    steps h^2 / (12 s) to the standard deviation s of the sum; 2e-2 / 12 of it moves an error rate
+    by 2e-2 / 12 x phi(0).
+    """
+    linear.check_mechanism(sigma, rate, steps)
+    spread = rate * math.sqrt(math.expm1(min(1 / sigma**2, 50.0)) * steps)
+    return min(INTERVAL, math.sqrt(2e-2 * spread / steps))
+
+
 def tradeoff_curves(
     noise_multiplier: float,
     sampling_rate: float,
@@ -134,14 +305,17 @@ def tradeoff_curves(
     *,
     nulls: Collection[Null] = ("out", "in", "either"),
     lines: int = 1001,
-    interval: float = INTERVAL,
+    interval: float | None = None,
 ) -> dict[Null, TradeoffCurve]:
     """Lower bounds on the trade-off functions of all iterates, by null hypothesis.
 
     Each curve is the envelope of supporting lines, ``lines`` on either side of epsilon 0. Refining
-    them and the interval raises both error rates by less than 2e-4 (Lévy distance) at sampling
-    rates of 0.01 and more.
+    them and the interval raises both error rates by less than 1e-3 (Lévy distance), and by less
+    than 2e-4 where the standard deviation of the privacy loss is 0.2 or more. The interval is 1e-3
+    or, where that is too coarse for the mechanism, finer.
     """
+    if interval is None:
+        interval = _interval(noise_multiplier, sampling_rate, steps)
     losses = {
         null: privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
         for null in ("out", "in")
@@ -163,7 +337,7 @@ def tradeoff_curves(
 
 
 def tradeoff_curve(
-    noise_multiplier: float, sampling_rate: float, steps: int, *, null: Null, **options
+    noise_multiplier: float, sampling_rate: float, steps: int, *, null: Null, **options: Any
 ) -> TradeoffCurve:
     """Lower bound on the trade-off function of all iterates for one null hypothesis."""
     return tradeoff_curves(noise_multiplier, sampling_rate, steps, nulls=[null], **options)[null]

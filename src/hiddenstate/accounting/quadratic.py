@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import xlog1py
 
 from hiddenstate.accounting import linear
@@ -51,6 +52,50 @@ def last_iterate(
     return GaussianMixture(shifts, log_weights, math.sqrt(variance))
 
 
+def worst_schedule(
+    noise_multiplier: float, sampling_rate: float, steps: int, delta: float
+) -> tuple[float, NDArray[np.float64]]:
+    """Most that a *schedule* of curvatures was found to leak: epsilon, and its gradients' weights.
+
+    A quadratic regulariser may change from step to step. Step t's gradient then has the weight
+    prod_{s>t} (1 - curvature_s), any sequence that ascends to 1; the weights come back in the order
+    of the steps, shape (steps,). Nelder and Mead's search from the linear loss, from curvatures of
+    1/2 and of a single step finds a local maximum: epsilon is exact for its weights, and a lower
+    bound on the worst. Up to 12 steps.
+    """
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    linear.check_delta(delta)
+    if steps > MOST_STEPS:
+        raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS}, which are enumerated")
+
+    def weights_of(kept: NDArray[np.float64]) -> NDArray[np.float64]:
+        kept = np.clip(kept, 0, 1)
+        return np.concatenate((np.cumprod(kept[::-1])[::-1], [1.0]))
+
+    def leak(kept: NDArray[np.float64]) -> float:
+        weights = weights_of(kept)
+        shifts, log_weights = np.zeros(1), np.zeros(1)
+        for weight in weights:
+            shifts, log_weights = _add(shifts, log_weights, weight, xlog1py(1, -sampling_rate))
+        noise_std = noise_multiplier * float(np.linalg.norm(weights))
+        return GaussianMixture(shifts, log_weights, noise_std).epsilon(delta)
+
+    best = np.ones(steps - 1)
+    if steps == 1:
+        return leak(best), weights_of(best)
+    for start in (1.0, 0.5, 0.0):
+        first = np.full(steps - 1, 0.9 * start + 0.05)
+        found = minimize(
+            lambda kept: -leak(kept),
+            first,
+            method="Nelder-Mead",
+            bounds=[(0, 1)] * (steps - 1),
+            options={"maxfev": 150 * steps, "xatol": 1e-4, "fatol": 1e-7},
+        ).x
+        best = max(best, found, key=leak)
+    return leak(best), weights_of(best)
+
+
 def round_up(pair: GaussianMixture) -> GaussianMixture:
     """The paper's upper bound on a pair: shifts up to 0.0005, then up to a power of 1.05.
 
@@ -60,7 +105,9 @@ def round_up(pair: GaussianMixture) -> GaussianMixture:
     return GaussianMixture(*_merge(RATIO**power, pair.log_weights), pair.noise_std)
 
 
-def _add(shifts, log_weights, size, log_none):
+def _add(
+    shifts: NDArray[np.float64], log_weights: NDArray[np.float64], size: float, log_none: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Add ``size`` to the sum, except with probability exp(log_none)."""
     if size == 0 or log_none == 0:
         return shifts, log_weights
@@ -71,7 +118,9 @@ def _add(shifts, log_weights, size, log_none):
     )
 
 
-def _merge(shifts, log_weights) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _merge(
+    shifts: NDArray[np.float64], log_weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Distinct shifts in ascending order, with the weights of equal ones added up."""
     keep = log_weights > -math.inf
     order = np.argsort(shifts[keep], kind="stable")

@@ -6,12 +6,16 @@ function below both, which is what an accountant's delta(epsilon) alone determin
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 NULLS = ("out", "in", "either")
+
+Direction = Literal["out", "in"]
+Null = Literal["out", "in", "either"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,11 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     """
     epsilons = np.asarray(epsilons, dtype=float)
     deltas = np.clip(np.asarray(deltas, dtype=float), 0, 1)
+    # Lines steeper than e^600, or flatter than e^-600, say nothing at rates above 1e-260.
+    within = np.abs(epsilons) <= 600
+    if not np.any(within):
+        return TradeoffCurve(np.array([0.0, 1.0]), np.zeros(2))
+    epsilons, deltas = epsilons[within], deltas[within]
     slopes = np.exp(epsilons)
 
     def crossing(i: int, j: int) -> float:

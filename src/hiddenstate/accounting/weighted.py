@@ -1,0 +1,275 @@
+"""The last iterate of the optimisers in use, under linear losses: a weighted sum, bracketed.
+
+If every loss is linear, the last iterate is fixed by sums alone: a gradient of step t reaches it
+with a weight w_t that learning rates, momentum, weight decay or a noise-correlating matrix decide.
+With the canary it is sum_t w_t A_t + N(0, s^2), A_t = 1 when step t samples it, without it
+N(0, s^2); s^2 = sigma^2 sum_t w_t^2 if the noise passes through the same weights as the gradients.
+As in ``linear``, this is exact for linear losses and no guarantee for any other.
+
+``sampling``: "poisson" samples the canary in every step with the sampling rate q; "shuffled" visits
+it once an epoch of 1/q steps, in a step drawn evenly (balls and bins: Chua et al. 2024, Choquette-
+Choo et al. 2024), which is what one record sees of shuffled batches. A ``group`` of g records that
+come and go together, sampled independently, adds up to g Bernoulli variables a step.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
+
+from hiddenstate.accounting import linear
+from hiddenstate.accounting.composition import Bracket, allowed
+from hiddenstate.accounting.linear import GaussianMixture
+from hiddenstate.accounting.tradeoff import Null
+from hiddenstate.errors import InputError
+
+Floats = NDArray[np.float64]
+Schedule = Literal["constant", "linear", "cosine", "step"]
+Sampling = Literal["poisson", "shuffled"]
+
+SCHEDULES: dict[str, Callable[[Floats], Floats]] = {
+    "constant": np.ones_like,
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + np.cos(np.pi * done)) / 2,
+    "step": lambda done: 10.0 ** -np.floor(done * 3),
+}
+"""Learning rate over the initial one, by the share of steps done (0 in the first step)."""
+
+MOST_CELLS = 1 << 22
+"""Longest grid of sums."""
+
+
+def optimiser_weights(
+    steps: int,
+    *,
+    schedule: Schedule = "constant",
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    learning_rate: float = 1.0,
+) -> Floats:
+    """Weight of each step's gradient in the last iterate, shape (steps,), the largest being 1.
+
+    SGD as PyTorch has it: v <- momentum v + (g + weight_decay theta), theta <- theta - lr_t v. Only
+    the product of weight decay and learning rate matters; ``learning_rate`` is the first step's.
+    """
+    _require_steps(steps)
+    check_schedule(schedule)
+    if not 0 <= momentum < 1:
+        raise InputError(f"momentum: got {momentum}; expected a number in [0, 1)")
+    if not 0 < learning_rate < math.inf:
+        raise InputError(f"learning_rate: got {learning_rate}; expected a number above 0")
+    if not 0 <= weight_decay * learning_rate < 1:
+        raise InputError(
+            f"weight_decay: got {weight_decay} at learning rate {learning_rate}; expected a product "
+            "of at least 0 and less than 1"
+        )
+    rates = learning_rate * SCHEDULES[schedule](np.arange(steps) / steps)
+    weights = np.empty(steps)
+    # Backwards: how much the final theta changes with theta and v before a step.
+    theta, velocity = 1.0, 0.0
+    for t in range(steps - 1, -1, -1):
+        pushed = velocity - rates[t] * theta
+        weights[t] = -pushed
+        velocity = momentum * pushed
+        theta += weight_decay * pushed
+    largest = float(np.max(np.abs(weights)))
+    return weights / largest
+
+
+def check_schedule(schedule: str) -> None:
+    """Raise InputError unless it is the name of a schedule."""
+    if schedule not in SCHEDULES:
+        raise InputError(f"schedule: got {schedule!r}; expected one of {', '.join(SCHEDULES)}")
+
+
+def correlated_noise_std(noise_multiplier: float, weights: ArrayLike, matrix: ArrayLike) -> float:
+    """Standard deviation of the last iterate's noise if the noise is correlated by a matrix.
+
+    Matrix factorisation (DP-FTRL): gradients plus ``noise_multiplier`` C^-1 z, z standard normal,
+    ``matrix`` being the lower triangular C, shape (steps, steps). The noise of the last iterate,
+    in the unit of the weights (the last row of A), has the deviation sigma ||w C^-1||: correlation
+    helps the last iterate only if that is more than sigma ||w||. The noise multiplier is as used:
+    how much of it the sensitivity of C asks for is the accountant's matter.
+    """
+    from scipy.linalg import solve_triangular
+
+    weights, c = np.asarray(weights, dtype=float), np.asarray(matrix, dtype=float)
+    if c.shape != (len(weights), len(weights)) or np.any(np.triu(c, 1)) or np.any(np.diag(c) == 0):
+        raise InputError(
+            f"matrix: got shape {c.shape}; expected an invertible lower triangular matrix with a "
+            f"row for each of {len(weights)} steps"
+        )
+    row = solve_triangular(c, weights, lower=True, trans="T")
+    return noise_multiplier * float(np.linalg.norm(row))
+
+
+def epsilon(
+    noise_multiplier: float,
+    sampling_rate: float,
+    weights: ArrayLike,
+    delta: float,
+    *,
+    noise_weights: ArrayLike | None = None,
+    noise_std: float | None = None,
+    sampling: Sampling = "poisson",
+    group: int = 1,
+    width: float | None = None,
+    null: Null = "either",
+) -> Bracket:
+    """Bracket on epsilon of the last iterate: exact for linear losses, else a heuristic.
+
+    weights: shape (steps,), at least 0, of the gradients in the last iterate. noise_weights: the
+    same of the noise where it differs (a noise schedule: w_t times the step's noise over the
+    first's); noise_std: or the last iterate's noise itself, in the unit of the weights. The bracket
+    is at most ``width`` wide, None standing for 1 % of epsilon or 1e-3, whichever is larger.
+
+    The sums are rounded to a grid, up for the upper bound and down for the lower: more shift is
+    easier to tell from none (Choquette-Choo et al. 2024, Lemma 4.5). Raises InputError on values
+    out of range, and if 4,194,304 sums do not resolve the width.
+    """
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 1 or not np.all((weights >= 0) & (weights < math.inf)) or not weights.any():
+        raise InputError("weights: expected finite numbers of at least 0, not all of them 0")
+    linear.check_mechanism(noise_multiplier, sampling_rate, len(weights))
+    linear.check_delta(delta)
+    if noise_std is None:
+        spread = weights if noise_weights is None else np.asarray(noise_weights, dtype=float)
+        if spread.shape != weights.shape or not np.all(np.isfinite(spread)) or not spread.any():
+            raise InputError(f"noise_weights: expected {len(weights)} finite numbers, not all 0")
+        noise_std = noise_multiplier * float(np.linalg.norm(spread))
+    elif noise_weights is not None:
+        raise InputError("noise_std: expected only one of noise_std and noise_weights")
+    if not 0 < noise_std < math.inf:
+        raise InputError(f"noise_std: got {noise_std}; expected a number above 0")
+    if not (group >= 1 and group == int(group)):
+        raise InputError(f"group: got {group}; expected an integer of at least 1")
+    if width is not None and not width > 0:
+        raise InputError(f"width: got {width}; expected a number above 0")
+    epoch = 0
+    if sampling == "shuffled":
+        epoch = round(1 / sampling_rate)
+        if abs(epoch * sampling_rate - 1) > 1e-9 or len(weights) % epoch:
+            raise InputError(
+                f"sampling_rate: got {sampling_rate} for {len(weights)} shuffled steps; expected "
+                "one over the steps of an epoch, and a whole number of epochs"
+            )
+    elif sampling != "poisson":
+        raise InputError(f"sampling: got {sampling!r}; expected 'poisson' or 'shuffled'")
+    total = _Sum(weights, sampling_rate, epoch, int(group))
+    lower, upper = 0.0, math.inf
+    cells = 1 << 12
+    while cells <= MOST_CELLS:
+        lower = max(lower, _bound(total, noise_std, delta, null, cells, up=False))
+        upper = min(upper, _bound(total, noise_std, delta, null, cells, up=True))
+        if upper - lower <= allowed(lower, width):
+            return Bracket(lower, upper)
+        cells *= 4
+    raise InputError(
+        f"width: got {allowed(lower, width):.3g}; expected at least {upper - lower:.3g}, which is "
+        f"what {MOST_CELLS} sums resolve"
+    )
+
+
+def _require_steps(steps: int) -> None:
+    linear.check_mechanism(1.0, 1.0, steps)
+    if steps > linear.MOST_STEPS:
+        raise InputError(f"steps: got {steps}; expected at most {linear.MOST_STEPS}")
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """The canary's sum: independent parts, each of ``copies`` copies a group.
+
+    weights: of the steps. epoch: 0 for Poisson sampling, else the steps of an epoch, in one of
+    which the canary is visited.
+    """
+
+    weights: Floats
+    rate: float
+    epoch: int
+    copies: int
+
+    def largest(self, probability: float) -> float:
+        """Chernoff: the sum exceeds this with at most the probability."""
+        if self.epoch:
+            return self.copies * float(np.sum(np.max(self.weights.reshape(-1, self.epoch), axis=1)))
+        most = self.copies * float(np.sum(self.weights))
+        top, need = float(np.max(self.weights)), -math.log(probability)
+        for theta in np.geomspace(1e-4, 50, 60) / top:
+            log_mgf = self.copies * np.sum(np.log1p(self.rate * np.expm1(theta * self.weights)))
+            most = min(most, (float(log_mgf) + need) / theta)
+        return most
+
+    def parts(self, h: float, up: bool, tail: float) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+        """Distributions that add up: grid points in ascending order and their probabilities.
+
+        At most ``tail`` of the probability is left out of all parts together.
+        """
+        cells = self.weights / h
+        # A weight on the grid stays there, whatever the rounding of the division.
+        k = (np.ceil(cells - 1e-9) if up else np.floor(cells + 1e-9)).astype(np.int64)
+        if self.epoch:
+            for part in k.reshape(-1, self.epoch):
+                values, counts = np.unique(part, return_counts=True)
+                for _ in range(self.copies):
+                    yield values, counts / self.epoch
+            return
+        values, counts = np.unique(k, return_counts=True)
+        for value, count in zip(values, counts * self.copies, strict=True):
+            drawn = np.arange(count + 1)
+            if count > 8:
+                # What a sum of this many Bernoulli variables hardly exceeds.
+                drawn = drawn[: int(binom.isf(tail / len(values), count, self.rate)) + 2]
+            yield value * drawn, binom.pmf(drawn, count, self.rate)
+
+
+def _bound(
+    total: _Sum, noise_std: float, delta: float, null: Null, cells: int, *, up: bool
+) -> float:
+    """Epsilon from sums rounded to ``cells`` grid points, up or down.
+
+    Rounded down, sums beyond the grid move to its end. Rounded up, they are left out: with
+    probability t, they add at most t to delta of null "out" and -log(1 - t) to epsilon of "in".
+    """
+    tail = 1e-5 * delta
+    # The largest weight is a whole number of cells, so that equal weights need no rounding.
+    largest, top = total.largest(tail), float(np.max(total.weights))
+    h = top / max(1, math.floor((cells - 1) * top / largest))
+    masses, used = np.zeros(cells + 1), 1
+    masses[0] = 1.0
+    for points, probabilities in total.parts(h, up, tail):
+        before, reach = masses[:used].copy(), used
+        masses[:used] = 0
+        for point, probability in zip(points.tolist(), probabilities.tolist(), strict=True):
+            if probability == 0:
+                continue
+            end = min(used + point, cells)
+            if end > point:
+                masses[point:end] += probability * before[: end - point]
+                reach = max(reach, end)
+        used = reach
+    lost = max(0.0, 1 - math.fsum(masses[:used]))
+    if not up:
+        masses[used - 1] += lost
+    support = np.flatnonzero(masses[:used] > 0)
+    if not np.any(support > 0):
+        return math.inf if up else 0.0
+    log_weights = np.log(masses[support])
+    if up:
+        log_weights -= math.log1p(-lost)
+    pair = GaussianMixture(support * h, log_weights, noise_std)
+    found = 0.0
+    for direction in ("out", "in") if null == "either" else (null,):
+        if not up:
+            found = max(found, pair.epsilon(delta, null=direction))
+        elif lost >= delta:
+            return math.inf
+        elif direction == "out":
+            found = max(found, pair.epsilon(delta - lost, null="out"))
+        else:
+            found = max(found, pair.epsilon(delta, null="in") - math.log1p(-lost))
+    return found * (1 + 1e-9 if up else 1 - 1e-9)
