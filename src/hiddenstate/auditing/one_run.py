@@ -162,6 +162,11 @@ def one_run_p_value(guesses: Guesses, family: Family, claim: float) -> float:
     private value of the grid. Raises InputError if the grid does not reach so far, or if the
     number of guesses was not fixed and the family is another than ``ApproxDP``.
     """
+    return _p_value(guesses, family, claimed(family, claim))
+
+
+def claimed(family: Family, claim: float) -> int:
+    """Index of the claim in the family's grid, or of the next less private value; or InputError."""
     grid = np.asarray(family.grid, dtype=float)
     reached = grid <= claim * (1 + 1e-12) if family.trivial == np.inf else grid >= claim - 1e-12
     if np.isnan(claim) or not reached.any():
@@ -169,7 +174,7 @@ def one_run_p_value(guesses: Guesses, family: Family, claim: float) -> float:
             f"claim: got {family.parameter} {claim}; expected a value within "
             f"{grid.min():g} to {grid.max():g}"
         )
-    return _p_value(guesses, family, int(np.argmax(reached)))
+    return int(np.argmax(reached))
 
 
 def one_run_bound(guesses: Guesses, family: Family, *, confidence: float = 0.95) -> Bound:
