@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
 from hiddenstate import config, estimates, files, papers, scores
-from hiddenstate.commands import audit, epsilon
+from hiddenstate.commands import audit, audit_training, epsilon
 from hiddenstate.errors import InputError
 from hiddenstate.family import Job, Workplace
 
@@ -353,6 +353,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     command("schema", _schema, family=False)
     command("catalogue", _catalogue, family=False)
-    for name, module in (("epsilon", epsilon), ("audit", audit)):
+    for name, module in (
+        ("epsilon", epsilon),
+        ("audit", audit),
+        ("audit-training", audit_training),
+    ):
         module.add_arguments(command(name, module.run, family=False))
     return parser

@@ -1,0 +1,319 @@
+"""Lower bounds from one training: m canaries, each included or not by a coin of its own.
+
+The auditor tosses an independent fair coin for each of m canaries, trains once with those whose
+coin fell on "in", and guesses coins from the trained model: "in", "out", or no guess. How many
+guesses can be right is limited by the privacy of the training (Steinke, Nasr and Jagielski 2023;
+Mahloujifar, Melis and Chaudhuri 2024). One training then does what hundreds do in an audit with
+one canary, as far as the canaries can be told apart in one model.
+
+Assumptions. (1) The coins S are independent and fair, and nothing but the training sees them: not
+exactly half of the canaries, not the first ones. (2) The guesses are a function of what was
+trained (and of randomness of their own), T = T(Y). (3) The claim holds for adding or removing any
+one canary, whatever the other coins are. Nothing is assumed of independence between canaries, of
+the scores, or of the quality of the guesses.
+
+Notation. r guesses are made and W of them are right; q(k) = Pr(W = k). For a set K of counts let
+R(K) = sum over k in K of k q(k) / m, and B(K) = sum over k in K of (r - k + 1) q(k - 1) / m.
+
+Lemma. If r is fixed in advance and every canary has the trade-off function f (f(x) is the least
+false-negative rate at false-positive rate x, in either direction), then R(K) <= 1 - f(B(K)).
+
+Proof. For coins s write s^i for s with coin i turned over, and let A_i(s) be the event that guess i
+was made and equals s_i, and that the number of right guesses, judged by s, lies in K. Calling s
+rather than s^i on A_i(s) is a test, so Pr(A_i(s) | s) <= 1 - f(Pr(A_i(s) | s^i)). Average over i
+and uniform s: on the left, sum_i Pr(guess i right, W in K) / m = R(K). Inside f, S^i is as uniform
+as S; judged by it, guess i is wrong and the count is one less, so the average is
+sum_i Pr(guess i wrong, W + 1 in K) / m = B(K), because k - 1 right guesses leave r - k + 1 wrong
+ones. f is convex, so the average of 1 - f is at most 1 - f of the average (Jensen).
+If the trade-off function depends on the direction, half of the pairs have f and half its inverse;
+then f is the lower boundary of the average of both epigraphs (a Minkowski sum), which is its own
+inverse.
+
+Theorem 1 ((epsilon, delta)). Let V be binomial with r trials of probability
+e^epsilon / (1 + e^epsilon). With r fixed in advance, for every v >= 1,
+
+    Pr(W >= v) <= Pr(V >= v) + m delta Pr(V >= v) Pr(V < v) / (v Pr(V = v)),
+
+and some (epsilon, delta)-private mechanism attains it wherever it is below 1.
+
+Proof. With f(x) >= 1 - delta - e^epsilon x the lemma says that the excesses
+e_k = max(0, k q(k) - e^epsilon (r - k + 1) q(k - 1)) sum to at most m delta (take for K the counts
+with an excess). Let p be V's law and rho(k) = q(k) / p(k). Since
+k p(k) = e^epsilon (r - k + 1) p(k - 1), rho(k) <= rho(k - 1) + e_k / (k p(k)). Then
+Pr(W >= v) - Pr(V >= v) = sum over k >= v > j of p(k) p(j) (rho(k) - rho(j)), which is at most
+sum_i e_i Pr(V >= max(v, i)) Pr(V < min(v, i)) / (i p(i)). The factor of e_i is largest at i = v:
+above v, Pr(V >= i) / (i p(i)) decreases in i, and below, Pr(V < i) / (i p(i)) increases, as p is
+log-concave. Attained by q = a p + b p 1{k >= v} with guesses exchangeable in the canaries.
+The theorem of Steinke, Nasr and Jagielski has 2 m delta max_i Pr(v - i <= V < v) / i in place of
+the second term, which is never smaller.
+
+Theorem 2 (any trade-off function). With r fixed in advance, Pr(W >= v) < tau whenever this
+recursion ends with R + B > r / m: begin with R = tau v / m, B = tau (r - v) / m, and for
+i = v - 1, ..., 0 let B' = max(B, f(1 - R)), then R' = R + (B' - B) i / (r - i).
+
+Proof. Suppose Pr(W >= v) >= tau. Write R_c, B_c for the sums of k q(k) / m and (r - k) q(k) / m
+over k >= c. The lemma with K = {k >= c} says R_c <= 1 - f(B_{c-1}), that is B_{c-1} >= f(1 - R_c)
+as f is its own inverse. Counting q(i) in adds i q(i) / m to R and (r - i) q(i) / m to B, so it
+leaves u = R - B i / (r - i) as it is. Compare the recursion's state with the true one: in the
+beginning R and u are not above their true values, as all j >= v. If so before a step, then so
+after. Either B' = f(1 - R) > B, which is not above the true B', hence neither are R' = u + B' i /
+(r - i) nor the next u, which is u plus a positive multiple of B'; or B' = B and R' = R, and the
+next u = R - B (i - 1) / (r - i + 1) is not above the true one if the true B' is at most B (R is
+not), and otherwise for the first reason. R + B grows only in steps of the first kind, after each
+of which it is not above the true value r Pr(W >= i) / m <= r / m.
+This is the recursion of Mahloujifar, Melis and Chaudhuri with the steps taken in their order; the
+derivation is ours.
+
+Theorem 3 (guesses whose number the model decides). For (epsilon, delta) and any r = r(Y),
+Pr(V_r >= W) + m delta is a p-value, where V_r has r trials.
+
+Proof. Given Y and the coins before i, guess i is right with probability at most
+p + (1 - p) b_i, where the posterior's excess over p = e^epsilon / (1 + e^epsilon) has
+E[b_i] <= delta (half of it for either direction). So W <= V_r + F given Y, with V_r binomial and
+E[F] <= m delta, and Pr(F >= 1) is all it costs. No such statement is made for other trade-off
+functions: a mechanism may reveal much in rare outcomes, and r(Y) picks them.
+
+Choosing r, or the score, after seeing which guesses are right is not covered by anything here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from scipy.stats import binom
+
+from hiddenstate.accounting.tradeoff import TradeoffCurve
+from hiddenstate.auditing.audit import Bound
+from hiddenstate.auditing.curve import check_confidence
+from hiddenstate.auditing.families import ApproxDP, Family, Tabulated
+from hiddenstate.auditing.rules import last_true
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+MARGIN = 1e-9
+"""Relative room for rounding: p-values are raised by it, contradictions must exceed it."""
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What an audit in one run found: ``correct`` of ``made`` guesses on ``canaries`` coins.
+
+    fixed: whether ``made`` was fixed before the training, not read off the model.
+    """
+
+    canaries: int
+    made: int
+    correct: int
+    fixed: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("canaries", "made", "correct"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise InputError(f"{name}: got {value!r}; expected a whole number")
+        if self.canaries < 1:
+            raise InputError(f"canaries: got {self.canaries}; expected at least 1")
+        if not 0 <= self.made <= self.canaries:
+            raise InputError(f"made: got {self.made}; expected 0 to {self.canaries} guesses")
+        if not 0 <= self.correct <= self.made:
+            raise InputError(f"correct: got {self.correct}; expected 0 to {self.made}")
+
+
+def guess(scores: ArrayLike, included: ArrayLike, made: int) -> Guesses:
+    """Guess "in" for the highest half of ``made`` canaries, "out" for the lowest, none between.
+
+    scores: shape (m,), one per canary, larger speaks for "in". included: shape (m,), the coins
+    (True: in). made: fixed before the training, 1 to m. Ties are broken at random, so that the
+    order of the canaries can tell nothing. Raises InputError for unusable scores or coins.
+    """
+    observed, coins = _check(scores, included)
+    if isinstance(made, bool) or not isinstance(made, int | np.integer):
+        raise InputError(f"made: got {made!r}; expected a whole number of guesses")
+    if not 1 <= made <= len(coins):
+        raise InputError(f"made: got {made}; expected 1 to {len(coins)} guesses")
+    order = stream(0, "auditing", "one-run", len(coins)).permutation(len(coins))
+    order = order[np.argsort(observed[order], kind="stable")]
+    low, high = order[: made // 2], order[len(coins) - (made - made // 2) :]
+    correct = int(coins[high].sum() + (~coins[low]).sum())
+    return Guesses(len(coins), int(made), correct)
+
+
+def guess_beyond(scores: ArrayLike, included: ArrayLike, low: float, high: float) -> Guesses:
+    """Guess "out" for scores up to ``low``, "in" for those from ``high``, none between.
+
+    The thresholds may come from the scores (never from the coins), so the number of guesses is not
+    fixed, and only (epsilon, delta) can be bounded. Arguments as for ``guess``.
+    """
+    observed, coins = _check(scores, included)
+    if not low < high:
+        raise InputError(f"low, high: got {low}, {high}; expected low < high")
+    into, out = observed >= high, observed <= low
+    correct = int(coins[into].sum() + (~coins[out]).sum())
+    return Guesses(len(coins), int(into.sum() + out.sum()), correct, fixed=False)
+
+
+def one_run_p_value(guesses: Guesses, family: Family, claim: float) -> float:
+    """Upper bound on how probable so many right guesses are if the claim holds (a p-value).
+
+    claim: a value of the family's parameter, such as epsilon; it is judged at the next less
+    private value of the grid. Raises InputError if the grid does not reach so far, or if the
+    number of guesses was not fixed and the family is another than ``ApproxDP``.
+    """
+    return _p_value(guesses, family, claimed(family, claim))
+
+
+def claimed(family: Family, claim: float) -> int:
+    """Index of the claim in the family's grid, or of the next less private value; or InputError."""
+    grid = np.asarray(family.grid, dtype=float)
+    reached = grid <= claim * (1 + 1e-12) if family.trivial == np.inf else grid >= claim - 1e-12
+    if np.isnan(claim) or not reached.any():
+        raise InputError(
+            f"claim: got {family.parameter} {claim}; expected a value within "
+            f"{grid.min():g} to {grid.max():g}"
+        )
+    return int(np.argmax(reached))
+
+
+def one_run_bound(guesses: Guesses, family: Family, *, confidence: float = 0.95) -> Bound:
+    """Lower bound on the leakage that the guesses prove, in the parameter of ``family``.
+
+    Valid: at most ``1 - confidence`` of such audits claim more than the truth, under the
+    assumptions of the module. For ``ApproxDP`` by Theorems 1 and 3, else by Theorem 2.
+    """
+    level = 1 - check_confidence(confidence)
+    if guesses.made and guesses.correct:
+        rejected = last_true(
+            lambda index: _refuted(guesses, family, index, level), len(family.grid)
+        )
+    else:
+        rejected = -1
+    return Bound(
+        parameter=family.parameter,
+        value=float(family.trivial if rejected < 0 else family.grid[rejected]),
+        direction="upper" if family.trivial == np.inf else "lower",
+        confidence=1 - level,
+        method="one run",
+        valid=True,
+        threshold=float("nan"),
+    )
+
+
+def _p_value(guesses: Guesses, family: Family, index: int) -> float:
+    """Upper bound on Pr(W >= correct) at ``family.grid[index]``."""
+    if guesses.correct == 0:
+        return 1.0
+    if isinstance(family, ApproxDP):
+        return _approx_tail(guesses, float(family.grid[index]), family.delta)
+    least = _least(family, index, guesses)
+    # The probabilities that are contradicted begin at the p-value: close in on it from above.
+    low, high = -700.0, 0.0
+    for _ in range(5):
+        candidates = np.linspace(low, high, 64)
+        found = np.flatnonzero(_contradicted(guesses, least, np.exp(candidates)))
+        if len(found) == 0:
+            return 1.0
+        low, high = candidates[max(found[0] - 1, 0)], candidates[found[0]]
+    return min(1.0, float(np.exp(high)) * (1 + MARGIN))
+
+
+def _refuted(guesses: Guesses, family: Family, index: int, level: float) -> bool:
+    """Whether the p-value at ``family.grid[index]`` is at most ``level``."""
+    if isinstance(family, ApproxDP):
+        return _p_value(guesses, family, index) <= level
+    least = _least(family, index, guesses)
+    return bool(_contradicted(guesses, least, np.array([level]))[0])
+
+
+def _approx_tail(guesses: Guesses, epsilon: float, delta: float) -> float:
+    """Theorem 1, or Theorem 3 where the number of guesses was not fixed."""
+    v, law = guesses.correct, binom(guesses.made, expit(epsilon))
+    tail = float(law.sf(v - 1))
+    excess = guesses.canaries * delta
+    if guesses.fixed:
+        excess *= float(np.exp(law.logsf(v - 1) + law.logcdf(v - 1) - law.logpmf(v))) / v
+    return min(1.0, (tail + excess) * (1 + MARGIN))
+
+
+Least = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def _contradicted(guesses: Guesses, least: Least, tau: NDArray[np.float64]) -> NDArray[Any]:
+    """Theorem 2: where Pr(W >= correct) must be below each ``tau``; shape of ``tau``."""
+    m, r, v = guesses.canaries, guesses.made, guesses.correct
+    right, wrong = tau * (v / m), tau * ((r - v) / m)
+    most = r / m * (1 + MARGIN)
+    for i in range(v - 1, -1, -1):
+        forced = np.maximum(wrong, least(right))
+        right = right + (forced - wrong) * (i / (r - i))
+        wrong = forced
+        if (right + wrong > most).all():
+            break
+    return right + wrong > most
+
+
+def _least(family: Family, index: int, guesses: Guesses) -> Least:
+    """f(1 - R) of the claim's trade-off function, averaged over both directions."""
+    if not guesses.fixed:
+        raise InputError(
+            f"guesses: their number was read off the model; expected a number fixed in advance "
+            f"to bound {family.parameter} (or the family ApproxDP)"
+        )
+    if isinstance(family, Tabulated):
+        both = _both_directions(family.curves[index])
+        return lambda right: both(np.clip(1 - right, 0, 1))
+    _require_symmetric(family, index)
+    return lambda right: family.fnr(index, np.clip(1 - right, 0, 1))
+
+
+def _both_directions(curve: TradeoffCurve) -> TradeoffCurve:
+    """Lower boundary of the average of the epigraphs of a curve and its inverse."""
+    fpr, fnr = np.append(0.0, curve.fpr), np.append(1.0, curve.fnr)
+    edges = np.stack((np.diff(fpr), -np.diff(fnr)), axis=1)
+    # The inverse has the same edges reflected; a sum of convex polygons takes both by slope.
+    edges = np.concatenate((edges, edges[:, ::-1]))
+    edges = edges[np.argsort(np.arctan2(edges[:, 0], edges[:, 1]), kind="stable")] / 2
+    x = np.minimum(np.append(0.0, np.cumsum(edges[:, 0])), 1.0)
+    y = np.maximum(1 - np.append(0.0, np.cumsum(edges[:, 1])), 0.0)
+    start = int(np.searchsorted(x, 0.0, side="right")) - 1
+    return TradeoffCurve(np.append(x[start:], 1.0), np.append(y[start:], 0.0))
+
+
+def _require_symmetric(family: Family, index: int) -> None:
+    """Refuse a family whose trade-off function is not its own inverse."""
+    rates = np.linspace(0.01, 0.99, 99)
+    there = np.asarray(family.fnr(index, rates), dtype=float)
+    inside = (there > 1e-9) & (rates < float(np.asarray(family.fnr(index, 0.0))))
+    back = np.asarray(family.fnr(index, there[inside]), dtype=float)
+    if np.abs(back - rates[inside]).max(initial=0.0) > 1e-6:
+        raise InputError(
+            f"family: {type(family).__name__} depends on the direction; expected a symmetric "
+            "trade-off function, or a Tabulated family"
+        )
+
+
+def _check(scores: ArrayLike, included: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores and coins as arrays, or an InputError that says what is wrong."""
+    try:
+        observed = np.asarray(scores, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"scores: got {scores!r:.80}; expected numbers") from error
+    coins = np.asarray(included)
+    if observed.ndim != 1 or len(observed) == 0:
+        raise InputError(f"scores: got shape {observed.shape}; expected (m,), one per canary")
+    if coins.shape != observed.shape:
+        raise InputError(f"included: got shape {coins.shape}; expected {observed.shape}")
+    if not np.isfinite(observed).all():
+        where = int(np.flatnonzero(~np.isfinite(observed))[0])
+        raise InputError(f"scores: got {observed[where]} at index {where}; expected finite numbers")
+    if coins.dtype.kind not in "biuf" or not np.isin(coins, (0, 1)).all():
+        raise InputError(f"included: got {coins.ravel()[:5]}…; expected True or False per canary")
+    coins = coins.astype(bool)
+    heads, m = int(coins.sum()), len(coins)
+    if 2 * binom.cdf(min(heads, m - heads), m, 0.5) < 1e-9:
+        raise InputError(
+            f"included: {heads} of {m} canaries are in; expected independent fair coins"
+        )
+    return observed, coins

@@ -1,0 +1,322 @@
+"""Campaigns: the same scores whatever happens on the way, and verdicts that hold."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hiddenstate import cli, scores
+from hiddenstate.auditing import ApproxDP, GaussianDP, campaign
+from hiddenstate.auditing.campaign import CommandLine, Looks, Script
+from hiddenstate.errors import InputError
+
+TRAINING = """
+import os, time, random
+from pathlib import Path
+
+def train(world, seed, leak=3.0, pause=0.0, trouble=None):
+    print("training", world, seed)
+    time.sleep(pause)
+    if trouble:
+        mark = Path(trouble) / f"{seed}"
+        if seed % 3 == 0 and not mark.exists():
+            mark.touch()
+            if seed % 2:
+                os._exit(9)
+            raise RuntimeError("out of memory")
+    return random.Random(seed).gauss(leak if world == "in" else 0.0, 1.0)
+
+def broken(world, seed):
+    if world == "out":
+        raise ValueError("no such file")
+    return 1.0
+
+def endless(world, seed):
+    time.sleep(600)
+
+def undefined(world, seed):
+    return float("nan")
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "my_training.py"
+    path.write_text(TRAINING)
+    return path
+
+
+def audit(script, out, looks=(6,), claim=0.5, options=(), **more):
+    test = Looks(GaussianDP(), claim, looks)
+    return campaign.run(Script(script, options=tuple(options)), test, out, **more)
+
+
+def digest(outcome):
+    return scores.digest(scores.read(outcome.scores)[0])
+
+
+def test_scores_do_not_depend_on_workers_or_crashes(script, tmp_path):
+    plain = audit(script, tmp_path / "a")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    troubled = audit(script, tmp_path / "b", options=[("trouble", str(marks))], workers=3, seed=0)
+    assert digest(plain) == digest(troubled)
+    assert not plain.crashes
+    assert len(troubled.crashes) == len(list(marks.iterdir())) >= 2
+    told = "\n".join(troubled.crashes)
+    assert "RuntimeError: out of memory" in told and "its process died (exit code 9)" in told
+    frame, origin = scores.read(troubled.scores)
+    assert list(frame["world"]) == ["in"] * 6 + ["out"] * 6 and frame["seed"].is_unique
+    assert origin["crashes"] == troubled.crashes
+    assert origin["cell"]["training"]["script"] == "my_training.py"
+    assert "training in" in (tmp_path / "b" / "log.txt").read_text()
+
+
+def test_a_killed_campaign_goes_on_with_identical_scores(script, tmp_path):
+    plain = audit(script, tmp_path / "a", looks=(8,), options=[("pause", 0.1)])
+    code = (
+        "from hiddenstate.auditing import campaign, GaussianDP\n"
+        "from pathlib import Path\n"
+        "if __name__ == '__main__':\n"
+        f"    training = campaign.Script(Path({str(script)!r}), options=(('pause', 0.1),))\n"
+        "    test = campaign.Looks(GaussianDP(), 0.5, (8,))\n"
+        f"    campaign.run(training, test, {str(tmp_path / 'b')!r}, workers=2)\n"
+    )
+    (tmp_path / "main.py").write_text(code)
+    process = subprocess.Popen([sys.executable, str(tmp_path / "main.py")], start_new_session=True)
+    runs = tmp_path / "b" / "runs"
+    deadline = time.monotonic() + 60
+    while len(list(runs.glob("[!.]*.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*.json")}
+    assert 3 <= len(kept) < 16
+    resumed = audit(script, tmp_path / "b", looks=(8,), options=[("pause", 0.1)])
+    assert digest(plain) == digest(resumed)
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+
+
+def test_a_finished_campaign_trains_nothing_anew(script, tmp_path):
+    first = audit(script, tmp_path / "a")
+    before = (tmp_path / "a" / "log.txt").read_text()
+    assert digest(audit(script, tmp_path / "a")) == digest(first)
+    assert (tmp_path / "a" / "log.txt").read_text() == before
+
+
+def test_stopping_early_does_not_depend_on_workers(script, tmp_path):
+    outcomes = [
+        audit(script, tmp_path / f"{n}", looks=(5, 10, 40), options=[("leak", 9.0)], workers=n)
+        for n in (1, 3)
+    ]
+    assert [outcome.verdict.decision for outcome in outcomes] == ["refuted"] * 2
+    assert outcomes[0].models == outcomes[1].models == outcomes[0].verdict.models <= 10
+    assert digest(outcomes[0]) == digest(outcomes[1])
+    assert len(scores.read(outcomes[0].scores)[0]) == 2 * outcomes[0].models
+
+
+def test_any_test_with_looks_and_judge_will_do(script, tmp_path):
+    class Impatient:
+        looks = ((3, 3), (9, 9))
+
+        def judge(self, in_scores, out_scores):
+            asked.append((len(in_scores), len(out_scores)))
+            return campaign.Judgement("consistent" if len(in_scores) >= 3 else "continue", 1, 3)
+
+    asked = []
+    outcome = campaign.run(Script(script), Impatient(), tmp_path / "a")
+    assert outcome.models == 3 and asked[0] == (0, 0) and asked[-1] == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "function, more, expected",
+    [
+        ("broken", {}, r"out-run 0 \(seed \d+\) failed 3 times.*ValueError: no such file"),
+        ("undefined", {"retries": 0}, "failed 1 times.*its score is nan"),
+        ("endless", {"retries": 0, "timeout": 1.5}, "no score after 1.5 seconds"),
+        ("nonesuch", {"retries": 0}, r"has no function nonesuch\(world, seed\)"),
+    ],
+)
+def test_what_always_fails_is_named_and_nothing_is_left_out(
+    script, tmp_path, function, more, expected
+):
+    test = Looks(GaussianDP(), 0.5, (4,))
+    with pytest.raises(InputError, match=expected):
+        campaign.run(Script(script, function), test, tmp_path / "a", **more)
+    assert not (tmp_path / "a" / "scores.parquet").exists()
+
+
+def test_another_campaigns_directory_is_refused(script, tmp_path):
+    audit(script, tmp_path / "a", looks=(3,))
+    with pytest.raises(InputError, match="campaign of another test"):
+        audit(script, tmp_path / "a", looks=(4,))
+    with pytest.raises(InputError, match="campaign of another seed: 0; expected 1"):
+        audit(script, tmp_path / "a", looks=(3,), seed=1)
+    with pytest.raises(InputError, match="campaign of another test"):
+        campaign.run(Script(script), Looks(ApproxDP(1e-5), 0.5, (3,)), tmp_path / "a")
+    script.write_text(TRAINING + "# edited\n")
+    with pytest.raises(InputError, match="campaign of another training"):
+        audit(script, tmp_path / "a", looks=(3,))
+
+
+def test_deltas_tell_tests_apart():
+    one, other = (campaign._described(Looks(ApproxDP(d), 1.0, (9,))) for d in (1e-5, 1e-6))
+    assert one != other and json.loads(json.dumps(one)) == one
+
+
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        (lambda p: Looks(GaussianDP(), 0.5, ()), "looks: got"),
+        (lambda p: Looks(GaussianDP(), 0.5, (9, 9)), "expected ascending"),
+        (lambda p: Looks(GaussianDP(), 99.0, (9,)), "claim: got mu 99"),
+        (lambda p: CommandLine("train {world}"), r"expected \{seed\}"),
+        (lambda p: audit(p / "none.py", p), "none.py: no such file"),
+        (lambda p: audit(p / "none.py", p, workers=0), "workers: got 0"),
+        (lambda p: audit(p / "none.py", p, retries=-1), "retries: got -1"),
+        (lambda p: audit(p / "none.py", p, timeout=0.0), "timeout: got 0.0"),
+    ],
+)
+def test_unusable_input_is_refused(tmp_path, call, expected):
+    with pytest.raises(InputError, match=expected):
+        call(tmp_path)
+
+
+def test_a_damaged_run_is_named(script, tmp_path):
+    audit(script, tmp_path / "a", looks=(3,))
+    (tmp_path / "a" / "runs" / "in-000001.json").write_text("{")
+    with pytest.raises(InputError, match=r"in-000001\.json: not readable as JSON"):
+        audit(script, tmp_path / "a", looks=(3,))
+
+
+def test_seeds_are_distinct_and_those_of_a_prefix_its_own():
+    tasks = campaign._tasks(7, 3000)
+    assert len({task.seed for task in tasks}) == 6000
+    assert campaign._tasks(7, 10) == tasks[:20]
+    assert all(0 <= task.seed < 2**31 for task in tasks)
+
+
+def test_a_command_line_is_a_training(tmp_path):
+    code = "import sys; print('done'); print(float(sys.argv[2]) % 97 + 100 * (sys.argv[1] == 'in'))"
+    line = f'{sys.executable} -c "{code}" {{world}} {{seed}}'
+    train = CommandLine(line).load()
+    assert train("in", 98) == 101.0 and train("out", 98) == 1.0
+    with pytest.raises(RuntimeError, match="exit status 3: sorry"):
+        CommandLine(
+            f"{sys.executable} -c \"import sys; print('sorry', file=sys.stderr); sys.exit(3)\" "
+            "{world} {seed}"
+        ).load()("in", 1)
+    with pytest.raises(RuntimeError, match="no score: 'in 1'"):
+        CommandLine("echo {world} {seed}").load()("in", 1)
+
+
+def gaussian_training(world, seed):
+    return float(np.random.default_rng(seed).normal() + (world == "in"))
+
+
+def test_an_importable_function_is_a_training(tmp_path, monkeypatch):
+    module = tmp_path / "importable.py"
+    module.write_text(
+        "import random\n"
+        "def train(world, seed):\n"
+        "    return random.Random(seed).random() + (world == 'in')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import importlib
+
+    train = importlib.import_module("importable").train
+    outcome = campaign.run(train, Looks(GaussianDP(), 0.2, (4,)), tmp_path / "a")
+    assert outcome.models == 4
+
+
+def test_looks_refute_a_true_claim_at_most_at_the_level():
+    """False alarms over four looks in 300 audits of a true claim; a false claim is found."""
+    rng = np.random.default_rng(8)
+    true, low = (Looks(GaussianDP(limit=3.0), claim, (5, 10, 20, 40)) for claim in (1.0, 0.1))
+    refuted, found = 0, 0
+    for _ in range(300):
+        into, out = rng.normal(size=40) + 1, rng.normal(size=40)
+        refuted += true.judge(into, out).decision == "refuted"
+        found += low.judge(into, out).decision == "refuted"
+    assert refuted / 300 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
+    assert found / 300 > 0.8
+
+
+def run(capsys, *arguments):
+    try:
+        status = cli.main(list(map(str, arguments)))
+    except SystemExit as stop:
+        status = stop.code
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_command_says_its_verdict_and_exit_status(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    base = ("audit-training", script, "--models", 12, "--workers", 2)
+    status, out, err = run(capsys, *base, "--claim-mu", 0.2, "--out", "a")
+    assert status == 1 and "refuted: mu 0.2, after 12 models in each world" in out
+    assert "mu >= " in out and "24/24" in err
+    status, out, _ = run(capsys, *base, "--claim", 8, "--delta", 1e-5)
+    assert status == 0 and "consistent: epsilon 8 at delta 1e-05" in out
+    assert "no scores can refute" in out
+    frame = pd.read_parquet(tmp_path / "my_training-audit" / "scores.parquet")
+    assert len(frame) == 24
+    # The score file is one that `hiddenstate audit` reads.
+    status, out, _ = run(
+        capsys, "audit", tmp_path / "my_training-audit" / "scores.parquet", "--delta", 1e-5
+    )
+    assert status == 0 and "12 in-scores" in out
+
+
+def test_the_command_judges_a_mechanisms_own_curve(script, tmp_path, capsys):
+    base = ("audit-training", script, "--looks", 5, "--models", 20, "--sampling-rate", 0.5)
+    out_dir = ("--out", tmp_path / "a")
+    status, out, _ = run(capsys, *base, "--sigma", 4.0, "--steps", 2, *out_dir)
+    assert status == 1 and "refuted: noise multiplier 4, sampling rate 0.5, 2 steps" in out
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["--models", "9"], "expected one of --claim with --delta"),
+        (["--models", "9", "--claim", "1"], "expected both"),
+        (["--models", "9", "--claim-mu", "1", "--claim", "1"], "expected one of"),
+        (["--models", "1", "--claim-mu", "1"], "--models: got 1"),
+        (["--models", "9", "--claim-mu", "1", "--looks", "10"], "--looks: got 10"),
+        (["--models", "9", "--sigma", "1"], "expected all of --noise-multiplier"),
+        (["--models", "9", "--sigma", "0", "--q", ".1", "--steps", "9"], "--noise-multiplier"),
+        (["--models", "9", "--sigma", "1", "--q", "2", "--steps", "9"], "--sampling-rate: got 2"),
+        (["--models", "9", "--sigma", "1", "--q", ".1", "--steps", "0"], "--steps: got 0"),
+    ],
+)
+def test_the_command_refuses_what_is_no_claim(script, capsys, arguments, expected):
+    status, _, err = run(capsys, "audit-training", script, *arguments)
+    assert status == 2 and expected in err
+
+
+def test_threads_are_only_chosen_where_the_user_did_not(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with campaign._one_thread():
+        assert os.environ["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in os.environ
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    with campaign._one_thread():
+        assert os.environ["OMP_NUM_THREADS"] == "4"
+
+
+def test_nothing_is_left_running(script, tmp_path):
+    audit(script, tmp_path / "a", looks=(3,), workers=2)
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    if children.exists():
+        names = [
+            Path(f"/proc/{child}/cmdline").read_bytes() for child in children.read_text().split()
+        ]
+        assert not any(b"spawn_main" in name for name in names)
