@@ -9,7 +9,7 @@ from hiddenstate.accounting import tradeoff
 from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import check_confidence, empirical_curve
-from hiddenstate.auditing.families import ApproxDP, Family, GaussianDP
+from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Split, UniformBand
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
@@ -48,10 +48,10 @@ def bounds(in_scores, out_scores, delta: float, confidence: float) -> pd.DataFra
 
     Columns: parameter, method, value, direction, confidence, valid, threshold.
     """
-    families: list[Family] = [ApproxDP(delta), GaussianDP()]
+    hypotheses: list[Hypotheses] = [ApproxDP(delta), GaussianDP()]
     found: list[Bound] = [
-        lower_bound(in_scores, out_scores, family, rule, confidence=confidence)
-        for family in families
+        lower_bound(in_scores, out_scores, hypotheses, rule, confidence=confidence)
+        for hypotheses in hypotheses
         for rule in RULES
     ]
     return pd.DataFrame([vars(bound) for bound in found])
@@ -85,10 +85,10 @@ def draw(in_scores, out_scores, delta: float, confidence: float):
     rates = np.concatenate((np.logspace(-6, -2, 100), np.linspace(0.01, 1, 300)))
     epsilon = lower_bound(in_scores, out_scores, ApproxDP(delta), confidence=confidence).value
     mu = lower_bound(in_scores, out_scores, GaussianDP(), confidence=confidence).value
-    family = ApproxDP(delta)
+    hypotheses = ApproxDP(delta)
     ax.plot(
         rates,
-        family.fnr(int(np.searchsorted(family.grid, epsilon)), rates),
+        hypotheses.fnr(int(np.searchsorted(hypotheses.grid, epsilon)), rates),
         color=plotting.VALID,
         lw=1.2,
         ls="--",
