@@ -11,7 +11,7 @@ from pathlib import Path
 
 import hiddenstate
 from hiddenstate import config, estimates, files, papers, scores
-from hiddenstate.commands import audit, epsilon
+from hiddenstate.commands import audit, epsilon, plan
 from hiddenstate.errors import InputError
 
 
@@ -336,6 +336,6 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("digest", _digest, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     command("schema", _schema, family=False)
-    for name, module in (("epsilon", epsilon), ("audit", audit)):
+    for name, module in (("epsilon", epsilon), ("audit", audit), ("plan-audit", plan)):
         module.add_arguments(command(name, module.run, family=False))
     return parser

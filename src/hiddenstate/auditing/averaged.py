@@ -151,7 +151,11 @@ class Averaged:
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
     ) -> "Calibration":
         """The statistic and its critical values for these numbers of scores."""
-        return _calibration(self, out_scores.shape[-1], in_scores.shape[-1], hypotheses, level)
+        return self.sized((in_scores.shape[-1], out_scores.shape[-1]), hypotheses, level)
+
+    def sized(self, size: tuple[int, int], hypotheses: Hypotheses, level: float) -> "Calibration":
+        """The statistic and its critical values for (in-scores, out-scores); 0 out: known law."""
+        return _calibration(self, size[1], size[0], hypotheses, level)
 
 
 class Calibration:
@@ -178,7 +182,7 @@ class Calibration:
             -world.kept(scores)
             for world, scores in ((self.into, in_scores), (self.out, out_scores))
         )
-        return self._statistic(
+        return self.statistic(
             out.reshape(-1, out.shape[-1]), into.reshape(-1, into.shape[-1])
         ).reshape(out.shape[:-1])
 
@@ -188,7 +192,7 @@ class Calibration:
             -1, len(self.into.ranks)
         )
         out = np.broadcast_to(self._quantiles, (len(into), len(self._quantiles)))
-        return self._statistic(out, into).reshape(exceeded.shape[:-1])
+        return self.statistic(out, into).reshape(exceeded.shape[:-1])
 
     def bounds(
         self, statistic: NDArray[np.float64]
@@ -222,16 +226,18 @@ class Calibration:
                 low = max(low, index)
             else:
                 high = min(high, index)
+        stride = 1
         while high - low > 1:
+            stride *= 2
             if low in self._critical and high in self._critical:
                 below, above = self._critical[low], self._critical[high]
                 share = (statistic - below) / max(above - below, 1e-300)
                 # Off both ends by a tenth, so that every other step shrinks what is left tenfold.
                 guess = low + round((high - low) * min(max(share, 0.1), 0.9))
             elif low in self._critical:
-                guess = low + 2 * (1 + int(statistic - self._critical[low]))
+                guess = low + stride * (1 + int(statistic - self._critical[low]))
             elif high in self._critical:
-                guess = high - 2 * (1 + int(self._critical[high] - statistic))
+                guess = high - stride * (1 + int(self._critical[high] - statistic))
             else:
                 guess = int(statistic)
             index = min(max(guess, low + 1), high - 1)
@@ -245,7 +251,7 @@ class Calibration:
         """S* at ``grid[index]``, ascending."""
         if self._latest is None or self._latest[0] != index:
             u, v = self._draws("level", self.rule.simulations)
-            values = [self._statistic(*self._null(index, u[rows], v[rows])) for rows in blocks(u)]
+            values = [self.statistic(*self._null(index, u[rows], v[rows])) for rows in blocks(u)]
             self._latest = index, np.sort(np.concatenate(values))
         return self._latest[1]
 
@@ -272,7 +278,7 @@ class Calibration:
         """What stands for the U_i where the law of the out-scores is known."""
         return self.out.ranks / (self.out.n + 1)
 
-    def _statistic(self, out: NDArray, into: NDArray) -> NDArray[np.float64]:
+    def statistic(self, out: NDArray, into: NDArray) -> NDArray[np.float64]:
         """S = max_l g_l(S_l) of standings, shapes (audits, kept ranks), smaller is higher.
 
         g_l reads off the anchor at which the count is surprising; outside the anchors it goes on

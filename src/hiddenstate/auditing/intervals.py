@@ -15,7 +15,7 @@ from scipy.special import betaincinv
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
-SIMULATIONS = 20_000
+SIMULATIONS = 10_000
 """Simulated audits behind a calibrated level."""
 
 MEMORY = 10**7

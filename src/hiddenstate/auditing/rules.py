@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv
 
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
-from hiddenstate.auditing.hypotheses import Hypotheses
+from hiddenstate.auditing.hypotheses import Hypotheses, number
 from hiddenstate.auditing.intervals import (
     band_upper,
     clopper_pearson_upper,
@@ -60,6 +60,7 @@ class Fixed:
     interval: Interval = "clopper-pearson"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", number("threshold", self.threshold))
         if self.interval not in ("clopper-pearson", "jeffreys", "joint-beta"):
             raise InputError(
                 f"interval: got {self.interval!r}; "

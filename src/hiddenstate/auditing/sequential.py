@@ -29,7 +29,12 @@ from numpy.typing import ArrayLike, NDArray
 from hiddenstate.auditing.averaged import SCALING, World, counts, functional_shares, surprising
 from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import Hypotheses, claimed, number
-from hiddenstate.auditing.intervals import SIMULATIONS, allowed_rank, safe_share
+from hiddenstate.auditing.intervals import (
+    SIMULATIONS,
+    allowed_rank,
+    safe_share,
+    uniform_order_statistics,
+)
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -195,8 +200,17 @@ class SequentialAudit:
     def _simulated(
         self, hypotheses: Hypotheses, index: int, purpose: str, audits: int, seed: int
     ) -> Iterator[tuple[NDArray, NDArray]]:
-        """Standings of simulated runs, in and out, whose trade-off curve is the hypothesis's."""
+        """Standings of simulated runs, in and out, whose trade-off curve is the hypothesis's.
+
+        A single look needs no more than the order statistics that it keeps.
+        """
         n_in, n_out = self.sizes[-1]
+        if len(self.sizes) == 1:
+            worlds = World.of(n_out), World.of(n_in)
+            rng = stream(seed, "auditing", "one look", purpose, n_in, n_out)
+            u, v = (uniform_order_statistics(w.ranks, w.n, audits, rng) for w in worlds)
+            yield v, 1 - hypotheses.fnr(index, u)
+            return
         block = max(1, MEMORY // max(n_in, n_out))
         for start in range(0, audits, block):
             shape = min(block, audits - start)
@@ -218,8 +232,11 @@ class SequentialAudit:
 def _look(into: NDArray, out: NDArray, size: Size) -> NDArray[np.floating]:
     """The Mann-Whitney counts of the first runs, shape (audits, functionals), half a pair less."""
     worlds = World.of(size[0]), World.of(size[1])
+    # Fewer than the look's scores are the order statistics that it keeps.
     kept = [
-        np.sort(scores[:, : world.n], axis=1)[:, world.ranks - 1]
+        scores
+        if scores.shape[1] < world.n
+        else np.sort(scores[:, : world.n], axis=1)[:, world.ranks - 1]
         for world, scores in zip(worlds, (into, out), strict=True)
     ]
     return counts(worlds[1], worlds[0], kept[1], kept[0]) - 0.5
