@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
 from hiddenstate import config, estimates, files, papers, scores
-from hiddenstate.commands import audit, audit_training, epsilon
+from hiddenstate.commands import audit, audit_training, epsilon, plan
 from hiddenstate.errors import InputError
 from hiddenstate.family import Job, Workplace
 
@@ -356,6 +356,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, module in (
         ("epsilon", epsilon),
         ("audit", audit),
+        ("plan-audit", plan),
         ("audit-training", audit_training),
     ):
         module.add_arguments(command(name, module.run, family=False))

@@ -51,6 +51,9 @@ def test_leading_axes_are_independent_audits():
         ([1.0], r"in_scores: got 1 score\(s\); expected at least 2"),
         (3.0, r"in_scores: got 1 score\(s\)"),
         (["a", "b"], "in_scores: expected numbers"),
+        (["1", "2"], "in_scores: expected numbers"),
+        (np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]"), "in_scores: expected numbers"),
+        (np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]), "in_scores: 1 of 3 scores are masked"),
     ],
 )
 def test_unusable_scores_are_refused_in_words(scores, words):

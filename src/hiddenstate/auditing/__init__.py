@@ -8,8 +8,9 @@
 from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
-from hiddenstate.auditing.families import ApproxDP, GaussianDP, Tabulated, composed
+from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
+from hiddenstate.auditing.sequential import SequentialAudit, Verdict
 
 __all__ = [
     "ApproxDP",
@@ -20,9 +21,11 @@ __all__ = [
     "EmpiricalCurve",
     "Fixed",
     "GaussianDP",
+    "SequentialAudit",
     "Split",
     "Tabulated",
     "UniformBand",
+    "Verdict",
     "composed",
     "empirical_curve",
     "lower_bound",

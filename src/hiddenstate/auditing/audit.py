@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import check, check_confidence
-from hiddenstate.auditing.families import Family
+from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.errors import InputError
 
@@ -35,12 +35,12 @@ class Bound:
 def lower_bound(
     in_scores: ArrayLike,
     out_scores: ArrayLike,
-    family: Family,
+    hypotheses: Hypotheses,
     rule: Rule | None = None,
     *,
     confidence: float = 0.95,
 ) -> Bound:
-    """Lower bound on the leakage that the scores prove, in the parameter of ``family``.
+    """Lower bound on the leakage that the scores prove, in the parameter of ``hypotheses``.
 
     in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
     larger speaks for "in". rule: ``Averaged()``, the package's default, unless given. Raises
@@ -52,11 +52,11 @@ def lower_bound(
             raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
     confidence = check_confidence(confidence)
     rule = rule or Averaged()
-    values, thresholds = rule.bounds(in_scores, out_scores, family, 1 - confidence)
+    values, thresholds = rule.bounds(in_scores, out_scores, hypotheses, 1 - confidence)
     return Bound(
-        parameter=family.parameter,
+        parameter=hypotheses.parameter,
         value=float(values),
-        direction="upper" if family.trivial == np.inf else "lower",
+        direction="upper" if hypotheses.trivial == np.inf else "lower",
         confidence=confidence,
         method=rule.name,
         valid=rule.valid,

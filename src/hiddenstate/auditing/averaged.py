@@ -15,39 +15,52 @@ in-scores Y_j with out-scores X_i that never decreases when a C_ij turns from 0 
 symmetric in the scores of either world. Then for every s, Pr(S >= s) <= Pr(S* >= s), where S* is S
 of the comparisons C*_ij = 1{V_j < 1 - f(U_i)}, with U_i and V_j independent and uniform on (0, 1).
 
-Proof. Write U_i for the probability that an out-score exceeds X_i, ties broken at random by a
-uniform variable, and W_j for the same of Y_j. The U_i are independent and uniform. Calling Y_j
-"in" when W_j <= t is a test with false-positive rate t, so Pr(W_j <= t) <= 1 - f(t), and W_j is
-stochastically no smaller than W*_j = inf{t : 1 - f(t) >= V_j}; couple them by quantiles so that
-W_j >= W*_j. If Y_j > X_i then W_j <= U_i, hence almost surely W*_j < U_i and V_j < 1 - f(U_i).
-So C_ij <= C*_ij for all pairs at once, and S <= S*.
+Proof. Give every score a uniform variable of its own, independent of all else, that decides which
+of two equal scores is higher; a test may toss such coins too, so T(P, Q) >= f holds with them.
+Write U_i for the probability that an out-score is higher than X_i, and W_j for the same of Y_j.
+The U_i are independent and uniform. Calling Y_j "in" when W_j <= t is a test with false-positive
+rate t, so Pr(W_j <= t) <= 1 - f(t), and W_j is stochastically no smaller than
+W*_j = inf{t : 1 - f(t) >= V_j}; couple them by quantiles so that W_j >= W*_j. If Y_j is higher than
+X_i then W_j <= U_i, hence almost surely W*_j < U_i and V_j < 1 - f(U_i). So C_ij <= C*_ij for all
+pairs at once, and S <= S*.
 
 Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is
-a good one. A tie between the worlds counts against the audit. The law of S* depends on f alone and
-is simulated exactly; comparing S with the simulations gives an exact test at any number of them
-(Barnard 1963), over the joint randomness of scores and simulations. Since S does not depend on the
-claim tested and S* grows with the parameter for the same U and V, rejections are nested, and the
-last rejected claim is a lower bound with exactly the stated confidence. At the curve f itself the
-probability of exceeding the truth equals the level, up to ties and the rounding down.
+a good one. Ties are broken as in the proof, by uniform variables from a stream that the scores
+name (their ranks, in the order given), so the same scores give the same bound and different ones
+independent coins. The law of S* depends on f alone and is simulated exactly. Audits with the same
+numbers of scores share their simulations, so their common level is that of the critical value
+found: with the r-th largest of m simulations, a Beta(r, m + 1 - r) variable (the share of a law
+beyond an order statistic of its sample). The rank is the largest whose level is the nominal one or
+less with probability ``CERTAINTY``; p-values are the same bound on the share beyond S. So the
+statement holds at each number of scores by itself and not on average over seeds. Since S does not
+depend on the hypothesis tested and S* grows with the parameter for the same U and V, rejections
+are nested, and the last rejected hypothesis is a lower bound with the stated confidence.
+
+Where the law of the out-scores is known exactly (``known_null``), the U_i need not be drawn: fixed
+numbers take their place in S and in S* alike, and C_ij = 1{W_j < u_i} <= 1{V_j < 1 - f(u_i)} by
+the same coupling. The in-scores alone are then the audit.
 
 What is assumed: independent runs, a score function that was not fitted to these runs, and that the
-parameter's truth is judged by the family's own curves. A family with the wrong shape, say Gaussian
-for a subsampled mechanism, bounds the smallest member that lies below the mechanism's curve.
+parameter's truth is judged by the hypotheses' own curves. Those of the wrong shape, say Gaussian
+for a subsampled mechanism, bound the smallest member that lies below the mechanism's curve.
 """
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate.auditing.families import Family
+from hiddenstate.auditing.hypotheses import Hypotheses, number
 from hiddenstate.auditing.intervals import (
     SIMULATIONS,
+    allowed_rank,
+    safe_share,
     symmetric_ranks,
     uniform_order_statistics,
 )
-from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -60,6 +73,15 @@ DENSE = 8
 ANCHORS = 24
 """Parameter values at which the functionals are put on a common scale."""
 
+SCALING = 2_000
+"""Simulated audits behind that scale, which validity does not depend on."""
+
+BLOCK = 2_000
+"""Simulated audits evaluated at once, which bounds the memory."""
+
+KNOWN = 10_001
+"""Quantiles that stand for an out-world whose law is known."""
+
 
 @dataclass(frozen=True)
 class Averaged:
@@ -70,9 +92,7 @@ class Averaged:
     at its share of the level: ``area`` for the area under the whole curve, the rest in equal
     parts for the two ends. The shares decide where the bound is tight; the maximum is then
     calibrated as a whole, so no share is lost to a union bound and validity depends on none of
-    them. ``simulations`` plus one should be a multiple of 1 / level. Audits with the same ``seed``
-    and numbers of scores share their simulations; given those, their common level is the nominal
-    one up to sqrt(level (1 - level) / simulations), 0.34 percentage points at 5 %.
+    them. Audits with the same ``seed`` and numbers of scores share their ``simulations``.
     """
 
     area: float = 0.5
@@ -82,104 +102,195 @@ class Averaged:
     valid = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.area < 1:
+        if not 0 < number("area", self.area) < 1:
             raise InputError(f"area: got {self.area}; expected a share inside (0, 1)")
+        for name, least in (("simulations", 1), ("seed", 0)):
+            value = number(name, getattr(self, name))
+            if value < least or value != int(value):
+                raise InputError(f"{name}: got {value:g}; expected a whole number >= {least}")
 
-    def bounds(self, in_scores, out_scores, family, level):
+    def bounds(
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bounds for the leading axes of the scores; they come from no single threshold."""
-        if level * (self.simulations + 1) < 1:
-            raise InputError(
-                f"simulations: {self.simulations} cannot resolve a level of {level:.2g}; "
-                f"expected at least {int(np.ceil(1 / level)) - 1}"
-            )
-        n_out, n_in = out_scores.shape[-1], in_scores.shape[-1]
-        calibration = _calibration(self, n_out, n_in, family, level)
-        statistic = calibration.observed(in_scores, out_scores)
-        rejected = [
-            last_true(lambda index, s=s: s > calibration.critical(index), len(family.grid))
-            for s in statistic.ravel()
-        ]
-        values = np.concatenate(([family.trivial], family.grid))[np.array(rejected) + 1]
-        return values.reshape(statistic.shape), np.full(statistic.shape, np.nan)
+        calibration = self.calibration(in_scores, out_scores, hypotheses, level)
+        return calibration.bounds(calibration.observed(in_scores, out_scores))
 
-    def contradicts(self, in_scores, out_scores, family, level, index):
-        """Whether the scores reject the claim ``family.grid[index]``, for the leading axes.
+    def contradicts(
+        self,
+        in_scores: NDArray,
+        out_scores: NDArray,
+        hypotheses: Hypotheses,
+        level: float,
+        index: int,
+    ) -> NDArray[np.bool_]:
+        """Whether the scores reject the hypothesis ``grid[index]``, for the leading axes.
 
         One test instead of a search: true if and only if the bound is that value or beyond.
         """
-        n_out, n_in = out_scores.shape[-1], in_scores.shape[-1]
-        calibration = _calibration(self, n_out, n_in, family, level)
+        calibration = self.calibration(in_scores, out_scores, hypotheses, level)
         return calibration.observed(in_scores, out_scores) > calibration.critical(index)
 
+    def p_values(
+        self,
+        in_scores: NDArray,
+        out_scores: NDArray,
+        hypotheses: Hypotheses,
+        level: float,
+        index: int,
+    ) -> NDArray[np.float64]:
+        """p-values of the hypothesis ``grid[index]``, for the leading axes: upper bounds.
 
-class _Calibration:
-    """The statistic S and its critical values, for one family and one number of scores."""
+        At most ``level`` if and only if ``contradicts``. ``level`` also decides, before the scores
+        are seen, how the functionals are weighed.
+        """
+        calibration = self.calibration(in_scores, out_scores, hypotheses, level)
+        return calibration.p_values(calibration.observed(in_scores, out_scores), index)
 
-    def __init__(self, rule: Averaged, n_out: int, n_in: int, family: Family, level: float):
-        self.rule, self.family, self.level = rule, family, level
-        self.out, self.into = _World.of(n_out), _World.of(n_in)
+    def calibration(
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
+    ) -> "Calibration":
+        """The statistic and its critical values for these numbers of scores."""
+        return self.sized((in_scores.shape[-1], out_scores.shape[-1]), hypotheses, level)
+
+    def sized(self, size: tuple[int, int], hypotheses: Hypotheses, level: float) -> "Calibration":
+        """The statistic and its critical values for (in-scores, out-scores); 0 out: known law."""
+        return _calibration(self, size[1], size[0], hypotheses, level)
+
+
+class Calibration:
+    """The statistic S and its critical values, for one set of hypotheses and numbers of scores.
+
+    n_out 0: the law of the out-scores is known.
+    """
+
+    def __init__(
+        self, rule: Averaged, n_out: int, n_in: int, hypotheses: Hypotheses, level: float
+    ) -> None:
+        self.rule, self.hypotheses, self.level = rule, hypotheses, level
+        self.allowed = allowed_rank(level, rule.simulations)
+        self.known = n_out == 0
+        self.out, self.into = World.of(n_out or KNOWN), World.of(n_in)
         self._critical: dict[int, float] = {}
         self._drawn: dict[str, tuple[NDArray, NDArray]] = {}
+        self._latest: tuple[int, NDArray] | None = None
 
     def observed(self, in_scores: NDArray, out_scores: NDArray) -> NDArray[np.float64]:
         """S of the scores, shape of the leading axes."""
-        # Standings instead of scores: 0 for the highest of all kept scores. A stable sort with
-        # the out-scores first lets a tie count against the audit.
-        kept = np.concatenate((self.out.kept(out_scores), self.into.kept(in_scores)), axis=-1)
-        order = np.argsort(-kept, axis=-1, kind="stable")
-        standing = np.empty(kept.shape)
-        places = np.arange(kept.shape[-1]) / kept.shape[-1]
-        np.put_along_axis(standing, order, np.broadcast_to(places, kept.shape), axis=-1)
-        shape, split = standing.shape[:-1], len(self.out.ranks)
-        standing = standing.reshape(-1, standing.shape[-1])
-        return self._statistic(standing[:, :split], standing[:, split:]).reshape(shape)
+        in_scores, out_scores = break_ties(in_scores, out_scores, self.rule.seed)
+        into, out = (
+            -world.kept(scores)
+            for world, scores in ((self.into, in_scores), (self.out, out_scores))
+        )
+        return self.statistic(
+            out.reshape(-1, out.shape[-1]), into.reshape(-1, into.shape[-1])
+        ).reshape(out.shape[:-1])
+
+    def observed_known(self, exceeded: NDArray) -> NDArray[np.float64]:
+        """S of in-scores of which an out-score is higher with these probabilities, (..., n_in)."""
+        into = np.sort(exceeded, axis=-1)[..., self.into.ranks - 1].reshape(
+            -1, len(self.into.ranks)
+        )
+        out = np.broadcast_to(self._quantiles, (len(into), len(self._quantiles)))
+        return self.statistic(out, into).reshape(exceeded.shape[:-1])
+
+    def bounds(
+        self, statistic: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Last rejected hypotheses of these S, and NaN for the thresholds they do not come from."""
+        rejected = [self._last_rejected(float(s)) for s in statistic.ravel()]
+        reported = np.concatenate(([self.hypotheses.trivial], self.hypotheses.grid))
+        values = reported[np.array(rejected, dtype=int) + 1]
+        return values.reshape(statistic.shape), np.full(statistic.shape, np.nan)
+
+    def p_values(self, statistic: NDArray[np.float64], index: int) -> NDArray[np.float64]:
+        """Upper bounds on the probability that S* of ``grid[index]`` is these S or more."""
+        simulated = self._simulated(index)
+        reached = len(simulated) - np.searchsorted(simulated, statistic)
+        return safe_share(reached + 1, len(simulated))
 
     def critical(self, index: int) -> float:
-        """Value that S* exceeds or reaches with probability ``level`` at ``family.grid[index]``."""
+        """Value that S* exceeds with at most the level's probability at ``grid[index]``."""
         if index not in self._critical:
-            simulated = self._statistic(*self._null(index, *self._draws("level")))
-            allowed = int(self.level * (len(simulated) + 1) + 1e-9)
-            self._critical[index] = float(np.sort(simulated)[-allowed])
+            self._critical[index] = float(self._simulated(index)[-self.allowed])
         return self._critical[index]
 
-    def _draws(self, purpose: str) -> tuple[NDArray, NDArray]:
+    def _last_rejected(self, statistic: float) -> int:
+        """Last index whose hypothesis this S rejects, -1 if none is.
+
+        Critical values grow with the index, nearly in parallel to it, so each guess interpolates.
+        """
+        low, high = -1, len(self.hypotheses.grid)
+        for index, critical in self._critical.items():
+            if statistic > critical:
+                low = max(low, index)
+            else:
+                high = min(high, index)
+        stride = 1
+        while high - low > 1:
+            stride *= 2
+            if low in self._critical and high in self._critical:
+                below, above = self._critical[low], self._critical[high]
+                share = (statistic - below) / max(above - below, 1e-300)
+                # Off both ends by a tenth, so that every other step shrinks what is left tenfold.
+                guess = low + round((high - low) * min(max(share, 0.1), 0.9))
+            elif low in self._critical:
+                guess = low + stride * (1 + int(statistic - self._critical[low]))
+            elif high in self._critical:
+                guess = high - stride * (1 + int(self._critical[high] - statistic))
+            else:
+                guess = int(statistic)
+            index = min(max(guess, low + 1), high - 1)
+            if statistic > self.critical(index):
+                low = index
+            else:
+                high = index
+        return low
+
+    def _simulated(self, index: int) -> NDArray[np.float64]:
+        """S* at ``grid[index]``, ascending."""
+        if self._latest is None or self._latest[0] != index:
+            u, v = self._draws("level", self.rule.simulations)
+            values = [self.statistic(*self._null(index, u[rows], v[rows])) for rows in blocks(u)]
+            self._latest = index, np.sort(np.concatenate(values))
+        return self._latest[1]
+
+    def _draws(self, purpose: str, size: int) -> tuple[NDArray, NDArray]:
         """U and V of the theorem, the kept order statistics of each simulated audit."""
         if purpose not in self._drawn:
-            rule, size = self.rule, self.rule.simulations
-            rng = stream(rule.seed, "auditing", "averaged", purpose, self.out.n, self.into.n)
-            self._drawn[purpose] = tuple(
-                uniform_order_statistics(world.ranks, world.n, size, rng)
-                for world in (self.out, self.into)
+            n_out = 0 if self.known else self.out.n
+            rng = stream(self.rule.seed, "auditing", "averaged", purpose, n_out, self.into.n)
+            u = (
+                np.broadcast_to(self._quantiles, (size, len(self._quantiles)))
+                if self.known
+                else uniform_order_statistics(self.out.ranks, self.out.n, size, rng)
             )
+            v = uniform_order_statistics(self.into.ranks, self.into.n, size, rng)
+            self._drawn[purpose] = u, v
         return self._drawn[purpose]
 
     def _null(self, index: int, u: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
         """Standings of simulated audits: in-score j is above out-score i if V_j < 1 - f(U_i)."""
-        return 1 - self.family.fnr(index, u), v
+        return 1 - self.hypotheses.fnr(index, u), v
 
-    def _statistic(self, out: NDArray, into: NDArray) -> NDArray[np.float64]:
+    @property
+    def _quantiles(self) -> NDArray[np.float64]:
+        """What stands for the U_i where the law of the out-scores is known."""
+        return self.out.ranks / (self.out.n + 1)
+
+    def statistic(self, out: NDArray, into: NDArray) -> NDArray[np.float64]:
         """S = max_l g_l(S_l) of standings, shapes (audits, kept ranks), smaller is higher.
 
         g_l reads off the anchor at which the count is surprising; outside the anchors it goes on
         by one grid step per standard deviation, so it increases everywhere.
         """
         # Half a pair below: a count that only reaches a surprising one is not above it.
-        counts = self._counts(out, into) - 0.5
+        found = counts(self.out, self.into, out, into) - 0.5
         anchors, surprising, deviation = self._scale
-        beyond = np.maximum(counts - surprising[-1], 0) / deviation[-1]
-        before = np.minimum(counts - surprising[0], 0) / deviation[0]
-        between = [np.interp(counts[:, k], surprising[:, k], anchors) for k in self._functionals]
+        beyond = np.maximum(found - surprising[-1], 0) / deviation[-1]
+        before = np.minimum(found - surprising[0], 0) / deviation[0]
+        between = [np.interp(found[:, k], surprising[:, k], anchors) for k in self._functionals]
         return np.max(np.transpose(between) + beyond + before, axis=1)
-
-    def _counts(self, out: NDArray, into: NDArray) -> NDArray[np.int64]:
-        """The functionals S_l, shape (audits, functionals): pairs in order, all and at the ends."""
-        above = self.into.up_to(_count_below(into, out))
-        below = self.out.n - self.out.up_to(_count_below(out, np.nextafter(into, 2)))
-        high = np.cumsum(above * self.out.weights, axis=1)
-        low = np.cumsum((below * self.into.weights)[:, ::-1], axis=1)
-        return np.concatenate(
-            (high[:, -1:], high[:, self.out.ends], low[:, self.into.ends]), axis=1
-        )
 
     @property
     def _functionals(self) -> range:
@@ -188,26 +299,97 @@ class _Calibration:
     @cached_property
     def _scale(self) -> tuple[NDArray, NDArray, NDArray]:
         """g_l as a table: anchors (grid indices), counts surprising there, their deviations."""
-        shares = np.full(len(self._functionals), (1 - self.rule.area))
-        shares[1:] /= len(shares) - 1
-        shares[0] = self.rule.area
+        shares = functional_shares(self.rule.area, len(self._functionals))
         # Dense where an audit can tell values apart, sparse toward the far end of the grid.
-        last = len(self.family.grid) - 1
+        last = len(self.hypotheses.grid) - 1
         anchors = np.unique((np.linspace(0, 1, ANCHORS) ** 2 * last).astype(int))
-        draws = tuple(d[::2] for d in self._draws("scale"))
+        draws = self._draws("scale", SCALING)
         table, deviations = [], []
         for index in anchors:
-            counts = np.sort(self._counts(*self._null(int(index), *draws)), axis=0)
-            # The functionals overlap, so twice their shares make up about the level.
-            ranks = np.maximum(1, np.round(2 * shares * self.level * len(counts))).astype(int)
-            table.append(counts[-ranks, self._functionals])
-            # Half a pair at least, where the worlds separate in every simulation.
-            deviations.append(np.maximum(counts.std(axis=0), 0.5))
+            found = counts(self.out, self.into, *self._null(int(index), *draws))
+            quantiles, deviation = surprising(found, shares, self.level)
+            table.append(quantiles)
+            deviations.append(deviation)
         return anchors, np.maximum.accumulate(np.array(table), axis=0), np.array(deviations)
 
 
-@dataclass(frozen=True)
-class _World:
+def functional_shares(area: float, functionals: int) -> NDArray[np.float64]:
+    """Share of the level of each functional: the area's, and the rest in equal parts."""
+    shares = np.full(functionals, (1 - area) / (functionals - 1))
+    shares[0] = area
+    return shares
+
+
+def surprising(
+    found: NDArray, shares: NDArray[np.float64], level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Counts exceeded in about each share of the level, and the counts' deviations."""
+    ordered = np.sort(found, axis=0)
+    # The functionals overlap, so twice their shares make up about the level.
+    ranks = np.maximum(1, np.round(2 * shares * level * len(ordered))).astype(int)
+    # Half a pair at least, where the worlds separate in every simulation.
+    return ordered[-ranks, range(len(shares))], np.maximum(ordered.std(axis=0), 0.5)
+
+
+def counts(out_world: "World", in_world: "World", out: NDArray, into: NDArray) -> NDArray[np.int64]:
+    """The functionals S_l, shape (audits, functionals): pairs in order, all and at the ends.
+
+    out, into: shapes (audits, kept ranks), each row ascending; smaller is higher.
+    """
+    audits, split = out.shape
+    # A stable sort with the out-scores first lets what remains of ties count against the audit.
+    order = np.argsort(np.concatenate((out, into), axis=1), axis=1, kind="stable")
+    is_in = order >= split
+    ins = np.cumsum(is_in, axis=1, dtype=np.int32)
+    outs = np.arange(1, order.shape[1] + 1, dtype=np.int32) - ins
+    above = in_world.up_to(ins[~is_in].reshape(audits, split))
+    below = out_world.n - out_world.up_to(outs[is_in].reshape(audits, -1))
+    high = np.cumsum(above * out_world.weights, axis=1)
+    low = np.cumsum((below * in_world.weights)[:, ::-1], axis=1)
+    return np.concatenate((high[:, -1:], high[:, out_world.ends], low[:, in_world.ends]), axis=1)
+
+
+def blocks(rows: NDArray) -> Iterator[slice]:
+    """Slices of the rows of simulated audits, ``BLOCK`` at a time."""
+    return (slice(start, start + BLOCK) for start in range(0, len(rows), BLOCK))
+
+
+def break_ties(
+    in_scores: NDArray, out_scores: NDArray, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The scores, or ranks in their order with ties broken at random where worlds are tied.
+
+    in_scores, out_scores: shapes (..., n_in), (..., n_out). Each audit's coins come from a stream
+    that its ranks name, in the order given.
+    """
+    split = in_scores.shape[-1]
+    pooled = np.concatenate((in_scores, out_scores), axis=-1)
+    order = np.argsort(pooled, axis=-1)
+    ascending = np.take_along_axis(pooled, order, axis=-1)
+    tied = ascending[..., 1:] == ascending[..., :-1]
+    is_in = order < split
+    # Runs of equal scores hold both worlds if two neighbours in them do, in whichever order.
+    mixed = (tied & (is_in[..., 1:] != is_in[..., :-1])).any(axis=-1)
+    if not mixed.any():
+        return in_scores, out_scores
+    ranks = np.zeros(pooled.shape)
+    steps = np.cumsum(~tied, axis=-1)
+    np.put_along_axis(
+        ranks, order, np.concatenate((np.zeros_like(steps[..., :1]), steps), axis=-1), axis=-1
+    )
+    for audit in zip(*np.nonzero(mixed), strict=True) if mixed.ndim else [()]:
+        ranks[audit] += coins(ranks[audit], split, seed, pooled.shape[-1])
+    return ranks[..., :split], ranks[..., split:]
+
+
+def coins(ranks: NDArray, split: int, seed: int, n: int) -> NDArray[np.float64]:
+    """n uniform variables from the stream that an audit's ranks name, ``split`` of them in."""
+    name = hashlib.sha256(np.ascontiguousarray(ranks, dtype=np.int64).tobytes()).hexdigest()
+    return stream(seed, "auditing", "ties", split, name).random(n)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
     """Which order statistics of n scores are kept, and how many scores each stands for."""
 
     n: int
@@ -216,7 +398,8 @@ class _World:
     ends: NDArray[np.int64]
 
     @classmethod
-    def of(cls, n: int) -> "_World":
+    def of(cls, n: int) -> "World":
+        """All of up to ``FULL`` scores, fewer of the middle beyond."""
         ranks = np.arange(1, n + 1) if n <= FULL else symmetric_ranks(n, lambda rank: rank // DENSE)
         weights = np.diff(ranks, prepend=0)
         halves = n // 2 ** np.arange(1, n.bit_length())
@@ -232,15 +415,8 @@ class _World:
         return np.concatenate(([0], np.cumsum(self.weights)))[position]
 
 
-def _count_below(rows: NDArray, values: NDArray) -> NDArray[np.int64]:
-    """How many entries of each sorted row, in [0, 1], lie below each value of the same row."""
-    apart = 2.0 * np.arange(len(rows))[:, None]
-    found = np.searchsorted((rows + apart).ravel(), (values + apart).ravel())
-    return found.reshape(values.shape) - rows.shape[1] * np.arange(len(rows))[:, None]
-
-
 @lru_cache(maxsize=8)
 def _calibration(
-    rule: Averaged, n_out: int, n_in: int, family: Family, level: float
-) -> _Calibration:
-    return _Calibration(rule, n_out, n_in, family, level)
+    rule: Averaged, n_out: int, n_in: int, hypotheses: Hypotheses, level: float
+) -> Calibration:
+    return Calibration(rule, n_out, n_in, hypotheses, level)

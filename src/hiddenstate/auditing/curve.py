@@ -87,29 +87,39 @@ def check(
     in_scores: ArrayLike, out_scores: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both worlds' scores as arrays of numbers, or an InputError that says what is wrong."""
-    arrays = []
-    for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
-        try:
-            array = np.asarray(scores, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name}: expected numbers, got {scores!r:.80}") from error
-        if array.ndim == 0 or array.shape[-1] < 2:
-            got = 1 if array.ndim == 0 else array.shape[-1]
-            raise InputError(f"{name}: got {got} score(s); expected at least 2 in each world")
-        bad = ~np.isfinite(array)
-        if bad.any():
-            where = tuple(int(i) for i in np.argwhere(bad)[0])
-            raise InputError(
-                f"{name}: {int(bad.sum())} of {array.size} scores are not finite, the first is "
-                f"{array[where]} at index {where if len(where) > 1 else where[0]}; "
-                "expected finite numbers"
-            )
-        arrays.append(array)
-    return arrays[0], arrays[1]
+    return check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
+
+
+def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.float64]:
+    """The scores of one world as an array of at least so many numbers, or an InputError."""
+    try:
+        given = np.asanyarray(scores)
+        if given.dtype.kind not in "biufO":
+            raise TypeError
+        array = np.asarray(given, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: expected numbers, got {scores!r:.80}") from error
+    if np.ma.is_masked(given):
+        raise InputError(
+            f"{name}: {np.ma.count_masked(given)} of {given.size} scores are masked; "
+            "expected scores without a mask"
+        )
+    if array.ndim == 0 or array.shape[-1] < least:
+        got = 1 if array.ndim == 0 else array.shape[-1]
+        raise InputError(f"{name}: got {got} score(s); expected at least {least} in each world")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"{name}: {int(bad.sum())} of {array.size} scores are not finite, the first is "
+            f"{array[where]} at index {where if len(where) > 1 else where[0]}; "
+            "expected finite numbers"
+        )
+    return array
 
 
 def check_confidence(confidence: float) -> float:
     """The confidence as a float inside (0.5, 1), or an InputError."""
-    if not 0.5 < confidence < 1:
-        raise InputError(f"confidence: got {confidence}; expected a number in (0.5, 1)")
+    if not isinstance(confidence, (int, float, np.number)) or not 0.5 < confidence < 1:
+        raise InputError(f"confidence: got {confidence!r}; expected a number in (0.5, 1)")
     return float(confidence)

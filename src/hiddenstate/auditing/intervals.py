@@ -12,10 +12,43 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
+from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
-SIMULATIONS = 3_999
-"""Simulated audits behind a calibrated level; with 1 added, a round number."""
+SIMULATIONS = 10_000
+"""Simulated audits behind a calibrated level."""
+
+MEMORY = 10**7
+"""Numbers drawn at most for a band: the more ranks it has, the fewer simulations."""
+
+CERTAINTY = 0.999
+"""Probability, over the simulations, that a level calibrated by them is the nominal one or less."""
+
+
+def safe_share(rank: ArrayLike, simulations: int) -> NDArray[np.float64]:
+    """Upper bound, certain to ``CERTAINTY``, on the share of a law beyond an order statistic.
+
+    Beyond the ``rank``-th largest of so many draws lies a Beta(rank, simulations + 1 - rank)
+    share of it, or less if the law has atoms. 1 for the rank below the smallest.
+    """
+    rank = np.asarray(rank, dtype=float)
+    share = betaincinv(
+        np.minimum(rank, simulations), np.maximum(simulations + 1 - rank, 1), CERTAINTY
+    )
+    return np.where(rank > simulations, 1.0, share)
+
+
+def allowed_rank(level: float, simulations: int) -> int:
+    """Largest rank with a safe share of at most ``level``; InputError if there is none."""
+    ranks = np.arange(1, int(level * simulations) + 1)
+    allowed = int(np.searchsorted(safe_share(ranks, simulations), level, side="right"))
+    if allowed == 0:
+        needed = int(np.ceil(np.log(1 - CERTAINTY) / np.log1p(-level)))
+        raise InputError(
+            f"simulations: {simulations} cannot resolve a level of {level:.2g}; "
+            f"expected at least {needed}"
+        )
+    return allowed
 
 
 def clopper_pearson_upper(count: ArrayLike, n: int, level: float) -> NDArray[np.float64]:
@@ -50,10 +83,10 @@ def band_upper(n: int, level: float) -> NDArray[np.float64]:
     The rate of scores above the r-th largest of n is the r-th smallest of n uniform variables, so
     it is below the (1 - gamma) quantile of Beta(r, n + 1 - r) but for probability gamma. The band
     asks that of ranks half a standard deviation apart together, with gamma set by simulation so
-    that it fails with probability ``level`` (counting the simulation's own randomness: Barnard
-    1963). A test with k errors errs less than one that errs up to the first kept rank above k, so
-    that rank's bound is the count's. Near the ends, where an audit finds its evidence, this is far
-    tighter than ``dkw_upper``.
+    that it fails with probability ``level`` at most, certain to ``CERTAINTY``. A test with k errors
+    errs less than one that errs up to the first kept rank above k, so that rank's bound is the
+    count's. Near the ends, where an audit finds its evidence, this is far tighter than
+    ``dkw_upper``.
 
     Source: the equal-precision band of Aldor-Noiman et al. 2013, one side of it.
     """
@@ -94,9 +127,10 @@ def uniform_order_statistics(
 
 
 def _band_gamma(ranks: NDArray[np.int64], n: int, level: float) -> float:
-    """Pointwise level whose band over all these ranks fails with probability ``level``."""
-    uniforms = uniform_order_statistics(ranks, n, SIMULATIONS, stream(0, "auditing", "band", n))
-    allowed = int(level * (SIMULATIONS + 1)) - 1
+    """Pointwise level whose band over all these ranks fails with probability ``level`` at most."""
+    simulations = min(SIMULATIONS, max(MEMORY // len(ranks), int(10 / level)))
+    uniforms = uniform_order_statistics(ranks, n, simulations, stream(0, "auditing", "band", n))
+    allowed = allowed_rank(level, simulations) - 1
     # The level itself fails too often, a Bonferroni share of it too rarely.
     high, low = np.log(level), np.log(level / len(ranks))
     while high - low > 1e-3:

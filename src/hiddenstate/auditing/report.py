@@ -1,63 +1,224 @@
-"""An audit of a user's own scores: a table of bounds, and a picture of where they come from."""
+"""An audit of a user's own scores: verdict, bounds, intervals, and a picture."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+from pyarrow import csv, parquet
 
-from hiddenstate.accounting import tradeoff
+from hiddenstate.accounting import linear, tradeoff
+from hiddenstate.auditing import planning
 from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
-from hiddenstate.auditing.curve import check_confidence, empirical_curve
-from hiddenstate.auditing.families import ApproxDP, Family, GaussianDP
+from hiddenstate.auditing.curve import check, check_confidence, empirical_curve
+from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses, claimed, number
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Split, UniformBand
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 RULES = (Averaged(), UniformBand(), Split(), Bonferroni(), AsPublished())
 
+Curve = Literal["dp", "gdp"]
+"""What is claimed with an epsilon: (epsilon, delta)-DP alone, or the Gaussian DP that has it."""
 
-def read(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """In- and out-scores of a CSV or Parquet file with the columns ``world`` and ``score``."""
+DRAWN = 2_000
+"""Points of a drawn curve in each direction; a figure shows no more."""
+
+
+def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """In- and out-scores of a file with the columns ``world`` and ``score``.
+
+    Parquet (.parquet, .pq), or text separated by commas, semicolons or tabs. Raises InputError
+    naming the file and the row of what is no score.
+    """
     path = require(path, "scores with the columns world ('in' or 'out') and score")
+    is_parquet = path.suffix.lower() in (".parquet", ".pq")
     try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
-    except (ValueError, OSError) as error:
+        table = _parquet(path) if is_parquet else _text(path)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path}: not a readable table ({error})") from error
-    for column in ("world", "score"):
-        if column not in frame:
-            raise InputError(
-                f"{path}: has the columns {', '.join(map(str, frame.columns))}; expected {column!r}"
-            )
-    if "repeat" in frame and frame["repeat"].nunique() > 1:
+    if "repeat" in table.column_names and (repeats := len(table["repeat"].unique())) > 1:
         raise InputError(
-            f"{path}: holds {frame['repeat'].nunique()} repeats; expected one audit, "
-            "so keep the rows of one"
+            f"{path}: holds {repeats} repeats; expected one audit, so keep the rows of one"
         )
-    worlds = frame["world"].astype(str).str.strip()
-    unknown = sorted(set(worlds) - {"in", "out"})
-    if unknown:
-        raise InputError(f"{path}: world: got {unknown[0]!r}; expected 'in' or 'out'")
-    scores = pd.to_numeric(frame["score"], errors="coerce")
-    # What is no number becomes NaN here and is refused, with its place, by the audit.
-    return scores[worlds == "in"].to_numpy(float), scores[worlds == "out"].to_numpy(float)
+    first = 1 if is_parquet else 2
+    encoded = table["world"].cast(pa.string()).combine_chunks().dictionary_encode()
+    words = [str(word).strip() for word in encoded.dictionary.to_pylist()]
+    codes = np.array([("in", "out").index(w) if w in ("in", "out") else -1 for w in words] + [-1])
+    worlds = codes[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
+    if (worlds < 0).any():
+        row = int(np.argmax(worlds < 0))
+        raise InputError(
+            f"{path}: row {row + first}: world: got {table['world'][row].as_py()!r}; "
+            "expected 'in' or 'out'"
+        )
+    scores = _numbers(path, table["score"], first)
+    return scores[worlds == 0], scores[worlds == 1]
 
 
-def bounds(in_scores, out_scores, delta: float, confidence: float) -> pd.DataFrame:
+def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.float64]:
+    """The scores as numbers; the first that is none is refused with its row."""
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        scores = column.cast(pa.float64()).to_numpy()
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
+        # What is no number becomes NaN here and is refused with its row.
+        scores = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float)
+    else:
+        raise InputError(f"{path}: score: got values of type {kind}; expected numbers")
+    bad = ~np.isfinite(scores)
+    if bad.any():
+        row = int(np.argmax(bad))
+        more = f" ({int(bad.sum())} such rows)" if bad.sum() > 1 else ""
+        raise InputError(
+            f"{path}: row {row + first}: score: got {column[row].as_py()!r}; "
+            f"expected a finite number{more}"
+        )
+    return scores
+
+
+def _parquet(path: Path) -> pa.Table:
+    names = parquet.read_schema(path).names
+    return parquet.read_table(path, columns=_wanted(path, names))
+
+
+def _text(path: Path) -> pa.Table:
+    with path.open(encoding="utf-8-sig") as lines:
+        header = lines.readline().strip()
+    if not header:
+        raise InputError(f"{path}: not a readable table (it is empty)")
+    delimiter = max(",;\t", key=header.count)
+    names = [name.strip().strip('"') for name in header.split(delimiter)]
+    return csv.read_csv(
+        path,
+        read_options=csv.ReadOptions(column_names=names, skip_rows=1),
+        parse_options=csv.ParseOptions(delimiter=delimiter),
+        convert_options=csv.ConvertOptions(
+            include_columns=_wanted(path, names), column_types={"world": pa.string()}
+        ),
+    )
+
+
+def _wanted(path: Path, names: list[str]) -> list[str]:
+    for column in ("world", "score"):
+        if column not in names:
+            raise InputError(f"{path}: has the columns {', '.join(names)}; expected {column!r}")
+    return [name for name in ("world", "score", "repeat") if name in names]
+
+
+def bounds(
+    in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: float
+) -> pd.DataFrame:
     """Bounds on epsilon at ``delta`` and on mu by every rule that needs no choice in advance.
 
-    Columns: parameter, method, value, direction, confidence, valid, threshold.
+    Columns: parameter, method, value, direction, confidence, valid, threshold, default.
+    "epsilon of mu-GDP" is what the default's mu means at ``delta``: a bound if the mechanism is
+    Gaussian, or judged as if it were.
     """
-    families: list[Family] = [ApproxDP(delta), GaussianDP()]
+    into, out = check(in_scores, out_scores)
+    every: list[Hypotheses] = [ApproxDP(delta), GaussianDP()]
+    # Half of fewer than four scores is less than the two that a world must have.
+    rules = [r for r in RULES if not isinstance(r, Split) or min(len(into), len(out)) >= 4]
     found: list[Bound] = [
-        lower_bound(in_scores, out_scores, family, rule, confidence=confidence)
-        for family in families
-        for rule in RULES
+        lower_bound(into, out, hypotheses, rule, confidence=confidence)
+        for hypotheses in every
+        for rule in rules
     ]
-    return pd.DataFrame([vars(bound) for bound in found])
+    table = pd.DataFrame([asdict(bound) for bound in found])
+    table["default"] = table["method"] == Averaged.name
+    if delta > 0:
+        through = table[table["default"] & (table["parameter"] == "mu")].copy()
+        through["parameter"] = "epsilon of mu-GDP"
+        through["value"] = through["value"].map(lambda mu: epsilon_of(mu, delta))
+        table = pd.concat([table, through], ignore_index=True)
+    return table
 
 
-def draw(in_scores, out_scores, delta: float, confidence: float):
+def epsilon_of(mu: float, delta: float) -> float:
+    """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down to six digits."""
+    if mu == 0:
+        return 0.0
+    return float(np.floor(linear.full_batch_epsilon(1 / mu, 1.0, 1, delta) * 1e6) / 1e6)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The mu whose Gaussian differential privacy has this epsilon at ``delta``."""
+    return 1 / float(linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, 1))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether scores refute a claim.
+
+    epsilon, delta, curve: the claim. parameter, tested: the hypothesis tested, which the claim
+    implies. p_value: valid upper bound; refuted if it is at most 1 - confidence.
+    """
+
+    epsilon: float
+    delta: float
+    curve: Curve
+    parameter: str
+    tested: float
+    confidence: float
+    p_value: float
+    refuted: bool
+
+
+def hypothesis(epsilon: float, delta: float, curve: Curve) -> tuple[Hypotheses, int]:
+    """The hypothesis that a claim of (epsilon, delta) implies, judged by this curve."""
+    if not number("claim", epsilon) >= 0:
+        raise InputError(f"claim: got {epsilon}; expected an epsilon of at least 0")
+    if curve == "dp":
+        claims: Hypotheses = ApproxDP(delta)
+        return claims, claimed(claims, epsilon)
+    if curve != "gdp":
+        raise InputError(f"curve: got {curve!r}; expected 'dp' or 'gdp'")
+    if ApproxDP(delta).delta == 0 or epsilon == 0:
+        raise InputError("curve: Gaussian DP has no finite mu at epsilon 0 or delta 0; expected dp")
+    claims = GaussianDP()
+    return claims, claimed(claims, mu_of(epsilon, delta))
+
+
+def judge(
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    epsilon: float,
+    delta: float,
+    *,
+    curve: Curve = "dp",
+    confidence: float = 0.95,
+) -> Judgement:
+    """Test the claim of (epsilon, delta) by the default rule.
+
+    in_scores, out_scores: shapes (n_in,), (n_out,). A true claim is refuted with probability
+    1 - confidence at most.
+    """
+    into, out = check(in_scores, out_scores)
+    level = 1 - check_confidence(confidence)
+    claims, index = hypothesis(epsilon, delta, curve)
+    p_value = float(Averaged().p_values(into, out, claims, level, index))
+    return Judgement(
+        epsilon=float(epsilon),
+        delta=float(delta),
+        curve=curve,
+        parameter=claims.parameter,
+        tested=float(claims.grid[index]),
+        confidence=confidence,
+        p_value=p_value,
+        refuted=p_value <= level,
+    )
+
+
+def draw(in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: float) -> "Figure":
     """The empirical curve, its uniform band, and the curves that the default bounds reject."""
     from hiddenstate import plotting
 
@@ -66,17 +227,20 @@ def draw(in_scores, out_scores, delta: float, confidence: float):
     band = UniformBand()
     figure, (ax,) = plotting.panels(1, height=3.9)
     plotting.diagonal(ax)
+    # One point for each step of the diagonal that a figure can show.
+    places = np.floor((curve.fpr - curve.fnr) * DRAWN)
+    shown = np.unique(np.append(np.flatnonzero(np.diff(places)), [0, len(places) - 1]))
     ax.plot(
-        curve.fpr,
-        curve.fnr,
+        curve.fpr[shown],
+        curve.fnr[shown],
         color=plotting.OBSERVED,
         lw=1.6,
         drawstyle="steps-post",
         label=f"observed, {curve.n_in:,} in and {curve.n_out:,} out",
     )
     ax.plot(
-        band.upper(curve.false_positives, curve.n_out, level / 2),
-        band.upper(curve.false_negatives, curve.n_in, level / 2),
+        band.upper(curve.false_positives[shown], curve.n_out, level / 2),
+        band.upper(curve.false_negatives[shown], curve.n_in, level / 2),
         color=plotting.OBSERVED,
         lw=0.9,
         ls=":",
@@ -85,10 +249,10 @@ def draw(in_scores, out_scores, delta: float, confidence: float):
     rates = np.concatenate((np.logspace(-6, -2, 100), np.linspace(0.01, 1, 300)))
     epsilon = lower_bound(in_scores, out_scores, ApproxDP(delta), confidence=confidence).value
     mu = lower_bound(in_scores, out_scores, GaussianDP(), confidence=confidence).value
-    family = ApproxDP(delta)
+    claims = ApproxDP(delta)
     ax.plot(
         rates,
-        family.fnr(int(np.searchsorted(family.grid, epsilon)), rates),
+        claims.fnr(int(np.searchsorted(claims.grid, epsilon)), rates),
         color=plotting.VALID,
         lw=1.2,
         ls="--",
@@ -104,4 +268,32 @@ def draw(in_scores, out_scores, delta: float, confidence: float):
     )
     ax.set(xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1))
     plotting.legend_below(figure, ax, columns=1)
+    return figure
+
+
+def draw_plan(true: float, claim: float, delta: float, confidence: float) -> "Figure":
+    """Median bound on epsilon against the number of models, if the mechanism is Gaussian."""
+    from hiddenstate import plotting
+
+    truths, index = hypothesis(true, delta, "gdp")
+    truth = float(truths.grid[index])
+    models = [2**k for k in range(3, 15)]
+    figure, (ax,) = plotting.panels(1, height=3.4)
+    for curve, label, color in (
+        (GaussianDP(), "judged as Gaussian DP", plotting.VALID),
+        (ApproxDP(delta), "judged as $(\\varepsilon, \\delta)$-DP", plotting.OTHER),
+    ):
+        found = [
+            planning.median_bound(
+                curve, truths, float(truths.grid[truth]), n, confidence=confidence
+            )
+            for n in models
+        ]
+        if curve.parameter == "mu":
+            found = [epsilon_of(mu, delta) for mu in found]
+        ax.plot(models, found, color=color, marker="o", ms=3, label=label)
+    ax.axhline(true, color=plotting.UPPER, ls="--", lw=1, label="true epsilon")
+    ax.axhline(claim, color="black", ls=":", lw=1, label="claim")
+    ax.set(xscale="log", xlabel="models in each world", ylabel="median bound on epsilon")
+    plotting.legend_below(figure, ax, columns=2)
     return figure

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv
 
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
-from hiddenstate.auditing.families import Family
+from hiddenstate.auditing.hypotheses import Hypotheses, number
 from hiddenstate.auditing.intervals import (
     band_upper,
     clopper_pearson_upper,
@@ -42,7 +42,7 @@ class Rule(Protocol):
         """Whether the bound is wrong in at most ``level`` of the audits, whatever the scores."""
 
     def bounds(
-        self, in_scores: NDArray, out_scores: NDArray, family: Family, level: float
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bounds and the thresholds they come from (NaN: from many), for the leading axes."""
 
@@ -60,6 +60,7 @@ class Fixed:
     interval: Interval = "clopper-pearson"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", number("threshold", self.threshold))
         if self.interval not in ("clopper-pearson", "jeffreys", "joint-beta"):
             raise InputError(
                 f"interval: got {self.interval!r}; "
@@ -76,10 +77,10 @@ class Fixed:
         """Only with the exact interval."""
         return self.interval == "clopper-pearson"
 
-    def bounds(self, in_scores, out_scores, family, level):
+    def bounds(self, in_scores, out_scores, hypotheses, level):
         """Bounds at the fixed threshold."""
         threshold = np.broadcast_to(float(self.threshold), in_scores.shape[:-1])
-        return _at(threshold, in_scores, out_scores, family, level, self.interval), threshold
+        return _at(threshold, in_scores, out_scores, hypotheses, level, self.interval), threshold
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Split:
     name = "split"
     valid = True
 
-    def bounds(self, in_scores, out_scores, family, level):
+    def bounds(self, in_scores, out_scores, hypotheses, level):
         """Bounds on the second half at the threshold the first half chose."""
         if min(in_scores.shape[-1], out_scores.shape[-1]) < 4:
             raise InputError("splitting needs at least 4 scores in each world")
@@ -104,8 +105,8 @@ class Split:
             halves.append((scores[..., order[: n // 2]], scores[..., order[n // 2 :]]))
         (in_choose, in_bound), (out_choose, out_bound) = halves
         curve = empirical_curve(in_choose, out_choose)
-        _, threshold = _best(curve, family, clopper_pearson_upper, level / 2)
-        return _at(threshold, in_bound, out_bound, family, level), threshold
+        _, threshold = _best(curve, hypotheses, clopper_pearson_upper, level / 2)
+        return _at(threshold, in_bound, out_bound, hypotheses, level), threshold
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,11 @@ class Bonferroni:
     name = "Bonferroni"
     valid = True
 
-    def bounds(self, in_scores, out_scores, family, level):
+    def bounds(self, in_scores, out_scores, hypotheses, level):
         """Largest bound over all thresholds, each at its share of the level."""
         curve = empirical_curve(in_scores, out_scores)
         share = level / (2 * (curve.n_in + curve.n_out))
-        return _best(curve, family, clopper_pearson_upper, share)
+        return _best(curve, hypotheses, clopper_pearson_upper, share)
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,10 @@ class UniformBand:
         """The word a table shows."""
         return f"uniform band, {self.kind}"
 
-    def bounds(self, in_scores, out_scores, family, level):
+    def bounds(self, in_scores, out_scores, hypotheses, level):
         """Largest bound over all thresholds, all at once at the level."""
         curve = empirical_curve(in_scores, out_scores)
-        return _best(curve, family, self.upper, level / 2)
+        return _best(curve, hypotheses, self.upper, level / 2)
 
     def upper(self, count: NDArray[np.int64], n: int, level: float) -> NDArray[np.float64]:
         """Upper confidence bounds on the rates with these counts, all at once."""
@@ -169,22 +170,22 @@ class AsPublished:
     name = "as published (not valid)"
     valid = False
 
-    def bounds(self, in_scores, out_scores, family, level):
+    def bounds(self, in_scores, out_scores, hypotheses, level):
         """Largest bound over all thresholds, as if it had been the only one."""
         curve = empirical_curve(in_scores, out_scores)
-        return _best(curve, family, clopper_pearson_upper, level)
+        return _best(curve, hypotheses, clopper_pearson_upper, level)
 
 
 def _best(
-    curve: EmpiricalCurve, family: Family, upper, level: float
+    curve: EmpiricalCurve, hypotheses: Hypotheses, upper, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Largest of the bounds that all thresholds give, and the threshold that gives it."""
     # Counts take few values, so each interval is computed once and looked up.
     fpr = upper(np.arange(curve.n_out + 1), curve.n_out, level)[curve.false_positives]
     fnr = upper(np.arange(curve.n_in + 1), curve.n_in, level)[curve.false_negatives]
-    bounds = family.violated(fpr, fnr)
+    bounds = hypotheses.violated(fpr, fnr)
     # "Best" is the least private claim contradicted: the largest epsilon, the smallest noise.
-    rank = -bounds if family.trivial == np.inf else bounds
+    rank = -bounds if hypotheses.trivial == np.inf else bounds
     best = np.argmax(rank, axis=-1)[..., None]
     return (
         np.take_along_axis(bounds, best, axis=-1)[..., 0],
@@ -196,7 +197,7 @@ def _at(
     threshold: NDArray[np.float64],
     in_scores: NDArray[np.float64],
     out_scores: NDArray[np.float64],
-    family: Family,
+    hypotheses: Hypotheses,
     level: float,
     interval: Interval = "clopper-pearson",
 ) -> NDArray[np.float64]:
@@ -207,16 +208,21 @@ def _at(
     if interval == "joint-beta":
         pairs = np.stack((false_positives.ravel(), false_negatives.ravel()), axis=1)
         distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-        values = [joint_beta(int(a), n_out, int(b), n_in, family, level) for a, b in distinct]
+        values = [joint_beta(int(a), n_out, int(b), n_in, hypotheses, level) for a, b in distinct]
         return np.array(values)[inverse.ravel()].reshape(threshold.shape)
     upper = clopper_pearson_upper if interval == "clopper-pearson" else jeffreys_upper
-    return family.violated(
+    return hypotheses.violated(
         upper(false_positives, n_out, level / 2), upper(false_negatives, n_in, level / 2)
     )
 
 
 def joint_beta(
-    false_positives: int, n_out: int, false_negatives: int, n_in: int, family: Family, level: float
+    false_positives: int,
+    n_out: int,
+    false_negatives: int,
+    n_in: int,
+    hypotheses: Hypotheses,
+    level: float,
 ) -> float:
     """Lower credible bound: largest parameter whose privacy region holds probability < ``level``.
 
@@ -235,10 +241,10 @@ def joint_beta(
     cdf = partial(betainc, false_negatives + 0.5, n_in - false_negatives + 0.5)
 
     def inside(index: int) -> bool:
-        return float(np.sum(_WEIGHTS / 2 * (1 - cdf(family.fnr(index, fpr))))) >= level
+        return float(np.sum(_WEIGHTS / 2 * (1 - cdf(hypotheses.fnr(index, fpr))))) >= level
 
-    last = last_true(lambda index: not inside(index), len(family.grid))
-    return family.trivial if last < 0 else float(family.grid[last])
+    last = last_true(lambda index: not inside(index), len(hypotheses.grid))
+    return hypotheses.trivial if last < 0 else float(hypotheses.grid[last])
 
 
 def last_true(test, n: int) -> int:

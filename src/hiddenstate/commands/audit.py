@@ -1,40 +1,116 @@
-"""``hiddenstate audit``: lower bounds from scores of your own."""
+"""``hiddenstate audit``: what scores of your own prove, and whether they refute a claim."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+
+from hiddenstate.errors import InputError
+
+PICTURES = (".png", ".pdf", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Scores, delta, confidence, pictures."""
+    """Scores, claim, delta, confidence, outputs."""
+    parser.description = (
+        f"{parser.description} Exit status: 0 if no claim is given or the scores are consistent "
+        "with it, 1 if they refute it, 2 for bad input."
+    )
     parser.add_argument(
         "scores",
         type=Path,
         metavar="FILE",
         help="CSV or Parquet with the columns world ('in' or 'out') and score (larger: more 'in')",
     )
-    parser.add_argument("--delta", type=float, required=True, help="probability, such as 1e-5")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of each bound (0.95)")
+    parser.add_argument(
+        "--delta", type=float, required=True, help="probability, such as 1e-5; 0 for pure DP"
+    )
+    parser.add_argument("--claim", type=float, metavar="EPSILON", help="epsilon to be tested")
+    parser.add_argument(
+        "--curve",
+        choices=("dp", "gdp"),
+        default="dp",
+        help="what the claim promises: (epsilon, delta)-DP alone (dp), or the Gaussian DP that has "
+        "this epsilon at delta (gdp), which far fewer scores can refute",
+    )
+    parser.add_argument("--confidence", type=float, default=0.95, help="of each statement (0.95)")
+    parser.add_argument(
+        "--fpr",
+        type=float,
+        nargs="+",
+        default=[0.01, 0.1],
+        metavar="RATE",
+        help="false-positive rates at which the true-positive rate is shown (0.01 0.1)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument(
         "--figure", type=Path, nargs="+", metavar="FILE", help="pictures to write: .png, .pdf, .svg"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Bound epsilon and mu from your own scores, and say which bounds are valid."""
-    from hiddenstate.auditing import report
+    """Bound epsilon and mu from your own scores, or test a claim."""
+    import json
+    from dataclasses import asdict
 
-    in_scores, out_scores = report.read(options.scores)
-    table = report.bounds(in_scores, out_scores, options.delta, options.confidence)
-    shown = table[["parameter", "method", "value", "valid"]]
-    print(shown.assign(value=shown["value"].map("{:.3f}".format)).to_markdown(index=False))
-    print(
-        f"\n{len(in_scores)} in-scores, {len(out_scores)} out-scores; delta {options.delta:g}; "
-        f"each valid bound holds alone with {100 * options.confidence:g} % confidence, "
-        "so choose the method before looking."
+    from hiddenstate.auditing import report, summaries
+
+    check_pictures(options.figure)
+    into, out = report.read(options.scores)
+    delta, confidence = options.delta, options.confidence
+    judged = (
+        report.judge(into, out, options.claim, delta, curve=options.curve, confidence=confidence)
+        if options.claim is not None
+        else None
     )
+    table = report.bounds(into, out, delta, confidence)
+    intervals = [summaries.auc(into, out, confidence=confidence)] + [
+        summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
+    ]
+    if options.json:
+        found = {
+            "scores": {"in": len(into), "out": len(out)},
+            "delta": delta,
+            "confidence": confidence,
+            "claim": asdict(judged) if judged else None,
+            "bounds": json.loads(table.to_json(orient="records", double_precision=15)),
+            "intervals": [asdict(interval) for interval in intervals],
+        }
+        print(json.dumps(found, indent=2))
+    else:
+        import pandas as pd
+
+        shown = table[["parameter", "method", "value", "valid"]].assign(
+            value=table["value"].map("{:.3f}".format),
+            method=table["method"] + table["default"].map({True: " (default)", False: ""}),
+        )
+        print(shown.to_markdown(index=False))
+        attack = pd.DataFrame([asdict(interval) for interval in intervals])
+        print("\n" + attack.drop(columns="confidence").to_markdown(index=False, floatfmt=".3f"))
+        print(
+            f"\n{len(into)} in-scores, {len(out)} out-scores; delta {delta:g}; "
+            f"each valid statement holds alone with {100 * confidence:g} % confidence, "
+            "so choose the method before looking. A bound on 'epsilon of mu-GDP' speaks of a "
+            "mechanism whose claim is Gaussian DP."
+        )
+        if judged:
+            kind = "Gaussian DP with " if judged.curve == "gdp" else ""
+            print(
+                f"\nclaim: {kind}epsilon {judged.epsilon:g} at delta {delta:g}: "
+                f"{'REFUTED' if judged.refuted else 'consistent with the scores'}, "
+                f"p-value at most {judged.p_value:.2g}"
+            )
     if options.figure:
         from hiddenstate import plotting
 
         with plotting.style():
-            drawn = report.draw(in_scores, out_scores, options.delta, options.confidence)
+            drawn = report.draw(into, out, delta, confidence)
             plotting.save(drawn, options.figure, options.scores.name)
+    if judged and judged.refuted:
+        raise SystemExit(1)
+
+
+def check_pictures(paths: Sequence[Path] | None) -> None:
+    """Refuse, before any work, names of pictures that cannot be written."""
+    for path in paths or []:
+        if path.suffix.lower() not in PICTURES:
+            raise InputError(f"--figure: got {path}; expected a name in {', '.join(PICTURES)}")

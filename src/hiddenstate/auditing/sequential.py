@@ -1,0 +1,262 @@
+"""Sequential audits: look after every few models, stop as soon as the claim is refuted.
+
+Looking again and again at the same level would refute true claims too often. The coupling that
+proves ``hiddenstate.auditing.averaged`` holds for all pairs of scores at once, so for those of
+every prefix of the runs at once: whatever is computed from the comparisons of the first n_1, n_2, …
+runs and never decreases in them is stochastically largest where the claimed curve is attained. The
+largest statistic over all looks is such a function, and its law depends on the claimed curve and
+the looks alone. It is simulated, so one critical value for all looks is exact: a true claim is
+refuted at any look with at most the level's probability, however the audit is stopped.
+
+The statistic of a look is the largest, over the Mann-Whitney counts of ``averaged``, of the count
+less what is surprising under the claim, in standard deviations; so each look has about the same
+level of its own. What is assumed in addition: the looks are planned before the scores are seen, and
+runs come in an order that does not depend on their scores (their index, not their completion).
+Ties are broken by coins that belong to the run and stay the same at every look; they come from a
+stream named by the ranks of the first look's scores.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hiddenstate.auditing.averaged import SCALING, World, counts, functional_shares, surprising
+from hiddenstate.auditing.curve import check_confidence, check_scores
+from hiddenstate.auditing.hypotheses import Hypotheses, claimed, number
+from hiddenstate.auditing.intervals import (
+    SIMULATIONS,
+    allowed_rank,
+    safe_share,
+    uniform_order_statistics,
+)
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+MEMORY = 2_000_000
+"""Simulated scores of a world held at once."""
+
+Size = tuple[int, int]
+"""Numbers of in-scores and of out-scores."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the looks taken so far say of a claim.
+
+    decision: "refuted", "continue" (looks are left), or "consistent" (none is). looks: how many
+    were taken, up to the one that refuted. models: in- and out-scores used by the last of them.
+    p_value: upper bound, valid at any time of stopping; at most 1 - confidence if and only if
+    refuted.
+    """
+
+    decision: Literal["refuted", "continue", "consistent"]
+    looks: int
+    models: Size
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialAudit:
+    """A test of one claim that may be looked at as often as planned, at one level in all.
+
+    hypotheses, claim: the claim tested, such as ``ApproxDP(1e-5), 8.0``. looks: scores in each
+    world at every look, ascending; a pair is (in-scores, out-scores). confidence: a true claim is
+    refuted with probability 1 - confidence at most, over all looks together. A single look is a
+    test at a fixed number of scores. area: share of the level for the area under the curve.
+
+    >>> audit = SequentialAudit(GaussianDP(), 1.0, looks=[10, 20, 40, 80, 160])
+    >>> audit.judge(in_scores, out_scores).decision  # the scores so far, in the order of the runs
+    'continue'
+    """
+
+    hypotheses: Hypotheses
+    claim: float
+    looks: Sequence[int | Size]
+    confidence: float = 0.95
+    area: float = 0.5
+    simulations: int = SIMULATIONS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        claimed(self.hypotheses, self.claim)
+        allowed_rank(1 - self.confidence, self.simulations)
+        if not 0 < number("area", self.area) < 1:
+            raise InputError(f"area: got {self.area}; expected a share inside (0, 1)")
+        sizes = [_size(look) for look in self.looks]
+        if not sizes:
+            raise InputError("looks: got none; expected the numbers of scores at each look")
+        for before, after in pairwise(sizes):
+            if not (before[0] <= after[0] and before[1] <= after[1] and before != after):
+                raise InputError(f"looks: got {before} before {after}; expected ascending numbers")
+        object.__setattr__(self, "looks", tuple(sizes))
+
+    @property
+    def sizes(self) -> list[Size]:
+        """In- and out-scores at each look."""
+        return [_size(look) for look in self.looks]
+
+    @property
+    def index(self) -> int:
+        """The hypothesis tested: the claim, or the next less private one of the grid."""
+        return claimed(self.hypotheses, self.claim)
+
+    @cached_property
+    def critical(self) -> float:
+        """The value that no look may exceed."""
+        return float(self._largest[-allowed_rank(1 - self.confidence, self.simulations)])
+
+    def judge(self, in_scores: ArrayLike, out_scores: ArrayLike) -> Verdict:
+        """What the scores so far say, at every planned look that they are enough for.
+
+        in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both worlds from
+        their first run on. The answer depends on the planned looks alone, not on when it is asked,
+        so a campaign that was killed may ask again from all its scores.
+        """
+        worlds = []
+        for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
+            array = check_scores(name, scores, least=0)
+            if array.ndim != 1:
+                raise InputError(f"{name}: got shape {array.shape}; expected one audit, shape (n,)")
+            worlds.append(array)
+        into, out = worlds
+        taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
+        if not taken:
+            return Verdict("continue", 0, (0, 0), 1.0)
+        into, out = self._ordered(into[: taken[-1][0]], out[: taken[-1][1]])
+        statistic = next(
+            iter(self._statistics([(-into[None], -out[None])], self.sizes[: len(taken)]))
+        )[0]
+        beyond = np.flatnonzero(statistic > self.critical)
+        last = int(beyond[0]) if beyond.size else len(taken) - 1
+        reached = self.simulations - np.searchsorted(self._largest, statistic[: last + 1].max())
+        p_value = float(safe_share(reached + 1, self.simulations))
+        decision: Literal["refuted", "continue", "consistent"] = (
+            "refuted"
+            if beyond.size
+            else "consistent"
+            if len(taken) == len(self.sizes)
+            else "continue"
+        )
+        return Verdict(decision, last + 1, taken[last], p_value)
+
+    def refuted_at(
+        self, hypotheses: Hypotheses, truth: float, *, audits: int = 4_000, seed: int = 1
+    ) -> NDArray[np.int64]:
+        """Look at which each simulated audit refutes the claim, -1 where none does.
+
+        hypotheses, truth: the mechanism's own curve, which the simulated scores attain. Shape
+        (audits,). What ``hiddenstate plan-audit`` counts.
+        """
+        index = _nearest(hypotheses, truth)
+        paths = self._statistics(
+            self._simulated(hypotheses, index, "truth", audits, seed), self.sizes
+        )
+        beyond = np.concatenate(list(paths)) > self.critical
+        return np.where(beyond.any(axis=1), beyond.argmax(axis=1), -1)
+
+    @cached_property
+    def _largest(self) -> NDArray[np.float64]:
+        """The largest statistic over all looks of each simulated audit, ascending."""
+        simulated = self._simulated(
+            self.hypotheses, self.index, "level", self.simulations, self.seed
+        )
+        paths = self._statistics(simulated, self.sizes)
+        return np.sort(np.concatenate([path.max(axis=1) for path in paths]))
+
+    @cached_property
+    def _scale(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Counts that are surprising at each look, and their deviations."""
+        level = 1 - self.confidence
+        simulated = list(self._simulated(self.hypotheses, self.index, "scale", SCALING, self.seed))
+        scale = []
+        for size in self.sizes:
+            found = np.concatenate([_look(into, out, size) for into, out in simulated])
+            shares = functional_shares(self.area, found.shape[1])
+            scale.append(surprising(found, shares, level))
+        return scale
+
+    def _statistics(
+        self,
+        standings: "Iterator[tuple[NDArray, NDArray]] | list[tuple[NDArray, NDArray]]",
+        sizes: list[Size],
+    ) -> Iterator[NDArray[np.float64]]:
+        """Statistic of each look, shape (audits, looks), block by block."""
+        for into, out in standings:
+            yield np.stack(
+                [
+                    np.max((_look(into, out, size) - quantiles) / deviations, axis=1)
+                    for size, (quantiles, deviations) in zip(sizes, self._scale, strict=False)
+                ],
+                axis=1,
+            )
+
+    def _simulated(
+        self, hypotheses: Hypotheses, index: int, purpose: str, audits: int, seed: int
+    ) -> Iterator[tuple[NDArray, NDArray]]:
+        """Standings of simulated runs, in and out, whose trade-off curve is the hypothesis's.
+
+        A single look needs no more than the order statistics that it keeps.
+        """
+        n_in, n_out = self.sizes[-1]
+        if len(self.sizes) == 1:
+            worlds = World.of(n_out), World.of(n_in)
+            rng = stream(seed, "auditing", "one look", purpose, n_in, n_out)
+            u, v = (uniform_order_statistics(w.ranks, w.n, audits, rng) for w in worlds)
+            yield v, 1 - hypotheses.fnr(index, u)
+            return
+        block = max(1, MEMORY // max(n_in, n_out))
+        for start in range(0, audits, block):
+            shape = min(block, audits - start)
+            rng = stream(seed, "auditing", "sequential", purpose, n_in, n_out, start)
+            u, v = rng.random((shape, n_out)), rng.random((shape, n_in))
+            yield v, 1 - hypotheses.fnr(index, u)
+
+    def _ordered(self, into: NDArray, out: NDArray) -> tuple[NDArray, NDArray]:
+        """Ranks of all scores, ties broken by each run's own coin."""
+        n_in, n_out = self.sizes[0]
+        first = np.unique(np.concatenate((into[:n_in], out[:n_out])), return_inverse=True)[1]
+        name = hashlib.sha256(np.asarray(first, dtype=np.int64).tobytes()).hexdigest()
+        ranks = np.unique(np.concatenate((into, out)), return_inverse=True)[1].astype(float)
+        for world, part in (("in", ranks[: len(into)]), ("out", ranks[len(into) :])):
+            part += stream(self.seed, "auditing", "ties", world, name).random(len(part))
+        return ranks[: len(into)], ranks[len(into) :]
+
+
+def _look(into: NDArray, out: NDArray, size: Size) -> NDArray[np.floating]:
+    """The Mann-Whitney counts of the first runs, shape (audits, functionals), half a pair less."""
+    worlds = World.of(size[0]), World.of(size[1])
+    # Fewer than the look's scores are the order statistics that it keeps.
+    kept = [
+        scores
+        if scores.shape[1] < world.n
+        else np.sort(scores[:, : world.n], axis=1)[:, world.ranks - 1]
+        for world, scores in zip(worlds, (into, out), strict=True)
+    ]
+    return counts(worlds[1], worlds[0], kept[1], kept[0]) - 0.5
+
+
+def _nearest(hypotheses: Hypotheses, value: float) -> int:
+    """Index of the hypothesis nearest to a value inside the grid."""
+    claimed(hypotheses, value)
+    return int(np.argmin(np.abs(hypotheses.grid - value)))
+
+
+def _size(look: int | Size) -> Size:
+    """In- and out-scores of a look, at least two of each."""
+    pair = look if isinstance(look, tuple) else (look, look)
+    try:
+        size = tuple(int(n) for n in pair)
+        if len(size) != 2 or size != tuple(pair) or min(size) < 2:
+            raise ValueError
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"looks: got {look!r}; expected at least 2 scores in each world"
+        ) from error
+    return size[0], size[1]

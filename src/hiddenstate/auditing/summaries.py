@@ -1,0 +1,82 @@
+"""What scores say of the attack itself, with intervals that hold for every number of scores.
+
+None of these bounds the mechanism from above: another attack may do better.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from scipy.special import betaincinv, rel_entr
+from scipy.stats import beta, rankdata
+
+from hiddenstate.auditing.curve import check, check_confidence
+from hiddenstate.auditing.hypotheses import number
+from hiddenstate.auditing.intervals import clopper_pearson_upper
+from hiddenstate.errors import InputError
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and a two-sided interval that misses the truth with 1 - confidence at most."""
+
+    quantity: str
+    value: float
+    low: float
+    high: float
+    confidence: float
+
+
+def auc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float = 0.95) -> Interval:
+    """Probability that an in-score is above an out-score, a tie counted half.
+
+    in_scores, out_scores: shapes (n_in,), (n_out,). The interval inverts the exponential bound of
+    Hoeffding 1963 (Theorem 1, for U-statistics by section 5b): the estimate strays from the truth a
+    by relative entropy d with probability exp(-min(n_in, n_out) d(estimate, a)) at most, each way.
+    """
+    into, out = check(in_scores, out_scores)
+    confidence = check_confidence(confidence)
+    ranks = rankdata(np.concatenate((into, out)))[: len(into)]
+    value = float((ranks.sum() - len(into) * (len(into) + 1) / 2) / len(into) / len(out))
+    room = np.log(2 / (1 - confidence)) / min(len(into), len(out))
+
+    def excess(truth: float) -> float:
+        return float(rel_entr(value, truth) + rel_entr(1 - value, 1 - truth) - room)
+
+    tiny = 1e-15
+    low = brentq(excess, tiny, value) if value > tiny and excess(tiny) > 0 else 0.0
+    high = brentq(excess, value, 1 - tiny) if value < 1 - tiny and excess(1 - tiny) > 0 else 1.0
+    return Interval("AUC", value, float(low), float(high), confidence)
+
+
+def tpr(
+    in_scores: ArrayLike, out_scores: ArrayLike, fpr: float, *, confidence: float = 0.95
+) -> Interval:
+    """Largest true-positive rate of a threshold on the score at this false-positive rate.
+
+    in_scores, out_scores: shapes (n_in,), (n_out,). The r-th highest out-score has a false-positive
+    rate of Beta(r, n_out + 1 - r), so ranks exist whose thresholds err less, or more, than ``fpr``
+    but for a quarter of the level each; given those, the in-scores above are binomial
+    (Clopper and Pearson 1934, a quarter of the level each).
+    """
+    into, out = check(in_scores, out_scores)
+    confidence = check_confidence(confidence)
+    if not 0 < number("fpr", fpr) < 1:
+        raise InputError(f"fpr: got {fpr}; expected a rate inside (0, 1)")
+    n_in, n_out, share = len(into), len(out), (1 - confidence) / 4
+    highest = np.sort(out)[::-1]
+    ranks = np.arange(1, n_out + 1)
+    strict = np.flatnonzero(betaincinv(ranks, n_out + 1 - ranks, 1 - share) <= fpr)
+    loose = np.flatnonzero(beta.ppf(share, ranks, n_out + 1 - ranks) >= fpr)
+    low, high = 0.0, 1.0
+    if strict.size:
+        above = int((into > highest[strict[-1]]).sum())
+        low = 1 - float(clopper_pearson_upper(n_in - above, n_in, share))
+    if loose.size:
+        above = int((into >= highest[loose[0]]).sum())
+        high = float(clopper_pearson_upper(above, n_in, share))
+    allowed = int(fpr * n_out)
+    threshold = highest[allowed] if allowed < n_out else -np.inf
+    value = float((into > threshold).mean())
+    return Interval(f"TPR at FPR {fpr:g}", value, low, high, confidence)
