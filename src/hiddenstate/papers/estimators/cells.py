@@ -22,7 +22,7 @@ from hiddenstate.auditing import (
     UniformBand,
     composed,
 )
-from hiddenstate.auditing.families import Family as Curves
+from hiddenstate.auditing.hypotheses import Hypotheses as Curves
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.family import (

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate.auditing import Averaged, GaussianDP
-from hiddenstate.auditing.families import Family as Curves
+from hiddenstate.auditing.hypotheses import Hypotheses as Curves
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.estimates import select
