@@ -352,10 +352,10 @@ def theorem_4_5(run: CyclicDPSGD, lipschitz: float) -> float:
 def equation_22(run: CyclicDPSGD) -> float:
     """The paper's convex bound: 2 (lambda C / (b sigma))^2 [1 + E / ell] (our reconstruction).
 
-    An upper bound where clipping cannot turn a gradient (see ``cyclic_operator.unclipped``). Clipped
-    convex losses in the plane exceed it, over many passes by any factor
-    (``adversaries.expanding_clip``); later versions of the paper exclude clipping. Raises an input error
-    unless m = 0 and step M <= 2.
+    An upper bound where clipping cannot turn a gradient (see ``cyclic_operator.unclipped``).
+    Clipped convex losses in the plane exceed it, over many passes by any factor
+    (``adversaries.expanding_clip``); later versions of the paper exclude clipping. Raises an input
+    error unless m = 0 and step M <= 2.
     """
     _check_convex(run)
     return theorem_4_5(run, 1.0)

@@ -27,6 +27,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -238,7 +239,7 @@ class ExpandedPair:
         interval = MPIntervalContext()
         interval.dps = 40
 
-        def exactly(value: Fraction):  # type: ignore[no-untyped-def]
+        def exactly(value: Fraction) -> Any:
             return interval.mpf(value.numerator) / value.denominator
 
         moved = []
