@@ -432,26 +432,8 @@ def compiler() -> str | None:
 
 @cache
 def _compiled(driver: str):
-    """(function, bytes of its workspace, lanes of a vector), compiled unless the cache has it."""
-    header = files("hiddenstate.dpsgd").joinpath("clipped_sum.h").read_text()
-    # A cache shared by unlike machines must not hand one machine's instructions to another.
-    parts = (driver, header, compiler(), *_FLAGS, platform.machine(), _processor())
-    name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
-    path = _cache_directory() / name
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "clipped_sum.h").write_text(header)
-            Path(folder, "driver.c").write_text(driver)
-            with atomic(path) as temporary:
-                done = subprocess.run(
-                    [compiler(), "driver.c", "-o", str(temporary), *_FLAGS],
-                    cwd=folder,
-                    capture_output=True,
-                    text=True,
-                )
-                if done.returncode:
-                    raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
-    library = ctypes.CDLL(str(path))
+    """(function, bytes of its workspace, lanes of a vector) of a driver."""
+    library = load(driver, "clipped_sum.h")
     library.scratch_bytes.restype = ctypes.c_size_t
     function = library.clipped_sum
     function.restype = ctypes.c_int
@@ -460,6 +442,37 @@ def _compiled(driver: str):
         pointer, pointer, pointer, count, pointer, count, ctypes.c_float, *[pointer] * 4,
     )  # fmt: skip
     return function, library.scratch_bytes(), library.lanes()
+
+
+def load(driver: str, *headers: str) -> ctypes.CDLL:
+    """C source that includes ``headers`` of this package, compiled unless the cache has it.
+
+    Raises CompilationError without a compiler or if it fails.
+    """
+    if compiler() is None:
+        raise CompilationError("no C compiler was found")
+    sources = {
+        "driver.c": driver,
+        **{name: files("hiddenstate.dpsgd").joinpath(name).read_text() for name in headers},
+    }
+    # A cache shared by unlike machines must not hand one machine's instructions to another.
+    parts = (*sources.values(), compiler(), *_FLAGS, platform.machine(), _processor())
+    name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
+    path = _cache_directory() / name
+    if not path.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            for source, text in sources.items():
+                Path(folder, source).write_text(text)
+            with atomic(path) as temporary:
+                done = subprocess.run(
+                    [str(compiler()), "driver.c", "-o", str(temporary), *_FLAGS],
+                    cwd=folder,
+                    capture_output=True,
+                    text=True,
+                )
+                if done.returncode:
+                    raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
+    return ctypes.CDLL(str(path))
 
 
 def _cache_directory() -> Path:
