@@ -1,9 +1,10 @@
 """Data sets as arrays: images in [0, 1], labels, and the digest that names exactly these numbers.
 
-``digits`` comes with scikit-learn. The others are read from the directory that the environment
-variable HIDDENSTATE_DATA names (``data`` in the working directory if it is unset), are checked
-against the published files' checksums, and are never replaced by another. (CIFAR is distributed as
-pickles: torchvision verifies their MD5 sums before it loads them.)
+``digits`` comes with scikit-learn, ``housing`` (features, not images) with this package. The others
+are read from the directory that the environment variable HIDDENSTATE_DATA names (``data`` in the
+working directory if it is unset), are checked against the published files' checksums, and are never
+replaced by another. (CIFAR is distributed as pickles: torchvision verifies their MD5 sums before it
+loads them.)
 """
 
 import hashlib
@@ -18,10 +19,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenstate import housing
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
-NAMES = ("digits", "mnist", "cifar10", "cifar100")
+NAMES = ("digits", "housing", "mnist", "cifar10", "cifar100")
 
 _FOLDERS = {
     "mnist": "MNIST/raw",
@@ -47,7 +49,8 @@ _MNIST_SHA256 = {
 class Dataset:
     """Records with labels.
 
-    x: shape (records, channels, height, width), float32 in [0, 1]. y: shape (records,), int64.
+    x: shape (records, channels, height, width), float32 in [0, 1], or (records, features). y: shape
+    (records,), int64.
     """
 
     name: str
@@ -83,7 +86,9 @@ def load(
         raise InputError(f"data set: got {name!r}; expected one of {', '.join(NAMES)}")
     if split not in ("train", "test"):
         raise InputError(f"split: got {split!r}; expected 'train' or 'test'")
-    return _digits(split) if name == "digits" else _torchvision(name, split, download)
+    if name == "digits":
+        return _digits(split)
+    return _housing(split) if name == "housing" else _torchvision(name, split, download)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +186,9 @@ def _splits(source: str, root: Path) -> Splits:
     public, private = train.halves()
     if kind == "raw":
         return Splits(public, private, test)
-    mean = public.x.mean(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
-    deviation = public.x.std(axis=(0, 2, 3), keepdims=True, dtype=np.float64)
+    axes = (0, *range(2, public.x.ndim))  # all but the channel or feature
+    mean = public.x.mean(axis=axes, keepdims=True, dtype=np.float64)
+    deviation = public.x.std(axis=axes, keepdims=True, dtype=np.float64)
 
     def standardised(part: Dataset) -> Dataset:
         x = ((part.x - mean) / deviation).astype(np.float32)
@@ -269,9 +275,18 @@ def _digits(split: str) -> Dataset:
 
     x, y = load_digits(return_X_y=True)
     x = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    order = stream(0, "data", "digits").permutation(len(y))
-    order = order[len(y) // 5 :] if split == "train" else order[: len(y) // 5]
-    return Dataset("digits", x[order], y[order].astype(np.int64), 10)
+    return _fifth(Dataset("digits", x, y.astype(np.int64), 10), split)
+
+
+def _housing(split: str) -> Dataset:
+    """The 20,640 bundled districts; a fixed random fifth of them is the test split."""
+    return _fifth(Dataset("housing", *housing.records(), 2), split)
+
+
+def _fifth(whole: Dataset, split: str) -> Dataset:
+    order = stream(0, "data", whole.name).permutation(len(whole))
+    n = len(whole) // 5
+    return whole.take(order[n:] if split == "train" else order[:n])
 
 
 def _root() -> Path:

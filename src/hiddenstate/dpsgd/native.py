@@ -483,12 +483,8 @@ def compiler() -> str | None:
 
 @cache
 def _compiled(driver: str):
-    """(function, bytes of its workspace, lanes of a vector), compiled unless the cache has it."""
-    header = files("hiddenstate.dpsgd").joinpath("clipped_sum.h").read_text()
-    # A cache shared by unlike machines must not hand one machine's instructions to another.
-    parts = (driver, header, compiler(), *_FLAGS, platform.machine(), _processor())
-    name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
-    library = _load(_cache_directory() / name, driver, header)
+    """(function, bytes of its workspace, lanes of a vector) of a driver."""
+    library = load(driver, "clipped_sum.h")
     library.scratch_bytes.restype = ctypes.c_size_t
     function = library.clipped_sum
     function.restype = ctypes.c_int
@@ -499,21 +495,34 @@ def _compiled(driver: str):
     return function, library.scratch_bytes(), library.lanes()
 
 
-def _load(path: Path, driver: str, header: str) -> ctypes.CDLL:
-    """The library at ``path``, made there first if it is not, or is not whole."""
+def load(driver: str, *headers: str) -> ctypes.CDLL:
+    """C source that includes ``headers`` of this package, compiled unless the cache has it.
+
+    Raises CompilationError without a compiler, if it fails, or if the library cannot be used.
+    """
+    if compiler() is None:
+        raise CompilationError("no C compiler was found")
+    sources = {
+        "driver.c": driver,
+        **{name: files("hiddenstate.dpsgd").joinpath(name).read_text() for name in headers},
+    }
+    # A cache shared by unlike machines must not hand one machine's instructions to another.
+    parts = (*sources.values(), compiler(), *_FLAGS, platform.machine(), _processor())
+    name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
+    path = _cache_directory() / name
     try:
         if not _whole(path):
-            _compile(path, driver, header)
+            _compile(path, sources)
         return ctypes.CDLL(str(path))
     except OSError as error:
         # Such as a cache on a file system without permission to execute.
         raise CompilationError(f"{path} cannot be used ({error})") from error
 
 
-def _compile(path: Path, driver: str, header: str) -> None:
+def _compile(path: Path, sources: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
-        Path(folder, "clipped_sum.h").write_text(header)
-        Path(folder, "driver.c").write_text(driver)
+        for source, text in sources.items():
+            Path(folder, source).write_text(text)
         done = subprocess.run(
             [str(compiler()), "driver.c", "-o", str(temporary), *_FLAGS],
             cwd=folder,

@@ -1,0 +1,471 @@
+"""Audits of small networks whose canary is fixed before training and sought in the last iterate.
+
+Source: Cebere, Bellet and Papernot 2025, for their network of 68 parameters on California housing.
+What their paper leaves open is a parameter here. An adversary is asked once, before the first step,
+for its canary: a gradient for every insertion, or a record whose clipped gradient is inserted. It
+knows the records, the initial parameters and the batches, and may simulate as it likes. It is
+given neither noise nor iterates; its canary is handed the last iterate alone.
+"""
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from hiddenstate import streams
+from hiddenstate.accounting import linear
+from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
+from hiddenstate.dpsgd.mechanism import Cyclic, Mechanism
+from hiddenstate.dpsgd.tiny import Dense, Floats, Kernel, Movement, Trainer
+from hiddenstate.errors import InputError
+
+Start = Literal["fresh", "shared"]
+Rank = Literal["absolute", "squared", "net"]
+Name = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What an adversary knows of a run before it is trained; its arrays cannot be written to.
+
+    x, y: the records, shapes (n, features) and (n,). initial: shape (p,). batches: the records of
+    each step. insertions: how many gradients a canary has. rng: the adversary's own random numbers
+    for this run; shared_rng: for all runs of one audit alike.
+    """
+
+    network: Dense
+    mechanism: Mechanism
+    x: Floats
+    y: NDArray[np.int64]
+    initial: Floats
+    batches: tuple[NDArray[np.int64], ...]
+    insertions: int
+    rng: np.random.Generator
+    shared_rng: np.random.Generator
+
+    def simulated(self) -> Movement:
+        """How a training without noise and canary moves the parameters, from the same start."""
+        mechanism = self.mechanism
+        trainer = Trainer(
+            self.network,
+            self.x,
+            self.y,
+            learning_rate=mechanism.learning_rate,
+            clipping_norm=mechanism.clipping_norm,
+        )
+        return trainer.simulated(self.initial, self.batches)
+
+
+class Canary(Protocol):
+    """What world "in" has and world "out" lacks, all of it fixed, and its reading."""
+
+    @property
+    def gradients(self) -> NDArray[Any] | None:
+        """One gradient for each insertion (insertions, p), of at most the clipping norm."""
+
+    @property
+    def record(self) -> tuple[NDArray[Any], int] | None:
+        """Instead: a record and its label, whose clipped gradient is inserted."""
+
+    @property
+    def coordinate(self) -> int:
+        """The coordinate that is read, -1 if it is not one alone."""
+
+    def score(self, last: Floats) -> float:
+        """The last iterate (p,) as a score: larger speaks for "in"."""
+
+
+class Adversary(Protocol):
+    """Whoever chooses the canary; ``name`` is the word a table shows."""
+
+    @property
+    def name(self) -> str:
+        """A word of its own."""
+
+    def canary(self, known: Known) -> Canary:
+        """The whole canary of one run, from what is known before training."""
+
+
+@dataclass(frozen=True, eq=False)
+class DiracCanary:
+    """The gradient C e_d in every insertion, read as theta_0[d] - theta_T[d]."""
+
+    coordinate: int
+    gradients: NDArray[Any]
+    initial: float
+    record: None = None
+
+    def score(self, last: Floats) -> float:
+        """How far the last iterate moved against the canary's coordinate."""
+        return self.initial - float(last[self.coordinate])
+
+
+def dirac(known: Known, coordinate: int) -> DiracCanary:
+    """The canary of this coordinate at the full clipping norm."""
+    gradient = np.zeros(known.network.parameters, np.float32)
+    gradient[coordinate] = known.mechanism.clipping_norm
+    gradients = np.broadcast_to(gradient, (known.insertions, len(gradient)))
+    return DiracCanary(coordinate, gradients, float(known.initial[coordinate]))
+
+
+@dataclass(frozen=True)
+class RandomCoordinate:
+    """A_GC-R: a uniformly random coordinate, of each run, or one for the audit if ``shared``."""
+
+    shared: bool = False
+    name = "random coordinate"
+
+    def canary(self, known: Known) -> DiracCanary:
+        """The coordinate's gradient."""
+        rng = known.shared_rng if self.shared else known.rng
+        return dirac(known, int(rng.integers(known.network.parameters)))
+
+
+@dataclass(frozen=True)
+class SimulatedCoordinate:
+    """A_GC-S: the coordinate that a simulated training without noise and canary moves least.
+
+    ``rank`` orders coordinates by the sum of absolute steps, of squared steps, or by the net
+    displacement; ties go to the lowest. Neither the rule nor the absence of noise from the
+    simulation is in the paper's text: this is a reconstruction.
+    """
+
+    rank: Rank = "absolute"
+    name = "simulated coordinate"
+
+    def __post_init__(self) -> None:
+        if self.rank not in ("absolute", "squared", "net"):
+            raise InputError(f"rank: got {self.rank!r}; expected 'absolute', 'squared' or 'net'")
+
+    def canary(self, known: Known) -> DiracCanary:
+        """The coordinate's gradient."""
+        return dirac(known, int(getattr(known.simulated(), self.rank).argmin()))
+
+
+@dataclass(frozen=True, eq=False)
+class RecordCanary:
+    """A record, read by its loss at the last iterate."""
+
+    network: Dense
+    record: tuple[NDArray[Any], int]
+    gradients: None = None
+    coordinate: int = -1
+
+    def score(self, last: Floats) -> float:
+        """Minus the record's loss."""
+        x, y = self.record
+        return -float(self.network.losses(last, x[None], np.array([y]))[0])
+
+
+@dataclass(frozen=True)
+class LossBased:
+    """A_L, the baseline: a random training record with a wrong label, the same in all runs."""
+
+    name = "loss-based"
+
+    def canary(self, known: Known) -> RecordCanary:
+        """The record, which the unchanged one does not replace."""
+        rng, classes = known.shared_rng, known.network.widths[-1]
+        i = int(rng.integers(len(known.y)))
+        label = int((known.y[i] + rng.integers(1, classes)) % classes)
+        return RecordCanary(known.network, (known.x[i], label))
+
+
+ADVERSARIES: tuple[Adversary, ...] = (LossBased(), RandomCoordinate(), SimulatedCoordinate())
+"""The three of the paper."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CraftedAudit:
+    """DP-SGD with an insertion in every ``every``-th step, ``insertions`` in all.
+
+    x: shape (records, features). y: shape (records,). The batches are disjoint, in an order drawn
+    for each run. ``learning_rate`` is per mean of a batch. epsilon, delta: what the insertions
+    alone are accounted for, exactly, by Gaussian differential privacy. start: initial parameters
+    drawn for each run, or once for each repeat.
+    """
+
+    x: Floats = field(repr=False)
+    y: NDArray[np.int64] = field(repr=False)
+    epsilon: float
+    every: int = 1
+    start: Start = "fresh"
+    insertions: int = 250
+    batch_size: int = 400
+    learning_rate: float = 0.1
+    clipping_norm: float = 1.0
+    delta: float = 1e-5
+    network: Dense = Dense((8, 6, 2))  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        for name in ("every", "insertions"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: got {getattr(self, name)}; expected at least 1")
+        if self.start not in ("fresh", "shared"):
+            raise InputError(f"start: got {self.start!r}; expected 'fresh' or 'shared'")
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What is trained; its own accountant would count the batches, not the insertions."""
+        noise = linear.last_iterate_noise_multiplier(self.epsilon, self.delta, 1.0, self.insertions)
+        return Mechanism(
+            sampling=Cyclic(self.batch_size, shuffled=True),
+            steps=self.every * self.insertions,
+            learning_rate=self.learning_rate / self.batch_size,
+            clipping_norm=self.clipping_norm,
+            noise_multiplier=float(noise),
+            adjacency="add_or_remove",
+        )
+
+    @property
+    def mu(self) -> float:
+        """Gaussian differential privacy of the insertions: sqrt(insertions) / noise multiplier."""
+        return math.sqrt(self.insertions) / self.mechanism.noise_multiplier
+
+    @property
+    def idle_mu(self) -> float:
+        """What the last iterate leaks of a coordinate that nothing else moves: mu / sqrt(every)."""
+        return self.mu / math.sqrt(self.every)
+
+    def inserted(self) -> NDArray[np.int64]:
+        """Indices of the steps with an insertion: every, 2 every, ..., counted from 1."""
+        return np.arange(1, self.insertions + 1) * self.every - 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One model: its streams, what is known of it, and its training."""
+
+    audit: CraftedAudit
+    world: str
+    repeat: int
+    index: int
+    seed: int
+    name: Name
+    role: Name = ()
+    kernel: Kernel = "auto"
+
+    def stream(self, purpose: str) -> np.random.Generator:
+        path = (*self.name, self.world, *self.role, self.repeat, self.index, purpose)
+        return streams.stream(self.seed, *path)
+
+    @cached_property
+    def initial(self) -> Floats:
+        shared = streams.stream(self.seed, *self.name, "shared", self.repeat, "initialisation")
+        fresh = self.audit.start == "fresh"
+        return _fixed(
+            self.audit.network.initial(self.stream("initialisation") if fresh else shared)
+        )
+
+    @cached_property
+    def batches(self) -> tuple[NDArray[np.int64], ...]:
+        mechanism = self.audit.mechanism
+        drawn = mechanism.sampling.batches(
+            len(self.audit.y), mechanism.steps, self.stream("sampling")
+        )
+        return tuple(map(_fixed, drawn))
+
+    def known(self, adversary: Adversary) -> Known:
+        """What this adversary knows of this run."""
+        audit = self.audit
+        path = (*self.name, "adversary", adversary.name, self.repeat)
+        return Known(
+            audit.network, audit.mechanism, _fixed(audit.x), _fixed(audit.y), self.initial,
+            self.batches, audit.insertions, self.stream(f"adversary {adversary.name}"),
+            streams.stream(self.seed, *path),
+        )  # fmt: skip
+
+    def trained(self, canary: Canary | None) -> Floats:
+        """The last iterate."""
+        trainer, batches, added = self.prepared(canary)
+        return trainer.last_iterate(self.initial, batches, added)
+
+    def prepared(
+        self, canary: Canary | None
+    ) -> tuple[Trainer, Sequence[NDArray[np.int64]], Floats]:
+        """Trainer, batches and what is added to the sums: all that the training depends on."""
+        audit, mechanism = self.audit, self.audit.mechanism
+        x, y, batches = audit.x, audit.y, list(self.batches)
+        shape = (mechanism.steps, audit.network.parameters)
+        added = self.stream("noise").standard_normal(shape, dtype=np.float32)
+        added *= np.float32(mechanism.noise_std)
+        if canary is not None and canary.gradients is not None:
+            gradients = np.array(canary.gradients, np.float32)
+            if gradients.shape != (audit.insertions, shape[1]):
+                raise InputError(
+                    f"canary: its gradients have shape {gradients.shape}; expected "
+                    f"{(audit.insertions, shape[1])}, one for each insertion"
+                )
+            norm = float(np.sqrt((gradients.astype(float) ** 2).sum(axis=1)).max())
+            if not norm <= mechanism.clipping_norm * (1 + 1e-6):
+                raise InputError(
+                    f"canary: a gradient has norm {norm}; expected at most "
+                    f"{mechanism.clipping_norm}"
+                )
+            added[audit.inserted()] += gradients
+        if canary is not None and canary.record is not None:
+            x = np.concatenate((x, np.asarray(canary.record[0], np.float32)[None]))
+            y = np.append(y, canary.record[1])
+            for t in audit.inserted():
+                batches[t] = np.append(batches[t], len(audit.y))
+        trainer = Trainer(
+            audit.network,
+            x,
+            y,
+            learning_rate=mechanism.learning_rate,
+            clipping_norm=mechanism.clipping_norm,
+            kernel=self.kernel,
+        )
+        return trainer, batches, added
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def scores(
+    audit: CraftedAudit,
+    *,
+    models: int,
+    seed: int,
+    repeat: int = 0,
+    adversaries: Sequence[Adversary] = ADVERSARIES,
+    name: Name = (),
+    workers: int = 1,
+    chunk: int = 100,
+    checkpoint: str | Path | None = None,
+    progress: bool = False,
+    kernel: Kernel = "auto",
+) -> pd.DataFrame:
+    """One audit by each adversary: columns world, repeat, run, score, adversary and coordinate.
+
+    ``models`` is the number of models of each world. The models of world "out" are trained once:
+    each adversary reads the same last iterates at its own coordinates; those of world "in" are its
+    own. Finished models are kept in ``checkpoint`` (a directory) in chunks of ``chunk``, by which
+    a call that is repeated goes on. ``workers`` threads train a model each. The scores depend on
+    none of these, and ``repeat`` is but a name for other random numbers.
+    """
+    for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
+        if value < 1:
+            raise InputError(f"{argument}: got {value}; expected at least 1")
+    names = [adversary.name for adversary in adversaries]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"adversaries: got {names}; expected one or more of distinct names")
+    groups: list[tuple[str, tuple[Adversary, ...]]] = [("out", tuple(adversaries))]
+    groups += [("in", (adversary,)) for adversary in adversaries]
+    stop = threading.Event()
+    done: list[dict[Identity, Row]] = []
+    bar = tqdm(total=models * len(groups), unit="model", disable=not progress)
+    with bar, ThreadPoolExecutor(workers) as pool:
+        try:
+            for world, those in groups:
+                role = tuple(a.name for a in those) if world == "in" else ()
+                place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
+                columns = tuple(f"{a.name} {what}" for a in those for what in _OBSERVED)
+                mark = fingerprint(
+                    seed, name, audit.x, audit.y, audit, audit.mechanism, repeat, those
+                )
+                store = Checkpoint(place, mark, columns)
+                found = store.read()
+                runs = [
+                    _Run(audit, world, repeat, index, seed, name, role, kernel)
+                    for index in range(models)
+                    if (world, repeat, index) not in found
+                ]
+                bar.update(models - len(runs))
+                parts = [runs[i : i + chunk] for i in range(0, len(runs), chunk)]
+                futures = [pool.submit(_observe, part, those, store, stop) for part in parts]
+                for future in as_completed(futures):
+                    found |= (rows := future.result())
+                    bar.update(len(rows))
+                done.append(found)
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return pd.concat(
+        [_table(adversary, models, repeat, done[0], rows)
+         for adversary, rows in zip(adversaries, done[1:], strict=True)],
+        ignore_index=True,
+    )  # fmt: skip
+
+
+_OBSERVED = ("score", "coordinate")
+
+
+def _observe(
+    runs: list[_Run], adversaries: tuple[Adversary, ...], store: Checkpoint, stop: threading.Event
+) -> dict[Identity, Row]:
+    """Scores and coordinates of a chunk of runs, kept."""
+    found: dict[Identity, Row] = {}
+    for run in runs:
+        if stop.is_set():
+            return {}
+        # All canaries are there before the training starts.
+        canaries = [adversary.canary(run.known(adversary)) for adversary in adversaries]
+        last = run.trained(canaries[0] if run.world == "in" else None)
+        row: Row = {}
+        for adversary, canary in zip(adversaries, canaries, strict=True):
+            score = float(canary.score(last.copy()))
+            if not math.isfinite(score):
+                raise InputError(
+                    f"learning_rate: {run.audit.learning_rate} made model {run.index} of world "
+                    f"{run.world!r} diverge (score {score}); expected a smaller one"
+                )
+            row[f"{adversary.name} score"] = score
+            row[f"{adversary.name} coordinate"] = float(canary.coordinate)
+        found[run.world, run.repeat, run.index] = row
+    store.write(found)
+    return found
+
+
+def _table(
+    adversary: Adversary,
+    models: int,
+    repeat: int,
+    without: dict[Identity, Row],
+    present: dict[Identity, Row],
+) -> pd.DataFrame:
+    def rows() -> Iterator[tuple[str, int, int, float, str, int]]:
+        for world, found in (("in", present), ("out", without)):
+            for index in range(models):
+                row = found[world, repeat, index]
+                score, coordinate = (row[f"{adversary.name} {what}"] for what in _OBSERVED)
+                yield world, repeat, index, score, adversary.name, int(coordinate)
+
+    columns = ["world", "repeat", "run", "score", "adversary", "coordinate"]
+    return pd.DataFrame(list(rows()), columns=columns)
+
+
+def gradient_norms(
+    audit: CraftedAudit, *, run: int, seed: int, repeat: int = 0, name: Name = ()
+) -> NDArray[np.float64]:
+    """Gradient norm of the baseline's record before each step of one model of world "in"; (steps,).
+
+    The experimenter's view, for it takes every iterate. The paper's Section 4: such canaries do
+    not reach the clipping norm throughout.
+    """
+    adversary = LossBased()
+    one = _Run(audit, "in", repeat, run, seed, name, (adversary.name,))
+    canary = adversary.canary(one.known(adversary))
+    trainer, batches, added = one.prepared(canary)
+    x, y = canary.record
+    record, label = np.asarray(x, float)[None], np.array([y])
+    theta, norms = one.initial, np.empty(len(batches))
+    for t, batch in enumerate(batches):
+        gradient = audit.network.clipped_sum(theta.astype(float), record, label, math.inf)
+        norms[t] = np.linalg.norm(gradient)
+        theta = trainer.last_iterate(theta, [batch], added[t : t + 1])
+    return norms

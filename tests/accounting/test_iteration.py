@@ -1,0 +1,287 @@
+import math
+
+import numpy as np
+import pytest
+from mpmath import mp
+from scipy.stats import norm
+
+from hiddenstate.accounting import iteration, linear
+from hiddenstate.accounting.iteration import (
+    Law,
+    SingleInsertion,
+    berry_esseen,
+    gaussian_epsilon,
+    gaussian_mu,
+    nearest_gaussian,
+    normal_pair_fnr,
+    optimal_threshold,
+    subsampled,
+)
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+DELTA = 1e-5
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def insertion(epsilon, batch, steps=25, **more) -> SingleInsertion:
+    mu = gaussian_mu(epsilon, DELTA)
+    return SingleInsertion(mu, batch * mu, steps, **more)
+
+
+def reading(law: Law) -> float:
+    return gaussian_epsilon(law.gdp_mu(), DELTA)
+
+
+# Computed once by an independent program on a grid, to the digits given here.
+@pytest.mark.parametrize(
+    ("epsilon", "sigma", "ratios"),
+    [
+        (0.5, 7.032, (0.330, 0.499, 0.749, 0.942, 0.998, 1)),
+        (1, 3.731, (0.479, 0.726, 0.931, 0.997, 1, 1)),
+        (2, 1.994, (0.697, 0.915, 0.995, 1, 1, 1)),
+        (4, 1.081, (0.892, 0.991, 1, 1, 1, 1)),
+        (8, 0.600, (0.984, 1, 1, 1, 1, 1)),
+        (10, 0.500, (0.994, 1, 1, 1, 1, 1)),
+        (12, 0.432, (0.998, 1, 1, 1, 1, 1)),
+    ],
+)
+def test_the_gaussian_reading_for_each_batch_size(epsilon, sigma, ratios):
+    assert 1 / gaussian_mu(epsilon, DELTA) == pytest.approx(sigma, abs=6e-4)
+    found = [reading(insertion(epsilon, size).law) / epsilon for size in SIZES]
+    np.testing.assert_allclose(found, ratios, atol=6e-4)
+    assert np.all(np.diff(found) > -1e-9) and max(found) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("batch", "values"),
+    [
+        (1, (4, 3.712, 3.629, 3.583, 3.569, 3.569, 3.569)),
+        (2, (4, 3.968, 3.965, 3.965, 3.965, 3.965, 3.965)),
+        (4, (4, 4, 4, 4, 4, 4, 4)),
+        (0, (4, 2.694, 2.145, 1.614, 1.101, 0.881, 0.666)),
+    ],
+)
+def test_the_evolution_over_the_hidden_steps(batch, values):
+    laws = insertion(4, batch).laws()
+    assert len(laws) == 25
+    found = [reading(laws[t - 1]) for t in (1, 2, 3, 5, 10, 15, 25)]
+    np.testing.assert_allclose(found, values, atol=1.1e-3)
+
+
+@pytest.mark.parametrize(
+    ("beta", "ratios"),
+    [
+        (0.05, (0.254, 0.165, 0.128)), (0.1, (0.311, 0.242, 0.224)),
+        (0.25, (0.490, 0.471)), (0.5, (0.722, 0.722)),
+    ],
+)  # fmt: skip
+def test_small_insertions_keep_a_constant_share(beta, ratios):
+    times = (25, 100, 400)[: len(ratios)]
+    laws = SingleInsertion(0.05, beta, times[-1]).laws()
+    found = [laws[t - 1].gdp_mu() / 0.05 for t in times]
+    np.testing.assert_allclose(found, ratios, atol=6e-4)
+
+
+def test_large_batches_lose_nothing_and_flat_landscapes_the_root_of_the_steps():
+    for beta, share in ((1, 0.9235), (2, 0.9951), (3, 0.9998)):
+        assert SingleInsertion(0.05, beta, 25).law.gdp_mu() / 0.05 == pytest.approx(share, abs=6e-5)
+    for beta in (20, 1e6):
+        assert SingleInsertion(1.3, beta, 25).law.gdp_mu() == pytest.approx(1.3, rel=1e-12)
+    for law, t in zip(SingleInsertion(1.3, 0, 30).laws(), range(1, 31), strict=False):
+        assert law.gdp_mu() == pytest.approx(1.3 / math.sqrt(t), rel=1e-12)
+        assert law.epsilon(DELTA) == pytest.approx(
+            gaussian_epsilon(1.3 / math.sqrt(t), DELTA), abs=1e-8
+        )
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "exact"),
+    [(0.5, 0.145), (1, 0.280), (2, 0.536), (4, 1.016), (8, 1.911), (12, 2.761)],
+)
+def test_the_exact_epsilon_is_a_quarter_at_the_middle_and_all_of_it_at_the_optimal_threshold(
+    epsilon, exact
+):
+    mu = gaussian_mu(epsilon, DELTA)
+    middle = SingleInsertion(mu, 20, 25).law
+    # The middle is symmetric: both directions leak alike.
+    for null in ("out", "in"):
+        assert middle.epsilon(DELTA, null=null) == pytest.approx(exact, abs=6e-4)
+    law = SingleInsertion(mu, 20, 25, optimal_threshold(epsilon, mu)).law
+    assert law.epsilon(DELTA) == pytest.approx(epsilon, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "sizes", "ratios"),
+    [(4, (1, 2, 4), (0.493, 0.847, 1.0)), (1, (1, 2, 4, 8, 16), (0.281, 0.391, 0.617, 0.967, 1))],
+)
+def test_small_batches_at_the_optimal_threshold(epsilon, sizes, ratios):
+    threshold = optimal_threshold(epsilon, gaussian_mu(epsilon, DELTA))
+    found = [
+        insertion(epsilon, size, threshold=threshold).law.epsilon(DELTA) / epsilon for size in sizes
+    ]
+    np.testing.assert_allclose(found, ratios, atol=1.1e-3)
+
+
+def test_a_ramp_keeps_the_size_of_the_first_step():
+    mu = gaussian_mu(1.0, DELTA)
+    step = SingleInsertion(mu, 16, 10).law.epsilon(DELTA)
+    ramps = [
+        SingleInsertion(mu, beta, 10, slope=beta / 5).law.epsilon(DELTA) for beta in (4, 16, 40)
+    ]
+    assert step < 0.35 < ramps[0] < ramps[1] < ramps[2] < 1
+    assert ramps[2] > 0.9
+
+
+def test_the_law_of_two_steps_is_that_of_an_integral_in_high_precision():
+    mu, beta, threshold = 1.7, 0.6, 0.4
+    law = SingleInsertion(mu, beta, 2, threshold).law
+    with mp.workdps(25):
+        for index, mean in enumerate((-threshold, mu - threshold)):
+            for c in (-6.0, -0.3, 0.0, 1.1, 7.0):
+                exact = sum(
+                    mp.quad(
+                        lambda x, s=s, mean=mean, c=c: (
+                            mp.npdf(x - mean) * mp.ncdf(x + s * beta - c)
+                        ),
+                        points,
+                    )
+                    for s, points in ((-1, [-14, -7, -3, 0]), (1, [0, 3, 7, 14]))
+                )
+                assert law.above(c)[index] == pytest.approx(float(exact), rel=1e-10)
+
+
+@pytest.mark.parametrize("slope", [math.inf, 0.7])
+def test_the_law_is_that_of_the_simulated_process(slope):
+    process = SingleInsertion(0.9, 0.8, 8, 0.2, slope)
+    n = 40_000
+    for index, world in enumerate(("out", "in")):
+        x = process.sampled(world, n, stream(0, "iteration", world, str(slope)))
+        for c in (-2.0, 0.0, 1.5):
+            p = float(process.law.above(c)[index])
+            assert (x > c).mean() == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / n))
+
+
+def test_both_error_rates_and_the_likelihood_ratio_belong_together():
+    law = SingleInsertion(1.2, 0.7, 6).law
+    for c in (-4.0, 0.0, 3.0):
+        for above, below in zip(law.above(c), law.below(c), strict=True):
+            assert above + below == pytest.approx(1, abs=1e-12)
+    at = np.linspace(-9, 9, 41)
+    assert np.all(np.diff([law.log_ratio(x) for x in at]) > 0)
+    # A threshold's exact divergence is the largest over all thresholds.
+    grid = np.linspace(-12, 12, 4001)
+    out, inside = law.above(grid)
+    for epsilon in (0.0, 0.5, 1.5):
+        assert law.delta(epsilon) == pytest.approx(
+            float((inside - math.exp(epsilon) * out).max()), abs=1e-6
+        )
+    assert law.epsilon(1 - 1e-9) == 0.0
+
+
+def test_the_last_iterate_never_leaks_more_than_the_insertion():
+    for mu, beta, slope in ((0.5, 0.3, math.inf), (2.0, 1.5, math.inf), (1.0, 2.0, 1.3)):
+        for threshold in (None, 1.5):
+            law = SingleInsertion(mu, beta, 6, threshold, slope).law
+            for null in ("out", "in"):
+                assert law.epsilon(DELTA, null=null) <= gaussian_epsilon(mu, DELTA) + 1e-8
+
+
+def test_the_points_of_a_curve_leave_no_wide_gap():
+    for law in (SingleInsertion(2.0, 20, 25).law, subsampled(0.3, 0.1, 50)):
+        fpr, fnr = law.errors(500)
+        assert np.all(np.diff(fpr) >= 0) and np.all(np.diff(fnr) <= 0)
+        assert fpr[0] - fnr[0] == pytest.approx(-1) and fpr[-1] - fnr[-1] == pytest.approx(1)
+        assert np.diff(fpr - fnr).max() <= 2 / 500
+        assert 500 <= len(fpr) < 1500
+
+
+def test_nonsense_is_refused():
+    for name, values in {
+        "mu": (0.0, -1.0, math.inf, math.nan), "beta": (-1.0, math.inf, math.nan),
+        "slope": (0.0, math.nan), "threshold": (math.nan,), "steps": (0,),
+    }.items():  # fmt: skip
+        for value in values:
+            with pytest.raises(InputError, match=name):
+                SingleInsertion(**{"mu": 1.0, "beta": 1.0, "steps": 2} | {name: value})
+    with pytest.raises(InputError, match="nodes"):
+        _ = SingleInsertion(1.0, 1e6, 25, slope=1.0).law
+    law = SingleInsertion(1.0, 1.0, 2).law
+    for delta in (0.0, 1.0, math.nan):
+        with pytest.raises(InputError, match="delta"):
+            law.epsilon(delta)
+    with pytest.raises(InputError, match="epsilon"):
+        law.delta(-1.0)
+    with pytest.raises(InputError, match="mu"):
+        optimal_threshold(1.0, 0.0)
+    with pytest.raises(InputError, match="sampling_rate"):
+        subsampled(1.0, 0.0, 3)
+    with pytest.raises(InputError, match="descend"):
+        nearest_gaussian([0.0, 1.0], [0.0, 1.0])
+    with pytest.raises(InputError, match="shapes"):
+        nearest_gaussian([0.0], [1.0])
+
+
+# --- How far from Gaussian
+
+
+def test_a_gaussian_curve_is_its_own_nearest():
+    for mu in (0.1, 1.0, 3.5):
+        fit = nearest_gaussian(*Law(np.array([[0.0], [2 * mu]]), np.ones((2, 1)), 2.0).errors())
+        assert fit.mu == pytest.approx(mu, abs=1e-5)
+        assert fit.distance < 1e-6 < fit.bound < 1.1e-3
+
+
+def test_the_distance_is_the_shift_that_takes_one_curve_beyond_the_other():
+    law = SingleInsertion(2.0, 20, 25).law
+    fit = nearest_gaussian(*law.errors())
+    fpr, fnr = law.errors()
+
+    def beyond(shift: float) -> bool:
+        # G(x + shift) - shift <= f(x) <= G(x - shift) + shift wherever the arguments make sense
+        inner = norm.cdf(-norm.ppf(np.clip(fpr + shift, 0, 1)) - fit.mu) - shift
+        outer = norm.cdf(-norm.ppf(np.clip(fpr - shift, 0, 1)) - fit.mu) + shift
+        return bool(np.all(inner <= fnr + 1e-9) and np.all(fnr <= outer + 1e-9))
+
+    assert beyond(fit.bound) and not beyond(0.98 * fit.distance)
+    # The one bit of the step in the middle is far from any Gaussian curve.
+    assert fit.distance > 0.02
+    # A flat landscape is Gaussian exactly.
+    assert nearest_gaussian(*SingleInsertion(2.0, 0.0, 25).law.errors()).distance < 1e-6
+
+
+def test_the_subsampled_law_is_the_linear_one():
+    sigma, rate, steps = 1.1, 0.2, 30
+    law = subsampled(sigma, rate, steps)
+    for null in ("out", "in"):
+        pair = linear.last_iterate(sigma, rate, steps)
+        for epsilon in (0.1, 1.0, 2.5):
+            assert law.delta(epsilon, null=null) == pytest.approx(
+                float(pair.delta(epsilon, null=null)), rel=1e-6, abs=1e-14
+            )
+    whole = subsampled(sigma, 1.0, steps)
+    assert whole.epsilon(DELTA) == pytest.approx(
+        gaussian_epsilon(math.sqrt(steps) / sigma, DELTA), abs=1e-7
+    )
+
+
+def test_subsampled_curves_approach_their_normal_pair_within_the_bound():
+    sigma, rate = 0.6, 0.1
+    gaps = []
+    for steps in (1, 10, 100, 1000):
+        fpr, fnr = subsampled(sigma, rate, steps).errors()
+        gap = np.abs(fnr - normal_pair_fnr(sigma, rate, steps, fpr)).max()
+        assert 0 < gap <= berry_esseen(sigma, rate, steps)
+        gaps.append(gap)
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[-1] < gaps[1] / 5
+    assert berry_esseen(sigma, 1.0, 3) == 0.0
+    # sqrt(100) fewer: a tenth.
+    assert berry_esseen(sigma, rate, 1000) == pytest.approx(berry_esseen(sigma, rate, 10) / 10)
+
+
+def test_third_moments_are_those_of_an_integral():
+    for shift, deviation in ((0.0, 1.0), (0.9, 0.4), (-2.0, 1.5)):
+        z = np.linspace(-12, 12, 200_001)
+        integral = np.trapezoid(np.abs(shift + deviation * z) ** 3 * norm.pdf(z), z)
+        assert iteration._third_moment(shift, deviation) == pytest.approx(integral, rel=1e-7)
