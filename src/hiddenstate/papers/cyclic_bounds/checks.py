@@ -36,8 +36,7 @@ convex_limit_clipped = _convex_limit("clipped")
 @check
 def pabi(estimates: pd.DataFrame) -> Measurement:
     """In one pass of single records the derived bound at m = 0 is PABI's."""
-    rows = select(estimates, part="sweeps", sweep="single pass", quantity="rho")
-    rows = select(rows, x=0)
+    rows = select(estimates, part="sweeps", sweep="single pass", quantity="rho", x=0)
     ours = select(rows, method="sharp", lipschitz="unclipped")["value"].iloc[0]
     pabi = select(rows, method="PABI")["value"].iloc[0]
     return Measurement(
@@ -84,9 +83,12 @@ def parameters(estimates: pd.DataFrame) -> Measurement:
 @check
 def theorem_4_3(estimates: pd.DataFrame) -> Measurement:
     """The curvature-free bound beats the naive one by a factor of the order of the steps."""
-    rows = _theorem_rows(estimates, "base")
-    naive, ours = (rows[m].iloc[0] for m in ("triangle inequality", "Theorem 4.3"))
-    steps = rows.index.get_level_values("x")[0]
+    rows = select(estimates, part="theorems", setting="base", quantity="rho")
+    naive, ours = (
+        select(rows, method=method).sort_values("weak_convexity")["value"].iloc[0]
+        for method in ("triangle inequality", "Theorem 4.3")
+    )
+    steps = rows["x"].iloc[0]
     return Measurement(
         f"factor {naive / ours:.1f} for {steps:g} steps",
         "between a quarter of the steps and all of them: (1 + 1/b)^2 is at most 4",
@@ -177,9 +179,3 @@ def audit(estimates: pd.DataFrame) -> Measurement:
         "every audit",
         bool(holds.all()),
     )
-
-
-def _theorem_rows(estimates: pd.DataFrame, setting: str) -> pd.DataFrame:
-    rows = select(estimates, part="theorems", setting=setting)
-    rows = select(rows, quantity="rho")
-    return rows.pivot_table(index=["weak_convexity", "x"], columns="method", values="value")
