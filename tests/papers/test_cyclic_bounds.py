@@ -8,24 +8,21 @@ from scipy.stats import binom
 from hiddenstate import config
 from hiddenstate.accounting import cyclic
 from hiddenstate.errors import InputError
+from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers import cyclic_bounds as family
 from hiddenstate.papers.cyclic_bounds import cells
+from hiddenstate.papers.cyclic_bounds.estimates import certificate
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"
-COUNTEREXAMPLE = {
-    "kind": "counterexample",
-    "steps": 800,
-    "step_size": 0.02,
-    "displacement": 20.0,
-    "margin": 0.05,
-    "runs": 1000,
-}
+COUNTEREXAMPLE = cells.Counterexample(
+    steps=[800], step_size=0.02, displacement=20.0, margin=0.05, runs=1000
+)
 
 
 @pytest.fixture(scope="module")
 def grid():
     """The smoke grid with few runs."""
-    smoke = config.read(SCALES / "smoke.yaml").cyclic_bounds
+    smoke = config.section(SCALES / "smoke.yaml", "cyclic_bounds")[1]
     audit = smoke.audit.model_copy(update={"runs": 1000, "passes": [1]})
     failing = smoke.counterexample.model_copy(update={"runs": 2000, "steps": [800]})
     return smoke.model_copy(update={"audit": audit, "counterexample": failing})
@@ -33,18 +30,24 @@ def grid():
 
 @pytest.fixture(scope="module")
 def estimates(grid):
-    scores = {cell.name: family.FAMILY.score(cell, 1) for cell in family.FAMILY.score_cells(grid)}
-    bounds = {cell.name: family.FAMILY.bound(cell) for cell in family.FAMILY.bound_cells(grid)}
+    scores, bounds = (
+        {name: job.run(1, Workplace()) for name, job in family.FAMILY.jobs(grid)[kind].items()}
+        for kind in ("simulate", "bound")
+    )
     return family.FAMILY.estimate(grid, scores, bounds)
 
 
 def test_laptop_scale_is_paper_scale():
-    laptop, paper = (config.read(SCALES / f"{s}.yaml").cyclic_bounds for s in ("laptop", "paper"))
+    laptop, paper = (
+        config.section(SCALES / f"{s}.yaml", "cyclic_bounds")[1] for s in ("laptop", "paper")
+    )
     assert laptop == paper
 
 
 def test_claims_come_out_as_stated_but_where_the_paper_errs(estimates):
-    verdicts = {name: check(estimates).holds for name, check in family.FAMILY.checks.items()}
+    verdicts = {
+        name: check.measure(estimates).holds for name, check in family.FAMILY.checks.items()
+    }
     failed = {name for name, holds in verdicts.items() if not holds}
     assert failed == {"convex_limit_clipped", "nonexpansive"}
 
@@ -77,23 +80,23 @@ def rescale(estimates, factor, **where):
     ],
 )
 def test_every_check_can_fail(estimates, check, factor, where):
-    assert family.FAMILY.checks[check](estimates).holds
-    assert not family.FAMILY.checks[check](rescale(estimates, factor, **where)).holds
+    assert family.FAMILY.checks[check].measure(estimates).holds
+    assert not family.FAMILY.checks[check].measure(rescale(estimates, factor, **where)).holds
 
 
 def test_the_checks_of_what_the_paper_errs_in_could_hold(estimates):
     checks = family.FAMILY.checks
-    assert checks["nonexpansive"](rescale(estimates, 10.0, method="convex bound")).holds
+    assert checks["nonexpansive"].measure(rescale(estimates, 10.0, method="convex bound")).holds
     safe = estimates["lipschitz"] == "unclipped"
     without = estimates[estimates["lipschitz"] != "clipped"]
     as_if_safe = estimates[safe].assign(lipschitz="clipped")
-    assert checks["convex_limit_clipped"](pd.concat([without, as_if_safe])).holds
+    assert checks["convex_limit_clipped"].measure(pd.concat([without, as_if_safe])).holds
 
 
 def test_scores_do_not_depend_on_how_many_runs_are_asked_for():
     few, more = (
-        family.FAMILY.score(family.cells.Cell("c", COUNTEREXAMPLE | {"runs": runs, "steps": 20}), 3)
-        for runs in (50, 80)
+        cells.simulate_counterexample(Cell("c", COUNTEREXAMPLE.model_copy(update=change)), 3)
+        for change in ({"runs": 50, "steps": [20]}, {"runs": 80, "steps": [20]})
     )
     keys = ["world", "repeat", "run", "passes"]
     both = few.merge(more, on=keys)
@@ -105,7 +108,7 @@ def test_certificates_use_the_exact_binomial_bounds():
     # 700 of 1,000 runs called in, 200 of 1,000 runs called in wrongly.
     inside = np.where(np.arange(1000) < 700, 1.0, -1.0)
     outside = np.where(np.arange(1000) < 200, 1.0, -1.0)
-    rows = cells._certificate(COUNTEREXAMPLE, inside, outside).set_index(["quantity", "method"])
+    rows = certificate(COUNTEREXAMPLE, inside, outside).set_index(["quantity", "method"])
     certified = rows["value"].xs("certified", level="method")
     grid = np.linspace(0, 1, 200_001)
     # The rates at which such counts have a tail probability of 5e-7.
@@ -115,13 +118,13 @@ def test_certificates_use_the_exact_binomial_bounds():
     d2 = np.log(p**2 / q + (1 - p) ** 2 / (1 - q))
     assert certified["kl"] == pytest.approx(kl, rel=1e-3)
     assert certified["d2"] == pytest.approx(d2, rel=1e-3)
-    instance = cells._counterexample(COUNTEREXAMPLE)
+    instance = COUNTEREXAMPLE.instance
     assert rows["value"]["d2", "convex bound"] == 2 * cyclic.pabi(instance.run)
 
 
 def test_no_evidence_certifies_nothing():
     scores = np.where(np.arange(1000) < 500, 1.0, -1.0)
-    rows = cells._certificate(COUNTEREXAMPLE, scores, scores)
+    rows = certificate(COUNTEREXAMPLE, scores, scores)
     assert (rows.loc[rows["method"] == "certified", "value"] == 0).all()
 
 

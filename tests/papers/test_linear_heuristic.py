@@ -9,8 +9,9 @@ import pytest
 from hiddenstate import estimates as table
 from hiddenstate.accounting import linear, pld
 from hiddenstate.accounting.linear import last_iterate_epsilon
-from hiddenstate.papers import Cell
-from hiddenstate.papers.linear_heuristic import FAMILY, bounds, cells, checks, estimates, figures
+from hiddenstate.estimates import select
+from hiddenstate.family import Cell, Workplace
+from hiddenstate.papers.linear_heuristic import FAMILY, bounds, cells, checks, estimates
 
 GRID = cells.LinearHeuristicGrid.model_validate(
     {
@@ -62,57 +63,72 @@ GRID = cells.LinearHeuristicGrid.model_validate(
 @pytest.fixture(scope="module")
 def found():
     """Estimates of the whole tiny grid, through the columns that the file keeps."""
-    scores = {c.name: cells.score(c, seed=0) for c in cells.score_cells(GRID)}
-    bounded = {c.name: bounds.bound(c) for c in cells.bound_cells(GRID)}
-    found = estimates.estimate(GRID, scores, bounded)
+    scores, bounded = (
+        {name: job.run(0, Workplace()) for name, job in FAMILY.jobs(GRID)[kind].items()}
+        for kind in ("simulate", "bound")
+    )
+    found = FAMILY.estimate(GRID, scores, bounded)
     assert set(found["kind"]) <= set(table.KINDS)
     return found
 
 
-def test_cells_are_distinct_and_complete():
-    for kind in (cells.score_cells(GRID), cells.bound_cells(GRID)):
-        assert len({cell.name for cell in kind}) == len(kind)
-    # What only tells how finely an audit is resolved does not make its scores anew.
-    finer = GRID.model_copy(update={"history": GRID.history.model_copy(update={"resolution": 0.1})})
-    assert cells.score_cells(finer) == cells.score_cells(GRID)
-    assert cells.bound_cells(finer) != cells.bound_cells(GRID)
+def test_how_finely_an_audit_is_resolved_does_not_make_its_scores_anew():
+    coarse = FAMILY.jobs(GRID)
+    sections = {
+        name: getattr(GRID, name).model_copy(update={"resolution": 0.1})
+        for name in ("history", "audits")
+    }
+    finer = FAMILY.jobs(GRID.model_copy(update=sections))
+    assert finer["simulate"] == coarse["simulate"]
+    changed = {name for name, job in finer["bound"].items() if job != coarse["bound"][name]}
+    assert changed == {"history", "audits_q0.1"}
 
 
-def test_scores_depend_on_name_and_seed_alone():
-    cell = Cell(
-        "gradient_q0.1",
-        {"attack": "gradient", "sampling_rate": 0.1, "delta": 1e-5, "epsilon": 8.0}
-        | {"steps": [3, 7], "runs": 50},
-    )
-    both = cells.score(cell, seed=1)
-    alone = cells.score(Cell(cell.name, cell.parameters | {"steps": [7]}), seed=1)
+def test_how_many_runs_an_audit_has_does_not_make_its_curves_anew():
+    sections = {
+        name: getattr(GRID, name).model_copy(update={"runs": 10}) for name in ("history", "audits")
+    }
+    more = FAMILY.jobs(GRID.model_copy(update=sections))
+    assert more["bound"] == FAMILY.jobs(GRID)["bound"]
+    assert more["simulate"].keys() == {"gradient_q0.1", "bits_q0.1", "analog_q0.1", "history"}
+
+
+def attack(steps, runs):
+    return cells.AuditRuns(delta=1e-5, epsilon=8.0, sampling_rates=[0.1], steps=steps, runs=runs)
+
+
+@pytest.mark.parametrize("name", cells.ATTACKS)
+def test_scores_depend_on_name_and_seed_alone(name):
+    simulate = cells.simulate(name)
+    both = simulate(Cell("c", attack([3, 7], 50)), 1)
+    alone = simulate(Cell("c", attack([7], 50)), 1)
     pd.testing.assert_frame_equal(
         both[both["steps"] == 7].reset_index(drop=True), alone, check_exact=True
     )
-    assert not np.array_equal(cells.score(cell, seed=2)["score"], both["score"])
+    assert not np.array_equal(simulate(Cell("c", attack([3, 7], 50)), 2)["score"], both["score"])
     assert set(both["world"]) == {"in", "out"}
 
 
 def test_baselines_are_the_accountants(found):
-    rows = estimates.pick(found, "figure1a", "heuristic").set_index("x")["value"]
+    rows = estimates.curve(found, "figure1a", "heuristic")
     assert rows[100] == pytest.approx(1.3246642, abs=1e-7)
-    full = estimates.pick(found, "figure1a", "full batch")["value"]
+    full = estimates.curve(found, "figure1a", "full batch")
     np.testing.assert_allclose(full, 0.8341175486, atol=1e-9)
-    fixed = estimates.pick(found, "figure1c", "standard").set_index("x")["value"]
+    fixed = estimates.curve(found, "figure1c", "standard")
     assert fixed[2000] == pytest.approx(20.6213, abs=5e-3)
-    calibrated = estimates.pick(found, "figure1b", "standard")["value"]
+    calibrated = estimates.curve(found, "figure1b", "standard")
     np.testing.assert_allclose(calibrated, 10, rtol=2e-4)
 
 
-def test_families_run_from_little_leak_to_much(found):
+def test_curves_run_from_little_leak_to_much(found):
     """Each curve states its own epsilon: no curve is above the accountant's at that epsilon."""
     sigma = pld.noise_multiplier(8.0, 1e-5, 0.1, 10)
     for epsilon, curve in (
-        item[1:] for item in bounds._heuristic_family(sigma, 0.1, 10, 1e-5, 0.25)
+        item[1:] for item in bounds._heuristic_curves(sigma, 0.1, 10, 1e-5, 0.25)
     ):
         implied = np.max(1 - 1e-5 - curve.fnr - math.exp(epsilon) * curve.fpr)
         assert abs(implied) < 1e-6
-    standard = [item[1:] for item in bounds._standard_family(sigma, 0.1, 10, 1e-5, 8.0, 0.25)]
+    standard = [item[1:] for item in bounds._standard_curves(sigma, 0.1, 10, 1e-5, 8.0, 0.25)]
     epsilons = [epsilon for epsilon, _ in standard]
     np.testing.assert_allclose(epsilons, [2, 4, 6, 8], rtol=0.02)
     for epsilon, curve in standard:
@@ -122,14 +138,14 @@ def test_families_run_from_little_leak_to_much(found):
 def test_audits_are_sane(found):
     """Lower bounds stay below what they bound; each is wrong with probability 5 % at most."""
     for attack, truth in (("gradient", "heuristic"), ("bits", "standard"), ("analog", "standard")):
-        rows = checks._audited(found, attack, "lower bound")
+        rows = checks.audited(found, attack, "lower bound")
         assert len(rows) == 2
         assert (rows["value"] <= rows[truth]).all()
-        direct = checks._audited(found, attack, "lower bound, direct")
+        direct = checks.audited(found, attack, "lower bound, direct")
         assert (direct["value"] <= rows[truth]).all()
     for attack in cells.ATTACKS:
-        published = checks._audited(found, attack, "as published")
-        bound = checks._audited(found, attack, "lower bound")
+        published = checks.audited(found, attack, "as published")
+        bound = checks.audited(found, attack, "lower bound")
         assert (published["value"] > 0).all()
         # The band pays for looking everywhere; what is published does not.
         assert (published["value"] >= bound["value"]).all()
@@ -138,18 +154,13 @@ def test_audits_are_sane(found):
 def test_gradient_audit_finds_the_heuristic():
     """With 20,000 runs and a fine table the estimate is within a fifth of the heuristic."""
     sigma, rate, steps, delta = 0.93593, 0.1, 100, 1e-5
-    cell = Cell(
-        "gradient_q0.1",
-        {"attack": "gradient", "sampling_rate": rate, "delta": delta, "epsilon": 8.0}
-        | {"steps": [steps], "runs": 20_000},
+    runs = cells.simulate("gradient")(Cell("gradient_q0.1", attack([steps], 20_000)), 5)
+    curves = (
+        bounds._heuristic_curves(sigma, rate, steps, delta, 0.05),
+        bounds._standard_curves(sigma, rate, steps, delta, 8.0, 0.5),
     )
-    runs = cells.score(cell, seed=5)
-    families = (
-        bounds._heuristic_family(sigma, rate, steps, delta, 0.05),
-        bounds._standard_family(sigma, rate, steps, delta, 8.0, 0.5),
-    )
-    curves = pd.concat(bounds._curves(curves, {"steps": steps}) for curves in families)
-    rows = estimates._audit(runs, estimates._families(curves, delta)[steps], "heuristic")
+    rows = pd.concat(bounds._fnr(some, steps=steps) for some in curves)
+    rows = estimates._audit(runs, estimates._matched(rows, delta)[steps], "heuristic")
     values = rows.set_index("method")["value"]
     heuristic = last_iterate_epsilon(sigma, rate, steps, delta)
     assert 0.8 * heuristic < values["as published"] < 1.05 * heuristic
@@ -158,7 +169,7 @@ def test_gradient_audit_finds_the_heuristic():
 
 
 def test_reconstruction_solves_both_columns(found):
-    rows = found[(found["origin"] == "reconstructed") & (found["cell"] == "table1_batch4096")]
+    rows = select(found, origin="reconstructed", cell="table1_batch4096")
     values = rows.set_index("method")["value"]
     assert values["standard"] == pytest.approx(8, abs=2e-3)
     assert values["heuristic"] == pytest.approx(6.34, abs=0.01)
@@ -167,17 +178,19 @@ def test_reconstruction_solves_both_columns(found):
 
 
 def test_figures_and_tables_are_drawn(found):
+    from matplotlib import pyplot
+
     from hiddenstate import plotting
 
     with plotting.style():
         for figure in FAMILY.figures.values():
             drawn = figure.draw(found)
             assert drawn.axes
-            plotting.plt.close(drawn)
-    audits = figures.tabulate_audits(found)
+            pyplot.close(drawn)
+    audits = FAMILY.tables["audits"].draw(found)
     assert len(audits) == 6
     assert set(audits["attack"]) == set(cells.ATTACKS)
-    rows = figures.tabulate_table1(found)
+    rows = FAMILY.tables["table1"].draw(found)
     assert list(rows["parameters"]) == ["recalled from De et al. 2022", "our reconstruction"]
     assert rows["heuristic, ours"].iloc[0] == "6.346"
 
@@ -197,7 +210,7 @@ HOLD = [
 
 @pytest.mark.parametrize("name", list(FAMILY.checks))
 def test_checks_measure(found, name):
-    measurement = FAMILY.checks[name](found)
+    measurement = FAMILY.checks[name].measure(found)
     assert measurement.measured
     assert measurement.tolerance
     if name in HOLD:
@@ -230,7 +243,7 @@ def scaled(found, factor, **where):
     ],
 )
 def test_checks_can_fail(found, check, factor, where):
-    assert not FAMILY.checks[check](scaled(found, factor, **where)).holds
+    assert not FAMILY.checks[check].measure(scaled(found, factor, **where)).holds
 
 
 @pytest.mark.parametrize(
@@ -256,31 +269,28 @@ def test_audit_checks_judge(check, attack, good, bad):
         rows += [("audits_q0.1", "heuristic", 300.0, 6.0), ("audits_q0.1", "standard", 300.0, 8.0)]
         frame = pd.DataFrame(rows, columns=["cell", "method", "x", "value"])
         frame = frame.assign(quantity="epsilon", sampling_rate=0.1)
-        assert FAMILY.checks[check](frame).holds is holds
+        assert FAMILY.checks[check].measure(frame).holds is holds
 
 
 def test_section_4_1_looks_at_every_number_of_steps():
-    cell = Cell(
-        "figure1c",
-        {"steps": [1, 10_000], "delta": 1e-6, "sampling_rate": 0.01, "noise_multiplier": 0.5}
-        | {"every_step_up_to": 30},
-    )
-    rows = bounds.bound(cell)
-    measured = checks.check_not_monotone(rows)
+    curve = cells.Curve(most_steps=10_000, points=2)
+    section = GRID.figure1.model_copy(update={"every_step_up_to": 30, "fixed": curve})
+    rows = bounds.figure1c(Cell("figure1c", section), 0).assign(cell="figure1c")
+    measured = checks.not_monotone.measure(rows)
     assert measured.holds
     least = rows[rows["quantity"] == "least"].iloc[0]
     assert (least["x"], round(least["value"], 6)) == (21, 1.011907)
     flat = rows.assign(value=np.where(rows["quantity"] == "least", 5.0, rows["value"]))
-    assert not checks.check_not_monotone(flat).holds
+    assert not checks.not_monotone.measure(flat).holds
 
 
 def test_constant_signal_levels_off():
     steps = np.unique(np.geomspace(1, 1000, 9).astype(int))
     rows = bounds._baselines(5 / np.sqrt(steps), 1 / steps, steps, 1e-6).assign(cell="figure1a")
-    assert checks.check_constant_signal(rows).holds
+    assert checks.constant_signal.measure(rows).holds
     flat = rows.assign(value=np.where(rows["method"] == "standard", 2.0, rows["value"]))
-    assert not checks.check_constant_signal(flat).holds
-    assert not checks.check_constant_signal(scaled(rows, 1.2, method="heuristic", x="1000")).holds
+    assert not checks.constant_signal.measure(flat).holds
+    assert not checks.constant_signal.measure(scaled(rows, 1.2, method="heuristic", x="1000")).holds
 
 
 def test_half_of_figure_5_below_one():
@@ -288,8 +298,8 @@ def test_half_of_figure_5_below_one():
         {"quantity": "ratio", "method": "enumerated", "cell": "figure5_eps1"}
         | {"steps": [1, 2, 3, 4], "value": [1.0, 0.9, 0.8, 1.01]}
     )
-    assert checks.check_figure5_majority(frame).holds
-    assert not checks.check_figure5_majority(frame.assign(value=1.01)).holds
+    assert checks.figure5_majority.measure(frame).holds
+    assert not checks.figure5_majority.measure(frame.assign(value=1.01)).holds
 
 
 def test_the_exception_of_full_batch_is_real():

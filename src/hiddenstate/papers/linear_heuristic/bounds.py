@@ -1,35 +1,29 @@
 """What accounting says of linear_heuristic's cells, and the curves its audits are matched to."""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import history, linear, pld, quadratic
+from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import Repeaters, best_threshold
-from hiddenstate.papers import Cell
+from hiddenstate.family import Cell
+from hiddenstate.papers.linear_heuristic import cells
+
+Curves = Iterator[tuple[str, float, TradeoffCurve]]
+"""Trade-off functions, from little leak to much: whose, its epsilon, and the curve."""
 
 
-def bound(cell: Cell) -> pd.DataFrame:
-    """What accounting says of a cell, as rows of estimates; for audits, trade-off functions too."""
-    parts = {
-        "figure1": _bound_figure1,
-        "quadratic": _bound_quadratic,
-        "figure5": _bound_figure5,
-        "history": _bound_history,
-        "audits": _bound_audits,
-        "table1": _bound_table1,
-    }
-    (work,) = (work for part, work in parts.items() if cell.name.startswith(part))
-    return work(cell).assign(cell=cell.name)
-
-
-def _epsilons(method: str, kind: str, x, value, **more) -> pd.DataFrame:
+def _epsilons(method: str, kind: str, x: ArrayLike, value: ArrayLike, **more: Any) -> pd.DataFrame:
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "value": value, **more})
     return frame.assign(quantity="epsilon", method=method, kind=kind)
 
 
-def _baselines(noise, rate, steps, delta) -> pd.DataFrame:
+def _baselines(noise: ArrayLike, rate: ArrayLike, steps: ArrayLike, delta: float) -> pd.DataFrame:
     """Heuristic, standard and full-batch epsilon along a curve."""
     steps = np.asarray(steps)
     noise, rate = (np.broadcast_to(a, steps.shape) for a in (noise, rate))
@@ -37,7 +31,7 @@ def _baselines(noise, rate, steps, delta) -> pd.DataFrame:
     standard = [
         pld.epsilon(s, q, int(t), delta) for s, q, t in zip(noise, rate, steps, strict=True)
     ]
-    methods = [
+    methods: list[tuple[str, str, ArrayLike]] = [
         ("heuristic", "exact", linear.last_iterate_epsilon(noise, rate, steps, delta)),
         ("standard", "upper", standard),
         ("full batch", "exact", linear.full_batch_epsilon(noise, rate, steps, delta)),
@@ -47,17 +41,25 @@ def _baselines(noise, rate, steps, delta) -> pd.DataFrame:
     )
 
 
-def _bound_figure1(cell: Cell) -> pd.DataFrame:
+def figure1a(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
+    """Baselines with expected samples and noise of the sum constant."""
+    steps = np.array(cell.parameters.constant.steps)
+    return _baselines(5 / np.sqrt(steps), 1 / steps, steps, cell.parameters.delta)
+
+
+def figure1b(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
+    """Baselines with the standard epsilon constant."""
     p = cell.parameters
-    steps, delta = np.array(p["steps"]), p["delta"]
-    if cell.name == "figure1a":
-        return _baselines(5 / np.sqrt(steps), 1 / steps, steps, delta)
-    if cell.name == "figure1b":
-        noise = [pld.noise_multiplier(p["epsilon"], delta, 1 / t, int(t)) for t in steps]
-        return _baselines(np.array(noise), 1 / steps, steps, delta)
-    rate, sigma = p["sampling_rate"], p["noise_multiplier"]
-    every = np.arange(1, p["every_step_up_to"] + 1)
-    heuristic = linear.last_iterate_epsilon(sigma, rate, every, delta)
+    steps = p.calibrated.steps
+    noise = [pld.noise_multiplier(p.epsilon, p.delta, 1 / t, t) for t in steps]
+    return _baselines(noise, 1 / np.array(steps), steps, p.delta)
+
+
+def figure1c(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
+    """Baselines of one mechanism, and where the heuristic is below that of a single step."""
+    p = cell.parameters
+    every = np.arange(1, p.every_step_up_to + 1)
+    heuristic = linear.last_iterate_epsilon(p.noise_multiplier, p.sampling_rate, every, p.delta)
     below = every[1:][heuristic[1:] < heuristic[0]]
     # Section 4.1: at these numbers of steps a regulariser that forgets leaks more.
     single = pd.DataFrame(
@@ -67,96 +69,95 @@ def _bound_figure1(cell: Cell) -> pd.DataFrame:
             "value": [heuristic[0], heuristic.min(), below.min(), below.max()],
         }
     ).assign(method="heuristic", kind="exact")
-    return pd.concat([_baselines(sigma, rate, steps, delta), single])
+    curve = _baselines(p.noise_multiplier, p.sampling_rate, p.fixed.steps, p.delta)
+    return pd.concat([curve, single])
 
 
-def _bound_quadratic(cell: Cell) -> pd.DataFrame:
+def quadratic_regulariser(cell: Cell[cells.Quadratic], seed: int) -> pd.DataFrame:
+    """Epsilon of the quadratic regulariser by its curvature."""
     p = cell.parameters
-    curvatures = np.linspace(0, 1, p["points"])
-    leak = [
-        quadratic.last_iterate(p["noise_multiplier"], p["sampling_rate"], p["steps"], c)
-        for c in curvatures
-    ]
-    return _epsilons(
-        "quadratic regulariser", "exact", curvatures, [q.epsilon(p["delta"]) for q in leak]
-    )
+    at = np.linspace(0, 1, p.points)
+    leak = [quadratic.last_iterate(p.noise_multiplier, p.sampling_rate, p.steps, c) for c in at]
+    return _epsilons("quadratic regulariser", "exact", at, [pair.epsilon(p.delta) for pair in leak])
 
 
-def _bound_figure5(cell: Cell) -> pd.DataFrame:
+def figure5(cell: Cell[cells.Figure5], seed: int) -> pd.DataFrame:
+    """Epsilon at curvature 1/2 over the largest of the linear loss at up to as many steps."""
     p = cell.parameters
-    delta, steps = p["delta"], np.array(p["steps"])
+    (epsilon,) = p.epsilons
     rows = []
-    for rate in p["sampling_rates"]:
-        sigma = float(linear.last_iterate_noise_multiplier(p["epsilon"], delta, rate, 1))
-        every = linear.last_iterate_epsilon(sigma, rate, np.arange(1, steps.max() + 1), delta)
-        for t in steps:
-            pair = quadratic.last_iterate(sigma, rate, int(t), 0.5)
-            largest = every[:t].max()
+    for rate in p.sampling_rates:
+        sigma = float(linear.last_iterate_noise_multiplier(epsilon, p.delta, rate, 1))
+        every = linear.last_iterate_epsilon(sigma, rate, np.arange(1, max(p.steps) + 1), p.delta)
+        for t in p.steps:
+            pair = quadratic.last_iterate(sigma, rate, t, 0.5)
             exact = "exact" if t <= quadratic.MOST_STEPS else "upper"
             for method, kind, leak in (
                 ("enumerated", exact, pair),
                 ("rounded up", "upper", quadratic.round_up(pair)),
             ):
-                value = leak.epsilon(delta) / largest
-                rows.append((method, kind, rate, t, sigma, p["epsilon"], value))
+                value = leak.epsilon(p.delta) / every[:t].max()
+                rows.append((method, kind, rate, t, sigma, epsilon, value))
     names = ["method", "kind", "sampling_rate", "steps", "noise_multiplier", "x", "value"]
     return pd.DataFrame(rows, columns=names).assign(quantity="ratio")
 
 
-def _bound_history(cell: Cell) -> pd.DataFrame:
+def history_regulariser(cell: Cell[cells.HistoryCurves], seed: int) -> pd.DataFrame:
+    """Epsilons of section 4.3, and the trade-off functions of composition."""
     p = cell.parameters
-    mechanism = (p["noise_multiplier"], p["sampling_rate"], p["steps"])
-    leak = [history.epsilon(*mechanism, growth, p["delta"]) for growth in p["growths"]]
-    standard = pld.epsilon(*mechanism, p["delta"])
-    heuristic = linear.last_iterate_epsilon(*mechanism, p["delta"])
-    family = _standard_family(*mechanism, p["delta"], standard, p["resolution"])
+    mechanism = (p.noise_multiplier, p.sampling_rate, p.steps)
+    leak = [history.epsilon(*mechanism, growth, p.delta) for growth in p.growths]
+    standard = pld.epsilon(*mechanism, p.delta)
+    heuristic = linear.last_iterate_epsilon(*mechanism, p.delta)
+    curves = _standard_curves(*mechanism, p.delta, standard, p.resolution)
     return pd.concat(
         [
-            _epsilons("history regulariser", "upper", p["growths"], leak),
+            _epsilons("history regulariser", "upper", p.growths, leak),
             _epsilons("heuristic", "exact", [1.0], [heuristic]),
             _epsilons("standard", "upper", [1.0], [standard]),
-            _curves(family, {"steps": p["steps"]}),
+            _fnr(curves, steps=p.steps),
         ]
     )
 
 
-def _bound_audits(cell: Cell) -> pd.DataFrame:
-    """Epsilons of a panel, and the trade-off functions of both families, from little leak to much.
+def audits(cell: Cell[cells.AuditCurves], seed: int) -> pd.DataFrame:
+    """Epsilons of a panel, and the trade-off functions of heuristic and composition.
 
-    Rows of quantity "fnr" have columns steps, method (the family), epsilon (the curve's), x
+    Rows of quantity "fnr" have columns steps, method (whose curve), epsilon (the curve's), x
     (false-positive rate) and value (least false-negative rate, a lower bound).
     """
     p = cell.parameters
-    rate, delta = p["sampling_rate"], p["delta"]
     parts = []
-    for steps in p["steps"]:
-        sigma = pld.noise_multiplier(p["epsilon"], delta, rate, steps)
+    for sigma, rate, steps in p.mechanisms():
+        mechanism = (sigma, rate, steps)
         shared = {"steps": steps, "noise_multiplier": sigma, "sampling_rate": rate}
-        threshold = best_threshold(sigma, rate, steps, delta)
-        bits = Repeaters(sigma, rate, steps, threshold).epsilon(delta)
-        parts.append(_baselines(sigma, rate, [steps], delta))
-        parts.append(_epsilons("one bit a step", "exact", [steps], [bits], **shared))
-        parts.append(_curves(_heuristic_family(sigma, rate, steps, delta, p["resolution"]), shared))
-        standard = _standard_family(sigma, rate, steps, delta, p["epsilon"], p["resolution"])
-        parts.append(_curves(standard, shared))
+        bits = Repeaters(*mechanism, best_threshold(*mechanism, p.delta)).epsilon(p.delta)
+        parts += [
+            _baselines(sigma, rate, [steps], p.delta),
+            _epsilons("one bit a step", "exact", [steps], [bits], **shared),
+            _fnr(_heuristic_curves(*mechanism, p.delta, p.resolution), **shared),
+            _fnr(_standard_curves(*mechanism, p.delta, p.epsilon, p.resolution), **shared),
+        ]
     return pd.concat(parts)
 
 
-def _curves(family, shared: dict) -> pd.DataFrame:
+def _fnr(curves: Curves, **shared: float) -> pd.DataFrame:
     return pd.concat(
         pd.DataFrame({"x": curve.fpr, "value": curve.fnr}).assign(
             **shared, quantity="fnr", kind="lower", method=name, epsilon=epsilon
         )
-        for name, epsilon, curve in family
+        for name, epsilon, curve in curves
     )
 
 
-def _targets(audited: float, resolution: float) -> np.ndarray:
+def _targets(audited: float, resolution: float) -> NDArray[np.float64]:
     """Epsilons that an audit can report: up to a tenth above the audited one."""
     return audited * np.arange(resolution, 1.1 + resolution / 2, resolution)
 
 
-def _heuristic_family(sigma, rate, steps, delta, resolution):
+def _heuristic_curves(
+    sigma: float, rate: float, steps: int, delta: float, resolution: float
+) -> Curves:
     audited = float(linear.last_iterate_epsilon(sigma, rate, steps, delta))
     for epsilon in _targets(audited, resolution):
         noise = float(linear.last_iterate_noise_multiplier(epsilon, delta, rate, steps))
@@ -164,7 +165,9 @@ def _heuristic_family(sigma, rate, steps, delta, resolution):
         yield "heuristic", epsilon, curve
 
 
-def _standard_family(sigma, rate, steps, delta, audited, resolution):
+def _standard_curves(
+    sigma: float, rate: float, steps: int, delta: float, audited: float, resolution: float
+) -> Curves:
     # Epsilon is smooth in the noise on logarithmic axes; each curve states its own epsilon, so the
     # interpolation need not be exact. A coarse grid of losses makes bounds pessimistic by 0.01.
     interval = 4e-3
@@ -178,25 +181,26 @@ def _standard_family(sigma, rate, steps, delta, audited, resolution):
         yield "standard", epsilon, curve
 
 
-def _bound_table1(cell: Cell) -> pd.DataFrame:
+def table1(cell: Cell[cells.PrintedRow], seed: int) -> pd.DataFrame:
+    """Epsilons of a row at the parameters that are recalled, and at those that we reconstruct."""
     p = cell.parameters
-    rate, delta = p["batch"] / p["records"], p["delta"]
-    parts = []
-    if "recalled_steps" in p:
-        recalled = _baselines(p["recalled_noise_multiplier"], rate, [p["recalled_steps"]], delta)
-        parts.append(recalled.assign(origin="recalled"))
-    noise, steps = _reconstruct(p["standard"], p["heuristic"], rate, delta)
-    parts.append(_baselines(noise, rate, [steps], delta).assign(origin="reconstructed"))
-    return pd.concat(parts).assign(
-        batch=p["batch"],
-        records=p["records"],
-        accuracy=p["accuracy"],
-        printed_heuristic=p["heuristic"],
-        printed_standard=p["standard"],
+    rate = p.batch / p.records
+    runs = {"reconstructed": _reconstruct(p.standard, p.heuristic, rate, p.delta)}
+    if isinstance(p, cells.RecalledRow):
+        runs = {"recalled": (p.recalled_noise_multiplier, p.recalled_steps), **runs}
+    return pd.concat(
+        _baselines(noise, rate, [steps], p.delta).assign(origin=origin)
+        for origin, (noise, steps) in runs.items()
+    ).assign(
+        batch=p.batch,
+        records=p.records,
+        accuracy=p.accuracy,
+        printed_heuristic=p.heuristic,
+        printed_standard=p.standard,
     )
 
 
-def _reconstruct(standard: float, heuristic: float, rate: float, delta: float):
+def _reconstruct(standard: float, heuristic: float, rate: float, delta: float) -> tuple[float, int]:
     """Noise multiplier and most steps, past one epoch, at which both epsilons are as given."""
 
     def at(steps: int) -> tuple[float, bool]:

@@ -1,13 +1,18 @@
 """The grid of linear_heuristic, and the simulations of its audits."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pydantic import Field
 
 from hiddenstate.accounting import history, pld
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
-from hiddenstate.dpsgd import linear as simulate
-from hiddenstate.papers import Cell, FamilyGrid, Grid
+from hiddenstate.dpsgd import linear
+from hiddenstate.family import Cell, FamilyGrid, Grid
 from hiddenstate.streams import stream
 
 Rate = Field(gt=0, le=1, description="probability that a step samples a record")
@@ -50,13 +55,18 @@ class Figure1(Grid):
     )
 
 
-class Quadratic(Grid):
-    """Section 4.2: one setting, all curvatures."""
+class Setting(Grid):
+    """One mechanism, and the delta at which its epsilons are stated."""
 
     delta: float = Delta
     noise_multiplier: float = Noise
     sampling_rate: float = Rate
     steps: int = Steps
+
+
+class Quadratic(Setting):
+    """Section 4.2: one setting, all curvatures."""
+
     points: int = Field(ge=2, le=1001, description="curvatures from 0 to 1, evenly spaced")
 
 
@@ -69,27 +79,51 @@ class Figure5(Grid):
     sampling_rates: list[float] = Field(min_length=1, description="sampling rates")
 
 
-class History(Grid):
-    """Section 4.3: the regulariser that keeps the history."""
+class HistoryCell(Setting):
+    """What both kinds of cell of section 4.3 share."""
 
-    delta: float = Delta
-    noise_multiplier: float = Noise
-    sampling_rate: float = Rate
-    steps: int = Steps
     growths: list[float] = Field(min_length=1, description="factors v > 1 of the regulariser")
+
+
+class HistoryRuns(HistoryCell):
+    """What decides its scores."""
+
     runs: int = Runs
+
+
+class HistoryCurves(HistoryCell):
+    """What decides its epsilons, and the curves its audits are matched to."""
+
     resolution: float = Resolution
 
 
-class Audits(Grid):
-    """Figures 3 and 6."""
+class History(HistoryRuns, HistoryCurves):
+    """Section 4.3: the regulariser that keeps the history."""
+
+
+Mechanism = tuple[float, float, int]
+"""Noise multiplier, sampling rate and steps."""
+
+
+class AuditCell(Grid):
+    """What both kinds of cell of an audit share; a cell has one sampling rate."""
 
     delta: float = Delta
     epsilon: float = Field(default=8.0, gt=0, description="standard epsilon, in nats")
     sampling_rates: list[float] = Field(min_length=1, description="one panel each")
     steps: list[int] = Field(min_length=1, description="numbers of steps")
+
+    def mechanisms(self) -> Iterator[Mechanism]:
+        """Every number of steps at the noise of the standard epsilon."""
+        for rate in self.sampling_rates:
+            for steps in self.steps:
+                yield pld.noise_multiplier(self.epsilon, self.delta, rate, steps), rate, steps
+
+
+class AuditRuns(AuditCell):
+    """What decides the scores."""
+
     runs: int = Runs
-    resolution: float = Resolution
     threshold_delta: float = Field(
         default=0.01,
         gt=0,
@@ -97,6 +131,16 @@ class Audits(Grid):
         description="one-bit repeaters take the threshold with the largest epsilon at this delta, "
         "which, unlike ``delta``, the runs can resolve",
     )
+
+
+class AuditCurves(AuditCell):
+    """What decides the curves that the audits are matched to."""
+
+    resolution: float = Resolution
+
+
+class Audits(AuditRuns, AuditCurves):
+    """Figures 3 and 6."""
 
 
 class Row(Grid):
@@ -129,98 +173,124 @@ class LinearHeuristicGrid(FamilyGrid):
     table1: Table1
 
 
-ATTACKS = {"gradient": "3", "bits": "6", "analog": "6"}
-"""Attacks and the figure each belongs to."""
+class PrintedRow(Row):
+    """A row with its data set."""
+
+    delta: float
+    records: int
 
 
-def score_cells(grid: LinearHeuristicGrid) -> list[Cell]:
-    """One cell an attack and sampling rate, holding all numbers of steps; one for section 4.3."""
-    audits = grid.audits
-    common = audits.model_dump(include={"delta", "epsilon", "steps", "runs"})
-    own = {"bits": audits.model_dump(include={"threshold_delta"})}
+class RecalledRow(PrintedRow):
+    """A row whose training run is recalled."""
+
+    recalled_noise_multiplier: float
+    recalled_steps: int
+
+
+G = TypeVar("G", bound=Grid)
+Cells = Callable[[LinearHeuristicGrid], list[Cell[G]]]
+
+
+def _part(kind: type[G], section: Grid, **more: Any) -> G:
+    """What a kind of cell takes of a section of the grid."""
+    return kind.model_validate(section.model_dump(include=set(kind.model_fields)) | more)
+
+
+def figure1(panel: str) -> Cells[Figure1]:
+    """The cell of a panel."""
+    return lambda grid: [Cell(f"figure1{panel}", grid.figure1)]
+
+
+def quadratic(grid: LinearHeuristicGrid) -> list[Cell[Quadratic]]:
+    """The cell of section 4.2."""
+    return [Cell("quadratic", grid.quadratic)]
+
+
+def figure5(grid: LinearHeuristicGrid) -> list[Cell[Figure5]]:
+    """One cell per panel, with its epsilon alone."""
+    five = grid.figure5
+    return [Cell(f"figure5_eps{e:g}", _part(Figure5, five, epsilons=[e])) for e in five.epsilons]
+
+
+def keeps_history(kind: type[G]) -> Cells[G]:
+    """The cell of section 4.3."""
+    return lambda grid: [Cell("history", _part(kind, grid.history))]
+
+
+def audited(name: str, kind: type[G]) -> Cells[G]:
+    """One cell per sampling rate of the audits, holding all numbers of steps."""
+    return lambda grid: [
+        Cell(f"{name}_q{rate:g}", _part(kind, grid.audits, sampling_rates=[rate]))
+        for rate in grid.audits.sampling_rates
+    ]
+
+
+def table1(grid: LinearHeuristicGrid) -> list[Cell[PrintedRow]]:
+    """One cell per row; of the first the training run is recalled."""
     return [
         Cell(
-            f"{attack}_q{rate:g}",
-            common | {"attack": attack, "sampling_rate": rate} | own.get(attack, {}),
+            f"table1_batch{row.batch}",
+            _part(PrintedRow if i else RecalledRow, grid.table1, **row.model_dump()),
         )
-        for attack in ATTACKS
-        for rate in audits.sampling_rates
-    ] + [Cell("history", grid.history.model_dump(exclude={"resolution"}) | {"attack": "history"})]
-
-
-def bound_cells(grid: LinearHeuristicGrid) -> list[Cell]:
-    """One cell a panel, and the trade-off functions that the audits are matched to."""
-    one, five, audits = grid.figure1, grid.figure5, grid.audits
-    cells = [
-        Cell("figure1a", {"steps": one.constant.steps, "delta": one.delta}),
-        Cell(
-            "figure1b",
-            {"steps": one.calibrated.steps, "delta": one.delta, "epsilon": one.epsilon},
-        ),
-        Cell(
-            "figure1c",
-            one.model_dump(
-                include={"delta", "sampling_rate", "noise_multiplier", "every_step_up_to"}
-            )
-            | {"steps": one.fixed.steps},
-        ),
-        Cell("quadratic", grid.quadratic.model_dump()),
+        for i, row in enumerate(grid.table1.rows)
     ]
-    cells += [
-        Cell(
-            f"figure5_eps{epsilon:g}",
-            five.model_dump(exclude={"epsilons"}) | {"epsilon": epsilon},
-        )
-        for epsilon in five.epsilons
-    ]
-    cells += [Cell("history", grid.history.model_dump(exclude={"runs"}))]
-    cells += [
-        Cell(
-            f"audits_q{rate:g}",
-            audits.model_dump(include={"delta", "epsilon", "steps", "resolution"})
-            | {"sampling_rate": rate},
-        )
-        for rate in audits.sampling_rates
-    ]
-    cells += [
-        Cell(f"table1_batch{row.batch}", _table1_parameters(grid.table1, row))
-        for row in grid.table1.rows
-    ]
-    return cells
 
 
-def _table1_parameters(table: Table1, row: Row) -> dict:
-    first = row == table.rows[0]
-    recalled = {"recalled_noise_multiplier", "recalled_steps"} if first else set()
-    return table.model_dump(include={"delta", "records", *recalled}) | row.model_dump()
+Draw = Callable[[bool, int, np.random.Generator], NDArray[np.float64]]
+"""Scores, shape (runs,), from whether the canary is present, runs, and a random stream."""
 
 
-def score(cell: Cell, seed: int) -> pd.DataFrame:
-    """Scores of all runs of an attack, for every number of steps (section 4.3: every growth)."""
+def _gradient(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
+    return partial(linear.projections, *mechanism), {}
+
+
+def _bits(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
+    threshold = best_threshold(*mechanism, p.threshold_delta)
+    return Repeaters(*mechanism, threshold).scores, {"threshold": threshold}
+
+
+def _analog(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
+    return AnalogRepeaters(*mechanism).scores, {}
+
+
+ATTACKS = {"gradient": _gradient, "bits": _bits, "analog": _analog}
+"""By attack: how a mechanism's scores are drawn, and what else is told of it."""
+
+
+def simulate(attack: str) -> Callable[[Cell[AuditRuns], int], pd.DataFrame]:
+    """Scores of all runs of an attack, for every number of steps."""
+
+    def run(cell: Cell[AuditRuns], seed: int) -> pd.DataFrame:
+        parts = []
+        for sigma, rate, steps in cell.parameters.mechanisms():
+            draw, more = ATTACKS[attack](cell.parameters, (sigma, rate, steps))
+            scores = _scores(cell, seed, steps, draw)
+            parts.append(scores.assign(steps=steps, noise_multiplier=sigma, **more))
+        return pd.concat(parts, ignore_index=True)
+
+    return run
+
+
+def simulate_history(cell: Cell[HistoryRuns], seed: int) -> pd.DataFrame:
+    """Scores of all runs of section 4.3, for every growth."""
     p = cell.parameters
-    attack, rate, runs = p["attack"], p["sampling_rate"], p["runs"]
     parts = []
-    for x in p["growths"] if attack == "history" else p["steps"]:
-        if attack == "history":
-            noise = history.noise_multipliers(p["noise_multiplier"], p["steps"], x)
-            mechanism = {"growth": x, "noise_multiplier": p["noise_multiplier"]}
-        else:
-            sigma = pld.noise_multiplier(p["epsilon"], p["delta"], rate, x)
-            mechanism = {"steps": x, "noise_multiplier": sigma}
-        if attack == "bits":
-            mechanism["threshold"] = best_threshold(sigma, rate, x, p["threshold_delta"])
-        for world in ("in", "out"):
-            random = stream(seed, "linear_heuristic", cell.name, f"{x:g}", world)
-            drawn = (world == "in", runs, random)
-            if attack == "gradient":
-                scores = simulate.projections(sigma, rate, x, *drawn)
-            elif attack == "bits":
-                scores = Repeaters(sigma, rate, x, mechanism["threshold"]).scores(*drawn)
-            elif attack == "analog":
-                scores = AnalogRepeaters(sigma, rate, x).scores(*drawn)
-            else:
-                scores = simulate.log_likelihood_ratios(noise, rate, *drawn)
-            run = np.arange(runs, dtype=np.int32)
-            columns = {"world": world, "repeat": np.int8(0), "run": run, "score": scores}
-            parts.append(pd.DataFrame(columns).assign(**mechanism))
+    for growth in p.growths:
+        noise = history.noise_multipliers(p.noise_multiplier, p.steps, growth)
+        draw = partial(linear.log_likelihood_ratios, noise, p.sampling_rate)
+        scores = _scores(cell, seed, growth, draw)
+        parts.append(scores.assign(growth=growth, noise_multiplier=p.noise_multiplier))
     return pd.concat(parts, ignore_index=True)
+
+
+def _scores(
+    cell: Cell[AuditRuns] | Cell[HistoryRuns], seed: int, x: float, draw: Draw
+) -> pd.DataFrame:
+    """Scores of one mechanism, whose stream is named by ``x``, in both worlds."""
+    runs = cell.parameters.runs
+    shared = {"repeat": np.int8(0), "run": np.arange(runs, dtype=np.int32)}
+    return pd.concat(
+        pd.DataFrame({"world": world, **shared, "score": draw(world == "in", runs, random)})
+        for world in ("in", "out")
+        for random in [stream(seed, "linear_heuristic", cell.name, f"{x:g}", world)]
+    )

@@ -6,14 +6,15 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.auditing.audit import lower_bound
-from hiddenstate.auditing.families import ApproxDP, Tabulated
-from hiddenstate.auditing.rules import AsPublished, UniformBand
+from hiddenstate.auditing import ApproxDP, AsPublished, Tabulated, UniformBand, lower_bound
+from hiddenstate.estimates import select
 from hiddenstate.papers.linear_heuristic.cells import ATTACKS, LinearHeuristicGrid
 
 CONFIDENCE = 0.95
 TAIL = 0.975
 """Each tail of a two-sided 95 % interval, as published."""
+Matched = Mapping[str, ApproxDP | Tabulated]
+"""What an audit can be matched to, by name."""
 
 
 def estimate(
@@ -22,70 +23,65 @@ def estimate(
     bounds: Mapping[str, pd.DataFrame],
 ) -> pd.DataFrame:
     """The accountant's rows, and what the audits find of every attack."""
-    parts = [frame[frame["quantity"] != "fnr"] for frame in bounds.values()]
-    audits = grid.audits
-    for rate in audits.sampling_rates:
-        families = _families(bounds[f"audits_q{rate:g}"], audits.delta)
+    parts = [rows[rows["quantity"] != "fnr"].assign(cell=name) for name, rows in bounds.items()]
+    for rate in grid.audits.sampling_rates:
+        matched = _matched(bounds[f"audits_q{rate:g}"], grid.audits.delta)
         for attack in ATTACKS:
             name = f"{attack}_q{rate:g}"
+            curves = "heuristic" if attack == "gradient" else "standard"
             for steps, runs in scores[name].groupby("steps"):
-                rows = _audit(
-                    runs, families[steps], "heuristic" if attack == "gradient" else "standard"
-                )
+                rows = _audit(runs, matched[steps], curves)
                 parts.append(rows.assign(cell=name, x=steps, steps=steps, sampling_rate=rate))
-    (families,) = _families(bounds["history"], grid.history.delta).values()
+    (composition,) = _matched(bounds["history"], grid.history.delta).values()
     for growth, runs in scores["history"].groupby("growth"):
-        parts.append(_audit(runs, families, "standard").assign(cell="history", x=growth))
+        parts.append(_audit(runs, composition, "standard").assign(cell="history", x=growth))
     return pd.concat(parts, ignore_index=True)
 
 
-def _families(bounds: pd.DataFrame, delta: float) -> dict[int, dict]:
-    """By number of steps: what an audit can be matched to, by name."""
-    families: dict[int, dict] = {}
-    rows = bounds[bounds["quantity"] == "fnr"]
-    for (steps, name), part in rows.groupby(["steps", "method"]):
+def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
+    """What audits can be matched to, by number of steps."""
+    matched: dict[int, dict[str, ApproxDP | Tabulated]] = {}
+    for (steps, name), part in select(bounds, quantity="fnr").groupby(["steps", "method"]):
         curves = {
             epsilon: TradeoffCurve(curve["x"].to_numpy(), curve["value"].to_numpy())
             for epsilon, curve in part.groupby("epsilon")
         }
-        families.setdefault(steps, {"direct": ApproxDP(delta)})[name] = Tabulated(
-            "epsilon", list(curves), list(curves.values())
-        )
-    return families
+        table = Tabulated("epsilon", list(curves), list(curves.values()))
+        matched.setdefault(steps, {"direct": ApproxDP(delta)})[name] = table
+    return {**matched}
 
 
-def _audit(runs: pd.DataFrame, families: Mapping, matched: str) -> pd.DataFrame:
+def _audit(runs: pd.DataFrame, matched: Matched, curves: str) -> pd.DataFrame:
     """Epsilon by every estimator, from the scores of one mechanism."""
-    worlds = {world: part["score"].to_numpy() for world, part in runs.groupby("world")}
-    both = (worlds["in"], worlds["out"])
-
-    def published(family) -> float:
-        return lower_bound(*both, family, AsPublished(), confidence=TAIL).value
-
-    def valid(family) -> float:
-        return lower_bound(*both, family, UniformBand(), confidence=CONFIDENCE).value
-
-    rows = [
-        ("as published", "estimate", published(families[matched]), np.nan),
-        ("lower bound", "lower", valid(families[matched]), CONFIDENCE),
-        ("lower bound, direct", "lower", valid(families["direct"]), CONFIDENCE),
+    inside, outside = (select(runs, world=w)["score"].to_numpy() for w in ("in", "out"))
+    estimators: list[tuple[str, str, str, AsPublished | UniformBand, float]] = [
+        ("as published", "estimate", curves, AsPublished(), TAIL),
+        ("lower bound", "lower", curves, UniformBand(), CONFIDENCE),
+        ("lower bound, direct", "lower", "direct", UniformBand(), CONFIDENCE),
     ]
-    if matched == "heuristic":
+    if curves == "heuristic":
         # What composition's curves would make of a sum: no statement on the last iterate.
-        rows.append(("as published, standard", "estimate", published(families["standard"]), np.nan))
-    frame = pd.DataFrame(rows, columns=["method", "kind", "value", "confidence"])
+        estimators.append(("as published, standard", "estimate", "standard", AsPublished(), TAIL))
     first = runs.iloc[0]
-    return frame.assign(
+    return pd.DataFrame(
+        {
+            "method": method,
+            "kind": kind,
+            "value": lower_bound(inside, outside, matched[to], rule, confidence=confidence).value,
+            "confidence": confidence if kind == "lower" else np.nan,
+        }
+        for method, kind, to, rule, confidence in estimators
+    ).assign(
         quantity="epsilon",
         noise_multiplier=first["noise_multiplier"],
         threshold=first.get("threshold", np.nan),
     )
 
 
-def pick(estimates: pd.DataFrame, cell: str, method: str, quantity: str = "epsilon"):
-    """Rows of one curve, by x."""
-    rows = estimates[(estimates["cell"] == cell) & (estimates["method"] == method)]
-    return rows[rows["quantity"] == quantity].sort_values("x")
+def curve(estimates: pd.DataFrame, cell: str, method: str, quantity: str = "epsilon") -> pd.Series:
+    """Values of one curve by x, ascending."""
+    rows = select(estimates, cell=cell, method=method, quantity=quantity)
+    return rows.set_index("x")["value"].sort_index()
 
 
 def named(estimates: pd.DataFrame, start: str) -> list[str]:

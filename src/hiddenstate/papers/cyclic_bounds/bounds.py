@@ -1,0 +1,181 @@
+"""What accounting says of cyclic_bounds' cells: bounds along one parameter each, exact values."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.accounting.cyclic import CyclicDPSGD
+from hiddenstate.adversaries.expanding_clip import WORLDS
+from hiddenstate.dpsgd import exact
+from hiddenstate.family import Cell
+from hiddenstate.papers.cyclic_bounds.cells import AuditBounds, Base, Formulas, Line, Tightness
+
+CONSTANTS: dict[str, Callable[[float, float, float], float]] = {
+    "unclipped": cyclic_operator.unclipped,
+    "reconstructed": cyclic_operator.reconstructed,
+    "clipped": cyclic_operator.clipped,
+}
+"""Lipschitz constants of the step, by the name of their function."""
+
+EXCESS = 2.0
+"""The excess xi at which Corollary C.2 is evaluated."""
+
+SINGLE_PASS = {"batch_size": 1, "passes": 1}
+"""The setting of privacy amplification by iteration."""
+
+
+def formulas(cell: Cell[Formulas], seed: int) -> pd.DataFrame:
+    """Bounds and exact values, one row per number; ``part`` says which of the formulas."""
+    p = cell.parameters
+    parts = {
+        "sweeps": _sweeps(p),
+        "theorems": _theorems(p),
+        "tightness": _tightness(p.tightness),
+        "constants": _constants(p.tightness.growths),
+    }
+    return pd.concat([rows.assign(part=part) for part, rows in parts.items()], ignore_index=True)
+
+
+def _rho_rows(rows: list[dict[str, Any]], delta: float) -> pd.DataFrame:
+    """Rows of rho, and the same with the epsilon that each implies."""
+    rho = pd.DataFrame(rows).assign(quantity="rho", kind="upper")
+    epsilon = rho.assign(quantity="epsilon", value=[cyclic.epsilon(r, delta) for r in rho["value"]])
+    return pd.concat([rho, epsilon], ignore_index=True)
+
+
+def _varied(p: Formulas, changes: dict[str, Any]) -> CyclicDPSGD:
+    """The base mechanism with some parameters changed."""
+    return Base.model_validate(p.base.model_dump() | changes).run()
+
+
+def _sweeps(p: Formulas) -> pd.DataFrame:
+    """Bounds along one parameter at a time, for every weak convexity and Lipschitz constant."""
+    sweeps: list[tuple[str, str, list[float], dict[str, int]]]
+    sweeps = [(vary, vary, values, {}) for vary, values in p.sweeps]
+    sweeps.append(("single pass", "weak_convexity", p.sweeps.weak_convexity, SINGLE_PASS))
+    rows = []
+    for name, vary, values, change in sweeps:
+        lines = [{}] if vary == "weak_convexity" else _lines(p)
+        for x, line in itertools.product(values, lines):
+            varied = {} if vary == "diameter" else {vary: x}
+            run = _varied(p, change | varied | line)
+            bounds = _bounds(run, diameter=x if vary == "diameter" else None)
+            shared = {"sweep": name, "x": x, "weak_convexity": run.weak_convexity}
+            rows += [row | shared for row in bounds]
+    return _rho_rows(rows, p.delta)
+
+
+def _lines(p: Formulas) -> list[dict[str, float]]:
+    return [{"weak_convexity": m} for m in p.weak_convexities]
+
+
+def _bounds(run: CyclicDPSGD, diameter: float | None = None) -> list[dict[str, Any]]:
+    """Every bound that applies to the run, with each Lipschitz constant, as rows of rho."""
+    found: dict[tuple[str, str | None], float] = {
+        ("triangle inequality", None): cyclic.triangle_inequality(run),
+        ("Theorem 4.3", None): cyclic.theorem_4_3(run),
+        ("Corollary C.3", None): cyclic.corollary_c3(run),
+        ("composition", None): cyclic.composition(run),
+    }
+    for name, constant in CONSTANTS.items():
+        lipschitz = constant(*run.curvature)
+        found["Theorem 4.5", name] = cyclic.theorem_4_5(run, lipschitz)
+        found["sharp", name] = cyclic.sharp(run, lipschitz)
+        found["quadratic programme", name] = cyclic.quadratic_programme(run, lipschitz)
+        if diameter is not None:
+            found["Theorem 4.4", name] = cyclic.theorem_4_4(run, lipschitz, diameter)
+            found["best restart", name] = cyclic.bounded_domain(run, lipschitz, diameter)
+    if run.weak_convexity == 0:
+        found["equation 22", None] = cyclic.equation_22(run)
+        if run.batch_size == 1 and run.passes == 1:
+            found["PABI", None] = cyclic.pabi(run)
+    else:
+        lipschitz = cyclic_operator.reconstructed(*run.curvature)
+        if run.steps_per_pass >= cyclic.minimal_steps(lipschitz, EXCESS):
+            found["Corollary C.2", None] = cyclic.corollary_c2(run, EXCESS)
+    return [
+        {"method": method, "lipschitz": lipschitz, "value": value}
+        for (method, lipschitz), value in found.items()
+    ]
+
+
+def _theorems(p: Formulas) -> pd.DataFrame:
+    """Every bound at the base mechanism, and at its single pass with batches of one record."""
+    settings: dict[str, dict[str, int]] = {"base": {}, "single pass": SINGLE_PASS}
+    rows = []
+    for (setting, change), line in itertools.product(settings.items(), _lines(p)):
+        run = _varied(p, change | line)
+        shared = {"setting": setting, "x": run.steps, **line}
+        rows += [row | shared for row in _bounds(run)]
+    return _rho_rows(rows, p.delta)
+
+
+def _tightness(p: Tightness) -> pd.DataFrame:
+    """Exact divergence of affine losses over each bound, for the first record of a pass."""
+    rows = []
+    for growth, count in itertools.product(p.growths, p.passes):
+        run = CyclicDPSGD(
+            steps=count * p.steps_per_pass,
+            steps_per_pass=p.steps_per_pass,
+            batch_size=1,
+            step_size=1.0,
+            clipping_norm=1.0,
+            noise_std=1.0,
+            weak_convexity=growth,
+        )
+        truth = exact.scalar_affine(np.full(run.steps, 1 + growth), run)
+        rows += [
+            {"x": count, "growth": growth, "method": method, "value": truth / value}
+            for method, value in _upper(run).items()
+        ]
+    return pd.DataFrame(rows).assign(quantity="tightness", kind="exact")
+
+
+def _constants(growths: list[float]) -> pd.DataFrame:
+    """Visible fractions of a shift, and Lipschitz constants by the ratio of curvatures."""
+    steps = np.unique(np.logspace(0, 4, 81).round())
+    fractions = [
+        pd.DataFrame({"x": steps, "value": cyclic.visible_fraction(1 + growth, steps)}).assign(
+            quantity="visible_fraction", growth=growth, method="theta"
+        )
+        for growth in growths
+    ]
+    ratios, step = np.logspace(-1, 1.5, 101), 0.01
+    constants = CONSTANTS | {"trivial": cyclic_operator.trivial}
+    expansions = [
+        pd.DataFrame(
+            {"x": ratios, "value": [(constant(step, 1.0, r) - 1) / step for r in ratios]}
+        ).assign(quantity="expansion", method=name)
+        for name, constant in constants.items()
+    ]
+    return pd.concat([*fractions, *expansions], ignore_index=True).assign(kind="exact")
+
+
+def _upper(run: CyclicDPSGD) -> dict[str, float]:
+    """Rho by the bounds that hold where clipping turns no gradient."""
+    lipschitz = cyclic_operator.unclipped(*run.curvature)
+    return {
+        "sharp": cyclic.sharp(run, lipschitz),
+        "Theorem 4.5": cyclic.theorem_4_5(run, lipschitz),
+        "composition": cyclic.composition(run),
+    }
+
+
+def audit(cell: Cell[AuditBounds], seed: int) -> pd.DataFrame:
+    """Bounds on an audited data set, and the exact epsilon of those on the line."""
+    p = cell.parameters
+    rows: list[tuple[int, str, str, float]] = []
+    for passes in p.passes:
+        instance = p.data.instance(passes)
+        run = instance.run
+        for name, rho in _upper(run).items():
+            rows.append((passes, name, "upper", cyclic.epsilon(rho, p.delta)))
+        if isinstance(p.data, Line):
+            line = exact.on_the_line(run, *(instance.gradients[world] for world in WORLDS))
+            rows.append((passes, "exact", "exact", line.epsilon(p.delta)))
+    frame = pd.DataFrame(rows, columns=["x", "method", "kind", "value"])
+    return frame.assign(quantity="audit", instance=p.data.title)
