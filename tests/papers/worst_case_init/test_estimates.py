@@ -64,7 +64,7 @@ def test_perfect_audits_err_as_often_as_their_method_lets_them(monkeypatch):
 
 
 def test_perfect_audits_follow_the_root_seed(make):
-    (cell,) = cells.ideal(make())
+    (cell,) = cells.ideal(make(models=20))
     one, other = audits.simulate(cell, 1), audits.simulate(cell, 2)
     assert one.equals(audits.simulate(cell, 1)) and not one.equals(other)
 

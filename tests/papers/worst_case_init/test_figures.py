@@ -64,7 +64,7 @@ def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates
         ("figure4", None),
         ("figure5", "0 of 4 repeats"),
         ("figure6", "1 of 2 repeats"),
-        ("figure7", "0 of 6 repeats|0 of 4 repeats"),
+        ("figure7", "0 of 4 repeats|0 of 4 repeats"),
     ],
 )
 def test_figures_are_drawn_from_the_repeats_there_are_and_say_how_many(
