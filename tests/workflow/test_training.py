@@ -54,9 +54,9 @@ def cached(directory, cell=CELL):
     return directory / f"results/cached/{FAMILY}/{cell}.parquet"
 
 
-def cell_of(directory, name):
-    grid = getattr(config.read(directory / "workflow/config/scales/tiny.yaml"), FAMILY)
-    return papers.find(papers.load(FAMILY).train_cells(grid), name, "tiny")
+def job_of(directory, name):
+    _, grid, _ = config.section(directory / "workflow/config/scales/tiny.yaml", FAMILY)
+    return papers.load(FAMILY).jobs(grid)["train"][name]
 
 
 def digest(path):
@@ -98,7 +98,7 @@ def filled(tiny, trained):
 def test_trained_scores_say_where_they_come_from(trained):
     frame, origin = scores.read(trained / scores_of(CELL))
     assert frame["world"].value_counts().to_dict() == {"in": 12, "out": 12}
-    assert origin["cell"] == cell_of(trained, CELL).parameters
+    assert origin["cell"] == job_of(trained, CELL).identity
     assert origin["seed"] == 1
     assert set(origin["data"]) == {"digits"}
     assert not (trained / f"results/tiny/{FAMILY}/checkpoints" / CELL).exists()
@@ -122,21 +122,21 @@ def test_a_cell_is_trained_again_when_its_parameters_change(trained, snakemake):
     finally:
         with_scale(trained, TINY)
     assert status == 0
-    assert re.search(r"train_scores +1", output)
-    assert not re.search(r"^start +1", output, flags=re.MULTILINE)
+    assert re.search(rf"{FAMILY}_train +1", output)
+    assert not re.search(rf"^{FAMILY}_start +1", output, flags=re.MULTILINE)
 
 
 def test_cached_scores_are_restored_bit_for_bit_and_not_trained(filled, snakemake):
     status, output = snakemake(filled, scores_of(CELL), *AT_TINY)
     assert status == 0, output[-5000:]
     assert (filled / scores_of(CELL)).read_bytes() == cached(filled).read_bytes()
-    assert re.search(r"restore_scores +1", output)
+    assert re.search(rf"{FAMILY}_restore +1", output)
     assert not (filled / f"results/tiny/{FAMILY}/starts").exists()
     # Restored scores are not what was asked for where the cache is to be ignored.
     status, output = snakemake(filled, "--dry-run", scores_of(CELL), *AT_TINY, "scores=train")
     assert status == 0
-    assert re.search(r"^start +1", output, flags=re.MULTILINE)
-    assert re.search(r"train_scores +1", output)
+    assert re.search(rf"^{FAMILY}_start +1", output, flags=re.MULTILINE)
+    assert re.search(rf"{FAMILY}_train +1", output)
 
 
 def rewrite(path, **changes):
@@ -171,7 +171,7 @@ def test_a_cached_file_of_something_else_is_refused_by_name(filled, snakemake, d
     damage(cached(filled))
     status, output = snakemake(filled, scores_of(CELL), *AT_TINY)
     assert status != 0
-    assert re.search(rf"error: results/cached/{FAMILY}/{CELL}.parquet: .*({expected})", output)
+    assert re.search(rf"results/cached/{FAMILY}/{CELL}.parquet: .*({expected})", output)
     assert no_job_ran(filled)
 
 
@@ -198,6 +198,20 @@ def test_missing_cached_files_are_named_where_they_are_an_error(filled, snakemak
     assert no_job_ran(filled)
 
 
+def test_what_is_neither_cached_nor_trained_may_be_left_out(filled, snakemake):
+    """The figures are drawn from the cached cell alone, and nothing is trained."""
+    estimates = f"results/tiny/{FAMILY}/estimates.csv"
+    status, output = snakemake(filled, estimates, *AT_TINY, "missing_scores=skip")
+    assert status == 0, output[-5000:]
+    assert re.search(rf"{FAMILY}_restore +1", output)
+    assert not re.search(rf"{FAMILY}_(train|start) +", output)
+    rows = pd.read_csv(filled / estimates)
+    counts = rows[rows["quantity"] == "repeats"].set_index("cell")
+    assert counts["value"].to_dict() == {CELL: 1, OTHER: 0, LONG: 0}
+    assert set(counts["most"]) == {1}
+    assert set(rows.loc[rows["quantity"] == "epsilon", "cell"]) == {CELL}
+
+
 def test_an_absent_data_set_stops_only_what_would_be_trained(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
     smoke = yaml.safe_load((directory / "workflow/config/scales/smoke.yaml").read_text())
@@ -209,8 +223,10 @@ def test_an_absent_data_set_stops_only_what_would_be_trained(tmp_path, checkout,
     environment = {"HIDDENSTATE_DATA": str(tmp_path / "nothing")}
     status, output = snakemake(directory, scores_of(CELL), *AT_TINY, environment=environment)
     assert status != 0
-    assert f"error: {tmp_path / 'nothing/MNIST/raw'}: mnist is not there" in output
-    assert f"needed for {scores_of(CELL)}" in output
+    place = tmp_path / "nothing/MNIST/raw"
+    assert f"some of its models cannot be trained: {place}: mnist is not there" in output
+    assert "MissingInputException" in output
+    assert re.search(rf"affected files:\s+{re.escape(str(place))}", output)
     assert no_job_ran(directory)
     dry = ("encoding_loss", "--dry-run", *AT_TINY)
     status, output = snakemake(directory, *dry, environment=environment)
@@ -229,7 +245,7 @@ def test_a_family_that_the_scale_lacks_has_no_targets(tiny, snakemake):
 def test_there_is_nothing_to_verify_without_a_cache(tiny, snakemake):
     status, output = snakemake(tiny, "verify_cache", *AT_TINY)
     assert status != 0
-    assert "nothing to verify: no cell of scale tiny is cached in results/cached" in output
+    assert "nothing to verify: no cell is cached" in output
 
 
 def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained, snakemake):
@@ -244,7 +260,7 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     assert set(verdicts["anew"]) == {20}
     # A file of the other cell, with a valid digest and scores that nobody trained.
     frame, origin = scores.read(cached(filled))
-    forged = origin | {"cell": cell_of(filled, OTHER).parameters}
+    forged = origin | {"cell": job_of(filled, OTHER).identity}
     scores.write(cached(filled, OTHER), frame.assign(score=frame["score"] + 100), forged)
     status, output = snakemake(filled, "verify_cache", *AT_TINY)
     assert status != 0
@@ -281,7 +297,7 @@ def test_a_killed_training_trains_no_finished_model_again(tiny, trained, start, 
         [
             *(sys.executable, "-c", "from hiddenstate.cli import main; main()", "train", FAMILY),
             *("--config", "workflow/config/scales/tiny.yaml", "--cell", LONG),
-            *("--start", f"results/tiny/{FAMILY}/starts/digits_pre0_1x.parquet"),
+            *("--start", f"results/tiny/{FAMILY}/starts/digits_pre0_repeat0.parquet"),
             *("--out", uninterrupted),
         ],
         cwd=tiny,
@@ -300,4 +316,4 @@ def test_the_scale_of_one_family_is_planned(tmp_path, checkout, snakemake, data_
         environment=data_sets(directory, "mnist-small"),
     )
     assert status == 0, output
-    assert re.search(r"train_scores +\d+", output)
+    assert re.search(rf"{FAMILY}_train +\d+", output)

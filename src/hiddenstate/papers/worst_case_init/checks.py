@@ -1,30 +1,67 @@
-"""What the claims of worst_case_init measure, from its estimates."""
+"""What the claims of worst_case_init measure, from its estimates.
+
+An audit of which a single repeat is there has no standard deviation, and is left out.
+"""
+
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from hiddenstate.papers import Measurement
-from hiddenstate.papers.worst_case_init.figures import audits, ideal
+from hiddenstate.estimates import plus_minus, select
+from hiddenstate.family import Check, Measurement, check
 from hiddenstate.papers.worst_case_init.stated import STATED
+from hiddenstate.papers.worst_case_init.summaries import ideal, summary
 
-PUBLISHED = ("epsilon", "as published")
+
+def _published(
+    estimates: pd.DataFrame, figure: str, method: str = "as published", *, top: bool = False
+) -> pd.DataFrame:
+    """Audits of a figure with at least two repeats; ``top`` keeps each task's largest epsilon."""
+    found = summary(estimates, figure, method=method)
+    found = found[found["sd"].notna()]
+    if top:
+        return found[found["epsilon"] == found.groupby("task")["epsilon"].transform("max")]
+    return found
 
 
-def check_ordering(estimates: pd.DataFrame) -> Measurement | None:
+def _pm(row: pd.Series) -> str:
+    return plus_minus(row["mean"], row["sd"])
+
+
+def _above(one: pd.Series, other: pd.Series) -> bool:
+    """Whether the ranges of one standard deviation are disjoint, the first above the other."""
+    return bool(one["mean"] - one["sd"] > other["mean"] + other["sd"])
+
+
+def _cases(
+    estimates: pd.DataFrame, figure: str
+) -> Iterator[tuple[str, float, pd.Series, pd.Series]]:
+    """(task, epsilon, average case, worst case) of the audits that have both."""
+    found = _published(estimates, figure)
+    for (task, epsilon), part in found.groupby(["task", "epsilon"], sort=False):
+        cases = part.set_index("case")
+        if {"average", "worst"} <= set(cases.index):
+            yield task, epsilon, cases.loc["average"], cases.loc["worst"]
+
+
+@check
+def ordering(estimates: pd.DataFrame) -> Measurement | None:
     """Worst case above average case, the ranges of one standard deviation disjoint."""
     words, holds = [], True
     for task, epsilon, average, worst in _cases(estimates, "figure1"):
         if epsilon < 4:
             continue
-        holds &= bool(worst["mean"] - worst["sd"] > average["mean"] + average["sd"])
+        holds &= _above(worst, average)
         words.append(f"{task}, epsilon {epsilon:g}: {_pm(average)} average, {_pm(worst)} worst")
     if not words:
         return None
     return Measurement("; ".join(words), "mean ± sd over the repeats disjoint", holds)
 
 
-def check_last_layer_gap(estimates: pd.DataFrame) -> Measurement | None:
+@check
+def last_layer_gap(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon initial parameters matter less for a last layer than for a model."""
     gaps = {}
     for figure in ("figure1", "figure5"):
@@ -32,8 +69,7 @@ def check_last_layer_gap(estimates: pd.DataFrame) -> Measurement | None:
         if not cases:
             return None
         top = max(epsilon for _, epsilon, _, _ in cases)
-        found = [worst["mean"] - average["mean"] for _, e, average, worst in cases if e == top]
-        gaps[figure] = min(found)
+        gaps[figure] = min(w["mean"] - a["mean"] for _, epsilon, a, w in cases if epsilon == top)
     return Measurement(
         f"worst minus average case: {gaps['figure5']:.2f} for the last layer, "
         f"{gaps['figure1']:.2f} or more for all layers",
@@ -42,43 +78,30 @@ def check_last_layer_gap(estimates: pd.DataFrame) -> Measurement | None:
     )
 
 
-def _cases(estimates: pd.DataFrame, figure: str):
-    """(task, epsilon, average case, worst case) of the audits that have both."""
-    found = audits(estimates, figure, *PUBLISHED)
-    for (task, epsilon), part in found.groupby(["task", "epsilon"], sort=False):
-        cases = part.set_index("case")
-        if {"average", "worst"} <= set(cases.index):
-            yield task, epsilon, cases.loc["average"], cases.loc["worst"]
-
-
-def _pm(row) -> str:
-    return f"{row['mean']:.2f} ± {row['sd']:.2f}"
-
-
-def check_pretraining(estimates: pd.DataFrame) -> Measurement | None:
+@check
+def pretraining(estimates: pd.DataFrame) -> Measurement | None:
     """The gradient norm falls with every epoch; epsilon is higher after the last than before."""
-    found = audits(estimates, "figure2", *PUBLISHED).sort_values("epochs")
+    found = _published(estimates, "figure2").sort_values("epochs")
     if len(found) < 2:
         return None
-    norms = audits(estimates, "figure2", "gradient_norm", "mean").sort_values("epochs")["mean"]
+    norms = summary(estimates, "figure2", "gradient_norm", "mean").sort_values("epochs")["mean"]
     first, last = found.iloc[0], found.iloc[-1]
     falls = bool(np.all(np.diff(norms) < 0))
-    rises = bool(last["mean"] - last["sd"] > first["mean"] + first["sd"])
     return Measurement(
         f"norm {norms.iloc[0]:.2f} to {norms.iloc[-1]:.2f}, "
         f"{'falling throughout' if falls else 'not always falling'}; "
         f"epsilon {_pm(first)} to {_pm(last)}",
         "norm falls with every epoch; first and last epsilon ± sd disjoint",
-        falls and rises,
+        falls and _above(last, first),
     )
 
 
-def check_records(estimates: pd.DataFrame) -> Measurement | None:
+@check
+def records(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon the mean falls from each number of records to the next."""
-    found = audits(estimates, "figure3", *PUBLISHED)
     words, holds = [], True
-    for task, part in found.groupby("task", sort=False):
-        line = part[part["epsilon"] == part["epsilon"].max()].sort_values("records")
+    for task, part in _published(estimates, "figure3", top=True).groupby("task", sort=False):
+        line = part.sort_values("records")
         if len(line) < 2:
             continue
         holds &= bool(np.all(np.diff(line["mean"]) < 0))
@@ -89,23 +112,23 @@ def check_records(estimates: pd.DataFrame) -> Measurement | None:
     return Measurement("; ".join(words), "means fall as n grows, at the largest epsilon", holds)
 
 
-def check_clipping(estimates: pd.DataFrame) -> Measurement | None:
+@check
+def clipping(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon and C = 10 epsilon and accuracy are below those at C = 1."""
-    found = audits(estimates, "figure4", *PUBLISHED)
-    accuracy = audits(estimates, "figure4", "accuracy", "mean")
     words, holds = [], True
-    for task, part in found.groupby("task", sort=False):
-        top = part["epsilon"].max()
-        line = part[part["epsilon"] == top].set_index("clipping_norm")
+    for (task, top), part in _published(estimates, "figure4", top=True).groupby(
+        ["task", "epsilon"], sort=False
+    ):
+        line = part.set_index("clipping_norm")
         if not {1.0, 10.0} <= set(line.index):
             continue
-        right = accuracy[(accuracy["task"] == task) & (accuracy["epsilon"] == top)]
+        one, ten = line.loc[1.0], line.loc[10.0]
+        right = summary(estimates, "figure4", "accuracy", "mean", task=task, epsilon=top)
         right = right.set_index("clipping_norm")["mean"]
-        looser = line.loc[10.0, "mean"] + line.loc[10.0, "sd"] < line.loc[1.0, "mean"]
-        holds &= bool(looser and right[10.0] < right[1.0])
+        holds &= bool(ten["mean"] + ten["sd"] < one["mean"] and right[10.0] < right[1.0])
         words.append(
-            f"{task}, epsilon {top:g}: {_pm(line.loc[1.0])} and {100 * right[1.0]:.1f} % at C = 1, "
-            f"{_pm(line.loc[10.0])} and {100 * right[10.0]:.1f} % at C = 10"
+            f"{task}, epsilon {top:g}: {_pm(one)} and {100 * right[1.0]:.1f} % at C = 1, "
+            f"{_pm(ten)} and {100 * right[10.0]:.1f} % at C = 10"
         )
     if not words:
         return None
@@ -114,15 +137,15 @@ def check_clipping(estimates: pd.DataFrame) -> Measurement | None:
     )
 
 
-def check_last_layer(estimates: pd.DataFrame) -> Measurement | None:
+@check
+def last_layer(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon the worst case finds what a perfect audit would publish."""
-    found = audits(estimates, "figure5", *PUBLISHED)
-    found = found[(found["case"] == "worst") & (found["epsilon"] == found["epsilon"].max())]
+    found = select(_published(estimates, "figure5"), case="worst")
     if len(found) == 0:
         return None
     words, within, holds = [], [], True
-    for _, row in found.iterrows():
-        best = ideal(estimates, row["models"]).set_index("epsilon").loc[row["epsilon"]]
+    for _, row in select(found, epsilon=found["epsilon"].max()).iterrows():
+        best = ideal(estimates, models=row["models"], epsilon=row["epsilon"]).iloc[0]
         # The mean of as many perfect audits would lie within three of its standard errors.
         most = 3 * best["deviation"] / np.sqrt(row["n"])
         holds &= bool(abs(row["mean"] - best["value"]) <= most)
@@ -138,12 +161,13 @@ def check_last_layer(estimates: pd.DataFrame) -> Measurement | None:
     )
 
 
-def check_last_layer_factors(estimates: pd.DataFrame) -> Measurement | None:
+@check
+def last_layer_factors(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon neither clipping norm nor number of records moves the mean much."""
-    found = audits(estimates, "figure7", *PUBLISHED)
+    found = _published(estimates, "figure7")
     if len(found) < 2:
         return None
-    found = found[found["epsilon"] == found["epsilon"].max()]
+    found = select(found, epsilon=found["epsilon"].max())
     words = [
         f"C = {row['clipping_norm']:g}, n = {row['records']:,.0f}: {_pm(row)}"
         for _, row in found.iterrows()
@@ -155,37 +179,10 @@ def check_last_layer_factors(estimates: pd.DataFrame) -> Measurement | None:
     )
 
 
-def stated_check(figure: str, task: str, method: str = "as published"):
-    """Every mean that the paper states lies within one standard deviation of ours."""
-
-    def check(estimates: pd.DataFrame) -> Measurement | None:
-        values = STATED[
-            (STATED["figure"] == figure) & (STATED["task"] == task) & (STATED["quantity"] == "mean")
-        ].dropna(axis=1, how="all")
-        factors = [name for name in values if name not in ("figure", "quantity", "value")]
-        both = audits(estimates, figure, "epsilon", method).merge(
-            values.drop(columns=["figure", "quantity"]), on=factors
-        )
-        if len(both) == 0:
-            return None
-        inside = (both["mean"] - both["value"]).abs() <= both["sd"]
-        words = [_one(row, factors) for _, row in both.iterrows()]
-        return Measurement("; ".join(words), "within our sd over the repeats", bool(inside.all()))
-
-    return check
-
-
-def _one(row: pd.Series, factors: list[str]) -> str:
-    varies = [name for name in factors if name not in ("task", "epsilon")]
-    levels = {name: row[name] if name == "case" else f"{row[name]:g}" for name in varies}
-    where = ", ".join(f"{name} {level}" for name, level in levels.items())
-    return f"epsilon {row['epsilon']:g}, {where}: {_pm(row)} (paper: {row['value']:.2f})"
-
-
-def check_valid(estimates: pd.DataFrame) -> Measurement | None:
+@check
+def valid(estimates: pd.DataFrame) -> Measurement | None:
     """No more of the valid bounds exceed the theoretical epsilon than 95 % confidence allows."""
-    rows = estimates[(estimates["quantity"] == "epsilon") & (estimates["kind"] == "lower")]
-    rows = rows.drop_duplicates(["cell", "repeat"])
+    rows = select(estimates, quantity="epsilon", kind="lower").drop_duplicates(["cell", "repeat"])
     if len(rows) == 0:
         return None
     above = int((rows["value"] > rows["epsilon"]).sum())
@@ -195,3 +192,37 @@ def check_valid(estimates: pd.DataFrame) -> Measurement | None:
         f"at most {most} (5 % of them, with a false alarm in 0.1 % of such runs)",
         above <= most,
     )
+
+
+def _stated_check(figure: str, task: str, method: str = "as published") -> Check:
+    """Every mean that the paper states lies within one standard deviation of ours."""
+
+    @check
+    def measure(estimates: pd.DataFrame) -> Measurement | None:
+        values = select(STATED, figure=figure, task=task, quantity="mean")
+        values = values.drop(columns=["figure", "quantity"]).dropna(axis=1, how="all")
+        factors = [name for name in values if name != "value"]
+        both = _published(estimates, figure, method).merge(values, on=factors)
+        if len(both) == 0:
+            return None
+        inside = (both["mean"] - both["value"]).abs() <= both["sd"]
+        words = [_one(row, factors) for _, row in both.iterrows()]
+        return Measurement("; ".join(words), "within our sd over the repeats", bool(inside.all()))
+
+    return measure
+
+
+def _one(row: pd.Series, factors: list[str]) -> str:
+    varies = [name for name in factors if name not in ("task", "epsilon")]
+    levels = {name: row[name] if name == "case" else f"{row[name]:g}" for name in varies}
+    where = ", ".join(f"{name} {level}" for name, level in levels.items())
+    return f"epsilon {row['epsilon']:g}, {where}: {_pm(row)} (paper: {row['value']:.2f})"
+
+
+stated_figure1_mnist = _stated_check("figure1", "mnist")
+stated_figure1_cifar10 = _stated_check("figure1", "cifar10")
+stated_figure2 = _stated_check("figure2", "mnist")
+stated_figure3_mnist = _stated_check("figure3", "mnist")
+stated_figure3_two_sided = _stated_check("figure3", "mnist", "two-sided")
+stated_figure3_cifar10 = _stated_check("figure3", "cifar10")
+stated_figure5 = _stated_check("figure5", "cifar10_last_layer")

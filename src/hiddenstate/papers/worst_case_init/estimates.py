@@ -1,6 +1,7 @@
 """Estimates of worst_case_init: what each audit found, and what a perfect one would have."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,24 +9,32 @@ from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import linear
 from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
-from hiddenstate.papers import Cell
+from hiddenstate.estimates import select
+from hiddenstate.family import Cell
 from hiddenstate.papers.worst_case_init import cells
-from hiddenstate.papers.worst_case_init.cells import NAME, WorstCaseInitGrid
+from hiddenstate.papers.worst_case_init.cells import (
+    NAME,
+    AuditParameters,
+    IdealParameters,
+    WorstCaseInitGrid,
+)
 from hiddenstate.streams import stream
 
+Row = dict[str, Any]
+Floats = NDArray[np.float64]
 LEVEL = 0.05
-METHODS = {
+METHODS: dict[str, tuple[AsPublished | Averaged, float]] = {
     "as published": (AsPublished(), LEVEL),
     "two-sided": (AsPublished(), LEVEL / 2),
     "valid": (Averaged(), LEVEL),
 }
 """Rules and their levels. "95 % confidence (Clopper-Pearson)" may mean one-sided or two-sided
 intervals; the former is the main reading."""
-SIMULATED = {name: METHODS[name] for name in ("as published", "two-sided")}
+SIMULATED = ("as published", "two-sided")
 """Methods whose perfect audits are simulated: what publishes is what needs a ceiling."""
 
 
-def epsilon_of(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
+def epsilon_of(mu: ArrayLike, delta: float) -> Floats:
     """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down by 1e-9.
 
     Source: Theorem 1 of the paper (Dong, Roth and Su 2022, corollary 1).
@@ -42,43 +51,22 @@ def mu_of(epsilon: float, delta: float) -> float:
     return 1 / float(linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, 1))
 
 
-def bound_cells(grid: WorstCaseInitGrid) -> list[Cell]:
-    """Ideal audits: each theoretical epsilon with each number of models."""
-    asked = {
-        (cell.parameters["epsilon"], cell.parameters["models"])
-        for cell in cells.train_cells(grid)
-        if cell.parameters["models"] > 1
-    }
-    return [
-        Cell(
-            f"ideal_eps{cells.short(epsilon)}_models{models}",
-            {
-                "epsilon": epsilon,
-                "models": models,
-                "delta": grid.delta,
-                "audits": grid.ideal_audits,
-            },
-        )
-        for epsilon, models in sorted(asked)
-    ]
-
-
-def bound(cell: Cell) -> pd.DataFrame:
+def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
     """What audits find where the last iterate leaks all that the accountant allows.
 
     Scores of the full-batch mechanism that releases everything are Gaussian, mu apart; so these are
-    simulated. Columns: method, value (an epsilon), one row an audit and method.
+    simulated. Columns: method, value (an epsilon), one row per audit and method.
     """
     p = cell.parameters
-    mu = mu_of(p["epsilon"], p["delta"])
-    rng = stream(0, NAME, cell.name)
-    shape = (p["audits"], p["models"])
+    mu = mu_of(p.epsilon, p.delta)
+    rng = stream(seed, NAME, cell.name)
+    shape = (p.audits, p.models)
     in_scores, out_scores = rng.normal(mu, 1, shape), rng.normal(0, 1, shape)
-    found = {method: _epsilons(method, in_scores, out_scores, p["delta"]) for method in SIMULATED}
+    found = {method: _epsilons(method, in_scores, out_scores, p.delta) for method in SIMULATED}
     return pd.DataFrame(found).melt(var_name="method", value_name="value")
 
 
-def _epsilons(method: str, in_scores: NDArray, out_scores: NDArray, delta: float) -> NDArray:
+def _epsilons(method: str, in_scores: Floats, out_scores: Floats, delta: float) -> Floats:
     """A method's bound on mu for each audit, as an epsilon."""
     rule, level = METHODS[method]
     mus, _ = rule.bounds(in_scores, out_scores, GaussianDP(), level)
@@ -93,72 +81,69 @@ def estimate(
     """Epsilons, accuracy and gradient norm of every audit, for each figure that shows it.
 
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
-    separation (of the worlds' scores, with the mu that the accountant allows as ``most``), and
-    ideal_epsilon (of each method: mean over simulated audits, with the range of 90 %).
+    separation (of the worlds' scores, with the mu that the accountant allows as ``most``), repeats
+    (how many there are, with the planned number as ``most``), and ideal_epsilon (of each method:
+    mean over simulated audits, with the range of 90 %).
     """
-    audits = {cell.name: _audits(cell, scores[cell.name]) for cell in cells.train_cells(grid)}
-    rows = []
+    rows: list[Row] = []
+    found: dict[str, list[Row]] = {}
     for figure, sweeps in cells.figures(grid).items():
-        for sweep in sweeps:
-            for cell in cells.cells_of(grid, sweep):
-                shared = {"figure": figure, "task": sweep.task} | _described(cell)
-                rows += [shared | row for row in audits[cell.name]]
-    for cell in bound_cells(grid):
-        shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters
-        for method, part in bounds[cell.name].groupby("method", sort=False):
-            low, high = part["value"].quantile([0.05, 0.95])
-            row = {"method": method, "value": part["value"].mean(), "low": low, "high": high}
-            rows.append(shared | row | {"kind": "estimate", "deviation": part["value"].std()})
+        for audit in (audit for sweep in sweeps for audit in cells.audits(grid, sweep)):
+            if audit.name not in found:
+                names = [cell.name for cell in cells.cells_of(grid, audit)]
+                there = [scores[name] for name in names if name in scores]
+                found[audit.name] = [*_audit(audit, there)]
+            rows += [{"figure": figure} | described(audit) | row for row in found[audit.name]]
+    for cell in cells.ideal(grid):
+        shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters.model_dump()
+        for method, part in bounds[cell.name].groupby("method", sort=False)["value"]:
+            low, high = part.quantile([0.05, 0.95])
+            row = {"method": method, "value": part.mean(), "low": low, "high": high}
+            rows.append(shared | row | {"kind": "estimate", "deviation": part.std()})
     return pd.DataFrame(rows)
 
 
-def _described(cell: Cell) -> dict:
-    """The factors that figures and claims tell cells apart by."""
-    p = cell.parameters
-    factors = ("records", "private", "clipping_norm", "steps", "learning_rate", "epsilon", "delta")
-    stages = p["start"]["stages"]
+def described(audit: AuditParameters) -> Row:
+    """The factors that figures and claims tell audits apart by."""
+    epochs = audit.start.epochs
     return {
-        "cell": cell.name,
-        **{factor: p[factor] for factor in (*factors, "models")},
-        "epochs": stages[-1]["epochs"] if stages else 0,
-        "case": "worst" if stages else "average",
+        "cell": audit.name,
+        **audit.model_dump(exclude={"start", "canary", "label", "planned"}),
+        "epochs": epochs,
+        "case": "worst" if epochs else "average",
     }
 
 
-def _audits(cell: Cell, scores: pd.DataFrame) -> list[dict]:
-    """What the repeats of an audit say, one row a repeat and quantity."""
-    rows = []
+def _audit(audit: AuditParameters, there: list[pd.DataFrame]) -> Iterator[Row]:
+    """What the repeats of an audit say that are there, one row per repeat and quantity."""
+    repeats = [repeat for frame in there for _, repeat in frame.groupby("repeat")]
+    count = {"value": len(repeats), "most": audit.planned}
+    yield {"quantity": "repeats", "method": "count", "kind": "exact"} | count
+    for scores in repeats:
+        yield from ({"repeat": scores["repeat"].iloc[0]} | row for row in _repeat(audit, scores))
 
-    def record(quantity: str, method: str, values, **more) -> None:
-        shared = {"quantity": quantity, "method": method, "kind": "estimate"} | more
-        rows.extend(
-            shared | {"repeat": repeat, "value": value} for repeat, value in enumerate(values)
-        )
 
-    by_repeat = scores.groupby("repeat")
+def _repeat(audit: AuditParameters, scores: pd.DataFrame) -> Iterator[Row]:
+    mean = {"method": "mean", "kind": "estimate"}
     for name in ("accuracy", "gradient_norm"):
-        record(name, "mean", by_repeat[name].mean())
-    if cell.parameters["models"] == 1:
-        return rows
-    ordered = scores.sort_values(["repeat", "run"])
-    shape = (cell.parameters["repeats"], cell.parameters["models"])
-    worlds = [
-        ordered.loc[ordered["world"] == world, "score"].to_numpy().reshape(shape)
-        for world in ("in", "out")
-    ]
-    epsilon, delta = cell.parameters["epsilon"], cell.parameters["delta"]
+        yield {"quantity": name, "value": scores[name].mean()} | mean
+    if audit.models == 1:
+        return
+    ordered = scores.sort_values("run")
+    inside, outside = (select(ordered, world=world)["score"].to_numpy() for world in ("in", "out"))
     for method, (rule, level) in METHODS.items():
-        valid = {"kind": "lower", "confidence": 1 - level} if rule.valid else {}
-        record("epsilon", method, _epsilons(method, *worlds, delta), **valid)
-    record("separation", "mean", _separations(*worlds), most=mu_of(epsilon, delta))
-    return rows
+        value = _epsilons(method, inside[None], outside[None], audit.delta)[0]
+        valid = {"kind": "lower", "confidence": 1 - level} if rule.valid else {"kind": "estimate"}
+        yield {"quantity": "epsilon", "method": method, "value": value} | valid
+    most = mu_of(audit.epsilon, audit.delta)
+    yield {"quantity": "separation", "value": _separation(inside, outside), "most": most} | mean
 
 
-def _separations(in_scores: NDArray, out_scores: NDArray) -> NDArray:
-    """Difference of the worlds' means over their standard deviation, for each audit.
+def _separation(inside: Floats, outside: Floats) -> float:
+    """Difference of the worlds' means over their standard deviation.
 
     Of a mechanism that is mu-Gaussian differentially private and releases scores with Gaussian
     noise it is about mu at most. Other scores may exceed mu: it tells tight from loose, no more.
     """
-    variance = (in_scores.var(axis=1, ddof=1) + out_scores.var(axis=1, ddof=1)) / 2
-    return (in_scores.mean(axis=1) - out_scores.mean(axis=1)) / np.sqrt(variance)
+    variance = (inside.var(ddof=1) + outside.var(ddof=1)) / 2
+    return float((inside.mean() - outside.mean()) / np.sqrt(variance))

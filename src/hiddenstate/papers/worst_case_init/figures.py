@@ -1,69 +1,58 @@
-"""Figures and tables of worst_case_init, drawn from its estimates."""
+"""Figures of worst_case_init, drawn from its estimates."""
 
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from hiddenstate import plotting
+from hiddenstate.estimates import select
+from hiddenstate.family import Figure, figure
+from hiddenstate.papers.worst_case_init.cells import shows
 from hiddenstate.papers.worst_case_init.stated import stated
+from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
 
-FACTORS = ["task", "case", "epochs", "records", "clipping_norm", "steps", "learning_rate"]
-
-
-def audits(estimates: pd.DataFrame, figure: str, quantity: str, method: str) -> pd.DataFrame:
-    """Mean, sd, maximum and number over the repeats of each audit that a figure shows."""
-    rows = estimates[
-        (estimates["figure"] == figure)
-        & (estimates["quantity"] == quantity)
-        & (estimates["method"] == method)
-    ]
-    groups = rows.groupby([*FACTORS, "epsilon", "models"], sort=False)["value"]
-    table = groups.agg(mean="mean", sd=lambda values: values.std(ddof=1), maximum="max", n="size")
-    return table.reset_index()
-
-
-def ideal(estimates: pd.DataFrame, models: int | None = None) -> pd.DataFrame:
-    """What audits (with that many models) find where everything leaks, by epsilon, as published."""
-    rows = estimates[
-        (estimates["quantity"] == "ideal_epsilon") & (estimates["method"] == "as published")
-    ]
-    if models is not None:
-        rows = rows[rows["models"] == models]
-    return rows.sort_values("epsilon")
+_READING = (
+    "Squares: the published estimate, mean and standard deviation over the repeats; it takes the "
+    "best threshold on the same scores and is no valid bound. Triangles: a valid bound at 95 % "
+    "confidence (averaged errors), mean over the repeats. Dashed: the theoretical epsilon. Grey: "
+    "what 90 % of audits publish, with as many models, if everything leaks. Open circles: stated "
+    "by the paper for the same data and model."
+)
+_COLOURS = [plotting.SERIES[i] for i in (0, 1, 2, 4, 5)]
+_PUBLISHED: dict[str, Any] = {"fmt": "s", "ms": 4.5, "capsize": 2.5, "lw": 1.2}
+_VALID: dict[str, Any] = {"marker": "^", "ms": 4.5, "ls": "none", "alpha": 0.5}
+_THEORETICAL: dict[str, Any] = {"color": "0.5", "ls": "--", "lw": 1.2}
 
 
-_COLOURS = (0, 1, 2, 4, 5)
-
-
-def _by_epsilon(ax, estimates: pd.DataFrame, figure: str, task: str, factor: str, label) -> None:
+def _by_epsilon(
+    ax: Any, estimates: pd.DataFrame, name: str, task: str, factor: str, label: Callable[..., str]
+) -> None:
     """Empirical against theoretical epsilon, a series for each level of a factor."""
-    from hiddenstate import plotting
-
-    found = audits(estimates, figure, "epsilon", "as published")
-    found = found[found["task"] == task]
-    valid = audits(estimates, figure, "epsilon", "valid")
-    epsilons = sorted(found["epsilon"].unique())
-    places = pd.Series(range(len(epsilons)), index=epsilons)
-    best = ideal(estimates, found["models"].max())
-    for row in best[best["epsilon"].isin(epsilons)].itertuples():
+    audits = planned(estimates, name, task=task)
+    epsilons = sorted(audits["epsilon"].unique())
+    places = pd.Series(range(len(epsilons)), index=epsilons, dtype=float)
+    best = ideal(estimates, models=audits["models"].max(), epsilon=epsilons)
+    for row in best.itertuples():
         around = places[row.epsilon] + np.array([-0.42, 0.42])
         ax.fill_between(around, row.low, row.high, color="0.9", lw=0, zorder=0)
     for epsilon, place in places.items():
         ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
-    levels = sorted(found[factor].unique())
+    levels = sorted(audits[factor].unique())
     for j, level in enumerate(levels):
-        color = plotting.PALETTE[_COLOURS[j % len(_COLOURS)]]
+        color = _COLOURS[j % len(_COLOURS)]
         shift = (j - (len(levels) - 1) / 2) * 0.72 / len(levels)
-        part = found[found[factor] == level]
+        where = {"task": task, factor: level}
+        part = summary(estimates, name, **where)
         ax.errorbar(
             places[part["epsilon"]] + shift, part["mean"], part["sd"].fillna(0), color=color,
             label=label(level), **_PUBLISHED,
         )  # fmt: skip
-        bound = valid[(valid["task"] == task) & (valid[factor] == level)]
+        bound = summary(estimates, name, method="valid", **where)
         aside = shift + 0.16 / len(levels)
         ax.plot(places[bound["epsilon"]] + aside, bound["mean"], color=color, **_VALID)
-        values = stated(figure, task, "mean", **{factor: level})
-        values = values[values["epsilon"].isin(epsilons)]
+        values = select(stated(name, quantity="mean", **where), epsilon=epsilons)
         ax.plot(places[values["epsilon"]] + shift, values["value"], zorder=5, **plotting.STATED)
     ax.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons])
     ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.55, len(epsilons) - 0.45))
@@ -71,17 +60,10 @@ def _by_epsilon(ax, estimates: pd.DataFrame, figure: str, task: str, factor: str
     ax.legend(loc="best")
 
 
-_PUBLISHED = {"fmt": "s", "ms": 4.5, "capsize": 2.5, "lw": 1.2}
-_VALID = {"marker": "^", "ms": 4.5, "ls": "none", "alpha": 0.5}
-_THEORETICAL = {"color": "0.5", "ls": "--", "lw": 1.2}
-
-
-def _explain(figure, *, states: bool) -> None:
+def _explain(drawn: Any, *, states: bool) -> None:
     """One legend below for what all panels share."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
-
-    from hiddenstate import plotting
 
     handles = [
         Line2D([], [], **_THEORETICAL, label="theoretical (upper bound)"),
@@ -91,57 +73,67 @@ def _explain(figure, *, states: bool) -> None:
     ]
     if states:
         handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
-    columns = 3 if figure.get_figwidth() > 6 else 2
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    columns = 3 if drawn.get_figwidth() > 6 else 2
+    drawn.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def _panels(estimates: pd.DataFrame, figure: str, factor: str, label):
-    """One panel a task."""
-    from hiddenstate import plotting
-
-    rows = estimates[estimates["figure"] == figure]
-    tasks = list(rows["task"].unique())
-    drawn, axes = plotting.panels(len(tasks), height=4.1)
-    if len(tasks) == 1:
-        drawn.set_size_inches(5.2, 4.2)
-    for ax, task in zip(axes, tasks, strict=True):
-        _by_epsilon(ax, estimates, figure, task, factor, label)
-        models = int(rows.loc[rows["task"] == task, "models"].max())
-        ax.set_title(f"{_title(task)}, {models} models a world")
-    axes[0].set_ylabel("empirical $\\varepsilon$")
-    states = any(len(stated(figure, task, "mean")) for task in tasks)
-    _explain(drawn, states=states)
-    return drawn
+def _title(ax: Any, audits: pd.DataFrame, *words: str) -> None:
+    """Task and words, and below them how many of the repeats there are if some are missing."""
+    first = ", ".join([title(audits["task"].iloc[0]), *words])
+    ax.set_title("\n".join(filter(None, (first, lacking(audits)))))
 
 
-def _title(task: str) -> str:
-    return task.replace("_", " ")
+def _panels(
+    heading: str, caption: str, name: str, factor: str, label: Callable[..., str]
+) -> Figure:
+    """A figure of one panel per task, a series for each level of a factor."""
+
+    @figure(heading, f"{caption} {_READING}", when=shows(name))
+    def draw(estimates: pd.DataFrame) -> Any:
+        tasks = list(planned(estimates, name).groupby("task", sort=False))
+        drawn, axes = plotting.panels(len(tasks), height=4.1)
+        if len(tasks) == 1:
+            drawn.set_size_inches(5.2, 4.2)
+        for ax, (task, audits) in zip(axes, tasks, strict=True):
+            _by_epsilon(ax, estimates, name, task, factor, label)
+            _title(ax, audits, f"{int(audits['models'].max())} models per world")
+        axes[0].set_ylabel("empirical $\\varepsilon$")
+        _explain(drawn, states=any(len(stated(name, task, "mean")) for task, _ in tasks))
+        return drawn
+
+    return draw
 
 
-draw_figure1 = partial(_panels, figure="figure1", factor="case", label="{} case".format)
-draw_figure3 = partial(_panels, figure="figure3", factor="records", label="n = {:,.0f}".format)
-draw_figure4 = partial(_panels, figure="figure4", factor="clipping_norm", label="C = {:g}".format)
-draw_figure5 = partial(_panels, figure="figure5", factor="case", label="{} case".format)
+figure1 = _panels(
+    "Figure 1: average-case and worst-case initial parameters",
+    "Audits of models trained from random and from pre-trained parameters.",
+    *("figure1", "case", "{} case".format),
+)
 
 
-def draw_figure2(estimates: pd.DataFrame):
+@figure(
+    "Figure 2: pre-training, gradient norms and leakage",
+    "The more epochs of pre-training, the smaller the private records' clipped gradients "
+    f"in the first step, and the more the target record stands out. {_READING}",
+    when=shows("figure2"),
+)
+def figure2(estimates: pd.DataFrame) -> Any:
     """Empirical epsilon and mean clipped gradient norm against epochs of pre-training."""
-    from hiddenstate import plotting
-
-    found = audits(estimates, "figure2", "epsilon", "as published").sort_values("epochs")
-    valid = audits(estimates, "figure2", "epsilon", "valid").sort_values("epochs")
-    norms = audits(estimates, "figure2", "gradient_norm", "mean").sort_values("epochs")
-    task, epsilon = found["task"].iloc[0], found["epsilon"].iloc[0]
-    best = ideal(estimates, found["models"].max()).set_index("epsilon").loc[epsilon]
-    figure, (ax,) = plotting.panels(1)
-    figure.set_size_inches(5.2, 4.2)
+    audits = planned(estimates, "figure2")
+    found = summary(estimates, "figure2").sort_values("epochs")
+    valid = summary(estimates, "figure2", method="valid").sort_values("epochs")
+    norms = summary(estimates, "figure2", "gradient_norm", "mean").sort_values("epochs")
+    task, epsilon = audits["task"].iloc[0], audits["epsilon"].iloc[0]
+    best = ideal(estimates, models=audits["models"].max(), epsilon=epsilon).iloc[0]
+    drawn, (ax,) = plotting.panels(1)
+    drawn.set_size_inches(5.2, 4.2)
     ax.axhspan(best["low"], best["high"], color="0.9", lw=0, zorder=0)
     ax.axhline(epsilon, **_THEORETICAL)
     epochs = found["epochs"]
     ax.errorbar(epochs, found["mean"], found["sd"].fillna(0), color=plotting.OBSERVED, **_PUBLISHED)
     ax.plot(epochs, found["mean"], color=plotting.OBSERVED, lw=1)
     ax.plot(valid["epochs"] + 0.12, valid["mean"], color=plotting.OBSERVED, **_VALID)
-    right = ax.twinx()
+    right: Any = ax.twinx()
     right.grid(False)
     right.errorbar(
         norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, capsize=2.5, lw=1.2,
@@ -152,136 +144,81 @@ def draw_figure2(estimates: pd.DataFrame):
         axis.plot(values["epochs"], values["value"], zorder=5, **plotting.STATED)
     ax.set(xlabel="epochs of pre-training", ylim=(0, 1.08 * epsilon))
     ax.set_ylabel("empirical $\\varepsilon$ (squares, triangles)", color=plotting.OBSERVED)
-    highest = max(1.0, norms["mean"].max())
-    right.set_ylim(0, 1.08 * highest)
+    right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
     right.set_ylabel("mean norm of clipped gradients (diamonds)", color=plotting.PUBLISHED)
-    ax.set_title(f"{_title(task)}, theoretical $\\varepsilon$ = {epsilon:g}")
-    _explain(figure, states=len(stated("figure2", task, "mean")) > 0)
-    return figure
+    _title(ax, audits, f"theoretical $\\varepsilon$ = {epsilon:g}")
+    _explain(drawn, states=len(stated("figure2", task, "mean")) > 0)
+    return drawn
 
 
-def draw_figure6(estimates: pd.DataFrame):
+figure3 = _panels(
+    "Figure 3: number of records",
+    "Worst-case initial parameters, n records with the target.",
+    *("figure3", "records", "n = {:,.0f}".format),
+)
+figure4 = _panels(
+    "Figure 4: clipping norm",
+    "Worst-case initial parameters, clipping norm C.",
+    *("figure4", "clipping_norm", "C = {:g}".format),
+)
+figure5 = _panels(
+    "Figure 5: last layer only",
+    "DP-SGD trains the last layer on the features of a frozen backbone; the target is ClipBKD's.",
+    *("figure5", "case", "{} case".format),
+)
+
+
+@figure(
+    "Figure 6: convergence",
+    "Test accuracy by steps and learning rate; the noise is calibrated anew for each "
+    "number of steps, so that all points have the same epsilon. Open circles: stated by "
+    "the paper for the same data and model.",
+    when=shows("figure6"),
+)
+def figure6(estimates: pd.DataFrame) -> Any:
     """Test accuracy against steps, a line for each learning rate."""
-    from hiddenstate import plotting
-
-    rows = audits(estimates, "figure6", "accuracy", "mean").sort_values("steps")
-    task, epsilon = rows["task"].iloc[0], rows["epsilon"].iloc[0]
-    figure, (ax,) = plotting.panels(1, height=3.7)
-    figure.set_size_inches(4.6, 3.8)
-    for j, (rate, line) in enumerate(rows.groupby("learning_rate")):
-        color = plotting.PALETTE[_COLOURS[j % len(_COLOURS)]]
+    audits = planned(estimates, "figure6")
+    task, epsilon = audits["task"].iloc[0], audits["epsilon"].iloc[0]
+    rows = summary(estimates, "figure6", "accuracy", "mean").sort_values("steps")
+    drawn, (ax,) = plotting.panels(1, height=3.7)
+    drawn.set_size_inches(4.6, 3.8)
+    for j, rate in enumerate(sorted(audits["learning_rate"].unique())):
+        line = select(rows, learning_rate=rate)
         ax.plot(
-            line["steps"], 100 * line["mean"], "s-", color=color, ms=4, lw=1.2,
-            label=f"learning rate {rate:g}",
+            line["steps"], 100 * line["mean"], "s-", color=_COLOURS[j % len(_COLOURS)], ms=4,
+            lw=1.2, label=f"learning rate {rate:g}",
         )  # fmt: skip
     values = stated("figure6", task, "accuracy")
     if len(values):
         label = {"label": "stated by the paper", "zorder": 5}
         ax.plot(values["steps"], 100 * values["value"], **label, **plotting.STATED)
     ax.set_xscale("log")
-    ax.set(
-        xlabel="steps",
-        ylabel="test accuracy in %",
-        title=f"{_title(task)}, average case, theoretical $\\varepsilon$ = {epsilon:g}",
-    )
-    plotting.legend_below(figure, ax, columns=2)
-    return figure
+    ax.set(xlabel="steps", ylabel="test accuracy in %")
+    _title(ax, audits, f"average case, theoretical $\\varepsilon$ = {epsilon:g}")
+    plotting.legend_below(drawn, ax, columns=2)
+    return drawn
 
 
-def draw_figure7(estimates: pd.DataFrame):
+@figure(
+    "Figure 7: last layer, clipping norm and number of records",
+    f"As Figure 5, worst case. {_READING}",
+    when=shows("figure7"),
+)
+def figure7(estimates: pd.DataFrame) -> Any:
     """Last layer: by clipping norm, and by number of records."""
-    from hiddenstate import plotting
-
-    rows = estimates[estimates["figure"] == "figure7"]
-    task = rows["task"].iloc[0]
-    figure, axes = plotting.panels(2, height=4.4, sharey=True)
+    audits = planned(estimates, "figure7")
+    drawn, axes = plotting.panels(2, height=4.4, sharey=True)
     for ax, factor, fixed, label in (
-        (axes[0], "clipping_norm", "records", "C = {:g}".format),
-        (axes[1], "records", "clipping_norm", "n = {:,.0f}".format),
+        (axes[0], "clipping_norm", "records", "C = {:g}"),
+        (axes[1], "records", "clipping_norm", "n = {:,.0f}"),
     ):
         # What varies here, at the other factor's most common level.
-        other = rows[fixed].mode().iloc[0]
-        shown = estimates[(estimates["figure"] != "figure7") | (estimates[fixed] == other)]
-        _by_epsilon(ax, shown, "figure7", task, factor, label)
+        other = audits[fixed].mode().iloc[0]
+        level = {fixed: other}
+        held = pd.concat([select(estimates, figure="figure7", **level), ideal(estimates)])
+        _by_epsilon(ax, held, "figure7", audits["task"].iloc[0], factor, label.format)
         words = {"records": f"n = {other:,.0f}", "clipping_norm": f"C = {other:g}"}
-        ax.set_title(f"{_title(task)}, {words[fixed]}")
+        _title(ax, select(audits, **level), words[fixed])
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    _explain(figure, states=False)
-    return figure
-
-
-def tabulate_table1(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy in the average case, by epsilon."""
-    return _accuracies(estimates, "average")
-
-
-def tabulate_accuracy(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy in the worst case, by epsilon."""
-    return _accuracies(estimates, "worst")
-
-
-def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
-    rows = audits(estimates, "figure1", "accuracy", "mean")
-    rows = rows[rows["case"] == case]
-    records = []
-    for task, part in rows.groupby("task", sort=False):
-        record = {"task": _title(task)}
-        for row in part.itertuples():
-            value = stated("figure1", task, "accuracy", case=case, epsilon=row.epsilon)["value"]
-            paper = f" (paper: {100 * value.iloc[0]:.1f})" if len(value) else ""
-            record[f"epsilon = {row.epsilon:g}"] = f"{100 * row.mean:.1f}{paper}"
-        records.append(record)
-    return pd.DataFrame(records)
-
-
-def tabulate_audits(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Every audit once: what was published, what is valid, and what a perfect audit finds."""
-    keys = [*FACTORS, "epsilon", "models"]
-    best = ideal(estimates)[["epsilon", "models", "value"]].rename(columns={"value": "ideal"})
-    tables = []
-    for figure in estimates["figure"].dropna().unique():
-        published = audits(estimates, figure, "epsilon", "as published")
-        if len(published) == 0:
-            continue
-        for quantity, method in (
-            ("epsilon", "two-sided"),
-            ("epsilon", "valid"),
-            ("separation", "mean"),
-            ("accuracy", "mean"),
-        ):
-            other = audits(estimates, figure, quantity, method)
-            name = method if quantity == "epsilon" else quantity
-            published = published.merge(other, on=keys, suffixes=("", f"_{name}"))
-        tables.append(published.merge(best, on=["epsilon", "models"]).assign(figure=figure))
-    table = pd.concat(tables)
-    shown = table.groupby(keys, sort=False)["figure"].agg(
-        lambda figures: ", ".join(name.removeprefix("figure") for name in figures)
-    )
-    table = table.drop_duplicates(keys).drop(columns="figure")
-    table = table.merge(shown.rename("figures").reset_index(), on=keys)
-    rows = estimates[estimates["quantity"] == "separation"]
-    most = table["epsilon"].map(rows.groupby("epsilon")["most"].first())
-    two = "{:.2f}".format
-
-    def pm(name: str) -> pd.Series:
-        return table[f"mean{name}"].map(two) + " ± " + table[f"sd{name}"].map(two)
-
-    return pd.DataFrame(
-        {
-            "task": table["task"].map(_title),
-            "epochs": table["epochs"].astype(int),
-            "n": table["records"].astype(int),
-            "C": table["clipping_norm"],
-            "epsilon": table["epsilon"],
-            "as published": pm(""),
-            "maximum": table["maximum"].map(two),
-            "perfect audit": table["ideal"].map(two),
-            "two-sided": pm("_two-sided"),
-            "valid bound": pm("_valid"),
-            "largest valid": table["maximum_valid"].map(two),
-            "separation": pm("_separation"),
-            "at most": most.map(two),
-            "accuracy in %": (100 * table["mean_accuracy"]).map("{:.1f}".format),
-            "figures": table["figures"],
-        }
-    )
+    _explain(drawn, states=False)
+    return drawn

@@ -6,12 +6,16 @@ The text gives the last layer's average and worst case at epsilon 10 as 9.19 and
 
 import pandas as pd
 
+from hiddenstate.estimates import select
+
 LAST_LAYER = "cifar10_last_layer"
 _SHARED = ("figure", "task", "case", "quantity", "epsilon")
 EPSILONS = (1.0, 2.0, 4.0, 10.0)
 
 
-def _by_epsilon(figure: str, task: str, case: str, quantity: str, values: tuple) -> list[dict]:
+def _by_epsilon(
+    figure: str, task: str, case: str, quantity: str, values: tuple[float, ...]
+) -> list[dict[str, object]]:
     shared = {"figure": figure, "task": task, "case": case, "quantity": quantity}
     return [
         shared | {"epsilon": epsilon, "value": value}
@@ -19,7 +23,9 @@ def _by_epsilon(figure: str, task: str, case: str, quantity: str, values: tuple)
     ]
 
 
-def _at_ten(figure: str, task: str, factor: str, quantity: str, values: dict) -> list[dict]:
+def _at_ten(
+    figure: str, task: str, factor: str, quantity: str, values: dict[float, float]
+) -> list[dict[str, object]]:
     shared = {"figure": figure, "task": task, "quantity": quantity, "epsilon": 10.0}
     return [
         # Without epochs of pre-training it is the average case.
@@ -60,11 +66,6 @@ STATED = pd.DataFrame(
 """Means over five repeats unless ``quantity`` says otherwise; accuracies as shares."""
 
 
-def stated(figure: str, task: str, quantity: str, **factors) -> pd.DataFrame:
+def stated(figure: str, task: str, quantity: str, **levels: object) -> pd.DataFrame:
     """The rows for a figure and task; none if it is not a task of the paper."""
-    rows = STATED[
-        (STATED["figure"] == figure) & (STATED["task"] == task) & (STATED["quantity"] == quantity)
-    ]
-    for factor, level in factors.items():
-        rows = rows[rows[factor] == level]
-    return rows
+    return select(STATED, figure=figure, task=task, quantity=quantity, **levels)

@@ -1,0 +1,102 @@
+"""Initial parameters of worst_case_init: drawn, or pre-trained without privacy."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from hiddenstate import data, models
+from hiddenstate.adversaries import initialisation
+from hiddenstate.family import Cell, Workplace
+from hiddenstate.papers.worst_case_init.cells import NAME, Stage, StartParameters
+from hiddenstate.streams import stream
+
+Records = NDArray[np.float32]
+See = Callable[[Records], Records]
+"""What a model is shown of records."""
+
+
+def initialise(cell: Cell[StartParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
+    """Initial parameters of each repeat: columns repeat, part ("backbone", "trained") and value.
+
+    Without stages they are a Xavier draw (average case), else trained from that draw (worst case).
+    More epochs of the last stage go on where fewer end.
+    """
+    p, device = cell.parameters, workplace.device
+    splits = data.splits(p.dataset)
+    build = partial(models.build, p.model)
+    frames = []
+    for repeat in p.repeats:
+        draw = partial(stream, seed, NAME, "start", p.dataset, p.model, repeat)
+        parts: dict[str, Records] = {}
+        if p.trains == "all layers":
+            parts["trained"] = _trained(build, splits.classes, p.stages, draw, device)
+        else:
+            if p.backbone:
+                parts["backbone"] = _trained(build, splits.classes, p.backbone, draw, device)
+            see = partial(features, p, parts.get("backbone"), device)
+            layer = partial(models.logistic_regression, see(splits.test.x[:1]).shape[1])
+            draw = partial(draw, "last layer")
+            parts["trained"] = _trained(layer, splits.classes, p.stages, draw, device, see)
+        frames += [
+            pd.DataFrame({"repeat": repeat, "part": part, "value": value})
+            for part, value in parts.items()
+        ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _trained(
+    build: Callable[[int], nn.Module],
+    classes: int,
+    stages: Sequence[Stage],
+    draw: Callable[..., np.random.Generator],
+    device: str,
+    see: See = lambda x: x,
+) -> Records:
+    """Parameters (p,) after the stages in turn, from a Xavier draw.
+
+    A stage with other classes than the one before keeps all but the last layer, which is drawn.
+    """
+    theta: Any = None
+    body = 0
+    for i, stage in enumerate([*stages, None]):
+        source = data.splits(stage.dataset) if stage else None
+        model = build(source.classes if source else classes)
+        drawn = initialisation.average_case(model, draw("xavier", i))
+        last = sum(p.numel() for p in list(model.parameters())[-2:])
+        if theta is None:
+            theta = drawn
+        elif len(theta) != len(drawn):
+            theta = torch.cat((theta[:body], drawn[-last:]))
+        body = len(drawn) - last
+        if stage and source:
+            records = source.public if stage.half else source.train
+            theta = initialisation.pretrained(
+                model, see(records.x), records.y, start=theta, rng=draw("order", i), device=device,
+                epochs=stage.epochs, batch_size=stage.batch_size,
+                learning_rate=stage.learning_rate,
+            )  # fmt: skip
+    return theta.numpy()
+
+
+def part_of(start: pd.DataFrame, repeat: int, part: str) -> Records | None:
+    """One repeat's initial parameters of that part, or None if there are none."""
+    found = start.loc[(start["repeat"] == repeat) & (start["part"] == part), "value"]
+    return found.to_numpy(np.float32, copy=True) if len(found) else None
+
+
+def features(start: StartParameters, backbone: Records | None, device: str, x: Records) -> Records:
+    """What the frozen backbone makes of records: the inputs (n, width) of its last layer."""
+    if backbone is None:
+        return x.reshape(len(x), -1)
+    model = models.build(start.model, data.splits(start.dataset).classes)
+    nn.utils.vector_to_parameters(torch.tensor(backbone), model.parameters())
+    model = model[:-1].to(device).eval()
+    with torch.no_grad():
+        parts = torch.from_numpy(x).split(512)
+        return torch.cat([model(part.to(device)).flatten(1).cpu() for part in parts]).numpy()

@@ -1,0 +1,45 @@
+"""Summaries of the audits over their repeats, of which figures, tables and checks are made."""
+
+import pandas as pd
+
+from hiddenstate.estimates import select, summarise
+
+AUDIT = [
+    *("task", "case", "epochs", "records", "clipping_norm", "steps", "learning_rate"),
+    *("epsilon", "models"),
+]
+"""What tells audits apart."""
+
+
+def summary(
+    estimates: pd.DataFrame,
+    figure: str,
+    quantity: str = "epsilon",
+    method: str = "as published",
+    **levels: object,
+) -> pd.DataFrame:
+    """Mean, sd, maximum and number n over the repeats of each audit that a figure shows."""
+    rows = select(estimates, figure=figure, quantity=quantity, method=method, **levels)
+    return summarise(rows, AUDIT)
+
+
+def ideal(estimates: pd.DataFrame, **levels: object) -> pd.DataFrame:
+    """What audits find where everything leaks, as published, by epsilon and number of models."""
+    rows = select(estimates, quantity="ideal_epsilon", method="as published", **levels)
+    return rows.sort_values("epsilon")
+
+
+def planned(estimates: pd.DataFrame, figure: str, **levels: object) -> pd.DataFrame:
+    """Every audit of a figure: its repeats that are there (``value``), of how many (``most``)."""
+    return select(estimates, figure=figure, quantity="repeats", **levels)
+
+
+def lacking(audits: pd.DataFrame) -> str:
+    """Words such as "3 of 5 repeats" for ``planned`` audits; none if no repeat is missing."""
+    there, most = int(audits["value"].sum()), int(audits["most"].sum())
+    return f"{there} of {most} repeats" if there < most else ""
+
+
+def title(task: str) -> str:
+    """A task's name as readers see it."""
+    return task.replace("_", " ")

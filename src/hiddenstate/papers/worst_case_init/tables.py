@@ -1,0 +1,94 @@
+"""Tables of worst_case_init."""
+
+import pandas as pd
+
+from hiddenstate.estimates import plus_minus, select, summarise
+from hiddenstate.family import table
+from hiddenstate.papers.worst_case_init.cells import shows
+from hiddenstate.papers.worst_case_init.stated import stated
+from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
+
+
+def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
+    rows = summary(estimates, "figure1", "accuracy", "mean", case=case)
+    records = []
+    for task, audits in planned(estimates, "figure1", case=case).groupby("task", sort=False):
+        record = {"task": title(task)}
+        for row in select(rows, task=task).itertuples():
+            value = stated("figure1", task, "accuracy", case=case, epsilon=row.epsilon)["value"]
+            paper = f" (paper: {100 * value.iloc[0]:.1f})" if len(value) else ""
+            record[f"epsilon = {row.epsilon:g}"] = f"{100 * row.mean:.1f}{paper}"
+        if lacking(audits):
+            record["from"] = lacking(audits)
+        records.append(record)
+    return pd.DataFrame(records).fillna("")
+
+
+@table(
+    "Table 1: accuracy in the average case",
+    "Test accuracy in percent, mean over models and repeats.",
+    when=shows("figure1"),
+)
+def table1(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Test accuracy in the average case, by epsilon."""
+    return _accuracies(estimates, "average")
+
+
+@table(
+    "Accuracy in the worst case",
+    "Test accuracy in percent, mean over models and repeats.",
+    when=shows("figure1"),
+)
+def accuracy(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Test accuracy in the worst case, by epsilon."""
+    return _accuracies(estimates, "worst")
+
+
+@table(
+    "Every audit",
+    "Empirical epsilon as published (mean ± standard deviation and maximum over the "
+    "repeats), what a perfect audit publishes on average, the same recipe with two-sided "
+    "intervals (a reading made afterwards), and the valid 95 % bound. Separation: distance "
+    "of the two worlds' mean scores in standard deviations, and what it is at most if "
+    "everything leaks.",
+)
+def audits(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Every audit once: what was published, what is valid, and what a perfect audit finds."""
+    rows = estimates.drop_duplicates(["cell", "repeat", "quantity", "method"])
+    figures = select(estimates, quantity="repeats").groupby("cell")["figure"].agg(list)
+    found = summarise(rows, ["cell", "quantity", "method"])
+    found = found.set_index(["cell", "quantity", "method"])
+    most = select(rows, quantity="separation").groupby("cell")["most"].first()
+    records = []
+    for audit in select(rows, quantity="repeats").itertuples():
+        if audit.models == 1:
+            continue
+        records.append(
+            {
+                "task": title(audit.task),
+                "epochs": int(audit.epochs),
+                "n": int(audit.records),
+                "C": audit.clipping_norm,
+                "epsilon": audit.epsilon,
+                "repeats": f"{audit.value:g} of {audit.most:g}",
+                "figures": ", ".join(f.removeprefix("figure") for f in figures[audit.cell]),
+            }
+        )
+        if audit.value == 0:
+            continue
+        of = found.loc[audit.cell]
+        published, valid = of.loc["epsilon", "as published"], of.loc["epsilon", "valid"]
+        two_sided, separation = of.loc["epsilon", "two-sided"], of.loc["separation", "mean"]
+        perfect = ideal(estimates, epsilon=audit.epsilon, models=audit.models)["value"].item()
+        records[-1] |= {
+            "as published": plus_minus(published["mean"], published["sd"]),
+            "maximum": f"{published['maximum']:.2f}",
+            "perfect audit": f"{perfect:.2f}",
+            "two-sided": plus_minus(two_sided["mean"], two_sided["sd"]),
+            "valid bound": plus_minus(valid["mean"], valid["sd"]),
+            "largest valid": f"{valid['maximum']:.2f}",
+            "separation": plus_minus(separation["mean"], separation["sd"]),
+            "at most": f"{most[audit.cell]:.2f}",
+            "accuracy in %": f"{100 * of.loc[('accuracy', 'mean'), 'mean']:.1f}",
+        }
+    return pd.DataFrame(records).fillna("")

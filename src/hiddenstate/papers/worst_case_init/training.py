@@ -1,0 +1,112 @@
+"""Models of worst_case_init, trained with DP-SGD in both worlds, and what they cost."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from hiddenstate import data, models
+from hiddenstate.adversaries import canaries
+from hiddenstate.dpsgd import ensemble as engine
+from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.errors import InputError
+from hiddenstate.family import Cell, Workplace
+from hiddenstate.papers.worst_case_init.cells import NAME, AuditParameters, CanaryFile
+from hiddenstate.papers.worst_case_init.starts import Records, See, features, part_of
+from hiddenstate.streams import stream
+
+TESTED = 10
+"""Models of each world and repeat whose test accuracy is measured."""
+
+
+def train(cell: Cell[AuditParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
+    """Scores of the models of an audit, repeat by repeat, with the first ones' test accuracy.
+
+    Also, the same in all rows of a repeat: the noise multiplier, and the mean norm of the private
+    records' clipped gradients at the initial parameters.
+    """
+    p = cell.parameters
+    available = len(data.splits(p.start.dataset).private)
+    if available != p.private:
+        raise InputError(
+            f"private: got {p.private}; expected {available}, "
+            f"the private records of {p.start.dataset}"
+        )
+    mechanism = Mechanism(
+        sampling=FullBatch(),
+        steps=p.steps,
+        learning_rate=p.learning_rate / p.private,
+        clipping_norm=p.clipping_norm,
+        noise_multiplier=1.0,
+        adjacency="add_or_remove",
+    ).calibrated(p.epsilon, p.delta, records=p.records)
+    parts = [_repeat(p, repeat, mechanism, seed, workplace) for repeat in p.start.repeats]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _repeat(
+    p: AuditParameters, repeat: int, mechanism: Mechanism, seed: int, workplace: Workplace
+) -> pd.DataFrame:
+    """One audit: its own initial parameters and records."""
+    start, device = p.start, workplace.device
+    if workplace.start is None:
+        raise InputError(f"start: got none; expected the initial parameters of {p.name}")
+    splits = data.splits(start.dataset)
+    order = stream(seed, NAME, "records", start.dataset, repeat).permutation(p.private)
+    private = splits.private.take(order[: p.records - 1])
+    see: See = np.asarray
+    if start.trains == "all layers":
+        model = models.build(start.model, splits.classes)
+    else:
+        see = partial(features, start, part_of(workplace.start, repeat, "backbone"), device)
+        model = models.logistic_regression(see(private.x[:1]).shape[1], splits.classes)
+    theta = torch.from_numpy(part_of(workplace.start, repeat, "trained"))
+    x = see(private.x)
+    rng = stream(seed, NAME, "canary", start.dataset, repeat)
+    canary = _canary(p, model, theta, x, private.y, splits.classes, rng)
+    ensemble = engine.Ensemble(model, mechanism, x, private.y, canary, theta)
+    purpose = [workplace.purpose] if workplace.purpose else []
+    count = workplace.models or p.models
+    frame = engine.scores(
+        ensemble,
+        models=count,
+        seed=seed,
+        name=(NAME, p.name, *purpose, repeat),
+        device=device,
+        workers=workplace.workers,
+        # On a CPU a chunk is what a kill may lose; on an accelerator it is trained side by side.
+        chunk=1 if device == "cpu" else count,
+        memory=workplace.memory,
+        checkpoint=workplace.checkpoint and workplace.checkpoint / f"repeat{repeat}",
+        progress=workplace.progress,
+        measures={"accuracy": engine.Accuracy(see(splits.test.x), splits.test.y, TESTED)},
+    )
+    norms = ensemble.clipped_sum(device).norms(theta.to(device), np.arange(len(x)))
+    return frame.assign(
+        repeat=repeat,
+        noise_multiplier=mechanism.noise_multiplier,
+        gradient_norm=float(norms.clamp(max=p.clipping_norm).mean()),
+    )
+
+
+def _canary(
+    p: AuditParameters,
+    model: nn.Module,
+    theta: Tensor,
+    x: Records,
+    y: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
+) -> canaries.RecordCanary:
+    """The target record, crafted from the initial parameters and the records it joins."""
+    if isinstance(p.canary, CanaryFile):
+        return canaries.RecordCanary(canaries.read(p.canary.file, x.shape[1:]), p.label)
+    if p.canary == "mislabelled":
+        return canaries.mislabelled(x, y, classes, rng)
+    if p.canary == "clip_backdoor":
+        nn.utils.vector_to_parameters(theta.clone(), model.parameters())
+        with torch.no_grad():
+            return canaries.clip_backdoor(x, lambda record: model(torch.from_numpy(record)))
+    return canaries.blank(x.shape[1:], p.label)

@@ -1,0 +1,145 @@
+"""Initial parameters, against loops of plain SGD written here."""
+
+import dataclasses
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hiddenstate import data, models
+from hiddenstate.adversaries.initialisation import average_case
+from hiddenstate.data import Splits
+from hiddenstate.papers.worst_case_init import starts
+from hiddenstate.streams import stream
+
+
+@pytest.fixture
+def draw(seed):
+    """The random streams of the first repeats' initial parameters."""
+    return partial(stream, seed, "worst_case_init", "start", "random", "digits_cnn")
+
+
+def plain_sgd(model, theta, x, y, rng, epochs, batch_size=16, learning_rate=0.1, skipped=0):
+    """Parameters after plain SGD from theta, a loop of its own; ``skipped`` epochs are past."""
+    nn.utils.vector_to_parameters(theta.clone(), model.parameters())
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+    for _ in range(skipped):
+        rng.permutation(len(x))
+    for _ in range(epochs):
+        order = rng.permutation(len(x))
+        for i in range(0, len(x), batch_size):
+            batch = order[i : i + batch_size]
+            loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
+            model.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= learning_rate * p.grad
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def assert_xavier(weight: torch.Tensor, bias: torch.Tensor):
+    """Uniform up to the bound, no bias. (P(largest of 160 below 0.9 of it) = 5e-8.)"""
+    bound = (6 / sum(weight.shape)) ** 0.5
+    assert 0.9 * bound < weight.abs().max() <= bound and bias.abs().max() < 1e-20
+
+
+def test_without_epochs_the_initial_parameters_are_a_xavier_draw(cell_of, parts, start_of, draw):
+    found = parts(start_of(cell_of({"epochs": [0]})))
+    expected = average_case(models.digits_cnn(), draw(0, "xavier", 0))
+    assert torch.equal(found, expected)
+    assert_xavier(found[-170:-10].view(10, 16), found[-10:])
+
+
+def test_more_epochs_go_on_where_fewer_end(cell_of, parts, splits, start_of, draw):
+    none, one, three = (parts(start_of(cell_of({"epochs": [e]}))) for e in (0, 1, 3))
+    public = splits().public
+    again = partial(plain_sgd, models.digits_cnn(), x=public.x, y=public.y)
+    first = again(none, rng=draw(0, "order", 0), epochs=1)
+    torch.testing.assert_close(one, first, rtol=1e-4, atol=1e-6)
+    rest = again(one, rng=draw(0, "order", 0), epochs=2, skipped=1)
+    torch.testing.assert_close(three, rest, rtol=1e-4, atol=1e-6)
+    assert float((three - one).norm()) > 0.1
+
+
+def test_a_stage_with_other_classes_keeps_all_but_the_last_layer(
+    cell_of, parts, splits, stage, start_of, draw
+):
+    """A last stage that learns nothing shows what it starts from."""
+    coarse = stage | {"dataset": "coarse", "half": False}
+    still = stage | {"epochs": 1, "learning_rate": 1e-30}
+    found = parts(start_of(cell_of({"epochs": [1]}, pretraining=[coarse, still])))
+    source = splits(classes=13)
+    x = np.concatenate((source.public.x, source.private.x))
+    y = np.concatenate((source.public.y, source.private.y))
+    start = average_case(models.digits_cnn(13), draw(0, "xavier", 0))
+    first = plain_sgd(models.digits_cnn(13), start, x, y, draw(0, "order", 0), epochs=2)
+    assert len(found) == len(first) - 3 * 17
+    torch.testing.assert_close(found[:-170], first[:-221], rtol=1e-4, atol=1e-6)
+    assert_xavier(found[-170:-10].view(10, 16), found[-10:])
+    # With as many classes the last layer stays too.
+    alike = parts(start_of(cell_of({"epochs": [1]}, pretraining=[stage, still])))
+    alone = parts(start_of(cell_of({"epochs": [2]})))
+    torch.testing.assert_close(alike, alone, rtol=0, atol=1e-20)
+
+
+def test_a_last_layer_is_trained_on_what_enters_the_model_s_last_layer(
+    cell_of, parts, splits, start_of, trained, draw
+):
+    cell = cell_of({"epochs": [0]}, trains="last layer")
+    frame = start_of(cell)
+    backbone = parts(frame, "backbone")
+    public = splits().public
+    theta = average_case(models.digits_cnn(), draw(0, "xavier", 0))
+    expected = plain_sgd(models.digits_cnn(), theta, public.x, public.y, draw(0, "order", 0), 2)
+    torch.testing.assert_close(backbone, expected, rtol=1e-4, atol=1e-6)
+
+    model, seen = models.digits_cnn(), []
+    nn.utils.vector_to_parameters(backbone.clone(), model.parameters())
+    model[-1].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    model(torch.from_numpy(public.x))
+    found = starts.features(cell.parameters.start, backbone.numpy(), "cpu", public.x)
+    torch.testing.assert_close(torch.from_numpy(found), seen[0], rtol=1e-5, atol=1e-6)
+
+    drawn = parts(frame)
+    assert_xavier(drawn[:160].view(10, 16), drawn[160:])
+    trained = start_of(cell_of({"epochs": [2]}, trains="last layer"))
+    assert torch.equal(parts(trained, "backbone"), backbone)
+    rng = draw(0, "last layer", "order", 0)
+    expected = plain_sgd(nn.Linear(16, 10), drawn, seen[0].detach().numpy(), public.y, rng, 2)
+    torch.testing.assert_close(parts(trained), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_features_are_used_as_they_are(monkeypatch, cell_of, splits, stage, start_of, train):
+    wide = splits(shape=(1, 2, 3))
+    flat = Splits(
+        *(
+            dataclasses.replace(part, x=part.x.reshape(len(part), 6))
+            for part in (wide.public, wide.private, wide.test)
+        )
+    )
+    monkeypatch.setattr(data, "splits", lambda source: flat)
+    stage = stage | {"dataset": "features:some.npz"}
+    cell = cell_of(
+        dataset="features:some.npz", model="features", trains="last layer", pretraining=[stage],
+        canary="clip_backdoor",
+    )  # fmt: skip
+    start = start_of(cell)
+    assert set(start["part"]) == {"trained"} and len(start) == 70
+    assert len(train(cell, start=start)) == 4
+
+
+def test_repeats_start_apart_and_the_same_seed_starts_alike(cell_of, parts, seed, start_of):
+    cell = cell_of({"repeats": 3}, trains="last layer")
+    frame = start_of(cell)
+    assert frame.equals(start_of(cell))
+    for part in ("backbone", "trained"):
+        each = [parts(frame, part, repeat) for repeat in range(3)]
+        assert all(not torch.equal(each[i], each[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    # Fewer repeats are the first ones.
+    fewer = start_of(cell_of({"repeats": 1}, trains="last layer"))
+    assert torch.equal(parts(fewer), parts(frame))
+    other = start_of(cell, seed + 1)
+    assert not np.isclose(other["value"], frame["value"]).all()

@@ -1,0 +1,59 @@
+"""Tables of the smoke scale's audits."""
+
+import numpy as np
+
+from hiddenstate.papers.worst_case_init import FAMILY, cells
+from hiddenstate.papers.worst_case_init import estimates as module
+
+
+def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, estimates):
+    grid, scores, _, _ = smoke
+    table = FAMILY.tables["audits"].draw(estimates)
+    audited = [cell for cell in cells.trained(grid) if cell.parameters.models > 1]
+    assert len(table) == len(audited) == 8
+    shown = table.set_index(["task", "epochs", "n", "C"])
+    assert shown.index.is_unique
+    row = shown.loc["digits", 5, 50, 1.0]
+    assert row["figures"] == "1, 2, 3, 4"
+    assert shown.loc["digits last layer", 5, 50, 1.0]["figures"] == "5, 7"
+    (cell,) = [c for c in audited if c.name.startswith("digits_pre5_n50_C1_")]
+    frame = scores[cell.name]
+    assert row["accuracy in %"] == f"{100 * frame['accuracy'].mean():.1f}"
+    each = [
+        module._epsilons(
+            "as published",
+            *(part.loc[part["world"] == w, "score"].to_numpy()[None] for w in ("in", "out")),
+            1e-5,
+        )[0]
+        for _, part in frame.groupby("repeat")
+    ]
+    assert row["as published"] == f"{np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}"
+    assert row["maximum"] == f"{max(each):.2f}"
+    assert row["at most"] == f"{module.mu_of(10.0, 1e-5):.2f}"
+    assert set(table["repeats"]) == {"2 of 2"}
+
+
+def test_tables_of_accuracies_tell_the_cases_apart(smoke, estimates):
+    scores = smoke[1]
+    for name, epochs in (("table1", 0), ("accuracy", 5)):
+        table = FAMILY.tables[name].draw(estimates)
+        (cell,) = [
+            n for n in scores if n.startswith(f"digits_pre{epochs}_n50_C1_T3_") and "_2x5" in n
+        ]
+        expected = f"{100 * scores[cell]['accuracy'].mean():.1f}"
+        assert table.to_dict("records") == [{"task": "digits", "epsilon = 10": expected}]
+    paper = FAMILY.tables["table1"].draw(estimates.replace({"task": {"digits": "mnist"}}))
+    assert paper["epsilon = 10"].item().endswith("(paper: 95.9)")
+
+
+def test_tables_say_how_many_repeats_there_are(lacking):
+    """The average case lacks one of two repeats, the last layer's both."""
+    table = FAMILY.tables["audits"].draw(lacking).set_index(["task", "epochs", "n", "C"])
+    assert table.loc["digits", 0, 50, 1.0]["repeats"] == "1 of 2"
+    # A single repeat has no standard deviation.
+    assert "±" not in table.loc["digits", 0, 50, 1.0]["as published"]
+    assert table.loc["digits", 5, 50, 1.0]["repeats"] == "2 of 2"
+    none = table.loc["digits last layer", 5, 50, 1.0]
+    assert none["repeats"] == "0 of 2" and none["as published"] == none["valid bound"] == ""
+    assert FAMILY.tables["table1"].draw(lacking)["from"].item() == "1 of 2 repeats"
+    assert "from" not in FAMILY.tables["accuracy"].draw(lacking)
