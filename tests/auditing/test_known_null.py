@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hiddenstate.auditing import ApproxDP, Averaged, GaussianDP, known_null_bound, lower_bound
+from hiddenstate.auditing import ApproxDP, Averaged, GaussianDP, known_null_bound
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -39,13 +39,9 @@ def test_a_known_law_is_worth_more_than_as_many_out_models():
 def test_one_audit_says_what_it_is():
     scores = stream(4, "known null").normal(size=100) + 2
     bound = known_null_bound(scores, stats.norm.sf, GaussianDP())
-    assert (bound.method, bound.valid, bound.direction) == (
-        "averaged, known null law",
-        True,
-        "lower",
-    )
-    outs = stream(5, "known null").normal(size=100)
-    assert bound.value == pytest.approx(lower_bound(scores, outs, GaussianDP()).value, abs=0.6)
+    assert bound.method == "averaged, known null law"
+    assert (bound.valid, bound.direction) == (True, "lower")
+    assert 1.2 < bound.value < 2.2
 
 
 def test_what_is_no_upper_tail_is_refused():
