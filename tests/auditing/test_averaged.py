@@ -31,7 +31,7 @@ def test_separated_scores_prove_what_makes_separation_improbable(n):
     # take 5 of them.
     low, high = (
         optimize.brentq(lambda mu, p=p: separation_probability(mu, n) - p, 0, 12)
-        for p in (0.011, 0.06)
+        for p in (0.016, 0.06)
     )
     assert low - 0.001 <= value <= high
 

@@ -1,6 +1,9 @@
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from hiddenstate import cli
 from hiddenstate.auditing import Averaged, GaussianDP, lower_bound, report
@@ -49,7 +52,12 @@ def test_parquet_and_csv_are_the_same_audit(scores, tmp_path):
     [
         ("a,b\n1,2\n", r"has the columns a, b; expected 'world'"),
         ("world,value\nin,2\n", "expected 'score'"),
-        ("world,score\nmember,2\nout,1\n", "world: got 'member'; expected 'in' or 'out'"),
+        ("world,score\nin,1\nmember,2\nout,1\n", "row 3: world: got 'member'; expected 'in'"),
+        ("world,score\nin,1\nout,\n", "row 3: score: got None; expected a finite number"),
+        ("world,score\nin,1\nout,inf\nout,nan\n", r"row 3: score: got inf; .* \(2 such rows\)"),
+        ("world;score\nin;1\nout;1,5\n", "row 3: score: got '1,5'"),
+        ("world,score\nin,2020-01-01\nout,2020-01-02\n", "score: got values of type date32"),
+        ("world,score\nin,2020-01-01 10:00:00\nout,2020-01-02 10:00:00\n", "type timestamp"),
         ("world,score,repeat\nin,2,0\nout,1,1\n", "holds 2 repeats; expected one audit"),
         ("", "not a readable table"),
     ],
@@ -65,11 +73,15 @@ def test_unusable_files_are_refused_in_words(tmp_path, content, words):
 @pytest.mark.parametrize(
     ("rows", "options", "words"),
     [
-        ("in,x\nin,1\nout,1\nout,2\n", [], "in_scores: 1 of 2 scores are not finite"),
+        ("in,x\nin,1\nout,1\nout,2\n", [], "row 2: score: got 'x'; expected a finite number"),
         ("in,2\nin,1\nout,1\n", [], r"out_scores: got 1 score"),
         ("in,2\nin,1\n", [], r"out_scores: got 0 score"),
-        ("in,2\nin,1\nout,1\nout,0\n", ["--delta", "0"], "delta: got 0.0"),
+        ("in,2\nin,1\nout,1\nout,0\n", ["--delta", "2"], "delta: got 2.0"),
         ("in,2\nin,1\nout,1\nout,0\n", ["--confidence", "95"], "confidence: got 95.0"),
+        ("in,2\nin,1\nout,1\nout,0\n", ["--figure", "fig"], "--figure: got fig; expected"),
+        ("in,2\nin,1\nout,1\nout,0\n", ["--figure", "fig.xyz"], "--figure: got fig.xyz"),
+        ("in,2\nin,1\nout,1\nout,0\n", ["--fpr", "1"], "fpr: got 1.0; expected"),
+        ("in,2\nin,1\nout,1\nout,0\n", ["--claim", "-1"], "claim: got -1.0; expected"),
     ],
 )
 def test_unusable_audits_end_in_one_line(tmp_path, capsys, rows, options, words):
@@ -79,3 +91,80 @@ def test_unusable_audits_end_in_one_line(tmp_path, capsys, rows, options, words)
     error = capsys.readouterr().err
     assert words.replace("\\", "") in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+def test_other_separators_are_read(tmp_path, separator):
+    path = tmp_path / "scores.txt"
+    rows = ["\ufeffworld,score,note", "in,2,a", "in, 1.5,b", "out,0,c", "out,-1e0,d"]
+    path.write_text("\n".join(rows).replace(",", separator))
+    ins, outs = report.read(path)
+    assert (list(ins), list(outs)) == ([2.0, 1.5], [0.0, -1.0])
+
+
+def test_parquet_goes_by_either_suffix(scores, tmp_path):
+    path, frame = scores
+    frame.to_parquet(tmp_path / "scores.pq")
+    assert np.array_equal(report.read(tmp_path / "scores.pq")[0], report.read(path)[0])
+
+
+def write(path, ins, outs):
+    worlds = np.repeat(["in", "out"], [len(ins), len(outs)])
+    pd.DataFrame({"world": worlds, "score": np.concatenate((ins, outs))}).to_csv(path, index=False)
+    return str(path)
+
+
+def test_the_exit_status_of_a_claim_can_gate_a_build(tmp_path, capsys):
+    rng = stream(1, "claim")
+    path = write(tmp_path / "scores.csv", rng.normal(size=60) + 3, rng.normal(size=60))
+    common = ["audit", path, "--delta", "1e-5", "--curve", "gdp", "--claim"]
+    assert cli.main([*common, "30"]) == 0
+    assert "consistent with the scores, p-value at most" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*common, "1"])
+    assert ended.value.code == 1
+    assert "REFUTED, p-value at most" in capsys.readouterr().out
+
+
+def test_the_same_scores_refute_less_of_a_claim_that_promises_less():
+    rng = stream(2, "claim")
+    ins, outs = rng.normal(size=100) + 2, rng.normal(size=100)
+    gaussian = report.judge(ins, outs, 6.0, 1e-5, curve="gdp")
+    assert gaussian.refuted
+    assert gaussian.tested == pytest.approx(report.mu_of(6.0, 1e-5), abs=1.1e-3)
+    assert report.epsilon_of(gaussian.tested, 1e-5) == pytest.approx(6.0, abs=0.01)
+    assert not report.judge(ins, outs, 6.0, 1e-5).refuted
+    assert report.judge(ins, outs, 0.5, 0.0).refuted
+    with pytest.raises(InputError, match="Gaussian DP has no finite mu"):
+        report.judge(ins, outs, 6.0, 0.0, curve="gdp")
+
+
+def test_epsilon_through_gaussian_dp_is_the_closed_form():
+    norm = stats.norm
+    for mu in (0.3, 1.0, 3.0):
+        epsilon = report.epsilon_of(mu, 1e-5)
+        delta = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        assert delta == pytest.approx(1e-5, rel=1e-4)
+        assert delta >= 1e-5 * (1 - 1e-9)
+    assert report.epsilon_of(0.0, 1e-5) == 0
+
+
+def test_json_and_few_scores(tmp_path, capsys):
+    path = write(tmp_path / "scores.csv", [3.0, 4.0, 5.0], [0.0, 1.0])
+    assert cli.main(["audit", path, "--delta", "0", "--json", "--claim", "9"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["scores"] == {"in": 3, "out": 2}
+    assert found["claim"]["refuted"] is False
+    assert [b["method"] for b in found["bounds"] if b["default"]] == ["averaged", "averaged"]
+    assert not any(b["method"] == "split" for b in found["bounds"])
+    assert found["intervals"][0]["quantity"] == "AUC"
+
+
+def test_the_plan_command_counts_models(capsys):
+    common = ["plan-audit", "--true", "30", "--delta", "1e-5"]
+    assert cli.main([*common, "--claim", "4", "--power", "0.8"]) == 0
+    printed = capsys.readouterr().out
+    assert "| gdp" in printed
+    assert "sequential" in printed
+    assert cli.main([*common, "--claim", "30"]) == 2
+    assert "--claim: got 30; expected less than --true, 30" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
 from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Tabulated, composed
+from hiddenstate.auditing.known_null import known_null_bound
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict
 
@@ -28,5 +29,6 @@ __all__ = [
     "Verdict",
     "composed",
     "empirical_curve",
+    "known_null_bound",
     "lower_bound",
 ]

@@ -28,6 +28,10 @@ AUDITS = 2_000
 """Simulated audits behind a power: standard error below 1.2 points, 0.7 at power 0.9."""
 
 
+class TooMany(InputError):
+    """An audit with the power asked for needs more scores than are planned."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """An audit that refutes the claim with the power asked for, if the truth is as assumed.
@@ -53,7 +57,7 @@ def fixed(
     """The least number of scores in each world with this power, to 1 in 20.
 
     claims, claim: the hypothesis tested. truths, truth: the curve that the scores attain. Raises
-    InputError if ``LIMIT`` scores do not suffice, as where the truth is within the claim.
+    TooMany if ``LIMIT`` scores do not suffice, as where the truth is within the claim.
     """
     _check_power(power)
 
@@ -64,7 +68,7 @@ def fixed(
     while (best := plan(high)).power < power:
         low, high = high, 2 * high
         if high > LIMIT:
-            raise InputError(
+            raise TooMany(
                 f"true: got {truth:g}; {LIMIT:,} scores in each world refute {claim:g} with power "
                 f"{best.power:.2f}, expected {power:g}"
             )
@@ -98,7 +102,7 @@ def sequential(
         if plan.power >= power:
             return plan
         last += max(1, last // 10)
-    raise InputError(
+    raise TooMany(
         f"true: got {truth:g}; a sequential audit of {claim:g} needs {last:,} scores in each "
         f"world, expected {PATHS:,} or fewer"
     )

@@ -279,17 +279,15 @@ def draw_plan(true: float, claim: float, delta: float, confidence: float) -> "Fi
     truth = float(truths.grid[index])
     models = [2**k for k in range(3, 15)]
     figure, (ax,) = plotting.panels(1, height=3.4)
-    for curve, label, color in (
+    judged: list[tuple[Hypotheses, str, tuple[float, float, float]]] = [
         (GaussianDP(), "judged as Gaussian DP", plotting.VALID),
         (ApproxDP(delta), "judged as $(\\varepsilon, \\delta)$-DP", plotting.OTHER),
-    ):
+    ]
+    for claims, label, color in judged:
         found = [
-            planning.median_bound(
-                curve, truths, float(truths.grid[truth]), n, confidence=confidence
-            )
-            for n in models
+            planning.median_bound(claims, truths, truth, n, confidence=confidence) for n in models
         ]
-        if curve.parameter == "mu":
+        if claims.parameter == "mu":
             found = [epsilon_of(mu, delta) for mu in found]
         ax.plot(models, found, color=color, marker="o", ms=3, label=label)
     ax.axhline(true, color=plotting.UPPER, ls="--", lw=1, label="true epsilon")

@@ -80,10 +80,9 @@ def run(options: argparse.Namespace) -> None:
         import pandas as pd
 
         shown = table[["parameter", "method", "value", "valid"]].assign(
-            value=table["value"].map("{:.3f}".format),
             method=table["method"] + table["default"].map({True: " (default)", False: ""}),
         )
-        print(shown.to_markdown(index=False))
+        print(shown.to_markdown(index=False, floatfmt=".3f"))
         attack = pd.DataFrame([asdict(interval) for interval in intervals])
         print("\n" + attack.drop(columns="confidence").to_markdown(index=False, floatfmt=".3f"))
         print(

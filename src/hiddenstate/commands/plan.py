@@ -41,7 +41,10 @@ def run(options: argparse.Namespace) -> None:
     curves: tuple[report.Curve, report.Curve] = ("dp", "gdp")
     for curve in curves:
         claims, index = report.hypothesis(claim, options.delta, curve)
-        for name, make in (("fixed", planning.fixed), ("sequential", planning.sequential)):
+        for name, make, most in (
+            ("fixed", planning.fixed, planning.LIMIT),
+            ("sequential", planning.sequential, planning.PATHS),
+        ):
             row = {"claim judged as": curve, "audit": name}
             try:
                 plan = make(
@@ -52,8 +55,8 @@ def run(options: argparse.Namespace) -> None:
                     power=options.power,
                     confidence=options.confidence,
                 )
-            except InputError as error:
-                rows.append(row | {"models in each world": str(error)})
+            except planning.TooMany:
+                rows.append(row | {"models in each world": f"more than {most:,}"})
                 continue
             rows.append(
                 row
