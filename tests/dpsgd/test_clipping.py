@@ -46,6 +46,18 @@ def residual_network() -> nn.Module:
     )
 
 
+def residual_blocks() -> nn.Module:
+    """The papers' residual blocks, both kinds, with and without a shortcut's own layers."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        models.ResidualBlock(8, 16, 2, groups=4, first="norm"),
+        models.ResidualBlock(16, 16, 1, groups=4, first="conv"),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 4),
+    )
+
+
 def token_network() -> nn.Module:
     """Linear layers on sequences, where ghost norms are the cheaper for the wide one."""
     return nn.Sequential(
@@ -92,6 +104,7 @@ PLAIN = {
 }
 OTHER = {
     "residual": (residual_network, (3, 9, 9), 4),
+    "blocks": (residual_blocks, (3, 8, 8), 4),
     "tokens": (token_network, (5, 6), 3),
 }
 
@@ -218,6 +231,19 @@ def test_per_sample_norms_agree_with_opacus():
     for kernel in ("auto", "torch"):
         ours = ClippedSum(model, x, y, kernel=kernel).norms(flat_parameters(model), keep)
         np.testing.assert_allclose(ours, squares.sqrt()[keep].detach(), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+def test_residual_networks_with_group_norm_need_no_explicit_gradients_and_agree_with_opacus():
+    model, x, y = problem("blocks", 6)
+    total, theirs = ClippedSum(model, x, y), ClippedSum(model, x, y, kernel="opacus")
+    assert (total.kind, theirs.kind) == ("torch", "opacus")
+    theta, everything = flat_parameters(model), np.arange(6)
+    norms = total.norms(theta, everything)
+    torch.testing.assert_close(norms, theirs.norms(theta, everything), rtol=1e-4, atol=1e-6)
+    for clipping_norm in (float(norms.median()), math.inf):
+        one, other = (kernel(theta, everything, clipping_norm) for kernel in (total, theirs))
+        assert (one - other).norm() <= 1e-5 * other.norm()
 
 
 @pytest.mark.parametrize("name", ["mnist_cnn", "residual", "tokens"])
