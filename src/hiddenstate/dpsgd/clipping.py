@@ -96,7 +96,7 @@ class ClippedSum:
         self._channels_last = self._x.dim() == 4
         if self._channels_last:
             # Max-pooling and the unfolding of patches are far faster so.
-            self._x = self._x.movedim(1, -1).contiguous().movedim(-1, 1)
+            self._x = _with_channels_last(self._x)
         self._y = labels.to(self.device)
         probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         if probe.classes is not None and loss is cross_entropy:
@@ -278,7 +278,8 @@ class ClippedSum:
         with torch.enable_grad(), warnings.catch_warnings():
             # Records need no gradient, of which torch warns at every call.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
-            self._loss(self._opacus(x), y).sum().backward()
+            # Its convolutions are wrong on images whose channels come last in memory.
+            self._loss(self._opacus(x.contiguous()), y).sum().backward()
         rows = [p.grad_sample.flatten(1) for p in parameters]  # type: ignore[attr-defined]
         for p in parameters:
             p.grad = p.grad_sample = None  # type: ignore[attr-defined]
@@ -396,7 +397,7 @@ class ClippedSum:
             other._opacus = _for_opacus(other._model)
 
         def gradients(x: Tensor, y: Tensor) -> Tensor:
-            other._x, other._y = x, y
+            other._x, other._y = _with_channels_last(x) if self._channels_last else x, y
             found = other._gradients(probe.theta[None], torch.arange(len(x)))
             each = torch.eye(len(x), dtype=probe.dtype)
             return torch.cat([found.weighted_sum(weights[None]) for weights in each])
@@ -478,6 +479,11 @@ class ClippedSum:
         if self._native is not None or not self._taps:
             return width * (self.parameters + self._x[0].numel())
         return width * sum(tap.floats() for tap in self._taps.values())
+
+
+def _with_channels_last(images: Tensor) -> Tensor:
+    """The same images, with their channels last in memory."""
+    return images.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def whole_labels(y: Tensor) -> Tensor:
