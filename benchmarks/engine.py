@@ -276,7 +276,8 @@ def convolutions(name: str, records: int, rounds: int, peak: float, quick: bool)
 def last_layers(rounds: int) -> None:
     """Print a linear model's rows: one model after the other, and many at once."""
     print(
-        f"\nlinear models, {GROUP} of them\n{'':32} {'sample-gr./s':>12} {'/ native':>9} agreement"
+        f"\nlinear models, {GROUP} of them\n"
+        f"{'':32} {'sample-gr./s':>12} {'/ native':>9} {'agreement':>9}"
     )
     for name, (records, features, classes) in LAST_LAYERS.items():
         model = models.logistic_regression(features, classes)

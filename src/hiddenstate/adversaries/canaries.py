@@ -1,5 +1,6 @@
 """Canaries that are records: the world "in" trains on one more, and its loss is the score."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +68,11 @@ def mislabelled(
     return RecordCanary(x[i], int((y[i] + rng.integers(1, classes)) % classes))
 
 
-def clip_backdoor(x: NDArray[np.float32], logits_of, classes: int | None = None) -> RecordCanary:
+def clip_backdoor(
+    x: NDArray[np.float32],
+    logits_of: Callable[[NDArray[np.float32]], Tensor | NDArray[np.float32]],
+    classes: int | None = None,
+) -> RecordCanary:
     """ClipBKD: a record along the direction in which the data vary least, least likely label.
 
     x: shape (records, *record shape). ``logits_of`` maps records (1, *record shape) to logits (1,

@@ -58,8 +58,9 @@ def pretrained(
     if not bool(start.isfinite().all()):
         i = int((~start.isfinite()).nonzero()[0])
         raise InputError(f"start: parameter {i} is {float(start[i])}; expected finite numbers")
-    for i in np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1)):
-        raise InputError(f"x: record {i} holds values that are no finite numbers")
+    broken = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))
+    if len(broken):
+        raise InputError(f"x: record {broken[0]} holds values that are no finite numbers")
     trained = copy.deepcopy(model).to(device)
     parameters = [p for p in trained.parameters() if p.requires_grad]
     # A copy, for the parameters become views of it and are trained in place.

@@ -5,16 +5,17 @@ import hashlib
 import types
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
+World = Literal["in", "out"]
 Row = dict[str, float]
 """Score and measures of a run."""
-Identity = tuple[str, int, int]
+Identity = tuple[World, int, int]
 """World, repeat and index of a run."""
 
 

@@ -15,7 +15,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,7 +28,7 @@ from torch.utils.hooks import RemovableHandle
 
 from hiddenstate.dpsgd import native, products
 from hiddenstate.dpsgd.probe import Probe, first_line
-from hiddenstate.dpsgd.rules import rule_of
+from hiddenstate.dpsgd.rules import Rule, rule_of
 from hiddenstate.errors import InputError
 
 KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
@@ -96,7 +96,7 @@ class ClippedSum:
         self._channels_last = self._x.dim() == 4
         if self._channels_last:
             # Max-pooling and the unfolding of patches are far faster so.
-            self._x = self._x.movedim(1, -1).contiguous().movedim(-1, 1)
+            self._x = _with_channels_last(self._x)
         self._y = labels.to(self.device)
         probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         if probe.classes is not None and loss is cross_entropy:
@@ -138,8 +138,8 @@ class ClippedSum:
     def __call__(self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
         """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
         if self._native is not None:
-            total, _, _ = self._native(theta.numpy(), indices, clipping_norm)
-            return torch.from_numpy(total)
+            found, _, _ = self._native(theta.numpy(), indices, clipping_norm)
+            return torch.from_numpy(found)
         total = torch.zeros_like(theta)
         if not len(indices):
             return total
@@ -168,12 +168,11 @@ class ClippedSum:
     ) -> Tensor:
         """The sums (models, p) of many linear models over the same records; kernel "linear"."""
         assert self._linear is not None
-        if len(indices) == len(self._y) and np.array_equal(indices, np.arange(len(indices))):
-            records = slice(None)
-        else:
+        x, y = self._x, self._y
+        if len(indices) != len(y) or not np.array_equal(indices, np.arange(len(y))):
             records = torch.as_tensor(indices)
-        x = self._x[records].flatten(1)
-        return products.clipped_sums(self._linear, x, self._y[records], thetas, clipping_norm)
+            x, y = x[records], y[records]
+        return products.clipped_sums(self._linear, x.flatten(1), y, thetas, clipping_norm)
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
@@ -186,12 +185,12 @@ class ClippedSum:
 
     def losses(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         """Losses at theta (p,); shape (len(indices),)."""
-        indices = torch.as_tensor(indices, device=self.device)
+        places = torch.as_tensor(indices, device=self.device)
         with torch.no_grad():
             outputs = functional_call(
-                self._model, named(theta, self._model), (self._records(indices),)
+                self._model, named(theta, self._model), (self._records(places),)
             )
-            return self._loss(outputs, self._y[indices])
+            return self._loss(outputs, self._y[places])
 
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
@@ -205,7 +204,9 @@ class ClippedSum:
                 right += int((outputs.argmax(1) == labels).sum())
         return right / len(y)
 
-    def _block_sum(self, thetas: Tensor, indices: Tensor, weights, clipping_norm: float) -> Tensor:
+    def _block_sum(
+        self, thetas: Tensor, indices: Tensor, weights: Tensor | None, clipping_norm: float
+    ) -> Tensor:
         gradients = self._gradients(thetas, indices)
         norms = gradients.squared_norms().sqrt()
         # norm 0 would divide 0 by 0 without clipping and is harmless with it
@@ -277,8 +278,9 @@ class ClippedSum:
         with torch.enable_grad(), warnings.catch_warnings():
             # Records need no gradient, of which torch warns at every call.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
-            self._loss(self._opacus(x), y).sum().backward()
-        rows = [p.grad_sample.flatten(1) for p in parameters]
+            # Its convolutions are wrong on images whose channels come last in memory.
+            self._loss(self._opacus(x.contiguous()), y).sum().backward()
+        rows = [p.grad_sample.flatten(1) for p in parameters]  # type: ignore[attr-defined]
         for p in parameters:
             p.grad = p.grad_sample = None  # type: ignore[attr-defined]
         return torch.cat(rows, 1)
@@ -395,7 +397,7 @@ class ClippedSum:
             other._opacus = _for_opacus(other._model)
 
         def gradients(x: Tensor, y: Tensor) -> Tensor:
-            other._x, other._y = x, y
+            other._x, other._y = _with_channels_last(x) if self._channels_last else x, y
             found = other._gradients(probe.theta[None], torch.arange(len(x)))
             each = torch.eye(len(x), dtype=probe.dtype)
             return torch.cat([found.weighted_sum(weights[None]) for weights in each])
@@ -477,6 +479,11 @@ class ClippedSum:
         if self._native is not None or not self._taps:
             return width * (self.parameters + self._x[0].numel())
         return width * sum(tap.floats() for tap in self._taps.values())
+
+
+def _with_channels_last(images: Tensor) -> Tensor:
+    """The same images, with their channels last in memory."""
+    return images.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def whole_labels(y: Tensor) -> Tensor:
@@ -561,7 +568,8 @@ class _Factors:
 
     def squared_norms(self) -> Tensor:
         """Shape (models, records)."""
-        return sum(tap.rule.squared_norms(tap.layer, a, g) for tap, a, g in self._layers)
+        squares = [tap.rule.squared_norms(tap.layer, a, g) for tap, a, g in self._layers]
+        return reduce(torch.add, squares)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over the records of weight times gradient: (models, records) to (models, p)."""
@@ -576,7 +584,7 @@ class _Factors:
 class _Tap:
     """A layer with trainable parameters, its rule and the shape of a record's output."""
 
-    def __init__(self, name: str, layer: nn.Module, rule: type):
+    def __init__(self, name: str, layer: nn.Module, rule: type[Rule]):
         self.name, self.layer, self.rule = name, layer, rule
         self.output_shape = torch.Size()
 

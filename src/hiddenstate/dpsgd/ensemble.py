@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -24,13 +24,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from hiddenstate import streams
-from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
+from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError
 
-World = Literal["in", "out"]
 Initial = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
 Measure = Callable[["Run", Tensor], float]
@@ -229,7 +228,8 @@ def last_iterates(runs: list[Run]) -> Tensor:
         streams.key(first.seed, *path) % 2**63
     )
     directions = [_direction(run) for run in runs]
-    direction = torch.stack(directions) if directions[0] is not None else None
+    given = [direction for direction in directions if direction is not None]
+    direction = torch.stack(given) if given else None
     for step in range(1, mechanism.steps + 1):
         indices, weights = _padded([run.trained_on[step - 1] for run in runs], gradients)
         update = gradients.side_by_side(thetas, indices, weights, mechanism.clipping_norm)
@@ -342,7 +342,7 @@ def scores(
     identity = "" if checkpoint is None else _fingerprint(ensemble, seed, name, measures)
     store = Checkpoint(checkpoint, identity, ("score", *measures))
     done = store.read()
-    pending = {
+    pending: dict[World, list[Identity]] = {
         world: [
             (world, repeat, index)
             for repeat in range(repeats)
@@ -377,7 +377,7 @@ def scores(
             torch.set_num_threads(1)
             local.gradients = gradients.copy()
         runs = (Run(*i, ensemble, local.gradients, seed, name) for i in identities)
-        found = {}
+        found: dict[Identity, Row] = {}
         if grouped:
             group = list(runs)
             lasts = linear_iterates(group, stop)
@@ -419,7 +419,8 @@ def scores(
 @contextmanager
 def _products(tf32: bool) -> Iterator[None]:
     """How an accelerator rounds products meanwhile; torch's own default differs by operation."""
-    kinds = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    cudnn: Any = torch.backends.cudnn
+    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
     before = [kind.fp32_precision for kind in kinds]
     try:
         for kind in kinds:

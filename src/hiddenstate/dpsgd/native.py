@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -345,7 +346,10 @@ def _blocks(w: NDArray, lanes: int) -> NDArray:
 
 def _driver(chain: list[_Layer]) -> str:
     """C source of the driver: every layer's calls, with its sizes as constants."""
-    fields, forward, backward, collect = [], [], [], []
+    fields: list[str] = []
+    forward: list[str] = []
+    backward: list[str] = []
+    collect: list[str] = []
     weight = total = 0
     for i, layer in enumerate(chain):
         after = chain[i + 1] if i + 1 < len(chain) else None
@@ -482,7 +486,7 @@ def compiler() -> str | None:
 
 
 @cache
-def _compiled(driver: str):
+def _compiled(driver: str) -> tuple[Any, int, int]:
     """(function, bytes of its workspace, lanes of a vector) of a driver."""
     library = load(driver, "clipped_sum.h")
     library.scratch_bytes.restype = ctypes.c_size_t

@@ -7,6 +7,7 @@ tell. So each kernel is compared with these gradients once, when it is made.
 import copy
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -63,8 +64,10 @@ class Probe:
         rng = stream(0, "probe", "parameters")
         with torch.no_grad():
             for p in trainable:
-                scale = 0.1 * float(p.square().mean().sqrt()) or 0.1 * p[..., 0].numel() ** -0.5
-                p += scale * torch.from_numpy(rng.standard_normal(tuple(p.shape))).to(p)
+                inputs = p.numel() // len(p) if p.dim() else 1
+                scale = 0.1 * float(p.square().mean().sqrt()) or 0.1 * inputs**-0.5
+                draw = np.asarray(rng.standard_normal(tuple(p.shape)))
+                p.add_(scale * torch.from_numpy(draw).to(p))
         self.theta = torch.cat([p.detach().flatten() for p in trainable])
         self.x = self._cast(self.x)
         if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):

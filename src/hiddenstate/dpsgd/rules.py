@@ -5,12 +5,43 @@ gradient and the sum of the gradients, each record weighted. Leading dimensions 
 records) throughout.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def rule_of(layer: nn.Module) -> type | None:
+class Rule:
+    """What a rule offers. ``layer`` is of the type that ``RULES`` names for it."""
+
+    @staticmethod
+    def knows(layer: Any) -> bool:
+        """Whether the rule covers this layer's options."""
+        return True
+
+    @staticmethod
+    def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Layer inputs and output gradients in the form that the other methods take."""
+        raise NotImplementedError
+
+    @staticmethod
+    def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
+        """Squared norm of each record's gradient; shape (models, records)."""
+        raise NotImplementedError
+
+    @staticmethod
+    def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Weighted sums over the records by parameter name; shapes (models, ...)."""
+        raise NotImplementedError
+
+    @staticmethod
+    def floats(layer: Any, output_shape: torch.Size) -> int:
+        """Numbers that one record needs, about, in the form of ``prepare``."""
+        raise NotImplementedError
+
+
+def rule_of(layer: nn.Module) -> type[Rule] | None:
     """The rule for this layer, or None."""
     rule = RULES.get(type(layer))
     return rule if rule is not None and ordinary(layer) and rule.knows(layer) else None
@@ -32,19 +63,14 @@ def untouched(module: nn.Module) -> bool:
     )
 
 
-class Product:
+class Product(Rule):
     """Layers whose gradient is sum_t g_t a_t^T: a (models, records, t, in), g (.., t, out)."""
 
     @staticmethod
-    def knows(layer: nn.Module) -> bool:
-        """Whether the rule covers this layer's options."""
-        return True
-
-    @staticmethod
-    def squared_norms(layer, a: Tensor, g: Tensor) -> Tensor:
+    def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
         """Squared norm of each record's gradient; shape (models, records)."""
         places, inputs, outputs = a.shape[-2], a.shape[-1], g.shape[-1]
-        squares = 0
+        squares = g.new_zeros(g.shape[:2])
         if layer.weight.requires_grad:
             if places == 1:
                 squares = a.square().sum((-2, -1)) * g.square().sum((-2, -1))
@@ -57,7 +83,7 @@ class Product:
         return squares
 
     @staticmethod
-    def weighted_sums(layer, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums over the records by parameter name; shapes (models, ...)."""
         g = (g * weights[..., None, None]).flatten(1, 2)
         sums = {}
@@ -88,7 +114,7 @@ class ConvolutionRule(Product):
     """Convolutions of one group, as a linear layer on the patches."""
 
     @staticmethod
-    def knows(layer: nn.Conv2d) -> bool:
+    def knows(layer: Any) -> bool:
         """Whether the rule covers this layer's options."""
         return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
 
@@ -143,11 +169,14 @@ def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
     return patches.flatten(3).flatten(1, 2)
 
 
-class NormRule:
-    """Group and layer norm: the gradient of the gain is the sum of g times the normalised input."""
+class NormRule(Rule):
+    """Group and layer norm: the gradient of the gain is the sum of g times the normalised input.
+
+    Prepared, a and g are the gradients by gain and bias, (models, records, channels).
+    """
 
     @staticmethod
-    def knows(layer: nn.GroupNorm | nn.LayerNorm) -> bool:
+    def knows(layer: Any) -> bool:
         """Whether the rule covers this layer's options."""
         return (
             layer.weight is not None
@@ -156,7 +185,7 @@ class NormRule:
         )
 
     @staticmethod
-    def prepare(layer, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """Layer inputs and output gradients in the form that the other methods take."""
         flat = a.flatten(0, 1)
         if isinstance(layer, nn.GroupNorm):
@@ -168,25 +197,25 @@ class NormRule:
         return (g * normal).reshape(shape).sum(2), g.reshape(shape).sum(2)
 
     @staticmethod
-    def squared_norms(layer, gain: Tensor, bias: Tensor) -> Tensor:
+    def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
         """Squared norm of each record's gradient; shape (models, records)."""
-        return gain.square().sum(-1) + bias.square().sum(-1)
+        return a.square().sum(-1) + g.square().sum(-1)
 
     @staticmethod
-    def weighted_sums(layer, gain: Tensor, bias: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums over the records by parameter name; shapes (models, ...)."""
         return {
-            "weight": torch.einsum("mb,mbc->mc", weights, gain),
-            "bias": torch.einsum("mb,mbc->mc", weights, bias),
+            "weight": torch.einsum("mb,mbc->mc", weights, a),
+            "bias": torch.einsum("mb,mbc->mc", weights, g),
         }
 
     @staticmethod
-    def floats(layer, output_shape: torch.Size) -> int:
+    def floats(layer: Any, output_shape: torch.Size) -> int:
         """Numbers that one record needs, about, in the form of ``prepare``."""
         return 3 * output_shape.numel()
 
 
-RULES: dict[type[nn.Module], type] = {
+RULES: dict[type[nn.Module], type[Rule]] = {
     nn.Linear: LinearRule,
     nn.Conv2d: ConvolutionRule,
     nn.GroupNorm: NormRule,
