@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, default, what in (
         ("--momentum", 0.0, "of SGD (0)"),
         ("--weight-decay", 0.0, "of SGD (0)"),
-        ("--learning-rate", 1.0, "the first step's, which weight decay is multiplied by (1)"),
+        ("--learning-rate", 0.1, "the first step's, which weight decay is multiplied by (0.1)"),
     ):
         parser.add_argument(name, type=float, default=default, metavar="NUMBER", help=what)
     parser.add_argument(
@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help="of the brackets on epsilon (1e-3, or 1 %% of the heuristic with an optimiser)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, with both ends of brackets")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, with both ends of brackets"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -94,9 +96,7 @@ def _table(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
             weight_decay=options.weight_decay,
             learning_rate=options.learning_rate,
         )
-        heuristic = weighted.epsilon(
-            *mechanism[:2], weights, options.delta, width=options.width
-        )
+        heuristic = weighted.epsilon(*mechanism[:2], weights, options.delta, width=options.width)
     else:
         weighted.check_schedule(options.schedule)
         exact = float(linear.last_iterate_epsilon(*mechanism, options.delta))
@@ -116,7 +116,12 @@ def _table(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         ("standard", *standard, "upper bound for any loss, all iterates released"),
         ("RDP", None, renyi, "the same by Rényi differential privacy, looser"),
         ("heuristic", *heuristic, "last iterate alone, exact if every loss is linear"),
-        ("full batch", full_batch, full_batch, "every record in every step, same mean step and noise"),
+        (
+            "full batch",
+            full_batch,
+            full_batch,
+            "every record in every step, same mean step and noise",
+        ),
     ]
     return {
         name: {"lower": lower, "upper": upper, "meaning": meaning}
