@@ -340,7 +340,7 @@ def exact_rates(pair, null):
     return (fpr, fnr) if null == "out" else (fnr, fpr)
 
 
-SETTINGS = [(1.0, 0.1, 100), (0.5, 0.01, 1000), (5.0, 0.5, 10), (1.0, 1.0, 1)]
+SETTINGS = [(0.3, 0.01, 5000), (1.0, 0.1, 100), (0.5, 0.01, 1000), (5.0, 0.5, 10), (1.0, 1.0, 1)]
 
 
 @pytest.mark.parametrize("null", ["out", "in"])

@@ -182,8 +182,8 @@ class GaussianMixture:
         if null == "either":
             epsilons = np.unique(np.concatenate(([0.0], np.abs(self.loss(y)))))
             return tradeoff.symmetric(epsilons, self.delta(epsilons))
-        # Each direction from its own lines: swapping a curve's axes would enlarge the rounding errors
-        # of its flat end.
+        # Each direction from its own lines: swapping a curve's axes would enlarge the rounding
+        # errors of its flat end.
         losses = self.loss(y) if null == "out" else -self.loss(y[::-1])
         deltas = np.exp(self.log_delta_at(y if null == "out" else y[::-1], null=null))
         return tradeoff.from_deltas(losses, deltas)

@@ -63,8 +63,8 @@ def optimiser_weights(
         raise InputError(f"learning_rate: got {learning_rate}; expected a number above 0")
     if not 0 <= weight_decay * learning_rate < 1:
         raise InputError(
-            f"weight_decay: got {weight_decay} at learning rate {learning_rate}; expected a product "
-            "of at least 0 and less than 1"
+            f"weight_decay: got {weight_decay} at learning rate {learning_rate}; expected a "
+            "product of at least 0 and less than 1"
         )
     rates = learning_rate * SCHEDULES[schedule](np.arange(steps) / steps)
     weights = np.empty(steps)
