@@ -85,7 +85,8 @@ def epsilon(
     It exceeds the truth by at most ``width``, by default 1 % of epsilon or 1e-3, whichever is
     larger; at sampling rate 1 or one step it is exact. The default keeps dp-accounting's bound at
     interval 1e-3 wherever that is certified to be so tight; ``interval`` asks for
-    dp-accounting's bound at that interval, however loose. Raises InputError on a value out of range and where the memory would not do.
+    dp-accounting's bound at that interval, however loose. Raises InputError on a value out of
+    range and where the memory would not do.
     """
     if interval is not None:
         return _fixed(noise_multiplier, sampling_rate, steps, delta, interval)
