@@ -81,7 +81,7 @@ def two_step_delta(epsilon, q, sigma, null):
     loss = np.log1p(q * np.expm1((x - 0.5) / sigma**2))
     rest = epsilon - sign * loss
     level = np.expm1(sign * rest) / q
-    y = 0.5 + sigma**2 * np.log1p(np.maximum(level, -1 + 1e-300))
+    y = 0.5 + sigma**2 * np.log1p(np.maximum(level, -1 + 1e-15))
     if null == "out":
         above = ndtr(-y / sigma)
         one = (1 - q) * above + q * ndtr((1 - y) / sigma) - np.exp(rest) * above
