@@ -1,10 +1,13 @@
 """The command that a practitioner runs before training."""
 
+import json
 import re
 
 import pytest
 
 from hiddenstate.accounting.linear import full_batch_epsilon, last_iterate_epsilon
+from hiddenstate.accounting.weighted import epsilon as weighted_epsilon
+from hiddenstate.accounting.weighted import optimiser_weights
 from hiddenstate.cli import main
 
 MECHANISM = {"--sigma": "0.5", "--q": "0.01", "--steps": "100", "--delta": "1e-6"}
@@ -18,14 +21,36 @@ def arguments(**changes):
 def test_three_numbers_and_a_warning(capsys):
     assert main(arguments()) == 0
     shown = capsys.readouterr().out
-    numbers = dict(re.findall(r"^(standard|heuristic|full batch) +([0-9.]+)", shown, re.M))
+    numbers = dict(re.findall(r"^(standard|RDP|heuristic|full batch) +([0-9.]+)", shown, re.M))
     assert float(numbers["standard"]) == pytest.approx(7.9161, abs=2e-3)
     heuristic = last_iterate_epsilon(0.5, 0.01, 100, 1e-6)
     assert float(numbers["heuristic"]) == pytest.approx(heuristic, abs=1e-6)
     assert float(numbers["full batch"]) == pytest.approx(
         full_batch_epsilon(0.5, 0.01, 100, 1e-6), abs=1e-6
     )
+    assert float(numbers["standard"]) < float(numbers["RDP"])
     assert "NO GUARANTEE" in shown
+
+
+def test_json_of_an_optimiser(capsys):
+    optimiser = ["--schedule", "cosine", "--momentum", "0.9", "--weight-decay", "0.01"]
+    assert main([*arguments(), *optimiser, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["schedule"] == "cosine"
+    weights = optimiser_weights(100, schedule="cosine", momentum=0.9, weight_decay=0.01)
+    bounds = weighted_epsilon(0.5, 0.01, weights, 1e-6)
+    heuristic = shown["epsilon"]["heuristic"]
+    assert (heuristic["lower"], heuristic["upper"]) == pytest.approx(bounds)
+    standard = shown["epsilon"]["standard"]
+    assert 0 < standard["upper"] - standard["lower"] < 2e-3
+
+
+def test_the_anchor(capsys):
+    anchor = {"sigma": "1.3", "q": "0.05", "steps": "777", "delta": "1e-5"}
+    assert main(arguments(**anchor)) == 0
+    numbers = dict(re.findall(r"^(\w+) +([0-9.]+)", capsys.readouterr().out, re.M))
+    assert float(numbers["heuristic"]) == pytest.approx(5.036574568, abs=5e-9)
+    assert 0 < float(numbers["standard"]) - 6.00392 < 1e-3
 
 
 def test_long_names_mean_the_same(capsys):
@@ -43,6 +68,7 @@ def test_long_names_mean_the_same(capsys):
         ("q", "2", "sampling_rate: got 2.0"),
         ("steps", "0", "steps: got 0"),
         ("delta", "1", "delta: got 1.0"),
+        ("steps", "10000000000", "steps: got 10000000000"),
     ],
 )
 def test_bad_input_is_told_without_a_traceback(capsys, name, value, message):

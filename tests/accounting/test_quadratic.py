@@ -142,3 +142,23 @@ def test_literal_algorithm(curvature):
 def test_bad_curvature():
     with pytest.raises(InputError, match=r"^curvature: got 1.5"):
         quadratic.last_iterate(1.0, 0.1, 3, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "epsilon"), [(3, 2.2922), pytest.param(6, 2.4497, marks=pytest.mark.slow)]
+)
+def test_worst_schedule(steps, epsilon):
+    found, weights = quadratic.worst_schedule(1.0, 0.1, steps, DELTA)
+    assert epsilon - 1e-4 < found < epsilon + 2e-3
+    # It exceeds the best constant curvature, and its weights give it by enumeration.
+    constant = max(
+        quadratic.last_iterate(1.0, 0.1, steps, c / 20).epsilon(DELTA) for c in range(21)
+    )
+    assert found > constant
+    assert weights[-1] == 1
+    assert np.all(np.diff(weights) >= 0)
+
+
+def test_worst_schedule_refuses_what_it_cannot_enumerate():
+    with pytest.raises(InputError, match=r"^steps: got 13"):
+        quadratic.worst_schedule(1.0, 0.1, 13, DELTA)

@@ -89,3 +89,12 @@ def test_totals_measure_the_levy_distance():
     np.testing.assert_allclose(moved.total(middle) - curve.total(middle), 0.1, atol=1e-6)
     steep = tradeoff.TradeoffCurve(np.array([0.0, 1.0]), np.array([0.2, 0.0]))
     np.testing.assert_allclose(steep.total([-1.0, -0.6, -0.2]), [1.0, 0.6, 0.2])
+
+
+def test_lines_too_steep_for_floating_point_say_nothing():
+    # Differences of e^-800 and e^-900, or of e^800 and e^900, are no numbers.
+    epsilons = np.array([-900.0, -800.0, 0.0, 800.0, 900.0])
+    curve = tradeoff.from_deltas(epsilons, [1.0, 1.0, 0.5, 0.1, 0.1])
+    np.testing.assert_allclose(curve([0.0, 0.25, 0.5]), [0.5, 0.25, 0.0])
+    nothing = tradeoff.from_deltas([-900.0, 900.0], [1.0, 1.0])
+    np.testing.assert_array_equal(nothing(RATES), 0)

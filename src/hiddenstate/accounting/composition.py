@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from hiddenstate.accounting import linear
 from hiddenstate.accounting.tradeoff import Direction, Null
@@ -41,9 +41,6 @@ MOST_POINTS = 1 << 23
 
 MOST_STEPS = 10**9
 """Beyond, a bracket would take minutes."""
-
-_LOST = 1e-4
-"""Share of delta that each of truncation, wrapping around and residuals may cost."""
 
 
 class Bracket(NamedTuple):
@@ -224,7 +221,9 @@ def _reach(weights: Floats, values: Floats, steps: int, probability: float) -> f
     return reach
 
 
-def _epsilon(losses: _Losses, steps: int, delta: float, epsilon: float) -> float | None:
+def _epsilon(
+    losses: _Losses, steps: int, delta: float, epsilon: float, share: float
+) -> float | None:
     """Epsilon at ``delta`` of the composition: rounded up, or down if there are residuals.
 
     The nearer ``epsilon`` is to it, the less the rounding; None where it is too far above.
@@ -232,8 +231,8 @@ def _epsilon(losses: _Losses, steps: int, delta: float, epsilon: float) -> float
     h = losses.spacing
     cumulants = _Cumulants(losses, steps)
     tilt = cumulants.tilt_for_epsilon(epsilon)
-    # Probabilities of the tilted sum that are lost: a share _LOST of delta's own.
-    lost = math.exp(min(math.log(delta) - cumulants.log_scale(tilt, epsilon), 0.0)) * _LOST
+    # Probabilities of the tilted sum that are lost: ``share`` of delta's own.
+    lost = math.exp(min(math.log(delta) - cumulants.log_scale(tilt, epsilon), 0.0)) * share
     lost = max(lost, 1e-30)
     index = np.arange(len(losses.masses))
     with np.errstate(divide="ignore"):
@@ -269,9 +268,9 @@ def _epsilon(losses: _Losses, steps: int, delta: float, epsilon: float) -> float
     x = h * (first - drift + np.arange(length))
     start = int(np.searchsorted(x, -min(12 / tilt, 600.0)))
     x, tilted = x[start:], tilted[start:]
-    share = tilted * np.exp(-tilt * x)
-    discounted = share * np.exp(-x)
-    above = np.append(np.cumsum(share[:0:-1])[::-1], 0.0)
+    untilted = tilted * np.exp(-tilt * x)
+    discounted = untilted * np.exp(-x)
+    above = np.append(np.cumsum(untilted[:0:-1])[::-1], 0.0)
     below = np.append(np.cumsum(discounted[:0:-1])[::-1], 0.0)
     pad = error * np.exp(-tilt * x) / (1 + tilt)
     log_scale = steps * log_m - tilt * h * drift
@@ -348,12 +347,12 @@ def allowed(epsilon: float, width: float | None) -> float:
     return max(1e-3, 0.01 * epsilon) if width is None else width
 
 
-def _search(losses: _Losses, steps: int, delta: float, guess: float) -> float:
+def _search(losses: _Losses, steps: int, delta: float, guess: float, share: float) -> float:
     """Best bound that some tilt gives, from tilts for ever better guesses of epsilon."""
     lower = losses.residuals is not None
     best = 0.0 if lower else math.inf
     for _ in range(20):
-        found = _epsilon(losses, steps, delta, guess)
+        found = _epsilon(losses, steps, delta, guess, share)
         if found is None:
             if guess < 1e-9:
                 break
@@ -388,18 +387,22 @@ def _bracket(
     guess = spread**2 / 2 + spread * z
     h = math.sqrt(4 * allowed(guess, width) * single / (z * math.sqrt(steps)))
     h = max(min(h, single, top / 100), top / (1 << 18))
-    lower, upper = 0.0, math.inf
+    # What truncation, wrapping around and residuals may each cost of delta.
+    share = 1e-4
+    # No loss of null "in" exceeds that of a step without the canary.
+    lower, upper = 0.0, -steps * math.log1p(-rate) if direction == "in" else math.inf
     while top / h <= MOST_POINTS:
         step = _Step.of(sigma, rate, h, tail)
-        upper = min(upper, _search(step.upper(direction), steps, delta, guess))
-        guess = min(upper, guess) if math.isinf(upper) else upper
-        lower = max(lower, _search(step.lower(direction), steps, delta, guess))
+        upper = min(upper, _search(step.upper(direction), steps, delta, guess, share))
+        guess = guess if math.isinf(upper) else upper
+        lower = max(lower, _search(step.lower(direction), steps, delta, guess, share))
         excess = (upper - lower) / allowed(lower, width)
         if excess <= 1 or upper <= least:
             return Bracket(lower, upper)
         h *= max(min(0.5, 0.9 / math.sqrt(excess)), 0.1)
+        share = max(share / 10, 1e-8)
     raise InputError(
-        f"width: got {allowed(lower, width):.3g} at noise multiplier {sigma}, sampling rate {rate}, "
-        f"{steps} steps and delta {delta}; expected a width of at least {upper - lower:.3g}, the "
-        f"finest that {MOST_POINTS} privacy losses resolve"
+        f"width: got {allowed(lower, width):.3g} at noise multiplier {sigma}, sampling rate "
+        f"{rate}, {steps} steps and delta {delta}; expected a width of at least "
+        f"{upper - lower:.3g}, the finest that {MOST_POINTS} privacy losses resolve"
     )

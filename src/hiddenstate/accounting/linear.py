@@ -182,8 +182,8 @@ class GaussianMixture:
         if null == "either":
             epsilons = np.unique(np.concatenate(([0.0], np.abs(self.loss(y)))))
             return tradeoff.symmetric(epsilons, self.delta(epsilons))
-        # Each direction from its own lines: swapping a curve's axes would enlarge the rounding errors
-        # of its flat end.
+        # Each direction from its own lines: swapping a curve's axes would enlarge the rounding
+        # errors of its flat end.
         losses = self.loss(y) if null == "out" else -self.loss(y[::-1])
         deltas = np.exp(self.log_delta_at(y if null == "out" else y[::-1], null=null))
         return tradeoff.from_deltas(losses, deltas)
@@ -242,7 +242,7 @@ def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> G
         return GaussianMixture(shifts, log_weights, noise_multiplier * math.sqrt(steps))
     if steps > MOST_STEPS:
         raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS}, with subsampling")
-    log_weights = _log_binomial(int(steps), float(sampling_rate))
+    log_weights = log_binomial(int(steps), float(sampling_rate))
     support = np.flatnonzero(log_weights > -math.inf)
     return GaussianMixture(
         support.astype(float), log_weights[support], noise_multiplier * math.sqrt(steps)
@@ -399,7 +399,7 @@ def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=8)
-def _log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
+def log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
     """Log of the Binomial(trials, rate) mass at 0..trials, to 1e-12 wherever it matters.
 
     Loader's saddle-point form: differences of log-gamma functions would lose the digits of

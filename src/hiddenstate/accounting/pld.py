@@ -83,16 +83,15 @@ def epsilon(
     """Upper bound on epsilon at ``delta`` when all iterates are released (add/remove).
 
     It exceeds the truth by at most ``width``, by default 1 % of epsilon or 1e-3, whichever is
-    larger; at sampling rate 1 or one step it is exact. The default keeps dp-accounting's bound at interval 1e-3 wherever that is certified to
-    be so tight; ``interval`` asks for dp-accounting's bound at that interval, however loose.
-    Raises InputError on a value out of range and where the memory would not do.
+    larger; at sampling rate 1 or one step it is exact. The default keeps dp-accounting's bound at
+    interval 1e-3 wherever that is certified to be so tight; ``interval`` asks for
+    dp-accounting's bound at that interval, however loose. Raises InputError on a value out of
+    range and where the memory would not do.
     """
     if interval is not None:
         return _fixed(noise_multiplier, sampling_rate, steps, delta, interval)
     if width is not None:
-        return composition.bracket(
-            noise_multiplier, sampling_rate, steps, delta, width=width
-        ).upper
+        return composition.bracket(noise_multiplier, sampling_rate, steps, delta, width=width).upper
     mechanism = (noise_multiplier, sampling_rate, steps, delta)
     bounds = _half_bracket(*mechanism)
     if sampling_rate == 1 or steps == 1:
@@ -188,9 +187,7 @@ def _certified(
     """Noise multiplier at which epsilon is certified to be in [target - room, target]."""
 
     def upper(log_sigma: float) -> float:
-        return composition.bracket(
-            math.exp(log_sigma), rate, steps, delta, width=room / 4
-        ).upper
+        return composition.bracket(math.exp(log_sigma), rate, steps, delta, width=room / 4).upper
 
     # The upper bound falls with noise but for its own width: it is aimed at the middle of what is
     # left for it.
@@ -221,9 +218,7 @@ def _fixed(sigma: float, rate: float, steps: int, delta: float, interval: float)
     """dp-accounting's bound on epsilon at a fixed interval."""
     linear.check_mechanism(sigma, rate, steps)
     linear.check_delta(delta)
-    value = float(
-        privacy_loss(sigma, rate, steps, interval=interval).get_epsilon_for_delta(delta)
-    )
+    value = float(privacy_loss(sigma, rate, steps, interval=interval).get_epsilon_for_delta(delta))
     if math.isinf(value):
         raise InputError(
             f"delta: got {delta}; expected more than 1e-15, the probability that a fixed interval "
@@ -276,8 +271,12 @@ def _points(sigma: float, rate: float, steps: int, interval: float) -> float:
     if not interval > 0:
         raise InputError(f"interval: got {interval}; expected a number above 0")
     # It cuts the noise at 10 standard deviations.
-    reach = float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf,
-                               math.log(rate) + (10 * sigma + 0.5) / sigma**2))
+    reach = float(
+        np.logaddexp(
+            math.log1p(-rate) if rate < 1 else -math.inf,
+            math.log(rate) + (10 * sigma + 0.5) / sigma**2,
+        )
+    )
     single = 2 * max(reach, 1e-300) / interval + 2
     # Chernoff's bound as it uses it, with orders of 1 to 20 over the length.
     variance = rate**2 * math.expm1(min(1 / sigma**2, 700.0)) / interval**2 + rate / interval

@@ -19,7 +19,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom
 
 from hiddenstate.accounting import linear
 from hiddenstate.accounting.composition import Bracket, allowed
@@ -49,7 +48,7 @@ def optimiser_weights(
     schedule: Schedule = "constant",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
-    learning_rate: float = 1.0,
+    learning_rate: float = 0.1,
 ) -> Floats:
     """Weight of each step's gradient in the last iterate, shape (steps,), the largest being 1.
 
@@ -64,8 +63,8 @@ def optimiser_weights(
         raise InputError(f"learning_rate: got {learning_rate}; expected a number above 0")
     if not 0 <= weight_decay * learning_rate < 1:
         raise InputError(
-            f"weight_decay: got {weight_decay} at learning rate {learning_rate}; expected a product "
-            "of at least 0 and less than 1"
+            f"weight_decay: got {weight_decay} at learning rate {learning_rate}; expected a "
+            "product of at least 0 and less than 1"
         )
     rates = learning_rate * SCHEDULES[schedule](np.arange(steps) / steps)
     weights = np.empty(steps)
@@ -76,8 +75,14 @@ def optimiser_weights(
         weights[t] = -pushed
         velocity = momentum * pushed
         theta += weight_decay * pushed
-    largest = float(np.max(np.abs(weights)))
-    return weights / largest
+    weights /= np.max(np.abs(weights))
+    if np.any(weights < -1e-12):
+        raise InputError(
+            f"weight_decay: got {weight_decay} at learning rate {learning_rate} and momentum "
+            f"{momentum}, with which the iterate swings; expected less of it, such that no step's "
+            "gradient has a negative weight in the last iterate"
+        )
+    return np.maximum(weights, 0.0)
 
 
 def check_schedule(schedule: str) -> None:
@@ -220,11 +225,11 @@ class _Sum:
             return
         values, counts = np.unique(k, return_counts=True)
         for value, count in zip(values, counts * self.copies, strict=True):
-            drawn = np.arange(count + 1)
-            if count > 8:
-                # What a sum of this many Bernoulli variables hardly exceeds.
-                drawn = drawn[: int(binom.isf(tail / len(values), count, self.rate)) + 2]
-            yield value * drawn, binom.pmf(drawn, count, self.rate)
+            mass = np.exp(linear.log_binomial(int(count), self.rate))
+            # What a sum of this many Bernoulli variables hardly exceeds is left out.
+            above = np.cumsum(mass[::-1])[::-1]
+            drawn = np.flatnonzero(above > tail / len(values))
+            yield value * drawn, mass[drawn]
 
 
 def _bound(

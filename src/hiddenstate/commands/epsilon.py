@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, default, what in (
         ("--momentum", 0.0, "of SGD (0)"),
         ("--weight-decay", 0.0, "of SGD (0)"),
-        ("--learning-rate", 1.0, "the first step's, which weight decay is multiplied by (1)"),
+        ("--learning-rate", 0.1, "the first step's, which weight decay is multiplied by (0.1)"),
     ):
         parser.add_argument(name, type=float, default=default, metavar="NUMBER", help=what)
     parser.add_argument(
