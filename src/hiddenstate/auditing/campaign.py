@@ -483,7 +483,9 @@ class _Worker:
     """One process and the pipe to it."""
 
     def __init__(self, training: Training, log: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        # Each worker is a fork of a fresh process that has imported this module and no training.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
         self.connection, other = context.Pipe()
         self.process = context.Process(target=_serve, args=(training, other, str(log)), daemon=True)
         with _one_thread():
