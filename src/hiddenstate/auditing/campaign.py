@@ -41,7 +41,7 @@ from tqdm import tqdm
 from hiddenstate import scores
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import check_confidence
-from hiddenstate.auditing.families import Family
+from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.one_run import claimed
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, require
@@ -89,18 +89,18 @@ class Looks:
     """The package's default test at several numbers of models, the level shared out equally.
 
     A true claim is refuted with probability at most ``1 - confidence`` over all looks together
-    (Bonferroni); one look is a test at a fixed number of models. claim: a value of the family's
+    (Bonferroni); one look is a test at a fixed number of models. claim: a value of the hypotheses's
     parameter.
     """
 
-    family: Family
+    hypotheses: Hypotheses
     claim: float
     looks: Sequence[int]
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
-        claimed(self.family, self.claim)
+        claimed(self.hypotheses, self.claim)
         if not self.looks or self.looks[0] < 2 or np.any(np.diff(self.looks) <= 0):
             raise InputError(f"looks: got {self.looks}; expected ascending numbers from 2 on")
 
@@ -108,14 +108,14 @@ class Looks:
         """Decision at the planned looks that there are scores for, in their order."""
         into, out = np.asarray(in_scores, dtype=float), np.asarray(out_scores, dtype=float)
         level = (1 - self.confidence) / len(self.looks)
-        index = claimed(self.family, self.claim)
+        index = claimed(self.hypotheses, self.claim)
         taken, models = 0, 0
         for look in self.looks:
             if min(len(into), len(out)) < look:
                 return Judgement("continue", taken, models)
             taken, models = taken + 1, look
             rule = Averaged()
-            if bool(rule.contradicts(into[:look], out[:look], self.family, level, index)):
+            if bool(rule.contradicts(into[:look], out[:look], self.hypotheses, level, index)):
                 return Judgement("refuted", taken, models)
         return Judgement("consistent", taken, models)
 

@@ -88,7 +88,7 @@ from scipy.stats import binom
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import Bound
 from hiddenstate.auditing.curve import check_confidence
-from hiddenstate.auditing.families import ApproxDP, Family, Tabulated
+from hiddenstate.auditing.hypotheses import ApproxDP, Hypotheses, Tabulated
 from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -155,30 +155,30 @@ def guess_beyond(scores: ArrayLike, included: ArrayLike, low: float, high: float
     return Guesses(len(coins), int(into.sum() + out.sum()), correct, fixed=False)
 
 
-def one_run_p_value(guesses: Guesses, family: Family, claim: float) -> float:
+def one_run_p_value(guesses: Guesses, hypotheses: Hypotheses, claim: float) -> float:
     """Upper bound on how probable so many right guesses are if the claim holds (a p-value).
 
-    claim: a value of the family's parameter, such as epsilon; it is judged at the next less
+    claim: a value of the hypotheses's parameter, such as epsilon; it is judged at the next less
     private value of the grid. Raises InputError if the grid does not reach so far, or if the
-    number of guesses was not fixed and the family is another than ``ApproxDP``.
+    number of guesses was not fixed and the hypotheses is another than ``ApproxDP``.
     """
-    return _p_value(guesses, family, claimed(family, claim))
+    return _p_value(guesses, hypotheses, claimed(hypotheses, claim))
 
 
-def claimed(family: Family, claim: float) -> int:
-    """Index of the claim in the family's grid, or of the next less private value; or InputError."""
-    grid = np.asarray(family.grid, dtype=float)
-    reached = grid <= claim * (1 + 1e-12) if family.trivial == np.inf else grid >= claim - 1e-12
+def claimed(hypotheses: Hypotheses, claim: float) -> int:
+    """Index of the claim in the hypotheses's grid, or of the next less private value; or InputError."""
+    grid = np.asarray(hypotheses.grid, dtype=float)
+    reached = grid <= claim * (1 + 1e-12) if hypotheses.trivial == np.inf else grid >= claim - 1e-12
     if np.isnan(claim) or not reached.any():
         raise InputError(
-            f"claim: got {family.parameter} {claim}; expected a value within "
+            f"claim: got {hypotheses.parameter} {claim}; expected a value within "
             f"{grid.min():g} to {grid.max():g}"
         )
     return int(np.argmax(reached))
 
 
-def one_run_bound(guesses: Guesses, family: Family, *, confidence: float = 0.95) -> Bound:
-    """Lower bound on the leakage that the guesses prove, in the parameter of ``family``.
+def one_run_bound(guesses: Guesses, hypotheses: Hypotheses, *, confidence: float = 0.95) -> Bound:
+    """Lower bound on the leakage that the guesses prove, in the parameter of ``hypotheses``.
 
     Valid: at most ``1 - confidence`` of such audits claim more than the truth, under the
     assumptions of the module. For ``ApproxDP`` by Theorems 1 and 3, else by Theorem 2.
@@ -186,14 +186,14 @@ def one_run_bound(guesses: Guesses, family: Family, *, confidence: float = 0.95)
     level = 1 - check_confidence(confidence)
     if guesses.made and guesses.correct:
         rejected = last_true(
-            lambda index: _refuted(guesses, family, index, level), len(family.grid)
+            lambda index: _refuted(guesses, hypotheses, index, level), len(hypotheses.grid)
         )
     else:
         rejected = -1
     return Bound(
-        parameter=family.parameter,
-        value=float(family.trivial if rejected < 0 else family.grid[rejected]),
-        direction="upper" if family.trivial == np.inf else "lower",
+        parameter=hypotheses.parameter,
+        value=float(hypotheses.trivial if rejected < 0 else hypotheses.grid[rejected]),
+        direction="upper" if hypotheses.trivial == np.inf else "lower",
         confidence=1 - level,
         method="one run",
         valid=True,
@@ -201,13 +201,13 @@ def one_run_bound(guesses: Guesses, family: Family, *, confidence: float = 0.95)
     )
 
 
-def _p_value(guesses: Guesses, family: Family, index: int) -> float:
-    """Upper bound on Pr(W >= correct) at ``family.grid[index]``."""
+def _p_value(guesses: Guesses, hypotheses: Hypotheses, index: int) -> float:
+    """Upper bound on Pr(W >= correct) at ``hypotheses.grid[index]``."""
     if guesses.correct == 0:
         return 1.0
-    if isinstance(family, ApproxDP):
-        return _approx_tail(guesses, float(family.grid[index]), family.delta)
-    least = _least(family, index, guesses)
+    if isinstance(hypotheses, ApproxDP):
+        return _approx_tail(guesses, float(hypotheses.grid[index]), hypotheses.delta)
+    least = _least(hypotheses, index, guesses)
     # The probabilities that are contradicted begin at the p-value: close in on it from above.
     low, high = -700.0, 0.0
     for _ in range(5):
@@ -219,11 +219,11 @@ def _p_value(guesses: Guesses, family: Family, index: int) -> float:
     return min(1.0, float(np.exp(high)) * (1 + MARGIN))
 
 
-def _refuted(guesses: Guesses, family: Family, index: int, level: float) -> bool:
-    """Whether the p-value at ``family.grid[index]`` is at most ``level``."""
-    if isinstance(family, ApproxDP):
-        return _p_value(guesses, family, index) <= level
-    least = _least(family, index, guesses)
+def _refuted(guesses: Guesses, hypotheses: Hypotheses, index: int, level: float) -> bool:
+    """Whether the p-value at ``hypotheses.grid[index]`` is at most ``level``."""
+    if isinstance(hypotheses, ApproxDP):
+        return _p_value(guesses, hypotheses, index) <= level
+    least = _least(hypotheses, index, guesses)
     return bool(_contradicted(guesses, least, np.array([level]))[0])
 
 
@@ -254,18 +254,18 @@ def _contradicted(guesses: Guesses, least: Least, tau: NDArray[np.float64]) -> N
     return right + wrong > most
 
 
-def _least(family: Family, index: int, guesses: Guesses) -> Least:
+def _least(hypotheses: Hypotheses, index: int, guesses: Guesses) -> Least:
     """f(1 - R) of the claim's trade-off function, averaged over both directions."""
     if not guesses.fixed:
         raise InputError(
             f"guesses: their number was read off the model; expected a number fixed in advance "
-            f"to bound {family.parameter} (or the family ApproxDP)"
+            f"to bound {hypotheses.parameter} (or the hypotheses ApproxDP)"
         )
-    if isinstance(family, Tabulated):
-        both = _both_directions(family.curves[index])
+    if isinstance(hypotheses, Tabulated):
+        both = _both_directions(hypotheses.curves[index])
         return lambda right: both(np.clip(1 - right, 0, 1))
-    _require_symmetric(family, index)
-    return lambda right: family.fnr(index, np.clip(1 - right, 0, 1))
+    _require_symmetric(hypotheses, index)
+    return lambda right: hypotheses.fnr(index, np.clip(1 - right, 0, 1))
 
 
 def _both_directions(curve: TradeoffCurve) -> TradeoffCurve:
@@ -281,16 +281,16 @@ def _both_directions(curve: TradeoffCurve) -> TradeoffCurve:
     return TradeoffCurve(np.append(x[start:], 1.0), np.append(y[start:], 0.0))
 
 
-def _require_symmetric(family: Family, index: int) -> None:
-    """Refuse a family whose trade-off function is not its own inverse."""
+def _require_symmetric(hypotheses: Hypotheses, index: int) -> None:
+    """Refuse a hypotheses whose trade-off function is not its own inverse."""
     rates = np.linspace(0.01, 0.99, 99)
-    there = np.asarray(family.fnr(index, rates), dtype=float)
-    inside = (there > 1e-9) & (rates < float(np.asarray(family.fnr(index, 0.0))))
-    back = np.asarray(family.fnr(index, there[inside]), dtype=float)
+    there = np.asarray(hypotheses.fnr(index, rates), dtype=float)
+    inside = (there > 1e-9) & (rates < float(np.asarray(hypotheses.fnr(index, 0.0))))
+    back = np.asarray(hypotheses.fnr(index, there[inside]), dtype=float)
     if np.abs(back - rates[inside]).max(initial=0.0) > 1e-6:
         raise InputError(
-            f"family: {type(family).__name__} depends on the direction; expected a symmetric "
-            "trade-off function, or a Tabulated family"
+            f"hypotheses: {type(hypotheses).__name__} depends on the direction; expected a symmetric "
+            "trade-off function, or a Tabulated hypotheses"
         )
 
 
