@@ -321,7 +321,10 @@ class Family:
         taken: set[tuple[str, str]] = set()
         for job in self._listed(grid):
             if (job.work.folder, job.cell.name) in taken:
-                raise ValueError(f"two cells are named {job.work.folder}/{job.cell.name}")
+                raise InputError(
+                    f"two cells are named {job.work.folder}/{job.cell.name}: expected values "
+                    "that differ in their first six digits"
+                )
             taken.add((job.work.folder, job.cell.name))
             jobs[job.work.kind][job.cell.name] = job
             if job.start:

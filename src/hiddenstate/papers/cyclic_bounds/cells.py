@@ -100,7 +100,7 @@ class Counterexample(Grid):
 class Formulas(Grid):
     """The closed formulas: sweeps of the bounds, and exact divergences."""
 
-    delta: float = Field(gt=0, lt=1, description="probability, at which every epsilon is stated")
+    delta: float = Field(ge=1e-12, lt=1, description="probability, at which every epsilon is stated")
     base: Base = Field(description="mechanism that the sweeps start from")
     weak_convexities: Several[NotNegative] = Field(
         min_length=1, description="weak convexities of the lines"

@@ -175,7 +175,7 @@ class Detected(Grid):
     """What decides the scores of the zoo: models per world, and each mistake's mechanism."""
 
     models: int
-    mistakes: dict[str, dict[str, float]]
+    mistakes: dict[str, dict[str, float | str]]
 
 
 def calibrated(grid: EstimatorsGrid) -> list[Cell[Calibrated]]:

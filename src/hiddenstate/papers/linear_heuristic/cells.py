@@ -25,14 +25,14 @@ from hiddenstate.family import (
 )
 from hiddenstate.streams import stream
 
-Rate = Field(gt=0, le=1, description="probability that a step samples a record")
-Delta = Field(gt=0, lt=1, description="probability at which every epsilon of the part is stated")
-Noise = Field(gt=0, le=1000, description="noise standard deviation over the clipping norm")
+Rate = Field(ge=1e-6, le=1, description="probability that a step samples a record")
+Delta = Field(ge=1e-12, lt=1, description="probability at which every epsilon of the part is stated")
+Noise = Field(ge=1e-3, le=1000, description="noise standard deviation over the clipping norm")
 Steps = Field(ge=1, le=100_000, description="steps of DP-SGD")
 Runs = Field(ge=10, le=100_000_000, description="simulated runs of DP-SGD a world")
 Resolution = Field(
     default=0.0125,
-    gt=0,
+    ge=1e-3,
     le=0.5,
     description="spacing of the epsilons an audit can report, over the epsilon audited",
 )
@@ -140,7 +140,7 @@ class AuditRuns(AuditCell):
     runs: int = Runs
     threshold_delta: float = Field(
         default=0.01,
-        gt=0,
+        ge=1e-6,
         lt=1,
         description="one-bit repeaters take the threshold with the largest epsilon at this delta, "
         "which, unlike ``delta``, the runs can resolve",

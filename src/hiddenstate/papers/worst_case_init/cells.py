@@ -111,7 +111,7 @@ class Sweep(Grid):
 class WorstCaseInitGrid(FamilyGrid):
     """The tasks, and each figure's sweeps over them; a figure without any is not drawn."""
 
-    delta: float = Field(gt=0, lt=1, description="probability at which every epsilon is stated")
+    delta: float = Field(ge=1e-12, lt=1, description="probability at which every epsilon is stated")
     repeats: int = Field(ge=1, le=1000, description="independent repeats of an audit")
     one_repeat_per_cell: bool = Field(
         default=False, description="each repeat is trained, cached and verified by itself"
