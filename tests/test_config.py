@@ -159,13 +159,17 @@ def test_a_section_is_read_alone(tmp_path):
         config.section(path, "linear_heuristic")
 
 
-def test_every_number_of_a_scale_file_has_bounds_on_both_sides():
+def test_every_number_text_and_list_of_a_scale_file_has_bounds():
     lower, upper = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
 
     def unbounded(node, place):
         if isinstance(node, dict):
-            number = node.get("type") in ("number", "integer")
-            if number and not (node.keys() & lower and node.keys() & upper):
+            kind, keys = node.get("type"), node.keys()
+            if (
+                (kind in ("number", "integer") and not (keys & lower and keys & upper))
+                or (kind == "string" and not keys & {"maxLength", "pattern", "enum", "const"})
+                or (kind == "array" and "maxItems" not in keys)
+            ):
                 yield place
             for key, value in node.items():
                 yield from unbounded(value, f"{place}.{key}")

@@ -1,6 +1,11 @@
+import errno
+import resource
+import tempfile
+
+import pandas as pd
 import pytest
 
-from hiddenstate import files
+from hiddenstate import estimates, files, plotting, scores
 from hiddenstate.errors import InputError
 
 
@@ -27,3 +32,104 @@ def test_a_successful_write_replaces_the_file_and_makes_its_directory(tmp_path):
 def test_a_missing_file_is_named_with_what_was_expected(tmp_path):
     with pytest.raises(InputError, match=r"none\.csv: no such file; expected a table"):
         files.require(tmp_path / "none.csv", "a table")
+
+
+@pytest.fixture
+def full(tmp_path):
+    """A place where no file grows beyond 1,000 bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    yield tmp_path
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+ROWS = pd.DataFrame({"kind": ["upper"] * 500, "value": [i / 7 for i in range(500)]})
+SCORES = pd.DataFrame({"world": ["in", "out"] * 250, "repeat": 0, "run": range(500)})
+
+
+def figure():
+    drawn, (ax,) = plotting.panels(1)
+    ax.plot([1, 2])
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("estimates.csv", lambda path: estimates.write(path, ROWS)),
+        ("s.parquet", lambda path: scores.write(path, SCORES.assign(score=ROWS["value"]), {})),
+        ("f.png", lambda path: plotting.save(figure(), [path], "footer")),
+        ("f.pdf", lambda path: plotting.save(figure(), [path], "footer")),
+    ],
+)
+def test_a_full_disk_is_told_and_leaves_nothing(full, name, write):
+    with pytest.raises(InputError) as caught:
+        write(full / name)
+    assert str(caught.value) == f"{full / name}: cannot be written: File too large"
+    assert list(full.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_directory_that_cannot_be_written_is_told(tmp_path, monkeypatch, number):
+    def refuse(**_):
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    with (
+        pytest.raises(InputError, match=r"a\.csv: cannot be written: "),
+        files.atomic(tmp_path / "a.csv"),
+    ):
+        pass
+
+
+def test_a_place_below_a_file_or_taken_by_a_directory_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "directory").mkdir()
+    for name in ("file/a.csv", "directory"):
+        with (
+            pytest.raises(InputError, match=f"{name}: cannot be written: "),
+            files.atomic(tmp_path / name) as temporary,
+        ):
+            temporary.write_text("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "file"]
+
+
+def test_an_error_of_reading_another_file_is_not_blamed_on_the_one_written(tmp_path):
+    with pytest.raises(FileNotFoundError), files.atomic(tmp_path / "a.csv"):
+        (tmp_path / "other").read_text()
+
+
+HEAD = ",".join(estimates.COLUMNS) + "\n"
+ROW = "epsilon,c,pld,upper,,1.5,,,0.95\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "not a readable CSV file"),
+        (HEAD, "has no rows"),
+        (HEAD + ROW + ROW[:-3], "ends within a line; the file is cut short"),
+        (HEAD + ROW + ROW[:9] + "\n", "kind: got 'nan'; expected one of upper, lower"),
+        (HEAD + ROW + ROW.replace("1.5", "many"), "value: got 'many'; expected numbers"),
+        (HEAD + ROW.replace("upper", ""), "kind: got 'nan'; expected one of upper"),
+        (HEAD + ROW.replace("upper", "x" * 9000), "kind: got 'xxx"),
+        (HEAD + "a" + ",1" * 20 + "\n" + ROW, "e.csv: "),
+        (HEAD.replace("value", "wert") + ROW, "lacks the columns value"),
+        (HEAD + ROW + "\xff", "cannot be read"),
+    ],
+)
+def test_estimates_that_were_cut_or_edited_amiss_are_refused(tmp_path, content, expected):
+    path = tmp_path / "e.csv"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(InputError) as caught:
+        estimates.read(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert expected in message
+    assert len(message.splitlines()) == 1
+    assert len(message) < 400 + len(str(path))
+
+
+def test_estimates_keep_every_digit(tmp_path):
+    estimates.write(tmp_path / "e.csv", ROWS)
+    assert list(estimates.read(tmp_path / "e.csv")["value"]) == list(ROWS["value"])

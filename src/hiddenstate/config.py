@@ -8,6 +8,7 @@ starts; the JSON schema of the whole is generated from the same models (``hidden
 says only what differs: mappings are merged, lists and values replaced, and null removes a key.
 """
 
+import json
 import re
 from collections.abc import Hashable
 from functools import cache
@@ -20,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.family import NAME, Family, Grid
-from hiddenstate.files import require
+from hiddenstate.files import text
 
 
 def read(path: str | Path) -> Any:
@@ -85,7 +86,7 @@ def schema() -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a slip is an error: no key twice, no references, numbers as in JSON.
+    """YAML in which a slip is an error: no key twice, no references, keys and numbers as in JSON.
 
     Plain YAML takes the last of two equal keys, 1:30 for 90 and 010 for 8, and lets references
     grow a line into gigabytes.
@@ -105,10 +106,13 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
-                )
+            problem = ""
+            if key.tag != "tag:yaml.org,2002:str":
+                problem = f"the key {_shown(key.value)} is no word"
+            elif key.value in seen:
+                problem = f"the key {_shown(key.value)} stands twice"
+            if problem:
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
@@ -123,10 +127,10 @@ _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.v
 
 def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Keys and values of a scale file, with those of the files that it extends."""
-    require(path, "a scale file such as workflow/config/scales/laptop.yaml")
+    written = text(path, "a scale file such as workflow/config/scales/laptop.yaml")
     try:
-        content = yaml.load(path.read_text(), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        content = yaml.load(written, _Loader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected keys and values, got {type(content).__name__}")
@@ -134,7 +138,7 @@ def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         return content
     base = content.pop("extends")
     if not (isinstance(base, str) and re.fullmatch(NAME, base)):
-        raise InputError(f"{path}: extends: got {base!r}; expected the name of a scale")
+        raise InputError(f"{path}: extends: got {_shown(base)}; expected the name of a scale")
     other = path.with_name(f"{base}.yaml")
     if other in (*seen, path):
         raise InputError(f"{path}: extends: got {base!r}, which extends this file")
@@ -156,19 +160,27 @@ def _overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def _checked(path: str | Path, expected: type[BaseModel], content: dict[str, Any]) -> Any:
     try:
-        return expected.model_validate(content)
+        # Strict as JSON is: true is no number, nor is a number in quotes.
+        return expected.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
         raise InputError(_explain(path, expected, error)) from error
 
 
 _LONGEST = 200
-"""Characters of a value that an error message shows."""
+"""Characters of a value, or of a key, that an error message shows."""
+_MOST = 20
+"""Problems that an error message lists."""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
 def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError) -> str:
     lines = []
-    for problem in error.errors(include_url=False):
-        key = ".".join(str(part) for part in problem["loc"])
+    for problem in error.errors(include_url=False)[:_MOST]:
+        key = ".".join(str(part)[:_LONGEST] for part in problem["loc"])
         if problem["type"] == "missing":
             lines.append(f"{path}: {key}: is missing")
         elif problem["type"] == "extra_forbidden":
@@ -180,9 +192,10 @@ def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError
                 # A check of a whole section names key and value itself.
                 lines.append(f"{path}: {key}: {message}")
                 continue
-            got = repr(problem["input"])
-            got = got if len(got) <= _LONGEST else f"{got[:_LONGEST]} …"
+            got = _shown(problem["input"])
             lines.append(f"{path}: {key}: got {got}; {message[0].lower()}{message[1:]}")
+    if error.error_count() > _MOST:
+        lines.append(f"{path}: and {error.error_count() - _MOST} more problems")
     return "\n".join(lines)
 
 

@@ -12,15 +12,17 @@ Every family's estimates share these columns and add the parameters of its cells
 """
 
 from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic, require
+from hiddenstate.files import atomic, text
 
 COLUMNS = ("quantity", "cell", "method", "kind", "x", "value", "low", "high", "confidence")
+NUMBERS = ("x", "value", "low", "high", "confidence")
 KINDS = ("upper", "lower", "exact", "estimate")
 
 
@@ -35,15 +37,28 @@ def write(path: str | Path, estimates: pd.DataFrame) -> None:
 
 
 def read(path: str | Path) -> pd.DataFrame:
-    """Estimates of a file written by ``write``."""
-    require(path, "estimates written by `hiddenstate estimates`")
+    """Estimates of a file written by ``write``; one that was cut or edited amiss is refused."""
+    content = text(path, "estimates written by `hiddenstate estimate`")
     try:
-        estimates = pd.read_csv(path)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        estimates = pd.read_csv(StringIO(content))
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise InputError(f"{path}: not a readable CSV file ({error})") from error
     missing = [name for name in COLUMNS if name not in estimates]
     if missing:
         raise InputError(f"{path}: lacks the columns {', '.join(missing)}")
+    if not content.endswith("\n"):
+        raise InputError(f"{path}: ends within a line; the file is cut short")
+    if estimates.empty:
+        raise InputError(f"{path}: has no rows; expected estimates")
+    for name in NUMBERS:
+        column = estimates[name]
+        if not pd.api.types.is_numeric_dtype(column):
+            wrong = column[column.notna() & pd.to_numeric(column, errors="coerce").isna()]
+            got = str(next(iter(wrong), column.iloc[0]))[:100]
+            raise InputError(f"{path}: {name}: got {got!r}; expected numbers")
+    unknown = sorted({str(kind)[:100] for kind in estimates["kind"]} - set(KINDS))
+    if unknown:
+        raise InputError(f"{path}: kind: got {unknown[0]!r}; expected one of {', '.join(KINDS)}")
     return estimates
 
 

@@ -32,8 +32,14 @@ Epsilon = Annotated[float, Field(ge=1e-3, le=1000)]
 SamplingRate = Annotated[float, Field(ge=1e-6, le=1)]
 NoiseMultiplier = Annotated[float, Field(gt=0.1, le=1000)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 Steps = Annotated[int, Field(ge=1, le=1_000_000)]
 Count = Annotated[int, Field(ge=1, le=100_000_000)]
+
+# Texts and lists have an end for the same reason.
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+V = TypeVar("V")
+Several = Annotated[list[V], Field(max_length=1000)]
 
 
 class Grid(BaseModel):
@@ -45,7 +51,7 @@ class Grid(BaseModel):
 class FamilyGrid(Grid):
     """A family's whole section of a scale file."""
 
-    shows: str = Field(description="what the figures say of the scale and data they show")
+    shows: Text = Field(description="what the figures say of the scale and data they show")
 
 
 P = TypeVar("P", bound=Grid)
@@ -315,7 +321,10 @@ class Family:
         taken: set[tuple[str, str]] = set()
         for job in self._listed(grid):
             if (job.work.folder, job.cell.name) in taken:
-                raise ValueError(f"two cells are named {job.work.folder}/{job.cell.name}")
+                raise InputError(
+                    f"two cells are named {job.work.folder}/{job.cell.name}: expected values "
+                    "that differ in their first six digits"
+                )
             taken.add((job.work.folder, job.cell.name))
             jobs[job.work.kind][job.cell.name] = job
             if job.start:

@@ -1,5 +1,6 @@
 """Whole files or none: everything is written under a temporary name and then renamed."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,13 +14,11 @@ from hiddenstate.errors import InputError
 def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that replaces it if, and only if, the block succeeds.
 
-    The temporary name keeps the suffix, because writers choose their format by it.
+    The temporary name keeps the suffix, because writers choose their format by it. A place that
+    cannot be written is an error that names ``path``.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _temporary(path)
     try:
         yield temporary
         # mkstemp makes private files; results are for everyone the umask allows.
@@ -27,8 +26,42 @@ def atomic(path: str | Path) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
+    except OSError as error:
+        # Any other error of the block is of something else that it does.
+        if error.errno in _FULL or isinstance(error, IsADirectoryError):
+            raise _unwritable(path, error) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""What a disk that is full, or breaks, answers to a write."""
+
+
+def _temporary(path: Path) -> Path:
+    """A new empty file beside ``path``, whose directory is made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent
+        )
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    os.close(handle)
+    return Path(name)
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be written: {os.strerror(error.errno or 0)}")
+
+
+def text(path: str | Path, what: str) -> str:
+    """The text of a file that ``require`` finds; one that cannot be read is an error."""
+    try:
+        return require(path, what).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
 
 
 def require(path: str | Path, what: str) -> Path:

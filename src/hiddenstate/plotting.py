@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,8 @@ def save(figure: Figure, paths: list[Path], footer: str) -> None:
     figure.suptitle(footer, x=0.995, ha="right", fontsize=6, color="0.35")
     for path in paths:
         metadata: Any = {"CreationDate": None} if path.suffix == ".pdf" else None
+        drawn = BytesIO()
+        figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
         with atomic(path) as temporary:
-            figure.savefig(temporary, metadata=metadata)
+            temporary.write_bytes(drawn.getvalue())
     plt.close(figure)

@@ -9,7 +9,10 @@ FAMILY = config["family"]
 PAPER = papers.load(FAMILY)
 SEED = read_scale().seed
 GRID = getattr(read_scale(), FAMILY)
-JOBS = PAPER.jobs(GRID)
+try:
+    JOBS = PAPER.jobs(GRID)
+except InputError as error:
+    raise WorkflowError(f"{SCALE_FILE}: {FAMILY}: {error}")
 HERE = f"{RESULTS}/{FAMILY}"
 
 

@@ -1,7 +1,7 @@
 """The grid of cyclic_bounds, and the simulations of its audits."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,21 +14,23 @@ from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.dpsgd.cyclic import Gradients, Prox, last_iterates
 from hiddenstate.errors import InputError
-from hiddenstate.family import Cell, FamilyGrid, Grid
+from hiddenstate.family import Cell, Count, FamilyGrid, Grid, NotNegative, Positive, Several, Steps
+
+Slope = Annotated[float, Field(ge=-1e9, le=1e9)]
 
 
 class Base(Grid):
     """A mechanism around which one parameter at a time is varied."""
 
-    records: int = Field(ge=1, description="records in the data set")
-    batch_size: int = Field(ge=1, description="records in a batch; divides the records")
-    passes: int = Field(default=1, ge=1, description="passes over the data")
-    step_size: float = Field(gt=0, description="step size")
-    clipping_norm: float = Field(gt=0, description="clipping norm of a record's gradient")
-    noise_std: float = Field(gt=0, description="noise standard deviation of the displacement")
-    weak_convexity: float = Field(default=0.0, ge=0, description="weak convexity; 0: convex")
-    smoothness: float = Field(ge=0, description="smoothness (upper curvature) of the losses")
-    position: int = Field(default=1, ge=1, description="step of the pass that visits the record")
+    records: Count = Field(description="records in the data set")
+    batch_size: Count = Field(description="records in a batch; divides the records")
+    passes: Steps = Field(default=1, description="passes over the data")
+    step_size: Positive = Field(description="step size")
+    clipping_norm: Positive = Field(description="clipping norm of a record's gradient")
+    noise_std: Positive = Field(description="noise standard deviation of the displacement")
+    weak_convexity: NotNegative = Field(default=0.0, description="weak convexity; 0: convex")
+    smoothness: NotNegative = Field(description="smoothness (upper curvature) of the losses")
+    position: Count = Field(default=1, description="step of the pass that visits the record")
 
     def run(self) -> CyclicDPSGD:
         """The mechanism; an error names a batch size that does not divide the records."""
@@ -44,43 +46,49 @@ class Base(Grid):
 class Sweeps(Grid):
     """Values of the parameters that are varied, one at a time."""
 
-    passes: list[int] = Field(min_length=2, description="passes over the data")
-    batch_size: list[int] = Field(min_length=2, description="batch sizes that divide the records")
-    noise_std: list[float] = Field(min_length=2, description="noise standard deviations")
-    step_size: list[float] = Field(min_length=2, description="step sizes")
-    weak_convexity: list[float] = Field(min_length=2, description="weak convexities, ascending")
-    position: list[int] = Field(min_length=2, description="positions of the swapped record")
-    diameter: list[float] = Field(min_length=2, description="diameters of the domain")
+    passes: Several[Steps] = Field(min_length=2, description="passes over the data")
+    batch_size: Several[Count] = Field(
+        min_length=2, description="batch sizes that divide the records"
+    )
+    noise_std: Several[Positive] = Field(min_length=2, description="noise standard deviations")
+    step_size: Several[Positive] = Field(min_length=2, description="step sizes")
+    weak_convexity: Several[NotNegative] = Field(
+        min_length=2, description="weak convexities, ascending"
+    )
+    position: Several[Count] = Field(min_length=2, description="positions of the swapped record")
+    diameter: Several[Positive] = Field(min_length=2, description="diameters of the domain")
 
 
 class Tightness(Grid):
     """Affine losses whose exact divergence the bounds are held against."""
 
-    steps_per_pass: int = Field(ge=1, description="steps in a pass")
-    growths: list[float] = Field(min_length=1, description="step size times weak convexity")
-    passes: list[int] = Field(min_length=2, description="passes over the data")
+    steps_per_pass: Steps = Field(description="steps in a pass")
+    growths: Several[NotNegative] = Field(
+        min_length=1, description="step size times weak convexity"
+    )
+    passes: Several[Steps] = Field(min_length=2, description="passes over the data")
 
 
 class Audit(Grid):
     """Data sets that are simulated, attacked and bounded."""
 
     line: Base = Field(description="mechanism of the quadratic losses on the line")
-    slopes: list[float] = Field(description="curvatures of those losses; negative: concave")
+    slopes: Several[Slope] = Field(description="curvatures of those losses; negative: concave")
     logistic: Base = Field(description="mechanism of the logistic regression")
-    dimension: int = Field(ge=1, description="dimension of the logistic regression")
-    diameter: float = Field(gt=0, description="diameter of its domain, a ball")
-    passes: list[int] = Field(min_length=1, description="passes over the data")
-    runs: int = Field(ge=100, description="runs a world")
+    dimension: int = Field(ge=1, le=10_000, description="dimension of the logistic regression")
+    diameter: Positive = Field(description="diameter of its domain, a ball")
+    passes: Several[Steps] = Field(min_length=1, description="passes over the data")
+    runs: int = Field(ge=100, le=100_000_000, description="runs a world")
 
 
 class Counterexample(Grid):
     """Convex losses whose clipped steps expand, in units of noise and smoothness."""
 
-    steps: list[int] = Field(min_length=1, description="steps of the single pass")
+    steps: Several[Steps] = Field(min_length=1, description="steps of the single pass")
     step_size: float = Field(gt=0, le=1, description="step size times smoothness")
-    displacement: float = Field(gt=0, description="displacement of the swapped record")
-    margin: float = Field(ge=0, description="fraction by which gradients exceed the clipping norm")
-    runs: int = Field(ge=100, description="runs a world")
+    displacement: Positive = Field(description="displacement of the swapped record")
+    margin: NotNegative = Field(description="fraction by which gradients exceed the clipping norm")
+    runs: int = Field(ge=100, le=100_000_000, description="runs a world")
 
     @property
     def instance(self) -> ExpandingClip:
@@ -92,9 +100,11 @@ class Counterexample(Grid):
 class Formulas(Grid):
     """The closed formulas: sweeps of the bounds, and exact divergences."""
 
-    delta: float = Field(gt=0, lt=1, description="probability, at which every epsilon is stated")
+    delta: float = Field(ge=1e-12, lt=1, description="probability, at which every epsilon is stated")
     base: Base = Field(description="mechanism that the sweeps start from")
-    weak_convexities: list[float] = Field(min_length=1, description="weak convexities of the lines")
+    weak_convexities: Several[NotNegative] = Field(
+        min_length=1, description="weak convexities of the lines"
+    )
     sweeps: Sweeps
     tightness: Tightness
 

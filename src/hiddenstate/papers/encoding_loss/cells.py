@@ -17,6 +17,7 @@ from hiddenstate.family import (
     Grid,
     NoiseMultiplier,
     SamplingRate,
+    Several,
     Steps,
 )
 
@@ -42,9 +43,9 @@ class EncodingLossGrid(FamilyGrid):
     """The cells: Figure 1's mechanisms, and Figure 2's settings times its epsilons."""
 
     delta: Delta = Field(description="probability, at which every epsilon is stated")
-    curves: list[Mechanism] = Field(min_length=1, description="mechanisms of Figure 1")
-    settings: list[Setting] = Field(min_length=1, description="settings of Figure 2")
-    epsilons: list[Epsilon] = Field(min_length=1, description="epsilons of Figure 2, in nats")
+    curves: Several[Mechanism] = Field(min_length=1, description="mechanisms of Figure 1")
+    settings: Several[Setting] = Field(min_length=1, description="settings of Figure 2")
+    epsilons: Several[Epsilon] = Field(min_length=1, description="epsilons of Figure 2, in nats")
     epsilon_step: float = Field(
         default=0.1,
         ge=0.001,

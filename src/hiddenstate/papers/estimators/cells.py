@@ -33,6 +33,7 @@ from hiddenstate.family import (
     Grid,
     NoiseMultiplier,
     SamplingRate,
+    Several,
 )
 from hiddenstate.streams import stream
 
@@ -149,17 +150,17 @@ def _curves(mechanism: Composed) -> Tabulated:
 class EstimatorsGrid(FamilyGrid):
     """Mechanisms, numbers of scores and of audits; and models of the zoo."""
 
-    gaussian: list[Gaussian] = Field(description="Gaussian mechanisms")
+    gaussian: Several[Gaussian] = Field(description="Gaussian mechanisms")
     composed: Composed
     leak: Leak
-    scores: list[Count] = Field(min_length=1, description="scores per world")
+    scores: Several[Count] = Field(min_length=1, description="scores per world")
     audits: int = Field(
         ge=BLOCK, le=1_000_000, description="simulated audits per mechanism and number of scores"
     )
     models: int = Field(
         ge=200, le=10_000_000, description="models per world in each of the zoo's cells"
     )
-    ladder: list[Count] = Field(min_length=1, description="numbers of models per world")
+    ladder: Several[Count] = Field(min_length=1, description="numbers of models per world")
 
 
 class Calibrated(Grid):
@@ -174,7 +175,7 @@ class Detected(Grid):
     """What decides the scores of the zoo: models per world, and each mistake's mechanism."""
 
     models: int
-    mistakes: dict[str, dict[str, float]]
+    mistakes: dict[str, dict[str, float | str]]
 
 
 def calibrated(grid: EstimatorsGrid) -> list[Cell[Calibrated]]:

@@ -3,12 +3,24 @@
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from hiddenstate.family import Cell, FamilyGrid, Grid
+from hiddenstate.family import (
+    Cell,
+    Count,
+    Epsilon,
+    FamilyGrid,
+    Grid,
+    Name,
+    Positive,
+    Several,
+    Steps,
+    Text,
+)
 
 NAME = "worst_case_init"
 CANARIES = ("blank", "mislabelled", "clip_backdoor")
@@ -18,18 +30,18 @@ CANARIES = ("blank", "mislabelled", "clip_backdoor")
 class Stage(Grid):
     """Training without privacy, as a part of pre-training."""
 
-    dataset: str = Field(description="as a task's")
+    dataset: Text = Field(description="as a task's")
     half: bool = Field(default=True, description="only its first half, which is public")
-    epochs: int = Field(ge=1, description="passes over the data")
-    batch_size: int = Field(ge=1, description="records per step")
-    learning_rate: float = Field(gt=0, description="step size of plain SGD on mean losses")
+    epochs: int = Field(ge=1, le=10_000, description="passes over the data")
+    batch_size: Count = Field(description="records per step")
+    learning_rate: Positive = Field(description="step size of plain SGD on mean losses")
 
 
 class LearningRates(Grid):
     """Step size times the number of private records, by the initial parameters."""
 
-    average: float = Field(gt=0, description="without pre-training")
-    worst: float = Field(gt=0, description="with any")
+    average: Positive = Field(description="without pre-training")
+    worst: Positive = Field(description="with any")
 
 
 def _canary_exists(name: str) -> str:
@@ -48,75 +60,75 @@ class Task(Grid):
     uses, so that a record's influence on a step is the same in every audit.
     """
 
-    dataset: str = Field(
+    dataset: Text = Field(
         description="digits, mnist, cifar10, cifar100, raw:<one of these>, folder:<path> or "
         "features:<file>"
     )
-    model: str = Field(
+    model: Name = Field(
         default="features", description="a name in hiddenstate.models.MODELS, or none for features"
     )
     trains: Trains = Field(
         default="all layers", description="what DP-SGD trains; the rest is a frozen backbone"
     )
-    canary: Annotated[str, AfterValidator(_canary_exists)] = Field(
+    canary: Annotated[Text, AfterValidator(_canary_exists)] = Field(
         default="blank", description="blank, mislabelled, clip_backdoor or a .npy file"
     )
-    label: int = Field(default=9, ge=0, description="label of a blank record, or of a file's")
-    private: int = Field(ge=2, description="private records that the data set has")
-    steps: int = Field(ge=1, description="steps of DP-SGD, each on all records of the audit")
+    label: int = Field(
+        default=9, ge=0, le=1_000_000, description="label of a blank record, or of a file's"
+    )
+    private: int = Field(ge=2, le=100_000_000, description="private records that the data set has")
+    steps: Steps = Field(description="steps of DP-SGD, each on all records of the audit")
     learning_rate: LearningRates
-    pretraining: list[Stage] = Field(
+    pretraining: Several[Stage] = Field(
         min_length=1,
         description="stages in turn; for a last layer, all but the last one train the backbone",
     )
-    models: int = Field(ge=1, description="models per world in each audit")
-
-
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
+    models: int = Field(ge=1, le=10_000_000, description="models per world in each audit")
 
 
 class Sweep(Grid):
     """Audits of a task: every combination of what is listed; what is not is the task's own."""
 
-    task: str = Field(description="a name among the tasks")
-    epochs: list[Annotated[int, Field(ge=0)]] | None = Field(
+    task: Name = Field(description="a name among the tasks")
+    epochs: Several[Annotated[int, Field(ge=0, le=10_000)]] | None = Field(
         default=None, description="epochs of the last stage; 0 is the average case"
     )
-    records: list[Annotated[int, Field(ge=2)]] | None = Field(
+    records: Several[Annotated[int, Field(ge=2, le=100_000_000)]] | None = Field(
         default=None, description="records, the target included"
     )
-    clipping_norms: list[Positive] = Field(
+    clipping_norms: Several[Positive] = Field(
         default=[1.0], min_length=1, description="gradients' norms"
     )
-    epsilons: list[Positive] = Field(min_length=1, description="theoretical epsilons, in nats")
-    steps: list[Count] | None = Field(default=None, description="steps of DP-SGD")
-    learning_rates: list[Positive] | None = Field(
+    epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    steps: Several[Steps] | None = Field(default=None, description="steps of DP-SGD")
+    learning_rates: Several[Positive] | None = Field(
         default=None, description="step size times private"
     )
-    models: int | None = Field(default=None, ge=1, description="models per world")
-    repeats: int | None = Field(default=None, ge=1, description="independent repeats")
+    models: int | None = Field(default=None, ge=1, le=10_000_000, description="models per world")
+    repeats: int | None = Field(default=None, ge=1, le=1000, description="independent repeats")
 
 
 class WorstCaseInitGrid(FamilyGrid):
     """The tasks, and each figure's sweeps over them; a figure without any is not drawn."""
 
-    delta: float = Field(gt=0, lt=1, description="probability at which every epsilon is stated")
-    repeats: int = Field(ge=1, description="independent repeats of an audit")
+    delta: float = Field(ge=1e-12, lt=1, description="probability at which every epsilon is stated")
+    repeats: int = Field(ge=1, le=1000, description="independent repeats of an audit")
     one_repeat_per_cell: bool = Field(
         default=False, description="each repeat is trained, cached and verified by itself"
     )
     ideal_audits: int = Field(
-        ge=100, description="simulated audits of a mechanism that leaks all it may"
+        ge=100, le=10_000_000, description="simulated audits of a mechanism that leaks all it may"
     )
-    tasks: dict[str, Task] = Field(min_length=1, description="what is trained, by name")
-    figure1: list[Sweep] = Field(default=[], description="average and worst case, by epsilon")
-    figure2: list[Sweep] = Field(default=[], description="by epochs of pre-training")
-    figure3: list[Sweep] = Field(default=[], description="by number of records")
-    figure4: list[Sweep] = Field(default=[], description="by clipping norm")
-    figure5: list[Sweep] = Field(default=[], description="last layer, by epsilon")
-    figure6: list[Sweep] = Field(default=[], description="accuracy by steps and learning rate")
-    figure7: list[Sweep] = Field(default=[], description="last layer, by clipping norm and records")
+    tasks: dict[Name, Task] = Field(min_length=1, description="what is trained, by name")
+    figure1: Several[Sweep] = Field(default=[], description="average and worst case, by epsilon")
+    figure2: Several[Sweep] = Field(default=[], description="by epochs of pre-training")
+    figure3: Several[Sweep] = Field(default=[], description="by number of records")
+    figure4: Several[Sweep] = Field(default=[], description="by clipping norm")
+    figure5: Several[Sweep] = Field(default=[], description="last layer, by epsilon")
+    figure6: Several[Sweep] = Field(default=[], description="accuracy by steps and learning rate")
+    figure7: Several[Sweep] = Field(
+        default=[], description="last layer, by clipping norm and records"
+    )
 
     @model_validator(mode="after")
     def _sweeps_fit_their_tasks(self) -> Self:
@@ -126,6 +138,12 @@ class WorstCaseInitGrid(FamilyGrid):
                     raise ValueError(
                         f"{figure}.{i}.task: got {sweep.task!r}; "
                         f"expected one of {', '.join(self.tasks)}"
+                    )
+                lists = (sweep.epochs, sweep.records, sweep.clipping_norms, sweep.steps)
+                points = prod(len(v or [0]) for v in (*lists, sweep.learning_rates, sweep.epsilons))
+                if points > 10_000:
+                    raise ValueError(
+                        f"{figure}.{i}: got {points} combinations; expected at most 10,000"
                     )
                 most = self.tasks[sweep.task].private
                 for records in sweep.records or []:
