@@ -144,7 +144,8 @@ def _participation(
         return _Plan(present[:, -1] * float(canary), present[:, :-1].sum(axis=1) * 1.0)
     rate = setup.sampling_rate * (4 if mistake == "sampling_rate" else 1)
     sampled = rng.random(shape) < rate
-    return _Plan(sampled * float(canary), rng.binomial(setup.records, rate, shape) * 1.0)
+    ordinary = rng.binomial(setup.records, rate, shape)
+    return _Plan((sampled & canary).astype(np.float64), ordinary.astype(np.float64))
 
 
 def _step(
