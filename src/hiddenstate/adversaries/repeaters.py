@@ -16,6 +16,7 @@ paper's: no threshold, the coordinate of the step before is amplified and then l
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,7 +111,7 @@ class Repeaters:
         noise = _QUIET * self.noise_multiplier
         count = math.ceil(large + 1 + math.sqrt(self.steps) * noise)
 
-        def gradients(model, i):
+        def gradients(model: NDArray[np.float64], i: int) -> NDArray[np.float64]:
             wanted = np.zeros_like(model)
             wanted[:, : max(i - 1, 0)] = large * (2 * (model[:, : max(i - 1, 0)] >= 0) - 1)
             if i > 0:
@@ -152,7 +153,7 @@ class AnalogRepeaters:
         noise = _QUIET * self.noise_multiplier
         count = math.ceil(self.gain * (1 + noise) + math.sqrt(self.steps) * noise)
 
-        def gradients(model, i):
+        def gradients(model: NDArray[np.float64], i: int) -> NDArray[np.float64]:
             wanted = model.copy()
             wanted[:, i:] = 0
             if i > 0:
@@ -164,7 +165,14 @@ class AnalogRepeaters:
         return model
 
 
-def _run(attack, gradients, count, present, runs, random):
+def _run(
+    attack: "Repeaters | AnalogRepeaters",
+    gradients: Callable[[NDArray[np.float64], int], NDArray[np.float64]],
+    count: int,
+    present: bool,
+    runs: int,
+    random: np.random.Generator,
+) -> NDArray[np.float64]:
     """Algorithm 4: ``count`` repeaters in every batch, the canary in a batch at random."""
     model = np.zeros((runs, attack.steps))
     for i in range(attack.steps):

@@ -280,9 +280,9 @@ class ClippedSum:
             warnings.filterwarnings("ignore", "Full backward hook is firing")
             # Its convolutions are wrong on images whose channels come last in memory.
             self._loss(self._opacus(x.contiguous()), y).sum().backward()
-        rows = [p.grad_sample.flatten(1) for p in parameters]  # type: ignore[attr-defined]
+        rows = [p.grad_sample.flatten(1) for p in parameters]
         for p in parameters:
-            p.grad = p.grad_sample = None  # type: ignore[attr-defined]
+            p.grad = p.grad_sample = None
         return torch.cat(rows, 1)
 
     def _tapped(

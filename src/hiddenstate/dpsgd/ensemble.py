@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError
 
-Initial = Tensor | Callable[[np.random.Generator], Tensor]
+Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
 Measure = Callable[["Run", Tensor], float]
 """Something else to know of a last iterate (p,), such as its ``Accuracy``."""
@@ -39,8 +39,9 @@ Measure = Callable[["Run", Tensor], float]
 class Canary(Protocol):
     """What the worlds differ in, and how the last iterate is searched for it."""
 
-    record: tuple[NDArray[np.float32], int] | None
-    """A record that only the world "in" trains on, or None if the canary is a gradient."""
+    @property
+    def record(self) -> tuple[NDArray[np.float32], int] | None:
+        """A record that only the world "in" trains on, or None if the canary is a gradient."""
 
     def direction(self, run: "Run") -> Tensor | None:
         """Gradient (p,) to add to the clipped sum in world "in", chosen before training."""
@@ -278,7 +279,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
 
 
 def _shares_batches(mechanism: Mechanism) -> bool:
-    """Whether all models of a world have the same batches."""
+    """Whether all models of one world have the same batches."""
     match mechanism.sampling:
         case FullBatch():
             return True

@@ -130,7 +130,9 @@ class _Plan:
     remembered: NDArray[np.float64] | None = None
 
 
-def _participation(mistake, setup: Setup, canary: bool, runs: int, rng) -> _Plan:
+def _participation(
+    mistake: str, setup: Setup, canary: bool, runs: int, rng: np.random.Generator
+) -> _Plan:
     """Counts of canary and ordinary records in each step and run, shapes (steps, runs)."""
     shape = (setup.steps, runs)
     if mistake == "fixed_batches":
@@ -142,10 +144,13 @@ def _participation(mistake, setup: Setup, canary: bool, runs: int, rng) -> _Plan
         return _Plan(present[:, -1] * float(canary), present[:, :-1].sum(axis=1) * 1.0)
     rate = setup.sampling_rate * (4 if mistake == "sampling_rate" else 1)
     sampled = rng.random(shape) < rate
-    return _Plan(sampled * float(canary), rng.binomial(setup.records, rate, shape) * 1.0)
+    ordinary = rng.binomial(setup.records, rate, shape)
+    return _Plan((sampled & canary).astype(np.float64), ordinary.astype(np.float64))
 
 
-def _step(mistake, setup: Setup, step: int, plan: _Plan, rng) -> NDArray[np.float64]:
+def _step(
+    mistake: str, setup: Setup, step: int, plan: _Plan, rng: np.random.Generator
+) -> NDArray[np.float64]:
     """What one step subtracts from theta, shape (runs, 2)."""
     clip, size = setup.clipping_norm, plan.canary[step] + plan.ordinary[step]
     along = np.ones(2) / np.sqrt(2)
@@ -177,7 +182,9 @@ def _step(mistake, setup: Setup, step: int, plan: _Plan, rng) -> NDArray[np.floa
     return noisy
 
 
-def _noise(mistake, setup: Setup, step: int, plan: _Plan, rng) -> NDArray[np.float64]:
+def _noise(
+    mistake: str, setup: Setup, step: int, plan: _Plan, rng: np.random.Generator
+) -> NDArray[np.float64]:
     """Noise of one step, shape (runs, 2); correct: N(0, (noise multiplier x clipping norm)^2)."""
     deviation = setup.noise_multiplier * setup.clipping_norm
     shape = (plan.canary.shape[1], 2)

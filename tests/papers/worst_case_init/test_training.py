@@ -243,6 +243,24 @@ def test_a_target_from_a_file_has_the_task_s_label(trained, tmp_path, cell_of, t
     assert y == 2
 
 
+def test_an_accuracy_alone_needs_one_world_whose_scores_stay_the_same(
+    trained, cell_of, start_of, train
+):
+    cell = cell_of({"models": 1})
+    start = start_of(cell)
+    frame = train(cell, start=start)
+    assert frame["world"].tolist() == ["out"] and frame["accuracy"].between(0, 1).all()
+    audit, options = trained[0]
+    both = engine.scores(audit, **options | {"worlds": ("in", "out")})
+    out = both[both["world"] == "out"].reset_index(drop=True)
+    assert out.equals(frame[out.columns])
+    # Estimates of scores from before, of both worlds, are the same.
+    worlds = (("in", 0.0), ("out", 1.0))
+    whole = pd.concat([frame.assign(world=world, accuracy=value) for world, value in worlds])
+    row = next(estimates._repeat(cell.parameters, whole))
+    assert (row["quantity"], row["value"]) == ("accuracy", 1.0)
+
+
 def test_accuracy_is_measured_for_the_first_models_only(trained, cell_of, seed, splits, train):
     table = train(cell_of({"repeats": 2, "models": training.TESTED + 1}))
     tested = table["run"] < training.TESTED

@@ -51,6 +51,7 @@ def _canary_exists(name: str) -> str:
 
 
 Trains = Literal["all layers", "last layer"]
+World = Literal["in", "out"]
 
 
 class Task(Grid):
@@ -207,6 +208,11 @@ class AuditParameters(Grid):
             f"_{self.planned}x{self.models}"
         )
 
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        """Worlds that are trained: one model tells no worlds apart, so its accuracy needs one."""
+        return ("in", "out") if self.models > 1 else ("out",)
+
 
 class IdealParameters(Grid):
     """What decides the audits of a mechanism that leaks all it may."""
@@ -343,8 +349,9 @@ _STEP = 1.5e-3
 
 def cost(audit: AuditParameters) -> float:
     """Seconds of one core that the models of a cell take."""
-    steps = 2 * len(audit.start.repeats) * audit.models * audit.steps
-    return steps * (_STEP + audit.records * _gradient(audit.start.model, audit.start.trains))
+    models = len(audit.worlds) * len(audit.start.repeats) * audit.models
+    gradients = audit.records * _gradient(audit.start.model, audit.start.trains)
+    return models * audit.steps * (_STEP + gradients)
 
 
 def start_cost(start: StartParameters) -> float:

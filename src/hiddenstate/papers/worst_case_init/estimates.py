@@ -125,6 +125,7 @@ def _audit(audit: AuditParameters, there: list[pd.DataFrame]) -> Iterator[Row]:
 
 def _repeat(audit: AuditParameters, scores: pd.DataFrame) -> Iterator[Row]:
     mean = {"method": "mean", "kind": "estimate"}
+    scores = select(scores, world=audit.worlds)
     for name in ("accuracy", "gradient_norm"):
         yield {"quantity": name, "value": scores[name].mean()} | mean
     if audit.models == 1:

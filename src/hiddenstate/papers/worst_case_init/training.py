@@ -1,4 +1,4 @@
-"""Models of worst_case_init, trained with DP-SGD in both worlds, and what they cost."""
+"""Models of worst_case_init, trained with DP-SGD in both worlds."""
 
 from functools import partial
 
@@ -74,6 +74,7 @@ def _repeat(
         models=count,
         seed=seed,
         name=(NAME, p.name, *purpose, repeat),
+        worlds=p.worlds,
         device=device,
         workers=workplace.workers,
         # On a CPU a chunk is what a kill may lose; on an accelerator it is trained side by side.
