@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -48,6 +48,7 @@ WORLDS = ("in", "out")
 Train = Callable[[str, int], float]
 
 
+@runtime_checkable
 class Training(Protocol):
     """What is audited, in a form that a new process can load."""
 
@@ -191,7 +192,7 @@ def run(
         raise InputError(f"retries: got {retries}; expected at least 0")
     if timeout is not None and not timeout > 0:
         raise InputError(f"timeout: got {timeout}; expected seconds above 0")
-    loadable: Training = training if hasattr(training, "load") else _Function(training)  # type: ignore[assignment, arg-type]
+    loadable = training if isinstance(training, Training) else _Function(training)
     looks = []
     for n_in, n_out in test.sizes:
         if n_in != n_out:
