@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opacus_training import FAULTS, NOISE_MULTIPLIER, SAMPLING_RATE, STEPS
 
-from hiddenstate.auditing import campaign, composed
+from hiddenstate.auditing import SequentialAudit, campaign, composed
 
 LOOKS = (5, 10, 20, 40, 80)
 
@@ -26,8 +26,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, object]]:
     parser.add_argument("--looks", type=int, nargs="+", default=LOOKS)
     parser.add_argument("--faults", nargs="+", choices=["none", *FAULTS], default=["none", *FAULTS])
     options = parser.parse_args(arguments)
-    family = composed([2 * NOISE_MULTIPLIER, NOISE_MULTIPLIER], SAMPLING_RATE, STEPS)
-    test = campaign.Looks(family, NOISE_MULTIPLIER, tuple(options.looks))
+    claims = composed([2 * NOISE_MULTIPLIER, NOISE_MULTIPLIER], SAMPLING_RATE, STEPS)
+    test = SequentialAudit(claims, NOISE_MULTIPLIER, tuple(options.looks))
     script = Path(__file__).with_name("opacus_training.py")
     print("| fault | verdict | models in each world | seconds |\n|---|---|---|---|")
     rows: list[dict[str, object]] = []

@@ -25,17 +25,16 @@ T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status (2 for bad input, told without a traceback)."""
+    """Run one command; return its exit status (2 for bad input, told without a traceback)."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except InputError as error:
         print(f"hiddenstate: error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 1
-    return 0
 
 
 def _cells(options: argparse.Namespace) -> None:

@@ -103,6 +103,19 @@ def test_the_worst_mechanism_attains_the_tail_and_is_private():
     assert q[v:].sum() == pytest.approx(found, rel=1e-6)
 
 
+def test_the_published_tail_is_below_a_private_mechanisms_where_no_audit_is_decided():
+    """At least one of 4 guesses is right: total variation of neighbours 0.02, epsilon 0."""
+    m, v, delta = 4, 1, 0.02
+    reached = one_run._approx_tail(Guesses(m, m, v), 0.0, delta)
+    law = np.append(1 - reached, binom.pmf(np.arange(1, m + 1), m, 0.5) / (15 / 16) * reached)
+    each = {y: law[sum(y)] / binom_count(m, sum(y)) for y in product((0, 1), repeat=m)}
+    distance = sum(max(0, p - each[(1 - y[0], *y[1:])]) for y, p in each.items())
+    assert distance == pytest.approx(delta, rel=1e-6)
+    _, published = published_tail(m, m, v, 0.0, delta)
+    assert float(published) == pytest.approx(0.9475)
+    assert reached == pytest.approx(0.95625)
+
+
 def binom_count(n, k):
     return float(mpmath.binomial(n, k))
 
@@ -347,8 +360,8 @@ def test_the_order_of_tied_canaries_tells_nothing():
         (lambda: guess([1.0, 2.0], [0, 1], True), "made: got True"),
         (lambda: guess(np.arange(99.0), np.ones(99), 3), "expected independent fair coins"),
         (lambda: guess_beyond([1.0, 2.0], [0, 1], 2.0, 2.0), "expected low < high"),
-        (lambda: one_run_p_value(Guesses(9, 9, 9), GaussianDP(), 21.0), "claim: got mu 21"),
-        (lambda: one_run_p_value(Guesses(9, 9, 9), GaussianDP(), np.nan), "claim: got mu nan"),
+        (lambda: one_run_p_value(Guesses(9, 9, 9), GaussianDP(), 21.0), "mu: got 21; expected"),
+        (lambda: one_run_p_value(Guesses(9, 9, 9), GaussianDP(), np.nan), "mu: got nan; expected"),
         (lambda: one_run_p_value(Guesses(9, 9, 9), _Lopsided(), 1.0), "depends on the direction"),
     ],
 )

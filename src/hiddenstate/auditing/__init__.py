@@ -10,6 +10,13 @@ from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
 from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.known_null import known_null_bound
+from hiddenstate.auditing.one_run import (
+    Guesses,
+    guess,
+    guess_beyond,
+    one_run_bound,
+    one_run_p_value,
+)
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict
 
@@ -22,6 +29,7 @@ __all__ = [
     "EmpiricalCurve",
     "Fixed",
     "GaussianDP",
+    "Guesses",
     "SequentialAudit",
     "Split",
     "Tabulated",
@@ -29,6 +37,10 @@ __all__ = [
     "Verdict",
     "composed",
     "empirical_curve",
+    "guess",
+    "guess_beyond",
     "known_null_bound",
     "lower_bound",
+    "one_run_bound",
+    "one_run_p_value",
 ]

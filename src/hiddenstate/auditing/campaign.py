@@ -28,21 +28,17 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from hiddenstate import scores
-from hiddenstate.auditing.averaged import Averaged
-from hiddenstate.auditing.curve import check_confidence
-from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.auditing.one_run import claimed
+from hiddenstate.auditing.sequential import SequentialAudit, Verdict
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, require
 from hiddenstate.streams import key
@@ -50,76 +46,9 @@ from hiddenstate.streams import key
 WORLDS = ("in", "out")
 
 Train = Callable[[str, int], float]
-Decision = Literal["refuted", "continue", "consistent"]
 
 
-class Verdict(Protocol):
-    """What a test says of its claim: "refuted", "continue" (looks are left) or "consistent"."""
-
-    @property
-    def decision(self) -> str:
-        """One of the three words."""
-
-
-class Test(Protocol):
-    """A test of one claim at planned numbers of scores, at one level over all of them.
-
-    ``looks`` are the numbers of scores in each world, ascending (or pairs of them, in and out).
-    """
-
-    @property
-    def looks(self) -> Sequence[Any]:
-        """Planned looks."""
-
-    def judge(self, in_scores: ArrayLike, out_scores: ArrayLike) -> Verdict:
-        """Verdict on the scores so far, both worlds from their first run on."""
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """``decision`` after ``looks`` looks, the last of them at ``models`` scores in each world."""
-
-    decision: Decision
-    looks: int
-    models: int
-
-
-@dataclass(frozen=True)
-class Looks:
-    """The package's default test at several numbers of models, the level shared out equally.
-
-    A true claim is refuted with probability at most ``1 - confidence`` over all looks together
-    (Bonferroni); one look is a test at a fixed number of models. claim: a value of the hypotheses's
-    parameter.
-    """
-
-    hypotheses: Hypotheses
-    claim: float
-    looks: Sequence[int]
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_confidence(self.confidence)
-        claimed(self.hypotheses, self.claim)
-        if not self.looks or self.looks[0] < 2 or np.any(np.diff(self.looks) <= 0):
-            raise InputError(f"looks: got {self.looks}; expected ascending numbers from 2 on")
-
-    def judge(self, in_scores: ArrayLike, out_scores: ArrayLike) -> Judgement:
-        """Decision at the planned looks that there are scores for, in their order."""
-        into, out = np.asarray(in_scores, dtype=float), np.asarray(out_scores, dtype=float)
-        level = (1 - self.confidence) / len(self.looks)
-        index = claimed(self.hypotheses, self.claim)
-        taken, models = 0, 0
-        for look in self.looks:
-            if min(len(into), len(out)) < look:
-                return Judgement("continue", taken, models)
-            taken, models = taken + 1, look
-            rule = Averaged()
-            if bool(rule.contradicts(into[:look], out[:look], self.hypotheses, level, index)):
-                return Judgement("refuted", taken, models)
-        return Judgement("consistent", taken, models)
-
-
+@runtime_checkable
 class Training(Protocol):
     """What is audited, in a form that a new process can load."""
 
@@ -227,8 +156,8 @@ class _Function:
 class Outcome:
     """How a campaign ended.
 
-    verdict: of the test. scores: the score file. models: in each world, of the scores judged.
-    crashes: what went wrong in this session and was tried again, one line each.
+    verdict: of the test. scores: the score file, of the runs judged. models: how many of them are
+    in each world. crashes: what went wrong in this session and was tried again, one line each.
     """
 
     verdict: Verdict
@@ -239,7 +168,7 @@ class Outcome:
 
 def run(
     training: Training | Train,
-    test: Test,
+    test: SequentialAudit,
     out: str | Path,
     *,
     seed: int = 0,
@@ -250,11 +179,12 @@ def run(
 ) -> Outcome:
     """Train until the test decides; write the scores to ``scores.parquet`` in ``out``.
 
-    out: directory of the campaign. Finished runs are kept there, so a killed campaign goes on; a
-    directory of another training, seed or test is refused. workers: processes, one run at a time
-    each, on one thread unless OMP_NUM_THREADS says otherwise. retries: how often a run that
-    crashes, hangs beyond ``timeout`` seconds or gives no finite score is tried again; after that
-    InputError names it. What the training prints goes to ``log.txt`` in ``out``.
+    test: its looks have the same number of models in either world. out: directory of the campaign.
+    Finished runs are kept there, so a killed campaign goes on; a directory of another training,
+    seed or test is refused. workers: processes, one run at a time each, on one thread unless
+    OMP_NUM_THREADS says otherwise. retries: how often a run that crashes, hangs beyond ``timeout``
+    seconds or gives no finite score is tried again; after that InputError names it. What the
+    training prints goes to ``log.txt`` in ``out``.
     """
     if isinstance(workers, bool) or workers < 1:
         raise InputError(f"workers: got {workers}; expected at least 1")
@@ -262,8 +192,12 @@ def run(
         raise InputError(f"retries: got {retries}; expected at least 0")
     if timeout is not None and not timeout > 0:
         raise InputError(f"timeout: got {timeout}; expected seconds above 0")
-    loadable: Training = training if hasattr(training, "load") else _Function(training)  # type: ignore[assignment, arg-type]
-    looks = [max(look) if isinstance(look, tuple) else int(look) for look in test.looks]
+    loadable = training if isinstance(training, Training) else _Function(training)
+    looks = []
+    for n_in, n_out in test.sizes:
+        if n_in != n_out:
+            raise InputError(f"looks: got {(n_in, n_out)}; expected as many models in each world")
+        looks.append(n_in)
     store = _Store(
         Path(out), {"training": loadable.identity, "seed": seed, "test": _described(test)}
     )
@@ -303,8 +237,7 @@ def run(
                     missing.appendleft(task)
                 if store.complete() >= next((n for n in looks if n > store.judged), looks[-1]):
                     verdict = _judge(test, store, looks)
-    models = getattr(verdict, "models", None)
-    used = models if isinstance(models, int) else store.judged
+    used = verdict.models[0]
     return Outcome(verdict, store.write(used, loadable.identity, seed, crashes), used, crashes)
 
 
@@ -343,18 +276,18 @@ def _tasks(seed: int, models: int) -> list[_Task]:
 
 def _described(thing: Any) -> Any:
     """What tells a test from others, as JSON: its plain values, and those of what it is made of."""
-    if isinstance(thing, np.generic):
-        return thing.item()
-    if thing is None or isinstance(thing, bool | int | float | str):
-        return thing
-    if isinstance(thing, np.ndarray | list | tuple | range):
-        return [_described(item) for item in thing] if len(thing) <= 100 else len(thing)
-    return {"kind": type(thing).__name__} | {
-        name: _described(value) for name, value in vars(thing).items() if not name.startswith("_")
-    }
+    if isinstance(thing, np.ndarray):
+        # Curves agree between machines up to rounding; adding 0 gives zeros one sign.
+        return hashlib.sha256((np.round(thing, 4) + 0.0).tobytes()).hexdigest()
+    if is_dataclass(thing):
+        described = {part.name: _described(getattr(thing, part.name)) for part in fields(thing)}
+        return {"kind": type(thing).__name__} | described
+    if isinstance(thing, Sequence) and not isinstance(thing, str):
+        return [_described(item) for item in thing]
+    return thing.item() if isinstance(thing, np.generic) else thing
 
 
-def _judge(test: Test, store: "_Store", looks: Sequence[int]) -> Verdict:
+def _judge(test: SequentialAudit, store: "_Store", looks: Sequence[int]) -> Verdict:
     """The test's verdict on the runs finished without a gap, at the last look they reach."""
     reached = max((n for n in looks if n <= store.complete()), default=0)
     store.judged = reached

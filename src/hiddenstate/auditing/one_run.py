@@ -44,8 +44,10 @@ Pr(W >= v) - Pr(V >= v) = sum over k >= v > j of p(k) p(j) (rho(k) - rho(j)), wh
 sum_i e_i Pr(V >= max(v, i)) Pr(V < min(v, i)) / (i p(i)). The factor of e_i is largest at i = v:
 above v, Pr(V >= i) / (i p(i)) decreases in i, and below, Pr(V < i) / (i p(i)) increases, as p is
 log-concave. Attained by q = a p + b p 1{k >= v} with guesses exchangeable in the canaries.
-The theorem of Steinke, Nasr and Jagielski has 2 m delta max_i Pr(v - i <= V < v) / i in place of
-the second term, which is never smaller.
+Steinke, Nasr and Jagielski (the code in their Appendix D) have, in place of the second term,
+2 m delta max_i Pr(v - i <= V < v) / i. The tests find that no smaller where Pr(V >= v) < 1/2, so
+where a p-value is of use; for v far below the mean it can be smaller, and is then below the tail of
+the mechanism that attains the bound above.
 
 Theorem 2 (any trade-off function). With r fixed in advance, Pr(W >= v) < tau whenever this
 recursion ends with R + B > r / m: begin with R = tau v / m, B = tau (r - v) / m, and for
@@ -88,7 +90,7 @@ from scipy.stats import binom
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import Bound
 from hiddenstate.auditing.curve import check_confidence
-from hiddenstate.auditing.hypotheses import ApproxDP, Hypotheses, Tabulated
+from hiddenstate.auditing.hypotheses import ApproxDP, Hypotheses, Tabulated, claimed
 from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -158,23 +160,11 @@ def guess_beyond(scores: ArrayLike, included: ArrayLike, low: float, high: float
 def one_run_p_value(guesses: Guesses, hypotheses: Hypotheses, claim: float) -> float:
     """Upper bound on how probable so many right guesses are if the claim holds (a p-value).
 
-    claim: a value of the hypotheses's parameter, such as epsilon; it is judged at the next less
-    private value of the grid. Raises InputError if the grid does not reach so far, or if the
-    number of guesses was not fixed and the hypotheses is another than ``ApproxDP``.
+    claim: a value of the parameter of ``hypotheses``, such as epsilon; it is judged at the next
+    less private value of the grid. Raises InputError if the grid does not reach so far, or if the
+    number of guesses was not fixed and the hypotheses are other than ``ApproxDP``.
     """
     return _p_value(guesses, hypotheses, claimed(hypotheses, claim))
-
-
-def claimed(hypotheses: Hypotheses, claim: float) -> int:
-    """Index of the claim in the hypotheses's grid, or of the next less private value; or InputError."""
-    grid = np.asarray(hypotheses.grid, dtype=float)
-    reached = grid <= claim * (1 + 1e-12) if hypotheses.trivial == np.inf else grid >= claim - 1e-12
-    if np.isnan(claim) or not reached.any():
-        raise InputError(
-            f"claim: got {hypotheses.parameter} {claim}; expected a value within "
-            f"{grid.min():g} to {grid.max():g}"
-        )
-    return int(np.argmax(reached))
 
 
 def one_run_bound(guesses: Guesses, hypotheses: Hypotheses, *, confidence: float = 0.95) -> Bound:
@@ -259,7 +249,7 @@ def _least(hypotheses: Hypotheses, index: int, guesses: Guesses) -> Least:
     if not guesses.fixed:
         raise InputError(
             f"guesses: their number was read off the model; expected a number fixed in advance "
-            f"to bound {hypotheses.parameter} (or the hypotheses ApproxDP)"
+            f"to bound {hypotheses.parameter}, or ApproxDP"
         )
     if isinstance(hypotheses, Tabulated):
         both = _both_directions(hypotheses.curves[index])
@@ -282,15 +272,15 @@ def _both_directions(curve: TradeoffCurve) -> TradeoffCurve:
 
 
 def _require_symmetric(hypotheses: Hypotheses, index: int) -> None:
-    """Refuse a hypotheses whose trade-off function is not its own inverse."""
+    """Refuse hypotheses whose trade-off functions are not their own inverses."""
     rates = np.linspace(0.01, 0.99, 99)
     there = np.asarray(hypotheses.fnr(index, rates), dtype=float)
     inside = (there > 1e-9) & (rates < float(np.asarray(hypotheses.fnr(index, 0.0))))
     back = np.asarray(hypotheses.fnr(index, there[inside]), dtype=float)
     if np.abs(back - rates[inside]).max(initial=0.0) > 1e-6:
         raise InputError(
-            f"hypotheses: {type(hypotheses).__name__} depends on the direction; expected a symmetric "
-            "trade-off function, or a Tabulated hypotheses"
+            f"hypotheses: {type(hypotheses).__name__} depends on the direction; expected symmetric "
+            "trade-off functions, or Tabulated ones"
         )
 
 

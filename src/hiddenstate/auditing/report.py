@@ -279,7 +279,7 @@ def draw_plan(true: float, claim: float, delta: float, confidence: float) -> "Fi
     truth = float(truths.grid[index])
     models = [2**k for k in range(3, 15)]
     figure, (ax,) = plotting.panels(1, height=3.4)
-    judged: list[tuple[Hypotheses, str, tuple[float, float, float]]] = [
+    judged: list[tuple[Hypotheses, str, str]] = [
         (GaussianDP(), "judged as Gaussian DP", plotting.VALID),
         (ApproxDP(delta), "judged as $(\\varepsilon, \\delta)$-DP", plotting.OTHER),
     ]

@@ -6,6 +6,7 @@ way, and ``AsPublished`` does not pay, which is why it is not valid. The package
 ``Averaged`` (in ``hiddenstate.auditing.averaged``), needs no choice.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -28,6 +29,9 @@ from hiddenstate.streams import stream
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 
 Interval = Literal["clopper-pearson", "jeffreys", "joint-beta"]
+
+Upper = Callable[[NDArray[np.int64], int, float], NDArray[np.float64]]
+"""Upper bounds on error rates from counts, the number of runs and the level."""
 
 
 class Rule(Protocol):
@@ -77,7 +81,9 @@ class Fixed:
         """Only with the exact interval."""
         return self.interval == "clopper-pearson"
 
-    def bounds(self, in_scores, out_scores, hypotheses, level):
+    def bounds(
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bounds at the fixed threshold."""
         threshold = np.broadcast_to(float(self.threshold), in_scores.shape[:-1])
         return _at(threshold, in_scores, out_scores, hypotheses, level, self.interval), threshold
@@ -94,7 +100,9 @@ class Split:
     name = "split"
     valid = True
 
-    def bounds(self, in_scores, out_scores, hypotheses, level):
+    def bounds(
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bounds on the second half at the threshold the first half chose."""
         if min(in_scores.shape[-1], out_scores.shape[-1]) < 4:
             raise InputError("splitting needs at least 4 scores in each world")
@@ -122,7 +130,9 @@ class Bonferroni:
     name = "Bonferroni"
     valid = True
 
-    def bounds(self, in_scores, out_scores, hypotheses, level):
+    def bounds(
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Largest bound over all thresholds, each at its share of the level."""
         curve = empirical_curve(in_scores, out_scores)
         share = level / (2 * (curve.n_in + curve.n_out))
@@ -149,7 +159,9 @@ class UniformBand:
         """The word a table shows."""
         return f"uniform band, {self.kind}"
 
-    def bounds(self, in_scores, out_scores, hypotheses, level):
+    def bounds(
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Largest bound over all thresholds, all at once at the level."""
         curve = empirical_curve(in_scores, out_scores)
         return _best(curve, hypotheses, self.upper, level / 2)
@@ -170,14 +182,16 @@ class AsPublished:
     name = "as published (not valid)"
     valid = False
 
-    def bounds(self, in_scores, out_scores, hypotheses, level):
+    def bounds(
+        self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Largest bound over all thresholds, as if it had been the only one."""
         curve = empirical_curve(in_scores, out_scores)
         return _best(curve, hypotheses, clopper_pearson_upper, level)
 
 
 def _best(
-    curve: EmpiricalCurve, hypotheses: Hypotheses, upper, level: float
+    curve: EmpiricalCurve, hypotheses: Hypotheses, upper: Upper, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Largest of the bounds that all thresholds give, and the threshold that gives it."""
     # Counts take few values, so each interval is computed once and looked up.
@@ -247,7 +261,7 @@ def joint_beta(
     return hypotheses.trivial if last < 0 else float(hypotheses.grid[last])
 
 
-def last_true(test, n: int) -> int:
+def last_true(test: Callable[[int], bool], n: int) -> int:
     """Last index in 0..n-1 of a run of true that starts at 0, by bisection; -1 if none is."""
     low, high = -1, n
     while high - low > 1:

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from your own scores, or test a claim."""
     import json
     from dataclasses import asdict
@@ -104,8 +104,7 @@ def run(options: argparse.Namespace) -> None:
         with plotting.style():
             drawn = report.draw(into, out, delta, confidence)
             plotting.save(drawn, options.figure, options.scores.name)
-    if judged and judged.refuted:
-        raise SystemExit(1)
+    return int(judged is not None and judged.refuted)
 
 
 def check_pictures(paths: Sequence[Path] | None) -> None:

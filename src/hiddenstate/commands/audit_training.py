@@ -2,9 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    from hiddenstate.auditing.hypotheses import Hypotheses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of a run (none)")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
     """Audit your own training; exit status 1 if the claim is refuted."""
-    from hiddenstate.auditing import campaign, lower_bound
+    from hiddenstate.auditing import SequentialAudit, campaign, lower_bound
     from hiddenstate.auditing.curve import check_confidence
 
     confidence = check_confidence(options.confidence)
-    family, claim, said = _claim(options)
+    hypotheses, claim, said = _claim(options)
     if options.models < 2:
         raise InputError(f"--models: got {options.models}; expected at least 2 in each world")
     looks = tuple(options.looks or ()) or (options.models,)
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         name = Path(options.training).stem
     else:
         training, name = campaign.CommandLine(options.training), "command"
-    test = campaign.Looks(family, claim, looks, confidence)
+    test = SequentialAudit(hypotheses, claim, looks, confidence)
     # What the best of all scores could show, known before anything is trained.
     perfect = test.judge([1.0 + i for i in range(looks[-1])], [-1.0 - i for i in range(looks[-1])])
     if perfect.decision != "refuted":
@@ -85,22 +88,20 @@ def run(options: argparse.Namespace) -> None:
     decision = outcome.verdict.decision
     print(
         f"{decision}: {said}, after {outcome.models} models in each world, at "
-        f"{100 * confidence:g} % confidence"
+        f"{100 * confidence:g} % confidence (p-value at most {outcome.verdict.p_value:.2g})"
     )
     if len(looks) == 1 and options.noise_multiplier is None:
         from hiddenstate.auditing import report
 
         scores = report.read(outcome.scores)
-        bound = lower_bound(*scores, family, confidence=confidence)
-        sign = ">=" if bound.direction == "lower" else "<="
-        print(f"{bound.parameter} {sign} {bound.value:.3f} at the same confidence")
+        bound = lower_bound(*scores, hypotheses, confidence=confidence)
+        print(f"{bound.parameter} >= {bound.value:.3f}, a statement of its own, as confident")
     print(f"scores: {outcome.scores}")
-    if decision == "refuted":
-        raise SystemExit(1)
+    return int(decision == "refuted")
 
 
-def _claim(options: argparse.Namespace) -> tuple[Any, float, str]:
-    """The family, the claim in its parameter, and the claim in words."""
+def _claim(options: argparse.Namespace) -> tuple["Hypotheses", float, str]:
+    """The hypotheses, the claim in their parameter, and the claim in words."""
     from hiddenstate.auditing import ApproxDP, GaussianDP, composed
 
     mechanism = (options.noise_multiplier, options.sampling_rate, options.steps)
