@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import cyclic_operator
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.accounting.cyclic_operator import expect
+from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.dpsgd import exact
 from hiddenstate.dpsgd.cyclic import Gradients
 
@@ -176,6 +177,11 @@ class ExpandingClip:
             return (slope[:, None] * w + (1 + self.margin) * norm * u)[:, None, :]
 
         return gradients
+
+    def worlds(self) -> SwappedRecord:
+        """The mechanism, both data sets and the score, as a simulation takes them."""
+        gradients = {world: self.gradients(world) for world in WORLDS}
+        return SwappedRecord(self.run, gradients, np.zeros(2), self.score, idle=self.idle)
 
     @cached_property
     def _affine(self) -> tuple[Array, Array]:

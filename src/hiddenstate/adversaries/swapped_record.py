@@ -25,7 +25,8 @@ Array = NDArray[np.float64]
 class SwappedRecord:
     """A mechanism, the two worlds' data sets, and the score of a last iterate.
 
-    score: maps points, shape (runs, d), to (runs,); larger speaks for "in".
+    score: maps points, shape (runs, d), to (runs,); larger speaks for "in". idle: batches of the
+    pass, counted from 0, whose losses are all constant.
     """
 
     run: CyclicDPSGD
@@ -33,6 +34,7 @@ class SwappedRecord:
     start: Array
     score: Callable[[Array], Array]
     prox: Prox | None = None
+    idle: frozenset[int] = frozenset()
 
 
 def tightest_slopes(run: CyclicDPSGD) -> Array:

@@ -23,10 +23,9 @@ FAMILY = Family(
     reference="arXiv 2407.05237",
     grid=cells.CyclicBoundsGrid,
     works=(
-        Simulate(cells.audit_runs, cells.simulate_audit),
+        Simulate(cells.audits, cells.simulate_audit),
         Simulate(cells.counterexamples, cells.simulate_counterexample),
         Bound(cells.formulas, bounds.formulas),
-        Bound(cells.audit_bounds, bounds.audit),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -1,4 +1,4 @@
-"""What accounting says of cyclic_bounds' cells: bounds along one parameter each, exact values."""
+"""What accounting says of cyclic_bounds: bounds along one parameter each, exact values."""
 
 import itertools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries.expanding_clip import WORLDS
 from hiddenstate.dpsgd import exact
 from hiddenstate.family import Cell
-from hiddenstate.papers.cyclic_bounds.cells import AuditBounds, Base, Formulas, Line, Tightness
+from hiddenstate.papers.cyclic_bounds.cells import Formulas, Line, Tightness
 
 CONSTANTS: dict[str, Callable[[float, float, float], float]] = {
     "unclipped": cyclic_operator.unclipped,
@@ -36,6 +36,7 @@ def formulas(cell: Cell[Formulas], seed: int) -> pd.DataFrame:
         "theorems": _theorems(p),
         "tightness": _tightness(p.tightness),
         "constants": _constants(p.tightness.growths),
+        "audit": _audit(p),
     }
     return pd.concat([rows.assign(part=part) for part, rows in parts.items()], ignore_index=True)
 
@@ -45,11 +46,6 @@ def _rho_rows(rows: list[dict[str, Any]], delta: float) -> pd.DataFrame:
     rho = pd.DataFrame(rows).assign(quantity="rho", kind="upper")
     epsilon = rho.assign(quantity="epsilon", value=[cyclic.epsilon(r, delta) for r in rho["value"]])
     return pd.concat([rho, epsilon], ignore_index=True)
-
-
-def _varied(p: Formulas, changes: dict[str, Any]) -> CyclicDPSGD:
-    """The base mechanism with some parameters changed."""
-    return Base.model_validate(p.base.model_dump() | changes).run()
 
 
 def _sweeps(p: Formulas) -> pd.DataFrame:
@@ -62,7 +58,7 @@ def _sweeps(p: Formulas) -> pd.DataFrame:
         lines = [{}] if vary == "weak_convexity" else _lines(p)
         for x, line in itertools.product(values, lines):
             varied = {} if vary == "diameter" else {vary: x}
-            run = _varied(p, change | varied | line)
+            run = p.base.run(**change, **varied, **line)
             bounds = _bounds(run, diameter=x if vary == "diameter" else None)
             shared = {"sweep": name, "x": x, "weak_convexity": run.weak_convexity}
             rows += [row | shared for row in bounds]
@@ -108,7 +104,7 @@ def _theorems(p: Formulas) -> pd.DataFrame:
     settings: dict[str, dict[str, int]] = {"base": {}, "single pass": SINGLE_PASS}
     rows = []
     for (setting, change), line in itertools.product(settings.items(), _lines(p)):
-        run = _varied(p, change | line)
+        run = p.base.run(**change, **line)
         shared = {"setting": setting, "x": run.steps, **line}
         rows += [row | shared for row in _bounds(run)]
     return _rho_rows(rows, p.delta)
@@ -165,17 +161,17 @@ def _upper(run: CyclicDPSGD) -> dict[str, float]:
     }
 
 
-def audit(cell: Cell[AuditBounds], seed: int) -> pd.DataFrame:
-    """Bounds on an audited data set, and the exact epsilon of those on the line."""
-    p = cell.parameters
-    rows: list[tuple[int, str, str, float]] = []
-    for passes in p.passes:
-        instance = p.data.instance(passes)
-        run = instance.run
-        for name, rho in _upper(run).items():
-            rows.append((passes, name, "upper", cyclic.epsilon(rho, p.delta)))
-        if isinstance(p.data, Line):
-            line = exact.on_the_line(run, *(instance.gradients[world] for world in WORLDS))
-            rows.append((passes, "exact", "exact", line.epsilon(p.delta)))
-    frame = pd.DataFrame(rows, columns=["x", "method", "kind", "value"])
-    return frame.assign(quantity="audit", instance=p.data.title)
+def _audit(p: Formulas) -> pd.DataFrame:
+    """Epsilon on the audited data sets: the bounds, and the exact one of those on the line."""
+    rows = []
+    for data, passes in itertools.product(p.audit.data, p.audit.passes):
+        at = data.instance(passes)
+        shared = {"x": passes, "instance": data.title}
+        for method, rho in _upper(at.run).items():
+            bound = {"method": method, "kind": "upper", "value": cyclic.epsilon(rho, p.delta)}
+            rows.append(shared | bound)
+        if isinstance(data, Line):
+            line = exact.on_the_line(at.run, *(at.gradients[world] for world in WORLDS))
+            found = {"method": "exact", "kind": "exact", "value": line.epsilon(p.delta)}
+            rows.append(shared | found)
+    return pd.DataFrame(rows).assign(quantity="audit")

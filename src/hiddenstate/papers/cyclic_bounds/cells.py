@@ -1,22 +1,18 @@
 """The grid of cyclic_bounds, and the simulations of its audits."""
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import Field
 
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries import swapped_record
-from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandingClip
+from hiddenstate.adversaries.expanding_clip import ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
-from hiddenstate.dpsgd.cyclic import Gradients, Prox, last_iterates
+from hiddenstate.dpsgd.cyclic import last_iterates
 from hiddenstate.errors import InputError
 from hiddenstate.family import Cell, Count, FamilyGrid, Grid, NotNegative, Positive, Several, Steps
-
-Slope = Annotated[float, Field(ge=-1e9, le=1e9)]
 
 
 class Base(Grid):
@@ -32,15 +28,16 @@ class Base(Grid):
     smoothness: NotNegative = Field(description="smoothness (upper curvature) of the losses")
     position: Count = Field(default=1, description="step of the pass that visits the record")
 
-    def run(self) -> CyclicDPSGD:
-        """The mechanism; an error names a batch size that does not divide the records."""
-        if self.records % self.batch_size:
+    def run(self, **changes: Any) -> CyclicDPSGD:
+        """The mechanism with some values changed; the batch size must divide the records."""
+        p = self.model_validate(self.model_dump() | changes)
+        if p.records % p.batch_size:
             raise InputError(
-                f"batch_size: got {self.batch_size}; expected a divisor of {self.records} records"
+                f"batch_size: got {p.batch_size}; expected a divisor of {p.records} records"
             )
-        shared = self.model_dump(exclude={"records", "passes"})
-        per_pass = self.records // self.batch_size
-        return CyclicDPSGD(steps=self.passes * per_pass, steps_per_pass=per_pass, **shared)
+        per_pass = p.records // p.batch_size
+        shared = p.model_dump(exclude={"records", "passes"})
+        return CyclicDPSGD(steps=p.passes * per_pass, steps_per_pass=per_pass, **shared)
 
 
 class Sweeps(Grid):
@@ -69,16 +66,59 @@ class Tightness(Grid):
     passes: Several[Steps] = Field(min_length=2, description="passes over the data")
 
 
+class Line(Grid):
+    """Quadratic losses on the line, as curved as the mechanism allows."""
+
+    base: Base = Field(description="mechanism; concave losses by its weak convexity, else convex")
+
+    @property
+    def slope(self) -> float:
+        """Curvature of the losses."""
+        return -self.base.weak_convexity or self.base.smoothness
+
+    @property
+    def name(self) -> str:
+        """What cells call it."""
+        return f"line{self.slope:g}"
+
+    @property
+    def title(self) -> str:
+        """What figures call it."""
+        shape = "concave" if self.slope < 0 else "convex"
+        return f"{shape} quadratic losses, curvature {self.slope:g}"
+
+    def instance(self, passes: int) -> SwappedRecord:
+        """The data sets and the mechanism."""
+        return swapped_record.line(self.base.run(passes=passes), self.slope)
+
+
+class Logistic(Grid):
+    """Logistic regression, projected onto a ball."""
+
+    base: Base = Field(description="mechanism")
+    dimension: int = Field(ge=1, le=10_000, description="dimension")
+    diameter: Positive = Field(description="diameter of the domain, a ball")
+    name: ClassVar[str] = "logistic"
+
+    @property
+    def title(self) -> str:
+        """What figures call it."""
+        return f"logistic regression, dimension {self.dimension}, on a ball"
+
+    def instance(self, passes: int) -> SwappedRecord:
+        """The data sets and the mechanism."""
+        run = self.base.run(passes=passes)
+        return swapped_record.logistic(run, self.dimension, self.diameter)
+
+
 class Audit(Grid):
     """Data sets that are simulated, attacked and bounded."""
 
-    line: Base = Field(description="mechanism of the quadratic losses on the line")
-    slopes: Several[Slope] = Field(description="curvatures of those losses; negative: concave")
-    logistic: Base = Field(description="mechanism of the logistic regression")
-    dimension: int = Field(ge=1, le=10_000, description="dimension of the logistic regression")
-    diameter: Positive = Field(description="diameter of its domain, a ball")
+    data: Several[Line | Logistic] = Field(
+        min_length=1, description="data sets, of lines and logistic regressions"
+    )
     passes: Several[Steps] = Field(min_length=1, description="passes over the data")
-    runs: int = Field(ge=100, le=100_000_000, description="runs a world")
+    runs: int = Field(ge=100, le=100_000_000, description="runs per world")
 
 
 class Counterexample(Grid):
@@ -98,7 +138,7 @@ class Counterexample(Grid):
 
 
 class Formulas(Grid):
-    """The closed formulas: sweeps of the bounds, and exact divergences."""
+    """What is computed without chance: sweeps of the bounds, and exact divergences."""
 
     delta: float = Field(ge=1e-12, lt=1, description="probability, at which every epsilon is stated")
     base: Base = Field(description="mechanism that the sweeps start from")
@@ -107,92 +147,24 @@ class Formulas(Grid):
     )
     sweeps: Sweeps
     tightness: Tightness
+    audit: Audit
 
 
 class CyclicBoundsGrid(Formulas, FamilyGrid):
-    """The cells: sweeps of the bounds, exact divergences, audits and the counterexample."""
+    """The cells: the formulas, audits and the counterexample."""
 
-    audit: Audit
     counterexample: Counterexample
 
 
-class Line(Grid):
-    """Quadratic losses on the line."""
-
-    base: Base
-    slope: float
-
-    @property
-    def title(self) -> str:
-        """What figures call it."""
-        shape = "concave" if self.slope < 0 else "convex"
-        return f"{shape} quadratic losses, curvature {self.slope:g}"
-
-    def instance(self, passes: int) -> SwappedRecord:
-        """The data sets and the mechanism."""
-        own = {"weak_convexity": max(-self.slope, 0.0), "smoothness": max(self.slope, 0.0)}
-        base = self.base.model_copy(update={"passes": passes, **own})
-        return swapped_record.line(base.run(), self.slope)
+def formulas(grid: CyclicBoundsGrid) -> list[Cell[Formulas]]:
+    """All closed formulas together."""
+    return [Cell("formulas", Formulas(**{k: getattr(grid, k) for k in Formulas.model_fields}))]
 
 
-class Logistic(Grid):
-    """Logistic regression, projected onto a ball."""
-
-    base: Base
-    dimension: int
-    diameter: float
-
-    @property
-    def title(self) -> str:
-        """What figures call it."""
-        return f"logistic regression, dimension {self.dimension}, on a ball"
-
-    def instance(self, passes: int) -> SwappedRecord:
-        """The data sets and the mechanism."""
-        run = self.base.model_copy(update={"passes": passes}).run()
-        return swapped_record.logistic(run, self.dimension, self.diameter)
-
-
-class Audited(Grid):
-    """A data set with all numbers of passes."""
-
-    data: Line | Logistic
-    passes: list[int]
-
-
-class AuditRuns(Audited):
-    """What decides the scores of an audit."""
-
-    runs: int
-
-
-class AuditBounds(Audited):
-    """What decides the bounds on an audited data set."""
-
-    delta: float
-
-
-def audit_runs(grid: CyclicBoundsGrid) -> list[Cell[AuditRuns]]:
+def audits(grid: CyclicBoundsGrid) -> list[Cell[Audit]]:
     """One cell per audited data set."""
-    shared = grid.audit.model_dump(include={"passes", "runs"})
-    return [Cell(name, AuditRuns(data=data, **shared)) for name, data in _audited(grid.audit)]
-
-
-def audit_bounds(grid: CyclicBoundsGrid) -> list[Cell[AuditBounds]]:
-    """One cell per audited data set."""
-    shared: dict[str, Any] = {"passes": grid.audit.passes, "delta": grid.delta}
-    return [Cell(name, AuditBounds(data=data, **shared)) for name, data in _audited(grid.audit)]
-
-
-def _audited(audit: Audit) -> Iterator[tuple[str, Line | Logistic]]:
-    """The audited data sets by name; how many passes they have is said elsewhere."""
-    line, logistic = (
-        base.model_copy(update={"passes": 1}) for base in (audit.line, audit.logistic)
-    )
-    for slope in audit.slopes:
-        yield f"line{slope:g}", Line(base=line, slope=slope)
-    shape = audit.model_dump(include={"dimension", "diameter"})
-    yield "logistic", Logistic(base=logistic, **shape)
+    audit = grid.audit
+    return [Cell(data.name, audit.model_copy(update={"data": [data]})) for data in audit.data]
 
 
 def counterexamples(grid: CyclicBoundsGrid) -> list[Cell[Counterexample]]:
@@ -204,45 +176,29 @@ def counterexamples(grid: CyclicBoundsGrid) -> list[Cell[Counterexample]]:
     ]
 
 
-def formulas(grid: CyclicBoundsGrid) -> list[Cell[Formulas]]:
-    """All closed formulas together."""
-    return [Cell("formulas", Formulas(**{k: getattr(grid, k) for k in Formulas.model_fields}))]
-
-
-def simulate_audit(cell: Cell[AuditRuns], seed: int) -> pd.DataFrame:
+def simulate_audit(cell: Cell[Audit], seed: int) -> pd.DataFrame:
     """Scores of the last iterates on an audited data set, by number of passes."""
-    p = cell.parameters
-    parts = []
-    for passes in p.passes:
-        at = p.data.instance(passes)
-        gradients = at.gradients.__getitem__
-        parts.append(_scores(cell, seed, passes, at, gradients, at.start, at.prox))
+    (data,) = cell.parameters.data
+    parts = [_scores(cell, seed, n, data.instance(n)) for n in cell.parameters.passes]
     return pd.concat(parts, ignore_index=True)
 
 
 def simulate_counterexample(cell: Cell[Counterexample], seed: int) -> pd.DataFrame:
     """Scores of the last iterates on the losses whose clipped steps expand."""
-    instance = cell.parameters.instance
-    return _scores(cell, seed, 1, instance, instance.gradients, np.zeros(2), None)
+    return _scores(cell, seed, 1, cell.parameters.instance.worlds())
 
 
 def _scores(
-    cell: Cell[AuditRuns] | Cell[Counterexample],
-    seed: int,
-    passes: int,
-    instance: SwappedRecord | ExpandingClip,
-    gradients: Callable[[str], Gradients],
-    start: NDArray[np.float64],
-    prox: Prox | None,
+    cell: Cell[Audit] | Cell[Counterexample], seed: int, passes: int, at: SwappedRecord
 ) -> pd.DataFrame:
     """Scores of the last iterates of a mechanism in both worlds."""
     runs = cell.parameters.runs
     parts = []
-    for world in WORLDS:
+    for world, gradients in at.gradients.items():
         name = ("cyclic_bounds", cell.name, "passes", passes, world)
         points = last_iterates(
-            instance.run, gradients(world), start, runs, seed=seed, name=name, prox=prox
+            at.run, gradients, at.start, runs, seed=seed, name=name, prox=at.prox, idle=at.idle
         )
-        frame = pd.DataFrame({"run": np.arange(runs), "score": instance.score(points)})
+        frame = pd.DataFrame({"run": np.arange(runs), "score": at.score(points)})
         parts.append(frame.assign(world=world, repeat=0, passes=passes))
     return pd.concat(parts, ignore_index=True)

@@ -24,14 +24,14 @@ def estimate(
 ) -> pd.DataFrame:
     """All bounds as they are, lower bounds of the audits, and the counterexample's certificates."""
     parts = [frame.assign(cell=name) for name, frame in bounds.items()]
-    for audit in cells.audit_runs(grid):
+    for audit in cells.audits(grid):
         for passes, runs in scores[audit.name].groupby("passes"):
             claims = ApproxDP(grid.delta)
             worlds = _worlds(runs)
             found = lower_bound(*worlds, claims, UniformBand(), confidence=AUDIT_CONFIDENCE)
             row = {"quantity": "audit", "method": "lower bound", "kind": "lower", "x": passes}
             row |= {"value": found.value, "confidence": found.confidence}
-            row |= {"instance": audit.parameters.data.title, "cell": audit.name}
+            row |= {"instance": audit.parameters.data[0].title, "cell": audit.name}
             parts.append(pd.DataFrame([row]))
     for failing in cells.counterexamples(grid):
         rows = certificate(failing.parameters, *_worlds(scores[failing.name]))
