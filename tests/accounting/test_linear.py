@@ -55,6 +55,10 @@ DELTAS = [
 ]
 
 
+SWEPT = ((0.3, 30), (1e-4, 0.5), (1e-10, 1e-2))
+"""Noise multipliers, sampling rates and deltas."""
+
+
 @pytest.mark.parametrize(("setting", "out", "in_"), EPSILONS)
 def test_epsilon_oracle(setting, out, in_):
     steps, rate, sigma, delta = setting
@@ -279,6 +283,27 @@ def test_noise_multiplier_inverts_epsilon(steps, rate, epsilon, log_delta):
 def test_no_noise_needed():
     with pytest.raises(InputError, match="no noise is needed"):
         last_iterate_noise_multiplier(1.0, 1e-3, 1e-5, 10)
+
+
+def test_a_sweep_equals_its_points():
+    """Against ``GaussianMixture``, which solves by other means; both ends of every range."""
+    random = np.random.default_rng(0)
+    sigma, rate, level = (np.exp(random.uniform(*np.log(r), 12)) for r in SWEPT)
+    steps = np.exp(random.uniform(0, np.log(2000), 12)).astype(int)
+    rate[0], level[1], sigma[2] = 1.0, 0.9, 0.05
+    for null in ("out", "in", "either"):
+        found = linear.last_iterate_epsilon(sigma, rate, steps, level, null=null)
+        pairs = map(linear.last_iterate, sigma, rate, steps)
+        exact = [p.epsilon(d, null=null) for p, d in zip(pairs, level, strict=True)]
+        np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-13)
+
+
+def test_a_sweep_is_fast():
+    """No point of an ordinary sweep is left to the slow method."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(linear.GaussianMixture, "epsilon")
+        found = linear.last_iterate_epsilon(np.linspace(0.5, 5, 500), 0.01, 1000, 1e-6)
+    assert np.all(np.diff(found) < 0)
 
 
 def test_arguments_broadcast():

@@ -20,14 +20,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, gammaln, log_ndtr, logsumexp, xlog1py
+from scipy.special import erfcx, gammaln, log_ndtr, logsumexp, ndtri, xlog1py
 
 from hiddenstate.accounting import tradeoff
-from hiddenstate.accounting.tradeoff import Null, TradeoffCurve
+from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
 from hiddenstate.errors import InputError
 
 _NEGLIGIBLE = 100.0
 """Terms bounded this many nats below the largest are left out: under 1e-25 of the sum in all."""
+
+_DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
 
 _CHUNK = 1 << 20
 """Elements of the largest temporary matrix."""
@@ -35,8 +37,14 @@ _CHUNK = 1 << 20
 MOST_STEPS = 10_000_000
 """Steps whose binomial distribution takes less than a gigabyte."""
 
+_SWEPT = 1 << 13
+"""Elements of a sweep's matrices: small enough for a core's cache."""
+
 _GROUP = 64
 """Points that share one search for the terms that matter."""
+
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +59,8 @@ class GaussianMixture:
     epsilon = f(y). Everything follows from sums over k of positive terms, taken in log space.
     """
 
-    shifts: NDArray[np.float64]
-    log_weights: NDArray[np.float64]
+    shifts: Floats
+    log_weights: Floats
     noise_std: float
 
     def __post_init__(self) -> None:
@@ -68,15 +76,15 @@ class GaussianMixture:
         """Infimum of the log-likelihood ratio."""
         return float(self.log_weights[0]) if self.shifts[0] == 0 else -math.inf
 
-    def loss(self, y: ArrayLike) -> NDArray[np.float64]:
+    def loss(self, y: ArrayLike) -> Floats:
         """Log-likelihood ratio log P(y)/Q(y), exact, in the shape of ``y``."""
         return self._sum(y, self._log_ratios, self._log_ratios)
 
-    def fpr(self, y: ArrayLike) -> NDArray[np.float64]:
+    def fpr(self, y: ArrayLike) -> Floats:
         """False-positive rate of the test {Y >= y}: its probability under Q."""
         return np.exp(log_ndtr(-np.asarray(y, dtype=float) / self.noise_std))
 
-    def fnr(self, y: ArrayLike) -> NDArray[np.float64]:
+    def fnr(self, y: ArrayLike) -> Floats:
         """False-negative rate of the test {Y >= y}: probability of {Y < y} under P."""
 
         def terms(y, k):
@@ -84,7 +92,7 @@ class GaussianMixture:
 
         return np.exp(self._sum(y, terms, lambda y, k: self._tail_bounds(y, k, -1)))
 
-    def log_delta_at(self, y: ArrayLike, *, null: Null) -> NDArray[np.float64]:
+    def log_delta_at(self, y: ArrayLike, *, null: Null) -> Floats:
         """Logarithm of delta at epsilon = loss(y) for null "out", at -loss(y) for "in"; exact.
 
         With x_k = (shift_k - y)/s and R = Phi/phi, which increases, null "out" has
@@ -109,7 +117,7 @@ class GaussianMixture:
         total = self._sum(y, terms, bounds)
         return total if null == "out" else total - self.loss(y)
 
-    def threshold(self, epsilon: ArrayLike) -> NDArray[np.float64]:
+    def threshold(self, epsilon: ArrayLike) -> Floats:
         """The y with loss(y) = epsilon; minus infinity where the loss always exceeds epsilon.
 
         f is convex (a cumulant function) and increasing, so Newton's steps from a point right of
@@ -135,7 +143,7 @@ class GaussianMixture:
             todo = todo[step > 1e-15 * np.maximum(np.abs(y[todo]), self.noise_std)]
         raise ArithmeticError("Newton's method did not converge")
 
-    def delta(self, epsilon: ArrayLike, *, null: Null = "either") -> NDArray[np.float64]:
+    def delta(self, epsilon: ArrayLike, *, null: Null = "either") -> Floats:
         """Exact delta at each epsilon (of either sign), in the shape of ``epsilon``."""
         epsilon = np.asarray(epsilon, dtype=float)
         if null == "either":
@@ -206,7 +214,7 @@ class GaussianMixture:
             )
         return means
 
-    def _sum(self, y, terms, bounds) -> NDArray[np.float64]:
+    def _sum(self, y, terms, bounds) -> Floats:
         """Log of the sum over k of exp(terms(y, k)), leaving out terms that are negligible."""
         y = np.asarray(y, dtype=float)
         flat = y.ravel()
@@ -249,6 +257,131 @@ def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> G
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Sweep:
+    """Epsilon of many mechanisms at once; arrays of shape (n,).
+
+    With x_k = (k - y)/s the terms of ``GaussianMixture.log_delta_at`` are, for null "out",
+    weight_k phi(x_k) [R(x_k) - R(x_0)]; null "in" has the signs of x changed and the factor
+    e^-f(y). So a matrix of exponentials and one of R give the loss f(y), delta and both slopes,
+    and Newton's method on sqrt(-log delta), which is nearly linear in y, needs few steps. Points
+    for which it would lose digits are left to ``GaussianMixture``.
+    """
+
+    noise_multiplier: Floats
+    rate: Floats
+    steps: Floats
+    level: Floats
+
+    def epsilon(self, null: Null) -> Floats:
+        """Epsilon of each mechanism at its level of delta."""
+        mechanisms = list(zip(self.noise_multiplier, self.rate, self.steps, strict=True))
+        for point in np.flatnonzero(~self._fine()):
+            check_delta(self.level[point])
+            last_iterate(*mechanisms[point])
+        found = np.zeros(len(self.level))
+        with np.errstate(divide="ignore"):
+            most = {"out": np.full(len(found), math.inf), "in": -self.steps * np.log1p(-self.rate)}
+        sampled = np.flatnonzero(-np.expm1(-most["in"]) > self.level)
+        for direction in _DIRECTIONS if null == "either" else (null,):
+            # No loss of null "in" exceeds that of never being sampled.
+            todo = sampled[most[direction][sampled] > found[sampled]]
+            solved = self._solved(todo, 1.0 if direction == "out" else -1.0)
+            for i in np.flatnonzero(np.isnan(solved)):
+                pair = last_iterate(*mechanisms[todo[i]])
+                solved[i] = pair.epsilon(self.level[todo[i]], null=direction)
+            found[todo] = np.maximum(found[todo], solved)
+        return found
+
+    def _fine(self) -> NDArray[np.bool_]:
+        """Which points are mechanisms and probabilities; as in ``last_iterate``."""
+        sigma, rate, steps, level = self.noise_multiplier, self.rate, self.steps, self.level
+        fine = (sigma > 0) & (sigma < math.inf) & (rate > 0) & (rate <= 1) & (steps >= 1)
+        most = np.where(rate == 1, 2.0**53 - 1, MOST_STEPS)
+        return fine & (steps <= most) & (steps == np.floor(steps)) & (level > 0) & (level < 1)
+
+    def _solved(self, points: NDArray[np.int64], side: float) -> Floats:
+        """Epsilon of the points for one null hypothesis; nan where this method loses digits."""
+        # Bernstein's inequality: all but a share of 1e-17 of delta lies in these windows.
+        mean = self.steps[points] * self.rate[points]
+        need = -np.log(self.level[points]) + 39
+        up = need / 3 + np.sqrt(need**2 / 9 + 2 * need * mean * (1 - self.rate[points]))
+        last = np.minimum(np.ceil(mean + up), self.steps[points])
+        first = np.maximum(np.floor(mean - np.sqrt(2 * need * mean)), 0)
+        first = np.where(self.rate[points] == 1, self.steps[points], first)
+        width = last - first + 1
+        solved = np.full(len(points), math.nan)
+        order = np.argsort(width, kind="stable")
+        start = 0
+        while start < len(order):
+            # Rows of about the same width.
+            rows = max(1, int(_SWEPT // width[order[start]]))
+            block = order[start : start + rows]
+            block = block[: max(1, int(_SWEPT // width[block[-1]]))]
+            start += len(block)
+            if width[block[-1]] <= _SWEPT:
+                k = first[block, None] + np.arange(width[block[-1]])
+                solved[block] = self._newton(points[block], k, side)
+        return solved
+
+    def _newton(self, points: NDArray[np.int64], k: Floats, side: float) -> Floats:
+        """Epsilon by Newton's method; k: the numbers of samples that matter to each point."""
+        rate, steps = self.rate[points, None], self.steps[points, None]
+        s = (self.noise_multiplier[points] * np.sqrt(self.steps[points]))[:, None]
+        log_level = np.log(self.level[points])
+        if np.ptp(rate) == np.ptp(steps) == 0:
+            log_weights = _log_mass(k[:1], steps[:1], rate[:1])
+        else:
+            log_weights = _log_mass(k, steps, rate)
+        reach, aim = k / s, np.sqrt(-log_level)
+        mean, deviation = steps * rate, np.sqrt(s**2 + steps * rate * (1 - rate))
+        quantile = ndtri(self.level[points])[:, None]
+        # Where P exceeds y, or Q is below y, with the probability delta: a little too far.
+        y = (mean - deviation * quantile if side > 0 else s * quantile)[:, 0] / s[:, 0]
+        epsilon = np.full(len(points), math.nan)
+        settled = np.zeros(len(points), dtype=bool)
+        with np.errstate(all="ignore"):
+            for _ in range(40):
+                x = side * (reach - y[:, None])
+                mills, nothing = erfcx(x / -math.sqrt(2)), erfcx(side * y / math.sqrt(2))
+                e = np.multiply(x, x)
+                e *= -0.5
+                e += log_weights
+                peak = np.max(e, axis=1)
+                e -= peak[:, None]
+                np.exp(e, out=e)
+                total = np.sum(e, axis=1)
+                leaks = mills - nothing[:, None]
+                leaks *= e
+                leak = side * np.sum(leaks, axis=1)
+                loss = peak + np.log(total) + y**2 / 2
+                slope = np.einsum("ij,ij->i", e, reach) / total
+                log_delta = peak + np.log(leak / 2)
+                # Of delta by epsilon, over delta.
+                if side > 0:
+                    decay = total * nothing / leak
+                else:
+                    log_delta -= loss
+                    decay = np.einsum("ij,ij->i", e, mills) / leak
+                h = np.sqrt(-log_delta)
+                step = 2 * h * (aim - h) / (side * decay * slope)
+                step = np.clip(step, -2, 2)
+                # A row is done when its next step is below rounding.
+                close = np.abs(step) < 1e-8 * np.maximum(np.abs(y), 1)
+                last = close & ~settled
+                epsilon[last] = (side * (loss + slope * step))[last]
+                settled |= close | ~np.isfinite(step)
+                if np.all(settled):
+                    break
+                y = np.where(settled, y, y + step)
+            # Omitted terms fall faster than geometrically from the ends of the window.
+            ends = [0, -1]
+            share = np.maximum(e[:, ends] / total[:, None], np.abs(leaks[:, ends] / leak[:, None]))
+            inner = np.stack([k[:, 0] > 0, k[:, -1] < steps[:, 0]], axis=1) & (rate < 1)
+            lost = np.any(inner & (share > 1e-17), axis=1) | (np.max(np.abs(x), axis=1) > 25)
+        return np.where(lost, math.nan, np.maximum(epsilon, 0.0))
+
+
 def last_iterate_epsilon(
     noise_multiplier: ArrayLike,
     sampling_rate: ArrayLike,
@@ -256,7 +389,7 @@ def last_iterate_epsilon(
     delta: ArrayLike,
     *,
     null: Null = "either",
-) -> NDArray[np.float64]:
+) -> Floats:
     """Epsilon of the last iterate at ``delta``: exact for linear losses, else a heuristic.
 
     Call it before training to predict what an audit of the final model may find. It is no
@@ -267,11 +400,9 @@ def last_iterate_epsilon(
     Source: *The Last Iterate Advantage*, Theorem 1 and Appendix A.
     """
 
-    def solve(noise_multiplier, sampling_rate, steps, delta):
-        check_delta(delta)
-        return last_iterate(noise_multiplier, sampling_rate, steps).epsilon(delta, null=null)
-
-    return _broadcast(solve, noise_multiplier, sampling_rate, steps, delta)
+    sigma, rate, trials, level = np.broadcast_arrays(noise_multiplier, sampling_rate, steps, delta)
+    sweep = _Sweep(*(np.ravel(a).astype(float) for a in (sigma, rate, trials, level)))
+    return sweep.epsilon(null).reshape(sigma.shape)[()]
 
 
 def last_iterate_delta(
@@ -281,7 +412,7 @@ def last_iterate_delta(
     epsilon: ArrayLike,
     *,
     null: Null = "either",
-) -> NDArray[np.float64]:
+) -> Floats:
     """Delta of the last iterate at ``epsilon``: exact for linear losses, else a heuristic.
 
     The inverse of ``last_iterate_epsilon``; the arguments broadcast. Equation 2 of the paper.
@@ -296,7 +427,7 @@ def last_iterate_delta(
 
 def last_iterate_noise_multiplier(
     epsilon: ArrayLike, delta: ArrayLike, sampling_rate: ArrayLike, steps: ArrayLike
-) -> NDArray[np.float64]:
+) -> Floats:
     """Noise multiplier at which ``last_iterate_epsilon`` is ``epsilon``, to 1e-12 relative.
 
     Exact for linear losses, else a heuristic and no guarantee. The arguments broadcast. Raises
@@ -341,7 +472,7 @@ def last_iterate_noise_multiplier(
 
 def full_batch_epsilon(
     noise_multiplier: ArrayLike, sampling_rate: ArrayLike, steps: ArrayLike, delta: ArrayLike
-) -> NDArray[np.float64]:
+) -> Floats:
     """Exact epsilon of full-batch gradient descent with the same expected step and noise.
 
     Every record in every step, noise multiplier sigma/q: Gaussian differential privacy with
@@ -385,7 +516,7 @@ def _check(name: str, value: float, fine: bool, expected: str) -> None:
         raise InputError(f"{name}: got {value}; expected a number {expected}")
 
 
-def _broadcast(solve: Callable[..., float], *arguments: ArrayLike) -> NDArray[np.float64]:
+def _broadcast(solve: Callable[..., float], *arguments: ArrayLike) -> Floats:
     """The scalar ``solve`` at every point of the broadcast arguments."""
     grid = np.broadcast(*arguments)
     return np.fromiter((solve(*point) for point in grid), float, grid.size).reshape(grid.shape)[()]
@@ -399,44 +530,56 @@ def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=8)
-def log_binomial(trials: int, rate: float) -> NDArray[np.float64]:
+def log_binomial(trials: int, rate: float) -> Floats:
     """Log of the Binomial(trials, rate) mass at 0..trials, to 1e-12 wherever it matters.
 
     Loader's saddle-point form: differences of log-gamma functions would lose the digits of
     log(trials!), which is above a million at 100,000 trials.
     """
-    if rate == 1:
-        return np.concatenate((np.full(trials, -math.inf), [0.0]))
-    k = np.arange(trials + 1.0)
-    rest = k[::-1]
-    above = k - trials * rate
-    mass = -_deviance(above, trials * rate) - _deviance(-above, trials * (1 - rate))
-    inner = slice(1, -1)
-    mass[inner] += _stirling_error(float(trials)) - 0.5 * np.log(
-        2 * np.pi * k[inner] * rest[inner] / trials
-    )
-    mass[inner] -= _stirling_error(k[inner]) + _stirling_error(rest[inner])
+    mass = _log_mass(np.arange(trials + 1.0), float(trials), rate)
     mass.flags.writeable = False  # it is cached
     return mass
 
 
-def _deviance(above: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+def _log_mass(k: Floats, trials: ArrayLike, rate: ArrayLike) -> Floats:
+    """Log of the Binomial(trials, rate) mass at k; minus infinity beyond the trials. Broadcasts."""
+    trials, rate = np.asarray(trials, dtype=float), np.asarray(rate, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = trials - k
+        above = k - trials * rate
+        mass = -_deviance(above, trials * rate) - _deviance(-above, trials * (1 - rate))
+        inner = _stirling_error(trials) - _stirling_error(k) - _stirling_error(rest)
+        inner -= 0.5 * np.log(2 * np.pi * k * rest / trials)
+    mass += np.where((k > 0) & (rest > 0), inner, 0.0)
+    mass = np.where(rate == 1, np.where(rest == 0, 0.0, -math.inf), mass)
+    return np.where(rest >= 0, mass, -math.inf)
+
+
+def _deviance(above: Floats, mean: float) -> Floats:
     """x log(x/mean) - x + mean for x = mean + above, keeping the digits where x is near mean."""
     u = np.maximum(above / mean, -1.0)
     return mean * (xlog1py(1 + u, u) - u)
 
 
-def _stirling_error(n: ArrayLike) -> NDArray[np.float64]:
+def _stirling_error(n: ArrayLike) -> Floats:
     """log(n!) - log(sqrt(2 pi n) (n/e)^n) for n >= 1, to 1e-15."""
     n = np.asarray(n, dtype=float)
-    small = np.minimum(n, 16.0)
-    direct = gammaln(small + 1) - (small + 0.5) * np.log(small) + small - 0.5 * np.log(2 * np.pi)
     inverse = 1 / n**2
     series = (1 / 12 - inverse * (1 / 360 - inverse * (1 / 1260 - inverse / 1680))) / n
-    return np.where(n < 16, direct, series)
+    return np.where(n < 16, _STIRLING_ERRORS[np.clip(n, 0, 15).astype(int)], series)
 
 
-def _log_mills(x: ArrayLike) -> NDArray[np.float64]:
+def _first_stirling_errors() -> Floats:
+    n = np.arange(1.0, 16.0)
+    errors = gammaln(n + 1) - (n + 0.5) * np.log(n) + n - 0.5 * np.log(2 * np.pi)
+    return np.concatenate(([math.inf], errors))
+
+
+_STIRLING_ERRORS = _first_stirling_errors()
+"""At 0 to 15, where the series would not do."""
+
+
+def _log_mills(x: ArrayLike) -> Floats:
     """Log of Phi(x)/phi(x), up to the constant log sqrt(pi/2)."""
     x = np.asarray(x, dtype=float)
     # Phi(37) rounds to one, and erfcx would overflow soon after.
