@@ -1,6 +1,7 @@
 """The grid of gradient_crafting, and the cells that it asks for."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -66,11 +67,83 @@ class Housing(Grid):
         return self
 
 
+class Norms(Grid):
+    """Trainings in which the baseline canary's gradient norm is followed."""
+
+    epsilon: Epsilon = Field(default=4.0, description="theoretical epsilon, in nats")
+    every: list[Count] = Field(default=[1, 5], min_length=1, description="insertion periods")
+    runs: int = Field(ge=1, le=1000, description="models that are followed")
+
+
+class Single(Grid):
+    """Section 6: one insertion in the first step, then hidden steps."""
+
+    epsilons: list[Epsilon] = Field(min_length=1, description="of the one insertion, in nats")
+    batch_sizes: list[Count] = Field(min_length=1, description="records of a hidden step")
+    steps: int = Field(default=25, ge=2, le=200, description="steps, the first one included")
+    audited: list[tuple[Epsilon, Count]] = Field(
+        default=[], description="pairs of epsilon and batch size that are simulated as well"
+    )
+    runs: int = Field(ge=20, le=10_000_000, description="simulated runs per world and repeat")
+    repeats: int = Field(ge=2, le=1000, description="independent repeats of a simulated audit")
+
+
+class Hidden(Grid):
+    """Appendix E: how far trade-off curves are from Gaussian ones."""
+
+    mu: Annotated[float, Field(gt=0, le=10)] = Field(description="Gaussian DP of the insertions")
+    betas: list[Annotated[float, Field(ge=0, le=100)]] = Field(
+        description="drifts of the landscape, in deviations of a step's noise; 0 is flat"
+    )
+    sampling_rates: list[Annotated[float, Field(gt=0, le=1)]] = Field(
+        description="of a linear loss, whose canary is inserted when it is sampled"
+    )
+    steps: list[Count] = Field(min_length=1, description="numbers of steps")
+
+
+class Ideal(Grid):
+    """Simulated audits of a coordinate that nothing but noise and canary moves."""
+
+    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    every: list[Count] = Field(min_length=1, description="insertion periods")
+    models: list[Annotated[int, Field(ge=20, le=100_000)]] = Field(
+        min_length=1, description="models per world"
+    )
+    audits: int = Field(ge=20, le=100_000, description="simulated audits of each")
+
+
+class OneRun(Grid):
+    """Audits with many canaries in one model."""
+
+    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    housing: list[Annotated[int, Field(ge=2, le=68)]] = Field(
+        description="canaries in one housing network, in its least moved coordinates"
+    )
+    idle: list[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
+        description="canaries in one simulated model of idle coordinates"
+    )
+    audits: int = Field(ge=2, le=10_000, description="models, an audit each")
+
+
 class GradientCraftingGrid(FamilyGrid):
     """The cells of each part; a part that is not there is not shown."""
 
     delta: Delta = Field(description="probability at which every epsilon is stated")
     housing: Housing | None = Field(default=None, description="audits of the small network")
+    norms: Norms | None = Field(default=None, description="norms of the baseline canary")
+    single: Single | None = Field(default=None, description="the single insertion of section 6")
+    hidden: Hidden | None = Field(default=None, description="distances from Gaussian curves")
+    ideal: Ideal | None = Field(default=None, description="what perfect audits find")
+    one_run: OneRun | None = Field(default=None, description="many canaries in one model")
+
+    @model_validator(mode="after")
+    def _networks_need_parameters(self) -> Self:
+        for name in ("norms", "one_run"):
+            part = getattr(self, name)
+            asks = part is not None and not (isinstance(part, OneRun) and not part.housing)
+            if asks and self.housing is None:
+                raise ValueError(f"{name}: got it without housing, whose network it trains")
+        return self
 
 
 class HousingAudit(Grid):
@@ -122,6 +195,187 @@ def _audits(grid: GradientCraftingGrid) -> Iterator[HousingAudit]:
                 yield HousingAudit(
                     epsilon=epsilon, delta=grid.delta, repeat=repeat, **common, **shared
                 )
+
+
+class Followed(Grid):
+    """What decides the gradient norms of the baseline canary."""
+
+    audit: HousingAudit
+    runs: int
+
+
+class Landscape(Grid):
+    """What decides the laws of the single insertion at one epsilon, for every batch size."""
+
+    epsilon: float
+    delta: float
+    batch_sizes: tuple[int, ...]
+    steps: int
+
+
+class SimulatedLandscape(Grid):
+    """What decides simulated audits of the single insertion."""
+
+    epsilon: float
+    delta: float
+    batch_size: int
+    steps: int
+    runs: int
+    repeats: int
+
+
+class Distances(Grid):
+    """What decides the distances from Gaussian curves of one drift, or of one sampling rate."""
+
+    mu: float
+    beta: float | None
+    sampling_rate: float | None
+    steps: tuple[int, ...]
+
+
+class IdealAudits(Grid):
+    """What decides simulated audits of an idle coordinate."""
+
+    epsilon: float
+    delta: float
+    every: int
+    models: int
+    audits: int
+
+
+class OneRunAudits(Grid):
+    """What decides audits with many canaries in one model: a housing network, or idle ones."""
+
+    epsilon: float
+    delta: float
+    canaries: int
+    audits: int
+    network: HousingAudit | None
+
+
+def followed(grid: GradientCraftingGrid) -> list[Cell[Followed]]:
+    """One cell for each insertion period."""
+    if grid.housing is None or grid.norms is None:
+        return []
+    norms = grid.norms
+    audits = [_plain(grid, grid.housing, norms.epsilon, every=every) for every in norms.every]
+    return [
+        Cell(
+            f"norms_k{audit.every}_eps{short(audit.epsilon)}",
+            Followed(audit=audit, runs=norms.runs),
+        )
+        for audit in audits
+    ]
+
+
+def _plain(
+    grid: GradientCraftingGrid, housing: Housing, epsilon: float, *, every: int = 1
+) -> HousingAudit:
+    """The network's own parameters, for work of another kind than audits."""
+    return HousingAudit(
+        epsilon=epsilon,
+        delta=grid.delta,
+        every=every,
+        start="fresh",
+        adversaries=("loss-based",),
+        rank="absolute",
+        models=1,
+        repeat=0,
+        **housing.model_dump(exclude={"sweeps"}),
+    )
+
+
+def landscapes(grid: GradientCraftingGrid) -> list[Cell[Landscape]]:
+    """One cell for each epsilon."""
+    if grid.single is None:
+        return []
+    common = Landscape(
+        epsilon=0,
+        delta=grid.delta,
+        batch_sizes=tuple(grid.single.batch_sizes),
+        steps=grid.single.steps,
+    )
+    return [
+        Cell(f"landscape_eps{short(e)}", common.model_copy(update={"epsilon": e}))
+        for e in grid.single.epsilons
+    ]
+
+
+def simulated(grid: GradientCraftingGrid) -> list[Cell[SimulatedLandscape]]:
+    """One cell for each pair of epsilon and batch size that is audited."""
+    if grid.single is None:
+        return []
+    common = grid.single.model_dump(include={"steps", "runs", "repeats"})
+    return [
+        Cell(
+            f"landscape_eps{short(epsilon)}_B{size}",
+            SimulatedLandscape(epsilon=epsilon, delta=grid.delta, batch_size=size, **common),
+        )
+        for epsilon, size in grid.single.audited
+    ]
+
+
+def distances(grid: GradientCraftingGrid) -> list[Cell[Distances]]:
+    """One cell for each drift and each sampling rate."""
+    if grid.hidden is None:
+        return []
+    mu, steps = grid.hidden.mu, tuple(grid.hidden.steps)
+    return [
+        Cell(
+            f"hidden_beta{short(beta)}",
+            Distances(mu=mu, beta=beta, sampling_rate=None, steps=steps),
+        )
+        for beta in grid.hidden.betas
+    ] + [
+        Cell(f"hidden_q{short(rate)}", Distances(mu=mu, beta=None, sampling_rate=rate, steps=steps))
+        for rate in grid.hidden.sampling_rates
+    ]
+
+
+def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
+    """One cell for each epsilon, insertion period and number of models."""
+    if grid.ideal is None:
+        return []
+    return [
+        Cell(
+            f"ideal_k{every}_eps{short(epsilon)}_{models}",
+            IdealAudits(
+                epsilon=epsilon,
+                delta=grid.delta,
+                every=every,
+                models=models,
+                audits=grid.ideal.audits,
+            ),
+        )
+        for epsilon, every, models in product(
+            grid.ideal.epsilons, grid.ideal.every, grid.ideal.models
+        )
+    ]
+
+
+def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
+    """One cell for each epsilon and number of canaries."""
+    if grid.one_run is None:
+        return []
+    asked: list[tuple[str, int, float, HousingAudit | None]] = []
+    for epsilon in grid.one_run.epsilons:
+        asked += [("idle", m, epsilon, None) for m in grid.one_run.idle]
+        if grid.housing is not None:
+            network = _plain(grid, grid.housing, epsilon)
+            asked += [("housing", m, epsilon, network) for m in grid.one_run.housing]
+    return [
+        Cell(
+            f"onerun_{what}_m{m}_eps{short(epsilon)}",
+            OneRunAudits(
+                epsilon=epsilon,
+                delta=grid.delta,
+                canaries=m,
+                audits=grid.one_run.audits,
+                network=network,
+            ),
+        )
+        for what, m, epsilon, network in asked
+    ]
 
 
 _RECORD = 6.2e-8
