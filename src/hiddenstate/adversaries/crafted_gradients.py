@@ -122,7 +122,11 @@ class RandomCoordinate:
     """A_GC-R: a uniformly random coordinate, of each run, or one for the audit if ``shared``."""
 
     shared: bool = False
-    name = "random coordinate"
+
+    @property
+    def name(self) -> str:
+        """Both may stand in one audit."""
+        return "one random coordinate" if self.shared else "random coordinate"
 
     def canary(self, known: Known) -> DiracCanary:
         """The coordinate's gradient."""

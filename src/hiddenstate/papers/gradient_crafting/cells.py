@@ -1,0 +1,389 @@
+"""The grid of gradient_crafting, and the cells that it asks for."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from hiddenstate.family import Cell, Count, Delta, Epsilon, FamilyGrid, Grid, Positive
+
+NAME = "gradient_crafting"
+
+Adversary = Literal[
+    "loss-based", "random coordinate", "one random coordinate", "simulated coordinate"
+]
+"""Who chooses the canary; the third draws one coordinate for the whole audit."""
+
+THREE: tuple[Adversary, ...] = ("loss-based", "random coordinate", "simulated coordinate")
+"""Those of the paper."""
+
+Start = Literal["fresh", "shared"]
+Rank = Literal["absolute", "squared", "net"]
+
+
+class Sweep(Grid):
+    """Audits of the housing network: every combination of epsilon and repeat."""
+
+    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    every: Count = Field(default=1, description="k: every k-th step has an insertion")
+    start: Start = Field(
+        default="fresh", description="initial parameters: of each model, or of each repeat"
+    )
+    models: int = Field(ge=20, le=1_000_000, description="models per world in each audit")
+    repeats: int = Field(ge=1, le=1000, description="independent repeats, a cell each")
+    adversaries: tuple[Adversary, ...] = Field(
+        default=THREE, min_length=1, description="who audits the same models of world 'out'"
+    )
+    rank: Rank = Field(
+        default="absolute", description="by which a simulated training ranks coordinates"
+    )
+
+
+class Housing(Grid):
+    """The 68-parameter network on California housing."""
+
+    insertions: Count = Field(default=250, description="canary gradients of a training")
+    batch_size: Annotated[int, Field(ge=1, le=20_640)] = Field(
+        default=400, description="records of a step"
+    )
+    learning_rate: Positive = Field(default=0.1, description="step size on a batch's mean")
+    clipping_norm: Positive = Field(default=1.0, description="gradients' largest norm")
+    hidden_units: Count = Field(default=6, description="units of the hidden layer")
+    sweeps: list[Sweep] = Field(min_length=1, description="the audits")
+
+    @model_validator(mode="after")
+    def _audits_differ(self) -> Self:
+        seen: set[str] = set()
+        for i, sweep in enumerate(self.sweeps):
+            for epsilon in sweep.epsilons:
+                name = audit_name(sweep, epsilon)
+                if name in seen:
+                    raise ValueError(
+                        f"sweeps.{i}: got the audit {name} once more; expected each epsilon, "
+                        "every, start and number of models once"
+                    )
+                seen.add(name)
+        return self
+
+
+class Norms(Grid):
+    """Trainings in which the baseline canary's gradient norm is followed."""
+
+    epsilon: Epsilon = Field(default=4.0, description="theoretical epsilon, in nats")
+    every: list[Count] = Field(default=[1, 5], min_length=1, description="insertion periods")
+    runs: int = Field(ge=1, le=1000, description="models that are followed")
+
+
+class Single(Grid):
+    """Section 6: one insertion in the first step, then hidden steps."""
+
+    epsilons: list[Epsilon] = Field(min_length=1, description="of the one insertion, in nats")
+    batch_sizes: list[Count] = Field(min_length=1, description="records of a hidden step")
+    steps: int = Field(default=25, ge=2, le=200, description="steps, the first one included")
+    audited: list[tuple[Epsilon, Count]] = Field(
+        default=[], description="pairs of epsilon and batch size that are simulated as well"
+    )
+    runs: int = Field(ge=20, le=10_000_000, description="simulated runs per world and repeat")
+    repeats: int = Field(ge=2, le=1000, description="independent repeats of a simulated audit")
+
+
+class Hidden(Grid):
+    """Appendix E: how far trade-off curves are from Gaussian ones."""
+
+    mu: Annotated[float, Field(gt=0, le=10)] = Field(description="Gaussian DP of the insertions")
+    betas: list[Annotated[float, Field(ge=0, le=100)]] = Field(
+        description="drifts of the landscape, in deviations of a step's noise; 0 is flat"
+    )
+    sampling_rates: list[Annotated[float, Field(gt=0, le=1)]] = Field(
+        description="of a linear loss, whose canary is inserted when it is sampled"
+    )
+    steps: list[Count] = Field(min_length=1, description="numbers of steps")
+
+
+class Ideal(Grid):
+    """Simulated audits of a coordinate that nothing but noise and canary moves."""
+
+    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    every: list[Count] = Field(min_length=1, description="insertion periods")
+    models: list[Annotated[int, Field(ge=20, le=100_000)]] = Field(
+        min_length=1, description="models per world"
+    )
+    audits: int = Field(ge=20, le=100_000, description="simulated audits of each")
+
+
+class OneRun(Grid):
+    """Audits with many canaries in one model."""
+
+    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    housing: list[Annotated[int, Field(ge=2, le=68)]] = Field(
+        description="canaries in one housing network, in its least moved coordinates"
+    )
+    idle: list[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
+        description="canaries in one simulated model of idle coordinates"
+    )
+    audits: int = Field(ge=2, le=10_000, description="models, an audit each")
+
+
+class GradientCraftingGrid(FamilyGrid):
+    """The cells of each part; a part that is not there is not shown."""
+
+    delta: Delta = Field(description="probability at which every epsilon is stated")
+    housing: Housing | None = Field(default=None, description="audits of the small network")
+    norms: Norms | None = Field(default=None, description="norms of the baseline canary")
+    single: Single | None = Field(default=None, description="the single insertion of section 6")
+    hidden: Hidden | None = Field(default=None, description="distances from Gaussian curves")
+    ideal: Ideal | None = Field(default=None, description="what perfect audits find")
+    one_run: OneRun | None = Field(default=None, description="many canaries in one model")
+
+    @model_validator(mode="after")
+    def _networks_need_parameters(self) -> Self:
+        for name in ("norms", "one_run"):
+            part = getattr(self, name)
+            asks = part is not None and not (isinstance(part, OneRun) and not part.housing)
+            if asks and self.housing is None:
+                raise ValueError(f"{name}: got it without housing, whose network it trains")
+        return self
+
+
+class HousingAudit(Grid):
+    """What decides the scores of one audit of the housing network, one repeat."""
+
+    epsilon: float
+    delta: float
+    every: int
+    start: Start
+    insertions: int
+    batch_size: int
+    learning_rate: float
+    clipping_norm: float
+    hidden_units: int
+    adversaries: tuple[Adversary, ...]
+    rank: Rank
+    models: int
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        """The audit's name, all its repeats together, by which random streams are named."""
+        return audit_name(self, self.epsilon)
+
+
+def audit_name(audit: "Sweep | HousingAudit", epsilon: float) -> str:
+    """Name of an audit, all its repeats together."""
+    return f"housing_k{audit.every}_{audit.start}_eps{short(epsilon)}_{audit.models}"
+
+
+def short(value: float) -> str:
+    """A number as a part of names: no two are written alike."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
+def trained(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
+    """Every audit of the housing network, a cell for each repeat."""
+    return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _audits(grid)]
+
+
+def _audits(grid: GradientCraftingGrid) -> Iterator[HousingAudit]:
+    if grid.housing is None:
+        return
+    common = grid.housing.model_dump(exclude={"sweeps"})
+    for sweep in grid.housing.sweeps:
+        shared = sweep.model_dump(exclude={"epsilons", "repeats"})
+        for repeat in range(sweep.repeats):
+            for epsilon in sweep.epsilons:
+                yield HousingAudit(
+                    epsilon=epsilon, delta=grid.delta, repeat=repeat, **common, **shared
+                )
+
+
+class Followed(Grid):
+    """What decides the gradient norms of the baseline canary."""
+
+    audit: HousingAudit
+    runs: int
+
+
+class Landscape(Grid):
+    """What decides the laws of the single insertion at one epsilon, for every batch size."""
+
+    epsilon: float
+    delta: float
+    batch_sizes: tuple[int, ...]
+    steps: int
+
+
+class SimulatedLandscape(Grid):
+    """What decides simulated audits of the single insertion."""
+
+    epsilon: float
+    delta: float
+    batch_size: int
+    steps: int
+    runs: int
+    repeats: int
+
+
+class Distances(Grid):
+    """What decides the distances from Gaussian curves of one drift, or of one sampling rate."""
+
+    mu: float
+    beta: float | None
+    sampling_rate: float | None
+    steps: tuple[int, ...]
+
+
+class IdealAudits(Grid):
+    """What decides simulated audits of an idle coordinate."""
+
+    epsilon: float
+    delta: float
+    every: int
+    models: int
+    audits: int
+
+
+class OneRunAudits(Grid):
+    """What decides audits with many canaries in one model: a housing network, or idle ones."""
+
+    epsilon: float
+    delta: float
+    canaries: int
+    audits: int
+    network: HousingAudit | None
+
+
+def followed(grid: GradientCraftingGrid) -> list[Cell[Followed]]:
+    """One cell for each insertion period."""
+    if grid.housing is None or grid.norms is None:
+        return []
+    norms = grid.norms
+    audits = [_plain(grid, grid.housing, norms.epsilon, every=every) for every in norms.every]
+    return [
+        Cell(
+            f"norms_k{audit.every}_eps{short(audit.epsilon)}",
+            Followed(audit=audit, runs=norms.runs),
+        )
+        for audit in audits
+    ]
+
+
+def _plain(
+    grid: GradientCraftingGrid, housing: Housing, epsilon: float, *, every: int = 1
+) -> HousingAudit:
+    """The network's own parameters, for work of another kind than audits."""
+    return HousingAudit(
+        epsilon=epsilon,
+        delta=grid.delta,
+        every=every,
+        start="fresh",
+        adversaries=("loss-based",),
+        rank="absolute",
+        models=1,
+        repeat=0,
+        **housing.model_dump(exclude={"sweeps"}),
+    )
+
+
+def landscapes(grid: GradientCraftingGrid) -> list[Cell[Landscape]]:
+    """One cell for each epsilon."""
+    if grid.single is None:
+        return []
+    common = Landscape(
+        epsilon=0,
+        delta=grid.delta,
+        batch_sizes=tuple(grid.single.batch_sizes),
+        steps=grid.single.steps,
+    )
+    return [
+        Cell(f"landscape_eps{short(e)}", common.model_copy(update={"epsilon": e}))
+        for e in grid.single.epsilons
+    ]
+
+
+def simulated(grid: GradientCraftingGrid) -> list[Cell[SimulatedLandscape]]:
+    """One cell for each pair of epsilon and batch size that is audited."""
+    if grid.single is None:
+        return []
+    common = grid.single.model_dump(include={"steps", "runs", "repeats"})
+    return [
+        Cell(
+            f"landscape_eps{short(epsilon)}_B{size}",
+            SimulatedLandscape(epsilon=epsilon, delta=grid.delta, batch_size=size, **common),
+        )
+        for epsilon, size in grid.single.audited
+    ]
+
+
+def distances(grid: GradientCraftingGrid) -> list[Cell[Distances]]:
+    """One cell for each drift and each sampling rate."""
+    if grid.hidden is None:
+        return []
+    mu, steps = grid.hidden.mu, tuple(grid.hidden.steps)
+    return [
+        Cell(
+            f"hidden_beta{short(beta)}",
+            Distances(mu=mu, beta=beta, sampling_rate=None, steps=steps),
+        )
+        for beta in grid.hidden.betas
+    ] + [
+        Cell(f"hidden_q{short(rate)}", Distances(mu=mu, beta=None, sampling_rate=rate, steps=steps))
+        for rate in grid.hidden.sampling_rates
+    ]
+
+
+def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
+    """One cell for each epsilon, insertion period and number of models."""
+    if grid.ideal is None:
+        return []
+    return [
+        Cell(
+            f"ideal_k{every}_eps{short(epsilon)}_{models}",
+            IdealAudits(
+                epsilon=epsilon,
+                delta=grid.delta,
+                every=every,
+                models=models,
+                audits=grid.ideal.audits,
+            ),
+        )
+        for epsilon, every, models in product(
+            grid.ideal.epsilons, grid.ideal.every, grid.ideal.models
+        )
+    ]
+
+
+def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
+    """One cell for each epsilon and number of canaries."""
+    if grid.one_run is None:
+        return []
+    asked: list[tuple[str, int, float, HousingAudit | None]] = []
+    for epsilon in grid.one_run.epsilons:
+        asked += [("idle", m, epsilon, None) for m in grid.one_run.idle]
+        if grid.housing is not None:
+            network = _plain(grid, grid.housing, epsilon)
+            asked += [("housing", m, epsilon, network) for m in grid.one_run.housing]
+    return [
+        Cell(
+            f"onerun_{what}_m{m}_eps{short(epsilon)}",
+            OneRunAudits(
+                epsilon=epsilon,
+                delta=grid.delta,
+                canaries=m,
+                audits=grid.one_run.audits,
+                network=network,
+            ),
+        )
+        for what, m, epsilon, network in asked
+    ]
+
+
+_RECORD = 6.2e-8
+"""Seconds of one core that a record of a step takes with 8 features and 6 hidden units."""
+
+
+def cost(audit: HousingAudit) -> float:
+    """Seconds of one core that the models of a cell take, simulated ones included."""
+    simulated = 2 * ("simulated coordinate" in audit.adversaries)
+    trainings = audit.models * (1 + len(audit.adversaries) + simulated)
+    return trainings * audit.every * audit.insertions * audit.batch_size * _RECORD

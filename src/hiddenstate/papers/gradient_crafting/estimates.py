@@ -1,0 +1,245 @@
+"""Estimates of gradient_crafting: what each audit found, and the exact laws beside it."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from hiddenstate.accounting import iteration
+from hiddenstate.auditing import empirical_curve
+from hiddenstate.estimates import select
+from hiddenstate.family import Cell
+from hiddenstate.papers.gradient_crafting import cells
+from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid, HousingAudit
+from hiddenstate.papers.gradient_crafting.summaries import (
+    CONFIDENCE,
+    Floats,
+    Row,
+    audit,
+    epsilon_of,
+)
+
+FEW = (100, 1000)
+"""Models per world that a canary in one run is compared with: the first ones of an audit."""
+
+PLOTTED = np.linspace(0, 1, 101)
+
+
+def estimate(
+    grid: GradientCraftingGrid,
+    scores: Mapping[str, pd.DataFrame],
+    bounds: Mapping[str, pd.DataFrame],
+) -> pd.DataFrame:
+    """Every part's rows; the column ``part`` tells them apart.
+
+    housing: epsilon and mu of every audit that is there, its trade-off curve, and how well audits
+    of the same setting agree. norms, single, hidden, ideal, one run: as their cells. single: audits
+    of the simulated landscapes too.
+    """
+    rows = [
+        *_housing(cells.trained(grid), scores),
+        *_norms(cells.followed(grid), bounds),
+        *_single(grid, scores, bounds),
+        *_hidden(cells.distances(grid), bounds),
+        *_ideal(cells.ideal(grid), bounds),
+        *_one_run(cells.one_run(grid), bounds),
+    ]
+    return pd.DataFrame(rows)
+
+
+def _worlds(scores: pd.DataFrame) -> tuple[Floats, Floats]:
+    ordered = scores.sort_values("run")
+    inside, outside = (select(ordered, world=world)["score"] for world in ("in", "out"))
+    return inside.to_numpy(float), outside.to_numpy(float)
+
+
+def _housing(audits: list[Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame]) -> Iterator[Row]:
+    there = {cell.name: cell for cell in audits if cell.name in scores}
+    for name, cell in there.items():
+        p = cell.parameters
+        mu = iteration.gaussian_mu(p.epsilon, p.delta)
+        idle = mu / p.every**0.5
+        shared = {"part": "housing", "cell": name} | p.model_dump(exclude={"adversaries", "rank"})
+        shared |= {"mu": mu, "idle_epsilon": float(epsilon_of(idle, p.delta))}
+        for adversary, part in scores[name].groupby("adversary", sort=False):
+            inside, outside = _worlds(part)
+            own = shared | {"adversary": adversary}
+            yield from (own | row for row in audit(inside, outside, p.delta))
+            few = [n for n in FEW if n < p.models and adversary == "simulated coordinate"]
+            for n in few if (p.every, p.start) == (1, "fresh") else []:
+                found = audit(inside[:n], outside[:n], p.delta)
+                yield from (own | row | {"part": "few", "models": n} for row in found)
+            if p.repeat == 0:
+                yield from (own | row for row in _curve(inside, outside))
+    yield from _agreement(there, scores)
+
+
+def _curve(inside: Floats, outside: Floats) -> Iterator[Row]:
+    """The observed trade-off curve at the plotted false-positive rates."""
+    curve = empirical_curve(inside, outside)
+    fnr = np.ones(curve.n_out + 1)
+    np.minimum.at(fnr, curve.false_positives, curve.fnr)
+    fnr = np.minimum.accumulate(fnr)
+    values = np.interp(PLOTTED, np.linspace(0, 1, curve.n_out + 1), fnr)
+    for x, value in zip(PLOTTED, values, strict=True):
+        yield {"quantity": "fnr", "method": "observed", "kind": "estimate", "x": x, "value": value}
+
+
+def _agreement(
+    audits: Mapping[str, Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame]
+) -> Iterator[Row]:
+    """p-values of audits of fewer models against the largest of the same setting.
+
+    Two-sample Kolmogorov-Smirnov tests, one per adversary and world. An adversary who draws one
+    record or coordinate for the whole audit has another one there, and is left out.
+    """
+    settings: dict[str, list[Cell[HousingAudit]]] = {}
+    for cell in audits.values():
+        setting = cell.parameters.model_copy(update={"models": 0, "repeat": 0, "adversaries": ()})
+        settings.setdefault(setting.model_dump_json(), []).append(cell)
+    for group in settings.values():
+        most = max(cell.parameters.models for cell in group)
+        large = [cell for cell in group if cell.parameters.models == most]
+        for small in (cell for cell in group if cell.parameters.models < most):
+            p = small.parameters
+            if p.start != "fresh":
+                continue
+            for adversary in ("random coordinate", "simulated coordinate"):
+                for world in ("in", "out"):
+                    wanted = {"adversary": adversary, "world": world}
+                    one = select(scores[small.name], **wanted)["score"]
+                    others = [select(scores[cell.name], **wanted)["score"] for cell in large]
+                    other = pd.concat(others)
+                    if len(one) and len(other):
+                        yield {"part": "housing", "cell": small.name, "quantity": "p_value"} | {
+                            "method": "Kolmogorov-Smirnov",
+                            "kind": "estimate",
+                            "value": float(stats.ks_2samp(one, other).pvalue),
+                            "epsilon": p.epsilon,
+                            "models": p.models,
+                            "most": len(other),
+                            "adversary": adversary,
+                            "world": world,
+                        }
+
+
+def _norms(
+    followed: list[Cell[cells.Followed]], bounds: Mapping[str, pd.DataFrame]
+) -> Iterator[Row]:
+    """Median and the middle 80 % of the canary's gradient norm at each step."""
+    for cell in followed:
+        p = cell.parameters
+        table = bounds[cell.name].pivot(index="step", columns="run", values="norm")
+        quantiles = table.quantile([0.1, 0.5, 0.9], axis=1)
+        for step, (low, middle, high) in quantiles.items():
+            yield {"part": "norms", "cell": cell.name, "quantity": "norm", "method": "median"} | {
+                "kind": "estimate", "x": step, "value": middle, "low": low, "high": high,
+                "every": p.audit.every, "epsilon": p.audit.epsilon, "models": p.runs,
+                "clipping_norm": p.audit.clipping_norm,
+            }  # fmt: skip
+        reached = float((table >= p.audit.clipping_norm).mean(axis=None))
+        yield {"part": "norms", "cell": cell.name, "quantity": "share clipped"} | {
+            "method": "share", "kind": "estimate", "value": reached, "every": p.audit.every,
+            "models": p.runs,
+        }  # fmt: skip
+
+
+_READINGS = {"epsilon_gdp": "Gaussian-DP reading", "epsilon_exact": "exact"}
+
+
+def _single(
+    grid: GradientCraftingGrid,
+    scores: Mapping[str, pd.DataFrame],
+    bounds: Mapping[str, pd.DataFrame],
+) -> Iterator[Row]:
+    for cell in cells.landscapes(grid):
+        p = cell.parameters
+        mu = iteration.gaussian_mu(p.epsilon, p.delta)
+        for line in bounds[cell.name].itertuples():
+            shared = {"part": "single", "cell": cell.name, "epsilon": p.epsilon, "mu": mu} | {
+                "batch_size": line.batch_size, "threshold": line.threshold, "x": line.step,
+                "steps": p.steps, "kind": "exact",
+            }  # fmt: skip
+            for name, method in _READINGS.items():
+                yield shared | {
+                    "quantity": "epsilon",
+                    "method": method,
+                    "value": getattr(line, name),
+                }
+    for simulated in cells.simulated(grid):
+        q = simulated.parameters
+        shared = {"part": "single", "cell": simulated.name, "threshold": "midpoint"} | {
+            "epsilon": q.epsilon, "batch_size": q.batch_size, "steps": q.steps, "models": q.runs,
+        }  # fmt: skip
+        for repeat, part in scores[simulated.name].groupby("repeat"):
+            found = audit(*_worlds(part), q.delta)
+            yield from (shared | {"repeat": repeat} | row for row in found)
+
+
+def _hidden(
+    asked: list[Cell[cells.Distances]], bounds: Mapping[str, pd.DataFrame]
+) -> Iterator[Row]:
+    for cell in asked:
+        p = cell.parameters
+        shared = {"part": "hidden", "cell": cell.name, "method": "nearest Gaussian"} | {
+            "mu": p.mu, "beta": p.beta, "sampling_rate": p.sampling_rate,
+        }  # fmt: skip
+        for line in bounds[cell.name].itertuples():
+            at = shared | {"x": line.step}
+            yield (
+                at
+                | {"quantity": "distance", "kind": "exact", "value": line.distance}
+                | {"high": line.bound}
+            )
+            yield at | {"quantity": "nearest mu", "kind": "exact", "value": line.mu}
+            if p.sampling_rate is not None:
+                yield (
+                    at
+                    | {"quantity": "distance", "method": "Berry-Esseen", "kind": "upper"}
+                    | {"value": line.berry_esseen}
+                )
+
+
+def _ideal(
+    asked: list[Cell[cells.IdealAudits]], bounds: Mapping[str, pd.DataFrame]
+) -> Iterator[Row]:
+    """Mean, with one deviation as low and high, and how often the truth is exceeded."""
+    for cell in asked:
+        p = cell.parameters
+        mu = iteration.gaussian_mu(p.epsilon, p.delta)
+        truth = float(epsilon_of(mu / p.every**0.5, p.delta))
+        shared = {"part": "ideal", "cell": cell.name, "every": p.every, "models": p.models} | {
+            "epsilon": p.epsilon, "mu": mu, "idle_epsilon": truth,
+        }  # fmt: skip
+        for method, values in bounds[cell.name].groupby("method", sort=False)["value"]:
+            kind = {"method": method, "kind": "estimate" if method == "as published" else "lower"}
+            mean, sd = values.mean(), values.std()
+            yield shared | kind | {"quantity": "epsilon", "value": mean} | {
+                "low": mean - sd, "high": mean + sd, "audits": len(values),
+            }  # fmt: skip
+            yield shared | kind | {"quantity": "share above", "kind": "estimate"} | {
+                "value": float((values > truth).mean()), "audits": len(values),
+            }  # fmt: skip
+
+
+def _one_run(
+    asked: list[Cell[cells.OneRunAudits]], bounds: Mapping[str, pd.DataFrame]
+) -> Iterator[Row]:
+    """Median and middle 80 % of the bounds, and how many exceed the truth."""
+    for cell in asked:
+        p = cell.parameters
+        table = bounds[cell.name]
+        shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon} | {
+            "canaries": p.canaries, "method": "housing" if p.network else "idle coordinates",
+            "audits": p.audits,
+        }  # fmt: skip
+        for share, part in table.groupby("share"):
+            values = epsilon_of(part["mu"], p.delta)
+            low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
+            yield shared | {"quantity": "epsilon", "kind": "lower", "share": share} | {
+                "value": middle, "low": low, "high": high, "confidence": CONFIDENCE,
+            }  # fmt: skip
+            yield shared | {"quantity": "share above", "kind": "estimate", "share": share} | {
+                "value": float((values > p.epsilon).mean()),
+            }  # fmt: skip

@@ -1,0 +1,64 @@
+"""What one audit's scores say, in the readings that gradient_crafting compares."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hiddenstate.accounting import linear
+from hiddenstate.auditing import AsPublished, GaussianDP, lower_bound
+
+Floats = NDArray[np.float64]
+Row = dict[str, Any]
+
+CONFIDENCE = 0.95
+HALF = (1 - CONFIDENCE) / 2
+"""Level of each error rate's Clopper-Pearson bound, as published."""
+
+
+def epsilon_of(mu: ArrayLike, delta: float) -> Floats:
+    """Epsilon at ``delta`` of mu-Gaussian differential privacy, 0 for no mu, rounded down by 1e-9.
+
+    Source: Dong, Roth and Su 2022, corollary 1.
+    """
+    values, places = np.unique(np.asarray(mu, dtype=float), return_inverse=True)
+    found = np.zeros_like(values)
+    found[values > 0] = linear.full_batch_epsilon(1 / values[values > 0], 1.0, 1, delta)
+    return np.maximum(0, found - 1e-9)[places].reshape(np.shape(mu))
+
+
+def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:
+    """Epsilon of one audit in three readings, and the separation of its worlds.
+
+    "as published": the best threshold on the same scores, not valid. "valid": the package's
+    default bound on mu. Both become an epsilon through Gaussian DP. "plug-in": mu estimated by the
+    difference of means over the deviation, with one standard error of it as low and high.
+    """
+    published, _ = AsPublished().bounds(inside[None], outside[None], GaussianDP(), HALF)
+    bound = lower_bound(inside, outside, GaussianDP(), confidence=CONFIDENCE)
+    mu, error = separation(inside, outside)
+    most = (mu - error, mu, mu + error)
+    low, value, high = (float(epsilon_of(m, delta)) for m in most)
+    yield {"quantity": "epsilon", "method": "as published", "kind": "estimate"} | {
+        "value": float(epsilon_of(published[0], delta))
+    }
+    yield {"quantity": "epsilon", "method": "valid", "kind": "lower"} | {
+        "value": float(epsilon_of(bound.value, delta)),
+        "confidence": CONFIDENCE,
+    }
+    shared = {"method": "plug-in", "kind": "estimate"}
+    yield shared | {"quantity": "epsilon", "value": value, "low": low, "high": high}
+    yield shared | {"quantity": "mu", "value": mu, "low": mu - error, "high": mu + error}
+
+
+def separation(inside: Floats, outside: Floats) -> tuple[float, float]:
+    """Difference of means over the pooled deviation, and its standard error.
+
+    Error: that of normal scores with n per world, sqrt(2 / n) sqrt(1 + mu^2 / 8).
+    """
+    deviation = math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / 2)
+    mu = float((inside.mean() - outside.mean()) / deviation)
+    n = 2 / (1 / len(inside) + 1 / len(outside))
+    return mu, math.sqrt(2 / n) * math.sqrt(1 + mu**2 / 8)

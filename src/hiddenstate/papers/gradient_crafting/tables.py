@@ -1,0 +1,97 @@
+"""Tables of gradient_crafting."""
+
+import pandas as pd
+
+from hiddenstate.estimates import plus_minus, select, summarise
+from hiddenstate.family import table
+from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid
+
+
+@table(
+    "Audits of the housing network",
+    "Mean and standard deviation over repeats. The published estimate and the plug-in bound "
+    "nothing.",
+    when=lambda grid: grid.housing is not None,
+)
+def housing(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Every audit of the housing network in every reading."""
+    rows = select(estimates, part="housing", quantity="epsilon")
+    by = ["every", "start", "models", "epsilon", "adversary"]
+    heads = ("k", "start", "models per world", "epsilon", "adversary")
+    records = []
+    for key, part in rows.groupby(by, sort=False):
+        record = dict(zip(heads, key, strict=True))
+        record |= {"repeats": part["repeat"].nunique()}
+        record |= {"idle coordinate": f"{part['idle_epsilon'].iloc[0]:.3f}"}
+        for _, line in summarise(part, "method").iterrows():
+            record[line["method"]] = plus_minus(line["mean"], line["sd"])
+        records.append(record)
+    shown = pd.DataFrame(records)
+    whole = {"k": int, "models per world": int}
+    return shown.astype(whole) if len(shown) else shown
+
+
+def _landscape(grid: GradientCraftingGrid) -> bool:
+    return grid.single is not None
+
+
+@table(
+    "One insertion, then hidden steps",
+    "After the last step, over the theoretical epsilon: the paper's reading and the exact epsilon "
+    "at the midpoint, and the exact one with the threshold at h*.",
+    when=_landscape,
+)
+def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Both readings of section 6 at the last step, by epsilon and batch size."""
+    laws = select(estimates, part="single", quantity="epsilon", kind="exact")
+    last = laws[(laws["x"] == laws["steps"]) & (laws["batch_size"] > 0)]
+    ratios = last.assign(
+        ratio=(last["value"] / last["epsilon"]).map("{:.3f}".format),
+        reading=last["method"] + ", " + last["threshold"],
+    )
+    ratios = ratios[ratios["reading"] != "Gaussian-DP reading, h*"]
+    shown = ratios.pivot(index=["reading", "epsilon"], columns="batch_size", values="ratio")
+    return shown.rename(columns=lambda size: f"B = {size:g}").reset_index()
+
+
+@table(
+    "Idle coordinates",
+    "What simulated audits of a coordinate find that nothing but noise and canary moves, and the "
+    "share of audits that claim more than the truth.",
+    when=lambda grid: grid.ideal is not None,
+)
+def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Simulated audits of idle coordinates: estimates, and how often they exceed the truth."""
+    rows = select(estimates, part="ideal")
+    records = []
+    for (every, models, epsilon), part in rows.groupby(["every", "models", "epsilon"]):
+        record = {"k": int(every), "models per world": int(models), "epsilon": epsilon}
+        record |= {"exact": f"{part['idle_epsilon'].iloc[0]:.3f}"}
+        for method, own in part.groupby("method", sort=False):
+            found = select(own, quantity="epsilon").iloc[0]
+            above = select(own, quantity="share above").iloc[0]
+            record[method] = plus_minus(found["value"], found["high"] - found["value"])
+            record[f"{method}: above"] = f"{above['value']:.3f} of {above['audits']:.0f}"
+        records.append(record)
+    return pd.DataFrame(records)
+
+
+@table(
+    "Canaries in one model",
+    "Valid lower bounds from one model: median over audits with the middle 80 %.",
+    when=lambda grid: grid.one_run is not None,
+)
+def one_run(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Bounds from one model, by network, number of canaries and share of coins guessed."""
+    rows = select(estimates, part="one run", quantity="epsilon")
+    ranges = zip(rows["low"], rows["high"], strict=True)
+    return pd.DataFrame(
+        {
+            "canaries in": rows["method"],
+            "epsilon": rows["epsilon"],
+            "canaries": rows["canaries"].astype(int),
+            "guessed": rows["share"].map("{:.0%}".format),
+            "median bound": rows["value"].map("{:.3f}".format),
+            "middle 80 %": [f"{low:.3f} to {high:.3f}" for low, high in ranges],
+        }
+    )

@@ -1,0 +1,20 @@
+# Tighter privacy auditing of DP-SGD in the hidden state threat model.
+
+
+module gradient_crafting:
+    snakefile:
+        "family.smk"
+    config:
+        {**config, "family": "gradient_crafting"}
+
+
+use rule * from gradient_crafting exclude start as gradient_crafting_*
+
+
+if config["scores"] == "cached":
+
+    ruleorder: gradient_crafting_restore > gradient_crafting_train
+
+else:
+
+    ruleorder: gradient_crafting_train > gradient_crafting_restore
