@@ -23,12 +23,6 @@ from hiddenstate.family import Check, Figure, Table
 TREE = os.path.relpath(workflow.basedir)
 PREFIX = "" if TREE == "." else f"{TREE}/"
 
-SCALE = config["scale"]
-SCALE_FILE = f"{PREFIX}workflow/config/scales/{SCALE}.yaml"
-RESULTS = f"results/{SCALE}"
-CACHE = f"{PREFIX}results/cached"
-FIGURES = f"figures/{SCALE}"
-LOGS = f"logs/{SCALE}"
 SCALES = sorted(
     path.stem
     for path in Path(f"{PREFIX}workflow/config/scales").glob("*.yaml")
@@ -52,17 +46,28 @@ def checked_config():
     """Stop the run if a config key is unknown, missing or has a value that means nothing."""
     for key, value in config.items():
         if key not in KEYS:
+            known = ", ".join(name for name in KEYS if name != "family")
             raise WorkflowError(
-                f"config key {key!r} is not known; expected one of {', '.join(KEYS)}"
+                f"config key {str(key)[:100]!r} is not known; expected one of {known}"
             )
         pattern, expected = KEYS[key]
         if not re.fullmatch(pattern, str(value)):
             raise WorkflowError(
-                f"config key {key!r}: got {value!r}; expected {expected}"
+                f"config key {key!r}: got {str(value)[:100]!r}; expected {expected}"
             )
     for key in KEYS:
         if key not in config and key != "family":
             raise WorkflowError(f"config key {key!r} is missing; see workflow/config")
+
+
+checked_config()
+
+SCALE = config["scale"]
+SCALE_FILE = f"{PREFIX}workflow/config/scales/{SCALE}.yaml"
+RESULTS = f"results/{SCALE}"
+CACHE = f"{PREFIX}results/cached"
+FIGURES = f"figures/{SCALE}"
+LOGS = f"logs/{SCALE}"
 
 
 def read_scale():
