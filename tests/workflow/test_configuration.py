@@ -15,12 +15,12 @@ class WorkflowError(Exception):
     """Stands for Snakemake's."""
 
 
-def common(config):
+def common(config, local_exec=True):
     """Names that common.smk defines under a configuration."""
     path = ROOT / "workflow/rules/common.smk"
     names = {
         "config": config,
-        "workflow": SimpleNamespace(basedir=str(ROOT)),
+        "workflow": SimpleNamespace(basedir=str(ROOT), local_exec=local_exec),
         "WorkflowError": WorkflowError,
     }
     exec(compile(path.read_text(), path, "exec"), names)
@@ -62,3 +62,14 @@ def test_a_value_that_means_nothing_is_named(changes, expected):
 def test_a_missing_key_is_named(key):
     with pytest.raises(WorkflowError, match=f"config key '{key}' is missing"):
         common({name: value for name, value in GOOD.items() if name != key})
+
+
+def test_a_cluster_run_in_a_directory_with_a_space_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert common(GOOD, local_exec=False)
+    spaced = tmp_path / "my tree"
+    spaced.mkdir()
+    monkeypatch.chdir(spaced)
+    with pytest.raises(WorkflowError, match="my tree: jobs cannot be submitted from a directory"):
+        common(GOOD, local_exec=False)
+    assert common(GOOD)

@@ -60,7 +60,17 @@ def checked_config():
             raise WorkflowError(f"config key {key!r} is missing; see workflow/config")
 
 
+def checked_place():
+    """Stop a run on a cluster in a directory whose name would break every submitted job."""
+    if not workflow.local_exec and re.search(r"\s", os.getcwd()):
+        raise WorkflowError(
+            f"{os.getcwd()}: jobs cannot be submitted from a directory with a space in its name, "
+            "which Snakemake passes on unquoted; move the tree, or run without the profile"
+        )
+
+
 checked_config()
+checked_place()
 
 SCALE = config["scale"]
 SCALE_FILE = f"{PREFIX}workflow/config/scales/{SCALE}.yaml"
