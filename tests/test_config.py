@@ -1,4 +1,6 @@
 import json
+import math
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -6,6 +8,7 @@ import yaml
 
 from hiddenstate import config, papers
 from hiddenstate.errors import InputError
+from hiddenstate.family import Cell, Grid
 
 ROOT = Path(__file__).parents[1]
 SCALES = sorted((ROOT / "workflow/config/scales").glob("*.yaml"))
@@ -178,3 +181,134 @@ def test_every_number_text_and_list_of_a_scale_file_has_bounds():
                 yield from unbounded(value, place)
 
     assert sorted(set(unbounded(config.schema(), ""))) == []
+
+
+NAMES = ["$(touch PWNED)", "../../../evil", "my scale", "a;b", "a\nb", "", "-x", "x" * 200]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_a_shell_or_a_path_could_take_amiss_are_refused(tmp_path, name):
+    content = yaml.safe_load((ROOT / "workflow/config/scales/smoke.yaml").read_text())
+    tasks = content["worst_case_init"]["tasks"]
+    for i, (place, key) in enumerate([(tasks, name), (tasks["digits"], "model")]):
+        before = dict(place)
+        place[key] = deepcopy(tasks["digits"]) if i == 0 else name
+        path = tmp_path / "odd.yaml"
+        path.write_text(yaml.safe_dump(content))
+        with pytest.raises(InputError, match=r"worst_case_init\.tasks\.") as caught:
+            config.read(path)
+        assert "String should match pattern".lower() in str(caught.value).lower()
+        assert len(str(caught.value)) < 1000
+        place.clear()
+        place.update(before)
+    with pytest.raises(InputError, match=r"expected letters, digits and _ . \+ - alone"):
+        Cell(name, Grid())
+
+
+BAD = [
+    math.nan,
+    math.inf,
+    1e12,
+    1e-320,
+    -1,
+    10**40,
+    True,
+    "1:30",
+    "7",
+    "",
+    None,
+    [],
+    {},
+    "x" * 9999,
+]
+
+
+def leaves(node, place=()):
+    """Every place in nested mappings and lists."""
+    pairs = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in pairs:
+        yield (*place, key)
+        if isinstance(value, dict | list):
+            yield from leaves(value, (*place, key))
+
+
+def put(node, place, value):
+    """A copy of nested mappings and lists with another value at a place."""
+    if not place:
+        return value
+    copy = dict(node) if isinstance(node, dict) else list(node)
+    copy[place[0]] = put(node[place[0]], place[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_whatever_stands_in_a_scale_file_is_used_or_refused_by_name(name):
+    content = yaml.safe_load((ROOT / "workflow/config/scales/smoke.yaml").read_text())
+    family, model, section = papers.load(name), config._model((name,)), content[name]
+    for place in leaves(section):
+        for value in BAD:
+            changed = {"seed": 1, name: put(section, place, value)}
+            try:
+                scale = config._checked("odd.yaml", model, changed)
+                jobs = family.jobs(getattr(scale, name))
+            except InputError as error:
+                message = str(error)
+                # What is wrong in a whole section is named within it.
+                assert ".".join(map(str, place)) in message
+                assert f"odd.yaml: {name}" in message
+                assert len(message) < 2000
+            else:
+                # What is used is no slip: a number for a number, text for text, an empty list.
+                old = section
+                for key in place:
+                    old = old[key]
+                optional = value is None or (value == [] and isinstance(old, list))
+                assert optional or isinstance(value, str) == isinstance(old, str), place
+                assert isinstance(value, bool) == isinstance(old, bool), place
+                assert sum(map(len, jobs.values())) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: &a [1]\nb: &b [*a, *a]\nc: [*b, *b]\n", "references"),
+        ("? [a]\n: 1\n", "is no word"),
+        ("2020-01-01: 1\n", "the key '2020-01-01' is no word"),
+        ("<<: {a: 1}\n", "the key '<<' is no word"),
+        (f"{'k' * 900}: 1\nseed: 1\n", r"k{200}: is not a known key"),
+        (f"extends: {'k' * 9999}\n", "expected the name of a scale"),
+        ("[" * 9999, "nested too deep"),
+        ("- " * 9999, "not valid YAML"),
+        ("#" * 1_000_001, "has 1000001 characters"),
+        (f"seed: {'9' * 9999}\n", "not valid YAML"),
+        ("seed: true\n", "seed: got True; input should be a valid integer"),
+        ("seed: '1'\n", "seed: got '1'; input should be a valid integer"),
+        ("seed: 2020-01-01\n", "seed: got '2020-01-01'; input should be a valid integer"),
+    ],
+)
+def test_a_message_about_odd_yaml_is_short(tmp_path, text, expected):
+    with pytest.raises(InputError, match=expected) as caught:
+        config.read(scale(tmp_path, "odd", text))
+    assert len(str(caught.value)) < 1500
+
+
+def test_of_many_problems_the_first_are_told(tmp_path):
+    path = change(tmp_path, "encoding_loss", "epsilons", value=["x"] * 999)
+    with pytest.raises(InputError, match=r"and 979 more problems") as caught:
+        config.read(path)
+    assert len(str(caught.value).splitlines()) == 21
+
+
+def test_sweeps_of_too_many_combinations_are_refused(tmp_path):
+    many = [float(i) for i in range(1, 200)]
+    sweep = {"task": "digits", "epsilons": many, "clipping_norms": [*many]}
+    path = change(tmp_path, "worst_case_init", "figure4", value=[sweep])
+    with pytest.raises(InputError, match=r"figure4\.0: got 39601 combinations"):
+        config.read(path)
+
+
+def test_two_values_of_one_name_are_refused(tmp_path):
+    path = change(tmp_path, "linear_heuristic", "figure5", "epsilons", value=[1.0, 1.0])
+    family, grid, _ = config.section(path, "linear_heuristic")
+    with pytest.raises(InputError, match="two cells are named bounds/figure5_eps1"):
+        family.jobs(grid)

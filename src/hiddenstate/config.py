@@ -97,6 +97,12 @@ class _Loader(yaml.SafeLoader):
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        # The scanner takes the square of the depth.
+        if self.flow_level >= 20:
+            raise yaml.MarkedYAMLError(problem="nested too deep", problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(token)
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark
@@ -128,6 +134,8 @@ _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.v
 def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Keys and values of a scale file, with those of the files that it extends."""
     written = text(path, "a scale file such as workflow/config/scales/laptop.yaml")
+    if len(written) > 1_000_000:
+        raise InputError(f"{path}: has {len(written)} characters; expected at most a million")
     try:
         content = yaml.load(written, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:

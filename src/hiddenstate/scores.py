@@ -109,8 +109,8 @@ def _readable(path: str | Path) -> Iterator[None]:
     """Give the errors of reading a damaged file its name."""
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable Parquet file ({error})") from error
+    except Exception as error:  # damaged metadata make pandas raise anything, such as KeyError
+        raise InputError(f"{path}: not a readable Parquet file ({error!r:.300})") from error
 
 
 def _origin(path: str | Path, schema: pa.Schema) -> dict[str, Any]:

@@ -94,28 +94,12 @@ def test_scores_are_the_same_on_one_core_and_after_a_kill(
     assert len(again) <= 1
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (("--config", "scale=huge"), ["'huge'", "laptop", "paper", "smoke"]),
-        (("--config", "sclae=smoke"), ["'sclae' is not known; expected one of scale, scores"]),
-        (("--config", "scores=cashed"), ["'scores': got 'cashed'; expected cached or train"]),
-        (
-            ("--config", "missing_scores=no"),
-            ["'missing_scores': got 'no'; expected train, error or skip"],
-        ),
-        (("--config", "device=gpu"), ["'device': got 'gpu'; expected cpu, cuda"]),
-        (("--config", "verify_models=0"), ["'verify_models': got 0; expected a number from 1"]),
-    ],
-)
-def test_a_wrong_configuration_stops_before_any_job(
-    tmp_path, change, expected, checkout, snakemake
-):
+def test_a_wrong_configuration_stops_before_any_job(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
-    status, output = snakemake(directory, "--cores", "1", *change)
+    status, output = snakemake(directory, "--cores", "1", "--config", "n=5")
     assert status != 0
-    for word in expected:
-        assert word in output
+    assert "config key 'n' is not known; expected one of scale, scores" in output
+    assert "Traceback" not in output
     assert not (directory / "results").exists()
     assert not (directory / "logs").exists()
 

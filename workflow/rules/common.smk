@@ -23,12 +23,6 @@ from hiddenstate.family import Check, Figure, Table
 TREE = os.path.relpath(workflow.basedir)
 PREFIX = "" if TREE == "." else f"{TREE}/"
 
-SCALE = config["scale"]
-SCALE_FILE = f"{PREFIX}workflow/config/scales/{SCALE}.yaml"
-RESULTS = f"results/{SCALE}"
-CACHE = f"{PREFIX}results/cached"
-FIGURES = f"figures/{SCALE}"
-LOGS = f"logs/{SCALE}"
 SCALES = sorted(
     path.stem
     for path in Path(f"{PREFIX}workflow/config/scales").glob("*.yaml")
@@ -52,17 +46,38 @@ def checked_config():
     """Stop the run if a config key is unknown, missing or has a value that means nothing."""
     for key, value in config.items():
         if key not in KEYS:
+            known = ", ".join(name for name in KEYS if name != "family")
             raise WorkflowError(
-                f"config key {key!r} is not known; expected one of {', '.join(KEYS)}"
+                f"config key {str(key)[:100]!r} is not known; expected one of {known}"
             )
         pattern, expected = KEYS[key]
         if not re.fullmatch(pattern, str(value)):
             raise WorkflowError(
-                f"config key {key!r}: got {value!r}; expected {expected}"
+                f"config key {key!r}: got {str(value)[:100]!r}; expected {expected}"
             )
     for key in KEYS:
         if key not in config and key != "family":
             raise WorkflowError(f"config key {key!r} is missing; see workflow/config")
+
+
+def checked_place():
+    """Stop a run on a cluster in a directory whose name would break every submitted job."""
+    if not workflow.local_exec and re.search(r"\s", os.getcwd()):
+        raise WorkflowError(
+            f"{os.getcwd()}: jobs cannot be submitted from a directory with a space in its name, "
+            "which Snakemake passes on unquoted; move the tree, or run without the profile"
+        )
+
+
+checked_config()
+checked_place()
+
+SCALE = config["scale"]
+SCALE_FILE = f"{PREFIX}workflow/config/scales/{SCALE}.yaml"
+RESULTS = f"results/{SCALE}"
+CACHE = f"{PREFIX}results/cached"
+FIGURES = f"figures/{SCALE}"
+LOGS = f"logs/{SCALE}"
 
 
 def read_scale():

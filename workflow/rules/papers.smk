@@ -1,6 +1,5 @@
 # The papers that the scale has, and what is shown of them.
 
-checked_config()
 GRID = read_scale()
 FAMILIES = {name: papers.load(name) for name in scale_files.families(GRID)}
 

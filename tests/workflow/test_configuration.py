@@ -1,0 +1,75 @@
+"""What config.yaml and --config may say; the rules' common part, run as plain Python."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+GOOD = yaml.safe_load((ROOT / "workflow/config/config.yaml").read_text())
+
+
+class WorkflowError(Exception):
+    """Stands for Snakemake's."""
+
+
+def common(config, local_exec=True):
+    """Names that common.smk defines under a configuration."""
+    path = ROOT / "workflow/rules/common.smk"
+    names = {
+        "config": config,
+        "workflow": SimpleNamespace(basedir=str(ROOT), local_exec=local_exec),
+        "WorkflowError": WorkflowError,
+    }
+    exec(compile(path.read_text(), path, "exec"), names)
+    return names
+
+
+def test_the_shipped_configuration_is_good():
+    assert common(GOOD)["RESULTS"] == "results/laptop"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"scale": "huge"}, "'scale': got 'huge'; expected one of laptop, mnist-raw"),
+        ({"scale": "my scale"}, "'scale': got 'my scale'; expected one of"),
+        ({"scale": "../../../evil"}, r"'scale': got '../../../evil'; expected one of"),
+        ({"scale": "$(touch PWNED)"}, r"'scale': got '\$\(touch PWNED\)'; expected one of"),
+        ({"scale": ["smoke"]}, "expected one of"),
+        ({"sclae": "smoke"}, "'sclae' is not known; expected one of scale, scores"),
+        ({"n": 5}, "'n' is not known; expected one of scale, scores"),
+        ({"scores": "cashed"}, "'scores': got 'cashed'; expected cached or train"),
+        ({"missing_scores": "no"}, "got 'no'; expected train, error or skip"),
+        ({"device": "gpu"}, "'device': got 'gpu'; expected cpu, cuda"),
+        ({"device": "cuda:0; touch PWNED"}, "'device': got 'cuda:0; touch PWNED'; expected cpu"),
+        ({"verify_models": 0}, "'verify_models': got '0'; expected a number from 1"),
+        ({"verify_cells": "\u0663"}, "'verify_cells': got '\u0663'; expected a number from 1"),
+        ({"verify_cells": 10**12}, "'verify_cells': got '1000000000000'; expected a number"),
+        ({"verify_seed": True}, "'verify_seed': got 'True'; expected a number from 0"),
+        ({"x" * 10_000: 1}, "'x{100}' is not known"),
+        ({"scale": "x" * 10_000}, "'scale': got 'x{100}'; expected"),
+    ],
+)
+def test_a_value_that_means_nothing_is_named(changes, expected):
+    with pytest.raises(WorkflowError, match=expected):
+        common({**GOOD, **changes})
+
+
+@pytest.mark.parametrize("key", GOOD)
+def test_a_missing_key_is_named(key):
+    with pytest.raises(WorkflowError, match=f"config key '{key}' is missing"):
+        common({name: value for name, value in GOOD.items() if name != key})
+
+
+def test_a_cluster_run_in_a_directory_with_a_space_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert common(GOOD, local_exec=False)
+    spaced = tmp_path / "my tree"
+    spaced.mkdir()
+    monkeypatch.chdir(spaced)
+    with pytest.raises(WorkflowError, match="my tree: jobs cannot be submitted from a directory"):
+        common(GOOD, local_exec=False)
+    assert common(GOOD)
