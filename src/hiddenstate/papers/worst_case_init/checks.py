@@ -4,15 +4,16 @@ An audit of which a single repeat is there has no standard deviation, and is lef
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from hiddenstate.estimates import plus_minus, select
+from hiddenstate.estimates import plus_minus, select, summarise
 from hiddenstate.family import Check, Measurement, check
 from hiddenstate.papers.worst_case_init.stated import STATED
-from hiddenstate.papers.worst_case_init.summaries import ideal, summary
+from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, summary
 
 
 def _published(
@@ -27,7 +28,14 @@ def _published(
 
 
 def _pm(row: pd.Series) -> str:
-    return plus_minus(row["mean"], row["sd"])
+    """Words such as "7.21 ± 0.52 (3 of 5 repeats)"."""
+    return plus_minus(row["mean"], row["sd"]) + _from(row)
+
+
+def _from(*rows: pd.Series) -> str:
+    """How many of the repeats of these audits there are, in brackets, if some are missing."""
+    words = lacking(pd.DataFrame(rows))
+    return words and f" ({words})"
 
 
 def _above(one: pd.Series, other: pd.Series) -> bool:
@@ -63,16 +71,18 @@ def ordering(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def last_layer_gap(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon initial parameters matter less for a last layer than for a model."""
-    gaps = {}
+    gaps, found = {}, {}
     for figure in ("figure1", "figure5"):
         cases = list(_cases(estimates, figure))
         if not cases:
             return None
         top = max(epsilon for _, epsilon, _, _ in cases)
-        gaps[figure] = min(w["mean"] - a["mean"] for _, epsilon, a, w in cases if epsilon == top)
+        pairs = [(average, worst) for _, epsilon, average, worst in cases if epsilon == top]
+        gaps[figure] = min(worst["mean"] - average["mean"] for average, worst in pairs)
+        found[figure] = f"{gaps[figure]:.2f}{_from(*chain(*pairs))}"
     return Measurement(
-        f"worst minus average case: {gaps['figure5']:.2f} for the last layer, "
-        f"{gaps['figure1']:.2f} or more for all layers",
+        f"worst minus average case: {found['figure5']} for the last layer, "
+        f"{found['figure1']} or more for all layers",
         "a smaller difference of means",
         bool(gaps["figure5"] < gaps["figure1"]),
     )
@@ -186,9 +196,11 @@ def valid(estimates: pd.DataFrame) -> Measurement | None:
     if len(rows) == 0:
         return None
     above = int((rows["value"] > rows["epsilon"]).sum())
+    audits = [audit for _, audit in summarise(rows, ["cell", "planned"]).iterrows()]
     most = int(stats.binom.isf(1e-3, len(rows), 0.05))
     return Measurement(
-        f"{above} of {len(rows)} bounds above the theoretical epsilon",
+        f"{above} of {len(rows)} bounds above the theoretical epsilon"
+        + _from(*audits),
         f"at most {most} (5 % of them, with a false alarm in 0.1 % of such runs)",
         above <= most,
     )
