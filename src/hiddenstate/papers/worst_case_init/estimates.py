@@ -82,8 +82,8 @@ def estimate(
 
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
     separation (of the worlds' scores, with the mu that the accountant allows as ``most``), repeats
-    (how many there are; ``planned`` is how many there should be), and ideal_epsilon (of each method:
-    mean over simulated audits, with the range of 90 %).
+    (how many there are; ``planned`` is how many there should be), and ideal_epsilon (of each
+    method: mean over simulated audits, with the range of 90 %).
     """
     rows: list[Row] = []
     found: dict[str, list[Row]] = {}
