@@ -117,7 +117,10 @@ def described(audit: AuditParameters) -> Row:
 def _audit(audit: AuditParameters, there: list[pd.DataFrame]) -> Iterator[Row]:
     """What the repeats of an audit say that are there, one row per repeat and quantity."""
     repeats = [repeat for frame in there for _, repeat in frame.groupby("repeat")]
-    yield {"quantity": "repeats", "method": "count", "kind": "exact", "value": len(repeats)}
+    # Empty fields, so that a scale of which no audit is there yet has the same columns.
+    empty = {"repeat": np.nan, "most": np.nan}
+    count = {"quantity": "repeats", "method": "count", "kind": "exact", "value": len(repeats)}
+    yield empty | count
     for scores in repeats:
         yield from ({"repeat": scores["repeat"].iloc[0]} | row for row in _repeat(audit, scores))
 
