@@ -1,5 +1,7 @@
 """Checks, on made-up estimates that hold, fail and are not enough."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ def rows(figure, mean, sd, *, task="digits", quantity="epsilon", method="as publ
     """Two repeats of an audit, with that mean and standard deviation."""
     levels = {
         "case": "worst", "epochs": 5, "records": 50, "clipping_norm": 1.0, "steps": 3,
-        "learning_rate": 8.0, "epsilon": 10.0, "models": 100,
+        "learning_rate": 8.0, "epsilon": 10.0, "models": 100, "planned": 2,
     } | levels  # fmt: skip
     cell = f"{task}-{sorted(levels.items())}"
     shared = {"figure": figure, "task": task, "cell": cell, "quantity": quantity, "method": method}
@@ -177,6 +179,23 @@ def test_an_audit_with_a_single_repeat_is_left_out():
     assert checks.ordering.measure(lacking) is None
 
 
+def test_measured_values_say_how_many_repeats_there_are_if_some_are_missing(scale_of):
+    """Every check, where each audit should have five repeats and has two."""
+    for name, (holding, _, _) in CASES.items():
+        measure = FAMILY.checks[name].measure
+        whole, part = (measure(pd.DataFrame(holding).assign(planned=n)) for n in (2, 5))
+        assert "repeats" not in whole.measured and whole.holds == part.holds
+        assert re.search(r"\(\d+ of \d+ repeats\)", part.measured)
+        assert re.sub(r" \(\d+ of \d+ repeats\)", "", part.measured) == whole.measured
+    few = pd.DataFrame([*average("figure1", 3, 0.5), *rows("figure1", 6, 0.5, planned=3)])
+    assert "3.00 ± 0.50 average, 6.00 ± 0.50 (2 of 3 repeats) worst" in (
+        checks.ordering.measure(few).measured
+    )
+    frame = paper_estimates(scale_of("paper")[0], "figure3", "mnist")
+    measured = checks.stated_figure3_mnist.measure(frame).measured
+    assert "7.21 ± 0.20 (2 of 5 repeats) (paper: 7.21)" in measured
+
+
 def test_every_check_is_tested():
     stated = {name for name in FAMILY.checks if name.startswith("stated")}
     assert set(CASES) | stated == set(FAMILY.checks)
@@ -223,7 +242,7 @@ def test_every_value_that_the_paper_states_is_compared(scale_of, check, figure, 
     found = measure(frame)
     assert found.holds is True
     for value in stated:
-        assert f"{value:.2f} ± 0.20 (paper: {value:.2f})" in found.measured
+        assert f"{value:.2f} ± 0.20 (2 of 5 repeats) (paper: {value:.2f})" in found.measured
         # Any one of them out of range fails it.
         off = frame["value"].mask((frame["value"] - value).abs() < 0.15, frame["value"] + 0.3)
         assert measure(frame.assign(value=off)).holds is False

@@ -124,7 +124,7 @@ def test_estimates_are_of_the_repeats_there_are(smoke, lacking, estimates):
         expected[cell.name] = there if p.task == "digits" else 0
     assert counts["value"].to_dict() == expected
     assert set(expected.values()) == {0, 1, 2}
-    assert (counts["most"] == [cell.parameters.planned for cell in cells.trained(grid)]).all()
+    assert (counts["planned"] == [cell.parameters.planned for cell in cells.trained(grid)]).all()
     # What is there has the estimates that it has among all.
     keys = ["figure", "cell", "quantity", "method", "repeat", "value"]
     both = select(lacking, quantity=["epsilon", "separation", "accuracy", "gradient_norm"])[keys]

@@ -1,6 +1,7 @@
 """Tables of the smoke scale's audits."""
 
 import numpy as np
+import pandas as pd
 
 from hiddenstate.papers.worst_case_init import FAMILY, cells
 from hiddenstate.papers.worst_case_init import estimates as module
@@ -57,3 +58,11 @@ def test_tables_say_how_many_repeats_there_are(lacking):
     assert none["repeats"] == "0 of 2" and none["as published"] == none["valid bound"] == ""
     assert FAMILY.tables["table1"].draw(lacking)["from"].item() == "1 of 2 repeats"
     assert "from" not in FAMILY.tables["accuracy"].draw(lacking)
+
+
+def test_a_scale_of_which_no_audit_is_there_yet_has_tables(make):
+    ideal = pd.DataFrame({"method": ["as published"] * 2, "value": [1.0, 2.0]})
+    found = module.estimate(make(), {}, {"ideal_eps10_models2": ideal})
+    assert FAMILY.tables["audits"].draw(found)["repeats"].tolist() == ["0 of 1"]
+    assert FAMILY.tables["table1"].draw(found).empty
+    assert FAMILY.checks["valid"].measure(found) is None

@@ -12,6 +12,7 @@ What the text leaves open, and what is done here:
 * The step per record is the same for every n, as in the text, and in both worlds.
 * Repeats have initial parameters of their own: a Xavier draw, and the pre-training from it.
 * Average case means 0 epochs of pre-training.
+* The accuracies of Figure 6 are of models trained without the target.
 * The text gives no schedule for pre-training a last layer; ours is in the scale files.
 
 The estimates are the published ones: the best threshold on the same scores, each error rate at

@@ -3,16 +3,17 @@
 An audit of which a single repeat is there has no standard deviation, and is left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from hiddenstate.estimates import plus_minus, select
+from hiddenstate.estimates import plus_minus, select, summarise
 from hiddenstate.family import Check, Measurement, check
 from hiddenstate.papers.worst_case_init.stated import STATED
-from hiddenstate.papers.worst_case_init.summaries import ideal, summary
+from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, summary
 
 
 def _published(
@@ -27,7 +28,23 @@ def _published(
 
 
 def _pm(row: pd.Series) -> str:
-    return plus_minus(row["mean"], row["sd"])
+    """Words such as "7.21 ± 0.52 (3 of 5 repeats)"."""
+    return plus_minus(row["mean"], row["sd"]) + _from(row)
+
+
+def _from(*rows: pd.Series) -> str:
+    """How many of the repeats of these audits there are, in brackets, if some are missing."""
+    words = lacking(pd.DataFrame(rows))
+    return words and f" ({words})"
+
+
+def _all(parts: Iterable[tuple[str, bool]], tolerance: str) -> Measurement | None:
+    """A claim that has several parts, in words and whether each holds; None without any."""
+    found = list(parts)
+    if not found:
+        return None
+    words = "; ".join(words for words, _ in found)
+    return Measurement(words, tolerance, all(holds for _, holds in found))
 
 
 def _above(one: pd.Series, other: pd.Series) -> bool:
@@ -49,30 +66,32 @@ def _cases(
 @check
 def ordering(estimates: pd.DataFrame) -> Measurement | None:
     """Worst case above average case, the ranges of one standard deviation disjoint."""
-    words, holds = [], True
-    for task, epsilon, average, worst in _cases(estimates, "figure1"):
-        if epsilon < 4:
-            continue
-        holds &= _above(worst, average)
-        words.append(f"{task}, epsilon {epsilon:g}: {_pm(average)} average, {_pm(worst)} worst")
-    if not words:
-        return None
-    return Measurement("; ".join(words), "mean ± sd over the repeats disjoint", holds)
+    parts = (
+        (
+            f"{task}, epsilon {epsilon:g}: {_pm(average)} average, {_pm(worst)} worst",
+            _above(worst, average),
+        )
+        for task, epsilon, average, worst in _cases(estimates, "figure1")
+        if epsilon >= 4
+    )
+    return _all(parts, "mean ± sd over the repeats disjoint")
 
 
 @check
 def last_layer_gap(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon initial parameters matter less for a last layer than for a model."""
-    gaps = {}
+    gaps, found = {}, {}
     for figure in ("figure1", "figure5"):
         cases = list(_cases(estimates, figure))
         if not cases:
             return None
         top = max(epsilon for _, epsilon, _, _ in cases)
-        gaps[figure] = min(w["mean"] - a["mean"] for _, epsilon, a, w in cases if epsilon == top)
+        pairs = [(average, worst) for _, epsilon, average, worst in cases if epsilon == top]
+        gaps[figure] = min(worst["mean"] - average["mean"] for average, worst in pairs)
+        found[figure] = f"{gaps[figure]:.2f}{_from(*chain(*pairs))}"
     return Measurement(
-        f"worst minus average case: {gaps['figure5']:.2f} for the last layer, "
-        f"{gaps['figure1']:.2f} or more for all layers",
+        f"worst minus average case: {found['figure5']} for the last layer, "
+        f"{found['figure1']} or more for all layers",
         "a smaller difference of means",
         bool(gaps["figure5"] < gaps["figure1"]),
     )
@@ -99,23 +118,19 @@ def pretraining(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def records(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon the mean falls from each number of records to the next."""
-    words, holds = [], True
+    parts = []
     for task, part in _published(estimates, "figure3", top=True).groupby("task", sort=False):
         line = part.sort_values("records")
-        if len(line) < 2:
-            continue
-        holds &= bool(np.all(np.diff(line["mean"]) < 0))
         values = ", ".join(f"{_pm(row)} at n = {row['records']:,.0f}" for _, row in line.iterrows())
-        words.append(f"{task}: {values}")
-    if not words:
-        return None
-    return Measurement("; ".join(words), "means fall as n grows, at the largest epsilon", holds)
+        if len(line) >= 2:
+            parts.append((f"{task}: {values}", bool(np.all(np.diff(line["mean"]) < 0))))
+    return _all(parts, "means fall as n grows, at the largest epsilon")
 
 
 @check
 def clipping(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon and C = 10 epsilon and accuracy are below those at C = 1."""
-    words, holds = [], True
+    parts = []
     for (task, top), part in _published(estimates, "figure4", top=True).groupby(
         ["task", "epsilon"], sort=False
     ):
@@ -125,39 +140,33 @@ def clipping(estimates: pd.DataFrame) -> Measurement | None:
         one, ten = line.loc[1.0], line.loc[10.0]
         right = summary(estimates, "figure4", "accuracy", "mean", task=task, epsilon=top)
         right = right.set_index("clipping_norm")["mean"]
-        holds &= bool(ten["mean"] + ten["sd"] < one["mean"] and right[10.0] < right[1.0])
-        words.append(
+        words = (
             f"{task}, epsilon {top:g}: {_pm(one)} and {100 * right[1.0]:.1f} % at C = 1, "
             f"{_pm(ten)} and {100 * right[10.0]:.1f} % at C = 10"
         )
-    if not words:
-        return None
-    return Measurement(
-        "; ".join(words), "mean + sd at C = 10 below the mean at C = 1, and less accurate", holds
-    )
+        holds = ten["mean"] + ten["sd"] < one["mean"] and right[10.0] < right[1.0]
+        parts.append((words, bool(holds)))
+    return _all(parts, "mean + sd at C = 10 below the mean at C = 1, and less accurate")
 
 
 @check
 def last_layer(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon the worst case finds what a perfect audit would publish."""
     found = select(_published(estimates, "figure5"), case="worst")
-    if len(found) == 0:
-        return None
-    words, within, holds = [], [], True
+    parts, within = [], []
     for _, row in select(found, epsilon=found["epsilon"].max()).iterrows():
         best = ideal(estimates, models=row["models"], epsilon=row["epsilon"]).iloc[0]
         # The mean of as many perfect audits would lie within three of its standard errors.
         most = 3 * best["deviation"] / np.sqrt(row["n"])
-        holds &= bool(abs(row["mean"] - best["value"]) <= most)
-        words.append(
+        words = (
             f"{row['task']}: {_pm(row)} of epsilon {row['epsilon']:g}; a perfect audit publishes "
             f"{best['value']:.2f}"
         )
+        parts.append((words, bool(abs(row["mean"] - best["value"]) <= most)))
         within.append(f"{most:.2f}")
-    return Measurement(
-        "; ".join(words),
+    return _all(
+        parts,
         f"within {', '.join(within)}: three standard errors of the mean of as many perfect audits",
-        holds,
     )
 
 
@@ -186,9 +195,10 @@ def valid(estimates: pd.DataFrame) -> Measurement | None:
     if len(rows) == 0:
         return None
     above = int((rows["value"] > rows["epsilon"]).sum())
+    audits = [audit for _, audit in summarise(rows, ["cell", "planned"]).iterrows()]
     most = int(stats.binom.isf(1e-3, len(rows), 0.05))
     return Measurement(
-        f"{above} of {len(rows)} bounds above the theoretical epsilon",
+        f"{above} of {len(rows)} bounds above the theoretical epsilon" + _from(*audits),
         f"at most {most} (5 % of them, with a false alarm in 0.1 % of such runs)",
         above <= most,
     )
@@ -203,11 +213,11 @@ def _stated_check(figure: str, task: str, method: str = "as published") -> Check
         values = values.drop(columns=["figure", "quantity"]).dropna(axis=1, how="all")
         factors = [name for name in values if name != "value"]
         both = _published(estimates, figure, method).merge(values, on=factors)
-        if len(both) == 0:
-            return None
-        inside = (both["mean"] - both["value"]).abs() <= both["sd"]
-        words = [_one(row, factors) for _, row in both.iterrows()]
-        return Measurement("; ".join(words), "within our sd over the repeats", bool(inside.all()))
+        parts = (
+            (_one(row, factors), bool(abs(row["mean"] - row["value"]) <= row["sd"]))
+            for _, row in both.iterrows()
+        )
+        return _all(parts, "within our sd over the repeats")
 
     return measure
 

@@ -82,8 +82,8 @@ def estimate(
 
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
     separation (of the worlds' scores, with the mu that the accountant allows as ``most``), repeats
-    (how many there are, with the planned number as ``most``), and ideal_epsilon (of each method:
-    mean over simulated audits, with the range of 90 %).
+    (how many there are; ``planned`` is how many there should be), and ideal_epsilon (of each
+    method: mean over simulated audits, with the range of 90 %).
     """
     rows: list[Row] = []
     found: dict[str, list[Row]] = {}
@@ -108,7 +108,7 @@ def described(audit: AuditParameters) -> Row:
     epochs = audit.start.epochs
     return {
         "cell": audit.name,
-        **audit.model_dump(exclude={"start", "canary", "label", "planned"}),
+        **audit.model_dump(exclude={"start", "canary", "label"}),
         "epochs": epochs,
         "case": "worst" if epochs else "average",
     }
@@ -117,8 +117,10 @@ def described(audit: AuditParameters) -> Row:
 def _audit(audit: AuditParameters, there: list[pd.DataFrame]) -> Iterator[Row]:
     """What the repeats of an audit say that are there, one row per repeat and quantity."""
     repeats = [repeat for frame in there for _, repeat in frame.groupby("repeat")]
-    count = {"value": len(repeats), "most": audit.planned}
-    yield {"quantity": "repeats", "method": "count", "kind": "exact"} | count
+    # Empty fields, so that a scale of which no audit is there yet has the same columns.
+    empty = {"repeat": np.nan, "most": np.nan}
+    count = {"quantity": "repeats", "method": "count", "kind": "exact", "value": len(repeats)}
+    yield empty | count
     for scores in repeats:
         yield from ({"repeat": scores["repeat"].iloc[0]} | row for row in _repeat(audit, scores))
 

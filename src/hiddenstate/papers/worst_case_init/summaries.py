@@ -6,9 +6,9 @@ from hiddenstate.estimates import select, summarise
 
 AUDIT = [
     *("task", "case", "epochs", "records", "clipping_norm", "steps", "learning_rate"),
-    *("epsilon", "models"),
+    *("epsilon", "models", "planned"),
 ]
-"""What tells audits apart."""
+"""What tells audits apart; ``planned`` is the number of repeats that each should have."""
 
 
 def summary(
@@ -30,14 +30,15 @@ def ideal(estimates: pd.DataFrame, **levels: object) -> pd.DataFrame:
 
 
 def planned(estimates: pd.DataFrame, figure: str, **levels: object) -> pd.DataFrame:
-    """Every audit of a figure: its repeats that are there (``value``), of how many (``most``)."""
-    return select(estimates, figure=figure, quantity="repeats", **levels)
+    """Every audit of a figure, with the number n of its repeats that are there."""
+    audits = select(estimates, figure=figure, quantity="repeats", **levels)
+    return audits.rename(columns={"value": "n"})
 
 
 def lacking(audits: pd.DataFrame) -> str:
-    """Words such as "3 of 5 repeats" for ``planned`` audits; none if no repeat is missing."""
-    there, most = int(audits["value"].sum()), int(audits["most"].sum())
-    return f"{there} of {most} repeats" if there < most else ""
+    """Words such as "3 of 5 repeats" for audits with n and planned; "" if all are there."""
+    there, planned = int(audits["n"].sum()), int(audits["planned"].sum())
+    return f"{there} of {planned} repeats" if there < planned else ""
 
 
 def title(task: str) -> str:

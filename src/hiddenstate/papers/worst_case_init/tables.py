@@ -70,7 +70,7 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
                 "n": int(audit.records),
                 "C": audit.clipping_norm,
                 "epsilon": audit.epsilon,
-                "repeats": f"{audit.value:g} of {audit.most:g}",
+                "repeats": f"{audit.value:g} of {audit.planned:g}",
                 "figures": ", ".join(f.removeprefix("figure") for f in figures[audit.cell]),
             }
         )
