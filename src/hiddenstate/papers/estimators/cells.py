@@ -187,7 +187,8 @@ class Detected(Grid):
 
 def calibrated(grid: EstimatorsGrid) -> list[Cell[Calibrated]]:
     """Calibration: each mechanism, with all numbers of scores."""
-    mechanisms: dict[str, Mechanism] = {f"gaussian_mu{m.mu:g}": m for m in grid.gaussian} | {
+    mechanisms: dict[str, Mechanism] = {
+        **{f"gaussian_mu{gaussian.mu:g}": gaussian for gaussian in grid.gaussian},
         "response": grid.response,
         "composed": grid.composed,
         "composed_in": grid.composed.model_copy(update={"null": "in"}),
