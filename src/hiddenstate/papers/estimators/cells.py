@@ -86,7 +86,7 @@ class Response(Grid):
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         """As of ``Gaussian``."""
         lie = 1 / (1 + math.exp(self.epsilon))
-        return (rng.random(shape) > lie) * 1.0, (rng.random(shape) < lie) * 1.0
+        return (rng.random(shape) > lie).astype(float), (rng.random(shape) < lie).astype(float)
 
 
 class Leak(Grid):

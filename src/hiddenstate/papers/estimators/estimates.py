@@ -46,7 +46,8 @@ def _share(count: int, n: int) -> dict[str, float]:
 
 def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
     """Share of audits of n models per world that contradict the claim, disjoint models each."""
-    rows = []
+    rows: list[dict[str, Any]] = []
+    row: dict[str, Any]
     for name, mistake in mistakes.MISTAKES.items():
         runs = select(zoo, mistake=name)
         into, out = (select(runs, world=world)["score"].to_numpy() for world in ("in", "out"))
@@ -56,13 +57,11 @@ def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
             audits = min(len(into) // n, 200)
             if audits == 0:
                 continue
-            worlds = (world[: audits * n].reshape(audits, n) for world in (into, out))
-            found = Averaged().contradicts(*worlds, hypotheses, LEVEL, claim)
-            rows.append(
-                {"quantity": "power", "cell": name, "method": Averaged.name, "kind": "estimate"}
-                | {"x": n, "valid": True, "mistake": mistake.title, "truth": mistake.leak}
-                | _share(int(found.sum()), audits)
-            )
+            ins, outs = (world[: audits * n].reshape(audits, n) for world in (into, out))
+            found = Averaged().contradicts(ins, outs, hypotheses, LEVEL, claim)
+            row = {"quantity": "power", "cell": name, "method": Averaged.name, "kind": "estimate"}
+            row |= {"x": n, "valid": True, "mistake": mistake.title, "truth": mistake.leak}
+            rows.append(row | _share(int(found.sum()), audits))
     return rows
 
 
