@@ -83,7 +83,7 @@ def test_exceedance_at_the_curve_itself_is_the_level(exceeding):
     assert low <= exceeded <= high
 
 
-@pytest.mark.parametrize("n", [20, 50, 300])
+@pytest.mark.parametrize("n", [20, 50, pytest.param(300, marks=pytest.mark.slow)])
 def test_the_level_of_the_critical_value_itself_is_below_the_nominal_one(n):
     """Simulated anew 50,000 times: standard error 0.1 points, six of them below the tolerance."""
     rule, level = Averaged(), 0.05

@@ -1,23 +1,35 @@
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import integrate, stats
 
-from hiddenstate.auditing import ApproxDP
+from hiddenstate import config
+from hiddenstate.auditing import ApproxDP, Averaged
+from hiddenstate.dpsgd.mistakes import MISTAKES
 from hiddenstate.family import Cell
+from hiddenstate.papers.estimators import cells
 from hiddenstate.papers.estimators.cells import (
+    LEVEL,
+    NAME,
     Calibrated,
     Composed,
     Gaussian,
     Leak,
+    Response,
     calibrate,
+    calibrated,
+    detected,
 )
 from hiddenstate.papers.estimators.estimates import required
 from hiddenstate.streams import stream
 
+SCALES = Path(__file__).parents[2] / "workflow" / "config" / "scales"
+
 
 def test_the_leaks_epsilon_is_the_hockey_stick_by_integration():
-    epsilon = Leak(probability=0.3, shift=2.0, delta=0.01).truth
+    epsilon = Leak(probability=0.3, shift=2.0, delta=0.01).setting.truth
 
     def density(x):
         return 0.7 * stats.norm.pdf(x) + 0.3 * stats.norm.pdf(x - 2)
@@ -33,36 +45,39 @@ def test_the_leaks_epsilon_is_the_hockey_stick_by_integration():
 
 @pytest.mark.parametrize(
     "mechanism",
-    [Leak(probability=0.3, shift=2.0, delta=0.01), Gaussian(mu=1.0)],
+    [Leak(probability=0.3, shift=2.0, delta=0.01), Gaussian(mu=1.0), Response(epsilon=1.2)],
     ids=lambda mechanism: type(mechanism).__name__,
 )
 def test_simulated_scores_attain_the_truth(mechanism):
     """No threshold has fewer errors than the truth allows, and one comes near."""
-    family, truth = mechanism.curves, mechanism.truth
+    hypotheses, truth, _ = mechanism.setting
     ins, outs = mechanism.scores(stream(1, "attain"), (400_000,))
     thresholds = np.linspace(-1, 4, 51)
     fpr = np.array([(outs >= t).mean() for t in thresholds])
     fnr = np.array([(ins < t).mean() for t in thresholds])
-    index = int(np.floor(truth / family.step))
-    gap = fnr - family.fnr(index, fpr)
+    index = int(np.floor(truth / hypotheses.step))
+    gap = fnr - hypotheses.fnr(index, fpr)
     # Five standard errors of both rates.
     assert gap.min() > -5 * np.sqrt(2 * 0.25 / 400_000) - 0.01
     assert gap.min() < 0.01
-    if isinstance(family, ApproxDP):
+    if isinstance(hypotheses, ApproxDP):
         assert truth > 1
 
 
-def test_the_composed_mechanisms_scores_lie_on_its_own_curve():
-    mechanism = Composed(noise_multiplier=0.8, sampling_rate=0.2, steps=8)
-    family, truth = mechanism.curves, mechanism.truth
-    index = int(np.argmin(np.abs(family.grid - truth)))
-    assert family.grid[index] == pytest.approx(truth)
+@pytest.mark.parametrize("null", ["out", "in"])
+def test_the_composed_mechanisms_scores_lie_on_its_own_curve(null):
+    mechanism = Composed(noise_multiplier=0.8, sampling_rate=0.2, steps=8, null=null)
+    hypotheses, truth, _ = mechanism.setting
+    index = int(np.argmin(np.abs(hypotheses.grid - truth)))
+    assert hypotheses.grid[index] == pytest.approx(truth)
+    # What exceeds the truth is told from the very next value.
+    assert 0.999 * truth < hypotheses.grid[index + 1] < truth
     ins, outs = mechanism.scores(stream(1, "composed"), (200_000,))
     thresholds = np.quantile(outs, np.linspace(0.02, 0.98, 25))
     fpr = np.array([(outs >= t).mean() for t in thresholds])
     fnr = np.array([(ins < t).mean() for t in thresholds])
     # Five standard errors of both rates, and the curve's own rounding.
-    assert np.abs(fnr - family.fnr(index, fpr)).max() < 5 * np.sqrt(2 * 0.25 / 200_000) + 0.002
+    assert np.abs(fnr - hypotheses.fnr(index, fpr)).max() < 5 * np.sqrt(2 * 0.25 / 200_000) + 0.002
 
 
 def test_bounds_of_a_cell_do_not_depend_on_its_other_numbers_of_scores():
@@ -71,7 +86,7 @@ def test_bounds_of_a_cell_do_not_depend_on_its_other_numbers_of_scores():
         return calibrate(Cell("gaussian_mu1", parameters), 3)
 
     alone, among = bounds(60), bounds(50, 60)
-    among = among[among["scores"] == 60].reset_index(drop=True)
+    among = among[among["x"] == 60].reset_index(drop=True)
     pd.testing.assert_frame_equal(alone, among)
 
 
@@ -88,3 +103,29 @@ def test_the_root_seed_reaches_the_simulated_audits():
     cell = Cell("gaussian_mu1", Calibrated(mechanism=Gaussian(mu=1.0), audits=50, scores=(50,)))
     assert not calibrate(cell, 1)["value"].equals(calibrate(cell, 2)["value"])
     pd.testing.assert_frame_equal(calibrate(cell, 1), calibrate(cell, 1))
+
+
+def test_the_summary_of_the_default_is_that_of_its_bounds(monkeypatch):
+    """Quantiles by way of the statistic are those of the bounds, and as many exceed the truth."""
+    quick = Averaged(simulations=500)
+    monkeypatch.setattr(cells, "Averaged", lambda: quick)
+    for mechanism in (Gaussian(mu=0.5), Composed(noise_multiplier=0.8, sampling_rate=0.2, steps=2)):
+        cell = Cell("one", Calibrated(mechanism=mechanism, audits=100, scores=(50,)))
+        found = calibrate(cell, 1).set_index("method").loc["averaged"]
+        hypotheses, truth, _ = mechanism.setting
+        worlds = [mechanism.scores(stream(1, NAME, "one", 50, block), (50, 50)) for block in (0, 1)]
+        ins, outs = (np.concatenate(part) for part in zip(*worlds, strict=True))
+        values, _ = quick.bounds(ins, outs, hypotheses, LEVEL)
+        upward = hypotheses.trivial == 0
+        assert found["exceeding"] == (values > truth if upward else values < truth).sum()
+        quantiles = np.quantile(
+            values, [0.1, 0.5, 0.9], method="inverted_cdf" if upward else "higher"
+        )
+        assert found[["low", "value", "high"]].tolist() == pytest.approx(list(quantiles))
+
+
+def test_the_grid_of_every_scale_makes_cells():
+    for scale in ("smoke", "laptop"):
+        _, grid, _ = config.section(SCALES / f"{scale}.yaml", "estimators")
+        assert {"response", "composed", "composed_in"} <= {cell.name for cell in calibrated(grid)}
+        assert len(detected(grid)[0].parameters.mistakes) == len(MISTAKES)

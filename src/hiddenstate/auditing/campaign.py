@@ -192,12 +192,12 @@ def run(
         raise InputError(f"retries: got {retries}; expected at least 0")
     if timeout is not None and not timeout > 0:
         raise InputError(f"timeout: got {timeout}; expected seconds above 0")
-    loadable = training if isinstance(training, Training) else _Function(training)
     looks = []
     for n_in, n_out in test.sizes:
         if n_in != n_out:
             raise InputError(f"looks: got {(n_in, n_out)}; expected as many models in each world")
         looks.append(n_in)
+    loadable = training if isinstance(training, Training) else _Function(training)
     store = _Store(
         Path(out), {"training": loadable.identity, "seed": seed, "test": _described(test)}
     )

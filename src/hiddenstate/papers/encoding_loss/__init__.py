@@ -13,8 +13,9 @@ Readings of what the paper leaves open, all of them ours:
   main reading ("algorithm 2") keeps thresholds with at least 1 % of errors of both kinds.
 * Even so it takes the largest of thousands of noisy comparisons, which pushes it up. The
   "closest curve" estimate, the epsilon whose curve is nearest in Lévy distance, has no such push.
-  Neither is a bound. The lower bound is: it takes the scores of all repeats at once, with uniform
-  95 % bands on both error rates and the curves of this direction.
+  Neither is a bound. The lower bound is: the default rule of ``hiddenstate.auditing`` at 95 % on
+  the scores of all repeats at once, which are independent runs of one mechanism, with the curves
+  of this direction.
 """
 
 from hiddenstate.family import Bound, Family, Simulate

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.auditing import Tabulated, UniformBand, empirical_curve, lower_bound
+from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound
 from hiddenstate.papers.encoding_loss.cells import (
     ENCODINGS,
     EncodingLossGrid,
@@ -178,7 +178,6 @@ def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.Dat
         worlds["in"],
         worlds["out"],
         Tabulated("epsilon", epsilons, [c["all iterates", "out"] for c in by_epsilon.values()]),
-        UniformBand(),
         confidence=CONFIDENCE,
     )
     frame.loc[len(frame)] = {"method": "lower bound", "value": bound.value, "kind": "lower"}

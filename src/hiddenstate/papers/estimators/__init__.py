@@ -19,7 +19,10 @@ FAMILY = Family(
     title="How far the lower bounds can be trusted",
     reference="calibration of hiddenstate.auditing",
     grid=cells.EstimatorsGrid,
-    works=(Simulate(cells.detected, cells.detect), Bound(cells.calibrated, cells.calibrate)),
+    works=(
+        Simulate(cells.detected, cells.detect),
+        Bound(cells.calibrated, cells.calibrate, revision=2),
+    ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
 )

@@ -1,8 +1,8 @@
 """The grid of estimators, and the work of its cells."""
 
 import math
-from collections.abc import Iterator
 from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from hiddenstate.auditing import (
     UniformBand,
     composed,
 )
-from hiddenstate.auditing.hypotheses import Hypotheses as Curves
+from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.family import (
@@ -42,10 +42,21 @@ LEVEL = 0.05
 BLOCK = 50
 """Audits that are simulated and bounded at once; a stream of their own each."""
 
-STEP = 0.01
-"""Spacing of mu and epsilon in the bounds of this study."""
+QUANTILES = (0.1, 0.5, 0.9)
+"""Of the bounds of a point's audits, which it is summarised by."""
 
 Floats = NDArray[np.float64]
+
+
+class Setting(NamedTuple):
+    """How a mechanism is judged: hypotheses, which of them is true, and a threshold.
+
+    The threshold is one that needs no scores: where the likelihood ratio is 1.
+    """
+
+    hypotheses: Hypotheses
+    truth: float
+    threshold: float
 
 
 class Gaussian(Grid):
@@ -54,23 +65,29 @@ class Gaussian(Grid):
     mu: float = Field(ge=0, le=10, description="shift, in standard deviations")
 
     @property
-    def curves(self) -> Curves:
-        """Trade-off curves that an audit chooses from."""
-        return GaussianDP(limit=10, step=STEP)
-
-    @property
-    def truth(self) -> float:
-        """The parameter of the mechanism's own curve."""
-        return self.mu
-
-    @property
-    def threshold(self) -> float:
-        """A threshold that needs no scores: where the likelihood ratio is 1."""
-        return self.mu / 2
+    def setting(self) -> Setting:
+        """How it is judged."""
+        return Setting(GaussianDP(), self.mu, self.mu / 2)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         """In- and out-scores: monotone in the likelihood ratio, so that the truth is attained."""
         return rng.normal(size=shape) + self.mu, rng.normal(size=shape)
+
+
+class Response(Grid):
+    """Randomised response, which tells the truth or the opposite: two scores, all ties."""
+
+    epsilon: float = Field(gt=0, le=10, description="of pure differential privacy")
+
+    @property
+    def setting(self) -> Setting:
+        """How it is judged."""
+        return Setting(ApproxDP(0.0), self.epsilon, 0.5)
+
+    def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
+        """As of ``Gaussian``."""
+        lie = 1 / (1 + math.exp(self.epsilon))
+        return (rng.random(shape) > lie).astype(float), (rng.random(shape) < lie).astype(float)
 
 
 class Leak(Grid):
@@ -84,19 +101,10 @@ class Leak(Grid):
     delta: Delta = Field(description="probability at which epsilon is stated")
 
     @property
-    def curves(self) -> Curves:
-        """As of ``Gaussian``."""
-        return ApproxDP(self.delta, limit=12, step=STEP)
-
-    @property
-    def truth(self) -> float:
-        """As of ``Gaussian``: the exact epsilon."""
-        return float(linear.last_iterate_epsilon(1 / self.shift, self.probability, 1, self.delta))
-
-    @property
-    def threshold(self) -> float:
-        """As of ``Gaussian``."""
-        return self.shift / 2
+    def setting(self) -> Setting:
+        """How it is judged, with the exact epsilon."""
+        epsilon = linear.last_iterate_epsilon(1 / self.shift, self.probability, 1, self.delta)
+        return Setting(ApproxDP(self.delta), float(epsilon), self.shift / 2)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         """As of ``Gaussian``."""
@@ -105,26 +113,20 @@ class Leak(Grid):
 
 
 class Composed(Grid):
-    """The subsampled Gaussian that releases all iterates, judged by its noise multiplier."""
+    """The subsampled Gaussian that releases all iterates, judged by its noise multiplier.
+
+    Its own trade-off curves are computed for either null hypothesis.
+    """
 
     noise_multiplier: NoiseMultiplier = Field(description="noise deviation over the clipping norm")
     sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: int = Field(ge=1, le=1000, description="steps of DP-SGD")
+    null: Literal["out", "in"] = Field(default="out", description="of the curves it is judged by")
 
     @property
-    def curves(self) -> Tabulated:
-        """As of ``Gaussian``: its own curves at noise multipliers 2 % apart."""
-        return _curves(self)
-
-    @property
-    def truth(self) -> float:
-        """As of ``Gaussian``."""
-        return self.noise_multiplier
-
-    @property
-    def threshold(self) -> float:
-        """As of ``Gaussian``."""
-        return 0.0
+    def setting(self) -> Setting:
+        """How it is judged."""
+        return Setting(_curves(self), self.noise_multiplier, 0.0)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         """As of ``Gaussian``: the log-likelihood ratio of all iterates."""
@@ -142,15 +144,21 @@ class Composed(Grid):
 
 
 @cache
-def _curves(mechanism: Composed) -> Tabulated:
-    around = mechanism.noise_multiplier * 1.02 ** np.arange(45, -19, -1)
-    return composed(around, mechanism.sampling_rate, mechanism.steps)
+def _curves(m: Composed) -> Tabulated:
+    """Curves at noise multipliers 4 % apart, and just below the true one: what exceeds it shows."""
+    around = np.append(m.noise_multiplier * 1.04 ** np.arange(22, -10, -1), m.noise_multiplier)
+    around[-1] *= 0.9995
+    return composed(np.sort(around)[::-1], m.sampling_rate, m.steps, null=m.null)
+
+
+Mechanism = Gaussian | Response | Leak | Composed
 
 
 class EstimatorsGrid(FamilyGrid):
     """Mechanisms, numbers of scores and of audits; and models of the zoo."""
 
     gaussian: Several[Gaussian] = Field(description="Gaussian mechanisms")
+    response: Response
     composed: Composed
     leak: Leak
     scores: Several[Count] = Field(min_length=1, description="scores per world")
@@ -166,7 +174,7 @@ class EstimatorsGrid(FamilyGrid):
 class Calibrated(Grid):
     """What decides the simulated audits of a cell."""
 
-    mechanism: Gaussian | Leak | Composed
+    mechanism: Mechanism
     scores: tuple[int, ...]
     audits: int
 
@@ -180,9 +188,11 @@ class Detected(Grid):
 
 def calibrated(grid: EstimatorsGrid) -> list[Cell[Calibrated]]:
     """Calibration: each mechanism, with all numbers of scores."""
-    mechanisms: dict[str, Gaussian | Leak | Composed] = {
+    mechanisms: dict[str, Mechanism] = {
         **{f"gaussian_mu{gaussian.mu:g}": gaussian for gaussian in grid.gaussian},
+        "response": grid.response,
         "composed": grid.composed,
+        "composed_in": grid.composed.model_copy(update={"null": "in"}),
         "leak": grid.leak,
     }
     return [
@@ -211,45 +221,51 @@ def detect(cell: Cell[Detected], seed: int) -> pd.DataFrame:
 
 
 def calibrate(cell: Cell[Calibrated], seed: int) -> pd.DataFrame:
-    """Bounds of every estimator on every simulated audit of a cell.
+    """How often each estimator claims too much, and how much it claims, in a cell.
 
-    Columns: scores (per world), method, valid, parameter, truth, value, exceeds (value claims more
-    than the truth), tightness (value over truth, inverted for a noise multiplier).
+    Columns: x (scores per world), method, valid, parameter, truth, audits, exceeding (audits that
+    claim more than the truth), and the bounds' 10, 50 and 90 % quantiles low, value and high.
     """
-    m = cell.parameters.mechanism
-    truth, curves = m.truth, m.curves
-    upward = curves.trivial == 0
-    parts = []
-    for n in cell.parameters.scores:
-        for rule, value in _audits(cell, n, seed):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                tightness = value / truth if upward else truth / value
-            columns = {
-                "scores": n,
-                "method": rule.name,
-                "valid": rule.valid,
-                "parameter": curves.parameter,
-                "truth": truth,
-                "value": value,
-                "exceeds": value > truth if upward else value < truth,
-                "tightness": tightness,
-            }
-            parts.append(pd.DataFrame(columns))
-    return pd.concat(parts, ignore_index=True)
+    parameters = cell.parameters
+    hypotheses, truth, _ = parameters.mechanism.setting
+    rows = []
+    for n in parameters.scores:
+        for rule, values, exceeding in _audits(cell, n, seed):
+            low, value, high = np.sort(values)
+            rows.append(
+                {"x": n, "method": rule.name, "valid": rule.valid, "truth": truth}
+                | {"parameter": hypotheses.parameter, "audits": parameters.audits}
+                | {"exceeding": exceeding, "low": low, "value": value, "high": high}
+            )
+    return pd.DataFrame(rows)
 
 
-def _audits(cell: Cell[Calibrated], n: int, seed: int) -> Iterator[tuple[Rule, Floats]]:
-    """Each rule with its bounds on all simulated audits of n scores per world."""
-    m, audits = cell.parameters.mechanism, cell.parameters.audits
-    rules = _rules(m.threshold)
-    values: list[list[Floats]] = [[] for _ in rules]
+def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[Rule, Floats, int]]:
+    """Each rule with quantiles of its bounds on n scores per world, and how many claim too much."""
+    mechanism, audits = cell.parameters.mechanism, cell.parameters.audits
+    hypotheses, truth, threshold = mechanism.setting
+    upward = hypotheses.trivial == 0
+    default, *others = _rules(threshold)
+    # The default's bounds are in the order of its statistic, so those of a few of its values will
+    # do, and a single test says which of them are beyond the truth.
+    calibration = Averaged().sized((n, n), hypotheses, LEVEL)
+    beyond = int(np.argmax(hypotheses.grid > truth if upward else hypotheses.grid < truth))
+    found: list[list[Any]] = []
     for block in range(math.ceil(audits / BLOCK)):
-        rng = stream(seed, NAME, cell.name, n, block)
-        in_scores, out_scores = m.scores(rng, (BLOCK, n))
-        for rule, found in zip(rules, values, strict=True):
-            found.append(rule.bounds(in_scores, out_scores, m.curves, LEVEL)[0])
-    for rule, found in zip(rules, values, strict=True):
-        yield rule, np.concatenate(found)[:audits]
+        worlds = mechanism.scores(stream(seed, NAME, cell.name, n, block), (BLOCK, n))
+        bounds = [rule.bounds(*worlds, hypotheses, LEVEL)[0] for rule in others]
+        found.append([calibration.observed(*worlds), *bounds])
+    statistic, *values = (np.concatenate(part)[:audits] for part in zip(*found, strict=True))
+    shown = calibration.bounds(_quantiles(statistic))[0]
+    exceeding = statistic > calibration.critical(beyond)
+    return [(default, shown, int(exceeding.sum()))] + [
+        (rule, _quantiles(value), int((value > truth if upward else value < truth).sum()))
+        for rule, value in zip(others, values, strict=True)
+    ]
+
+
+def _quantiles(values: Floats) -> Floats:
+    return np.quantile(values, QUANTILES, method="inverted_cdf")
 
 
 def _rules(threshold: float) -> list[Rule]:

@@ -68,7 +68,7 @@ def as_published(estimates: pd.DataFrame) -> Measurement:
 @check
 def default_is_tight(estimates: pd.DataFrame) -> Measurement:
     """The default bound is as tight as was aimed at."""
-    rows = select(estimates, quantity="median_value", method=Averaged.name)
+    rows = select(estimates, quantity="median", method=Averaged.name)
     rows = rows.set_index(["cell", "x"])
     goals = {("gaussian_mu1", 100): 0.70, ("gaussian_mu3", 100): 2.2}
     found = rows["value"].reindex(goals)

@@ -6,18 +6,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from hiddenstate.auditing import Averaged, GaussianDP
-from hiddenstate.auditing.hypotheses import Hypotheses as Curves
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.estimates import select
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
-    STEP,
     Composed,
     EstimatorsGrid,
+    Setting,
     calibrated,
 )
 
@@ -25,33 +23,18 @@ from hiddenstate.papers.estimators.cells import (
 def estimate(
     grid: EstimatorsGrid, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Exceedance and tightness of every estimator; power against every mistake."""
-    rows = []
-    for cell in calibrated(grid):
-        groups = bounds[cell.name].groupby(["scores", "method", "valid"], sort=False)
-        for (n, method, valid), part in groups:
-            shared = {
-                "cell": cell.name,
-                "method": method,
-                "valid": valid,
-                "parameter": part["parameter"].iloc[0],
-                "truth": part["truth"].iloc[0],
-                "x": n,
-                "kind": "estimate",
-            }
-            rows.append({**shared, "quantity": "exceedance"} | _share(part["exceeds"]))
-            for quantity in ("value", "tightness"):
-                low, middle, high = part[quantity].quantile([0.1, 0.5, 0.9])
-                rows.append(
-                    {**shared, "quantity": f"median_{quantity}", "value": middle}
-                    | {"low": low, "high": high}
-                )
-    return pd.DataFrame(rows + _power(grid, scores))
+    """Exceedance and median of every estimator; power against every mistake."""
+    cells = [bounds[cell.name].assign(cell=cell.name) for cell in calibrated(grid)]
+    found = pd.concat(cells, ignore_index=True).assign(kind="estimate")
+    shares = [_share(c, n) for c, n in zip(found["exceeding"], found["audits"], strict=True)]
+    exceedance = found.assign(quantity="exceedance", **pd.DataFrame(shares))
+    power = pd.DataFrame(_power(grid, scores["mistakes"]))
+    parts = [exceedance, found.assign(quantity="median"), power]
+    return pd.concat(parts, ignore_index=True).drop(columns="exceeding")
 
 
-def _share(found: pd.Series | NDArray[np.bool_]) -> dict[str, float]:
+def _share(count: int, n: int) -> dict[str, float]:
     """A share with its two-sided 95 % Clopper-Pearson interval."""
-    n, count = len(found), int(np.sum(found))
     return {
         "audits": n,
         "value": count / n,
@@ -61,47 +44,33 @@ def _share(found: pd.Series | NDArray[np.bool_]) -> dict[str, float]:
     }
 
 
-def _power(grid: EstimatorsGrid, scores: Mapping[str, pd.DataFrame]) -> list[dict[str, Any]]:
+def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
     """Share of audits of n models per world that contradict the claim, disjoint models each."""
-    zoo = scores["mistakes"]
-    rows = []
+    rows: list[dict[str, Any]] = []
+    row: dict[str, Any]
     for name, mistake in mistakes.MISTAKES.items():
         runs = select(zoo, mistake=name)
-        worlds = {w: part["score"].to_numpy() for w, part in runs.groupby("world")}
-        curves, claim = _claim(mistake.setup)
+        into, out = (select(runs, world=world)["score"].to_numpy() for world in ("in", "out"))
+        hypotheses, truth, _ = _claim(mistake.setup)
+        claim = int(np.argmin(np.abs(hypotheses.grid - truth)))
         for n in grid.ladder:
-            audits = min(len(worlds["in"]) // n, 200)
+            audits = min(len(into) // n, 200)
             if audits == 0:
                 continue
-            in_scores, out_scores = (
-                worlds[w][: audits * n].reshape(audits, n) for w in ("in", "out")
-            )
-            found = Averaged().contradicts(in_scores, out_scores, curves, LEVEL, claim)
-            rows.append(
-                {
-                    "quantity": "power",
-                    "cell": name,
-                    "method": Averaged.name,
-                    "kind": "estimate",
-                    "x": n,
-                    "valid": True,
-                    "mistake": mistake.title,
-                    "truth": mistake.leak,
-                }
-                | _share(found)
-            )
+            ins, outs = (world[: audits * n].reshape(audits, n) for world in (into, out))
+            found = Averaged().contradicts(ins, outs, hypotheses, LEVEL, claim)
+            row = {"quantity": "power", "cell": name, "method": Averaged.name, "kind": "estimate"}
+            row |= {"x": n, "valid": True, "mistake": mistake.title, "truth": mistake.leak}
+            rows.append(row | _share(int(found.sum()), audits))
     return rows
 
 
-def _claim(setup: mistakes.Setup) -> tuple[Curves, int]:
-    """What the accountant says of a setup: curves, and the index of the claim among them."""
+def _claim(setup: mistakes.Setup) -> Setting:
+    """What the accountant says of a setup."""
     if setup.sampling_rate == 1:
-        curves: Curves = GaussianDP(limit=10, step=STEP)
-        truth = math.sqrt(setup.steps) / setup.noise_multiplier
-    else:
-        curves = Composed(**vars(setup)).curves
-        truth = setup.noise_multiplier
-    return curves, int(np.argmin(np.abs(curves.grid - truth)))
+        return Setting(GaussianDP(), math.sqrt(setup.steps) / setup.noise_multiplier, 0.0)
+    mechanism = {name: getattr(setup, name) for name in Composed.model_fields if name != "null"}
+    return Composed(**mechanism).setting
 
 
 def required(power: pd.DataFrame, share: float = 0.9) -> float:

@@ -25,16 +25,13 @@ STYLES = {
 }
 
 
-def _columns(estimates: pd.DataFrame) -> list[tuple[str, str]]:
-    """Mechanisms that the figure shows, and their titles."""
-    mechanisms = select(estimates, quantity="exceedance")["cell"].unique()
-    titles = {
-        "gaussian_mu1": "Gaussian, $\\mu$ = 1",
-        "gaussian_mu3": "Gaussian, $\\mu$ = 3",
-        "composed": "subsampled and composed,\nits own curve",
-        "leak": "rare shift,\n$(\\varepsilon, \\delta)$",
-    }
-    return [(name, title) for name, title in titles.items() if name in mechanisms]
+TITLES = {
+    "gaussian_mu1": "Gaussian, $\\mu$ = 1",
+    "gaussian_mu3": "Gaussian, $\\mu$ = 3",
+    "response": "randomised response,\n$\\varepsilon$ = 1, all ties",
+    "composed": "subsampled and composed,\nits own curve",
+    "leak": "rare shift,\n$(\\varepsilon, \\delta)$",
+}
 
 
 @figure(
@@ -43,42 +40,39 @@ def _columns(estimates: pd.DataFrame) -> list[tuple[str, str]]:
     "audits (dashed line), with 95 % intervals; a solid line is an estimator with a proof, "
     "a broken one has none. Below: its median bound over the truth (for the noise "
     "multiplier, truth over bound). Simulated audits of mechanisms whose privacy is known "
-    "exactly: a Gaussian shift, judged by mu; the subsampled Gaussian composed over steps, "
-    "judged by its noise multiplier with its own trade-off curve; a rare shift, judged by "
-    "epsilon. The fixed threshold is where the likelihood ratio is 1 (half the shift), "
+    "exactly: a Gaussian shift, judged by mu; randomised response, by epsilon; the subsampled "
+    "Gaussian composed over steps, by its noise multiplier with its own trade-off curve; a rare "
+    "shift, by epsilon. The fixed threshold is where the likelihood ratio is 1 (half the shift), "
     "which an auditor seldom knows.",
 )
 def calibration(estimates: pd.DataFrame) -> Any:
     """Exceedance and tightness of every estimator against the number of scores."""
-    columns = _columns(estimates)
-    drawn, axes = plotting.panels(len(columns), 2, sharex=True, sharey="row", height=2.7)
-    for row, quantity in enumerate(("exceedance", "median_tightness")):
-        for column, (mechanism, title) in enumerate(columns):
-            ax = axes[row * len(columns) + column]
-            part = select(estimates, quantity=quantity, cell=mechanism)
-            for i, (method, (label, color, line, marker)) in enumerate(STYLES.items()):
-                points = select(part, method=method).sort_values("x")
-                style = {"color": color, "ls": line, "marker": marker, "ms": 4, "lw": 1.2}
-                if row == 0:
-                    # Side by side, or the intervals hide each other.
-                    at = points["x"] * 1.03 ** (i - len(STYLES) / 2)
-                    errors = (points["value"] - points["low"], points["high"] - points["value"])
-                    ax.errorbar(at, 100 * points["value"], 100 * np.array(errors), **style)
-                    ax.lines[-1].set_label(label)
-                else:
-                    ax.plot(points["x"], points["value"], label=label, **style)
-            ax.set_xscale("log")
-            if row == 0:
-                ax.axhline(100 * LEVEL, color="black", lw=0.8, ls="--", zorder=0)
-                ax.set_title(title)
-            else:
-                ax.axhline(1, color="black", lw=0.8, ls="--", zorder=0)
-                ax.set_xlabel("scores per world")
-                ticks = sorted(part["x"].unique())
-                ax.set_xticks(ticks, [f"{int(t):,}" for t in ticks], rotation=45)
-                ax.minorticks_off()
+    rows = select(estimates, quantity=["exceedance", "median"])
+    shown = [name for name in TITLES if name in set(rows["cell"])]
+    drawn, axes = plotting.panels(len(shown), 2, sharex=True, sharey="row", height=2.7)
+    for mechanism, above, below in zip(shown, axes, axes[len(shown) :], strict=False):
+        part = select(rows, cell=mechanism)
+        for i, (method, (label, color, line, marker)) in enumerate(STYLES.items()):
+            style = {"color": color, "ls": line, "marker": marker, "ms": 4, "lw": 1.2}
+            points = select(part, method=method, quantity="exceedance").sort_values("x")
+            # Side by side, or the intervals hide each other.
+            at = points["x"] * 1.03 ** (i - len(STYLES) / 2)
+            errors = (points["value"] - points["low"], points["high"] - points["value"])
+            above.errorbar(at, 100 * points["value"], 100 * np.array(errors), **style)
+            points = select(part, method=method, quantity="median").sort_values("x")
+            tightness = points["value"] / points["truth"]
+            if points["parameter"].eq("noise multiplier").all():
+                tightness = 1 / tightness
+            below.plot(points["x"], tightness, label=label, **style)
+        above.axhline(100 * LEVEL, color="black", lw=0.8, ls="--", zorder=0)
+        above.set(title=TITLES[mechanism], xscale="log")
+        below.axhline(1, color="black", lw=0.8, ls="--", zorder=0)
+        below.set_xlabel("scores per world")
+        ticks = sorted(part["x"].unique())
+        below.set_xticks(ticks, [f"{int(t):,}" for t in ticks], rotation=45)
+        below.minorticks_off()
     axes[0].set_ylabel("audits that claim more\nthan the truth (%)")
-    axes[len(columns)].set_ylabel("median bound / truth")
+    axes[len(shown)].set_ylabel("median bound / truth")
     axes[0].set_yscale("symlog", linthresh=1, linscale=0.4)
     axes[0].set_yticks([0, 1, 2, 5, 10, 20, 50], ["0", "1", "2", "5", "10", "20", "50"])
     axes[0].set_ylim(-0.15, 60)

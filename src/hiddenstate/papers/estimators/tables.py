@@ -19,7 +19,7 @@ from hiddenstate.papers.estimators.figures import STYLES
 def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
     """Median bound and exceedance of every estimator in every cell."""
     records = []
-    rows = select(estimates, quantity=["exceedance", "median_value"])
+    rows = select(estimates, quantity=["exceedance", "median"])
     for (mechanism, n), part in rows.groupby(["cell", "x"], sort=False):
         first = part.iloc[0]
         record = {
@@ -30,7 +30,7 @@ def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
         values = part.pivot(index="method", columns="quantity", values="value")
         for method in STYLES:
             if method in values.index:
-                median, exceeds = values.loc[method, ["median_value", "exceedance"]]
+                median, exceeds = values.loc[method, ["median", "exceedance"]]
                 record[method] = f"{median:.2f} ({100 * exceeds:.1f} %)"
         records.append(record)
     return pd.DataFrame(records)
