@@ -91,7 +91,8 @@ def theorems(estimates: pd.DataFrame) -> pd.DataFrame:
         text=shown["rho"].map("{:.4g}".format) + " (" + shown["epsilon"].map("{:.4g}".format) + ")",
     )
     wide = shown.pivot(index=index[:-1], columns="lipschitz", values="text").fillna("-")
-    wide = wide[[name for name in _HEADS if name in wide]].rename(columns=_HEADS).reset_index()
+    wide = wide[[name for name in _HEADS if name in wide]].rename(columns=_HEADS)
+    wide = wide.rename_axis(columns=None).reset_index()
     wide["x"] = wide["x"].astype(int)
     wide["provenance"] = wide["method"].map(_source)
     return wide.rename(columns={"x": "steps", "weak_convexity": "weak convexity"})
