@@ -10,11 +10,11 @@ from hiddenstate.family import figure
 
 _Style = dict[str, Any]
 _COMPOSITION: _Style = {"color": "black", "label": "composition, all iterates"}
+_WIDE: _Style = {"lw": 5, "ls": "-", "alpha": 0.4}
+"""A line that another all but covers."""
 _CONSTANTS: dict[str, _Style] = {
-    # Wide, because the next line all but covers it.
     "unclipped": {
-        "label": "$L$ where clipping turns no gradient", "color": plotting.OBSERVED,
-        "lw": 5, "ls": "-", "alpha": 0.4,
+        "label": "$L$ where clipping turns no gradient", "color": plotting.OBSERVED, **_WIDE
     },
     "reconstructed": {
         "label": "$L$ of equation 12 (our reconstruction)", "color": plotting.PUBLISHED
@@ -40,7 +40,7 @@ def _plot_by(ax: Any, rows: pd.DataFrame, level: str, method: str, lipschitz: st
     """A bound's line for each level of a parameter, and composition."""
     _plot(ax, select(rows, **{level: rows[level].min()}), "composition", None, _COMPOSITION)
     for m, color in plotting.colors(rows[level]).items():
-        style = {"color": color, "label": f"{method}, $m$ = {m:g}"}
+        style = {"color": color, "label": f"{method}, $m$ = {m:g}"} | (_WIDE if m == 0 else {})
         _plot(ax, select(rows, **{level: m}), method, lipschitz, style)
 
 
@@ -75,7 +75,8 @@ def passes(estimates: pd.DataFrame) -> Any:
         line = select(rho, weak_convexity=m)
         whole = select(line, method="composition").set_index("x")["value"]
         ratio = line.assign(value=line["value"] / line["x"].map(whole))
-        _plot(axes[1], ratio, "Theorem 4.5", "unclipped", {"color": color})
+        style = {"color": color} | (_WIDE if m == 0 else {})
+        _plot(axes[1], ratio, "Theorem 4.5", "unclipped", style)
         marked = {"color": color, "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
         _plot(axes[1], ratio, "Theorem 4.5", "clipped", marked)
     axes[1].axhline(1, color="black", ls="--", lw=1.3)
@@ -112,7 +113,7 @@ def parameters(estimates: pd.DataFrame) -> Any:
             _plot_by(ax, rows, "weak_convexity", "Theorem 4.5", "unclipped")
             ax.set_title("Theorem 4.5, clipping turns no gradient")
         ax.set(xscale="log", yscale="log", xlabel=label)
-    axes[2].legend(loc="lower right")
+    axes[2].legend(loc="upper left")
     return _finished(drawn, axes, 5, _EPSILON)
 
 
