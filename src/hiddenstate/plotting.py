@@ -6,7 +6,7 @@ matplotlib is imported where a figure is drawn, so that naming figures costs no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hiddenstate.files import atomic
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -72,6 +73,17 @@ def panels(
         rows, columns, figsize=(WIDTH * columns, height * rows), squeeze=False, **options
     )
     return figure, list(axes.flat)
+
+
+def line(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
+    """A line through tidy rows, ``value`` by ``x``; dashed, as upper bounds are, by default."""
+    rows = rows.sort_values("x")
+    axes.plot(rows["x"], rows["value"], **{"ls": "--", "lw": 1.3} | style)
+
+
+def colors(levels: Iterable[float]) -> dict[float, str]:
+    """One colour per level of a parameter, in ascending order."""
+    return {x: SERIES[i % len(SERIES)] for i, x in enumerate(sorted(set(levels)))}
 
 
 def diagonal(axes: Axes) -> None:

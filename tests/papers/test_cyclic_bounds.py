@@ -15,7 +15,7 @@ from hiddenstate.papers.cyclic_bounds.estimates import certificate
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"
 COUNTEREXAMPLE = cells.Counterexample(
-    steps=[800], step_size=0.02, displacement=20.0, margin=0.05, runs=1000
+    steps=800, step_size=0.02, displacement=20.0, margin=0.05, runs=1000
 )
 
 
@@ -24,8 +24,8 @@ def grid():
     """The smoke grid with few runs."""
     smoke = config.section(SCALES / "smoke.yaml", "cyclic_bounds")[1]
     audit = smoke.audit.model_copy(update={"runs": 1000, "passes": [1]})
-    failing = smoke.counterexample.model_copy(update={"runs": 2000, "steps": [800]})
-    return smoke.model_copy(update={"audit": audit, "counterexample": failing})
+    failing = [p for p in smoke.counterexamples if p.passes > 1 or p.steps == 800]
+    return smoke.model_copy(update={"audit": audit, "counterexamples": failing})
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,16 @@ def rescale(estimates, factor, **where):
         ("theorem_4_3", 10.0, {"method": "triangle inequality"}),
         ("theorem_4_3", 0.01, {"method": "triangle inequality"}),
         ("composition_dominates", 10.0, {"method": "composition"}),
-        ("quadratic_programme", 0.999, {"method": "quadratic programme"}),
+        ("pabi", 1.001, {"quantity": "pabi"}),
+        ("gaussian", 1.2, {"conversion": "gdp"}),
+        ("gaussian", 0.8, {"conversion": "gdp", "quantity": "audit"}),
+        ("residuals", 0.999, {"quantity": "residuals", "method": "sharp"}),
+        ("residuals", 0.999, {"quantity": "residuals", "method": "dual bound"}),
+        ("violation", 3.0, {"method": "convex bound", "passes": 1}),
+        ("violation", 3.0, {"method": "convex bound", "passes": 40}),
         ("corrected", 0.1, {"method": "corrected bound"}),
         ("tightness", 1.001, {"quantity": "tightness"}),
-        ("tightness", 0.999, {"quantity": "tightness"}),
+        ("tightness", 0.999, {"quantity": "tightness", "slopes": "tightest"}),
         ("audit", 100.0, {"method": "lower bound"}),
         ("audit", 0.1, {"method": "composition", "quantity": "audit"}),
     ],
@@ -86,7 +92,9 @@ def test_every_check_can_fail(estimates, check, factor, where):
 
 def test_the_checks_of_what_the_paper_errs_in_could_hold(estimates):
     checks = family.FAMILY.checks
-    assert checks["nonexpansive"].measure(rescale(estimates, 10.0, method="convex bound")).holds
+    proved = estimates["quantity"] == "expanded pair"
+    contracting = estimates.assign(low=estimates["low"].where(~proved, 1.0))
+    assert checks["nonexpansive"].measure(contracting).holds
     safe = estimates["lipschitz"] == "unclipped"
     without = estimates[estimates["lipschitz"] != "clipped"]
     as_if_safe = estimates[safe].assign(lipschitz="clipped")
@@ -96,7 +104,7 @@ def test_the_checks_of_what_the_paper_errs_in_could_hold(estimates):
 def test_scores_do_not_depend_on_how_many_runs_are_asked_for():
     few, more = (
         cells.simulate_counterexample(Cell("c", COUNTEREXAMPLE.model_copy(update=change)), 3)
-        for change in ({"runs": 50, "steps": [20]}, {"runs": 80, "steps": [20]})
+        for change in ({"runs": 50, "steps": 20}, {"runs": 80, "steps": 20})
     )
     keys = ["world", "repeat", "run", "passes"]
     both = few.merge(more, on=keys)
@@ -108,12 +116,13 @@ def test_certificates_use_the_exact_binomial_bounds():
     # 700 of 1,000 runs called in, 200 of 1,000 runs called in wrongly.
     inside = np.where(np.arange(1000) < 700, 1.0, -1.0)
     outside = np.where(np.arange(1000) < 200, 1.0, -1.0)
-    rows = certificate(COUNTEREXAMPLE, inside, outside).set_index(["quantity", "method"])
+    rows = certificate(COUNTEREXAMPLE, inside, outside, certificates=4)
+    rows = rows.set_index(["quantity", "method"])
     certified = rows["value"].xs("certified", level="method")
     grid = np.linspace(0, 1, 200_001)
-    # The rates at which such counts have a tail probability of 5e-7.
-    p = grid[np.argmax(binom.sf(699, 1000, grid) > 5e-7)]
-    q = grid[np.argmax(binom.cdf(200, 1000, grid) <= 5e-7)]
+    # The rates at which such counts have an eighth of 1e-6 as their tail probability.
+    p = grid[np.argmax(binom.sf(699, 1000, grid) > 1.25e-7)]
+    q = grid[np.argmax(binom.cdf(200, 1000, grid) <= 1.25e-7)]
     kl = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
     d2 = np.log(p**2 / q + (1 - p) ** 2 / (1 - q))
     assert certified["kl"] == pytest.approx(kl, rel=1e-3)
@@ -124,13 +133,13 @@ def test_certificates_use_the_exact_binomial_bounds():
 
 def test_no_evidence_certifies_nothing():
     scores = np.where(np.arange(1000) < 500, 1.0, -1.0)
-    rows = certificate(COUNTEREXAMPLE, scores, scores)
+    rows = certificate(COUNTEREXAMPLE, scores, scores, certificates=1)
     assert (rows.loc[rows["method"] == "certified", "value"] == 0).all()
 
 
 def test_a_batch_size_that_does_not_divide_the_records_is_named(grid):
     with pytest.raises(InputError, match="batch_size: got 3; expected a divisor of 1000 records"):
-        grid.base.model_copy(update={"batch_size": 3}).run()
+        grid.base.run(batch_size=3)
 
 
 def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimates):
@@ -147,9 +156,20 @@ def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimate
     for name in ("passes", "parameters", "convex_limit", "position", "diameter"):
         assert "our reconstruction" in family.FAMILY.figures[name].caption
     theorems = family.FAMILY.tables["theorems"].draw(estimates)
+    told = theorems.drop(columns="provenance").duplicated(["setting", "method", "weak convexity"])
+    assert not told.any()
     provenance = theorems.groupby("method")["provenance"].first()
     assert provenance["Theorem 4.5"] == "our reconstruction"
     assert provenance["sharp"] == "derived"
+
+
+def test_the_counterexample_in_several_passes_is_simulated_as_documented(grid):
+    (several,) = [p for p in grid.counterexamples if p.passes > 1]
+    at = several.instance
+    assert (at.run.steps, at.run.steps_per_pass, at.run.batch_size) == (4000, 100, 10_000)
+    assert at.run.signal == pytest.approx(0.8)
+    names = [cell.name for cell in cells.counterexamples(grid)]
+    assert names == ["counterexample_T800", "counterexample_T100_E40"]
 
 
 def test_estimates_are_tidy(estimates):

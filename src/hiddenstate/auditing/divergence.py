@@ -8,8 +8,11 @@ from numpy.typing import ArrayLike
 from hiddenstate.accounting.cyclic_operator import expect
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 
+Order = Literal[1, 2]
+"""Order of a Rényi divergence; 1 is the Kullback-Leibler divergence."""
 
-def bernoulli(p: float, q: float, order: Literal[1, 2]) -> float:
+
+def bernoulli(p: float, q: float, order: Order) -> float:
     """Rényi divergence of order 1 or 2, in nats, of Bernoulli(p) from Bernoulli(q), 0 < q < 1."""
     if order == 1:
         kept = (1 - p) * np.log((1 - p) / (1 - q)) if p < 1 else 0.0
@@ -20,7 +23,7 @@ def bernoulli(p: float, q: float, order: Literal[1, 2]) -> float:
 def certified(
     in_calls: ArrayLike,
     out_calls: ArrayLike,
-    order: Literal[1, 2],
+    order: Order,
     *,
     failure_probability: float,
     certificates: int = 1,

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any
 
+from hiddenstate.commands import cyclic
 from hiddenstate.errors import InputError
 
 
@@ -15,7 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         (("--steps",), int, "steps of DP-SGD"),
         (("--delta",), float, "probability at which epsilon is stated"),
     ):
-        parser.add_argument(*names, type=kind, required=True, metavar="NUMBER", help=what)
+        needed = names[0] != "--sampling-rate"
+        parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
+    cyclic.add_arguments(parser)
     parser.add_argument(
         "--schedule",
         default="constant",
@@ -41,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the standard, RDP, heuristic and full-batch epsilon before training."""
+    if cyclic.run(options):
+        return
     rows = _table(options)
     settings = {
         name: getattr(options, name)

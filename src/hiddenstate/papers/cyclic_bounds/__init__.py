@@ -7,6 +7,8 @@ the paper's contraction step fails.
 
 What the reader must know of the source:
 
+* What is judged is version 1. Version 3 (February 2025) restricts the convex limit to the case
+  that no clipping is performed; the counterexample here shows that it must.
 * The displayed formulas of the paper are lost to us. Where form or constants were inferred from
   its prose, captions and tables say "our reconstruction"; everything else is proved from scratch.
 * Its Lipschitz constant of the clipped step (equation 12) is valid where clipping cannot turn a
@@ -20,12 +22,12 @@ from hiddenstate.papers.cyclic_bounds import bounds, cells, checks, estimates, f
 
 FAMILY = Family(
     title="Privacy of the last iterate in cyclically-sampled DP-SGD on nonconvex composite losses",
-    reference="arXiv 2407.05237",
+    reference="arXiv 2407.05237, version 1",
     grid=cells.CyclicBoundsGrid,
     works=(
         Simulate(cells.audits, cells.simulate_audit),
-        Simulate(cells.counterexamples, cells.simulate_counterexample),
-        Bound(cells.formulas, bounds.formulas),
+        Simulate(cells.counterexamples, cells.simulate_counterexample, revision=2),
+        Bound(cells.formulas, bounds.formulas, revision=2),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -9,7 +9,8 @@ import pandas as pd
 
 from hiddenstate.accounting import cyclic, cyclic_operator
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.adversaries.expanding_clip import WORLDS
+from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandedPair
+from hiddenstate.adversaries.swapped_record import tightest_slopes
 from hiddenstate.dpsgd import exact
 from hiddenstate.family import Cell
 from hiddenstate.papers.cyclic_bounds.cells import Formulas, Line, Tightness
@@ -37,14 +38,28 @@ def formulas(cell: Cell[Formulas], seed: int) -> pd.DataFrame:
         "tightness": _tightness(p.tightness),
         "constants": _constants(p.tightness.growths),
         "audit": _audit(p),
+        "independent": _independent(p),
     }
     return pd.concat([rows.assign(part=part) for part, rows in parts.items()], ignore_index=True)
+
+
+CONVERSIONS = {"gdp": cyclic.gaussian_epsilon, "rdp": cyclic.epsilon}
+"""Epsilon of a rho: as Gaussian differential privacy, and as Rényi divergences."""
+
+
+def _epsilons(rho: pd.DataFrame, delta: float) -> pd.DataFrame:
+    """The same rows with the epsilon that each rho implies, by each conversion."""
+    parts = [
+        rho.assign(conversion=name, value=[convert(r, delta) for r in rho["value"]])
+        for name, convert in CONVERSIONS.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _rho_rows(rows: list[dict[str, Any]], delta: float) -> pd.DataFrame:
     """Rows of rho, and the same with the epsilon that each implies."""
     rho = pd.DataFrame(rows).assign(quantity="rho", kind="upper")
-    epsilon = rho.assign(quantity="epsilon", value=[cyclic.epsilon(r, delta) for r in rho["value"]])
+    epsilon = _epsilons(rho.assign(quantity="epsilon"), delta)
     return pd.concat([rho, epsilon], ignore_index=True)
 
 
@@ -81,7 +96,6 @@ def _bounds(run: CyclicDPSGD, diameter: float | None = None) -> list[dict[str, A
         lipschitz = constant(*run.curvature)
         found["Theorem 4.5", name] = cyclic.theorem_4_5(run, lipschitz)
         found["sharp", name] = cyclic.sharp(run, lipschitz)
-        found["quadratic programme", name] = cyclic.quadratic_programme(run, lipschitz)
         if diameter is not None:
             found["Theorem 4.4", name] = cyclic.theorem_4_4(run, lipschitz, diameter)
             found["best restart", name] = cyclic.bounded_domain(run, lipschitz, diameter)
@@ -111,7 +125,10 @@ def _theorems(p: Formulas) -> pd.DataFrame:
 
 
 def _tightness(p: Tightness) -> pd.DataFrame:
-    """Exact divergence of affine losses over each bound, for the first record of a pass."""
+    """Exact divergence of affine steps over each bound, for the first record of a pass.
+
+    The steps either all grow by L, or have the slopes on which the bound by visits is attained.
+    """
     rows = []
     for growth, count in itertools.product(p.growths, p.passes):
         run = CyclicDPSGD(
@@ -122,10 +139,12 @@ def _tightness(p: Tightness) -> pd.DataFrame:
             clipping_norm=1.0,
             noise_std=1.0,
             weak_convexity=growth,
+            smoothness=1.0,
         )
-        truth = exact.scalar_affine(np.full(run.steps, 1 + growth), run)
+        slopes = {"constant": np.full(run.steps, 1 + growth), "tightest": tightest_slopes(run)}
         rows += [
-            {"x": count, "growth": growth, "method": method, "value": truth / value}
+            {"x": count, "growth": growth, "slopes": name, "method": method, "value": truth / value}
+            for name, truth in ((n, exact.scalar_affine(s, run)) for n, s in slopes.items())
             for method, value in _upper(run).items()
         ]
     return pd.DataFrame(rows).assign(quantity="tightness", kind="exact")
@@ -164,14 +183,43 @@ def _upper(run: CyclicDPSGD) -> dict[str, float]:
 def _audit(p: Formulas) -> pd.DataFrame:
     """Epsilon on the audited data sets: the bounds, and the exact one of those on the line."""
     rows = []
+    upper = []
     for data, passes in itertools.product(p.audit.data, p.audit.passes):
         at = data.instance(passes)
         shared = {"x": passes, "instance": data.title}
-        for method, rho in _upper(at.run).items():
-            bound = {"method": method, "kind": "upper", "value": cyclic.epsilon(rho, p.delta)}
-            rows.append(shared | bound)
+        upper += [shared | {"method": m, "value": rho} for m, rho in _upper(at.run).items()]
         if isinstance(data, Line):
             line = exact.on_the_line(at.run, *(at.gradients[world] for world in WORLDS))
             found = {"method": "exact", "kind": "exact", "value": line.epsilon(p.delta)}
             rows.append(shared | found)
-    return pd.DataFrame(rows).assign(quantity="audit")
+    bounds = _epsilons(pd.DataFrame(upper).assign(kind="upper"), p.delta)
+    return pd.concat([bounds, pd.DataFrame(rows)], ignore_index=True).assign(quantity="audit")
+
+
+def _independent(p: Formulas) -> pd.DataFrame:
+    """What the formulas are held against that shares nothing with them.
+
+    Two ratios, which should be 1: of the bound by visits and of the dual
+    bound to what the paper's residuals pay. The exact rho of affine convex losses in one pass of
+    single records. And the factor, proved, by which a clipped step of a convex loss expands.
+    """
+    rows: list[dict[str, Any]] = []
+    for count, line in itertools.product(p.sweeps.passes, _lines(p)):
+        run = p.base.run(passes=count, **line)
+        for name, constant in CONSTANTS.items():
+            lipschitz = constant(*run.curvature)
+            paid, least = cyclic.residual_certificate(run, lipschitz)
+            ratios = {"sharp": cyclic.sharp(run, lipschitz) / paid, "dual bound": least / paid}
+            rows += [
+                line
+                | {"quantity": "residuals", "x": count, "lipschitz": name}
+                | {"method": method, "value": ratio, "kind": "exact"}
+                for method, ratio in ratios.items()
+            ]
+    single = p.base.run(**SINGLE_PASS)
+    value = exact.scalar_affine(np.ones(single.steps), single)
+    rows.append({"quantity": "pabi", "method": "affine", "kind": "exact", "value": value})
+    low, high = ExpandedPair().certified_expansion()
+    row = {"quantity": "expanded pair", "method": "interval arithmetic", "kind": "lower"}
+    rows.append(row | {"value": low, "low": low, "high": high})
+    return pd.DataFrame(rows)

@@ -124,17 +124,21 @@ class Audit(Grid):
 class Counterexample(Grid):
     """Convex losses whose clipped steps expand, in units of noise and smoothness."""
 
-    steps: Several[Steps] = Field(min_length=1, description="steps of the single pass")
+    steps: Steps = Field(description="steps of a pass")
+    passes: Steps = Field(default=1, description="passes over the data")
+    expansions: Steps | None = Field(
+        default=None, description="expanding steps of a pass; null: all"
+    )
+    batch_size: Count = Field(default=1, description="records in a batch")
     step_size: float = Field(gt=0, le=1, description="step size times smoothness")
     displacement: Positive = Field(description="displacement of the swapped record")
     margin: NotNegative = Field(description="fraction by which gradients exceed the clipping norm")
-    runs: int = Field(ge=100, le=100_000_000, description="runs a world")
+    runs: int = Field(ge=100, le=100_000_000, description="runs per world")
 
     @property
     def instance(self) -> ExpandingClip:
-        """The losses of a cell, which has one number of steps."""
-        (steps,) = self.steps
-        return ExpandingClip(steps, self.step_size, self.displacement, self.margin)
+        """The losses."""
+        return ExpandingClip(**self.model_dump(exclude={"runs"}))
 
 
 class Formulas(Grid):
@@ -153,7 +157,7 @@ class Formulas(Grid):
 class CyclicBoundsGrid(Formulas, FamilyGrid):
     """The cells: the formulas, audits and the counterexample."""
 
-    counterexample: Counterexample
+    counterexamples: list[Counterexample] = Field(description="losses, in one pass or several")
 
 
 def formulas(grid: CyclicBoundsGrid) -> list[Cell[Formulas]]:
@@ -168,11 +172,10 @@ def audits(grid: CyclicBoundsGrid) -> list[Cell[Audit]]:
 
 
 def counterexamples(grid: CyclicBoundsGrid) -> list[Cell[Counterexample]]:
-    """One cell per length of the pass."""
-    failing = grid.counterexample
+    """One cell per set of losses."""
     return [
-        Cell(f"counterexample_T{steps}", failing.model_copy(update={"steps": [steps]}))
-        for steps in failing.steps
+        Cell(f"counterexample_T{p.steps}" + (f"_E{p.passes}" if p.passes > 1 else ""), p)
+        for p in grid.counterexamples
     ]
 
 
@@ -185,7 +188,8 @@ def simulate_audit(cell: Cell[Audit], seed: int) -> pd.DataFrame:
 
 def simulate_counterexample(cell: Cell[Counterexample], seed: int) -> pd.DataFrame:
     """Scores of the last iterates on the losses whose clipped steps expand."""
-    return _scores(cell, seed, 1, cell.parameters.instance.worlds())
+    p = cell.parameters
+    return _scores(cell, seed, p.passes, p.instance.worlds())
 
 
 def _scores(

@@ -1,6 +1,7 @@
 """Estimates of cyclic_bounds: the bounds as they are, audits, and the counterexample."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,14 +9,14 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import cyclic
 from hiddenstate.adversaries.expanding_clip import WORLDS
-from hiddenstate.auditing import ApproxDP, UniformBand, lower_bound
-from hiddenstate.auditing.intervals import clopper_pearson_upper
+from hiddenstate.auditing import ApproxDP, UniformBand, divergence, lower_bound
 from hiddenstate.estimates import select
 from hiddenstate.papers.cyclic_bounds import cells
 from hiddenstate.papers.cyclic_bounds.cells import Counterexample, CyclicBoundsGrid
 
 AUDIT_CONFIDENCE = 0.95
-CERTIFICATE_CONFIDENCE = 1 - 1e-6
+FAILURE_PROBABILITY = 1e-6
+"""Of all certificates of the counterexample together."""
 Scores = NDArray[np.float64]
 
 
@@ -33,9 +34,10 @@ def estimate(
             row |= {"value": found.value, "confidence": found.confidence}
             row |= {"instance": audit.parameters.data[0].title, "cell": audit.name}
             parts.append(pd.DataFrame([row]))
-    for failing in cells.counterexamples(grid):
-        rows = certificate(failing.parameters, *_worlds(scores[failing.name]))
-        parts.append(rows.assign(cell=failing.name))
+    failing = cells.counterexamples(grid)
+    for cell in failing:
+        rows = certificate(cell.parameters, *_worlds(scores[cell.name]), certificates=len(failing))
+        parts.append(rows.assign(cell=cell.name))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -44,36 +46,39 @@ def _worlds(runs: pd.DataFrame) -> tuple[Scores, Scores]:
     return inside, outside
 
 
-def certificate(p: Counterexample, inside: Scores, outside: Scores) -> pd.DataFrame:
+def certificate(
+    p: Counterexample, inside: Scores, outside: Scores, *, certificates: int
+) -> pd.DataFrame:
     """Certified divergences of the counterexample beside the bounds that speak of them.
 
-    The event "score > 0" was fixed before any run; its probabilities in the two worlds are bounded
-    by Clopper-Pearson at half the failure probability each, and a divergence is at least that of
-    the two Bernoulli variables (data processing).
+    The event "score > 0" was fixed before any run. certificates: how many cells there are, which
+    share the failure probability.
     """
-    instance = p.instance
-    n, share = p.runs, (1 - CERTIFICATE_CONFIDENCE) / 2
-    in_rate = 1 - float(clopper_pearson_upper(np.sum(inside <= 0), n, share))
-    out_rate = float(clopper_pearson_upper(np.sum(outside > 0), n, share))
+    at = p.instance
+    several = p.passes > 1
     rhos = {
-        ("convex bound", "estimate"): cyclic.pabi(instance.run),
-        ("corrected bound", "upper"): cyclic.sharp(instance.run, instance.lipschitz),
-        ("composition", "upper"): cyclic.composition(instance.run),
-        ("affine limit", "estimate"): instance.affine_rho(),
+        "convex bound": (cyclic.equation_22 if several else cyclic.pabi)(at.run),
+        "corrected bound": cyclic.sharp(at.run, at.lipschitz),
+        "composition": cyclic.composition(at.run),
+        "affine limit": at.affine_rho(),
     }
-    rows = []
-    for order, name in ((1, "kl"), (2, "d2")):
-        certified = _bernoulli_divergence(in_rate, out_rate, order)
-        rows.append((name, "certified", "lower", certified, CERTIFICATE_CONFIDENCE))
-        rows += [(name, *method, order * rho, np.nan) for method, rho in rhos.items()]
-    columns = ["quantity", "method", "kind", "value", "confidence"]
-    return pd.DataFrame(rows, columns=columns).assign(x=instance.steps)
-
-
-def _bernoulli_divergence(p: float, q: float, order: int) -> float:
-    """Rényi divergence of order 1 or 2, in nats, of Bernoulli variables with p > q; else 0."""
-    if p <= q:
-        return 0.0
-    if order == 1:
-        return float(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
-    return float(np.log(p**2 / q + (1 - p) ** 2 / (1 - q)))
+    kinds = {"corrected bound": "upper", "composition": "upper"}
+    rows: list[dict[str, Any]] = []
+    orders: tuple[tuple[divergence.Order, str], ...] = ((1, "kl"), (2, "d2"))
+    for order, quantity in orders:
+        certified = divergence.certified(
+            inside > 0,
+            outside > 0,
+            order,
+            failure_probability=FAILURE_PROBABILITY,
+            certificates=certificates,
+        )
+        row = {"method": "certified", "kind": "lower", "value": certified}
+        row |= {"confidence": 1 - FAILURE_PROBABILITY, "quantity": quantity}
+        rows.append(row)
+        rows += [
+            {"quantity": quantity, "method": m, "kind": kinds.get(m, "estimate")}
+            | {"value": order * rho}
+            for m, rho in rhos.items()
+        ]
+    return pd.DataFrame(rows).assign(x=p.steps, passes=p.passes)
