@@ -13,14 +13,14 @@ from hiddenstate.accounting import history, pld, weighted
 from hiddenstate.accounting import quadratic as quadratic_loss
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
 from hiddenstate.dpsgd import linear
-from hiddenstate.family import Cell, FamilyGrid, Grid
+from hiddenstate.family import Cell, Count, Epsilon, FamilyGrid, Grid, SamplingRate
 from hiddenstate.streams import stream
 
 Rate = Field(gt=0, le=1, description="probability that a step samples a record")
 Delta = Field(gt=0, lt=1, description="probability at which every epsilon of the part is stated")
 Noise = Field(gt=0, le=1000, description="noise standard deviation over the clipping norm")
 Steps = Field(ge=1, le=100_000, description="steps of DP-SGD")
-Runs = Field(ge=10, description="simulated runs of DP-SGD a world")
+Runs = Field(ge=10, le=100_000_000, description="simulated runs of DP-SGD a world")
 Resolution = Field(
     default=0.0125,
     gt=0,
@@ -47,7 +47,7 @@ class Figure1(Grid):
     delta: float = Delta
     constant: Curve = Field(description="panel a: q T and sigma^2 T constant")
     calibrated: Curve = Field(description="panel b: standard epsilon constant")
-    epsilon: float = Field(default=10.0, gt=0, description="standard epsilon of panel b, in nats")
+    epsilon: Epsilon = Field(default=10.0, description="standard epsilon of panel b, in nats")
     fixed: Curve = Field(description="panel c: q and sigma constant")
     sampling_rate: float = Rate
     noise_multiplier: float = Noise
@@ -101,15 +101,17 @@ class Figure5(Grid):
     """Curvature 1/2 over a grid of settings, noise set by the epsilon of a single step."""
 
     delta: float = Delta
-    epsilons: list[float] = Field(min_length=1, description="epsilon of one step, one a panel")
-    steps: list[int] = Field(min_length=1, description="numbers of steps")
-    sampling_rates: list[float] = Field(min_length=1, description="sampling rates")
+    epsilons: list[Epsilon] = Field(min_length=1, description="epsilon of one step, one a panel")
+    steps: list[Annotated[int, Steps]] = Field(min_length=1, description="numbers of steps")
+    sampling_rates: list[SamplingRate] = Field(min_length=1, description="sampling rates")
 
 
 class HistoryCell(Setting):
     """What both kinds of cell of section 4.3 share."""
 
-    growths: list[float] = Field(min_length=1, description="factors v > 1 of the regulariser")
+    growths: list[Annotated[float, Field(gt=1, le=1e6)]] = Field(
+        min_length=1, description="factors v > 1 of the regulariser"
+    )
 
 
 class HistoryRuns(HistoryCell):
@@ -136,9 +138,9 @@ class AuditCell(Grid):
     """What both kinds of cell of an audit share; a cell has one sampling rate."""
 
     delta: float = Delta
-    epsilon: float = Field(default=8.0, gt=0, description="standard epsilon, in nats")
-    sampling_rates: list[float] = Field(min_length=1, description="one panel each")
-    steps: list[int] = Field(min_length=1, description="numbers of steps")
+    epsilon: Epsilon = Field(default=8.0, description="standard epsilon, in nats")
+    sampling_rates: list[SamplingRate] = Field(min_length=1, description="one panel each")
+    steps: list[Annotated[int, Steps]] = Field(min_length=1, description="numbers of steps")
 
     def mechanisms(self) -> Iterator[Mechanism]:
         """Every number of steps at the noise of the standard epsilon."""
@@ -173,9 +175,9 @@ class Audits(AuditRuns, AuditCurves):
 class Row(Grid):
     """A row of Table 1 as printed."""
 
-    batch: int = Field(ge=1, description="expected batch size")
-    heuristic: float = Field(gt=0, description="printed heuristic epsilon")
-    standard: float = Field(gt=0, description="printed standard epsilon")
+    batch: Count = Field(description="expected batch size")
+    heuristic: float = Field(gt=0, le=1000, description="printed heuristic epsilon")
+    standard: float = Field(gt=0, le=1000, description="printed standard epsilon")
     accuracy: str = Field(description="printed test accuracy; not reproduced by this family")
 
 
@@ -183,12 +185,14 @@ class Table1(Grid):
     """Table 1 and the training run its first row is said to follow."""
 
     delta: float = Delta
-    records: int = Field(ge=1, description="training records")
+    records: Count = Field(description="training records")
     rows: list[Row] = Field(min_length=1, description="rows as printed")
-    recalled_noise_multiplier: float = Field(gt=0, description="of De et al. 2022, from memory")
-    recalled_steps: int = Field(ge=1, description="of De et al. 2022, from memory")
-    recalled_records: int = Field(
-        default=45_000, ge=1, description="training records if a tenth is kept for validation"
+    recalled_noise_multiplier: float = Field(
+        gt=0, le=1000, description="of De et al. 2022, from memory"
+    )
+    recalled_steps: int = Field(ge=1, le=100_000, description="of De et al. 2022, from memory")
+    recalled_records: Count = Field(
+        default=45_000, description="training records if a tenth is kept for validation"
     )
 
 
