@@ -60,7 +60,7 @@ def divergence(steps: int) -> float:
         )
         for kind in (adjacency.REMOVE, adjacency.ADD)
     ]
-    return _solve(lambda e: max(loss.get_delta_for_epsilon(e) for loss in losses))
+    return _solve(lambda e: max(loss.get_delta_for_epsilon([e])[0] for loss in losses))
 
 
 def plain_sum(steps: int) -> float:
