@@ -6,8 +6,8 @@ Advantage*):
 
 - dp-accounting's privacy loss distribution of a mixture of Gaussians. It is pessimistic: its
   epsilon lies above the exact one by less than its discretisation interval.
-- a plain SciPy sum over the number of samples, solved for epsilon by SciPy. It loses digits where its two
-  terms cancel.
+- a plain SciPy sum over the number of samples, solved for epsilon by SciPy. It loses digits
+  where its two terms cancel.
 
 ``--every 6`` measures the first at every sixth point alone, and says so.
 """
