@@ -32,6 +32,24 @@ GRID = cells.LinearHeuristicGrid.model_validate(
             "steps": 3,
             "points": 21,
         },
+        "schedules": {
+            "delta": 1e-6,
+            "noise_multiplier": 1.0,
+            "sampling_rate": 0.1,
+            "steps": [1, 3],
+            "points": 21,
+        },
+        "optimisers": {
+            "delta": 1e-6,
+            "noise_multiplier": 0.7,
+            "sampling_rate": 0.01,
+            "steps": [10, 40],
+            "schedules": ["cosine"],
+            "momentum": 0.9,
+            "decay": 0.01,
+            "early_noise": 1.5,
+            "band": 4,
+        },
         "figure5": {"delta": 1e-6, "epsilons": [1], "steps": [1, 4], "sampling_rates": [0.07]},
         "history": {
             "delta": 1e-5,
@@ -177,6 +195,15 @@ def test_reconstruction_solves_both_columns(found):
     assert rows["noise_multiplier"].iloc[0] == pytest.approx(1.106, abs=5e-3)
 
 
+def test_optimisers_bracket_their_closed_form(found):
+    """A constant learning rate is Theorem 1's own sum; noise that is larger leaks less."""
+    for steps, row in select(found, cell="optimisers", method="constant").set_index("x").iterrows():
+        exact = last_iterate_epsilon(0.7, 0.01, steps, 1e-6)
+        assert row["low"] <= exact <= row["value"] <= 1.02 * exact + 1e-3
+    noisier = estimates.curve(found, "optimisers", "first half with 1.5 times the noise")
+    assert (noisier < estimates.curve(found, "optimisers", "constant")).all()
+
+
 def test_figures_and_tables_are_drawn(found):
     from matplotlib import pyplot
 
@@ -191,14 +218,19 @@ def test_figures_and_tables_are_drawn(found):
     assert len(audits) == 6
     assert set(audits["attack"]) == set(cells.ATTACKS)
     rows = FAMILY.tables["table1"].draw(found)
-    assert list(rows["parameters"]) == ["recalled from De et al. 2022", "our reconstruction"]
+    assert list(rows["records"]) == ["50000", "45000", "50000"]
     assert rows["heuristic, ours"].iloc[0] == "6.346"
+    # What Table 1 prints as 8.
+    assert rows["RDP, ours"].iloc[1] == "7.978"
+    readings = FAMILY.tables["figure5"].draw(found)
+    assert list(readings["sums"]) == ["enumerated", "rounded up", "rounded to nearest"]
 
 
 HOLD = [
     "below_standard",
     "quadratic_values",
     "quadratic_exceeds",
+    "worst_schedule",
     "history",
     "figure5_enumerated",
     "figure3_below",
@@ -234,6 +266,7 @@ def scaled(found, factor, **where):
         ("below_standard", 1.2, {"method": "heuristic", "cell": "figure1b"}),
         ("quadratic_values", 1.001, {"cell": "quadratic"}),
         ("quadratic_exceeds", -1.0, {"cell": "quadratic"}),
+        ("worst_schedule", 0.9, {"cell": "schedules", "method": "schedule"}),
         ("history", 0.99, {"cell": "history", "method": "standard"}),
         ("figure5_enumerated", 1.01, {"cell": "figure5"}),
         ("figure3_below", 100.0, {"cell": "gradient", "method": "lower bound"}),

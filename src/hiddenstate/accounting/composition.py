@@ -240,7 +240,7 @@ def _epsilon(
     peak = float(np.max(exponents))
     # What is left out for good is a share of 1e-36 of the tilted mass.
     kept = np.flatnonzero(exponents > peak - 100)
-    weights = np.exp(exponents[kept] - peak)
+    weights: Floats = np.exp(exponents[kept] - peak)
     mass = float(np.sum(weights))
     weights /= mass
     mean = float(weights @ kept)
@@ -248,8 +248,9 @@ def _epsilon(
     log_m = peak + math.log(mass) - tilt * h * centre
     # Sums of the tilted losses, in grid steps from ``steps * centre``.
     drift = steps * (mean - centre)
-    right = drift + _reach(weights, kept - mean, steps, lost)
-    left = drift - _reach(weights, mean - kept, steps, lost)
+    apart: Floats = kept.astype(float) - mean
+    right = drift + _reach(weights, apart, steps, lost)
+    left = drift - _reach(weights, -apart, steps, lost)
     first = math.floor(left) - 1
     if right - first > 2 * MOST_POINTS:
         return None

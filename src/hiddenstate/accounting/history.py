@@ -35,8 +35,8 @@ def epsilon(
     # Noise a millionth too small is an upper bound, and makes most coordinates equal.
     noise = noise_multipliers(noise_multiplier, steps, growth)
     noise = np.exp(np.floor(np.log(noise) * 1e6) / 1e6)
-    total = None
-    for value, count in zip(*np.unique(noise, return_counts=True), strict=True):
-        part = pld.privacy_loss(value, sampling_rate, int(count))
-        total = part if total is None else total.compose(part)
+    values, counts = np.unique(noise, return_counts=True)
+    total = pld.privacy_loss(values[0], sampling_rate, int(counts[0]))
+    for value, count in zip(values[1:], counts[1:], strict=True):
+        total = total.compose(pld.privacy_loss(value, sampling_rate, int(count)))
     return float(total.get_epsilon_for_delta(delta))

@@ -13,7 +13,7 @@ two, which is what add/remove adjacency asks for.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -45,6 +45,8 @@ _GROUP = 64
 
 
 Floats = NDArray[np.float64]
+Terms = Callable[[Floats, slice], Floats]
+"""What each of a slice of components has at points of shape (m, 1) or (): shape (m, n) or (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ class GaussianMixture:
     def fnr(self, y: ArrayLike) -> Floats:
         """False-negative rate of the test {Y >= y}: probability of {Y < y} under P."""
 
-        def terms(y, k):
+        def terms(y: Floats, k: slice) -> Floats:
             return self.log_weights[k] + log_ndtr((y - self.shifts[k]) / self.noise_std)
 
         return np.exp(self._sum(y, terms, lambda y, k: self._tail_bounds(y, k, -1)))
@@ -102,7 +104,7 @@ class GaussianMixture:
         """
         side = {"out": 1.0, "in": -1.0}[null]
 
-        def terms(y, k):
+        def terms(y: Floats, k: slice) -> Floats:
             x = side * (self.shifts[k] - y) / self.noise_std
             nothing = -side * y / self.noise_std
             share = np.log(-np.expm1(-np.abs(_log_mills(nothing) - _log_mills(x))))
@@ -110,7 +112,7 @@ class GaussianMixture:
                 return self.log_weights[k] + log_ndtr(x) + share
             return self._log_ratios(y, k) + log_ndtr(nothing) + share
 
-        def bounds(y, k):
+        def bounds(y: Floats, k: slice) -> Floats:
             bound = self._tail_bounds(y, k, 1) if null == "out" else self._log_ratios(y, k)
             return np.where(self.shifts[k] > 0, bound, -math.inf)  # shift 0 leaks nothing
 
@@ -196,17 +198,17 @@ class GaussianMixture:
         deltas = np.exp(self.log_delta_at(y if null == "out" else y[::-1], null=null))
         return tradeoff.from_deltas(losses, deltas)
 
-    def _log_ratios(self, y, k):
+    def _log_ratios(self, y: Floats, k: slice) -> Floats:
         """Logarithms of weight_k g_k(y)."""
         shifts = self.shifts[k]
         return self.log_weights[k] + (y - shifts / 2) * shifts / self.noise_std**2
 
-    def _tail_bounds(self, y, k, side):
+    def _tail_bounds(self, y: Floats, k: slice, side: int) -> Floats:
         """Upper bounds on weight_k Phi(side (shift_k - y)/s), at most some 30 nats too high."""
         x = np.minimum(side * (self.shifts[k] - y) / self.noise_std, 0)
         return self.log_weights[k] - x**2 / 2
 
-    def _mean_shift(self, y, loss):
+    def _mean_shift(self, y: Floats, loss: Floats) -> Floats:
         means = np.empty_like(y)
         for rows, k in self._blocks(y, self._log_ratios):
             means[rows] = (
@@ -214,7 +216,7 @@ class GaussianMixture:
             )
         return means
 
-    def _sum(self, y, terms, bounds) -> Floats:
+    def _sum(self, y: ArrayLike, terms: Terms, bounds: Terms) -> Floats:
         """Log of the sum over k of exp(terms(y, k)), leaving out terms that are negligible."""
         y = np.asarray(y, dtype=float)
         flat = y.ravel()
@@ -223,7 +225,7 @@ class GaussianMixture:
             total[rows] = logsumexp(terms(flat[rows, None], k), axis=1)
         return total.reshape(y.shape)
 
-    def _blocks(self, y, bounds):
+    def _blocks(self, y: Floats, bounds: Terms) -> Iterator[tuple[NDArray[np.int64], slice]]:
         """Rows of y and the slice of k that matters to them.
 
         The bounds of a component grow with y relative to those of any component left of it. So
@@ -418,7 +420,7 @@ def last_iterate_delta(
     The inverse of ``last_iterate_epsilon``; the arguments broadcast. Equation 2 of the paper.
     """
 
-    def solve(noise_multiplier, sampling_rate, steps, epsilon):
+    def solve(noise_multiplier: float, sampling_rate: float, steps: int, epsilon: float) -> float:
         pair = last_iterate(noise_multiplier, sampling_rate, steps)
         return float(pair.delta(epsilon, null=null))
 
@@ -434,7 +436,7 @@ def last_iterate_noise_multiplier(
     InputError where no noise at all is needed, because the canary is rarely sampled.
     """
 
-    def solve(epsilon, delta, sampling_rate, steps):
+    def solve(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
         _check("epsilon", epsilon, 0 < epsilon < math.inf, "above 0")
         check_delta(delta)
         target = math.log(delta)
@@ -445,10 +447,8 @@ def last_iterate_noise_multiplier(
             noisy = GaussianMixture(pair.shifts, pair.log_weights, sigma * math.sqrt(steps))
             directions = (
                 float(noisy.log_delta_at(y, null=null))
-                for y, null in (
-                    (noisy.threshold(epsilon), "out"),
-                    (noisy.threshold(-epsilon), "in"),
-                )
+                for null in _DIRECTIONS
+                for y in [noisy.threshold(epsilon if null == "out" else -epsilon)]
                 if y > -math.inf
             )
             return max(directions) - target

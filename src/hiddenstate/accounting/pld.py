@@ -315,9 +315,9 @@ def tradeoff_curves(
     """
     if interval is None:
         interval = _interval(noise_multiplier, sampling_rate, steps)
-    losses = {
+    losses: dict[Direction, Any] = {
         null: privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
-        for null in ("out", "in")
+        for null in _DIRECTIONS
         if null in nulls or "either" in nulls
     }
     # Beyond this epsilon the guarantees say nothing that an audit could see.
@@ -326,9 +326,10 @@ def tradeoff_curves(
     deltas = {
         null: np.asarray(loss.get_delta_for_epsilon(epsilons)) for null, loss in losses.items()
     }
-    curves = {
-        null: tradeoff.from_deltas(epsilons, deltas[null]) for null in losses if null in nulls
-    }
+    curves: dict[Null, TradeoffCurve] = {}
+    for null in losses:
+        if null in nulls:
+            curves[null] = tradeoff.from_deltas(epsilons, deltas[null])
     if "either" in nulls:
         either = np.maximum(deltas["out"], deltas["in"])[lines - 1 :]
         curves["either"] = tradeoff.symmetric(epsilons[lines - 1 :], either)

@@ -96,12 +96,14 @@ def worst_schedule(
     return leak(best), weights_of(best)
 
 
-def round_up(pair: GaussianMixture) -> GaussianMixture:
+def round_up(pair: GaussianMixture, *, nearest: bool = False) -> GaussianMixture:
     """The paper's upper bound on a pair: shifts up to 0.0005, then up to a power of 1.05.
 
-    Zero shifts go to 0.0005 too, which is how the text reads. Section 4.2.
+    Zero shifts go to 0.0005 too, which is how the text reads. Section 4.2. ``nearest`` rounds to
+    the nearest power instead, which bounds nothing.
     """
-    power = np.ceil(np.log(np.maximum(pair.shifts, FLOOR)) / math.log(RATIO) - 1e-9)
+    power = np.log(np.maximum(pair.shifts, FLOOR)) / math.log(RATIO)
+    power = np.round(power) if nearest else np.ceil(power - 1e-9)
     return GaussianMixture(*_merge(RATIO**power, pair.log_weights), pair.noise_std)
 
 

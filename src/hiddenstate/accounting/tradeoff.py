@@ -38,7 +38,7 @@ class TradeoffCurve:
 
     def __call__(self, fpr: ArrayLike) -> NDArray[np.float64]:
         """Smallest false-negative rate at each false-positive rate (exact on the polygon)."""
-        return np.interp(fpr, self.fpr, self.fnr)
+        return np.interp(np.asarray(fpr, dtype=float), self.fpr, self.fnr)
 
     def inverse(self) -> "TradeoffCurve":
         """The curve with null and alternative swapped."""
@@ -58,7 +58,7 @@ class TradeoffCurve:
         """
         # The vertical side above a curve that starts below FNR 1 belongs to it.
         fpr, fnr = np.concatenate(([0.0], self.fpr)), np.concatenate(([1.0], self.fnr))
-        return np.interp(difference, fpr - fnr, fpr + fnr)
+        return np.interp(np.asarray(difference, dtype=float), fpr - fnr, fpr + fnr)
 
 
 def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
@@ -70,24 +70,24 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     Each guarantee is a supporting line, FNR >= 1 - delta - e^epsilon FPR; the curve is their upper
     envelope, so leaving guarantees out can only lower it (Dong, Roth and Su 2022, Proposition 6).
     """
-    epsilons = np.asarray(epsilons, dtype=float)
-    deltas = np.clip(np.asarray(deltas, dtype=float), 0, 1)
+    losses = np.asarray(epsilons, dtype=float)
     # Lines steeper than e^600, or flatter than e^-600, say nothing at rates above 1e-260.
-    within = np.abs(epsilons) <= 600
+    within = np.abs(losses) <= 600
     if not np.any(within):
         return TradeoffCurve(np.array([0.0, 1.0]), np.zeros(2))
-    epsilons, deltas = epsilons[within], deltas[within]
-    slopes = np.exp(epsilons)
+    losses = losses[within]
+    bounds = np.clip(np.asarray(deltas, dtype=float)[within], 0, 1)
+    slopes = np.exp(losses)
 
     def crossing(i: int, j: int) -> float:
         # The difference of the slopes keeps its digits as e^a expm1(b - a).
-        return (deltas[i] - deltas[j]) / (slopes[i] * np.expm1(epsilons[j] - epsilons[i]))
+        return float((bounds[i] - bounds[j]) / (slopes[i] * np.expm1(losses[j] - losses[i])))
 
     # The steeper a line, the smaller the rates at which it is the highest. A line that meets its
     # flatter neighbour left of where it meets the steeper one is nowhere the highest.
     highest: list[int] = []
     rates: list[float] = []
-    for line in range(len(epsilons)):
+    for line in range(len(losses)):
         while highest:
             rate = crossing(highest[-1], line)
             if not rates or rate < rates[-1]:
@@ -98,11 +98,11 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
         highest.append(line)
     fpr = np.array(rates[::-1])
     kept = np.array(highest[::-1])
-    fnr = 1 - deltas[kept[:-1]] - slopes[kept[:-1]] * fpr
+    fnr = 1 - bounds[kept[:-1]] - slopes[kept[:-1]] * fpr
     inside = (fpr > 0) & (fpr < 1) & (fnr > 0)
     # The curve starts on the axis FPR = 0 at the highest line and ends where all are below zero.
-    start = float(np.max(1 - deltas))
-    end = min(1.0, float(np.max((1 - deltas) / slopes)))
+    start = float(np.max(1 - bounds))
+    end = min(1.0, float(np.max((1 - bounds) / slopes)))
     fpr = np.concatenate(([0.0], fpr[inside], [end, 1.0]))
     fnr = np.concatenate(([start], fnr[inside], [0.0, 0.0]))
     return TradeoffCurve(fpr, np.minimum.accumulate(fnr))
@@ -115,11 +115,11 @@ def symmetric(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     guarantee that holds in both directions reflects its supporting line in the diagonal, which is
     the guarantee (-epsilon, 1 - e^-epsilon (1 - delta)).
     """
-    epsilons, deltas = np.asarray(epsilons, dtype=float), np.asarray(deltas, dtype=float)
-    mirrored = -epsilons[:0:-1]
+    losses, bounds = np.asarray(epsilons, dtype=float), np.asarray(deltas, dtype=float)
+    mirrored = -losses[:0:-1]
     return from_deltas(
-        np.concatenate((mirrored, epsilons)),
-        np.concatenate((-np.expm1(mirrored) + np.exp(mirrored) * deltas[:0:-1], deltas)),
+        np.concatenate((mirrored, losses)),
+        np.concatenate((-np.expm1(mirrored) + np.exp(mirrored) * bounds[:0:-1], bounds)),
     )
 
 
@@ -128,4 +128,4 @@ def gaussian(mu: ArrayLike, fpr: ArrayLike) -> NDArray[np.float64]:
 
     G_mu(FPR) = Phi(Phi^-1(1 - FPR) - mu). Source: Dong, Roth and Su 2022, equation 6.
     """
-    return ndtr(-ndtri(fpr) - mu)
+    return np.asarray(ndtr(-ndtri(fpr) - np.asarray(mu, dtype=float)))[()]

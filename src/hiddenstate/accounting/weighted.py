@@ -266,7 +266,8 @@ def _bound(
     log_weights = np.log(masses[support])
     if up:
         log_weights -= math.log1p(-lost)
-    pair = GaussianMixture(support * h, log_weights, noise_std)
+    shifts: Floats = support.astype(float) * h
+    pair = GaussianMixture(shifts, log_weights, noise_std)
     found = 0.0
     for direction in ("out", "in") if null == "either" else (null,):
         if not up:

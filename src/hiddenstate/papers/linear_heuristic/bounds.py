@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.accounting import history, linear, pld, quadratic
+from hiddenstate.accounting import history, linear, pld, quadratic, rdp, weighted
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import Repeaters, best_threshold
 from hiddenstate.family import Cell
@@ -27,7 +27,7 @@ def _baselines(noise: ArrayLike, rate: ArrayLike, steps: ArrayLike, delta: float
     """Heuristic, standard and full-batch epsilon along a curve."""
     steps = np.asarray(steps)
     noise, rate = (np.broadcast_to(a, steps.shape) for a in (noise, rate))
-    shared = {"steps": steps, "noise_multiplier": noise, "sampling_rate": rate}
+    shared = {"steps": steps, "noise_multiplier": noise, "sampling_rate": rate, "delta": delta}
     standard = [
         pld.epsilon(s, q, int(t), delta) for s, q, t in zip(noise, rate, steps, strict=True)
     ]
@@ -95,11 +95,85 @@ def figure5(cell: Cell[cells.Figure5], seed: int) -> pd.DataFrame:
             for method, kind, leak in (
                 ("enumerated", exact, pair),
                 ("rounded up", "upper", quadratic.round_up(pair)),
+                ("rounded to nearest", "estimate", quadratic.round_up(pair, nearest=True)),
             ):
                 value = leak.epsilon(p.delta) / every[:t].max()
                 rows.append((method, kind, rate, t, sigma, epsilon, value))
     names = ["method", "kind", "sampling_rate", "steps", "noise_multiplier", "x", "value"]
     return pd.DataFrame(rows, columns=names).assign(quantity="ratio")
+
+
+def schedules(cell: Cell[cells.Schedules], seed: int) -> pd.DataFrame:
+    """Epsilon of the worst quadratic schedule found, and of the worst constant curvature."""
+    p = cell.parameters
+    parts = []
+    for steps in p.steps:
+        mechanism = (p.noise_multiplier, p.sampling_rate, steps)
+        worst, weights = quadratic.worst_schedule(*mechanism, p.delta)
+        constant = max(
+            quadratic.last_iterate(*mechanism, curvature).epsilon(p.delta)
+            for curvature in np.linspace(0, 1, p.points)
+        )
+        heuristic = linear.last_iterate_epsilon(*mechanism, p.delta)
+        parts += [
+            # Exact for its weights, hence a lower bound on the worst.
+            _epsilons("schedule", "lower", [steps], [worst]),
+            _epsilons("constant curvature", "lower", [steps], [constant]),
+            _epsilons("heuristic", "exact", [steps], [heuristic]),
+            _epsilons("weight", "exact", np.arange(1, steps + 1), weights, steps=steps).assign(
+                quantity="weight"
+            ),
+        ]
+    return pd.concat(parts)
+
+
+def optimisers(cell: Cell[cells.Optimisers], seed: int) -> pd.DataFrame:
+    """The heuristic for what optimisers do with their steps, and composition."""
+    p = cell.parameters
+    sigma, rate = p.noise_multiplier, p.sampling_rate
+    parts = []
+    for steps in p.steps:
+        ones, half = np.ones(steps), steps // 2
+        noise = np.where(np.arange(steps) < half, p.early_noise, 1.0)
+        band = _band(steps, p.band)
+        # In the unit of what one step's gradient changes.
+        correlated = weighted.correlated_noise_std(sigma * np.linalg.norm(band[:, 0]), ones, band)
+        runs: dict[str, tuple[ArrayLike, dict[str, Any]]] = {
+            "constant": (ones, {}),
+            **{
+                f"{name} schedule": (weighted.optimiser_weights(steps, schedule=name), {})
+                for name in p.schedules
+            },
+            f"momentum {p.momentum:g}": (
+                weighted.optimiser_weights(steps, momentum=p.momentum),
+                {},
+            ),
+            f"weight decay {p.decay:g}": (
+                weighted.optimiser_weights(steps, weight_decay=p.decay, learning_rate=1.0),
+                {},
+            ),
+            f"first half with {p.early_noise:g} times the noise": (ones, {"noise_weights": noise}),
+            f"noise correlated over {p.band} steps": (
+                ones,
+                {"noise_std": correlated},
+            ),
+        }
+        for name, (weights, options) in runs.items():
+            bounds = weighted.epsilon(sigma, rate, weights, p.delta, **options)
+            parts.append(_epsilons(name, "upper", [steps], [bounds.upper], low=bounds.lower))
+        standard = pld.epsilon(sigma, rate, steps, p.delta)
+        parts.append(_epsilons("standard", "upper", [steps], [standard]))
+    return pd.concat(parts).assign(noise_multiplier=sigma, sampling_rate=rate, delta=p.delta)
+
+
+def _band(steps: int, band: int) -> NDArray[np.float64]:
+    """The first ``band`` diagonals of the square root of the matrix of prefix sums."""
+    from scipy.linalg import toeplitz
+
+    column = np.zeros(steps)
+    entries = np.cumprod([1.0, *((2 * i - 1) / (2 * i) for i in range(1, min(band, steps)))])
+    column[: len(entries)] = entries
+    return np.tril(toeplitz(column))
 
 
 def history_regulariser(cell: Cell[cells.HistoryCurves], seed: int) -> pd.DataFrame:
@@ -185,15 +259,31 @@ def table1(cell: Cell[cells.PrintedRow], seed: int) -> pd.DataFrame:
     """Epsilons of a row at the parameters that are recalled, and at those that we reconstruct."""
     p = cell.parameters
     rate = p.batch / p.records
-    runs = {"reconstructed": _reconstruct(p.standard, p.heuristic, rate, p.delta)}
+    runs = {"reconstructed": (*_reconstruct(p.standard, p.heuristic, rate, p.delta), p.records)}
     if isinstance(p, cells.RecalledRow):
-        runs = {"recalled": (p.recalled_noise_multiplier, p.recalled_steps), **runs}
+        recalled = (p.recalled_noise_multiplier, p.recalled_steps)
+        runs = {
+            "recalled": (*recalled, p.records),
+            "recalled, fewer records": (*recalled, p.recalled_records),
+            **runs,
+        }
     return pd.concat(
-        _baselines(noise, rate, [steps], p.delta).assign(origin=origin)
-        for origin, (noise, steps) in runs.items()
+        pd.concat(
+            [
+                _baselines(noise, p.batch / records, [steps], p.delta),
+                _epsilons(
+                    "RDP",
+                    "upper",
+                    [steps],
+                    [rdp.epsilon(noise, p.batch / records, steps, p.delta)],
+                    steps=steps,
+                    noise_multiplier=noise,
+                ),
+            ]
+        ).assign(origin=origin, records=records)
+        for origin, (noise, steps, records) in runs.items()
     ).assign(
         batch=p.batch,
-        records=p.records,
         accuracy=p.accuracy,
         printed_heuristic=p.heuristic,
         printed_standard=p.standard,
@@ -204,7 +294,8 @@ def _reconstruct(standard: float, heuristic: float, rate: float, delta: float) -
     """Noise multiplier and most steps, past one epoch, at which both epsilons are as given."""
 
     def at(steps: int) -> tuple[float, bool]:
-        noise = pld.noise_multiplier(standard, delta, rate, steps)
+        # At these rates the interval is as tight as any, and need not be certified every time.
+        noise = pld.noise_multiplier(standard, delta, rate, steps, interval=pld.INTERVAL)
         return noise, bool(linear.last_iterate_epsilon(noise, rate, steps, delta) < heuristic)
 
     low, high = math.ceil(1 / rate), math.ceil(2 / rate)

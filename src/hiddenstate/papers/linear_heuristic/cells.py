@@ -9,7 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
-from hiddenstate.accounting import history, pld
+from hiddenstate.accounting import history, pld, weighted
+from hiddenstate.accounting import quadratic as quadratic_loss
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
 from hiddenstate.dpsgd import linear
 from hiddenstate.family import (
@@ -26,10 +27,12 @@ from hiddenstate.family import (
 from hiddenstate.streams import stream
 
 Rate = Field(ge=1e-6, le=1, description="probability that a step samples a record")
-Delta = Field(ge=1e-12, lt=1, description="probability at which every epsilon of the part is stated")
+Delta = Field(
+    ge=1e-12, lt=1, description="probability at which every epsilon of the part is stated"
+)
 Noise = Field(ge=1e-3, le=1000, description="noise standard deviation over the clipping norm")
 Steps = Field(ge=1, le=100_000, description="steps of DP-SGD")
-Runs = Field(ge=10, le=100_000_000, description="simulated runs of DP-SGD a world")
+Runs = Field(ge=10, le=100_000_000, description="simulated runs of DP-SGD per world")
 Resolution = Field(
     default=0.0125,
     ge=1e-3,
@@ -82,6 +85,32 @@ class Quadratic(Setting):
     """Section 4.2: one setting, all curvatures."""
 
     points: int = Field(ge=2, le=1001, description="curvatures from 0 to 1, evenly spaced")
+
+
+class Schedules(Grid):
+    """Section 4.2 with a curvature that changes from step to step; ours."""
+
+    delta: float = Delta
+    noise_multiplier: float = Noise
+    sampling_rate: float = Rate
+    steps: list[Annotated[int, Field(ge=1, le=quadratic_loss.MOST_STEPS)]] = Field(
+        min_length=1, description="numbers of steps; a search each, which takes minutes beyond 6"
+    )
+    points: int = Field(ge=2, le=1001, description="constant curvatures from 0 to 1")
+
+
+class Optimisers(Grid):
+    """The heuristic for optimisers in use; ours."""
+
+    delta: float = Delta
+    noise_multiplier: float = Noise
+    sampling_rate: float = Rate
+    steps: list[Annotated[int, Steps]] = Field(min_length=1, description="numbers of steps")
+    schedules: list[weighted.Schedule] = Field(description="learning rates, besides constant ones")
+    momentum: float = Field(gt=0, lt=1, description="of SGD")
+    decay: float = Field(gt=0, lt=1, description="weight decay times learning rate")
+    early_noise: float = Field(gt=0, le=100, description="of the first half's steps over the rest")
+    band: int = Field(ge=1, le=1000, description="steps over which noise is correlated")
 
 
 class Figure5(Grid):
@@ -174,6 +203,9 @@ class Table1(Grid):
     rows: Several[Row] = Field(min_length=1, description="rows as printed")
     recalled_noise_multiplier: NoiseMultiplier = Field(description="of De et al. 2022, from memory")
     recalled_steps: int = Field(ge=1, le=100_000, description="of De et al. 2022, from memory")
+    recalled_records: Count = Field(
+        default=45_000, description="training records if a tenth is kept for validation"
+    )
 
 
 class LinearHeuristicGrid(FamilyGrid):
@@ -181,6 +213,8 @@ class LinearHeuristicGrid(FamilyGrid):
 
     figure1: Figure1
     quadratic: Quadratic
+    schedules: Schedules
+    optimisers: Optimisers
     figure5: Figure5
     history: History
     audits: Audits
@@ -199,6 +233,7 @@ class RecalledRow(PrintedRow):
 
     recalled_noise_multiplier: float
     recalled_steps: int
+    recalled_records: int
 
 
 G = TypeVar("G", bound=Grid)
@@ -218,6 +253,16 @@ def figure1(panel: str) -> Cells[Figure1]:
 def quadratic(grid: LinearHeuristicGrid) -> list[Cell[Quadratic]]:
     """The cell of section 4.2."""
     return [Cell("quadratic", grid.quadratic)]
+
+
+def schedules(grid: LinearHeuristicGrid) -> list[Cell[Schedules]]:
+    """The cell of the worst schedules."""
+    return [Cell("schedules", grid.schedules)]
+
+
+def optimisers(grid: LinearHeuristicGrid) -> list[Cell[Optimisers]]:
+    """The cell of the optimisers."""
+    return [Cell("optimisers", grid.optimisers)]
 
 
 def figure5(grid: LinearHeuristicGrid) -> list[Cell[Figure5]]:

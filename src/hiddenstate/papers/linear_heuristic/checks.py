@@ -97,6 +97,26 @@ def quadratic_exceeds(estimates: pd.DataFrame) -> Measurement:
     )
 
 
+@check
+def worst_schedule(estimates: pd.DataFrame) -> Measurement:
+    """A schedule of curvatures leaks more than any constant one, and than the heuristic."""
+    lines = {
+        method: curve(estimates, "schedules", method)
+        for method in ("schedule", "constant curvature", "heuristic")
+    }
+    # A schedule of two steps has one curvature that matters.
+    ours, constant, heuristic = (line[line.index > 2] for line in lines.values())
+    shown = ", ".join(
+        f"{ours[t]:.4f} against {constant[t]:.4f} and {heuristic[t]:.4f} at {t:g} steps"
+        for t in ours.index
+    )
+    return Measurement(
+        f"{shown}; above the heuristic by up to {(ours / heuristic).max() - 1:.1%}",
+        "larger than both at every number of steps above 2; what was found, not the worst there is",
+        bool(((ours > constant) & (ours > heuristic)).all()),
+    )
+
+
 def _violation(method: str) -> Check:
     """The largest ratio of Figure 5 is at most about 3 % above one."""
 

@@ -46,7 +46,7 @@ def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
             epsilon: TradeoffCurve(curve["x"].to_numpy(), curve["value"].to_numpy())
             for epsilon, curve in part.groupby("epsilon")
         }
-        table = Tabulated("epsilon", list(curves), list(curves.values()))
+        table = Tabulated("epsilon", np.array(list(curves)), list(curves.values()))
         matched.setdefault(steps, {"direct": ApproxDP(delta)})[name] = table
     return {**matched}
 
