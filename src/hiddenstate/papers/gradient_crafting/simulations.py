@@ -7,7 +7,7 @@ import pandas as pd
 
 from hiddenstate.accounting import iteration
 from hiddenstate.accounting.iteration import SingleInsertion
-from hiddenstate.auditing import AsPublished, Fixed, GaussianDP, lower_bound
+from hiddenstate.auditing import AsPublished, Fixed, GaussianDP
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting.cells import (
@@ -122,8 +122,4 @@ def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
             mus, _ = rule.bounds(inside, outside, GaussianDP(), level)
             values = epsilon_of(mus, p.delta)
             parts.append(pd.DataFrame({"audit": audits, "method": method, "value": values}))
-        if start == 0:
-            valid = [lower_bound(*pair, GaussianDP()) for pair in zip(inside, outside, strict=True)]
-            values = epsilon_of(np.array([bound.value for bound in valid]), p.delta)
-            parts.append(pd.DataFrame({"audit": audits, "method": "valid", "value": values}))
     return pd.concat(parts, ignore_index=True)

@@ -18,6 +18,10 @@ HALF = (1 - CONFIDENCE) / 2
 """Level of each error rate's Clopper-Pearson bound, as published."""
 
 
+HYPOTHESES = GaussianDP(limit=8.0, step=0.01)
+"""What the valid bound chooses from; audits share the critical values of so few."""
+
+
 def epsilon_of(mu: ArrayLike, delta: float) -> Floats:
     """Epsilon at ``delta`` of mu-Gaussian differential privacy, 0 for no mu, rounded down by 1e-9.
 
@@ -37,7 +41,7 @@ def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:
     difference of means over the deviation, with one standard error of it as low and high.
     """
     published, _ = AsPublished().bounds(inside[None], outside[None], GaussianDP(), HALF)
-    bound = lower_bound(inside, outside, GaussianDP(), confidence=CONFIDENCE)
+    bound = lower_bound(inside, outside, HYPOTHESES, confidence=CONFIDENCE)
     mu, error = separation(inside, outside)
     most = (mu - error, mu, mu + error)
     low, value, high = (float(epsilon_of(m, delta)) for m in most)

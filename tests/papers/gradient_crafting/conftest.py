@@ -1,0 +1,83 @@
+"""Every cell of a small grid, run once."""
+
+import pandas as pd
+import pytest
+
+from hiddenstate import estimates as files
+from hiddenstate.family import Workplace
+from hiddenstate.papers.gradient_crafting import FAMILY, cells
+
+SEED = 3
+GRID = {
+    "shows": "small",
+    "delta": 1e-5,
+    "housing": {
+        "insertions": 10,
+        "batch_size": 20,
+        "sweeps": [
+            {"epsilons": [24], "models": 24, "repeats": 2},
+            {"epsilons": [24], "models": 20, "repeats": 1},
+            {"epsilons": [24], "models": 20, "repeats": 1, "start": "shared"},
+            {"epsilons": [24], "models": 20, "repeats": 1, "every": 2},
+        ],
+    },
+    "norms": {"every": [1], "runs": 2},
+    "single": {
+        "epsilons": [1, 4],
+        "batch_sizes": [1, 2],
+        "steps": 4,
+        "audited": [[4, 2]],
+        "runs": 100,
+        "repeats": 2,
+    },
+    "hidden": {"mu": 1.0, "betas": [0, 1], "sampling_rates": [0.1, 1], "steps": [1, 3]},
+    "ideal": {"epsilons": [4], "every": [1, 4], "models": [100], "audits": 20},
+    "one_run": {"epsilons": [4], "housing": [10], "idle": [50], "audits": 2},
+}
+
+
+@pytest.fixture(scope="session")
+def content():
+    return GRID
+
+
+@pytest.fixture(scope="session")
+def grid():
+    return cells.GradientCraftingGrid.model_validate(GRID)
+
+
+@pytest.fixture(scope="session")
+def results(grid):
+    """What every work made, by folder and cell."""
+    found = {"scores": {}, "bounds": {}}
+    for jobs in FAMILY.jobs(grid).values():
+        for name, job in jobs.items():
+            found[job.work.folder][name] = job.run(SEED, Workplace())
+    return found
+
+
+@pytest.fixture(scope="session")
+def estimates(grid, results, tmp_path_factory):
+    path = tmp_path_factory.mktemp("estimates") / "estimates.csv"
+    files.write(path, FAMILY.estimate(grid, results["scores"], results["bounds"]))
+    return files.read(path)
+
+
+@pytest.fixture
+def housing_rows():
+    """Estimates as if every audit of the paper had found what its mechanism leaks."""
+
+    def rows(factors, *, every=1, start="fresh", models=5000, method="as published"):
+        return pd.DataFrame(
+            {
+                "part": "housing", "cell": "x", "quantity": "epsilon", "method": method,
+                "kind": "estimate", "every": every, "start": start, "models": models,
+                "repeat": repeat, "epsilon": epsilon, "value": factor * epsilon,
+                "adversary": adversary, "idle_epsilon": epsilon / every**0.5,
+            }
+            for adversary, factor in factors.items()
+            for epsilon in (4.0, 8.0)
+            for repeat in range(2)
+        )  # fmt: skip
+
+    return rows

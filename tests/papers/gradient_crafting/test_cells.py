@@ -1,0 +1,53 @@
+import copy
+
+import pytest
+from pydantic import ValidationError
+
+from hiddenstate.papers.gradient_crafting import FAMILY, cells
+
+
+@pytest.fixture
+def checked(content):
+    return lambda **changes: cells.GradientCraftingGrid.model_validate(content | changes)
+
+
+def test_every_repeat_is_a_cell_of_its_own(grid):
+    names = list(FAMILY.jobs(grid)["train"])
+    assert names == [
+        "housing_k1_fresh_eps24_24_repeat0",
+        "housing_k1_fresh_eps24_24_repeat1",
+        "housing_k1_fresh_eps24_20_repeat0",
+        "housing_k1_shared_eps24_20_repeat0",
+        "housing_k2_fresh_eps24_20_repeat0",
+    ]
+
+
+def test_an_audit_that_is_asked_for_twice_is_refused(checked, content):
+    housing = copy.deepcopy(content["housing"])
+    housing["sweeps"].append(housing["sweeps"][0] | {"adversaries": ["loss-based"]})
+    with pytest.raises(ValidationError, match=r"sweeps.4: got the audit housing_k1_fresh_eps24_24"):
+        checked(housing=housing)
+
+
+@pytest.mark.parametrize("part", ["norms", "one_run"])
+def test_parts_that_train_the_network_need_it(checked, part):
+    others = {name: None for name in ("housing", "norms", "one_run") if name != part}
+    with pytest.raises(ValidationError, match=f"{part}: got it without housing"):
+        checked(**others)
+
+
+def test_a_part_that_is_not_there_has_no_cells_and_no_figures(checked):
+    plain = checked(housing=None, norms=None, one_run=None, single=None, hidden=None)
+    jobs = FAMILY.jobs(plain)
+    assert not jobs["train"] and not jobs["simulate"]
+    assert all(name.startswith("ideal") for name in jobs["bound"])
+    assert not any(figure.when(plain) for figure in FAMILY.figures.values())
+
+
+def test_cost_counts_every_training(checked):
+    (cell, *_) = cells.trained(checked())
+    p = cell.parameters
+    # One model without the canary, three with it, and two simulations, of 10 steps of 20 records.
+    assert cells.cost(p) == pytest.approx(24 * 6 * 10 * 20 * 6.2e-8)
+    more = p.model_copy(update={"every": 5, "adversaries": ("loss-based",)})
+    assert cells.cost(more) == pytest.approx(24 * 2 * 50 * 20 * 6.2e-8)

@@ -1,0 +1,97 @@
+"""Checks hold where the claim does, and fail where it does not."""
+
+import pandas as pd
+import pytest
+
+from hiddenstate.accounting.iteration import gaussian_mu
+from hiddenstate.papers.gradient_crafting import FAMILY, stated
+
+GOOD = {"simulated coordinate": 0.95, "random coordinate": 0.2, "loss-based": 0.1}
+
+
+def measure(name, estimates):
+    return FAMILY.checks[name].measure(estimates)
+
+
+@pytest.mark.parametrize(
+    "name, broken",
+    [
+        ("no_amplification", {"simulated coordinate": 0.8}),
+        ("ordering", {"random coordinate": 0.6}),
+        ("ordering", {"loss-based": 0.6}),
+    ],
+)
+def test_orders_and_tightness(housing_rows, name, broken):
+    assert measure(name, housing_rows(GOOD)).holds
+    assert not measure(name, housing_rows(GOOD | broken)).holds
+    assert measure(name, housing_rows(GOOD, models=300)) is None
+
+
+def test_five_is_judged_by_the_accountant_s_epsilon(housing_rows):
+    assert not measure("five_is_tight", housing_rows({"simulated coordinate": 0.4}, every=5)).holds
+    assert measure("five_is_tight", housing_rows({"simulated coordinate": 0.9}, every=5)).holds
+
+
+def test_periodic_insertions_fall_in_k_below_the_law(housing_rows):
+    def rows(five):
+        parts = [housing_rows(GOOD), housing_rows(GOOD | {"simulated coordinate": five}, every=5)]
+        return pd.concat(parts)
+
+    assert measure("periodic", rows(0.4)).holds
+    assert not measure("periodic", rows(0.9)).holds  # above epsilon / sqrt(5), as set in the rows
+    assert not measure("periodic", rows(0.05)).holds  # below the loss
+
+
+def test_a_shared_start_brings_the_random_coordinate_near(housing_rows):
+    assert not measure("shared_start", housing_rows(GOOD, start="shared")).holds
+    near = GOOD | {"random coordinate": 0.7}
+    assert measure("shared_start", housing_rows(near, start="shared")).holds
+
+
+def laws(method, threshold, values):
+    return pd.DataFrame(
+        {
+            "part": "single", "quantity": "epsilon", "kind": "exact", "method": method,
+            "threshold": threshold, "steps": 25, "x": 25, "epsilon": epsilon, "batch_size": size,
+            "value": value, "mu": gaussian_mu(epsilon, 1e-5),
+        }
+        for (epsilon, size), value in values.items()
+    )  # fmt: skip
+
+
+RATIOS = {(e, b): e * r for e, line in stated.RATIOS.items() for b, r in line.items()}
+
+
+@pytest.mark.parametrize("name", ["heat_map", "monotone", "tight_with_large_batches"])
+def test_the_heat_map_and_its_order(name):
+    assert measure(name, laws("Gaussian-DP reading", "midpoint", RATIOS)).holds
+    wrong = RATIOS | {(4.0, 4): 4 * 0.98, (4.0, 8): 4 * 0.97}
+    assert not measure(name, laws("Gaussian-DP reading", "midpoint", wrong)).holds
+
+
+def test_the_exact_epsilon_is_not_the_nominal_one():
+    values = {(e, 128): v for e, v in stated.EXACT.items()}
+    assert measure("exact_is_lower", laws("exact", "midpoint", values)).holds
+    wrong = values | {(4.0, 128): 4.0}
+    assert not measure("exact_is_lower", laws("exact", "midpoint", wrong)).holds
+    assert measure("best_landscape", laws("exact", "h*", {(4.0, 128): 4.0})).holds
+    assert not measure("best_landscape", laws("exact", "h*", {(4.0, 128): 3.9})).holds
+
+
+def test_checks_without_their_cells_judge_nothing(estimates):
+    nothing = estimates[estimates["part"] == "none"]
+    for name in FAMILY.checks:
+        assert measure(name, nothing) is None, name
+
+
+def test_checks_take_what_a_small_scale_has(estimates):
+    for name in FAMILY.checks:
+        measure(name, estimates)
+
+
+def test_distributions_that_differ_are_seen():
+    rows = pd.DataFrame(
+        {"part": "housing", "quantity": "p_value", "value": [0.5, 0.2], "models": 300}
+    )
+    assert measure("agreement", rows).holds
+    assert not measure("agreement", rows.assign(value=[0.5, 1e-5])).holds

@@ -1,0 +1,42 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from hiddenstate.estimates import select
+from hiddenstate.papers.gradient_crafting import estimates as family
+
+
+def test_every_part_is_there(estimates):
+    assert set(estimates["part"]) == {"housing", "norms", "single", "hidden", "ideal", "one run"}
+
+
+def test_scores_that_are_missing_leave_the_others(grid, results):
+    kept = {k: v for k, v in results["scores"].items() if not k.endswith("24_repeat1")}
+    frame = family.estimate(grid, kept, results["bounds"])
+    found = select(frame, part="housing", quantity="epsilon", method="valid")
+    assert select(found, models=24)["repeat"].nunique() == 1
+    assert set(found["start"]) == {"fresh", "shared"}
+
+
+def test_idle_epsilon_is_that_of_fewer_insertions(estimates):
+    rows = select(estimates, part="housing", quantity="epsilon")
+    idle = rows.groupby("every")["idle_epsilon"].first()
+    assert idle[1] == pytest.approx(24, abs=1e-6) and 8 < idle[2] < 24
+
+
+def test_agreement_sees_scores_of_another_distribution(grid, results):
+    def least(scores):
+        rows = pd.DataFrame(family.estimate(grid, scores, results["bounds"]))
+        return select(rows, quantity="p_value")["value"].min()
+
+    assert least(results["scores"]) > 1e-3
+    name = "housing_k1_fresh_eps24_20_repeat0"
+    frame = results["scores"][name]
+    moved = frame.assign(score=frame["score"] + 10 * frame["score"].abs().max())
+    assert least(results["scores"] | {name: moved}) < 1e-6
+
+
+def test_the_observed_curve_descends_from_one_to_nothing(estimates):
+    rows = select(estimates, part="housing", quantity="fnr")
+    for _, line in rows.groupby(["cell", "adversary"]):
+        assert (np.diff(line["value"]) <= 1e-12).all() and line["value"].iloc[-1] == 0

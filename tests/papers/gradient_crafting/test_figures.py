@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from hiddenstate import plotting
+from hiddenstate.estimates import select
+from hiddenstate.papers.gradient_crafting import FAMILY
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    from matplotlib import pyplot
+
+    yield
+    pyplot.close("all")
+
+
+def drawn(estimates, name):
+    with plotting.style():
+        return FAMILY.figures[name].draw(estimates)
+
+
+@pytest.mark.parametrize("name", FAMILY.figures)
+def test_every_figure_is_drawn(grid, estimates, tmp_path, name):
+    assert FAMILY.figures[name].when(grid)
+    plotting.save(drawn(estimates, name), [tmp_path / "figure.png"], "small")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_panels_say_how_many_repeats_and_models_they_show(estimates):
+    titles = [ax.get_title() for ax in drawn(estimates, "housing").axes]
+    assert titles[0].endswith("2 repeats, 24 models per world")
+    assert titles[1].endswith("1 repeat, 20 models per world")
+
+
+def test_the_audit_of_most_models_is_the_one_that_is_drawn(estimates):
+    ax = drawn(estimates, "housing").axes[0]
+    rows = select(estimates, part="housing", quantity="epsilon", method="valid", models=24)
+    rows = select(rows, start="fresh", every=1)
+    expected = rows.groupby("adversary")["value"].mean()
+    shown = [line.get_ydata() for line in ax.lines if line.get_marker() == "^"]
+    shown = np.concatenate([values for values in shown if len(values)])
+    np.testing.assert_allclose(sorted(shown), sorted(expected))
+
+
+def test_the_caption_says_what_the_reading_hides():
+    for name in ("evolution", "ratio"):
+        assert "23 to 29 %" in FAMILY.figures[name].caption
+
+
+@pytest.mark.parametrize("name", FAMILY.tables)
+def test_every_table_has_rows(grid, estimates, name):
+    assert FAMILY.tables[name].when(grid)
+    assert len(FAMILY.tables[name].draw(estimates)) > 1

@@ -1,0 +1,72 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from hiddenstate import scores
+from hiddenstate.family import Workplace
+from hiddenstate.papers.gradient_crafting import FAMILY, cells, training
+
+SEED = 3
+"""That of the results in conftest."""
+
+
+@pytest.fixture(scope="module")
+def job(grid):
+    return next(iter(FAMILY.jobs(grid)["train"].values()))
+
+
+def test_scores_are_those_of_every_adversary_in_both_worlds(job, results, tmp_path):
+    frame = results["scores"][job.cell.name]
+    counts = frame.groupby(["adversary", "world"]).size()
+    assert (counts == 24).all() and len(counts) == 6
+    scores.write(tmp_path / "scores.parquet", frame, {})
+    again, _ = scores.read(tmp_path / "scores.parquet")
+    pd.testing.assert_frame_equal(again, frame)
+
+
+def test_scores_depend_on_neither_workers_nor_checkpoint(job, results, tmp_path):
+    frame = job.run(SEED, Workplace(workers=2, checkpoint=tmp_path / "checkpoint"))
+    pd.testing.assert_frame_equal(frame, results["scores"][job.cell.name])
+
+
+def test_verification_draws_other_numbers(job, results):
+    frame = job.run(SEED, Workplace(purpose="verification", models=3))
+    assert frame.groupby(["adversary", "world"]).size().eq(3).all()
+    assert not np.isin(frame["score"], results["scores"][job.cell.name]["score"]).any()
+
+
+def test_audits_of_other_sizes_and_repeats_are_independent(grid, results):
+    names = [name for name in FAMILY.jobs(grid)["train"] if "k1_fresh" in name]
+    values = [set(results["scores"][name]["score"]) for name in names]
+    assert not values[0] & values[1] and not values[0] & values[2]
+
+
+@pytest.mark.parametrize("word", cells.Adversary.__args__)
+def test_the_words_of_scale_files_are_the_adversaries_own(word):
+    assert training.adversary(word, "net").name == word
+
+
+def test_scores_of_many_canaries_in_one_network_show_their_coins(grid):
+    """In the least moved coordinates a canary moves a score by mu deviations of the noise."""
+    cell = next(c for c in cells.one_run(grid) if c.parameters.network is not None)
+    audit = training.audit_of(cell.parameters.network)
+    coins = np.arange(10) % 2 == 0
+    found = np.concatenate(
+        [training._one_network(cell.parameters.network, coins, (SEED, i)) for i in range(40)]
+    )
+    # Noise of the sum over the steps, times the step size; 400 scores.
+    mechanism = audit.mechanism
+    unit = mechanism.learning_rate * mechanism.noise_std * mechanism.steps**0.5
+    there = np.tile(coins, 40)
+    gap = (found[there].mean() - found[~there].mean()) / unit
+    assert gap == pytest.approx(audit.mu, abs=0.1 * audit.mu + 4 * 2 / np.sqrt(400))
+
+
+def test_bounds_from_one_model_are_those_of_the_guesses(grid):
+    cell = next(c for c in cells.one_run(grid) if c.parameters.network is None)
+    frame = training.one_run(cell, SEED)
+    assert set(frame["made"]) == {50, 10} and len(frame) == 4
+    # Of 50 coins, each guess right with probability Phi(mu / 2) = 0.678.
+    right = frame.loc[frame["made"] == 50, "correct"]
+    assert right.between(*stats.binom.ppf([1e-5, 1 - 1e-5], 50, 0.678)).all()
