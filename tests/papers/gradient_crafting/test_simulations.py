@@ -58,8 +58,8 @@ def test_ideal_audits_are_of_mu_over_the_root_of_k():
     parameters = cells.IdealAudits(epsilon=12, delta=1e-5, every=5, models=4000, audits=40)
     table = simulations.ideal(Cell("x", parameters), 1)
     means = table.groupby("method")["value"].mean()
-    # The published estimate of 4.561 with 5,000 models has mean 4.29 and deviation 0.17.
-    assert means["as published"] == pytest.approx(4.26, abs=0.12)
+    # The reference's mean, with 5,000 models, is of few audits of deviation 0.17; this one of 40.
+    assert means["as published"] == pytest.approx(4.29, abs=0.17)
     fixed = select(table, method="fixed threshold")["value"]
     assert (fixed < 4.561).all() and means["fixed threshold"] < means["as published"]
     assert len(fixed) == 40
