@@ -250,7 +250,7 @@ class _Run:
     """One model: its streams, what is known of it, and its training."""
 
     audit: CraftedAudit
-    world: str
+    world: Literal["in", "out"]
     repeat: int
     index: int
     seed: int
@@ -443,7 +443,11 @@ def _table(
     present: dict[Identity, Row],
 ) -> pd.DataFrame:
     def rows() -> Iterator[tuple[str, int, int, float, str, int]]:
-        for world, found in (("in", present), ("out", without)):
+        worlds: tuple[tuple[Literal["in", "out"], dict[Identity, Row]], ...] = (
+            ("in", present),
+            ("out", without),
+        )
+        for world, found in worlds:
             for index in range(models):
                 row = found[world, repeat, index]
                 score, coordinate = (row[f"{adversary.name} {what}"] for what in _OBSERVED)

@@ -12,7 +12,16 @@ from hiddenstate.adversaries.expanding_clip import ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.dpsgd.cyclic import last_iterates
 from hiddenstate.errors import InputError
-from hiddenstate.family import Cell, Count, FamilyGrid, Grid, NotNegative, Positive, Several, Steps
+from hiddenstate.family import (
+    Cell,
+    Count,
+    FamilyGrid,
+    Grid,
+    NotNegative,
+    Positive,
+    Several,
+    Steps,
+)
 
 
 class Base(Grid):
@@ -144,7 +153,9 @@ class Counterexample(Grid):
 class Formulas(Grid):
     """What is computed without chance: sweeps of the bounds, and exact divergences."""
 
-    delta: float = Field(ge=1e-12, lt=1, description="probability, at which every epsilon is stated")
+    delta: float = Field(
+        ge=1e-12, lt=1, description="probability, at which every epsilon is stated"
+    )
     base: Base = Field(description="mechanism that the sweeps start from")
     weak_convexities: Several[NotNegative] = Field(
         min_length=1, description="weak convexities of the lines"
@@ -157,7 +168,7 @@ class Formulas(Grid):
 class CyclicBoundsGrid(Formulas, FamilyGrid):
     """The cells: the formulas, audits and the counterexample."""
 
-    counterexamples: list[Counterexample] = Field(description="losses, in one pass or several")
+    counterexamples: Several[Counterexample] = Field(description="losses, in one pass or several")
 
 
 def formulas(grid: CyclicBoundsGrid) -> list[Cell[Formulas]]:

@@ -137,7 +137,9 @@ def optimisers(cell: Cell[cells.Optimisers], seed: int) -> pd.DataFrame:
         noise = np.where(np.arange(steps) < half, p.early_noise, 1.0)
         band = _band(steps, p.band)
         # In the unit of what one step's gradient changes.
-        correlated = weighted.correlated_noise_std(sigma * np.linalg.norm(band[:, 0]), ones, band)
+        correlated = weighted.correlated_noise_std(
+            sigma * float(np.linalg.norm(band[:, 0])), ones, band
+        )
         runs: dict[str, tuple[ArrayLike, dict[str, Any]]] = {
             "constant": (ones, {}),
             **{

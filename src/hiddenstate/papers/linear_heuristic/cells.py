@@ -93,7 +93,7 @@ class Schedules(Grid):
     delta: float = Delta
     noise_multiplier: float = Noise
     sampling_rate: float = Rate
-    steps: list[Annotated[int, Field(ge=1, le=quadratic_loss.MOST_STEPS)]] = Field(
+    steps: Several[Annotated[int, Field(ge=1, le=quadratic_loss.MOST_STEPS)]] = Field(
         min_length=1, description="numbers of steps; a search each, which takes minutes beyond 6"
     )
     points: int = Field(ge=2, le=1001, description="constant curvatures from 0 to 1")
@@ -105,8 +105,8 @@ class Optimisers(Grid):
     delta: float = Delta
     noise_multiplier: float = Noise
     sampling_rate: float = Rate
-    steps: list[Annotated[int, Steps]] = Field(min_length=1, description="numbers of steps")
-    schedules: list[weighted.Schedule] = Field(description="learning rates, besides constant ones")
+    steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps")
+    schedules: Several[weighted.Schedule] = Field(description="learning rates, but constant ones")
     momentum: float = Field(gt=0, lt=1, description="of SGD")
     decay: float = Field(gt=0, lt=1, description="weight decay times learning rate")
     early_noise: float = Field(gt=0, le=100, description="of the first half's steps over the rest")
