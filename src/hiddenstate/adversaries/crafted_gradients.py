@@ -367,7 +367,7 @@ def scores(
     names = [adversary.name for adversary in adversaries]
     if not names or len(set(names)) < len(names):
         raise InputError(f"adversaries: got {names}; expected one or more of distinct names")
-    groups: list[tuple[str, tuple[Adversary, ...]]] = [("out", tuple(adversaries))]
+    groups: list[tuple[Literal["in", "out"], tuple[Adversary, ...]]] = [("out", tuple(adversaries))]
     groups += [("in", (adversary,)) for adversary in adversaries]
     stop = threading.Event()
     done: list[dict[Identity, Row]] = []
