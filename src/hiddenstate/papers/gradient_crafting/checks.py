@@ -50,7 +50,7 @@ def no_amplification(estimates: pd.DataFrame) -> Measurement | None:
     found = summarise(rows, "epsilon")
     ratios = found["mean"] / found["epsilon"]
     words = ", ".join(
-        f"{plus_minus(line['mean'], line['sd'])} at {line['epsilon']:g} ({line['n']} repeats)"
+        f"{plus_minus(line['mean'], line['sd'])} at {line['epsilon']:g} ({line['n']:g} repeats)"
         for _, line in found.iterrows()
     )
     return Measurement(
@@ -70,15 +70,9 @@ def plug_in(estimates: pd.DataFrame) -> Measurement | None:
     rows = rows[rows["models"] >= PAPER_MODELS]
     if rows.empty:
         return None
-    rows = rows.merge(
-        select(estimates, part="housing", quantity="epsilon", method="plug-in")[
-            ["cell", "adversary", "mu"]
-        ].rename(columns={"mu": "most"}),
-        on=["cell", "adversary"],
-    )
     error = rows["high"] - rows["value"]
-    off = ((rows["value"] - rows["most"]) / error).abs()
-    ratio = rows["value"] / rows["most"]
+    off = ((rows["value"] - rows["mu"]) / error).abs()
+    ratio = rows["value"] / rows["mu"]
     return Measurement(
         f"mu / accountant's from {ratio.min():.3f} to {ratio.max():.3f}; at most {off.max():.1f} "
         f"standard errors off ({len(rows)} audits)",

@@ -162,11 +162,9 @@ def _single(
                 "steps": p.steps, "kind": "exact",
             }  # fmt: skip
             for name, method in _READINGS.items():
-                yield shared | {
-                    "quantity": "epsilon",
-                    "method": method,
-                    "value": getattr(line, name),
-                }
+                value = getattr(line, name)
+                if not np.isnan(value):
+                    yield shared | {"quantity": "epsilon", "method": method, "value": value}
     for simulated in cells.simulated(grid):
         q = simulated.parameters
         shared = {"part": "single", "cell": simulated.name, "threshold": "midpoint"} | {

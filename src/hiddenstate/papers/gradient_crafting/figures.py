@@ -170,11 +170,12 @@ def norms(estimates: pd.DataFrame) -> Any:
         ax.fill_between(line["x"], line["low"], line["high"], color=plotting.OBSERVED, alpha=0.25)
         ax.plot(line["x"], line["value"], color=plotting.OBSERVED, label="median, middle 80 %")
         ax.axhline(first["clipping_norm"], color="black", ls="--", lw=1.2, label="clipping norm")
-        ax.set(xlabel="step", ylim=(0, None))
+        ax.set(xlabel="step")
         ax.set_title(
             f"k = {every:g}, $\\varepsilon$ = {first['epsilon']:g}, {first['models']:g} models"
         )
-    axes[0].set_ylabel("gradient norm of the record")
+    axes[0].set(ylabel="gradient norm of the record")
+    axes[0].set_ylim(bottom=0)
     axes[0].legend()
     return drawn
 
@@ -303,12 +304,13 @@ def curves(estimates: pd.DataFrame) -> Any:
     """Observed trade-off curves of the simulated coordinate."""
     rows = select(_audits(estimates, "fnr"), adversary="simulated coordinate", start="fresh")
     periods = sorted(rows["every"].unique())
+    colors = dict(zip(sorted(rows["epsilon"].unique()), plotting.SERIES, strict=False))
     drawn, axes = plotting.panels(len(periods), sharey=True)
     for ax, every in zip(axes, periods, strict=True):
         plotting.diagonal(ax)
         part = select(rows, every=every)
-        for i, (epsilon, line) in enumerate(part.groupby("epsilon")):
-            color, mu = plotting.SERIES[i % 10], line["mu"].iloc[0]
+        for epsilon, line in part.groupby("epsilon"):
+            color, mu = colors[epsilon], line["mu"].iloc[0]
             ax.plot(line["x"], line["value"], color=color, label=f"$\\varepsilon$ = {epsilon:g}")
             x = np.linspace(0, 1, 400)
             for most, style in ((mu, "--"), (mu / every**0.5, ":")):
