@@ -36,6 +36,15 @@ def test_the_bracket_holds_the_limit_of_finer_intervals(setting, interval):
     assert fine <= bounds.upper + 2e-3
 
 
+@pytest.mark.parametrize("setting", [(0.5, 0.01, 1000, 1e-6), (0.3, 0.001, 5000, 1e-8)])
+def test_a_first_guess_far_above_is_no_obstacle(setting):
+    sigma, rate, steps, delta = setting
+    bounds = bracket(sigma, rate, steps, delta)
+    assert bounds.upper - bounds.lower <= allowed(bounds.lower)
+    coarse = pld.epsilon(sigma, rate, steps, delta, interval=1e-3)
+    assert bounds.lower <= coarse <= bounds.upper + 0.01 * coarse
+
+
 # The settings whose epsilon a fixed interval of 1e-3 misses, and what is known of them.
 LOOSE = [
     ((10_000, 1e-4, 1.0, 1e-5), 0.0400, 0.0852),

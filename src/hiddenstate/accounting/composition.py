@@ -278,7 +278,8 @@ def _epsilon(
     finite = delta + math.expm1(steps * math.log1p(-losses.infinite))
     if finite <= 0:
         return math.inf
-    target = math.exp(math.log(finite) - log_scale)
+    # Beyond 700 no value reaches it: the guess of epsilon is too far above.
+    target = math.exp(min(math.log(finite) - log_scale, 700.0))
     far = x > 600
     with np.errstate(over="ignore", invalid="ignore"):
         if losses.residuals is None:
