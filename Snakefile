@@ -20,6 +20,11 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/papers.smk"
 
 
+# Which executor runs the jobs is not known before.
+onstart:
+    checked_place()
+
+
 localrules:
     figures,
     tables,

@@ -27,7 +27,7 @@ def run(capsys, *arguments):
 
 def subcommands():
     help_text = cli._parser().format_help()
-    return re.findall(r"^    (\w+)", help_text, flags=re.MULTILINE)
+    return re.findall(r"^    ([a-z][\w-]+)", help_text, flags=re.MULTILINE)
 
 
 def test_there_are_subcommands():
@@ -41,7 +41,8 @@ def test_every_subcommand_explains_itself(capsys, name):
     assert status == 0
     options = re.findall(r"^  (?:-h, )?(--[\w-]+|\w+)(?:[ ,].*)?$", out, flags=re.MULTILINE)
     assert len(options) >= 1
-    assert re.search(r"^[A-Z].*\.$", out, flags=re.MULTILINE), "no summary sentence"
+    summary = out.split("\n\n")[1]
+    assert re.fullmatch(r"[A-Z].*\.", summary, flags=re.DOTALL), "no summary sentence"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ worst_case_init:
   figure3:
     - {task: digits, epochs: [0, 1], records: [3], epsilons: [10]}
 """
-START = "digits_pre0_1x"
+START = "digits_pre0_repeat0"
 CELL = "digits_pre0_n3_C1_T1_lr2_eps10_1x2"
 WORST = "digits_pre1_n3_C1_T1_lr2_eps10_1x2"
 

@@ -271,8 +271,8 @@ def _parser() -> argparse.ArgumentParser:
         family: bool = True,
         summary: str | None = None,
     ) -> argparse.ArgumentParser:
-        summary = summary or str(run.__doc__).splitlines()[0]
-        sub = commands.add_parser(name, help=summary, description=summary)
+        summary = (summary or str(run.__doc__).splitlines()[0]).removesuffix(".")
+        sub = commands.add_parser(name, help=summary, description=f"{summary}.")
         sub.set_defaults(run=run)
         if family:
             sub.add_argument("family", metavar="FAMILY", help=f"one of {', '.join(papers.names())}")

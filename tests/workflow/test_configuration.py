@@ -66,10 +66,10 @@ def test_a_missing_key_is_named(key):
 
 def test_a_cluster_run_in_a_directory_with_a_space_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert common(GOOD, local_exec=False)
+    common(GOOD, local_exec=False)["checked_place"]()
     spaced = tmp_path / "my tree"
     spaced.mkdir()
     monkeypatch.chdir(spaced)
+    common(GOOD)["checked_place"]()
     with pytest.raises(WorkflowError, match="my tree: jobs cannot be submitted from a directory"):
-        common(GOOD, local_exec=False)
-    assert common(GOOD)
+        common(GOOD, local_exec=False)["checked_place"]()

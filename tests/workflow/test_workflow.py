@@ -96,9 +96,9 @@ def test_scores_are_the_same_on_one_core_and_after_a_kill(
 
 def test_a_wrong_configuration_stops_before_any_job(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
-    status, output = snakemake(directory, "--cores", "1", "--config", "n=5")
+    status, output = snakemake(directory, "--cores", "1", "--config", "sclae=smoke")
     assert status != 0
-    assert "config key 'n' is not known; expected one of scale, scores" in output
+    assert "config key 'sclae' is not known; expected one of scale, scores" in output
     assert "Traceback" not in output
     assert not (directory / "results").exists()
     assert not (directory / "logs").exists()

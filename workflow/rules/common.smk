@@ -70,7 +70,6 @@ def checked_place():
 
 
 checked_config()
-checked_place()
 
 SCALE = config["scale"]
 SCALE_FILE = f"{PREFIX}workflow/config/scales/{SCALE}.yaml"
