@@ -187,8 +187,11 @@ def _shown(value: Any) -> str:
 
 def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError) -> str:
     lines = []
+    # Where one of several models may stand, pydantic names the one that it tried within the place.
+    tried = set(expected.model_json_schema().get("$defs", {}))
     for problem in error.errors(include_url=False)[:_MOST]:
-        key = ".".join(str(part)[:_LONGEST] for part in problem["loc"])
+        place = [part for part in problem["loc"] if part not in tried]
+        key = ".".join(str(part)[:_LONGEST] for part in place)
         if problem["type"] == "missing":
             lines.append(f"{path}: {key}: is missing")
         elif problem["type"] == "extra_forbidden":

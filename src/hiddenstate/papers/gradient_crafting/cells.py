@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hiddenstate.family import Cell, Count, Delta, Epsilon, FamilyGrid, Grid, Positive
+from hiddenstate.family import Cell, Count, Delta, Epsilon, FamilyGrid, Grid, Positive, Several
 
 NAME = "gradient_crafting"
 
@@ -25,7 +25,7 @@ Rank = Literal["absolute", "squared", "net"]
 class Sweep(Grid):
     """Audits of the housing network: every combination of epsilon and repeat."""
 
-    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
     every: Count = Field(default=1, description="k: every k-th step has an insertion")
     start: Start = Field(
         default="fresh", description="initial parameters: of each model, or of each repeat"
@@ -33,7 +33,10 @@ class Sweep(Grid):
     models: int = Field(ge=20, le=1_000_000, description="models per world in each audit")
     repeats: int = Field(ge=1, le=1000, description="independent repeats, a cell each")
     adversaries: tuple[Adversary, ...] = Field(
-        default=THREE, min_length=1, description="who audits the same models of world 'out'"
+        default=THREE,
+        min_length=1,
+        max_length=4,
+        description="who audits the same models of world 'out'",
     )
     rank: Rank = Field(
         default="absolute", description="by which a simulated training ranks coordinates"
@@ -50,7 +53,7 @@ class Housing(Grid):
     learning_rate: Positive = Field(default=0.1, description="step size on a batch's mean")
     clipping_norm: Positive = Field(default=1.0, description="gradients' largest norm")
     hidden_units: Count = Field(default=6, description="units of the hidden layer")
-    sweeps: list[Sweep] = Field(min_length=1, description="the audits")
+    sweeps: Several[Sweep] = Field(min_length=1, description="the audits")
 
     @model_validator(mode="after")
     def _audits_differ(self) -> Self:
@@ -71,17 +74,17 @@ class Norms(Grid):
     """Trainings in which the baseline canary's gradient norm is followed."""
 
     epsilon: Epsilon = Field(default=4.0, description="theoretical epsilon, in nats")
-    every: list[Count] = Field(default=[1, 5], min_length=1, description="insertion periods")
+    every: Several[Count] = Field(default=[1, 5], min_length=1, description="insertion periods")
     runs: int = Field(ge=1, le=1000, description="models that are followed")
 
 
 class Single(Grid):
     """Section 6: one insertion in the first step, then hidden steps."""
 
-    epsilons: list[Epsilon] = Field(min_length=1, description="of the one insertion, in nats")
-    batch_sizes: list[Count] = Field(min_length=1, description="records of a hidden step")
+    epsilons: Several[Epsilon] = Field(min_length=1, description="of the one insertion, in nats")
+    batch_sizes: Several[Count] = Field(min_length=1, description="records of a hidden step")
     steps: int = Field(default=25, ge=2, le=200, description="steps, the first one included")
-    audited: list[tuple[Epsilon, Count]] = Field(
+    audited: Several[tuple[Epsilon, Count]] = Field(
         default=[], description="pairs of epsilon and batch size that are simulated as well"
     )
     runs: int = Field(ge=20, le=10_000_000, description="simulated runs per world and repeat")
@@ -92,21 +95,21 @@ class Hidden(Grid):
     """Appendix E: how far trade-off curves are from Gaussian ones."""
 
     mu: Annotated[float, Field(gt=0, le=10)] = Field(description="Gaussian DP of the insertions")
-    betas: list[Annotated[float, Field(ge=0, le=100)]] = Field(
+    betas: Several[Annotated[float, Field(ge=0, le=100)]] = Field(
         description="drifts of the landscape, in deviations of a step's noise; 0 is flat"
     )
-    sampling_rates: list[Annotated[float, Field(gt=0, le=1)]] = Field(
+    sampling_rates: Several[Annotated[float, Field(gt=0, le=1)]] = Field(
         description="of a linear loss, whose canary is inserted when it is sampled"
     )
-    steps: list[Count] = Field(min_length=1, description="numbers of steps")
+    steps: Several[Count] = Field(min_length=1, description="numbers of steps")
 
 
 class Ideal(Grid):
     """Simulated audits of a coordinate that nothing but noise and canary moves."""
 
-    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
-    every: list[Count] = Field(min_length=1, description="insertion periods")
-    models: list[Annotated[int, Field(ge=20, le=100_000)]] = Field(
+    epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    every: Several[Count] = Field(min_length=1, description="insertion periods")
+    models: Several[Annotated[int, Field(ge=20, le=100_000)]] = Field(
         min_length=1, description="models per world"
     )
     audits: int = Field(ge=20, le=100_000, description="simulated audits of each")
@@ -115,11 +118,11 @@ class Ideal(Grid):
 class OneRun(Grid):
     """Audits with many canaries in one model."""
 
-    epsilons: list[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
-    housing: list[Annotated[int, Field(ge=2, le=68)]] = Field(
+    epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    housing: Several[Annotated[int, Field(ge=2, le=68)]] = Field(
         description="canaries in one housing network, in its least moved coordinates"
     )
-    idle: list[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
+    idle: Several[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
         description="canaries in one simulated model of idle coordinates"
     )
     audits: int = Field(ge=2, le=10_000, description="models, an audit each")
