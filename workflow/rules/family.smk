@@ -100,6 +100,11 @@ def minutes_of(kind):
     return minutes
 
 
+def beside(wildcards, output):
+    """The folder of the family's scores and bounds, where its estimates are as well."""
+    return os.path.dirname(output[0])
+
+
 def cell_files(wildcards):
     """Every score and bound of the family."""
     return [
@@ -335,7 +340,7 @@ rule estimate:
         config=SCALE_FILE,
         grid=GRID.model_dump(mode="json"),
         code=code.digest(PAPER.estimate.__module__),
-        results=HERE,
+        results=beside,
         missing="skip" if config["missing_scores"] == "skip" else "error",
     message:
         f"{FAMILY}: estimates from scores and bounds"
