@@ -1,0 +1,129 @@
+# The jobs of one paper: what decides them, what they need and where their results go.
+
+FAMILY = config["family"]
+PAPER = papers.load(FAMILY)
+SEED = read_scale().seed
+GRID = getattr(read_scale(), FAMILY)
+try:
+    JOBS = PAPER.jobs(GRID)
+except InputError as error:
+    raise WorkflowError(f"{SCALE_FILE}: {FAMILY}: {error}")
+HERE = f"{RESULTS}/{FAMILY}"
+
+
+def result(job):
+    """Where a job's result goes."""
+    return f"{HERE}/{job.work.folder}/{job.cell.name}.parquet"
+
+
+def cached(name):
+    """Where the cached scores of a cell are, if there are any."""
+    return f"{CACHE}/{FAMILY}/{name}.parquet"
+
+
+def checked_cache():
+    """Names of the cached cells; a file that is damaged or of another cell stops the run."""
+    found = []
+    for name, job in JOBS["train"].items():
+        if Path(cached(name)).exists():
+            try:
+                scores.check(cached(name), job.identity, SEED)
+            except InputError as error:
+                raise WorkflowError(
+                    f"{error}\nRemove the file, or ignore the cache with --config scores=train"
+                )
+            found.append(name)
+    return found
+
+
+CACHED = checked_cache() if config["scores"] == "cached" else []
+# Scores that are neither here nor cached: they have to be trained, or left out, or are an error.
+LACKING = [
+    name
+    for name, job in JOBS["train"].items()
+    if name not in CACHED and not scores.computed(result(job), job.identity, SEED)
+]
+if LACKING and config["scores"] == "cached" and config["missing_scores"] == "error":
+    raise WorkflowError(
+        "missing_scores is 'error', and cached files are missing (missing_scores=train trains "
+        "their cells instead):\n" + "\n".join(map(cached, LACKING))
+    )
+SKIPPED = LACKING if config["missing_scores"] == "skip" else []
+
+
+def identity_of(kind):
+    """Parameter function of the jobs of a kind; Snakemake runs a job again when it changes."""
+
+    def identity(wildcards):
+        return {"seed": SEED, **JOBS[kind][wildcards.cell].identity}
+
+    return identity
+
+
+def start_of(wildcards):
+    """The initial parameters of a cell, if it has any; only their parameters' change matters."""
+    start = JOBS["train"][wildcards.cell].start
+    return ancient(result(start)) if start else []
+
+
+def absent_data(job):
+    """Where data sets that a job needs were looked for and are not."""
+    places = [data.place(source) for source in job.data]
+    return [str(place) for place in places if place and not place.exists()]
+
+
+def absent_data_of(kind):
+    """Input function: data sets that are not there, which no rule makes, so that no job starts."""
+
+    def absent(wildcards):
+        return absent_data(JOBS[kind][wildcards.cell])
+
+    return absent
+
+
+def cost_of(wildcards):
+    """The most expensive cells first, or the last of them runs alone at the end."""
+    return int(JOBS["train"][wildcards.cell].cost)
+
+
+def minutes_of(kind):
+    """Resource function: four times what a cell is estimated to take, more for each attempt."""
+
+    def minutes(wildcards, attempt):
+        return attempt * max(15, int(JOBS[kind][wildcards.cell].cost / 15))
+
+    return minutes
+
+
+def beside(wildcards, output):
+    """The folder of the family's scores and bounds, where its estimates are as well."""
+    return os.path.dirname(output[0])
+
+
+def cell_files(wildcards):
+    """Every score and bound of the family."""
+    return [
+        result(job)
+        for kind in ("train", "simulate", "bound")
+        for name, job in JOBS[kind].items()
+        if name not in SKIPPED
+    ]
+
+
+def caption(wildcards):
+    """Caption of a figure or table, with the scale and data it shows."""
+    shown = {**PAPER.tables, **PAPER.figures}[wildcards.name]
+    return f"{shown.caption} Scale {SCALE}: {GRID.shows}."
+
+
+def title(wildcards):
+    """Title of a figure or table."""
+    return {**PAPER.tables, **PAPER.figures}[wildcards.name].title
+
+
+for source in sorted({s for name in LACKING for s in JOBS["train"][name].data}):
+    try:
+        if not SKIPPED:
+            data.require(source)
+    except InputError as error:
+        logger.warning(f"{FAMILY}: some of its models cannot be trained: {error}")
