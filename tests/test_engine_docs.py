@@ -11,12 +11,13 @@ def example() -> str:
 
 
 def test_the_documented_audit_runs(tmp_path, monkeypatch, capsys):
-    """As documented, with 4 models a world: too few to prove anything."""
+    """As documented, with 4 models per world: too few to prove much."""
     monkeypatch.chdir(tmp_path)
     code = example()
     assert "models=100" in code and "progress=True" in code
     exec(code.replace("models=100", "models=4").replace("progress=True", "progress=False"), {})
-    assert "mu >= 0.00 at 95%; accountant: 2.00" in capsys.readouterr().out
+    found = re.search(r"mu >= (\d\.\d\d) at 95%; accountant: 2\.00", capsys.readouterr().out)
+    assert float(found[1]) < 1
     assert list(tmp_path.glob("audit/*.npz"))
 
 

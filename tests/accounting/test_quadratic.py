@@ -54,7 +54,8 @@ def test_ends_of_the_curvature():
     one_step = linear.last_iterate(1.3, 0.05, 1)
     for steps in (1, 7, 40):
         linear_loss = quadratic.last_iterate(1.3, 0.05, steps, 0.0)
-        assert linear_loss.epsilon(DELTA) == linear.last_iterate_epsilon(1.3, 0.05, steps, DELTA)
+        expected = linear.last_iterate_epsilon(1.3, 0.05, steps, DELTA)
+        assert linear_loss.epsilon(DELTA) == pytest.approx(expected, rel=1e-14)
         single = quadratic.last_iterate(1.3, 0.05, steps, 1.0)
         assert single.epsilon(DELTA) == pytest.approx(one_step.epsilon(DELTA), rel=1e-12)
 

@@ -119,10 +119,10 @@ def test_a_sweep_of_an_unknown_task_is_refused(edited):
     [
         ("epochs", -1, "greater than or equal to 0"),
         ("records", 1, "greater than or equal to 2"),
-        ("clipping_norms", 0.0, "greater than 0"),
-        ("epsilons", -2.0, "greater than 0"),
+        ("clipping_norms", 0.0, "greater than or equal to 0.000000001"),
+        ("epsilons", -2.0, "greater than or equal to 0.001"),
         ("steps", 0, "greater than or equal to 1"),
-        ("learning_rates", 0.0, "greater than 0"),
+        ("learning_rates", 0.0, "greater than or equal to 0.000000001"),
     ],
 )
 def test_numbers_of_a_sweep_that_mean_nothing_are_refused(edited, key, value, bound):

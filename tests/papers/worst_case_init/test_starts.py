@@ -43,7 +43,7 @@ def plain_sgd(model, theta, x, y, rng, epochs, batch_size=16, learning_rate=0.1,
 def assert_xavier(weight: torch.Tensor, bias: torch.Tensor):
     """Uniform up to the bound, no bias. (P(largest of 160 below 0.9 of it) = 5e-8.)"""
     bound = (6 / sum(weight.shape)) ** 0.5
-    assert 0.9 * bound < weight.abs().max() <= bound and bias.abs().max() < 1e-20
+    assert 0.9 * bound < weight.abs().max() <= bound and bias.abs().max() < 1e-8
 
 
 def test_without_epochs_the_initial_parameters_are_a_xavier_draw(cell_of, parts, start_of, draw):
@@ -69,7 +69,7 @@ def test_a_stage_with_other_classes_keeps_all_but_the_last_layer(
 ):
     """A last stage that learns nothing shows what it starts from."""
     coarse = stage | {"dataset": "coarse", "half": False}
-    still = stage | {"epochs": 1, "learning_rate": 1e-30}
+    still = stage | {"epochs": 1, "learning_rate": 1e-9}
     found = parts(start_of(cell_of({"epochs": [1]}, pretraining=[coarse, still])))
     source = splits(classes=13)
     x = np.concatenate((source.public.x, source.private.x))
@@ -82,7 +82,7 @@ def test_a_stage_with_other_classes_keeps_all_but_the_last_layer(
     # With as many classes the last layer stays too.
     alike = parts(start_of(cell_of({"epochs": [1]}, pretraining=[stage, still])))
     alone = parts(start_of(cell_of({"epochs": [2]})))
-    torch.testing.assert_close(alike, alone, rtol=0, atol=1e-20)
+    torch.testing.assert_close(alike, alone, rtol=0, atol=1e-8)
 
 
 def test_a_last_layer_is_trained_on_what_enters_the_model_s_last_layer(

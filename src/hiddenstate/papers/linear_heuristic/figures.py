@@ -136,6 +136,8 @@ def figure5(estimates: pd.DataFrame) -> Any:
 def _edges(centres: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ends of cells around ascending centres on a logarithmic axis."""
     middle = np.sqrt(centres[1:] * centres[:-1])
+    if not len(middle):
+        return centres[0] * np.array([0.5, 2.0])
     return np.concatenate(([centres[0] ** 2 / middle[0]], middle, [centres[-1] ** 2 / middle[-1]]))
 
 
