@@ -208,7 +208,7 @@ def test_what_is_neither_cached_nor_trained_may_be_left_out(filled, snakemake):
     rows = pd.read_csv(filled / estimates)
     counts = rows[rows["quantity"] == "repeats"].set_index("cell")
     assert counts["value"].to_dict() == {CELL: 1, OTHER: 0, LONG: 0}
-    assert set(counts["most"]) == {1}
+    assert set(counts["planned"]) == {1}
     assert set(rows.loc[rows["quantity"] == "epsilon", "cell"]) == {CELL}
 
 
