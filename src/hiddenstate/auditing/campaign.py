@@ -157,7 +157,7 @@ class Outcome:
     """How a campaign ended.
 
     verdict: of the test. scores: the score file, of the runs judged. models: how many of them are
-    in each world. crashes: what went wrong in this session and was tried again, one line each.
+    in each world. crashes: what went wrong in this run and was tried again, one line each.
     """
 
     verdict: Verdict
