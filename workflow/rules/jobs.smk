@@ -2,8 +2,8 @@
 
 FAMILY = config["family"]
 PAPER = papers.load(FAMILY)
-SEED = read_scale().seed
-GRID = getattr(read_scale(), FAMILY)
+WHOLE = read_scale()
+SEED, GRID = WHOLE.seed, getattr(WHOLE, FAMILY)
 try:
     JOBS = PAPER.jobs(GRID)
 except InputError as error:
