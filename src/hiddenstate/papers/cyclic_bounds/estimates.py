@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import cyclic
 from hiddenstate.adversaries.expanding_clip import WORLDS
-from hiddenstate.auditing import ApproxDP, UniformBand, divergence, lower_bound
+from hiddenstate.auditing import ApproxDP, divergence, lower_bound
 from hiddenstate.estimates import select
 from hiddenstate.papers.cyclic_bounds import cells
 from hiddenstate.papers.cyclic_bounds.cells import Counterexample, CyclicBoundsGrid
@@ -28,8 +28,7 @@ def estimate(
     for audit in cells.audits(grid):
         for passes, runs in scores[audit.name].groupby("passes"):
             claims = ApproxDP(grid.delta)
-            worlds = _worlds(runs)
-            found = lower_bound(*worlds, claims, UniformBand(), confidence=AUDIT_CONFIDENCE)
+            found = lower_bound(*_worlds(runs), claims, confidence=AUDIT_CONFIDENCE)
             row = {"quantity": "audit", "method": "lower bound", "kind": "lower", "x": passes}
             row |= {"value": found.value, "confidence": found.confidence}
             row |= {"instance": audit.parameters.data[0].title, "cell": audit.name}

@@ -303,8 +303,8 @@ _AUDIT: dict[str, _Style] = {
 
 @figure(
     "Audit of cyclic DP-SGD",
-    "Lower bounds on epsilon from simulated last iterates (uniform band over all thresholds, 95 % "
-    "confidence each), the exact value on the line, and the upper bounds. The swapped record is "
+    "Lower bounds on epsilon from simulated last iterates (95 % confidence each), the exact "
+    "value on the line, and the upper bounds. The swapped record is "
     f"the first of the pass. {_TWO}",
 )
 def audit(estimates: pd.DataFrame) -> Any:
