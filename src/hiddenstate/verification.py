@@ -11,12 +11,12 @@ LEVEL = 1e-3
 
 
 def can_disagree(cached: int, anew: int) -> bool:
-    """Whether so many scores a world can ever reject: two disjoint samples are the extreme."""
+    """Whether so many scores per world can ever reject: two disjoint samples are the extreme."""
     return 2 / math.comb(cached + anew, anew) < LEVEL / 2
 
 
 def compare(cached: pd.DataFrame, anew: pd.DataFrame) -> pd.DataFrame:
-    """One row a world: two-sample Kolmogorov-Smirnov test of its scores, exact at small sizes.
+    """One row per world: two-sample Kolmogorov-Smirnov test of its scores, exact at small sizes.
 
     Columns: world, cached and anew (numbers of scores), distance, p_value, agree. Each world is
     tested at half of ``LEVEL``. Raises InputError where so few scores could never disagree.

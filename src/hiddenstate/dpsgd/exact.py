@@ -73,7 +73,7 @@ class LineDistributions:
 
     points, present, absent: masses at shared points, shape (n,). A mass is density times quadrature
     weight, or an atom at an end of the domain. centres, weights: the last step's noise is added to
-    these points, with these masses, one array a world. noise_std: of that noise. end: half the
+    these points, with these masses, one array per world. noise_std: of that noise. end: half the
     domain's diameter, infinity without one.
     """
 

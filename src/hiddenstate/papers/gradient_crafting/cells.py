@@ -31,7 +31,7 @@ class Sweep(Grid):
         default="fresh", description="initial parameters: of each model, or of each repeat"
     )
     models: int = Field(ge=20, le=1_000_000, description="models per world in each audit")
-    repeats: int = Field(ge=1, le=1000, description="independent repeats, a cell each")
+    repeats: int = Field(ge=1, le=1000, description="independent repeats, one cell each")
     adversaries: tuple[Adversary, ...] = Field(
         default=THREE,
         min_length=1,
@@ -183,7 +183,7 @@ def short(value: float) -> str:
 
 
 def trained(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
-    """Every audit of the housing network, a cell for each repeat."""
+    """Every audit of the housing network, one cell per repeat."""
     return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _audits(grid)]
 
 
