@@ -121,9 +121,12 @@ def uniform_order_statistics(
     sums exponentials: the cost depends on the ranks kept, not on n.
     """
     gaps = np.diff(ranks, prepend=0, append=n + 1)
-    spacings = rng.standard_gamma(np.broadcast_to(gaps, (size, len(gaps))).astype(float))
-    sums = np.cumsum(spacings, axis=1)
-    return sums[:, :-1] / sums[:, -1:]
+    sums = rng.standard_gamma(gaps.astype(float), (size, len(gaps)))
+    np.cumsum(sums, axis=1, out=sums)
+    # In place: a band of many ranks is the largest array of an audit.
+    order = sums[:, :-1]
+    order /= sums[:, -1:]
+    return order
 
 
 def _band_gamma(ranks: NDArray[np.int64], n: int, level: float) -> float:
