@@ -4,12 +4,12 @@ None of these bounds the mechanism from above: another attack may do better.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaincinv, rel_entr
-from scipy.stats import rankdata
 
 from hiddenstate.auditing.curve import check, check_confidence
 from hiddenstate.auditing.hypotheses import number
@@ -38,8 +38,10 @@ def auc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float = 0.95
     """
     into, out = check(in_scores, out_scores)
     confidence = check_confidence(confidence)
-    ranks = rankdata(np.concatenate((into, out)))[: len(into)]
-    value = float((ranks.sum() - len(into) * (len(into) + 1) / 2) / len(into) / len(out))
+    sides: tuple[Literal["left", "right"], ...] = ("left", "right")
+    ordered, sought = np.sort(out), np.sort(into)
+    below, below_or_tied = (int(np.searchsorted(ordered, sought, side).sum()) for side in sides)
+    value = (below + below_or_tied) / 2 / len(into) / len(out)
     room = np.log(2 / (1 - confidence)) / min(len(into), len(out))
 
     def excess(truth: float) -> float:
