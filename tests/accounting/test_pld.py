@@ -100,12 +100,12 @@ def test_the_curve_of_many_steps_is_that_of_simulated_likelihood_ratios(null):
 
 def test_the_two_directions_are_mirror_images_and_the_symmetric_curve_is_below_both():
     curves = pld.tradeoff_curves(1.386, 0.1, 100)
-    np.testing.assert_allclose(curves["in"].inverse()(RATES), curves["out"](RATES), atol=1e-5)
+    rates = np.concatenate(([0.0], np.logspace(-9, -2, 200), np.linspace(0.01, 1, 400)))
+    np.testing.assert_allclose(curves["in"].inverse()(rates), curves["out"](rates), atol=1e-8)
+    alone = pld.tradeoff_curve(1.386, 0.1, 100, null="in")
+    np.testing.assert_array_equal(alone(rates), curves["in"](rates))
     assert np.all(curves["either"](RATES) <= curves["out"](RATES) + 1e-5)
     assert np.all(curves["either"](RATES) <= curves["in"](RATES) + 1e-5)
-    np.testing.assert_allclose(
-        pld.tradeoff_curve(1.386, 0.1, 100, null="out")(RATES), curves["out"](RATES), atol=1e-5
-    )
     # They differ: the symmetric curve is below this direction at large false-positive rates.
     assert curves["out"](0.5) - curves["either"](0.5) > 0.005
 

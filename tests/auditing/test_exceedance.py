@@ -2,13 +2,19 @@
 
 Mechanisms whose privacy is known exactly, in both directions, with ties, atoms and unequal worlds.
 No cell may exceed the level by more than three standard errors of its audits; the small variant of
-the default suite allows five.
+the default suite allows five. Gaussian, Laplace and randomised-response mechanisms are their own
+mirror images; the others come in both directions. The whole study,
+
+    pytest tests/auditing/test_exceedance.py -m slow -s
+
+prints the worst cell of each mechanism and rule, as in docs/auditing.md.
 """
 
 import math
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
@@ -30,39 +36,55 @@ SIZES = [(20, 20), (50, 50), (100, 400), (400, 100), (300, 300), (1000, 1000), (
 RULES = [Averaged(), UniformBand(), UniformBand("dkw"), Split(), Bonferroni(), Fixed(0.5)]
 
 
-def gaussian(rng, n_in, n_out):
-    return rng.normal(size=n_in) + 1, rng.normal(size=n_out)
+def gaussian(rng, ins, outs):
+    return rng.normal(size=ins) + 1, rng.normal(size=outs)
 
 
-def weak(rng, n_in, n_out):
-    return rng.normal(size=n_in) + 0.5, rng.normal(size=n_out)
+def weak(rng, ins, outs):
+    return rng.normal(size=ins) + 0.5, rng.normal(size=outs)
 
 
-def staircase(rng, n_in, n_out):
-    return tuple(np.round(2 * scores) for scores in gaussian(rng, n_in, n_out))
+def staircase(rng, ins, outs):
+    return tuple(np.round(2 * scores) for scores in gaussian(rng, ins, outs))
 
 
-def laplace(rng, n_in, n_out):
-    return rng.laplace(size=n_in) + 1, rng.laplace(size=n_out)
+def laplace(rng, ins, outs):
+    return rng.laplace(size=ins) + 1, rng.laplace(size=outs)
 
 
-def response(rng, n_in, n_out):
+def response(rng, ins, outs):
     truthful = 1 / (1 + np.exp(-1))
-    return (rng.random(n_in) < truthful) * 1.0, (rng.random(n_out) > truthful) * 1.0
+    return (rng.random(ins) < truthful) * 1.0, (rng.random(outs) > truthful) * 1.0
 
 
-def atom(rng, n_in, n_out):
-    ins, outs = rng.normal(size=n_in), rng.normal(size=n_out)
-    ins[rng.random(n_in) < 0.02] = 9.0
-    return ins, outs
+def atom(rng, ins, outs):
+    """A score far out with probability 0.02, and a claim of that alone."""
+    return np.where(rng.random(ins) < 0.02, 9.0, rng.normal(size=ins)), rng.normal(size=outs)
 
 
-def subsampled(rng, n_in, n_out, q=0.1, sigma=0.5):
+def atoms(rng, ins, outs):
+    """Randomised response with two answers more, of probability 0.01, that give a world away."""
+    worlds = response(rng, ins, outs)
+    return tuple(
+        np.where(rng.random(scores.shape) < 0.01, away, scores)
+        for scores, away in zip(worlds, (2.0, -1.0), strict=True)
+    )
+
+
+def subsampled(rng, ins, outs, steps=1, q=0.1, sigma=0.5):
+    """The log-likelihood ratio of all iterates of the subsampled Gaussian."""
     worlds = []
-    for rate, n in ((q, n_in), (0, n_out)):
-        shown = rng.normal(size=n) + (rng.random(n) < rate) / sigma
-        worlds.append(np.log1p(q * np.expm1(shown / sigma - 0.5 / sigma**2)))
+    for rate, shape in ((q, ins), (0, outs)):
+        ratio = np.zeros(shape)
+        for _ in range(steps):
+            shown = rng.normal(size=shape) + (rng.random(shape) < rate) / sigma
+            ratio += np.log1p(q * np.expm1(shown / sigma - 0.5 / sigma**2))
+        worlds.append(ratio)
     return worlds
+
+
+def ten_steps(rng, ins, outs):
+    return subsampled(rng, ins, outs, steps=10, sigma=1.0)
 
 
 def revealed(null):
@@ -73,40 +95,38 @@ def revealed(null):
     return Tabulated("p", [0.02, 0.0201], curves, null)
 
 
+# name: how scores are drawn, the hypotheses they are judged by, and which of them is true.
+MECHANISMS = {
+    "Gaussian, mu 1": (gaussian, GaussianDP, 1.0),
+    "Gaussian, mu 0.5": (weak, GaussianDP, 0.5),
+    "staircase (rounded Gaussian)": (staircase, GaussianDP, 1.0),
+    "Laplace": (laplace, lambda: ApproxDP(0.0), 1.0),
+    "randomised response": (response, lambda: ApproxDP(0.0), 1.0),
+    "randomised response with atoms": (atoms, lambda: ApproxDP(0.01), 1.0),
+    "one step, null out": (subsampled, lambda: composed([0.5, 0.4995], 0.1, 1), 0.5),
+    "one step, null in": (subsampled, lambda: composed([0.5, 0.4995], 0.1, 1, null="in"), 0.5),
+    "ten steps, null out": (ten_steps, lambda: composed([1.0, 0.999], 0.1, 10), 1.0),
+    "ten steps, null in": (ten_steps, lambda: composed([1.0, 0.999], 0.1, 10, null="in"), 1.0),
+    "rare atom, null out": (atom, lambda: revealed("out"), 0.02),
+    "rare atom, null in": (atom, lambda: revealed("in"), 0.02),
+}
+
+
 @cache
-def hypotheses(name):
-    return {
-        "gaussian": GaussianDP,
-        "laplace": lambda: ApproxDP(0.0),
-        "subsampled, out": lambda: composed([0.5, 0.4995], 0.1, 1),
-        "subsampled, in": lambda: composed([0.5, 0.4995], 0.1, 1, null="in"),
-        "atom, out": lambda: revealed("out"),
-        "atom, in": lambda: revealed("in"),
-    }[name]()
+def hypotheses(mechanism):
+    return MECHANISMS[mechanism][1]()
 
 
-CELLS = [
-    (gaussian, "gaussian", 1.0),
-    (weak, "gaussian", 0.5),
-    (staircase, "gaussian", 1.0),
-    (laplace, "laplace", 1.0),
-    (response, "laplace", 1.0),
-    (subsampled, "subsampled, out", 0.5),
-    (subsampled, "subsampled, in", 0.5),
-    (atom, "atom, out", 0.02),
-    (atom, "atom, in", 0.02),
-]
-
-
-def share(rule, draw, name, truth, size, audits, exceeding, level=LEVEL):
-    """Share of audits that claim more than the truth."""
-    block = max(1, 2_000_000 // max(size))
-    found = 0
+def shares(exceeding, mechanism, size, audits, rules, level=LEVEL):
+    """Share of audits in which each rule claims more than the truth, on the same scores."""
+    draw, _, truth = MECHANISMS[mechanism]
+    block = max(1, 1_000_000 // max(size))
+    found = np.zeros(len(rules))
     for start in range(0, audits, block):
         rng = stream(9, "exceedance", draw.__name__, *size, start)
-        pairs = [draw(rng, *size) for _ in range(min(block, audits - start))]
-        ins, outs = (np.stack(world) for world in zip(*pairs, strict=True))
-        found += exceeding(rule, ins, outs, hypotheses(name), truth, level)
+        rows = min(block, audits - start)
+        worlds = draw(rng, (rows, size[0]), (rows, size[1]))
+        found += [exceeding(rule, *worlds, hypotheses(mechanism), truth, level) for rule in rules]
     return found / audits
 
 
@@ -114,28 +134,37 @@ def allowed(audits, errors):
     return LEVEL + errors * math.sqrt(LEVEL * (1 - LEVEL) / audits)
 
 
-@pytest.mark.parametrize(
-    ("draw", "name", "truth"), CELLS, ids=[f"{d.__name__}-{name}" for d, name, _ in CELLS]
-)
-def test_few_audits_of_every_mechanism_stay_at_the_level(draw, name, truth, exceeding):
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_few_audits_of_every_mechanism_stay_at_the_level(mechanism, exceeding):
     """Detects an exceedance of 11 %; 68 % is what a curve read from the wrong axis has."""
-    for rule in (Averaged(simulations=2_000), UniformBand(), Split()):
-        assert share(rule, draw, name, truth, (60, 90), 600, exceeding) <= allowed(600, 5)
+    rules = [Averaged(simulations=2_000), UniformBand(), Split()]
+    found = shares(exceeding, mechanism, (60, 90), 600, rules)
+    assert found.max() <= allowed(600, 5)
+
+
+@pytest.fixture(scope="module")
+def worst():
+    """Largest share of each mechanism and rule, printed in the end."""
+    rows = {}
+    yield rows
+    table = pd.DataFrame(rows).T.map(lambda share: f"{100 * share:.1f} %")
+    print("\n" + table.rename_axis("mechanism").to_markdown())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-@pytest.mark.parametrize(
-    ("draw", "name", "truth"), CELLS, ids=[f"{d.__name__}-{name}" for d, name, _ in CELLS]
-)
-def test_no_valid_rule_exceeds_the_level(draw, name, truth, rule, size, exceeding):
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_no_valid_rule_exceeds_the_level(mechanism, size, exceeding, worst):
     """4,000 audits a cell; a rule at 7 % fails (see below)."""
-    assert share(rule, draw, name, truth, size, 4_000, exceeding) <= allowed(4_000, 3)
+    found = shares(exceeding, mechanism, size, 4_000, RULES)
+    names = [rule.name for rule in RULES]
+    row = worst.setdefault(mechanism, dict.fromkeys(names, 0.0))
+    row.update({name: max(row[name], share) for name, share in zip(names, found, strict=True)})
+    assert found.max() <= allowed(4_000, 3), dict(zip(names, found, strict=True))
 
 
 def test_the_study_fails_a_rule_two_points_above_the_level(exceeding):
     """The default at a nominal 8 %, which its certainty makes 7 %."""
-    found = share(Averaged(), gaussian, "gaussian", 1.0, (50, 50), 4_000, exceeding, level=0.08)
+    found = shares(exceeding, "Gaussian, mu 1", (50, 50), 4_000, [Averaged()], level=0.08)
     assert 0.06 < found < 0.085
     assert found > allowed(4_000, 3)

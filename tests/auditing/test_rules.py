@@ -17,6 +17,8 @@ from hiddenstate.auditing import (
     Split,
     Tabulated,
     UniformBand,
+    lower_bound,
+    rules,
 )
 from hiddenstate.auditing.rules import joint_beta
 from hiddenstate.errors import InputError
@@ -131,3 +133,44 @@ def test_unknown_choices_are_refused():
             Fixed(threshold)
     with pytest.raises(InputError, match="at least 4 scores"):
         Split().bounds(np.zeros(3), np.zeros(5), GaussianDP(), 0.05)
+
+
+def decided(rng, n, mu):
+    return (rng.random((12, n)) < 0.4 + mu / 5) * 1.0
+
+
+@pytest.mark.parametrize("draw", [lambda rng, n, mu: rng.normal(size=(12, n)) + mu, decided])
+@pytest.mark.parametrize("mu", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("direction", ["lower", "upper"])
+def test_leaving_blocks_out_finds_the_first_of_the_best_thresholds(
+    draw, mu, direction, gaussian_curve, monkeypatch
+):
+    table = np.linspace(0.2, 2, 10)
+    if direction == "lower":
+        hypotheses = GaussianDP()
+    else:
+        hypotheses = Tabulated("noise", 1 / table, [gaussian_curve(mu) for mu in table])
+    rng = stream(7, "test_rules", "blocks", draw.__name__, direction, int(2 * mu))
+    # More thresholds than two levels of blocks, and unequal worlds.
+    worlds = draw(rng, 900, mu), draw(rng, 700, 0.0)
+    every = [rule.bounds(*worlds, hypotheses, 0.05) for rule in (*VALID[:4], AsPublished())]
+    monkeypatch.setattr(rules, "MANY", 0)
+    found = [rule.bounds(*worlds, hypotheses, 0.05) for rule in (*VALID[:4], AsPublished())]
+    np.testing.assert_array_equal(found, every)
+
+
+@pytest.mark.parametrize("draw", [lambda rng, n, mu: rng.normal(size=n) + mu, decided])
+def test_many_scores_need_few_intervals(draw, monkeypatch):
+    computed = []
+
+    def counted(count, n, level):
+        computed.append(np.size(count))
+        return upper(count, n, level)
+
+    upper = rules.clopper_pearson_upper
+    monkeypatch.setattr(rules, "clopper_pearson_upper", counted)
+    for mu in (0.0, 1.0):
+        rng = stream(7, "test_rules", "many", int(mu))
+        worlds = (np.atleast_2d(draw(rng, 100_000, shift))[0] for shift in (mu, 0.0))
+        lower_bound(*worlds, GaussianDP(), Bonferroni())
+    assert sum(computed) < 100_000

@@ -308,7 +308,10 @@ def tradeoff_curves(
 ) -> dict[Null, TradeoffCurve]:
     """Lower bounds on the trade-off functions of all iterates, by null hypothesis.
 
-    Each curve is the envelope of supporting lines, ``lines`` on either side of epsilon 0. Refining
+    Each curve is the envelope of supporting lines, ``lines`` on either side of epsilon 0: those of
+    its own direction at positive epsilons, and the other direction's reflected at negative ones,
+    up to the largest loss of either. (One direction's losses may end where the other's go on: at
+    sampling rate q no step loses more than -log(1 - q) with the null hypothesis "in".) Refining
     them and the interval raises both error rates by less than 1e-3 (Lévy distance), and by less
     than 2e-4 where the standard deviation of the privacy loss is 0.2 or more. The interval is 1e-3
     or, where that is too coarse for the mechanism, finer.
@@ -318,22 +321,17 @@ def tradeoff_curves(
     losses: dict[Direction, Any] = {
         null: privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
         for null in _DIRECTIONS
-        if null in nulls or "either" in nulls
     }
     # Beyond this epsilon the guarantees say nothing that an audit could see.
     reach = max(1e-2, *(loss.get_epsilon_for_delta(1e-9) for loss in losses.values()))
-    epsilons = np.linspace(-reach, reach, 2 * lines - 1)
-    deltas = {
-        null: np.asarray(loss.get_delta_for_epsilon(epsilons)) for null, loss in losses.items()
+    epsilons = np.linspace(0, reach, lines)
+    out, into = (np.asarray(losses[null].get_delta_for_epsilon(epsilons)) for null in _DIRECTIONS)
+    curves: dict[Null, TradeoffCurve] = {
+        "out": tradeoff.from_both_deltas(epsilons, out, into),
+        "in": tradeoff.from_both_deltas(epsilons, into, out),
+        "either": tradeoff.symmetric(epsilons, np.maximum(out, into)),
     }
-    curves: dict[Null, TradeoffCurve] = {}
-    for null in losses:
-        if null in nulls:
-            curves[null] = tradeoff.from_deltas(epsilons, deltas[null])
-    if "either" in nulls:
-        either = np.maximum(deltas["out"], deltas["in"])[lines - 1 :]
-        curves["either"] = tradeoff.symmetric(epsilons[lines - 1 :], either)
-    return curves
+    return {null: curves[null] for null in curves if null in nulls}
 
 
 def tradeoff_curve(

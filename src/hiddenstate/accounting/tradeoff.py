@@ -108,19 +108,29 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     return TradeoffCurve(fpr, np.minimum.accumulate(fnr))
 
 
+def from_both_deltas(epsilons: ArrayLike, deltas: ArrayLike, opposite: ArrayLike) -> TradeoffCurve:
+    """Lower bound on the trade-off function that guarantees in both directions imply.
+
+    epsilons: shape (n,), ascending from 0. deltas: shape (n,), as of ``from_deltas``. opposite:
+    shape (n,), the same with null and alternative swapped. A guarantee of the other direction
+    reflects its supporting line in the diagonal, which is one of this direction: for every set,
+    P(S) - e^-epsilon Q(S) = 1 - e^-epsilon + e^-epsilon (Q(S^c) - e^epsilon P(S^c)).
+    """
+    losses = np.asarray(epsilons, dtype=float)
+    mirrored = -losses[:0:-1]
+    reflected = -np.expm1(mirrored) + np.exp(mirrored) * np.asarray(opposite, dtype=float)[:0:-1]
+    return from_deltas(
+        np.concatenate((mirrored, losses)),
+        np.concatenate((reflected, np.asarray(deltas, dtype=float))),
+    )
+
+
 def symmetric(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     """Lower bound on the trade-off functions of both null hypotheses at once.
 
-    epsilons: shape (n,), ascending from 0. deltas: shape (n,), bounds in both directions. A
-    guarantee that holds in both directions reflects its supporting line in the diagonal, which is
-    the guarantee (-epsilon, 1 - e^-epsilon (1 - delta)).
+    epsilons: shape (n,), ascending from 0. deltas: shape (n,), bounds in both directions.
     """
-    losses, bounds = np.asarray(epsilons, dtype=float), np.asarray(deltas, dtype=float)
-    mirrored = -losses[:0:-1]
-    return from_deltas(
-        np.concatenate((mirrored, losses)),
-        np.concatenate((-np.expm1(mirrored) + np.exp(mirrored) * bounds[:0:-1], bounds)),
-    )
+    return from_both_deltas(epsilons, deltas, deltas)
 
 
 def gaussian(mu: ArrayLike, fpr: ArrayLike) -> NDArray[np.float64]:

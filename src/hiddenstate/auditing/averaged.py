@@ -218,7 +218,8 @@ class Calibration:
     def _last_rejected(self, statistic: float) -> int:
         """Last index whose hypothesis this S rejects, -1 if none is.
 
-        Critical values grow with the index, nearly in parallel to it, so each guess interpolates.
+        Critical values grow with the index, nearly in parallel to it, so each guess extrapolates
+        or interpolates; ever longer strides, and bisection in every third step, bound their number.
         """
         low, high = -1, len(self.hypotheses.grid)
         for index, critical in self._critical.items():
@@ -226,18 +227,19 @@ class Calibration:
                 low = max(low, index)
             else:
                 high = min(high, index)
-        stride = 1
+        stride, step = 1, 0
         while high - low > 1:
-            stride *= 2
+            step += 1
             if low in self._critical and high in self._critical:
                 below, above = self._critical[low], self._critical[high]
                 share = (statistic - below) / max(above - below, 1e-300)
-                # Off both ends by a tenth, so that every other step shrinks what is left tenfold.
-                guess = low + round((high - low) * min(max(share, 0.1), 0.9))
+                guess = low + int((high - low) * (share if step % 3 else 0.5))
             elif low in self._critical:
                 guess = low + stride * (1 + int(statistic - self._critical[low]))
+                stride *= 2
             elif high in self._critical:
                 guess = high - stride * (1 + int(self._critical[high] - statistic))
+                stride *= 2
             else:
                 guess = int(statistic)
             index = min(max(guess, low + 1), high - 1)

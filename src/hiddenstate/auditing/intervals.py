@@ -21,6 +21,9 @@ SIMULATIONS = 10_000
 MEMORY = 10**7
 """Numbers drawn at most for a band: the more ranks it has, the fewer simulations."""
 
+BLOCK = 500
+"""Simulations of a band drawn at once, which bounds the memory."""
+
 CERTAINTY = 0.999
 """Probability, over the simulations, that a level calibrated by them is the nominal one or less."""
 
@@ -121,21 +124,31 @@ def uniform_order_statistics(
     sums exponentials: the cost depends on the ranks kept, not on n.
     """
     gaps = np.diff(ranks, prepend=0, append=n + 1)
-    spacings = rng.standard_gamma(np.broadcast_to(gaps, (size, len(gaps))).astype(float))
-    sums = np.cumsum(spacings, axis=1)
-    return sums[:, :-1] / sums[:, -1:]
+    sums = rng.standard_gamma(gaps.astype(float), (size, len(gaps)))
+    np.cumsum(sums, axis=1, out=sums)
+    order = sums[:, :-1]
+    order /= sums[:, -1:]
+    return order
 
 
 def _band_gamma(ranks: NDArray[np.int64], n: int, level: float) -> float:
     """Pointwise level whose band over all these ranks fails with probability ``level`` at most."""
     simulations = min(SIMULATIONS, max(MEMORY // len(ranks), int(10 / level)))
-    uniforms = uniform_order_statistics(ranks, n, simulations, stream(0, "auditing", "band", n))
+    rng = stream(0, "auditing", "band", n)
     allowed = allowed_rank(level, simulations) - 1
+    # What is not above the bound at the level itself is above none, so few numbers are kept.
+    lowest = betaincinv(ranks, n + 1 - ranks, 1 - level)
+    found = []
+    for start in range(0, simulations, BLOCK):
+        drawn = uniform_order_statistics(ranks, n, min(BLOCK, simulations - start), rng)
+        row, rank = np.nonzero(drawn > lowest)
+        found.append((start + row, rank, drawn[row, rank]))
+    simulation, rank, uniforms = (np.concatenate(part) for part in zip(*found, strict=True))
     # The level itself fails too often, a Bonferroni share of it too rarely.
     high, low = np.log(level), np.log(level / len(ranks))
     while high - low > 1e-3:
         middle = (high + low) / 2
         bound = betaincinv(ranks, n + 1 - ranks, -np.expm1(middle))
-        failed = int((uniforms > bound).any(axis=1).sum())
+        failed = len(np.unique(simulation[uniforms > bound[rank]]))
         low, high = (middle, high) if failed <= allowed else (low, middle)
     return float(np.exp(low))

@@ -84,8 +84,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
-from scipy.stats import binom
+from scipy.special import bdtr, expit
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import Bound
@@ -219,6 +218,8 @@ def _refuted(guesses: Guesses, hypotheses: Hypotheses, index: int, level: float)
 
 def _approx_tail(guesses: Guesses, epsilon: float, delta: float) -> float:
     """Theorem 1, or Theorem 3 where the number of guesses was not fixed."""
+    from scipy.stats import binom  # It takes a second, and other audits do without.
+
     v, law = guesses.correct, binom(guesses.made, expit(epsilon))
     tail = float(law.sf(v - 1))
     excess = guesses.canaries * delta
@@ -302,7 +303,7 @@ def _check(scores: ArrayLike, included: ArrayLike) -> tuple[NDArray[np.float64],
         raise InputError(f"included: got {coins.ravel()[:5]}…; expected True or False per canary")
     coins = coins.astype(bool)
     heads, m = int(coins.sum()), len(coins)
-    if 2 * binom.cdf(min(heads, m - heads), m, 0.5) < 1e-9:
+    if 2 * bdtr(min(heads, m - heads), m, 0.5) < 1e-9:
         raise InputError(
             f"included: {heads} of {m} canaries are in; expected independent fair coins"
         )

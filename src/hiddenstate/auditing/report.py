@@ -23,6 +23,9 @@ from hiddenstate.files import require
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+WORDS = pa.dictionary(pa.int32(), pa.string())
+"""Type of a column of few words, each kept once."""
+
 RULES = (Averaged(), UniformBand(), Split(), Bonferroni(), AsPublished())
 
 Curve = Literal["dp", "gdp"]
@@ -51,7 +54,10 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             f"{path}: holds {repeats} repeats; expected one audit, so keep the rows of one"
         )
     first = 1 if is_parquet else 2
-    encoded = table["world"].cast(pa.string()).combine_chunks().dictionary_encode()
+    world = table["world"]
+    if not pa.types.is_dictionary(world.type):
+        world = world.cast(pa.string()).dictionary_encode()
+    encoded = world.combine_chunks()
     words = [str(word).strip() for word in encoded.dictionary.to_pylist()]
     codes = np.array([("in", "out").index(w) if w in ("in", "out") else -1 for w in words] + [-1])
     worlds = codes[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
@@ -88,7 +94,7 @@ def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.floa
 
 def _parquet(path: Path) -> pa.Table:
     names = parquet.read_schema(path).names
-    return parquet.read_table(path, columns=_wanted(path, names))
+    return parquet.read_table(path, columns=_wanted(path, names), read_dictionary=["world"])
 
 
 def _text(path: Path) -> pa.Table:
@@ -103,7 +109,7 @@ def _text(path: Path) -> pa.Table:
         read_options=csv.ReadOptions(column_names=names, skip_rows=1),
         parse_options=csv.ParseOptions(delimiter=delimiter),
         convert_options=csv.ConvertOptions(
-            include_columns=_wanted(path, names), column_types={"world": pa.string()}
+            include_columns=_wanted(path, names), column_types={"world": WORDS}
         ),
     )
 

@@ -28,6 +28,12 @@ from hiddenstate.streams import stream
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 
+MANY = 1 << 14
+"""Thresholds beyond which blocks that cannot hold the best one are left out."""
+
+PARTS = 32
+"""Into how many blocks such a block is divided."""
+
 Interval = Literal["clopper-pearson", "jeffreys", "joint-beta"]
 
 Upper = Callable[[NDArray[np.int64], int, float], NDArray[np.float64]]
@@ -194,17 +200,61 @@ def _best(
     curve: EmpiricalCurve, hypotheses: Hypotheses, upper: Upper, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Largest of the bounds that all thresholds give, and the threshold that gives it."""
-    # Counts take few values, so each interval is computed once and looked up.
-    fpr = upper(np.arange(curve.n_out + 1), curve.n_out, level)[curve.false_positives]
-    fnr = upper(np.arange(curve.n_in + 1), curve.n_in, level)[curve.false_negatives]
-    bounds = hypotheses.violated(fpr, fnr)
-    # "Best" is the least private claim contradicted: the largest epsilon, the smallest noise.
-    rank = -bounds if hypotheses.trivial == np.inf else bounds
-    best = np.argmax(rank, axis=-1)[..., None]
-    return (
-        np.take_along_axis(bounds, best, axis=-1)[..., 0],
-        np.take_along_axis(curve.threshold, best, axis=-1)[..., 0],
-    )
+    positives, negatives = curve.false_positives, curve.false_negatives
+
+    def bound(fp: NDArray[np.int64], fn: NDArray[np.int64]) -> NDArray[np.float64]:
+        return hypotheses.violated(upper(fp, curve.n_out, level), upper(fn, curve.n_in, level))
+
+    if curve.threshold.shape[-1] > MANY:
+        best = np.empty((*curve.threshold.shape[:-1], 1), dtype=int)
+        for audit in np.ndindex(*curve.threshold.shape[:-1]):
+            best[audit] = _first_best(positives[audit], negatives[audit], bound, hypotheses.trivial)
+        bounds = bound(*(np.take_along_axis(c, best, axis=-1) for c in (positives, negatives)))
+    else:
+        # Counts take few values, so each interval is computed once and looked up.
+        fpr = upper(np.arange(curve.n_out + 1), curve.n_out, level)[positives]
+        fnr = upper(np.arange(curve.n_in + 1), curve.n_in, level)[negatives]
+        every = hypotheses.violated(fpr, fnr)
+        best = np.argmax(_rank(every, hypotheses.trivial), axis=-1)[..., None]
+        bounds = np.take_along_axis(every, best, axis=-1)
+    return bounds[..., 0], np.take_along_axis(curve.threshold, best, axis=-1)[..., 0]
+
+
+def _rank(bounds: NDArray[np.float64], trivial: float) -> NDArray[np.float64]:
+    """Larger for a less private claim contradicted: the larger epsilon, the smaller noise."""
+    return -bounds if trivial == np.inf else bounds
+
+
+def _first_best(
+    positives: NDArray[np.int64],
+    negatives: NDArray[np.int64],
+    bound: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]],
+    trivial: float,
+) -> int:
+    """Position of the first of the best thresholds, with few of the bounds computed.
+
+    positives, negatives: error counts at each threshold, descending and ascending. No threshold of
+    a block is better than one with the errors of its last (false positives) and first (false
+    negatives) would be, so blocks where that is not enough are left out, and the rest divided.
+    """
+    distinct = np.append(True, (np.diff(positives) != 0) | (np.diff(negatives) != 0))
+    places = np.flatnonzero(distinct)
+    positives, negatives = positives[places], negatives[places]
+    starts, width = np.zeros(1, dtype=int), len(places)
+    best = nothing = float(_rank(np.array(trivial), trivial))
+    while width > 1:
+        parts = np.arange(0, width, -(-width // PARTS))
+        ends = (starts[:, None] + np.append(parts[1:], width)).ravel()
+        starts, width = (starts[:, None] + parts).ravel(), int(parts[1])
+        inside = starts < len(places)
+        starts, ends = starts[inside], np.minimum(ends[inside], len(places)) - 1
+        here = _rank(bound(positives[starts], negatives[starts]), trivial)
+        reach = _rank(bound(positives[ends], negatives[starts]), trivial)
+        best = max(best, float(here.max()))
+        starts = starts[(reach >= best) & (reach > nothing)]
+        if starts.size == 0:
+            return 0
+    return int(places[starts.min()])
 
 
 def _at(

@@ -4,16 +4,17 @@ None of these bounds the mechanism from above: another attack may do better.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaincinv, rel_entr
-from scipy.stats import beta, rankdata
 
 from hiddenstate.auditing.curve import check, check_confidence
 from hiddenstate.auditing.hypotheses import number
 from hiddenstate.auditing.intervals import clopper_pearson_upper
+from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError
 
 
@@ -37,8 +38,10 @@ def auc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float = 0.95
     """
     into, out = check(in_scores, out_scores)
     confidence = check_confidence(confidence)
-    ranks = rankdata(np.concatenate((into, out)))[: len(into)]
-    value = float((ranks.sum() - len(into) * (len(into) + 1) / 2) / len(into) / len(out))
+    sides: tuple[Literal["left", "right"], ...] = ("left", "right")
+    ordered, sought = np.sort(out), np.sort(into)
+    below, below_or_tied = (int(np.searchsorted(ordered, sought, side).sum()) for side in sides)
+    value = (below + below_or_tied) / 2 / len(into) / len(out)
     room = np.log(2 / (1 - confidence)) / min(len(into), len(out))
 
     def excess(truth: float) -> float:
@@ -66,15 +69,19 @@ def tpr(
         raise InputError(f"fpr: got {fpr}; expected a rate inside (0, 1)")
     n_in, n_out, share = len(into), len(out), (1 - confidence) / 4
     highest = np.sort(out)[::-1]
-    ranks = np.arange(1, n_out + 1)
-    strict = np.flatnonzero(betaincinv(ranks, n_out + 1 - ranks, 1 - share) <= fpr)
-    loose = np.flatnonzero(beta.ppf(share, ranks, n_out + 1 - ranks) >= fpr)
+
+    def rate_below(index: int, confidence: float) -> float:
+        """What the false-positive rate at ``highest[index]`` is below, with this confidence."""
+        return float(betaincinv(index + 1, n_out - index, confidence))
+
+    strict = last_true(lambda index: rate_below(index, 1 - share) <= fpr, n_out)
+    loose = 1 + last_true(lambda index: rate_below(index, share) < fpr, n_out)
     low, high = 0.0, 1.0
-    if strict.size:
-        above = int((into > highest[strict[-1]]).sum())
+    if strict >= 0:
+        above = int((into > highest[strict]).sum())
         low = 1 - float(clopper_pearson_upper(n_in - above, n_in, share))
-    if loose.size:
-        above = int((into >= highest[loose[0]]).sum())
+    if loose < n_out:
+        above = int((into >= highest[loose]).sum())
         high = float(clopper_pearson_upper(above, n_in, share))
     allowed = int(fpr * n_out)
     threshold = highest[allowed] if allowed < n_out else -np.inf

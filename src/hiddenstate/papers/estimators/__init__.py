@@ -21,7 +21,7 @@ FAMILY = Family(
     grid=cells.EstimatorsGrid,
     works=(
         Simulate(cells.detected, cells.detect),
-        Bound(cells.calibrated, cells.calibrate, revision=2),
+        Bound(cells.calibrated, cells.calibrate, revision=3),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
