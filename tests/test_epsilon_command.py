@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -76,3 +78,19 @@ def test_bad_input_is_told_without_a_traceback(capsys, name, value, message):
     shown = capsys.readouterr()
     assert message in shown.err
     assert shown.out == ""
+
+
+def test_a_cold_start_imports_nothing_heavy():
+    """Processor time is what the user waits for; these take half a second to three each."""
+    code = (
+        "import sys; from hiddenstate.cli import main;"
+        "main(sys.argv[1:]);"
+        "print(sorted({'pandas', 'pyarrow', 'torch', 'dp_accounting', 'scipy.stats', 'matplotlib'}"
+        " & set(sys.modules)))"
+    )
+    words = ["epsilon", "--steps", "777", "--q", ".05", "--sigma", "1.3", "--delta", "1e-5"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "5.03657457" in done.stdout

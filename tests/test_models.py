@@ -16,11 +16,12 @@ COUNTS = {
     + (2048 + 1) * 128
     + (128 + 1) * 10,
     "digits_cnn": (9 + 1) * 16 + (144 + 1) * 16 + (64 + 1) * 16 + (16 + 1) * 10,
+    "digits_mlp": (64 + 1) * 16 + (16 + 1) * 10,
     "fcnn": 68,
     "resnet18": 11_173_962,
     "wrn_16_4": 2_748_890,
 }
-SHAPES = {"mnist_cnn": (1, 28, 28), "digits_cnn": (1, 8, 8), "fcnn": (8,)}
+SHAPES = {"mnist_cnn": (1, 28, 28), "digits_cnn": (1, 8, 8), "digits_mlp": (1, 8, 8), "fcnn": (8,)}
 
 
 @pytest.mark.parametrize("name", models.MODELS)

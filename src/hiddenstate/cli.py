@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
-from hiddenstate import config, estimates, files, papers, scores
+from hiddenstate import config, files, papers
 from hiddenstate.commands import audit, audit_training, epsilon, plan
 from hiddenstate.errors import InputError
 from hiddenstate.family import Job, Workplace
 
+# Modules that import pandas are imported where they are used: it takes half a second, and
+# accounting needs none of it.
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -47,6 +49,8 @@ def _cells(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     """Do the work of a cell and write its result; interrupted training goes on."""
+    from hiddenstate import scores
+
     job, seed = _job(options, options.kind)
     start = time.perf_counter()
     with _workplace(options, job, seed) as workplace:
@@ -57,6 +61,8 @@ def _run(options: argparse.Namespace) -> None:
 
 def _restore(options: argparse.Namespace) -> None:
     """Copy the cached scores of a cell, if they are of exactly its parameters."""
+    from hiddenstate import scores
+
     job, seed = _job(options, "train")
     scores.check(options.cached, job.identity, seed)
     with files.atomic(options.out) as temporary:
@@ -65,7 +71,7 @@ def _restore(options: argparse.Namespace) -> None:
 
 def _verify(options: argparse.Namespace) -> None:
     """Train models of a cell anew; test if cached scores are distributed so."""
-    from hiddenstate import verification
+    from hiddenstate import scores, verification
 
     job, seed = _job(options, "train")
     cached = scores.check(options.cached, job.identity, seed)
@@ -121,6 +127,8 @@ def _workplace(
     options: argparse.Namespace, job: Job, seed: int, purpose: str = ""
 ) -> Iterator[Workplace]:
     """What the options say of where to train; the checkpoint goes once all is written."""
+    from hiddenstate import scores
+
     if job.work.kind not in ("start", "train"):
         yield Workplace()
         return
@@ -163,6 +171,8 @@ def _device(name: str) -> str:
 
 def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:
     """Provenance of what took since ``start`` to compute, with the data sets' digests."""
+    from hiddenstate import scores
+
     seconds = time.perf_counter() - start
     origin = scores.provenance(job.identity, seed=seed, wall_seconds=seconds)
     if job.data:
@@ -174,6 +184,8 @@ def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:
 
 def _estimate(options: argparse.Namespace) -> None:
     """Turn a family's scores and bounds into tidy estimates."""
+    from hiddenstate import estimates, scores
+
     family, grid, seed = config.section(options.config, options.family)
     found: dict[str, dict[str, pd.DataFrame]] = {"scores": {}, "bounds": {}}
     for kind in ("simulate", "train", "bound"):
@@ -188,7 +200,7 @@ def _estimate(options: argparse.Namespace) -> None:
 
 def _figure(options: argparse.Namespace) -> None:
     """Draw a figure from estimates."""
-    from hiddenstate import plotting
+    from hiddenstate import estimates, plotting
 
     family, grid, _ = config.section(options.config, options.family)
     figure = _named(family.figures, options.name, f"{options.family} figure")
@@ -200,6 +212,8 @@ def _figure(options: argparse.Namespace) -> None:
 
 def _table(options: argparse.Namespace) -> None:
     """Write a table from estimates as CSV, Markdown or LaTeX, by suffix."""
+    from hiddenstate import estimates
+
     family, _, _ = config.section(options.config, options.family)
     table = _named(family.tables, options.name, f"{options.family} table")
     frame = table.draw(estimates.read(options.estimates))
@@ -218,7 +232,7 @@ def _table(options: argparse.Namespace) -> None:
 
 def _claims(options: argparse.Namespace) -> None:
     """Judge the claims of the families whose estimates are given."""
-    from hiddenstate import claims
+    from hiddenstate import claims, estimates
 
     frames: dict[str, pd.DataFrame] = {}
     for item in options.estimates:
@@ -233,6 +247,8 @@ def _claims(options: argparse.Namespace) -> None:
 
 def _digest(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
+    from hiddenstate import scores
+
     for path in options.files:
         print(f"{scores.digest(scores.read(path)[0])}  {path}")
 

@@ -7,17 +7,21 @@ becomes estimates, and estimates become figures, tables and measured claims, whi
 themselves with the decorators below.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
 """Pattern of every name that becomes a part of file names and commands."""
@@ -55,6 +59,11 @@ class FamilyGrid(Grid):
 
 
 P = TypeVar("P", bound=Grid)
+
+
+def short(value: float) -> str:
+    """A number as a part of names: no two are written alike."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 @dataclass(frozen=True)
@@ -189,7 +198,7 @@ class Job:
         return self.work.data(self.cell) if isinstance(self.work, Start | Train) else []
 
     @property
-    def start(self) -> "Job | None":
+    def start(self) -> Job | None:
         """The job that makes the initial parameters, if there is one."""
         if not isinstance(self.work, Train) or self.work.start is None:
             return None

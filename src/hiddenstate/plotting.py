@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.files import atomic
@@ -130,7 +131,9 @@ def save(figure: Figure, paths: list[Path], footer: str) -> None:
     """
     import matplotlib.pyplot as plt
 
-    figure.suptitle(footer, x=0.995, ha="right", fontsize=6, color="0.35")
+    # Of this size about 22 letters fit into an inch.
+    shown = fill(footer, int(22 * figure.get_figwidth()))
+    figure.suptitle(shown, x=0.995, ha="right", fontsize=6, color="0.35")
     for path in paths:
         metadata: Any = {"CreationDate": None} if path.suffix == ".pdf" else None
         drawn = BytesIO()

@@ -15,7 +15,12 @@ from torch import nn
 
 from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
-from hiddenstate.adversaries.gradient_canaries import DiracCanary, Periodic, random_coordinate
+from hiddenstate.adversaries.gradient_canaries import (
+    DiracCanary,
+    Periodic,
+    Sampled,
+    random_coordinate,
+)
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as module
 from hiddenstate.dpsgd.clipping import cross_entropy, flat_parameters, named
@@ -165,10 +170,11 @@ def test_the_canary_s_record_is_all_that_differs_between_the_worlds():
 CANARIES = {
     "record": blank((1, 8, 8), 9),
     "gradient": DiracCanary(random_coordinate, Periodic(2)),
+    "sampled gradient": DiracCanary(random_coordinate, Sampled()),
 }
 
 
-INSERTIONS = {"record": None, "gradient": 2}
+INSERTIONS = {"record": None, "gradient": 2, "sampled gradient": None}
 
 
 @pytest.mark.parametrize("canary", CANARIES)
@@ -430,8 +436,53 @@ def test_a_canary_is_a_record_or_a_gradient():
     class Both(DiracCanary):
         record = (np.zeros((1, 8, 8), np.float32), 1)
 
-    with pytest.raises(InputError, match="adds a gradient"):
+    with pytest.raises(InputError, match="record that is not sampled"):
         make(canary=Both(0))
+    with pytest.raises(InputError, match="a record and a gradient"):
+        last_iterate(run(make(canary=Both(0, Sampled()))))
+
+    class Twice(DiracCanary):
+        sampled = True
+
+    with pytest.raises(InputError, match="insertions: got None, and 5 steps"):
+        make(canary=Twice(0))
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_a_sampled_gradient_is_used_as_often_as_a_record(side_by_side):
+    """Of 200 models: binomial counts, chi-squared with false-positive rate 1e-6.
+
+    Without noise a coordinate that no record moves counts the steps that it was added in.
+    """
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    changes = {"steps": 4, "noise_multiplier": 0.0}
+    audit = make(Poisson(0.3), DiracCanary(0, Sampled()), model=model, **changes)
+    audit.x[:, 0, 0, 0] = 0  # coordinate 0 weighs this pixel
+    assert audit.positions == 21
+    noisy = dataclasses.replace(audit.mechanism, noise_multiplier=1.1)
+    assert noisy.composition(audit.positions) == (1.1, 0.3, 4)
+    table = scores(audit, models=200, seed=3, side_by_side=side_by_side, chunk=100)
+    assert (table.score[table.world == "out"] == 0).all()
+    counts = table.score[table.world == "in"] / audit.mechanism.learning_rate
+    np.testing.assert_allclose(counts, counts.round(), atol=1e-4)
+    found = np.bincount(counts.round().astype(int), minlength=5)
+    expected = 200 * stats.binom.pmf(np.arange(5), 4, 0.3)
+    found[3:4] += found[4]  # four times is rare
+    expected[3:4] += expected[4]
+    assert stats.chisquare(found[:4], expected[:4]).pvalue > 1e-6
+    # A rate of 0.45, or every step, would be noticed.
+    assert (
+        stats.chisquare(found[:4], 200 * np.array([0.0915, 0.2995, 0.3675, 0.2415])).pvalue < 1e-6
+    )
+
+
+def test_both_worlds_sample_the_same_records_beside_a_sampled_gradient():
+    audit = make(Poisson(0.4), DiracCanary(0, Sampled()))
+    for batch in run(audit, "in").trained_on + run(audit, "out").trained_on:
+        assert 20 not in batch
+    present = run(audit, "in")
+    drawn = audit.mechanism.sampling.batches(21, 5, present.stream("sampling"))
+    assert [present.adds(step) for step in range(1, 6)] == [20 in batch for batch in drawn]
 
 
 def test_the_replaced_record_is_all_that_differs_between_the_worlds():

@@ -74,6 +74,28 @@ GRID = cells.LinearHeuristicGrid.model_validate(
             "recalled_noise_multiplier": 3.0,
             "recalled_steps": 2468,
         },
+        "training": {
+            "delta": 1e-5,
+            "dataset": "digits",
+            "model": "digits_mlp",
+            "records": 1438,
+            "models": 20,
+            "ideal_audits": 40,
+            "resolution": 0.2,
+            "figure2": [
+                {
+                    "sampling_rate": 0.08,
+                    "noise_multiplier": 1.0,
+                    "steps": [4, 8],
+                    "learning_rate": 0.3,
+                }
+            ],
+            "figure4": {"sampling_rate": 0.08, "epsilon": 8, "steps": [8], "learning_rate": 0.3},
+            "table1": [
+                {"batch": 115, "noise_multiplier": 1.0, "steps": 8, "learning_rate": 1},
+                {"batch": 59, "noise_multiplier": 0.7, "steps": 8, "learning_rate": 0.3},
+            ],
+        },
     }
 )
 
@@ -85,6 +107,8 @@ def found():
         {name: job.run(0, Workplace()) for name, job in FAMILY.jobs(GRID)[kind].items()}
         for kind in ("simulate", "bound")
     )
+    trained = FAMILY.jobs(GRID)["train"]
+    scores |= {name: job.run(0, Workplace()) for name, job in trained.items()}
     found = FAMILY.estimate(GRID, scores, bounded)
     assert set(found["kind"]) <= set(table.KINDS)
     return found
@@ -221,9 +245,107 @@ def test_figures_and_tables_are_drawn(found):
     assert list(rows["records"]) == ["50000", "45000", "50000"]
     assert rows["heuristic, ours"].iloc[0] == "6.346"
     # What Table 1 prints as 8.
-    assert rows["RDP, ours"].iloc[1] == "7.978"
+    assert rows["RDP, ours"].iloc[1] == "7.977"
     readings = FAMILY.tables["figure5"].draw(found)
     assert list(readings["sums"]) == ["enumerated", "rounded up", "rounded to nearest"]
+
+
+def test_without_trained_models_their_figures_show_the_accountants_alone(found):
+    from matplotlib import pyplot
+
+    rows = found[found["figure"].isna() | ~found["method"].isin(["as published", "mean"])]
+    rows = rows[rows["figure"].isna() | ~rows["method"].str.startswith("lower")]
+    for name in ("figure2", "figure4"):
+        pyplot.close(FAMILY.figures[name].draw(rows))
+    assert set(FAMILY.tables["table1_trained"].draw(rows)["accuracy"]) == {"—"}
+    assert set(FAMILY.tables["trained_audits"].draw(rows)["as published"]) == {"—"}
+    for name in ("figure2_loose", "figure4_tighter", "figure4_blank", "trained_below"):
+        assert FAMILY.checks[name].measure(rows) is None
+
+
+def test_trained_audits_know_their_mechanism(found):
+    rows = estimates.trained(found, "figure2", "figure4", "table1")
+    assert list(rows["figure"]) == ["figure2"] * 2 + ["figure4"] * 2 + ["table1"] * 2
+    assert list(rows["attack"]) == ["dirac", "dirac", "blank", "natural", "natural", "natural"]
+    for _, row in rows.iterrows():
+        mechanism = (row["noise_multiplier"], row["sampling_rate"], row["steps"])
+        assert row["heuristic"] == last_iterate_epsilon(*mechanism, 1e-5)
+        assert row["least"] <= row["ideal"] <= row["most"]
+        # The estimator may err upwards, and seldom by much.
+        assert 0 < row["ideal"] < row["heuristic"]
+        assert row["standard"] >= row["heuristic"]
+    np.testing.assert_allclose(select(rows, figure="figure4")["standard"], 8, rtol=2e-4)
+    assert rows["accuracy"].between(0.05, 1).all()
+
+
+def test_ideal_audits_are_those_of_the_gradient_among_zero_gradients():
+    """500 audits of 60 models each: means of two simulations within 6 standard errors."""
+    p = cells.TrainedCurves(
+        sampling_rate=0.1, steps=20, noise_multiplier=1.0, epsilon=None, delta=1e-5,
+        models=60, ideal_audits=500, resolution=0.05,
+    )  # fmt: skip
+    rows = bounds.trained(Cell("c", p), 1)
+    ideal = select(rows, method="ideal").iloc[0]
+    matched = estimates._matched(rows, 1e-5)[20]["heuristic"]
+    rng = np.random.default_rng(2)
+    found = []
+    for _ in range(120):
+        present = rng.binomial(20, 0.1, 60) + math.sqrt(20) * rng.standard_normal(60)
+        absent = math.sqrt(20) * rng.standard_normal(60)
+        bound = estimates.lower_bound(
+            present, absent, matched, estimates.AsPublished(), confidence=estimates.TAIL
+        )
+        found.append(bound.value)
+    error = np.std(found) / math.sqrt(120) + np.std(found) / math.sqrt(500)
+    assert abs(np.mean(found) - ideal["value"]) < 6 * error
+    assert ideal["low"] <= np.median(found) <= ideal["high"]
+
+
+def audits(shares, lower=0.5, accuracy=(0.9, 0.9)):
+    """Made-up audits: heuristic 5, standard 8, ideal 4 from 3.5 to 4.5, the estimate a share."""
+    rows = []
+    for (figure, attack, steps), share in shares.items():
+        shared = {"figure": figure, "attack": attack, "steps": steps, "noise_multiplier": 1.0}
+        shared |= {"sampling_rate": 0.08 if figure != "table1" else 1 / steps, "batch": steps}
+        values = {"heuristic": 5, "standard": 8, "as published": 4 * share, "lower bound": lower}
+        rows += [
+            shared | {"quantity": "epsilon", "method": method, "value": float(value)}
+            for method, value in values.items()
+        ]
+        rows.append(
+            shared
+            | {"quantity": "epsilon", "method": "ideal", "value": 4.0, "low": 3.5, "high": 4.5}
+        )
+        right = accuracy[len(rows) > 6]
+        rows.append(shared | {"quantity": "accuracy", "method": "mean", "value": right})
+    return pd.DataFrame(rows)
+
+
+GRADIENT, NATURAL = ("figure2", "dirac", 100), ("figure4", "natural", 100)
+BLANK = ("figure4", "blank", 100)
+ROWS = [("table1", "natural", 10), ("table1", "natural", 20)]
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("figure2_loose", {GRADIENT: 0.5}, {GRADIENT: 0.9}),
+        ("figure4_tighter", {GRADIENT: 0.5, NATURAL: 0.6}, {GRADIENT: 0.6, NATURAL: 0.5}),
+        ("figure4_blank", {BLANK: 0.7, NATURAL: 0.6}, {BLANK: 0.6, NATURAL: 0.7}),
+        ("table1_similar", {ROWS[0]: 0.5, ROWS[1]: 0.6}, {ROWS[0]: 0.5, ROWS[1]: 0.9}),
+    ],
+)
+def test_checks_of_trained_audits_judge(name, good, bad):
+    assert FAMILY.checks[name].measure(audits(good)).holds
+    assert not FAMILY.checks[name].measure(audits(bad)).holds
+
+
+def test_accuracies_and_violations_are_judged():
+    rows = {row: 0.5 for row in ROWS}
+    assert not checks.table1_similar.measure(audits(rows, accuracy=(0.9, 0.87))).holds
+    everything = {GRADIENT: 0.5, NATURAL: 0.5, BLANK: 0.5, **rows}
+    assert checks.trained_below.measure(audits(everything, lower=5.0)).holds
+    assert not checks.trained_below.measure(audits(everything, lower=5.1)).holds
 
 
 HOLD = [
@@ -237,6 +359,7 @@ HOLD = [
     "table1_heuristic",
     "table1_rows",
     "full_batch",
+    "trained_below",
 ]
 
 

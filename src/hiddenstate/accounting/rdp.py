@@ -3,13 +3,26 @@
 Looser than privacy loss distributions at every setting, but what most published epsilons were
 computed with, so they can be recognised. Source: Mironov, Talwar and Zhang 2019 (arXiv 1908.10530),
 with the conversion to (epsilon, delta) of Canonne, Kamath and Steinke 2020 (Proposition 12).
+
+With P = (1 - q) N(0, sigma^2) + q N(1, sigma^2) and Q = N(0, sigma^2), one step's divergence of
+order a is log E_Q[(P/Q)^a] / (a - 1): the larger of both directions (Theorem 5 of the source), and
+additive in the steps.
 """
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
 from hiddenstate.accounting import linear
 from hiddenstate.errors import InputError
+
+ORDERS: tuple[float, ...] = (
+    *(1 + i / 10 for i in range(1, 100)), *range(11, 64), 128, 256, 512, 1024
+)  # fmt: skip
+"""The usual orders, which published epsilons were computed with."""
 
 
 def epsilon(
@@ -20,28 +33,49 @@ def epsilon(
     *,
     orders: Sequence[float] | None = None,
 ) -> float:
-    """Upper bound on epsilon at ``delta`` by dp-accounting's RDP accountant (add/remove).
+    """Upper bound on epsilon at ``delta`` from Rényi divergences (add/remove).
 
-    orders: Rényi orders above 1; dp-accounting's own by default. Raises InputError on a value out
-    of range and where no order bounds epsilon.
+    orders: Rényi orders above 1, ``ORDERS`` by default. Raises InputError on a value out of range
+    and where no order bounds epsilon.
     """
     linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     linear.check_delta(delta)
     if orders is not None and not (len(orders) and all(order > 1 for order in orders)):
         raise InputError(f"orders: got {list(orders)}; expected numbers above 1")
-    # Imported here because it takes a second and most commands never account.
-    from dp_accounting import dp_event
-    from dp_accounting.rdp import rdp_privacy_accountant
-
-    step: dp_event.DpEvent = dp_event.GaussianDpEvent(noise_multiplier)
-    if sampling_rate < 1:
-        step = dp_event.PoissonSampledDpEvent(sampling_rate, step)
-    accountant = rdp_privacy_accountant.RdpAccountant(orders)
-    accountant.compose(dp_event.SelfComposedDpEvent(step, int(steps)))
-    value = float(accountant.get_epsilon(delta))
+    a = np.array(ORDERS if orders is None else orders, dtype=float)
+    with np.errstate(over="ignore"):
+        total = steps * np.array([divergence(noise_multiplier, sampling_rate, o) for o in a])
+    value = float(np.min(total + np.log1p(-1 / a) - np.log(delta * a) / (a - 1)))
     if not math.isfinite(value):
         raise InputError(
             f"noise_multiplier: got {noise_multiplier}; expected more noise, as no order of "
             "Rényi differential privacy bounds epsilon here"
         )
-    return value
+    return max(value, 0.0)
+
+
+def divergence(noise_multiplier: float, sampling_rate: float, order: float) -> float:
+    """Rényi divergence of one step at an order above 1, to a relative 1e-9 and 1e-13."""
+    sigma, q = float(noise_multiplier), float(sampling_rate)
+    variance = sigma**2
+    if variance == 0:
+        return math.inf
+    if q == 1:
+        return order / (2 * variance)
+    terms: NDArray[np.float64]
+    if order == int(order):
+        # The binomial theorem: E_Q[e^(k (2 y - 1) / (2 sigma^2))] = e^((k^2 - k) / (2 sigma^2)).
+        k = np.arange(order + 1)
+        binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+        weight = k * math.log(q) + (order - k) * math.log1p(-q)
+        terms = binomial + weight + (k**2 - k) / (2 * variance)
+        scale = 0.0
+    else:
+        # The integrand is entire and decays like a normal density about at most ``order``, so the
+        # trapezoidal rule converges faster than any power of its spacing.
+        spacing = min(sigma / 8, 0.5 * variance) if sigma < 1 else sigma / 8
+        y = np.arange(-12 * sigma, order + 12 * sigma + spacing, spacing)
+        ratio = np.logaddexp(math.log1p(-q), math.log(q) + (y - 0.5) / variance)
+        terms = order * ratio - y**2 / (2 * variance)
+        scale = math.log(spacing / (sigma * math.sqrt(2 * math.pi)))
+    return max(float(logsumexp(terms)) + scale, 0.0) / (order - 1)

@@ -21,6 +21,7 @@ class RecordCanary:
 
     x: NDArray[np.float32]
     y: int
+    sampled = True
 
     @property
     def record(self) -> tuple[NDArray[np.float32], int]:

@@ -48,6 +48,11 @@ class Once:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Whenever the sampling draws it, for it has a place among the records as if it were one."""
+
+
+@dataclass(frozen=True)
 class DiracCanary:
     """Gradient C e_d; its score is theta_0[d] - theta_T[d].
 
@@ -56,7 +61,12 @@ class DiracCanary:
     """
 
     coordinate: Coordinate
-    schedule: Periodic | Once = Periodic()
+    schedule: Periodic | Once | Sampled = Periodic()
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the sampling decides when it is used, instead of a schedule of its own."""
+        return isinstance(self.schedule, Sampled)
 
     @property
     def record(self) -> None:
@@ -70,7 +80,7 @@ class DiracCanary:
 
     def inserted(self, step: int) -> bool:
         """Whether the schedule has this step."""
-        return self.schedule(step)
+        return not isinstance(self.schedule, Sampled) and self.schedule(step)
 
     def score(self, run: Run, last: Tensor) -> float:
         """How far the last iterate moved against the canary's coordinate."""

@@ -27,6 +27,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils.hooks import RemovableHandle
 
 from hiddenstate.dpsgd import native, products
+from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.probe import Probe, first_line
 from hiddenstate.dpsgd.rules import Rule, rule_of
 from hiddenstate.errors import InputError
@@ -65,8 +66,9 @@ class ClippedSum:
     model with an embedding. y: shape (records,), integers for cross-entropy. ``kernel`` is "auto"
     (native code where it applies), "native", "linear" (many linear models in two matrix products,
     ``linear_sums``), "torch" (book-keeping), "explicit" (per-sample gradients by torch.func) or
-    "opacus" (by Opacus, which knows layers that torch.func does not). Not for use by several
-    threads at once: give each its own ``copy``.
+    "opacus" (by Opacus, which knows layers that torch.func does not). With an ``augmentation`` a
+    record's gradient is the mean over the views that a call names, by "torch" or "explicit". Not
+    for use by several threads at once: give each its own ``copy``.
 
     Raises InputError for data that are no numbers or do not fit the model, for a model without
     per-sample gradients, and where no kernel agrees with the gradients of a few records.
@@ -81,10 +83,19 @@ class ClippedSum:
         loss: Loss = cross_entropy,
         device: str | torch.device = "cpu",
         kernel: KernelName = "auto",
+        augmentation: Augmentation | None = None,
     ):
         if kernel not in get_args(KernelName):
             names = ", ".join(get_args(KernelName))
             raise InputError(f"kernel: got {kernel!r}; expected one of {names}")
+        if augmentation is not None:
+            if kernel not in ("auto", "torch", "explicit"):
+                raise InputError(
+                    f"kernel: got {kernel!r} with an augmentation; expected 'auto', 'torch' or "
+                    "'explicit', for the others know no views"
+                )
+            augmentation.check(tuple(x.shape[1:]))
+        self.augmentation = augmentation
         _refuse_mixing(model)
         self.device = torch.device(device)
         self._model = copy.deepcopy(model).to(self.device)
@@ -107,7 +118,7 @@ class ClippedSum:
         self._linear: nn.Linear | None = None
         if kernel == "linear":
             self._linear = self._linear_layer(probe)
-        if kernel in ("auto", "native"):
+        if kernel in ("auto", "native") and augmentation is None:
             self._native = self._native_kernel(probe, required=kernel == "native")
         if kernel in ("auto", "torch", "linear") and self._native is None:
             self._taps = self._find_taps(probe)
@@ -135,32 +146,53 @@ class ClippedSum:
             other._opacus = _for_opacus(other._model)
         return other
 
-    def __call__(self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
-        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
+    def __call__(
+        self,
+        theta: Tensor,
+        indices: NDArray[np.int64],
+        clipping_norm: float,
+        drawn: NDArray[np.int64] | None = None,
+    ) -> Tensor:
+        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped.
+
+        drawn: the records' views, shape (len(indices), views, 3), as ``Augmentation.draw`` has
+        them; None for the records as they are.
+        """
         if self._native is not None:
             found, _, _ = self._native(theta.numpy(), indices, clipping_norm)
             return torch.from_numpy(found)
         total = torch.zeros_like(theta)
         if not len(indices):
             return total
-        for block in torch.as_tensor(indices, device=self.device).split(self.block):
-            total += self._block_sum(theta[None], block, None, clipping_norm)[0]
+        views = None if drawn is None else torch.as_tensor(drawn)
+        places = torch.as_tensor(indices, device=self.device)
+        for start in range(0, len(indices), self.block):
+            part = slice(start, start + self.block)
+            seen = None if views is None else views[None, part]
+            total += self._block_sum(theta[None], places[part], None, clipping_norm, seen)[0]
         return total
 
     def side_by_side(
-        self, thetas: Tensor, indices: Tensor, weights: Tensor | None, clipping_norm: float
+        self,
+        thetas: Tensor,
+        indices: Tensor,
+        weights: Tensor | None,
+        clipping_norm: float,
+        drawn: Tensor | None = None,
     ) -> Tensor:
         """The sums (models, p) of many models at once, thetas (models, p).
 
         indices: shape (records,) for all models, or (models, records) for one batch each. weights:
         1 for a record that counts and 0 for padding, shape (models, records), or None for all 1.
-        Nothing is read back from the device.
+        drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing is
+        read back from the device.
         """
         total = torch.zeros_like(thetas)
         for start in range(0, indices.shape[-1], self.block):
-            block = indices[..., start : start + self.block]
-            scale = None if weights is None else weights[:, start : start + self.block]
-            total += self._block_sum(thetas, block, scale, clipping_norm)
+            part = slice(start, start + self.block)
+            scale = None if weights is None else weights[:, part]
+            seen = None if drawn is None else drawn[:, part]
+            total += self._block_sum(thetas, indices[..., part], scale, clipping_norm, seen)
         return total
 
     def linear_sums(
@@ -205,9 +237,14 @@ class ClippedSum:
         return right / len(y)
 
     def _block_sum(
-        self, thetas: Tensor, indices: Tensor, weights: Tensor | None, clipping_norm: float
+        self,
+        thetas: Tensor,
+        indices: Tensor,
+        weights: Tensor | None,
+        clipping_norm: float,
+        drawn: Tensor | None,
     ) -> Tensor:
-        gradients = self._gradients(thetas, indices)
+        gradients = self._gradients(thetas, indices, drawn)
         norms = gradients.squared_norms().sqrt()
         # norm 0 would divide 0 by 0 without clipping and is harmless with it
         scale = (
@@ -215,10 +252,19 @@ class ClippedSum:
         )
         return gradients.weighted_sum(scale if weights is None else scale * weights)
 
-    def _gradients(self, thetas: Tensor, indices: Tensor) -> "_Factors | _Explicit":
+    def _gradients(
+        self, thetas: Tensor, indices: Tensor, drawn: Tensor | None = None
+    ) -> "_Factors | _Explicit":
         """Per-sample gradients in implicit or explicit form; one set of indices, or one a model."""
-        x, y = self._records(indices), self._y[indices]
+        x, y, views = self._records(indices), self._y[indices], 1
         shared = indices.dim() == 1
+        if drawn is not None:
+            assert self.augmentation is not None
+            views, shared = drawn.shape[2], False
+            if indices.dim() == 1:
+                x, y = x.expand(len(thetas), *x.shape), y.expand(len(thetas), -1)
+            x = torch.stack([self.augmentation.apply(*own) for own in zip(x, drawn, strict=True)])
+            y = y.repeat_interleave(views, 1)
         if self._opacus is not None:
             return _Explicit(
                 torch.stack(
@@ -231,8 +277,9 @@ class ClippedSum:
         if not self._taps:
             each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))
             many = vmap(each, in_dims=(0, *[None if shared else 0] * 2))
-            return _Explicit(many(thetas, x, y))
-        models, records = len(thetas), indices.shape[-1]
+            found = many(thetas, x, y)
+            return _Explicit(found if views == 1 else found.unflatten(1, (-1, views)).mean(2))
+        models, records = len(thetas), views * indices.shape[-1]
         outputs = {
             name: torch.zeros((), dtype=self.dtype, device=self.device, requires_grad=True).expand(
                 models, records, *tap.output_shape
@@ -256,7 +303,8 @@ class ClippedSum:
             [
                 (tap, inputs[name].detach(), g)
                 for (name, tap), g in zip(self._taps.items(), back, strict=True)
-            ]
+            ],
+            views,
         )
 
     def _records(self, indices: Tensor) -> Tensor:
@@ -476,6 +524,7 @@ class ClippedSum:
     def _record_bytes(self) -> int:
         """Memory that one record of one model needs, estimated from the layers' shapes."""
         width = torch.finfo(self.dtype).bits // 8
+        width *= self.augmentation.views if self.augmentation else 1
         if self._native is not None or not self._taps:
             return width * (self.parameters + self._x[0].numel())
         return width * sum(tap.floats() for tap in self._taps.values())
@@ -563,8 +612,10 @@ class _Explicit:
 class _Factors:
     """Per-sample gradients as (tap, layer input, gradient by layer output) of each layer."""
 
-    def __init__(self, layers: list[tuple["_Tap", Tensor, Tensor]]):
+    def __init__(self, layers: list[tuple["_Tap", Tensor, Tensor]], views: int = 1):
         self._layers = [(tap, *tap.rule.prepare(tap.layer, a, g)) for tap, a, g in layers]
+        if views > 1:
+            self._layers = [(tap, *tap.rule.mean(a, g, views)) for tap, a, g in self._layers]
 
     def squared_norms(self) -> Tensor:
         """Shape (models, records)."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from hiddenstate import streams
+from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
@@ -43,11 +44,18 @@ class Canary(Protocol):
     def record(self) -> tuple[NDArray[np.float32], int] | None:
         """A record that only the world "in" trains on, or None if the canary is a gradient."""
 
+    @property
+    def sampled(self) -> bool:
+        """Whether it has a place among the records, so that the sampling decides when it is used.
+
+        A record always has; a gradient without a place has steps of its own (``inserted``).
+        """
+
     def direction(self, run: "Run") -> Tensor | None:
         """Gradient (p,) to add to the clipped sum in world "in", chosen before training."""
 
     def inserted(self, step: int) -> bool:
-        """Whether ``direction`` is added in this step; the first is 1."""
+        """Whether ``direction`` is added in this step whatever is sampled; the first is 1."""
 
     def score(self, run: "Run", last: Tensor) -> float:
         """The adversary's score of the last iterate (p,): larger speaks for "in"."""
@@ -64,7 +72,8 @@ class Ensemble:
     The mechanism's ``adjacency`` says how the worlds differ. "add_or_remove": the canary is there
     or not. "replace": its record takes the place of the last one of ``x``, or its gradient that of
     the opposite gradient. Raises InputError for a canary that is used in more steps than the
-    mechanism accounts for.
+    mechanism accounts for. With an ``augmentation`` a record's gradient is the mean over random
+    views of it, drawn anew in each step.
     """
 
     model: nn.Module
@@ -74,6 +83,7 @@ class Ensemble:
     canary: Canary
     initial: Initial
     loss: Loss = cross_entropy
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -81,6 +91,8 @@ class Ensemble:
         if not self.positions:
             raise InputError("x: got no record; expected at least one")
         if self.canary.record is not None:
+            if not self.canary.sampled:
+                raise InputError("canary: has a record that is not sampled; expected it to be")
             _check_record(self.canary.record, self.x, self.loss)
         self._refuse_unaccounted()
 
@@ -92,7 +104,7 @@ class Ensemble:
     @property
     def positions(self) -> int:
         """Records of the world "in": what accountants ask for."""
-        return len(self.x) + (self.canary.record is not None and not self.replaces)
+        return len(self.x) + (self.canary.sampled and not self.replaces)
 
     def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
         """Clipped sums over the records, the canary's record last if it has one."""
@@ -101,17 +113,20 @@ class Ensemble:
             record, label = self.canary.record
             x = np.concatenate((x, np.asarray(record)[None]))
             y = np.concatenate((y, np.asarray(label)[None]))
-        return ClippedSum(self.model, x, y, loss=self.loss, device=device, kernel=kernel)
+        return ClippedSum(
+            self.model, x, y, loss=self.loss, device=device, kernel=kernel,
+            augmentation=self.augmentation,
+        )  # fmt: skip
 
     def _refuse_unaccounted(self) -> None:
         mechanism = self.mechanism
         used = sum(bool(self.canary.inserted(step)) for step in range(1, mechanism.steps + 1))
-        if self.canary.record is not None:
+        if self.canary.sampled:
             if used or mechanism.insertions is not None:
                 raise InputError(
                     f"insertions: got {mechanism.insertions}, and {used} steps in which the canary "
-                    "adds a gradient, with a canary that is a record; expected None and 0, for the "
-                    "sampling decides when a record is used"
+                    "adds a gradient whatever is sampled, with a canary that is sampled; expected "
+                    "None and 0, for the sampling decides when it is used"
                 )
             return
         if not used:
@@ -146,6 +161,7 @@ class Run:
     initial: Tensor = field(init=False)
     batches: list[NDArray[np.int64]] = field(init=False)
     trained_on: list[NDArray[np.int64]] = field(init=False)
+    _sampled: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
         given = self.ensemble.initial
@@ -166,20 +182,33 @@ class Run:
             self.ensemble.positions, mechanism.steps, self.stream("sampling")
         )
         self.batches = self.trained_on = drawn
-        if self.ensemble.canary.record is not None:
+        canary = self.ensemble.canary
+        if canary.sampled:
             last = self.ensemble.positions - 1
             self.batches = _each_once(lambda batch: batch[batch != last], drawn)
-            if self.world == "out" and not self.ensemble.replaces:
+            if canary.record is None or (self.world == "out" and not self.ensemble.replaces):
                 self.trained_on = self.batches
             elif self.world == "in" and self.ensemble.replaces:
-                canary = len(self.ensemble.x)
-                swap = partial(_swapped, old=last, new=canary)
+                swap = partial(_swapped, old=last, new=len(self.ensemble.x))
                 self.trained_on = _each_once(swap, drawn)
+        self._sampled = [
+            len(batch) < len(whole) for batch, whole in zip(self.batches, drawn, strict=True)
+        ]
 
     def stream(self, purpose: str) -> np.random.Generator:
         """The random stream of this run for this purpose."""
         path = (*self.name, self.world, self.repeat, self.index, purpose)
         return streams.stream(self.seed, *path)
+
+    def views(self, batches: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64] | None]:
+        """Views of the records of each batch, as ``Augmentation.draw`` has them, or None."""
+        augmentation, rng = self.ensemble.augmentation, self.stream("augmentation")
+        for batch in batches:
+            yield augmentation.draw(len(batch), rng) if augmentation else None
+
+    def adds(self, step: int) -> bool:
+        """Whether the canary's gradient, if it is one, is used in this step; the first is 1."""
+        return self._sampled[step - 1] or bool(self.ensemble.canary.inserted(step))
 
     def iterates(
         self, *, noise: bool = True, canary: bool = True, stop: threading.Event | None = None
@@ -193,11 +222,12 @@ class Run:
         std = mechanism.noise_std if noise else 0.0
         direction = _direction(self) if canary else None
         theta = self.initial.clone()
-        for step, batch in enumerate(self.trained_on if canary else self.batches, 1):
+        batches = self.trained_on if canary else self.batches
+        for step, (batch, views) in enumerate(zip(batches, self.views(batches), strict=True), 1):
             if stop is not None and stop.is_set():
                 return
-            update = self.gradients(theta, batch, mechanism.clipping_norm)
-            if direction is not None and self.ensemble.canary.inserted(step):
+            update = self.gradients(theta, batch, mechanism.clipping_norm, views)
+            if direction is not None and self.adds(step):
                 update += direction
             if std > 0:
                 draw = rng.standard_normal(theta.numel(), dtype=np.float32)
@@ -221,8 +251,7 @@ def last_iterates(runs: list[Run]) -> Tensor:
     get the same noise, but another grouping gets other noise, equal in distribution only.
     """
     first = runs[0]
-    mechanism, canary = first.ensemble.mechanism, first.ensemble.canary
-    gradients = first.gradients
+    mechanism, gradients = first.ensemble.mechanism, first.gradients
     thetas = torch.stack([run.initial for run in runs])
     path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
     generator = torch.Generator(gradients.device).manual_seed(
@@ -231,11 +260,17 @@ def last_iterates(runs: list[Run]) -> Tensor:
     directions = [_direction(run) for run in runs]
     given = [direction for direction in directions if direction is not None]
     direction = torch.stack(given) if given else None
+    seen = [run.views(run.trained_on) for run in runs]
     for step in range(1, mechanism.steps + 1):
         indices, weights = _padded([run.trained_on[step - 1] for run in runs], gradients)
-        update = gradients.side_by_side(thetas, indices, weights, mechanism.clipping_norm)
-        if direction is not None and canary.inserted(step):
-            update += direction
+        drawn = _padded_views([next(views) for views in seen], indices.shape[-1], gradients)
+        update = gradients.side_by_side(thetas, indices, weights, mechanism.clipping_norm, drawn)
+        if direction is not None:
+            adding = [i for i, run in enumerate(runs) if run.adds(step)]
+            if len(adding) == len(runs):
+                update += direction
+            elif adding:
+                update[adding] += direction[adding]
         if mechanism.noise_std > 0:
             noise = torch.empty_like(thetas).normal_(generator=generator)
             update += mechanism.noise_std * noise
@@ -250,7 +285,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     whichever other runs of its group of ``products.GROUP`` are there.
     """
     first = runs[0]
-    mechanism, canary, gradients = first.ensemble.mechanism, first.ensemble.canary, first.gradients
+    mechanism, gradients = first.ensemble.mechanism, first.gradients
     places = [run.index % GROUP for run in runs]
     thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
     thetas[places] = torch.stack([run.initial for run in runs])
@@ -268,8 +303,8 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
             for place, batch in zip(places, batches, strict=True):
                 alone = thetas[place : place + 1]
                 update[place] = gradients.linear_sums(alone, batch, mechanism.clipping_norm)[0]
-        for place, rng, direction in zip(places, noises, directions, strict=True):
-            if direction is not None and canary.inserted(step):
+        for run, place, rng, direction in zip(runs, places, noises, directions, strict=True):
+            if direction is not None and run.adds(step):
                 update[place] += direction
             if mechanism.noise_std > 0:
                 draw = rng.standard_normal(thetas.shape[1], dtype=np.float32)
@@ -564,11 +599,24 @@ def _padded(
     )
 
 
+def _padded_views(
+    drawn: list[NDArray[np.int64] | None], longest: int, gradients: ClippedSum
+) -> Tensor | None:
+    """Views (models, longest, views, 3) of one step's padded batches, or None."""
+    there = [views for views in drawn if views is not None]
+    if not there:
+        return None
+    padded = np.zeros((len(there), longest, *there[0].shape[1:]), np.int64)
+    for i, views in enumerate(there):
+        padded[i, : len(views)] = views
+    return torch.from_numpy(padded).to(gradients.device, non_blocking=True)
+
+
 def _fingerprint(
     ensemble: Ensemble, seed: int, name: tuple[str | int, ...], measures: dict[str, Measure]
 ) -> str:
     """Digest of everything that decides the scores and measures."""
     return fingerprint(
         seed, name, ensemble.mechanism, ensemble.model, ensemble.x, ensemble.y,
-        ensemble.canary, ensemble.initial, ensemble.loss, measures,
+        ensemble.canary, ensemble.initial, ensemble.loss, ensemble.augmentation, measures,
     )  # fmt: skip

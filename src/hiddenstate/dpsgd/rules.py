@@ -26,6 +26,11 @@ class Rule:
         raise NotImplementedError
 
     @staticmethod
+    def mean(a: Tensor, g: Tensor, views: int) -> tuple[Tensor, Tensor]:
+        """Prepared a and g of every record's mean over so many views of it, which are in a row."""
+        raise NotImplementedError
+
+    @staticmethod
     def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
         """Squared norm of each record's gradient; shape (models, records)."""
         raise NotImplementedError
@@ -65,6 +70,12 @@ def untouched(module: nn.Module) -> bool:
 
 class Product(Rule):
     """Layers whose gradient is sum_t g_t a_t^T: a (models, records, t, in), g (.., t, out)."""
+
+    @staticmethod
+    def mean(a: Tensor, g: Tensor, views: int) -> tuple[Tensor, Tensor]:
+        """All views' places are places of the one record."""
+        a, g = (part.unflatten(1, (-1, views)).flatten(2, 3) for part in (a, g))
+        return a, g / views
 
     @staticmethod
     def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
@@ -195,6 +206,12 @@ class NormRule(Rule):
         normal = F.layer_norm(flat, layer.normalized_shape, eps=layer.eps).view_as(a)
         shape = (*a.shape[:2], -1, layer.weight.numel())
         return (g * normal).reshape(shape).sum(2), g.reshape(shape).sum(2)
+
+    @staticmethod
+    def mean(a: Tensor, g: Tensor, views: int) -> tuple[Tensor, Tensor]:
+        """Both are gradients, of which this is the mean."""
+        a, g = (part.unflatten(1, (-1, views)).mean(2) for part in (a, g))
+        return a, g
 
     @staticmethod
     def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:

@@ -11,8 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from hiddenstate.accounting import history, linear, pld, quadratic, rdp, weighted
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import Repeaters, best_threshold
+from hiddenstate.auditing import AsPublished, Tabulated
+from hiddenstate.dpsgd import linear as linear_losses
+from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.linear_heuristic import cells
+from hiddenstate.streams import stream
 
 Curves = Iterator[tuple[str, float, TradeoffCurve]]
 """Trade-off functions, from little leak to much: whose, its epsilon, and the curve."""
@@ -215,6 +219,44 @@ def audits(cell: Cell[cells.AuditCurves], seed: int) -> pd.DataFrame:
             _fnr(_standard_curves(*mechanism, p.delta, p.epsilon, p.resolution), **shared),
         ]
     return pd.concat(parts)
+
+
+def trained(cell: Cell[cells.TrainedCurves], seed: int) -> pd.DataFrame:
+    """Epsilons of a trained mechanism, its curves, and what audits of linear losses would find.
+
+    The latter is method "ideal": mean, and range of 90 %, over simulated audits of as many models
+    by the estimator as published. No audit of so few models finds all that there is.
+    """
+    p = cell.parameters
+    sigma = p.noise()
+    mechanism = (sigma, p.sampling_rate, p.steps)
+    shared = dict(zip(("noise_multiplier", "sampling_rate", "steps"), mechanism, strict=True))
+    baselines = _baselines(sigma, p.sampling_rate, [p.steps], p.delta)
+    standard = select(baselines, method="standard")["value"].iloc[0]
+    heuristic = list(_heuristic_curves(*mechanism, p.delta, p.resolution))
+    values, curves = zip(*((epsilon, curve) for _, epsilon, curve in heuristic), strict=True)
+    inside, outside = (
+        linear_losses.projections(
+            *mechanism, world == "in", p.ideal_audits * p.models, random
+        ).reshape(p.ideal_audits, p.models)
+        for world in ("in", "out")
+        for random in [stream(seed, cells.NAME, cell.name, "ideal", world)]
+    )
+    hypotheses = Tabulated("epsilon", np.array(values), curves)
+    found, _ = AsPublished().bounds(inside, outside, hypotheses, 1 - TAIL)
+    low, high = np.quantile(found, [0.05, 0.95])
+    return pd.concat(
+        [
+            baselines,
+            _epsilons("ideal", "estimate", [p.steps], [found.mean()], low=low, high=high, **shared),
+            _fnr(iter(heuristic), **shared),
+            _fnr(_standard_curves(*mechanism, p.delta, standard, p.resolution), **shared),
+        ]
+    )
+
+
+TAIL = 0.975
+"""Each tail of a two-sided 95 % interval, as published."""
 
 
 def _fnr(curves: Curves, **shared: float) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from pydantic import Field
 from hiddenstate.accounting import history, pld, weighted
 from hiddenstate.accounting import quadratic as quadratic_loss
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
+from hiddenstate.costs import gradient_seconds
 from hiddenstate.dpsgd import linear
 from hiddenstate.family import (
     Cell,
@@ -19,12 +20,17 @@ from hiddenstate.family import (
     Epsilon,
     FamilyGrid,
     Grid,
+    Name,
     NoiseMultiplier,
+    Positive,
     SamplingRate,
     Several,
     Text,
+    short,
 )
 from hiddenstate.streams import stream
+
+NAME = "linear_heuristic"
 
 Rate = Field(ge=1e-6, le=1, description="probability that a step samples a record")
 Delta = Field(
@@ -208,6 +214,60 @@ class Table1(Grid):
     )
 
 
+class Recipe(Grid):
+    """How the models of one curve are trained, for several numbers of steps."""
+
+    sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
+    steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps, an audit each")
+    learning_rate: Positive = Field(description="step size on the mean of an expected batch")
+
+
+class FixedNoise(Recipe):
+    """All at one noise multiplier."""
+
+    noise_multiplier: NoiseMultiplier
+
+
+class FixedEpsilon(Recipe):
+    """Each at the noise multiplier of one standard epsilon."""
+
+    epsilon: Epsilon = Field(default=8.0, description="standard epsilon, in nats")
+
+
+class TrainedRow(Grid):
+    """A row of Table 1 that is trained."""
+
+    batch: Count = Field(description="expected batch size")
+    noise_multiplier: NoiseMultiplier
+    steps: int = Field(ge=1, le=100_000, description="steps of DP-SGD")
+    learning_rate: Positive = Field(description="step size on the mean of an expected batch")
+
+
+class Training(Grid):
+    """Figures 2 and 4, and the trained columns of Table 1."""
+
+    delta: float = Delta
+    dataset: Text = Field(description="digits, mnist, cifar10, cifar100 or folder:<path>")
+    model: Name = Field(description="a name in hiddenstate.models.MODELS")
+    records: int = Field(ge=2, le=100_000_000, description="training records, the canary included")
+    clipping_norm: Positive = Field(default=1.0, description="gradients' largest norm")
+    views: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="augmentation multiplicity: random views of an image, of which a record's "
+        "gradient is the mean; 1 takes images as they are",
+    )
+    models: int = Field(ge=20, le=1_000_000, description="models per world in each audit")
+    ideal_audits: int = Field(
+        ge=20, le=100_000, description="simulated audits of as many models with linear losses"
+    )
+    resolution: float = Resolution
+    figure2: Several[FixedNoise] = Field(min_length=1, description="gradient canary; panels")
+    figure4: FixedEpsilon = Field(description="mislabelled canary")
+    table1: Several[TrainedRow] = Field(min_length=1, description="rows of Table 1")
+
+
 class LinearHeuristicGrid(FamilyGrid):
     """One section a figure."""
 
@@ -219,6 +279,7 @@ class LinearHeuristicGrid(FamilyGrid):
     history: History
     audits: Audits
     table1: Table1
+    training: Training
 
 
 class PrintedRow(Row):
@@ -295,6 +356,132 @@ def table1(grid: LinearHeuristicGrid) -> list[Cell[PrintedRow]]:
     ]
 
 
+Attack = Literal["dirac", "natural", "blank"]
+"""A gradient canary among natural records; a mislabelled record among natural or blank ones."""
+
+
+class TrainedMechanism(Grid):
+    """What decides the noise and what accountants say; either noise or epsilon is given."""
+
+    sampling_rate: float
+    steps: int
+    noise_multiplier: float | None
+    epsilon: float | None
+    delta: float
+
+    @property
+    def name(self) -> str:
+        """As a part of cells' names."""
+        noise = (
+            f"eps{short(self.epsilon)}"
+            if self.epsilon is not None
+            else f"sigma{short(self.noise_multiplier or 0)}"
+        )
+        return f"q{self.sampling_rate:.6g}_T{self.steps}_{noise}"
+
+    def noise(self) -> float:
+        """The noise multiplier, calibrated where epsilon is given."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        assert self.epsilon is not None
+        return pld.noise_multiplier(self.epsilon, self.delta, self.sampling_rate, self.steps)
+
+
+class TrainedAudit(TrainedMechanism):
+    """What decides the scores of an audit of trained models."""
+
+    attack: Attack
+    dataset: str
+    model: str
+    records: int
+    clipping_norm: float
+    views: int
+    models: int
+    learning_rate: float
+
+
+class TrainedCurves(TrainedMechanism):
+    """What decides the curves that its scores are matched to, and what linear losses would give."""
+
+    models: int
+    ideal_audits: int
+    resolution: float
+
+
+def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
+    """The audits of trained models that each figure and table shows."""
+    t = grid.training
+    shared = t.model_dump(include=set(TrainedAudit.model_fields))
+
+    def audit(
+        attack: Attack, rate: float, steps: int, learning_rate: float, **noise: float
+    ) -> TrainedAudit:
+        return TrainedAudit.model_validate(
+            {"noise_multiplier": None, "epsilon": None}
+            | shared
+            | noise
+            | {"attack": attack, "sampling_rate": rate, "steps": steps}
+            | {"learning_rate": learning_rate}
+        )
+
+    four = t.figure4
+    return {
+        "figure2": [
+            audit("dirac", p.sampling_rate, n, p.learning_rate, noise_multiplier=p.noise_multiplier)
+            for p in t.figure2
+            for n in p.steps
+        ],
+        "figure4": [
+            audit(attack, four.sampling_rate, n, four.learning_rate, epsilon=four.epsilon)
+            for attack in ("blank", "natural")
+            for n in four.steps
+        ],
+        "table1": [
+            audit(
+                "natural",
+                row.batch / t.records,
+                row.steps,
+                row.learning_rate,
+                noise_multiplier=row.noise_multiplier,
+            )
+            for row in t.table1
+        ],
+    }
+
+
+def trained(grid: LinearHeuristicGrid) -> list[Cell[TrainedAudit]]:
+    """A cell for each audit of trained models."""
+    every = {trained_name(p): p for audits in trained_audits(grid).values() for p in audits}
+    return [Cell(name, p) for name, p in every.items()]
+
+
+def trained_name(audit: TrainedAudit) -> str:
+    """Name of an audit's cell."""
+    return f"{audit.attack}_{audit.name}"
+
+
+def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:
+    """A cell for each mechanism that is trained."""
+    t = grid.training.model_dump(include=set(TrainedCurves.model_fields))
+    own = set(TrainedMechanism.model_fields)
+    every = {
+        p.name: TrainedCurves.model_validate(t | p.model_dump(include=own))
+        for audits in trained_audits(grid).values()
+        for p in audits
+    }
+    return [Cell(f"trained_{name}", p) for name, p in every.items()]
+
+
+_STEP = 3e-4
+"""Seconds of one core per step beside its gradients, as measured for the digits_mlp."""
+
+
+def cost(audit: TrainedAudit) -> float:
+    """Seconds of one core that the models of a cell take."""
+    gradients = audit.records * audit.sampling_rate * audit.views * gradient_seconds(audit.model)
+    return 2 * audit.models * audit.steps * (_STEP + gradients)
+
+
 Draw = Callable[[bool, int, np.random.Generator], NDArray[np.float64]]
 """Scores, shape (runs,), from whether the canary is present, runs, and a random stream."""
 
@@ -351,5 +538,5 @@ def _scores(
     return pd.concat(
         pd.DataFrame({"world": world, **shared, "score": draw(world == "in", runs, random)})
         for world in ("in", "out")
-        for random in [stream(seed, "linear_heuristic", cell.name, f"{x:g}", world)]
+        for random in [stream(seed, NAME, cell.name, f"{x:g}", world)]
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from hiddenstate.costs import gradient_seconds
 from hiddenstate.family import (
     Cell,
     Count,
@@ -20,6 +21,7 @@ from hiddenstate.family import (
     Several,
     Steps,
     Text,
+    short,
 )
 
 NAME = "worst_case_init"
@@ -288,11 +290,6 @@ def _start(task: Task, epochs: int, planned: int) -> StartParameters:
     )
 
 
-def short(value: float) -> str:
-    """A number as a part of names: no two are written alike."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-
-
 def cells_of(grid: WorstCaseInitGrid, audit: AuditParameters) -> list[Cell[AuditParameters]]:
     """The cells that train an audit: one, or one for each repeat."""
     if not grid.one_repeat_per_cell:
@@ -340,9 +337,6 @@ def ideal(grid: WorstCaseInitGrid) -> list[Cell[IdealParameters]]:
     ]
 
 
-_GRADIENT = {"digits_cnn": 2e-6, "mnist_cnn": 19e-6, "cifar_cnn": 9e-4}
-"""Seconds of one core per record and step, as measured; a model that is not here counts as the
-largest. A last layer's alone take about a tenth."""
 _STEP = 1.5e-3
 """Seconds of one core per step beside its gradients, for noise and updates of the mnist_cnn."""
 
@@ -361,4 +355,5 @@ def start_cost(start: StartParameters) -> float:
 
 
 def _gradient(model: str, trains: Trains) -> float:
-    return _GRADIENT.get(model, max(_GRADIENT.values())) * (0.1 if trains == "last layer" else 1)
+    # A last layer's alone take about a tenth.
+    return gradient_seconds(model) * (0.1 if trains == "last layer" else 1)

@@ -1,0 +1,104 @@
+"""Models of linear_heuristic, trained with DP-SGD on Poisson samples in both worlds."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hiddenstate import data, models
+from hiddenstate.adversaries import canaries
+from hiddenstate.adversaries.gradient_canaries import DiracCanary, Sampled
+from hiddenstate.adversaries.initialisation import average_case
+from hiddenstate.dpsgd import ensemble as engine
+from hiddenstate.dpsgd.augmentation import Augmentation
+from hiddenstate.dpsgd.mechanism import Mechanism, Poisson
+from hiddenstate.errors import InputError
+from hiddenstate.family import Cell, Workplace
+from hiddenstate.papers.linear_heuristic.cells import NAME, TrainedAudit
+from hiddenstate.streams import stream
+
+TESTED = 20
+"""Models of each world whose test accuracy is measured."""
+
+
+def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
+    """Scores of the models of an audit, with the first ones' test accuracy and the noise."""
+    p = cell.parameters
+    count = workplace.models or p.models
+    ensemble = audited(p, seed)
+    chunk = 10
+    if workplace.device != "cpu":
+        # As many as are trained side by side, for a chunk is what a kill may lose.
+        one = engine.model_bytes(ensemble.clipped_sum(kernel="torch"))
+        chunk = max(1, int(workplace.memory // one))
+    test = data.splits(p.dataset).test
+    frame = engine.scores(
+        ensemble,
+        models=count,
+        seed=seed,
+        name=(NAME, cell.name, *([workplace.purpose] if workplace.purpose else [])),
+        device=workplace.device,
+        workers=workplace.workers,
+        chunk=chunk,
+        memory=workplace.memory,
+        checkpoint=workplace.checkpoint,
+        progress=workplace.progress,
+        measures={"accuracy": engine.Accuracy(test.x, test.y, TESTED)},
+    )
+    return frame.assign(noise_multiplier=ensemble.mechanism.noise_multiplier)
+
+
+def audited(p: TrainedAudit, seed: int) -> engine.Ensemble:
+    """Records, canary and mechanism of an audit.
+
+    One record, the same in all audits of a data set, stays out of the others and is the mislabelled
+    canary. The gradient canary has a place among the records in its stead.
+    """
+    splits = data.splits(p.dataset)
+    records = splits.train
+    if len(records) != p.records:
+        raise InputError(
+            f"records: got {p.records}; expected {len(records)}, those of {p.dataset} to train on"
+        )
+    rng = stream(seed, NAME, "canary", p.dataset)
+    chosen = int(rng.integers(p.records))
+    others = np.delete(np.arange(p.records), chosen)
+    x, y = records.x[others], records.y[others]
+    only = slice(chosen, chosen + 1)
+    canary: engine.Canary = canaries.mislabelled(
+        records.x[only], records.y[only], splits.classes, rng
+    )
+    model = models.build(p.model, splits.classes)
+    if p.attack == "dirac":
+        parameters = models.parameter_count(model)
+        at = stream(seed, NAME, "coordinate", p.dataset, p.model).integers(parameters)
+        canary = DiracCanary(int(at), Sampled())
+    elif p.attack == "blank":
+        x, y = _blank(x, int(records.y[chosen]))
+    mechanism = Mechanism(
+        sampling=Poisson(p.sampling_rate),
+        steps=p.steps,
+        # Of the sum, over the expected batch, which is no secret.
+        learning_rate=p.learning_rate / (p.sampling_rate * p.records),
+        clipping_norm=p.clipping_norm,
+        noise_multiplier=p.noise(),
+        adjacency="add_or_remove",
+    )
+    return engine.Ensemble(
+        model,
+        mechanism,
+        x,
+        y,
+        canary,
+        partial(average_case, model),
+        augmentation=Augmentation(p.views) if p.views > 1 else None,
+    )
+
+
+def _blank(x: NDArray[np.float32], label: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """As many blank records, all with the label that the canary's image truly has.
+
+    Once a model has learnt that one label, their gradients are about zero.
+    """
+    return np.zeros_like(x), np.full(len(x), label, np.int64)
