@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -26,6 +26,7 @@ from tqdm import tqdm
 from hiddenstate import streams
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy
+from hiddenstate.dpsgd.known import Fixed, Known, Movement, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError
@@ -43,14 +44,14 @@ class Canary(Protocol):
     def record(self) -> tuple[NDArray[np.float32], int] | None:
         """A record that only the world "in" trains on, or None if the canary is a gradient."""
 
-    def direction(self, run: "Run") -> Tensor | None:
-        """Gradient (p,) to add to the clipped sum in world "in", chosen before training."""
-
     def inserted(self, step: int) -> bool:
-        """Whether ``direction`` is added in this step; the first is 1."""
+        """Whether this step has it, whatever the sampling draws; the first is 1.
 
-    def score(self, run: "Run", last: Tensor) -> float:
-        """The adversary's score of the last iterate (p,): larger speaks for "in"."""
+        Never, for a record that the sampling draws.
+        """
+
+    def fixed(self, known: Known) -> Fixed:
+        """All of it for one run, from what is known before training, and how it is read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +90,16 @@ class Ensemble:
         """Whether the canary's record takes another's place instead of joining the others."""
         return self.mechanism.adjacency == "replace" and self.canary.record is not None
 
+    @cached_property
+    def insertions(self) -> int:
+        """Steps that have the canary whatever the sampling draws."""
+        return sum(bool(self.canary.inserted(step + 1)) for step in range(self.mechanism.steps))
+
     @property
     def positions(self) -> int:
-        """Records of the world "in": what accountants ask for."""
-        return len(self.x) + (self.canary.record is not None and not self.replaces)
+        """Records that the sampling draws from in the world "in": what accountants ask for."""
+        drawn = self.canary.record is not None and not self.insertions
+        return len(self.x) + (drawn and not self.replaces)
 
     def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
         """Clipped sums over the records, the canary's record last if it has one."""
@@ -105,15 +112,18 @@ class Ensemble:
 
     def _refuse_unaccounted(self) -> None:
         mechanism = self.mechanism
-        used = sum(bool(self.canary.inserted(step)) for step in range(1, mechanism.steps + 1))
-        if self.canary.record is not None:
-            if used or mechanism.insertions is not None:
-                raise InputError(
-                    f"insertions: got {mechanism.insertions}, and {used} steps in which the canary "
-                    "adds a gradient, with a canary that is a record; expected None and 0, for the "
-                    "sampling decides when a record is used"
-                )
-            return
+        used = self.insertions
+        if self.canary.record is not None and (mechanism.insertions is not None) != (used > 0):
+            raise InputError(
+                f"insertions: got {mechanism.insertions}, and {used} steps in which the canary's "
+                "record is inserted; expected None and 0, for a record that the sampling draws, "
+                "or both"
+            )
+        if used and self.canary.record is not None and mechanism.adjacency == "replace":
+            raise InputError(
+                "adjacency: got 'replace' with a record that is inserted in steps of its own, "
+                "where it takes no other's place; expected 'add_or_remove'"
+            )
         if not used:
             return
         if mechanism.insertions is None and isinstance(mechanism.sampling, Poisson):
@@ -122,7 +132,7 @@ class Ensemble:
             accounted = mechanism.composition(self.positions)[2]
         if used > accounted:
             raise InputError(
-                f"canary: its gradient is added in {used} of {mechanism.steps} steps, whatever "
+                f"canary: it is inserted in {used} of {mechanism.steps} steps, whatever "
                 f"{mechanism.sampling} draws; expected at most {accounted}, what the mechanism "
                 f"accounts for, or a mechanism with insertions={used}"
             )
@@ -130,10 +140,10 @@ class Ensemble:
 
 @dataclass
 class Run:
-    """One model of an ensemble, before it is trained.
+    """One model of an ensemble, before it is trained: the experimenter's view.
 
-    ``initial`` and ``batches`` are known to the adversary; no iterate but the last is. ``batches``
-    are of the records that both worlds have; ``trained_on`` adds what this world has besides.
+    ``batches`` are of the records that both worlds have; ``trained_on`` adds what this world has
+    besides. An adversary is given ``known()`` alone.
     """
 
     world: World
@@ -166,14 +176,20 @@ class Run:
             self.ensemble.positions, mechanism.steps, self.stream("sampling")
         )
         self.batches = self.trained_on = drawn
-        if self.ensemble.canary.record is not None:
+        canary = self.ensemble.canary
+        if canary.record is not None and self.ensemble.insertions:
+            if self.world == "in":
+                self.trained_on = [
+                    np.append(batch, len(self.ensemble.x)) if canary.inserted(step) else batch
+                    for step, batch in enumerate(drawn, 1)
+                ]
+        elif canary.record is not None:
             last = self.ensemble.positions - 1
             self.batches = _each_once(lambda batch: batch[batch != last], drawn)
             if self.world == "out" and not self.ensemble.replaces:
                 self.trained_on = self.batches
             elif self.world == "in" and self.ensemble.replaces:
-                canary = len(self.ensemble.x)
-                swap = partial(_swapped, old=last, new=canary)
+                swap = partial(_swapped, old=last, new=len(self.ensemble.x))
                 self.trained_on = _each_once(swap, drawn)
 
     def stream(self, purpose: str) -> np.random.Generator:
@@ -181,29 +197,88 @@ class Run:
         path = (*self.name, self.world, self.repeat, self.index, purpose)
         return streams.stream(self.seed, *path)
 
-    def iterates(
-        self, *, noise: bool = True, canary: bool = True, stop: threading.Event | None = None
-    ) -> Iterator[Tensor]:
-        """The iterates after each step. Without noise and canary: what the adversary can simulate.
+    def known(self) -> Known:
+        """What an adversary knows of this run before it is trained."""
+        ensemble, gradients = self.ensemble, self.gradients
+        mechanism, initial = ensemble.mechanism, read_only(self.initial.cpu().numpy().copy())
+        return Known(
+            mechanism=mechanism,
+            x=read_only(np.asarray(ensemble.x)),
+            y=read_only(np.asarray(ensemble.y)),
+            initial=initial,
+            batches=tuple(map(read_only, self.batches)),
+            insertions=ensemble.insertions,
+            rng=self.stream("adversary"),
+            shared_rng=streams.stream(self.seed, *self.name, "adversary", self.repeat),
+            losses=partial(_losses, gradients),
+            simulated=partial(_simulated, gradients, mechanism, initial, self.batches),
+        )
 
-        The tensor is updated in place from step to step.
-        """
+    @cached_property
+    def fixed(self) -> Fixed:
+        """The ensemble's canary in this run; it is asked for before training, and once."""
+        return self.ensemble.canary.fixed(self.known())
+
+    def iterates(self, *, stop: threading.Event | None = None) -> Iterator[Tensor]:
+        """The iterates after each step; the tensor is updated in place from step to step."""
         mechanism = self.ensemble.mechanism
         rng = self.stream("noise")
-        std = mechanism.noise_std if noise else 0.0
-        direction = _direction(self) if canary else None
+        inserted = _Insertions([self])
         theta = self.initial.clone()
-        for step, batch in enumerate(self.trained_on if canary else self.batches, 1):
+        for step, batch in enumerate(self.trained_on, 1):
             if stop is not None and stop.is_set():
                 return
             update = self.gradients(theta, batch, mechanism.clipping_norm)
-            if direction is not None and self.ensemble.canary.inserted(step):
-                update += direction
-            if std > 0:
+            if (gradient := inserted.of(step)) is not None:
+                update += gradient[0]
+            if mechanism.noise_std > 0:
                 draw = rng.standard_normal(theta.numel(), dtype=np.float32)
-                update += std * torch.from_numpy(draw).to(theta)
+                update += mechanism.noise_std * torch.from_numpy(draw).to(theta)
             theta -= mechanism.learning_rate * update
             yield theta
+
+
+def _simulated(
+    gradients: ClippedSum,
+    mechanism: Mechanism,
+    initial: NDArray[Any],
+    batches: list[NDArray[np.int64]],
+) -> Movement:
+    """How a training without noise and canary moves the parameters."""
+    start = torch.tensor(initial, dtype=gradients.dtype, device=gradients.device)
+    theta, absolute, squared = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
+    for batch in batches:
+        step = mechanism.learning_rate * gradients(theta, batch, mechanism.clipping_norm)
+        theta -= step
+        absolute += step.abs()
+        squared += step.square()
+    parts = (absolute, squared, (theta - start).abs())
+    return Movement(*(part.cpu().numpy() for part in parts))
+
+
+def _losses(
+    gradients: ClippedSum, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any]
+) -> NDArray[Any]:
+    """Losses of records at parameters (p,)."""
+    at = torch.tensor(theta, dtype=gradients.dtype, device=gradients.device)
+    return gradients.losses(at, x, y).cpu().numpy()
+
+
+class _Insertions:
+    """The gradients of runs of one world side by side, step by step."""
+
+    def __init__(self, runs: list[Run]):
+        self._canary = runs[0].ensemble.canary
+        rows = [row for run in runs if (row := _gradients(run)) is not None]
+        self._rows = torch.stack(rows) if rows else None
+        self._made = 0
+
+    def of(self, step: int) -> Tensor | None:
+        """What this step adds to the sums (models, p), if anything; steps in their order."""
+        if self._rows is None or not self._canary.inserted(step):
+            return None
+        self._made += 1
+        return self._rows[:, (self._made - 1) % self._rows.shape[1]]
 
 
 def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
@@ -221,21 +296,18 @@ def last_iterates(runs: list[Run]) -> Tensor:
     get the same noise, but another grouping gets other noise, equal in distribution only.
     """
     first = runs[0]
-    mechanism, canary = first.ensemble.mechanism, first.ensemble.canary
-    gradients = first.gradients
+    mechanism, gradients = first.ensemble.mechanism, first.gradients
     thetas = torch.stack([run.initial for run in runs])
     path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
     generator = torch.Generator(gradients.device).manual_seed(
         streams.key(first.seed, *path) % 2**63
     )
-    directions = [_direction(run) for run in runs]
-    given = [direction for direction in directions if direction is not None]
-    direction = torch.stack(given) if given else None
+    inserted = _Insertions(runs)
     for step in range(1, mechanism.steps + 1):
         indices, weights = _padded([run.trained_on[step - 1] for run in runs], gradients)
         update = gradients.side_by_side(thetas, indices, weights, mechanism.clipping_norm)
-        if direction is not None and canary.inserted(step):
-            update += direction
+        if (gradient := inserted.of(step)) is not None:
+            update += gradient
         if mechanism.noise_std > 0:
             noise = torch.empty_like(thetas).normal_(generator=generator)
             update += mechanism.noise_std * noise
@@ -250,12 +322,12 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     whichever other runs of its group of ``products.GROUP`` are there.
     """
     first = runs[0]
-    mechanism, canary, gradients = first.ensemble.mechanism, first.ensemble.canary, first.gradients
+    mechanism, gradients = first.ensemble.mechanism, first.gradients
     places = [run.index % GROUP for run in runs]
     thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
     thetas[places] = torch.stack([run.initial for run in runs])
     noises = [run.stream("noise") for run in runs]
-    directions = [_direction(run) for run in runs]
+    inserted = _Insertions(runs)
     shared = _shares_batches(mechanism)
     for step in range(1, mechanism.steps + 1):
         if stop is not None and stop.is_set():
@@ -268,9 +340,9 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
             for place, batch in zip(places, batches, strict=True):
                 alone = thetas[place : place + 1]
                 update[place] = gradients.linear_sums(alone, batch, mechanism.clipping_norm)[0]
-        for place, rng, direction in zip(places, noises, directions, strict=True):
-            if direction is not None and canary.inserted(step):
-                update[place] += direction
+        if (gradient := inserted.of(step)) is not None:
+            update[places] += gradient
+        for place, rng in zip(places, noises, strict=True):
             if mechanism.noise_std > 0:
                 draw = rng.standard_normal(thetas.shape[1], dtype=np.float32)
                 update[place] += mechanism.noise_std * torch.from_numpy(draw).to(thetas)
@@ -483,7 +555,7 @@ def _as_fits(runs: list[Run], most: int) -> Iterator[tuple[Run, Tensor]]:
 
 
 def _score(run: Run, last: Tensor) -> float:
-    score = float(run.ensemble.canary.score(run, last))
+    score = read(run.fixed, last)
     if math.isfinite(score):
         return score
     if bool(last.isfinite().all()):
@@ -498,21 +570,38 @@ def _score(run: Run, last: Tensor) -> float:
     )
 
 
-def _direction(run: Run) -> Tensor | None:
-    """What the canary adds in its steps in this run's world, None if it is a record."""
-    direction = run.ensemble.canary.direction(run)
-    if direction is None:
+def read(canary: Fixed, last: Tensor) -> float:
+    """A canary's score of a last iterate (p,), of which it gets a copy."""
+    return float(canary.score(last.detach().cpu().numpy().copy()))
+
+
+def _gradients(run: Run) -> Tensor | None:
+    """What this run's insertions add, (insertions, p), or (1, p) if all add the same."""
+    ensemble, gradients = run.ensemble, run.fixed.gradients
+    if gradients is None:
         return None
-    if run.ensemble.canary.record is not None:
-        raise InputError("canary: has a record and a gradient; expected one of them")
-    norm, most = float(direction.norm()), run.ensemble.mechanism.clipping_norm
+    if ensemble.canary.record is not None:
+        raise InputError("canary: has a record and gradients; expected one of them")
+    rows = np.asarray(gradients)
+    shape = (ensemble.insertions, len(run.initial))
+    if rows.shape != shape:
+        raise InputError(
+            f"canary: its gradients have shape {rows.shape}; expected {shape}, one for each "
+            "insertion"
+        )
+    if not len(rows):
+        return None
+    if rows.strides[0] == 0:
+        rows = rows[:1]
+    norm = float(np.linalg.norm(rows.astype(float), axis=1).max())
+    most = ensemble.mechanism.clipping_norm
     if not norm <= most * (1 + 1e-6):
         raise InputError(f"canary: its gradient has norm {norm}; expected at most {most}")
-    direction = direction.to(run.initial)
-    if run.world == "in":
-        return direction
-    replace = run.ensemble.mechanism.adjacency == "replace"
-    return -direction if replace else torch.zeros_like(direction)
+    replace = ensemble.mechanism.adjacency == "replace"
+    if run.world == "out" and not replace:
+        return None
+    signed = torch.tensor(rows, dtype=run.initial.dtype, device=run.initial.device)
+    return signed if run.world == "in" else -signed
 
 
 def _check_record(
