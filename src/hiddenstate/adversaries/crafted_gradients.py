@@ -147,9 +147,10 @@ class _Run:
     name: Name
     role: Name = ()
     kernel: Kernel = "auto"
+    anew: Name = ()
 
     def stream(self, purpose: str) -> np.random.Generator:
-        path = (*self.name, self.world, *self.role, self.repeat, self.index, purpose)
+        path = (*self.name, *self.anew, self.world, *self.role, self.repeat, self.index, purpose)
         return streams.stream(self.seed, *path)
 
     @cached_property
@@ -239,6 +240,7 @@ def scores(
     repeat: int = 0,
     adversaries: Sequence[Adversary] = ADVERSARIES,
     name: Name = (),
+    anew: Name = (),
     workers: int = 1,
     chunk: int = 100,
     checkpoint: str | Path | None = None,
@@ -251,7 +253,8 @@ def scores(
     each adversary reads the same last iterates at its own coordinates; those of world "in" are its
     own. Finished models are kept in ``checkpoint`` (a directory) in chunks of ``chunk``, by which
     a call that is repeated goes on. ``workers`` threads train a model each. The scores depend on
-    none of these, and ``repeat`` is but a name for other random numbers.
+    none of these, and ``repeat`` is but a name for other random numbers. ``anew`` names other runs
+    of the same audit: what all its runs share, such as a record or a start, stays as it is.
     """
     for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
         if value < 1:
@@ -271,12 +274,12 @@ def scores(
                 place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
                 columns = tuple(f"{a.name} {what}" for a in those for what in _OBSERVED)
                 mark = fingerprint(
-                    seed, name, audit.x, audit.y, audit, audit.mechanism, repeat, those
+                    seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those
                 )
                 store = Checkpoint(place, mark, columns)
                 found = store.read()
                 runs = [
-                    _Run(audit, world, repeat, index, seed, name, role, kernel)
+                    _Run(audit, world, repeat, index, seed, name, role, kernel, anew)
                     for index in range(models)
                     if (world, repeat, index) not in found
                 ]

@@ -292,16 +292,14 @@ def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
 def last_iterates(runs: list[Run]) -> Tensor:
     """The released parameters (models, p) of runs of one world, trained side by side.
 
-    Noise comes from one generator of the device, named by the first run: the same runs together
-    get the same noise, but another grouping gets other noise, equal in distribution only.
+    On a CPU each has the noise that it has alone. On an accelerator noise comes from one generator
+    of the device, named by the first run: the same runs together get the same noise, but another
+    grouping gets other noise, equal in distribution only.
     """
     first = runs[0]
     mechanism, gradients = first.ensemble.mechanism, first.gradients
     thetas = torch.stack([run.initial for run in runs])
-    path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
-    generator = torch.Generator(gradients.device).manual_seed(
-        streams.key(first.seed, *path) % 2**63
-    )
+    noise = _noise(runs)
     inserted = _Insertions(runs)
     for step in range(1, mechanism.steps + 1):
         indices, weights = _padded([run.trained_on[step - 1] for run in runs], gradients)
@@ -309,10 +307,27 @@ def last_iterates(runs: list[Run]) -> Tensor:
         if (gradient := inserted.of(step)) is not None:
             update += gradient
         if mechanism.noise_std > 0:
-            noise = torch.empty_like(thetas).normal_(generator=generator)
-            update += mechanism.noise_std * noise
+            update += mechanism.noise_std * noise(thetas)
         thetas -= mechanism.learning_rate * update
     return thetas
+
+
+def _noise(runs: list[Run]) -> Callable[[Tensor], Tensor]:
+    """Draws the standard normal noise of each step, shaped as the parameters (models, p)."""
+    first = runs[0]
+    if first.gradients.device.type == "cpu":
+        rngs = [run.stream("noise") for run in runs]
+
+        def drawn(thetas: Tensor) -> Tensor:
+            rows = [rng.standard_normal(thetas.shape[1], dtype=np.float32) for rng in rngs]
+            return torch.from_numpy(np.stack(rows)).to(thetas)
+
+        return drawn
+    path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
+    generator = torch.Generator(first.gradients.device).manual_seed(
+        streams.key(first.seed, *path) % 2**63
+    )
+    return lambda thetas: torch.empty_like(thetas).normal_(generator=generator)
 
 
 def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Tensor:

@@ -26,17 +26,16 @@ from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE
 from hiddenstate.streams import stream
 
 
-def train(cell: Cell[HousingAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
+def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     """Scores of one repeat of an audit, by every adversary, and the coordinates they read."""
-    p = cell.parameters
-    purpose = [workplace.purpose] if workplace.purpose else []
     frame = crafted.scores(
         audit_of(p),
         models=workplace.models or p.models,
         seed=seed,
         repeat=p.repeat,
         adversaries=[adversary(word, p.rank) for word in p.adversaries],
-        name=(NAME, p.name, *purpose),
+        name=(NAME, p.name),
+        anew=(workplace.purpose,) if workplace.purpose else (),
         workers=workplace.workers,
         checkpoint=workplace.checkpoint,
         progress=workplace.progress,
