@@ -69,11 +69,13 @@ def _counts(part: pd.DataFrame) -> str:
 def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame) -> None:
     """Empirical against theoretical epsilon of one setting, every adversary."""
     epsilons = np.sort(part["epsilon"].unique())
-    ax.plot(epsilons, epsilons, "k--", lw=1.2, label="accountant", zorder=1)
-    idle = part.groupby("epsilon")["idle_epsilon"].first()
-    if (idle < idle.index * 0.999).any():
-        ax.plot(idle.index, idle, color="black", ls=":", lw=1.2, label="idle coordinate, exact")
-    band = ideal.sort_values("epsilon")
+    idle = _wide(part.groupby("epsilon", as_index=False)["idle_epsilon"].first())
+    places = idle["epsilon"]
+    ax.plot(places, places, "k--", lw=1.2, label="accountant", zorder=1)
+    if (idle["idle_epsilon"] < places * 0.999).any():
+        label = "idle coordinate, exact"
+        ax.plot(places, idle["idle_epsilon"], color="black", ls=":", lw=1.2, label=label)
+    band = _wide(ideal[ideal["epsilon"].isin(epsilons)].sort_values("epsilon"))
     if len(band):
         ax.fill_between(
             band["epsilon"], band["low"], band["high"], color=plotting.UPPER, alpha=0.35, lw=0,
@@ -100,6 +102,13 @@ def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame) -> None:
     ax.minorticks_off()
 
 
+def _wide(line: pd.DataFrame) -> pd.DataFrame:
+    """What is drawn as a line or band; of a single epsilon, wide enough to be seen."""
+    if len(line) != 1:
+        return line
+    return pd.concat([line.assign(epsilon=line["epsilon"] * factor) for factor in (0.9, 1.1)])
+
+
 def _ideal(estimates: pd.DataFrame, every: int, models: float) -> pd.DataFrame:
     found = select(estimates, part="ideal", quantity="epsilon", method="as published")
     return select(found, every=every, models=models) if len(found) else found
@@ -120,10 +129,10 @@ def _legend(drawn: Any, axes: Iterable[Any], columns: int) -> None:
     "1: the published estimate (best threshold on the same scores, not valid; mean and standard "
     "deviation over repeats), and the package's valid bound (open triangles). Left: initial "
     "parameters drawn for each model, where the paper's ordering of the adversaries comes out; "
-    "right: one draw for each repeat, where a random coordinate does nearly as well as a "
-    "simulated one, because a drift that all models share is invisible to a threshold. Which of "
-    "the two the paper did is not in its text. Grey: what the estimate finds in simulated audits "
-    "that leak all the accountant allows.",
+    "right: one draw for each repeat, where one random coordinate for all models does nearly as "
+    "well as a simulated one, for a drift that all models share is invisible to a threshold. "
+    "Which of the two the paper did is not in its text. Grey: what the estimate finds in "
+    "simulated audits that leak all the accountant allows.",
     when=_has_every(1, 1),
 )
 def housing(estimates: pd.DataFrame) -> Any:
@@ -177,6 +186,8 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     rows = rows[rows["every"].map(periods)]
     settings = list(rows.groupby(["network", "every"], sort=False))
     drawn, axes = plotting.panels(len(settings), height=3.8, sharey=True)
+    if len(settings) == 1:
+        drawn.set_size_inches(1.6 * plotting.WIDTH, 4.2)
     for ax, ((_, every), part) in zip(axes, settings, strict=True):
         norms = np.sort(part["clipping_norm"].unique())
         least = select(part, clipping_norm=norms[0])
@@ -186,10 +197,11 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
             line = summarise(select(own, adversary="random coordinate"), "epsilon")
             line = line.sort_values("epsilon")
             ax.errorbar(
-                line["epsilon"] * 1.06**i, line["mean"], line["sd"].fillna(0), ms=6, capsize=2,
-                color=plotting.PUBLISHED, marker=("P", "X", "*")[(i - 1) % 3], lw=0.8, ls=":",
-                label=f"random coordinate, C = {norm:g} (moved to the right)",
+                line["epsilon"] * 1.08**i, line["mean"], line["sd"].fillna(0), ms=6, capsize=2,
+                color=plotting.PUBLISHED, marker="dXP"[(i - 1) % 3], mec="w", mew=0.5, lw=0.8,
+                ls=":", label=f"random coordinate, C = {norm:g} (moved aside)",
             )  # fmt: skip
+        ax.set_xlim(part["epsilon"].min() / 1.3, part["epsilon"].max() * 1.4)
         one = part.iloc[0]
         ax.set_title(
             f"{one['model']} on {one['dataset']}, k = {every:g}\nC = {norms[0]:g}, "
