@@ -17,11 +17,13 @@ COUNTS = {
     + (128 + 1) * 10,
     "digits_cnn": (9 + 1) * 16 + (144 + 1) * 16 + (64 + 1) * 16 + (16 + 1) * 10,
     "digits_mlp": (64 + 1) * 16 + (16 + 1) * 10,
+    "digits_resnet": (9 * 8 + 2 * 8) + (72 * 16 + 144 * 16 + 8 * 16 + 3 * 2 * 16) + (16 + 1) * 10,
     "fcnn": 68,
     "resnet18": 11_173_962,
     "wrn_16_4": 2_748_890,
 }
 SHAPES = {"mnist_cnn": (1, 28, 28), "digits_cnn": (1, 8, 8), "digits_mlp": (1, 8, 8), "fcnn": (8,)}
+SHAPES["digits_resnet"] = SHAPES["digits_cnn"]
 
 
 @pytest.mark.parametrize("name", models.MODELS)

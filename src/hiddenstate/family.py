@@ -105,6 +105,10 @@ def _second(cell: Cell[Any]) -> float:
     return 1.0
 
 
+def _one(cell: Cell[Any]) -> int:
+    return 1
+
+
 def _no_data(cell: Cell[Any]) -> list[str]:
     return []
 
@@ -155,7 +159,8 @@ class Train(Generic[P]):
     """Scores of trained models, whose files may be cached.
 
     ``data(cell)`` names the data sets that training reads, ``start`` the work that makes initial
-    parameters, if they are made beforehand, and ``counts(cell)`` the scores per world.
+    parameters, if they are made beforehand, ``size(cell)`` the models per world and the repeats,
+    and ``adversaries(cell)`` how many there are, whose scores are verified each by themselves.
     """
 
     kind: ClassVar[str] = "train"
@@ -167,6 +172,7 @@ class Train(Generic[P]):
     cost: Callable[[Cell[P]], float] = _second
     data: Callable[[Cell[P]], list[str]] = _no_data
     start: Start[Any] | None = None
+    adversaries: Callable[[Cell[P]], int] = _one
 
 
 Work = Simulate[Any] | Bound[Any] | Start[Any] | Train[Any]

@@ -7,39 +7,46 @@ import pandas as pd
 from hiddenstate.errors import InputError
 
 LEVEL = 1e-3
-"""False-positive rate of the verdict on a cell, its worlds together."""
+"""False-positive rate of the verdict on a cell, all its comparisons together."""
 
 
-def can_disagree(cached: int, anew: int) -> bool:
+def can_disagree(cached: int, anew: int, adversaries: int = 1) -> bool:
     """Whether so many scores per world can ever reject: two disjoint samples are the extreme."""
-    return 2 / math.comb(cached + anew, anew) < LEVEL / 2
+    return 2 / math.comb(cached + anew, anew) < LEVEL / (2 * adversaries)
 
 
 def compare(cached: pd.DataFrame, anew: pd.DataFrame) -> pd.DataFrame:
-    """One row per world: two-sample Kolmogorov-Smirnov test of its scores, exact at small sizes.
+    """Two-sample Kolmogorov-Smirnov tests, exact at small sizes; one row for each.
 
-    Columns: world, cached and anew (numbers of scores), distance, p_value, agree. Each world is
-    tested at half of ``LEVEL``. Raises InputError where so few scores could never disagree.
+    The scores of each world are compared, where frames have a column ``adversary`` those of each
+    adversary by itself: pooled, one who deviates would be lost among others. Columns: adversary (if
+    there), world, cached and anew (numbers of scores), distance, p_value (times the number of
+    comparisons, Bonferroni: it holds however the scores depend on each other), agree (p_value at
+    least ``LEVEL``). Raises InputError where so few scores could never disagree, and where the
+    adversaries differ.
     """
     from scipy import stats
 
+    by = [*(["adversary"] if "adversary" in cached else []), "world"]
+    pairs = [dict(list(frame.groupby(by)["score"])) for frame in (cached, anew)]
+    if pairs[0].keys() != pairs[1].keys():
+        raise InputError(
+            f"{' and '.join(by)}: got new scores of {sorted(pairs[1])}; expected those of "
+            f"{sorted(pairs[0])}, as cached"
+        )
     rows = []
-    for world in ("in", "out"):
-        one, other = (frame.loc[frame["world"] == world, "score"] for frame in (cached, anew))
-        if not can_disagree(len(one), len(other)):
+    for key, one in pairs[0].items():
+        other = pairs[1][key]
+        if not can_disagree(len(one), len(other), len(pairs[0]) // 2):
             raise InputError(
-                f"models: got {len(other)} new and {len(one)} cached scores in world {world!r}; "
-                f"expected enough that a test at level {LEVEL / 2:g} can reject"
+                f"models: got {len(other)} new and {len(one)} cached scores in world {key[-1]!r}; "
+                f"expected enough that a test at level {LEVEL / len(pairs[0]):g} can reject"
             )
         test = stats.ks_2samp(one, other)
+        p_value = min(1.0, test.pvalue * len(pairs[0]))
         rows.append(
-            {
-                "world": world,
-                "cached": len(one),
-                "anew": len(other),
-                "distance": test.statistic,
-                "p_value": test.pvalue,
-                "agree": test.pvalue >= LEVEL / 2,
-            }
+            dict(zip(by, key, strict=True))
+            | {"cached": len(one), "anew": len(other), "distance": test.statistic}
+            | {"p_value": p_value, "agree": p_value >= LEVEL}
         )
     return pd.DataFrame(rows)

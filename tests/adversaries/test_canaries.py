@@ -4,15 +4,17 @@ import torch
 
 from hiddenstate.adversaries.canaries import blank, clip_backdoor, mislabelled, read
 from hiddenstate.adversaries.gradient_canaries import (
-    DiracCanary,
-    LeastUpdatedCoordinate,
+    Coordinate,
+    Inserted,
     Once,
     Periodic,
-    random_coordinate,
+    RandomCoordinate,
+    SimulatedCoordinate,
 )
 from hiddenstate.adversaries.initialisation import average_case, pretrained
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
 from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate
+from hiddenstate.dpsgd.ensemble import read as read_score
 from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.models import digits_cnn, fcnn
@@ -44,7 +46,7 @@ def test_a_blank_record_scores_minus_its_loss():
         one.ensemble.model, named(last, one.ensemble.model), (torch.zeros(1, 8),)
     )
     expected = -float(cross_entropy(outputs, torch.tensor([1]))[0])
-    assert one.ensemble.canary.score(one, last) == pytest.approx(expected, rel=1e-6)
+    assert read_score(one.fixed, last) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_record_is_read_from_its_file(tmp_path):
@@ -112,40 +114,44 @@ def test_a_clip_backdoor_lies_where_the_data_do_not():
 def test_a_dirac_canary_adds_its_gradient_in_the_schedule_s_steps(schedule, steps):
     assert [t for t in range(1, 7) if schedule(t)] == steps
     lasts = [
-        last_iterate(run(DiracCanary(5, schedule), world, noise_multiplier=0.0))
+        last_iterate(run(Inserted(Coordinate(5), schedule), world, noise_multiplier=0.0))
         for world in ("in", "out")
     ]
     # Coordinate 5 of the first layer moves by lr C an insertion; the training reacts a little.
     moved = lasts[1][5] - lasts[0][5]
     assert float(moved) == pytest.approx(0.01 * 2.0 * len(steps), rel=0.35)
-    first = next(iter(run(DiracCanary(5, Once()), "in", noise_multiplier=0.0).iterates())).clone()
-    other = next(iter(run(DiracCanary(5, Once()), "out", noise_multiplier=0.0).iterates()))
+    once = Inserted(Coordinate(5), Once())
+    first = next(iter(run(once, "in", noise_multiplier=0.0).iterates())).clone()
+    other = next(iter(run(once, "out", noise_multiplier=0.0).iterates()))
     torch.testing.assert_close(other - first, torch.eye(68)[5] * 0.02, rtol=1e-4, atol=1e-7)
 
 
 def test_a_dirac_canary_scores_the_last_iterate_s_coordinate():
-    one = run(DiracCanary(7))
+    one = run(Inserted(Coordinate(7)))
     last = last_iterate(one)
-    assert one.ensemble.canary.score(one, last) == float(one.initial[7] - last[7])
+    assert read_score(one.fixed, last) == float(one.initial[7] - last[7])
 
 
 def test_random_coordinates_differ_between_runs_and_stay_with_a_run():
-    canary = DiracCanary(random_coordinate)
-    picks = [canary.direction(run(canary, index=i)).argmax().item() for i in range(20)]
-    assert picks == [canary.direction(run(canary, index=i)).argmax().item() for i in range(20)]
-    assert len(set(picks)) > 5
+    def picks(shared):
+        canary = Inserted(RandomCoordinate(shared))
+        return [run(canary, index=i).fixed.coordinate for i in range(20)]
+
+    assert picks(False) == picks(False)
+    assert len(set(picks(False))) > 5
+    assert len(set(picks(True))) == 1
 
 
 @pytest.mark.parametrize("rank", ["absolute", "squared", "net"])
 def test_the_least_updated_coordinate_is_found_by_simulation_alone(rank):
-    rule = LeastUpdatedCoordinate(rank)
-    present, absent = (run(DiracCanary(rule), world) for world in ("in", "out"))
-    assert rule(present) == rule(absent)
+    canary = Inserted(SimulatedCoordinate(rank))
+    present, absent = (run(canary, world) for world in ("in", "out"))
+    assert present.fixed.coordinate == absent.fixed.coordinate
     # A dead unit never moves: its weights are the least updated.
-    dead = run(DiracCanary(rule))
+    dead = run(canary)
     dead.initial[8:16] = 0
     dead.initial[48 + 1] = -100.0
-    assert rule(dead) in range(8, 16)
+    assert dead.fixed.coordinate in range(8, 16)
 
 
 def test_schedules_refuse_nonsense():

@@ -12,9 +12,12 @@ from hiddenstate.adversaries.crafted_gradients import (
     ADVERSARIES,
     CraftedAudit,
     LossBased,
+    scores,
+)
+from hiddenstate.adversaries.gradient_canaries import (
+    Coordinate,
     RandomCoordinate,
     SimulatedCoordinate,
-    scores,
 )
 from hiddenstate.dpsgd.tiny import Dense, Trainer
 from hiddenstate.errors import InputError
@@ -318,9 +321,7 @@ def test_an_idle_coordinate_leaks_mu_over_the_root_of_the_period():
             insertions=40, batch_size=1, network=network,
         )  # fmt: skip
         # Weights of the first layer see features that are all zero, so nothing else moves them.
-        idle = type(
-            "Idle", (), {"name": "idle", "canary": lambda self, known: crafted.dirac(known, 11)}
-        )()
+        idle = Coordinate(11)
         table = scores(audit, models=400, seed=every, adversaries=[idle])
         inside, outside = (table.score[table.world == w].to_numpy() for w in ("in", "out"))
         unit = audit.mechanism.learning_rate * audit.mechanism.noise_std

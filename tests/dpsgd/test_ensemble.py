@@ -16,10 +16,11 @@ from torch import nn
 from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.gradient_canaries import (
-    DiracCanary,
+    Coordinate,
+    Inserted,
     Periodic,
-    Sampled,
-    random_coordinate,
+    RandomCoordinate,
+    SimulatedCoordinate,
 )
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as module
@@ -45,6 +46,7 @@ MECHANISM = Mechanism(
     noise_multiplier=2.0,
     adjacency="add_or_remove",
 )
+FIRST = Coordinate(0)
 
 
 def make(sampling=None, canary=None, initial=None, records=20, model=None, **changes) -> Ensemble:
@@ -169,8 +171,8 @@ def test_the_canary_s_record_is_all_that_differs_between_the_worlds():
 
 CANARIES = {
     "record": blank((1, 8, 8), 9),
-    "gradient": DiracCanary(random_coordinate, Periodic(2)),
-    "sampled gradient": DiracCanary(random_coordinate, Sampled()),
+    "gradient": Inserted(RandomCoordinate(), Periodic(2)),
+    "sampled gradient": Inserted(RandomCoordinate(), None),
 }
 
 
@@ -261,8 +263,7 @@ def test_initial_parameters_are_drawn_for_each_model_from_its_own_stream():
 @pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4)])
 @pytest.mark.parametrize("canary", CANARIES)
 def test_models_side_by_side_are_the_models_alone(sampling, canary):
-    """Without noise, which has other streams side by side."""
-    audit = make(sampling, CANARIES[canary], noise_multiplier=0.0, insertions=INSERTIONS[canary])
+    audit = make(sampling, CANARIES[canary], insertions=INSERTIONS[canary])
     runs = [run(audit, "in", i, kernel="torch") for i in range(3)]
     together = last_iterates(runs)
     for alone, side in zip(map(last_iterate, runs), together, strict=True):
@@ -277,18 +278,16 @@ def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypa
         return last_iterates(runs)
 
     monkeypatch.setattr(module, "last_iterates", watched)
-    audit = make(noise_multiplier=0.0, initial=lambda rng: average_case(models.digits_cnn(), rng))
+    audit = make(initial=lambda rng: average_case(models.digits_cnn(), rng))
     common = {"models": 5, "seed": 1, "kernel": "torch"}
     alone = scores(audit, **common)
     memory = 2.5 * model_bytes(audit.clipped_sum(kernel="torch"))
     together = scores(audit, **common, chunk=4, side_by_side=True, memory=memory)
     assert groups == [2, 2, 1] * 2
     np.testing.assert_allclose(together.score, alone.score, rtol=1e-4)
-    # With noise the same call gives the same scores, and others than one by one.
-    noisy = make()
-    first = scores(noisy, **common, side_by_side=True)
-    assert first.equals(scores(noisy, **common, side_by_side=True))
-    assert not np.allclose(first.score, scores(noisy, **common).score)
+    # The same call gives the same scores.
+    again = scores(audit, **common, chunk=4, side_by_side=True, memory=memory)
+    assert again.equals(together)
 
 
 def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):
@@ -390,7 +389,7 @@ def test_an_audit_tells_the_worlds_apart_as_well_as_theory_allows():
     deviations has standard error 0.11 around mu = sqrt(T) / sigma = 2; 5 of them allowed.
     """
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    audit = make(canary=DiracCanary(0), model=model, steps=4, noise_multiplier=1.0)
+    audit = make(canary=Inserted(FIRST), model=model, steps=4, noise_multiplier=1.0)
     audit.x[:, 0, 0, 0] = 0  # coordinate 0 weighs this pixel
     table = scores(audit, models=200, seed=3)
     present, absent = (table.score[table.world == w] for w in ("in", "out"))
@@ -412,40 +411,41 @@ def test_an_audit_tells_the_worlds_apart_as_well_as_theory_allows():
 def test_a_gradient_in_steps_that_the_mechanism_does_not_account_for_is_refused(
     sampling, schedule, accounted
 ):
-    with pytest.raises(InputError, match=f"canary: its gradient .* {accounted}"):
-        make(sampling, DiracCanary(0, schedule))
+    with pytest.raises(InputError, match=f"canary: it is inserted .* {accounted}"):
+        make(sampling, Inserted(FIRST, schedule))
     with pytest.raises(InputError, match="at most 1"):
-        make(sampling, DiracCanary(0), insertions=1)
+        make(sampling, Inserted(FIRST), insertions=1)
     # Told of them, the mechanism accounts for Gaussian noise in these steps.
-    mechanism = make(sampling, DiracCanary(0), insertions=5).mechanism
+    mechanism = make(sampling, Inserted(FIRST), insertions=5).mechanism
     whole = dataclasses.replace(mechanism, sampling=FullBatch(), insertions=None)
     assert mechanism.epsilon(1e-5, records=20) == whole.epsilon(1e-5, records=20)
 
 
 def test_a_gradient_in_no_more_steps_than_are_accounted_for_is_welcome():
-    make(FullBatch(), DiracCanary(0))
-    make(Poisson(1.0), DiracCanary(0))
-    make(Cyclic(10), DiracCanary(0, Periodic(2)))
-    make(Cyclic(10), DiracCanary(0), insertions=5)
+    make(FullBatch(), Inserted(FIRST))
+    make(Poisson(1.0), Inserted(FIRST))
+    make(Cyclic(10), Inserted(FIRST, Periodic(2)))
+    make(Cyclic(10), Inserted(FIRST), insertions=5)
 
 
 def test_a_canary_is_a_record_or_a_gradient():
     with pytest.raises(InputError, match="insertions"):
         make(insertions=1)  # a record's steps are drawn
 
-    class Both(DiracCanary):
+    with pytest.raises(InputError, match="5 steps in which the canary's record"):
+        make(canary=dataclasses.replace(blank((1, 8, 8), 9), schedule=Periodic()))
+
+    class Both(Inserted):
         record = (np.zeros((1, 8, 8), np.float32), 1)
 
-    with pytest.raises(InputError, match="record that is not sampled"):
-        make(canary=Both(0))
-    with pytest.raises(InputError, match="a record and a gradient"):
-        last_iterate(run(make(canary=Both(0, Sampled()))))
+    with pytest.raises(InputError, match="has a record and gradients"):
+        scores(make(canary=Both(FIRST), insertions=5), models=1, seed=0)
 
-    class Twice(DiracCanary):
+    class Twice(Inserted):
         sampled = True
 
     with pytest.raises(InputError, match="insertions: got None, and 5 steps"):
-        make(canary=Twice(0))
+        make(canary=Twice(FIRST))
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
@@ -456,7 +456,7 @@ def test_a_sampled_gradient_is_used_as_often_as_a_record(side_by_side):
     """
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     changes = {"steps": 4, "noise_multiplier": 0.0}
-    audit = make(Poisson(0.3), DiracCanary(0, Sampled()), model=model, **changes)
+    audit = make(Poisson(0.3), Inserted(FIRST, None), model=model, **changes)
     audit.x[:, 0, 0, 0] = 0  # coordinate 0 weighs this pixel
     assert audit.positions == 21
     noisy = dataclasses.replace(audit.mechanism, noise_multiplier=1.1)
@@ -477,12 +477,164 @@ def test_a_sampled_gradient_is_used_as_often_as_a_record(side_by_side):
 
 
 def test_both_worlds_sample_the_same_records_beside_a_sampled_gradient():
-    audit = make(Poisson(0.4), DiracCanary(0, Sampled()))
+    audit = make(Poisson(0.4), Inserted(FIRST, None))
     for batch in run(audit, "in").trained_on + run(audit, "out").trained_on:
         assert 20 not in batch
     present = run(audit, "in")
     drawn = audit.mechanism.sampling.batches(21, 5, present.stream("sampling"))
     assert [present.adds(step) for step in range(1, 6)] == [20 in batch for batch in drawn]
+
+
+class Sequence:
+    """Another gradient in each insertion, read along all of them."""
+
+    name = "sequence"
+
+    def canary(self, known):
+        self.gradients = np.zeros((known.insertions, len(known.initial)), np.float32)
+        self.gradients[np.arange(known.insertions), np.arange(known.insertions)] = 1.0
+        return self
+
+    record, coordinate = None, -1
+
+    def score(self, last):
+        return 0.0
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch"])
+def test_every_insertion_adds_its_own_gradient(kernel):
+    """Of a linear model on black images no weight moves but by the canary: 3 steps of 5 have it."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    changes = {"steps": 5, "noise_multiplier": 0.0, "insertions": 2, "model": model}
+    audit = make(Poisson(0.5), Inserted(Sequence(), Periodic(2)), **changes)
+    audit.x[:] = 0
+    runs = [run(audit, "in", i, kernel=kernel) for i in range(2)]
+    for last in (*map(last_iterate, runs), *last_iterates([run(audit, "in", kernel="torch")])):
+        moved = (audit.initial - last)[:640] / audit.mechanism.learning_rate
+        expected = torch.zeros(640)
+        expected[:2] = 1.0
+        torch.testing.assert_close(moved, expected, rtol=0, atol=1e-5)
+
+
+def test_a_record_with_a_schedule_is_one_more_in_its_steps_alone():
+    canary = dataclasses.replace(blank((1, 8, 8), 9), schedule=Periodic(2))
+    audit = make(Cyclic(6, shuffled=True), canary, insertions=2)
+    assert audit.positions == 20
+    assert audit.mechanism.composition(audit.positions) == (2.0, 1.0, 2)
+    present, absent = (run(audit, world, 3) for world in ("in", "out"))
+    assert all(
+        np.array_equal(*pair) for pair in zip(absent.trained_on, absent.batches, strict=True)
+    )
+    for step, (batch, common) in enumerate(
+        zip(present.trained_on, present.batches, strict=True), 1
+    ):
+        assert list(batch) == [*common, 20] if step % 2 == 0 else list(common)
+    with pytest.raises(InputError, match="adjacency: got 'replace' with a record that is insert"):
+        make(Cyclic(6), canary, insertions=2, adjacency="replace")
+    with pytest.raises(InputError, match=r"canary: it is inserted in 2 of 5 steps.*at most 1"):
+        make(Cyclic(6), canary, insertions=1)
+    # What it adds is its clipped gradient.
+    audit = make(
+        Cyclic(6),
+        dataclasses.replace(canary, schedule=Periodic()),
+        insertions=1,
+        steps=1,
+        noise_multiplier=0.0,
+    )
+    gap = last_iterate(run(audit, "out")) - last_iterate(run(audit, "in"))
+    only = run(audit, "in").gradients(audit.initial, np.array([20]), 1.0)
+    torch.testing.assert_close(gap / audit.mechanism.learning_rate, only, rtol=1e-3, atol=1e-5)
+
+
+class Peeking(Sequence):
+    """Tries every way to an iterate between, or to the world, that the interface might offer."""
+
+    def canary(self, known):
+        for refused in (
+            lambda: known.iterates(),
+            lambda: known.gradients,
+            lambda: known.trained_on,
+            lambda: known.world,
+            lambda: known.ensemble,
+            lambda: known.seed,
+            lambda: known.stream("noise"),
+            lambda: known.simulated(noise=True),
+            lambda: known.simulated(known.rng.normal(size=known.initial.shape)),
+        ):
+            with pytest.raises((AttributeError, TypeError)):
+                refused()
+        for array in (known.initial, known.x, known.y, *known.batches):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            known.initial = None
+        self.seen = known
+        return super().canary(known)
+
+    def score(self, last):
+        # What was fixed is fixed: it cannot be changed with hindsight, nor can the last iterate.
+        assert isinstance(last, np.ndarray)
+        self.gradients[:] = 1e6
+        last[:] = 0
+        return 0.0
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_an_adversary_cannot_reach_an_iterate_between(side_by_side):
+    adversary, lasts = Peeking(), []
+    audit = make(canary=Inserted(adversary))
+    common = {"models": 2, "seed": 1, "side_by_side": side_by_side, "kernel": "torch"}
+    scores(audit, **common, measures={"m": lambda run, last: lasts.append(last.clone()) or 0.0})
+    honest = []
+    watch = {"m": lambda run, last: honest.append(last.clone()) or 0.0}
+    scores(make(canary=Inserted(Sequence())), **common, measures=watch)
+    assert all(torch.equal(*pair) for pair in zip(lasts, honest, strict=True))
+    # Its random numbers are not those of the noise, whatever it draws.
+    one = run(audit)
+    noise = one.stream("noise").standard_normal(20, dtype=np.float32)
+    assert not np.isin(one.known().rng.standard_normal(20, dtype=np.float32), noise).any()
+    one.known().initial.base[:] = 0  # even the array behind the view is a copy
+    assert torch.equal(one.initial, audit.initial)
+
+
+def test_a_canary_is_fixed_before_the_first_step_and_once():
+    order = []
+
+    class Watched(Sequence):
+        def canary(self, known):
+            order.append("canary")
+            return super().canary(known)
+
+        def score(self, last):
+            order.append("score")
+            return 0.0
+
+    audit = make(canary=Inserted(Watched()))
+    gradients = audit.clipped_sum()
+    one = Run("in", 0, 0, audit, gradients, 1, ())
+    for _ in one.iterates():
+        order.append("step")
+    module._score(one, audit.initial)
+    assert order == ["canary", *["step"] * 5, "score"]
+
+
+@pytest.mark.parametrize("rank", ["absolute", "squared", "net"])
+def test_a_simulation_has_neither_noise_nor_canary(rank):
+    """The same training by hand: batches and start of the run, no noise, no canary."""
+    audit = make(Cyclic(6, shuffled=True), Inserted(SimulatedCoordinate(rank)), insertions=5)
+    one = run(audit, "in", 2)
+    theta, steps = audit.initial.clone(), []
+    for batch in one.batches:
+        steps.append(audit.mechanism.learning_rate * one.gradients(theta, batch, 1.0))
+        theta = theta - steps[-1]
+    moved = torch.stack(steps)
+    expected = {
+        "absolute": moved.abs().sum(0),
+        "squared": moved.square().sum(0),
+        "net": (theta - audit.initial).abs(),
+    }[rank]
+    np.testing.assert_allclose(getattr(one.known().simulated(), rank), expected, atol=1e-7)
+    assert one.fixed.coordinate == int(expected.argmin())
 
 
 def test_the_replaced_record_is_all_that_differs_between_the_worlds():
@@ -517,7 +669,7 @@ def test_gradients_leak_what_the_mechanism_accounts_for(adjacency, mu, side_by_s
     """
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     changes = {"steps": 4, "noise_multiplier": 1.0, "adjacency": adjacency}
-    audit = make(canary=DiracCanary(0), model=model, **changes)
+    audit = make(canary=Inserted(FIRST), model=model, **changes)
     audit.x[:, 0, 0, 0] = 0  # coordinate 0 weighs this pixel
     table = scores(audit, models=200, seed=3, side_by_side=side_by_side, chunk=100)
     present, absent = (table.score[table.world == w] for w in ("in", "out"))
@@ -542,19 +694,25 @@ def test_what_is_no_number_is_named_and_not_the_learning_rate():
     with pytest.raises(InputError, match="initial: parameter 11 is nan"):
         scores(make(initial=start), models=1, seed=0)
 
-    class Broken(DiracCanary):
-        def direction(self, run):
-            return super().direction(run) * math.nan
+    def changed(**changes):
+        class Changed(Inserted):
+            def fixed(self, known):
+                return dataclasses.replace(super().fixed(known), **changes)
 
-    with pytest.raises(InputError, match="canary: its gradient has norm nan"):
-        scores(make(canary=Broken(0)), models=1, seed=0)
+        return make(canary=Changed(FIRST))
 
-    class Silent(DiracCanary):
-        def score(self, run, last):
-            return math.nan
-
+    p = len(audit.initial)
+    for gradients, message in (
+        (np.full((5, p), math.nan), "canary: its gradient has norm nan"),
+        (np.full((5, p), 1.0015 / math.sqrt(p)), r"canary: its gradient has norm 1\.001"),
+        (np.zeros((4, p)), rf"canary: its gradients have shape \(4, {p}\); expected \(5, {p}\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            scores(changed(gradients=gradients), models=1, seed=0)
     with pytest.raises(InputError, match="canary: gave model 0"):
-        scores(make(canary=Silent(0)), models=1, seed=0)
+        scores(changed(initial=math.nan), models=1, seed=0)
+    with pytest.raises(InputError, match=f"coordinate: got {p}; expected 0 to {p - 1}"):
+        scores(make(canary=Inserted(Coordinate(p))), models=1, seed=0)
 
 
 def test_records_and_labels_that_do_not_fit_are_named():
@@ -573,7 +731,7 @@ def test_records_and_labels_that_do_not_fit_are_named():
         with pytest.raises(InputError, match="y: record 3 has the label -100; expected 0 to 9"):
             scores(dataclasses.replace(audit, y=y), models=1, seed=0, kernel=kernel)
     with pytest.raises(InputError, match="x: got no record"):
-        make(canary=DiracCanary(0), records=0)
+        make(canary=Inserted(FIRST), records=0)
 
 
 def test_kernels_that_there_are_not_are_refused():

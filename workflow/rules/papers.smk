@@ -26,8 +26,9 @@ def verified_files():
     for name, family in FAMILIES.items():
         for cell, job in family.jobs(getattr(GRID, name))["train"].items():
             trained, repeats = job.work.size(job.cell)
+            sizes = trained * repeats, models * repeats, job.work.adversaries(job.cell)
             if Path(f"{CACHE}/{name}/{cell}.parquet").exists():
-                if verification.can_disagree(trained * repeats, models * repeats):
+                if verification.can_disagree(*sizes):
                     able.append(f"{RESULTS}/{name}/verified/{cell}.csv")
     few = min(int(config["verify_cells"]), len(able))
     return random.Random(int(config["verify_seed"])).sample(sorted(able), few)

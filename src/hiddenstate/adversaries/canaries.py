@@ -3,41 +3,64 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from hiddenstate.dpsgd.ensemble import Run
+from hiddenstate.adversaries.gradient_canaries import Schedule
+from hiddenstate.dpsgd.known import Floats, Known
 from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class RecordReading:
+    """A record, read by its loss at the last iterate; its gradient comes from the record itself."""
+
+    losses: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]
+    record: tuple[NDArray[Any], int]
+    gradients: None = None
+    coordinate: int = -1
+
+    def score(self, last: Floats) -> float:
+        """Minus the record's loss."""
+        x, y = self.record
+        return -float(self.losses(last, np.asarray(x)[None], np.asarray(y)[None])[0])
 
 
 @dataclass(frozen=True, eq=False)
 class RecordCanary:
     """A record that the world "in" has besides; the adversary thresholds its loss.
 
-    Source: the audit of Annamalai and De Cristofaro 2024, Algorithm 2.
+    The sampling decides when it is used, or else a ``schedule``, whatever the sampling draws; then
+    the mechanism has to say in how many steps (``insertions``). Source: the audit of Annamalai and
+    De Cristofaro 2024, Algorithm 2.
     """
 
     x: NDArray[np.float32]
     y: int
-    sampled = True
+    schedule: Schedule | None = None
 
     @property
     def record(self) -> tuple[NDArray[np.float32], int]:
         """The record and its label."""
         return self.x, self.y
 
-    def direction(self, run: Run) -> None:
-        """None: the gradient comes from the record itself."""
+    @property
+    def sampled(self) -> bool:
+        """Whether the sampling decides when it is used."""
+        return self.schedule is None
 
     def inserted(self, step: int) -> bool:
-        """Never: the sampling decides when the record is used."""
-        return False
+        """Whether the schedule has this step."""
+        return self.schedule is not None and self.schedule(step)
 
-    def score(self, run: Run, last: Tensor) -> float:
-        """Minus the record's loss at the last iterate."""
-        return -float(run.gradients.losses(last, np.array([len(run.ensemble.x)]))[0])
+    def fixed(self, known: Known) -> RecordReading:
+        """The record, the same in every run."""
+        return RecordReading(known.losses, self.record)
 
 
 def blank(record_shape: tuple[int, ...], label: int) -> RecordCanary:
@@ -71,7 +94,7 @@ def mislabelled(
 
 def clip_backdoor(
     x: NDArray[np.float32],
-    logits_of: Callable[[NDArray[np.float32]], Tensor | NDArray[np.float32]],
+    logits_of: "Callable[[NDArray[np.float32]], Tensor | NDArray[np.float32]]",
     classes: int | None = None,
 ) -> RecordCanary:
     """ClipBKD: a record along the direction in which the data vary least, least likely label.

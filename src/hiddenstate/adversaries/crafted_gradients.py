@@ -12,9 +12,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -23,151 +23,20 @@ from tqdm import tqdm
 
 from hiddenstate import streams
 from hiddenstate.accounting import linear
+from hiddenstate.adversaries.canaries import RecordReading, mislabelled
+from hiddenstate.adversaries.gradient_canaries import (
+    Adversary,
+    RandomCoordinate,
+    SimulatedCoordinate,
+)
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
+from hiddenstate.dpsgd.known import Fixed, Floats, Known, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, Mechanism
-from hiddenstate.dpsgd.tiny import Dense, Floats, Kernel, Movement, Trainer
+from hiddenstate.dpsgd.tiny import Dense, Kernel, Trainer
 from hiddenstate.errors import InputError
 
 Start = Literal["fresh", "shared"]
-Rank = Literal["absolute", "squared", "net"]
 Name = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What an adversary knows of a run before it is trained; its arrays cannot be written to.
-
-    x, y: the records, shapes (n, features) and (n,). initial: shape (p,). batches: the records of
-    each step. insertions: how many gradients a canary has. rng: the adversary's own random numbers
-    for this run; shared_rng: for all runs of one audit alike.
-    """
-
-    network: Dense
-    mechanism: Mechanism
-    x: Floats
-    y: NDArray[np.int64]
-    initial: Floats
-    batches: tuple[NDArray[np.int64], ...]
-    insertions: int
-    rng: np.random.Generator
-    shared_rng: np.random.Generator
-
-    def simulated(self) -> Movement:
-        """How a training without noise and canary moves the parameters, from the same start."""
-        mechanism = self.mechanism
-        trainer = Trainer(
-            self.network,
-            self.x,
-            self.y,
-            learning_rate=mechanism.learning_rate,
-            clipping_norm=mechanism.clipping_norm,
-        )
-        return trainer.simulated(self.initial, self.batches)
-
-
-class Canary(Protocol):
-    """What world "in" has and world "out" lacks, all of it fixed, and its reading."""
-
-    @property
-    def gradients(self) -> NDArray[Any] | None:
-        """One gradient for each insertion (insertions, p), of at most the clipping norm."""
-
-    @property
-    def record(self) -> tuple[NDArray[Any], int] | None:
-        """Instead: a record and its label, whose clipped gradient is inserted."""
-
-    @property
-    def coordinate(self) -> int:
-        """The coordinate that is read, -1 if it is not one alone."""
-
-    def score(self, last: Floats) -> float:
-        """The last iterate (p,) as a score: larger speaks for "in"."""
-
-
-class Adversary(Protocol):
-    """Whoever chooses the canary; ``name`` is the word a table shows."""
-
-    @property
-    def name(self) -> str:
-        """A word of its own."""
-
-    def canary(self, known: Known) -> Canary:
-        """The whole canary of one run, from what is known before training."""
-
-
-@dataclass(frozen=True, eq=False)
-class DiracCanary:
-    """The gradient C e_d in every insertion, read as theta_0[d] - theta_T[d]."""
-
-    coordinate: int
-    gradients: NDArray[Any]
-    initial: float
-    record: None = None
-
-    def score(self, last: Floats) -> float:
-        """How far the last iterate moved against the canary's coordinate."""
-        return self.initial - float(last[self.coordinate])
-
-
-def dirac(known: Known, coordinate: int) -> DiracCanary:
-    """The canary of this coordinate at the full clipping norm."""
-    gradient = np.zeros(known.network.parameters, np.float32)
-    gradient[coordinate] = known.mechanism.clipping_norm
-    gradients = np.broadcast_to(gradient, (known.insertions, len(gradient)))
-    return DiracCanary(coordinate, gradients, float(known.initial[coordinate]))
-
-
-@dataclass(frozen=True)
-class RandomCoordinate:
-    """A_GC-R: a uniformly random coordinate, of each run, or one for the audit if ``shared``."""
-
-    shared: bool = False
-
-    @property
-    def name(self) -> str:
-        """Both may stand in one audit."""
-        return "one random coordinate" if self.shared else "random coordinate"
-
-    def canary(self, known: Known) -> DiracCanary:
-        """The coordinate's gradient."""
-        rng = known.shared_rng if self.shared else known.rng
-        return dirac(known, int(rng.integers(known.network.parameters)))
-
-
-@dataclass(frozen=True)
-class SimulatedCoordinate:
-    """A_GC-S: the coordinate that a simulated training without noise and canary moves least.
-
-    ``rank`` orders coordinates by the sum of absolute steps, of squared steps, or by the net
-    displacement; ties go to the lowest. Neither the rule nor the absence of noise from the
-    simulation is in the paper's text: this is a reconstruction.
-    """
-
-    rank: Rank = "absolute"
-    name = "simulated coordinate"
-
-    def __post_init__(self) -> None:
-        if self.rank not in ("absolute", "squared", "net"):
-            raise InputError(f"rank: got {self.rank!r}; expected 'absolute', 'squared' or 'net'")
-
-    def canary(self, known: Known) -> DiracCanary:
-        """The coordinate's gradient."""
-        return dirac(known, int(getattr(known.simulated(), self.rank).argmin()))
-
-
-@dataclass(frozen=True, eq=False)
-class RecordCanary:
-    """A record, read by its loss at the last iterate."""
-
-    network: Dense
-    record: tuple[NDArray[Any], int]
-    gradients: None = None
-    coordinate: int = -1
-
-    def score(self, last: Floats) -> float:
-        """Minus the record's loss."""
-        x, y = self.record
-        return -float(self.network.losses(last, x[None], np.array([y]))[0])
 
 
 @dataclass(frozen=True)
@@ -176,16 +45,37 @@ class LossBased:
 
     name = "loss-based"
 
-    def canary(self, known: Known) -> RecordCanary:
+    def canary(self, known: Known) -> RecordReading:
         """The record, which the unchanged one does not replace."""
-        rng, classes = known.shared_rng, known.network.widths[-1]
-        i = int(rng.integers(len(known.y)))
-        label = int((known.y[i] + rng.integers(1, classes)) % classes)
-        return RecordCanary(known.network, (known.x[i], label))
+        classes = int(known.y.max()) + 1
+        return mislabelled(known.x, known.y, classes, known.shared_rng).fixed(known)
 
 
 ADVERSARIES: tuple[Adversary, ...] = (LossBased(), RandomCoordinate(), SimulatedCoordinate())
 """The three of the paper."""
+
+
+def periodic(
+    *,
+    epsilon: float,
+    delta: float,
+    every: int,
+    insertions: int,
+    batch_size: int,
+    learning_rate: float,
+    clipping_norm: float,
+) -> Mechanism:
+    """DP-SGD with an insertion in every ``every``-th step; see ``CraftedAudit``."""
+    noise = linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, insertions)
+    return Mechanism(
+        sampling=Cyclic(batch_size, shuffled=True),
+        steps=every * insertions,
+        learning_rate=learning_rate / batch_size,
+        clipping_norm=clipping_norm,
+        noise_multiplier=float(noise),
+        adjacency="add_or_remove",
+        insertions=insertions,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -219,15 +109,15 @@ class CraftedAudit:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What is trained; its own accountant would count the batches, not the insertions."""
-        noise = linear.last_iterate_noise_multiplier(self.epsilon, self.delta, 1.0, self.insertions)
-        return Mechanism(
-            sampling=Cyclic(self.batch_size, shuffled=True),
-            steps=self.every * self.insertions,
-            learning_rate=self.learning_rate / self.batch_size,
+        """What is trained."""
+        return periodic(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            every=self.every,
+            insertions=self.insertions,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
             clipping_norm=self.clipping_norm,
-            noise_multiplier=float(noise),
-            adjacency="add_or_remove",
         )
 
     @property
@@ -257,16 +147,17 @@ class _Run:
     name: Name
     role: Name = ()
     kernel: Kernel = "auto"
+    anew: Name = ()
 
     def stream(self, purpose: str) -> np.random.Generator:
-        path = (*self.name, self.world, *self.role, self.repeat, self.index, purpose)
+        path = (*self.name, *self.anew, self.world, *self.role, self.repeat, self.index, purpose)
         return streams.stream(self.seed, *path)
 
     @cached_property
     def initial(self) -> Floats:
         shared = streams.stream(self.seed, *self.name, "shared", self.repeat, "initialisation")
         fresh = self.audit.start == "fresh"
-        return _fixed(
+        return read_only(
             self.audit.network.initial(self.stream("initialisation") if fresh else shared)
         )
 
@@ -276,26 +167,43 @@ class _Run:
         drawn = mechanism.sampling.batches(
             len(self.audit.y), mechanism.steps, self.stream("sampling")
         )
-        return tuple(map(_fixed, drawn))
+        return tuple(map(read_only, drawn))
 
     def known(self, adversary: Adversary) -> Known:
         """What this adversary knows of this run."""
         audit = self.audit
         path = (*self.name, "adversary", adversary.name, self.repeat)
+        trainer = self.trainer(audit.x, audit.y)
         return Known(
-            audit.network, audit.mechanism, _fixed(audit.x), _fixed(audit.y), self.initial,
-            self.batches, audit.insertions, self.stream(f"adversary {adversary.name}"),
-            streams.stream(self.seed, *path),
-        )  # fmt: skip
+            mechanism=audit.mechanism,
+            x=read_only(audit.x),
+            y=read_only(audit.y),
+            initial=self.initial,
+            batches=self.batches,
+            insertions=audit.insertions,
+            rng=self.stream(f"adversary {adversary.name}"),
+            shared_rng=streams.stream(self.seed, *path),
+            losses=audit.network.losses,
+            simulated=partial(trainer.simulated, self.initial, self.batches),
+        )
 
-    def trained(self, canary: Canary | None) -> Floats:
+    def trainer(self, x: Floats, y: NDArray[np.int64]) -> Trainer:
+        """Of the network on these records."""
+        return Trainer(
+            self.audit.network,
+            x,
+            y,
+            learning_rate=self.audit.mechanism.learning_rate,
+            clipping_norm=self.audit.mechanism.clipping_norm,
+            kernel=self.kernel,
+        )
+
+    def trained(self, canary: Fixed | None) -> Floats:
         """The last iterate."""
         trainer, batches, added = self.prepared(canary)
         return trainer.last_iterate(self.initial, batches, added)
 
-    def prepared(
-        self, canary: Canary | None
-    ) -> tuple[Trainer, Sequence[NDArray[np.int64]], Floats]:
+    def prepared(self, canary: Fixed | None) -> tuple[Trainer, Sequence[NDArray[np.int64]], Floats]:
         """Trainer, batches and what is added to the sums: all that the training depends on."""
         audit, mechanism = self.audit, self.audit.mechanism
         x, y, batches = audit.x, audit.y, list(self.batches)
@@ -321,22 +229,7 @@ class _Run:
             y = np.append(y, canary.record[1])
             for t in audit.inserted():
                 batches[t] = np.append(batches[t], len(audit.y))
-        trainer = Trainer(
-            audit.network,
-            x,
-            y,
-            learning_rate=mechanism.learning_rate,
-            clipping_norm=mechanism.clipping_norm,
-            kernel=self.kernel,
-        )
-        return trainer, batches, added
-
-
-def _fixed(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+        return self.trainer(x, y), batches, added
 
 
 def scores(
@@ -347,6 +240,7 @@ def scores(
     repeat: int = 0,
     adversaries: Sequence[Adversary] = ADVERSARIES,
     name: Name = (),
+    anew: Name = (),
     workers: int = 1,
     chunk: int = 100,
     checkpoint: str | Path | None = None,
@@ -359,7 +253,8 @@ def scores(
     each adversary reads the same last iterates at its own coordinates; those of world "in" are its
     own. Finished models are kept in ``checkpoint`` (a directory) in chunks of ``chunk``, by which
     a call that is repeated goes on. ``workers`` threads train a model each. The scores depend on
-    none of these, and ``repeat`` is but a name for other random numbers.
+    none of these, and ``repeat`` is but a name for other random numbers. ``anew`` names other runs
+    of the same audit: what all its runs share, such as a record or a start, stays as it is.
     """
     for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
         if value < 1:
@@ -379,12 +274,12 @@ def scores(
                 place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
                 columns = tuple(f"{a.name} {what}" for a in those for what in _OBSERVED)
                 mark = fingerprint(
-                    seed, name, audit.x, audit.y, audit, audit.mechanism, repeat, those
+                    seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those
                 )
                 store = Checkpoint(place, mark, columns)
                 found = store.read()
                 runs = [
-                    _Run(audit, world, repeat, index, seed, name, role, kernel)
+                    _Run(audit, world, repeat, index, seed, name, role, kernel, anew)
                     for index in range(models)
                     if (world, repeat, index) not in found
                 ]

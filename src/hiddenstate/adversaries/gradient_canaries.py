@@ -1,20 +1,20 @@
 """Canaries that are gradients: one coordinate of full clipping norm, chosen before training.
 
 Source: Cebere, Bellet and Papernot 2025 (A_GC-R, A_GC-S). The score reads that coordinate of the
-last iterate and of the initial parameters alone.
+last iterate and of the initial parameters alone. The adversaries are those of both engines; an
+``Inserted`` one is a canary of ``hiddenstate.dpsgd.ensemble``.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from hiddenstate.dpsgd.ensemble import Run
+from hiddenstate.dpsgd.known import Fixed, Floats, Known
 from hiddenstate.errors import InputError
 
-Coordinate = int | Callable[[Run], int]
+Rank = Literal["absolute", "squared", "net"]
 
 
 @dataclass(frozen=True)
@@ -47,79 +47,123 @@ class Once:
         return step == self.at
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """Whenever the sampling draws it, for it has a place among the records as if it were one."""
+Schedule = Periodic | Once
 
 
-@dataclass(frozen=True)
+class Adversary(Protocol):
+    """Whoever chooses the canary; ``name`` is the word a table shows."""
+
+    @property
+    def name(self) -> str:
+        """A word of its own."""
+
+    def canary(self, known: Known) -> Fixed:
+        """The whole canary of one run, from what is known before training."""
+
+
+@dataclass(frozen=True, eq=False)
 class DiracCanary:
-    """Gradient C e_d; its score is theta_0[d] - theta_T[d].
+    """The gradient C e_d in every insertion, read as theta_0[d] - theta_T[d]."""
 
-    ``coordinate`` is d itself or a rule that picks it for each run, such as
-    ``random_coordinate`` and ``least_updated_coordinate``.
+    coordinate: int
+    gradients: NDArray[Any]
+    initial: float
+    record: None = None
+
+    def score(self, last: Floats) -> float:
+        """How far the last iterate moved against the canary's coordinate."""
+        return self.initial - float(last[self.coordinate])
+
+
+def dirac(known: Known, coordinate: int) -> DiracCanary:
+    """The canary of this coordinate at the full clipping norm."""
+    p = len(known.initial)
+    if not 0 <= coordinate < p:
+        raise InputError(f"coordinate: got {coordinate}; expected 0 to {p - 1}")
+    gradient = np.zeros(p, np.float32)
+    gradient[coordinate] = known.mechanism.clipping_norm
+    gradients = np.broadcast_to(gradient, (known.insertions, p))
+    return DiracCanary(coordinate, gradients, float(known.initial[coordinate]))
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """The same coordinate in every run."""
+
+    d: int
+
+    @property
+    def name(self) -> str:
+        """With the coordinate."""
+        return f"coordinate {self.d}"
+
+    def canary(self, known: Known) -> DiracCanary:
+        """The coordinate's gradient."""
+        return dirac(known, self.d)
+
+
+@dataclass(frozen=True)
+class RandomCoordinate:
+    """A_GC-R: a uniformly random coordinate, of each run, or one for the audit if ``shared``."""
+
+    shared: bool = False
+
+    @property
+    def name(self) -> str:
+        """Both may stand in one audit."""
+        return "one random coordinate" if self.shared else "random coordinate"
+
+    def canary(self, known: Known) -> DiracCanary:
+        """The coordinate's gradient."""
+        rng = known.shared_rng if self.shared else known.rng
+        return dirac(known, int(rng.integers(len(known.initial))))
+
+
+@dataclass(frozen=True)
+class SimulatedCoordinate:
+    """A_GC-S: the coordinate that a simulated training without noise and canary moves least.
+
+    ``rank`` orders coordinates by the sum of absolute steps, of squared steps, or by the net
+    displacement; ties go to the lowest. Neither the rule nor the absence of noise from the
+    simulation is in the paper's text: this is a reconstruction.
     """
 
-    coordinate: Coordinate
-    schedule: Periodic | Once | Sampled = Periodic()
+    rank: Rank = "absolute"
+    name = "simulated coordinate"
+
+    def __post_init__(self) -> None:
+        if self.rank not in ("absolute", "squared", "net"):
+            raise InputError(f"rank: got {self.rank!r}; expected 'absolute', 'squared' or 'net'")
+
+    def canary(self, known: Known) -> DiracCanary:
+        """The coordinate's gradient."""
+        return dirac(known, int(getattr(known.simulated(), self.rank).argmin()))
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """An adversary's gradients in the steps of a schedule, as a canary of an ensemble.
+
+    Without a schedule the canary has a place among the records, as if it were one, and is used
+    when the sampling draws it.
+    """
+
+    adversary: Adversary
+    schedule: Schedule | None = Periodic()
 
     @property
     def sampled(self) -> bool:
-        """Whether the sampling decides when it is used, instead of a schedule of its own."""
-        return isinstance(self.schedule, Sampled)
+        """Whether the sampling decides when it is used."""
+        return self.schedule is None
 
     @property
     def record(self) -> None:
         """None: the worlds have the same records."""
 
-    def direction(self, run: Run) -> Tensor:
-        """C e_d; shape (p,)."""
-        direction = torch.zeros_like(run.initial)
-        direction[self._pick(run)] = run.ensemble.mechanism.clipping_norm
-        return direction
-
     def inserted(self, step: int) -> bool:
         """Whether the schedule has this step."""
-        return not isinstance(self.schedule, Sampled) and self.schedule(step)
+        return self.schedule is not None and self.schedule(step)
 
-    def score(self, run: Run, last: Tensor) -> float:
-        """How far the last iterate moved against the canary's coordinate."""
-        d = self._pick(run)
-        return float(run.initial[d] - last[d])
-
-    def _pick(self, run: Run) -> int:
-        if not callable(self.coordinate):
-            return self.coordinate
-        # A rule may simulate a whole training, and both the gradient and the score ask for it.
-        cached = run.__dict__.get("_coordinate")
-        if cached is None:
-            cached = run.__dict__["_coordinate"] = self.coordinate(run)
-        return cached
-
-
-def random_coordinate(run: Run) -> int:
-    """A_GC-R: a uniformly random coordinate of each run."""
-    return int(run.stream("coordinate").integers(run.initial.numel()))
-
-
-@dataclass(frozen=True)
-class LeastUpdatedCoordinate:
-    """A_GC-S: the coordinate that a simulated training without noise and canary moves least.
-
-    The adversary knows the initial parameters and the batches, and simulates on its own. ``rank``
-    orders coordinates by the sum of absolute steps, of squared steps, or by the net displacement;
-    the paper's text leaves that open.
-    """
-
-    rank: Literal["absolute", "squared", "net"] = "absolute"
-
-    def __call__(self, run: Run) -> int:
-        """The coordinate; ties go to the lowest."""
-        before, moved = run.initial.clone(), torch.zeros_like(run.initial)
-        for theta in run.iterates(noise=False, canary=False):
-            step = theta - before
-            moved += step.square() if self.rank == "squared" else step.abs()
-            before.copy_(theta)
-        if self.rank == "net":
-            moved = (before - run.initial).abs()
-        return int(moved.argmin())
+    def fixed(self, known: Known) -> Fixed:
+        """The adversary's canary of this run."""
+        return self.adversary.canary(known)

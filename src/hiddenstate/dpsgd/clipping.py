@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -215,14 +215,15 @@ class ClippedSum:
             [self._gradients(theta[None], part).squared_norms()[0] for part in parts]
         ).sqrt()
 
-    def losses(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
-        """Losses at theta (p,); shape (len(indices),)."""
-        places = torch.as_tensor(indices, device=self.device)
+    def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
+        """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
+        records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
+        if records.dim() == 4:
+            records = _with_channels_last(records)  # as those of the sum
         with torch.no_grad():
-            outputs = functional_call(
-                self._model, named(theta, self._model), (self._records(places),)
-            )
-            return self._loss(outputs, self._y[places])
+            parameters = named(theta, self._model)
+            outputs = functional_call(self._model, parameters, (records.to(self.device),))
+            return self._loss(outputs, labels.to(self.device))
 
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""

@@ -6,13 +6,14 @@ resumed. A CPU trains one model at a time in each thread, which is fastest there
 trains as many side by side as fit its memory.
 """
 
+import copy
 import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -27,6 +28,7 @@ from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy
+from hiddenstate.dpsgd.known import Fixed, Known, Movement, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError
@@ -46,19 +48,16 @@ class Canary(Protocol):
 
     @property
     def sampled(self) -> bool:
-        """Whether it has a place among the records, so that the sampling decides when it is used.
-
-        A record always has; a gradient without a place has steps of its own (``inserted``).
-        """
-
-    def direction(self, run: "Run") -> Tensor | None:
-        """Gradient (p,) to add to the clipped sum in world "in", chosen before training."""
+        """Whether it has a place among the records: the sampling decides when it is used."""
 
     def inserted(self, step: int) -> bool:
-        """Whether ``direction`` is added in this step whatever is sampled; the first is 1."""
+        """Whether this step has it, whatever the sampling draws; the first is 1.
 
-    def score(self, run: "Run", last: Tensor) -> float:
-        """The adversary's score of the last iterate (p,): larger speaks for "in"."""
+        Never, for a record that the sampling draws.
+        """
+
+    def fixed(self, known: Known) -> Fixed:
+        """All of it for one run, from what is known before training, and how it is read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +90,6 @@ class Ensemble:
         if not self.positions:
             raise InputError("x: got no record; expected at least one")
         if self.canary.record is not None:
-            if not self.canary.sampled:
-                raise InputError("canary: has a record that is not sampled; expected it to be")
             _check_record(self.canary.record, self.x, self.loss)
         self._refuse_unaccounted()
 
@@ -101,9 +98,19 @@ class Ensemble:
         """Whether the canary's record takes another's place instead of joining the others."""
         return self.mechanism.adjacency == "replace" and self.canary.record is not None
 
+    @cached_property
+    def insertions(self) -> int:
+        """Steps that have the canary whatever the sampling draws."""
+        return sum(bool(self.canary.inserted(step + 1)) for step in range(self.mechanism.steps))
+
+    @property
+    def most_insertions(self) -> int:
+        """How many gradients a canary has to have: one for each step where the sampling decides."""
+        return self.mechanism.steps if self.canary.sampled else self.insertions
+
     @property
     def positions(self) -> int:
-        """Records of the world "in": what accountants ask for."""
+        """Records that the sampling draws from in the world "in": what accountants ask for."""
         return len(self.x) + (self.canary.sampled and not self.replaces)
 
     def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
@@ -120,15 +127,25 @@ class Ensemble:
 
     def _refuse_unaccounted(self) -> None:
         mechanism = self.mechanism
-        used = sum(bool(self.canary.inserted(step)) for step in range(1, mechanism.steps + 1))
+        used = self.insertions
         if self.canary.sampled:
             if used or mechanism.insertions is not None:
                 raise InputError(
                     f"insertions: got {mechanism.insertions}, and {used} steps in which the canary "
-                    "adds a gradient whatever is sampled, with a canary that is sampled; expected "
-                    "None and 0, for the sampling decides when it is used"
+                    "is inserted whatever is sampled, with a canary that is sampled; expected None "
+                    "and 0, for the sampling decides when it is used"
                 )
             return
+        if self.canary.record is not None and (mechanism.insertions is None or not used):
+            raise InputError(
+                f"insertions: got {mechanism.insertions}, and {used} steps in which the canary's "
+                "record is inserted; expected both, for a record with a schedule of its own"
+            )
+        if self.canary.record is not None and mechanism.adjacency == "replace":
+            raise InputError(
+                "adjacency: got 'replace' with a record that is inserted in steps of its own, "
+                "where it takes no other's place; expected 'add_or_remove'"
+            )
         if not used:
             return
         if mechanism.insertions is None and isinstance(mechanism.sampling, Poisson):
@@ -137,7 +154,7 @@ class Ensemble:
             accounted = mechanism.composition(self.positions)[2]
         if used > accounted:
             raise InputError(
-                f"canary: its gradient is added in {used} of {mechanism.steps} steps, whatever "
+                f"canary: it is inserted in {used} of {mechanism.steps} steps, whatever "
                 f"{mechanism.sampling} draws; expected at most {accounted}, what the mechanism "
                 f"accounts for, or a mechanism with insertions={used}"
             )
@@ -145,10 +162,10 @@ class Ensemble:
 
 @dataclass
 class Run:
-    """One model of an ensemble, before it is trained.
+    """One model of an ensemble, before it is trained: the experimenter's view.
 
-    ``initial`` and ``batches`` are known to the adversary; no iterate but the last is. ``batches``
-    are of the records that both worlds have; ``trained_on`` adds what this world has besides.
+    ``batches`` are of the records that both worlds have; ``trained_on`` adds what this world has
+    besides. An adversary is given ``known()`` alone.
     """
 
     world: World
@@ -161,7 +178,7 @@ class Run:
     initial: Tensor = field(init=False)
     batches: list[NDArray[np.int64]] = field(init=False)
     trained_on: list[NDArray[np.int64]] = field(init=False)
-    _sampled: list[bool] = field(init=False)
+    _drawn: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
         given = self.ensemble.initial
@@ -191,7 +208,12 @@ class Run:
             elif self.world == "in" and self.ensemble.replaces:
                 swap = partial(_swapped, old=last, new=len(self.ensemble.x))
                 self.trained_on = _each_once(swap, drawn)
-        self._sampled = [
+        elif canary.record is not None and self.world == "in":
+            self.trained_on = [
+                np.append(batch, len(self.ensemble.x)) if canary.inserted(step) else batch
+                for step, batch in enumerate(drawn, 1)
+            ]
+        self._drawn = [
             len(batch) < len(whole) for batch, whole in zip(self.batches, drawn, strict=True)
         ]
 
@@ -200,40 +222,115 @@ class Run:
         path = (*self.name, self.world, self.repeat, self.index, purpose)
         return streams.stream(self.seed, *path)
 
-    def views(self, batches: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64] | None]:
-        """Views of the records of each batch, as ``Augmentation.draw`` has them, or None."""
-        augmentation, rng = self.ensemble.augmentation, self.stream("augmentation")
-        for batch in batches:
-            yield augmentation.draw(len(batch), rng) if augmentation else None
+    def views(self) -> Iterator[NDArray[np.int64] | None]:
+        """Views of the records of each batch it trains on."""
+        return _views(self.ensemble.augmentation, self.trained_on, self.stream("augmentation"))
 
     def adds(self, step: int) -> bool:
         """Whether the canary's gradient, if it is one, is used in this step; the first is 1."""
-        return self._sampled[step - 1] or bool(self.ensemble.canary.inserted(step))
+        return self._drawn[step - 1] or bool(self.ensemble.canary.inserted(step))
 
-    def iterates(
-        self, *, noise: bool = True, canary: bool = True, stop: threading.Event | None = None
-    ) -> Iterator[Tensor]:
-        """The iterates after each step. Without noise and canary: what the adversary can simulate.
+    def known(self) -> Known:
+        """What an adversary knows of this run before it is trained."""
+        ensemble, gradients = self.ensemble, self.gradients
+        mechanism, initial = ensemble.mechanism, read_only(self.initial.cpu().numpy().copy())
+        return Known(
+            mechanism=mechanism,
+            x=read_only(np.asarray(ensemble.x)),
+            y=read_only(np.asarray(ensemble.y)),
+            initial=initial,
+            batches=tuple(map(read_only, self.batches)),
+            insertions=ensemble.most_insertions,
+            rng=self.stream("adversary"),
+            shared_rng=streams.stream(self.seed, *self.name, "adversary", self.repeat),
+            losses=partial(_losses, gradients),
+            simulated=partial(
+                _simulated, gradients, mechanism, initial, self.batches, ensemble.augmentation,
+                self.stream("augmentation"),
+            ),
+        )  # fmt: skip
 
-        The tensor is updated in place from step to step.
-        """
+    @cached_property
+    def fixed(self) -> Fixed:
+        """The ensemble's canary in this run; it is asked for before training, and once."""
+        return self.ensemble.canary.fixed(self.known())
+
+    def iterates(self, *, stop: threading.Event | None = None) -> Iterator[Tensor]:
+        """The iterates after each step; the tensor is updated in place from step to step."""
         mechanism = self.ensemble.mechanism
         rng = self.stream("noise")
-        std = mechanism.noise_std if noise else 0.0
-        direction = _direction(self) if canary else None
+        inserted = _Insertions([self])
         theta = self.initial.clone()
-        batches = self.trained_on if canary else self.batches
-        for step, (batch, views) in enumerate(zip(batches, self.views(batches), strict=True), 1):
+        for step, (batch, views) in enumerate(zip(self.trained_on, self.views(), strict=True), 1):
             if stop is not None and stop.is_set():
                 return
             update = self.gradients(theta, batch, mechanism.clipping_norm, views)
-            if direction is not None and self.adds(step):
-                update += direction
-            if std > 0:
+            if (gradient := inserted.of(step)) is not None:
+                update += gradient[0]
+            if mechanism.noise_std > 0:
                 draw = rng.standard_normal(theta.numel(), dtype=np.float32)
-                update += std * torch.from_numpy(draw).to(theta)
+                update += mechanism.noise_std * torch.from_numpy(draw).to(theta)
             theta -= mechanism.learning_rate * update
             yield theta
+
+
+def _views(
+    augmentation: Augmentation | None, batches: list[NDArray[np.int64]], rng: np.random.Generator
+) -> Iterator[NDArray[np.int64] | None]:
+    """Views of the records of each batch, as ``Augmentation.draw`` has them, or None."""
+    for batch in batches:
+        yield augmentation.draw(len(batch), rng) if augmentation else None
+
+
+def _simulated(
+    gradients: ClippedSum,
+    mechanism: Mechanism,
+    initial: NDArray[Any],
+    batches: list[NDArray[np.int64]],
+    augmentation: Augmentation | None,
+    rng: np.random.Generator,
+) -> Movement:
+    """How a training without noise and canary moves the parameters."""
+    start = torch.tensor(initial, dtype=gradients.dtype, device=gradients.device)
+    theta, absolute, squared = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
+    drawn = _views(augmentation, batches, copy.deepcopy(rng))
+    for batch, views in zip(batches, drawn, strict=True):
+        step = mechanism.learning_rate * gradients(theta, batch, mechanism.clipping_norm, views)
+        theta -= step
+        absolute += step.abs()
+        squared += step.square()
+    parts = (absolute, squared, (theta - start).abs())
+    return Movement(*(part.cpu().numpy() for part in parts))
+
+
+def _losses(
+    gradients: ClippedSum, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any]
+) -> NDArray[Any]:
+    """Losses of records at parameters (p,)."""
+    at = torch.tensor(theta, dtype=gradients.dtype, device=gradients.device)
+    return gradients.losses(at, x, y).cpu().numpy()
+
+
+class _Insertions:
+    """The gradients of runs of one world side by side, step by step."""
+
+    def __init__(self, runs: list[Run]):
+        self._runs = runs
+        rows = [row for run in runs if (row := _gradients(run)) is not None]
+        self._rows = torch.stack(rows) if rows else None
+        self._made = np.zeros(len(runs), int)
+
+    def of(self, step: int) -> Tensor | None:
+        """What this step adds to the sums (models, p), if anything; steps in their order."""
+        if self._rows is None:
+            return None
+        adding = [i for i, run in enumerate(self._runs) if run.adds(step)]
+        if not adding:
+            return None
+        added = self._rows.new_zeros(len(self._runs), self._rows.shape[2])
+        added[adding] = self._rows[adding, self._made[adding] % self._rows.shape[1]]
+        self._made[adding] += 1
+        return added
 
 
 def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
@@ -247,35 +344,44 @@ def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
 def last_iterates(runs: list[Run]) -> Tensor:
     """The released parameters (models, p) of runs of one world, trained side by side.
 
-    Noise comes from one generator of the device, named by the first run: the same runs together
-    get the same noise, but another grouping gets other noise, equal in distribution only.
+    On a CPU each has the noise that it has alone. On an accelerator noise comes from one generator
+    of the device, named by the first run: the same runs together get the same noise, but another
+    grouping gets other noise, equal in distribution only.
     """
     first = runs[0]
     mechanism, gradients = first.ensemble.mechanism, first.gradients
     thetas = torch.stack([run.initial for run in runs])
-    path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
-    generator = torch.Generator(gradients.device).manual_seed(
-        streams.key(first.seed, *path) % 2**63
-    )
-    directions = [_direction(run) for run in runs]
-    given = [direction for direction in directions if direction is not None]
-    direction = torch.stack(given) if given else None
-    seen = [run.views(run.trained_on) for run in runs]
+    noise = _noise(runs)
+    inserted = _Insertions(runs)
+    seen = [run.views() for run in runs]
     for step in range(1, mechanism.steps + 1):
         indices, weights = _padded([run.trained_on[step - 1] for run in runs], gradients)
         drawn = _padded_views([next(views) for views in seen], indices.shape[-1], gradients)
         update = gradients.side_by_side(thetas, indices, weights, mechanism.clipping_norm, drawn)
-        if direction is not None:
-            adding = [i for i, run in enumerate(runs) if run.adds(step)]
-            if len(adding) == len(runs):
-                update += direction
-            elif adding:
-                update[adding] += direction[adding]
+        if (gradient := inserted.of(step)) is not None:
+            update += gradient
         if mechanism.noise_std > 0:
-            noise = torch.empty_like(thetas).normal_(generator=generator)
-            update += mechanism.noise_std * noise
+            update += mechanism.noise_std * noise(thetas)
         thetas -= mechanism.learning_rate * update
     return thetas
+
+
+def _noise(runs: list[Run]) -> Callable[[Tensor], Tensor]:
+    """Draws the standard normal noise of each step, shaped as the parameters (models, p)."""
+    first = runs[0]
+    if first.gradients.device.type == "cpu":
+        rngs = [run.stream("noise") for run in runs]
+
+        def drawn(thetas: Tensor) -> Tensor:
+            rows = [rng.standard_normal(thetas.shape[1], dtype=np.float32) for rng in rngs]
+            return torch.from_numpy(np.stack(rows)).to(thetas)
+
+        return drawn
+    path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
+    generator = torch.Generator(first.gradients.device).manual_seed(
+        streams.key(first.seed, *path) % 2**63
+    )
+    return lambda thetas: torch.empty_like(thetas).normal_(generator=generator)
 
 
 def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Tensor:
@@ -290,7 +396,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
     thetas[places] = torch.stack([run.initial for run in runs])
     noises = [run.stream("noise") for run in runs]
-    directions = [_direction(run) for run in runs]
+    inserted = _Insertions(runs)
     shared = _shares_batches(mechanism)
     for step in range(1, mechanism.steps + 1):
         if stop is not None and stop.is_set():
@@ -303,9 +409,9 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
             for place, batch in zip(places, batches, strict=True):
                 alone = thetas[place : place + 1]
                 update[place] = gradients.linear_sums(alone, batch, mechanism.clipping_norm)[0]
-        for run, place, rng, direction in zip(runs, places, noises, directions, strict=True):
-            if direction is not None and run.adds(step):
-                update[place] += direction
+        if (gradient := inserted.of(step)) is not None:
+            update[places] += gradient
+        for place, rng in zip(places, noises, strict=True):
             if mechanism.noise_std > 0:
                 draw = rng.standard_normal(thetas.shape[1], dtype=np.float32)
                 update[place] += mechanism.noise_std * torch.from_numpy(draw).to(thetas)
@@ -518,7 +624,7 @@ def _as_fits(runs: list[Run], most: int) -> Iterator[tuple[Run, Tensor]]:
 
 
 def _score(run: Run, last: Tensor) -> float:
-    score = float(run.ensemble.canary.score(run, last))
+    score = read(run.fixed, last)
     if math.isfinite(score):
         return score
     if bool(last.isfinite().all()):
@@ -533,21 +639,38 @@ def _score(run: Run, last: Tensor) -> float:
     )
 
 
-def _direction(run: Run) -> Tensor | None:
-    """What the canary adds in its steps in this run's world, None if it is a record."""
-    direction = run.ensemble.canary.direction(run)
-    if direction is None:
+def read(canary: Fixed, last: Tensor) -> float:
+    """A canary's score of a last iterate (p,), of which it gets a copy."""
+    return float(canary.score(last.detach().cpu().numpy().copy()))
+
+
+def _gradients(run: Run) -> Tensor | None:
+    """What this run's insertions add, (insertions, p), or (1, p) if all add the same."""
+    ensemble, gradients = run.ensemble, run.fixed.gradients
+    if gradients is None:
         return None
-    if run.ensemble.canary.record is not None:
-        raise InputError("canary: has a record and a gradient; expected one of them")
-    norm, most = float(direction.norm()), run.ensemble.mechanism.clipping_norm
+    if ensemble.canary.record is not None:
+        raise InputError("canary: has a record and gradients; expected one of them")
+    rows = np.asarray(gradients)
+    shape = (ensemble.most_insertions, len(run.initial))
+    if rows.shape != shape:
+        raise InputError(
+            f"canary: its gradients have shape {rows.shape}; expected {shape}, one for each "
+            "insertion"
+        )
+    if not len(rows):
+        return None
+    if rows.strides[0] == 0:
+        rows = rows[:1]
+    norm = float(np.linalg.norm(rows.astype(float), axis=1).max())
+    most = ensemble.mechanism.clipping_norm
     if not norm <= most * (1 + 1e-6):
         raise InputError(f"canary: its gradient has norm {norm}; expected at most {most}")
-    direction = direction.to(run.initial)
-    if run.world == "in":
-        return direction
-    replace = run.ensemble.mechanism.adjacency == "replace"
-    return -direction if replace else torch.zeros_like(direction)
+    replace = ensemble.mechanism.adjacency == "replace"
+    if run.world == "out" and not replace:
+        return None
+    signed = torch.tensor(rows, dtype=run.initial.dtype, device=run.initial.device)
+    return signed if run.world == "in" else -signed
 
 
 def _check_record(

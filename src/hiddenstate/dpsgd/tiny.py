@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenstate.dpsgd.known import Floats, Movement
 from hiddenstate.errors import InputError
 
-Floats = NDArray[np.float32]
 Kernel = Literal["auto", "native", "numpy"]
 
 MOST_PARAMETERS = 2**14
@@ -121,18 +121,6 @@ class Dense:
             out = found[-1] @ w.T + b
             found.append(out if i == len(layers) - 1 else np.maximum(out, 0))
         return found
-
-
-@dataclass(frozen=True, eq=False)
-class Movement:
-    """How far each parameter (p,) moved in a training: over all steps, and in the end.
-
-    absolute: the sum of its steps' sizes. squared: of their squares. net: from start to end.
-    """
-
-    absolute: Floats
-    squared: Floats
-    net: Floats
 
 
 class Trainer:

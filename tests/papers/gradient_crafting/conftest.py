@@ -21,6 +21,33 @@ GRID = {
             {"epsilons": [24], "models": 20, "repeats": 1, "every": 2},
         ],
     },
+    "networks": {
+        "digits_convnet": {
+            "dataset": "digits",
+            "model": "digits_cnn",
+            "insertions": 2,
+            "batch_size": 4,
+            "sweeps": [
+                {"epsilons": [24], "models": 20, "repeats": 1},
+                {"epsilons": [24], "models": 20, "repeats": 1, "every": 2},
+            ],
+        },
+        "digits_resnet": {
+            "dataset": "digits",
+            "model": "digits_resnet",
+            "insertions": 2,
+            "batch_size": 4,
+            "sweeps": [
+                {
+                    "epsilons": [24],
+                    "models": 20,
+                    "repeats": 1,
+                    "clipping_norms": [1, 2],
+                    "adversaries": ["loss-based", "random coordinate", "one random coordinate"],
+                },
+            ],
+        },
+    },
     "norms": {"every": [1], "runs": 2},
     "single": {
         "epsilons": [1, 4],
@@ -78,6 +105,28 @@ def housing_rows():
             for adversary, factor in factors.items()
             for epsilon in (4.0, 8.0)
             for repeat in range(2)
+        )  # fmt: skip
+
+    return rows
+
+
+@pytest.fixture
+def network_rows():
+    """Estimates of mu as if every audit of two networks had found a factor of what is idle."""
+
+    def rows(factors, *, every=1, norms=(1.0, 2.0, 4.0), error=0.05):
+        return pd.DataFrame(
+            {
+                "part": "network", "cell": f"{network} C{norm:g} eps{epsilon:g} k{every}",
+                "quantity": "mu", "method": "plug-in", "network": network, "every": every,
+                "start": "fresh", "models": 1000, "repeat": 0, "epsilon": epsilon, "mu": mu,
+                "idle_mu": mu / every**0.5, "clipping_norm": norm, "adversary": adversary,
+                "value": factor * mu, "low": (factor - error) * mu, "high": (factor + error) * mu,
+            }
+            for adversary, factor in factors.items()
+            for network in ("convnet", "resnet")
+            for epsilon, mu in ((8.0, 1.666), (24.0, 3.953))
+            for norm in norms
         )  # fmt: skip
 
     return rows

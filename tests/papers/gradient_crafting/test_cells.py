@@ -1,8 +1,10 @@
 import copy
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from hiddenstate import config, scores
 from hiddenstate.papers.gradient_crafting import FAMILY, cells
 
 
@@ -19,7 +21,27 @@ def test_every_repeat_is_a_cell_of_its_own(grid):
         "housing_k1_fresh_eps24_20_repeat0",
         "housing_k1_shared_eps24_20_repeat0",
         "housing_k2_fresh_eps24_20_repeat0",
+        "digits_convnet_C1_k1_fresh_eps24_20_repeat0",
+        "digits_convnet_C1_k2_fresh_eps24_20_repeat0",
+        "digits_resnet_C1_k1_fresh_eps24_20_repeat0",
+        "digits_resnet_C2_k1_fresh_eps24_20_repeat0",
     ]
+
+
+def test_cached_scores_are_of_cells_that_the_scales_ask_for():
+    """Their identity, which a new field of the parameters would change, is that of the files."""
+    tree = Path(__file__).parents[3]
+    files = {path.stem: path for path in (tree / "results/cached" / cells.NAME).glob("*.parquet")}
+    seen = set()
+    for scale in ("laptop", "housing", "paper"):
+        whole = config.read(tree / f"workflow/config/scales/{scale}.yaml")
+        jobs = FAMILY.jobs(whole.gradient_crafting)["train"]
+        known = files.keys() & jobs.keys()
+        assert known
+        seen |= known
+        for name in known:
+            assert scores.computed(files[name], jobs[name].identity, whole.seed), name
+    assert seen == files.keys()
 
 
 def test_an_audit_that_is_asked_for_twice_is_refused(checked, content):
@@ -27,6 +49,28 @@ def test_an_audit_that_is_asked_for_twice_is_refused(checked, content):
     housing["sweeps"].append(housing["sweeps"][0] | {"adversaries": ["loss-based"]})
     with pytest.raises(ValidationError, match=r"sweeps.4: got the audit housing_k1_fresh_eps24_24"):
         checked(housing=housing)
+
+
+def test_an_audit_of_a_network_that_is_asked_for_twice_is_refused(checked, content):
+    networks = copy.deepcopy(content["networks"])
+    sweeps = networks["digits_resnet"]["sweeps"]
+    sweeps.append(sweeps[0] | {"clipping_norms": [4]})
+    assert len(cells.network_audits(checked(networks=networks))) == 5
+    sweeps.append(sweeps[0] | {"clipping_norms": [2]})
+    with pytest.raises(ValidationError, match=r"sweeps.2: got the audit digits_resnet_C2_k1"):
+        checked(networks=networks)
+
+
+def test_a_network_s_audits_have_ideal_ones_beside_them(grid):
+    names = list(FAMILY.jobs(grid)["bound"])
+    assert {"ideal_k1_eps24_20", "ideal_k2_eps24_20", "ideal_k4_eps4_100"} <= set(names)
+
+
+def test_a_network_s_data_are_known_before_it_is_trained(grid):
+    jobs = FAMILY.jobs(grid)["train"]
+    assert {name: job.data for name, job in jobs.items() if job.data} == {
+        cell.name: ["digits"] for cell in cells.network_audits(grid)
+    }
 
 
 @pytest.mark.parametrize("part", ["norms", "one_run"])
@@ -37,7 +81,7 @@ def test_parts_that_train_the_network_need_it(checked, part):
 
 
 def test_a_part_that_is_not_there_has_no_cells_and_no_figures(checked):
-    plain = checked(housing=None, norms=None, one_run=None, single=None, hidden=None)
+    plain = checked(housing=None, networks={}, norms=None, one_run=None, single=None, hidden=None)
     jobs = FAMILY.jobs(plain)
     assert not jobs["train"] and not jobs["simulate"]
     assert all(name.startswith("ideal") for name in jobs["bound"])

@@ -42,10 +42,55 @@ def test_periodic_insertions_fall_in_k_below_the_law(housing_rows):
     assert not measure("periodic", rows(0.05)).holds  # below the loss
 
 
-def test_a_shared_start_brings_the_random_coordinate_near(housing_rows):
-    assert not measure("shared_start", housing_rows(GOOD, start="shared")).holds
-    near = GOOD | {"random coordinate": 0.7}
-    assert measure("shared_start", housing_rows(near, start="shared")).holds
+def test_a_random_coordinate_of_the_networks_is_nearly_tight(network_rows):
+    assert measure("networks_tight", network_rows({"random coordinate": 0.9})).holds
+    assert not measure("networks_tight", network_rows({"random coordinate": 0.8})).holds
+    # With too few models nothing is judged.
+    assert measure("networks_tight", network_rows({"random coordinate": 0.9}, error=0.3)) is None
+
+
+def test_crafted_gradients_of_the_networks_show_more_than_the_loss(network_rows):
+    assert measure("networks_order", network_rows(GOOD | {"random coordinate": 0.9})).holds
+    # 12 audits of two adversaries, each with errors of 0.05: 0.1 above is found, 0.02 is not.
+    assert measure("networks_order", network_rows(GOOD | {"random coordinate": 0.2})).holds
+    assert not measure("networks_order", network_rows(GOOD | {"random coordinate": 0.12})).holds
+    rows = network_rows(GOOD | {"random coordinate": 0.9})
+    one = (rows["cell"] == rows["cell"].iloc[0]) & (rows["adversary"] == "random coordinate")
+    fall = one * 1.1 * rows["mu"]
+    below = rows.assign(value=rows["value"] - fall, high=rows["high"] - fall)
+    assert not measure("networks_order", below).holds
+
+
+@pytest.mark.parametrize(("change", "same"), [(0.0, True), (0.1, True), (0.3, False)])
+def test_the_clipping_norm_is_seen_where_it_matters(network_rows, change, same):
+    """Errors are 0.05 of mu: a fall of 0.1 at C = 4 is within the tolerance, one of 0.3 is not."""
+    rows = network_rows({"random coordinate": 0.95})
+    fall = change * rows["mu"] * (rows["clipping_norm"] == 4)
+    found = measure("clipping_norm", rows.assign(value=rows["value"] - fall,
+                                                 high=rows["high"] - fall))  # fmt: skip
+    assert found.holds == same
+    assert measure("clipping_norm", network_rows({"random coordinate": 1.0}, norms=(1.0,))) is None
+
+
+def test_periodic_insertions_in_the_networks_stay_below_the_law(network_rows):
+    def holds(factor):
+        rows = network_rows({"random coordinate": factor, "loss-based": 0.1}, every=5)
+        return measure("networks_periodic", rows).holds
+
+    assert holds(0.44)
+    assert not holds(0.65)  # above 1 / sqrt(5) by four errors
+    assert not holds(0.05)  # below the loss
+
+
+def test_a_shared_start_brings_one_random_coordinate_near(housing_rows):
+    """One for all models: coordinates drawn for each have drifts of their own, and stay far."""
+
+    def holds(factor):
+        rows = housing_rows(GOOD | {"one random coordinate": factor}, start="shared")
+        return measure("shared_start", rows).holds
+
+    assert holds(0.7)
+    assert not holds(0.4)
 
 
 def laws(method, threshold, values):

@@ -7,7 +7,8 @@ from hiddenstate.papers.gradient_crafting import estimates as family
 
 
 def test_every_part_is_there(estimates):
-    assert set(estimates["part"]) == {"housing", "norms", "single", "hidden", "ideal", "one run"}
+    parts = {"housing", "network", "norms", "single", "hidden", "ideal", "one run"}
+    assert set(estimates["part"]) == parts
 
 
 def test_scores_that_are_missing_leave_the_others(grid, results):

@@ -4,6 +4,7 @@ import pytest
 from scipy import stats
 
 from hiddenstate import scores
+from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.family import Workplace
 from hiddenstate.papers.gradient_crafting import FAMILY, cells, training
 
@@ -34,6 +35,27 @@ def test_verification_draws_other_numbers(job, results):
     frame = job.run(SEED, Workplace(purpose="verification", models=3))
     assert frame.groupby(["adversary", "world"]).size().eq(3).all()
     assert not np.isin(frame["score"], results["scores"][job.cell.name]["score"]).any()
+
+
+def test_verification_keeps_what_all_runs_of_an_audit_share(monkeypatch, grid):
+    """Another record, coordinate or start would have scores of another distribution."""
+    seen = {}
+
+    def watched(run, canary):
+        known = run.known(crafted.LossBased())
+        seen[run.anew, run.world, run.index] = (
+            known.shared_rng.random(), known.rng.random(), known.initial.tobytes(),
+        )  # fmt: skip
+        return original(run, canary)
+
+    original = crafted._Run.trained
+    monkeypatch.setattr(crafted._Run, "trained", watched)
+    job = FAMILY.jobs(grid)["train"]["housing_k1_shared_eps24_20_repeat0"]
+    for purpose in ("", "verification"):
+        job.run(SEED, Workplace(purpose=purpose, models=2))
+    shared, own, starts = zip(*seen.values(), strict=True)
+    assert len(set(shared)) == len(set(starts)) == 1
+    assert len(set(own)) == len(own) == 2 * 2 * 2
 
 
 def test_audits_of_other_sizes_and_repeats_are_independent(grid, results):

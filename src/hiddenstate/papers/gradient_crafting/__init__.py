@@ -39,10 +39,15 @@ from hiddenstate.papers.gradient_crafting import (
 # torch, by which native code is compiled, takes seconds to import, and figures need none of it.
 
 
-def _train(cell: Cell[cells.HousingAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
-    from hiddenstate.papers.gradient_crafting import training
+def _train(
+    cell: Cell[cells.HousingAudit | cells.NetworkAudit], seed: int, workplace: Workplace
+) -> pd.DataFrame:
+    from hiddenstate.papers.gradient_crafting import networks, training
 
-    return training.train(cell, seed, workplace)
+    p = cell.parameters
+    if isinstance(p, cells.NetworkAudit):
+        return networks.train(p, seed, workplace)
+    return training.train(p, seed, workplace)
 
 
 def _follow(cell: Cell[cells.Followed], seed: int) -> pd.DataFrame:
@@ -67,6 +72,8 @@ FAMILY = Family(
             _train,
             size=lambda cell: (cell.parameters.models, 1),
             cost=lambda cell: cells.cost(cell.parameters),
+            data=lambda cell: cells.data_of(cell.parameters),
+            adversaries=lambda cell: len(cell.parameters.adversaries),
         ),
         Simulate(cells.simulated, simulations.simulate),
         Bound(cells.followed, _follow),

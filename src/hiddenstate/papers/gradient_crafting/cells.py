@@ -2,11 +2,22 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hiddenstate.family import Cell, Count, Delta, Epsilon, FamilyGrid, Grid, Positive, Several
+from hiddenstate.family import (
+    Cell,
+    Count,
+    Delta,
+    Epsilon,
+    FamilyGrid,
+    Grid,
+    Name,
+    Positive,
+    Several,
+    Text,
+)
 
 NAME = "gradient_crafting"
 
@@ -23,7 +34,7 @@ Rank = Literal["absolute", "squared", "net"]
 
 
 class Sweep(Grid):
-    """Audits of the housing network: every combination of epsilon and repeat."""
+    """Audits of a network: every combination of epsilon and repeat."""
 
     epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
     every: Count = Field(default=1, description="k: every k-th step has an insertion")
@@ -57,17 +68,55 @@ class Housing(Grid):
 
     @model_validator(mode="after")
     def _audits_differ(self) -> Self:
-        seen: set[str] = set()
-        for i, sweep in enumerate(self.sweeps):
-            for epsilon in sweep.epsilons:
-                name = audit_name(sweep, epsilon)
-                if name in seen:
-                    raise ValueError(
-                        f"sweeps.{i}: got the audit {name} once more; expected each epsilon, "
-                        "every, start and number of models once"
-                    )
-                seen.add(name)
+        _expect_different(
+            (i, audit_name(HOUSING, sweep, epsilon))
+            for i, sweep in enumerate(self.sweeps)
+            for epsilon in sweep.epsilons
+        )
         return self
+
+
+class NetworkSweep(Sweep):
+    """Audits of a network: every combination of epsilon, clipping norm and repeat."""
+
+    clipping_norms: Several[Positive] = Field(
+        default=[1.0], min_length=1, description="gradients' largest norms"
+    )
+
+
+class Network(Grid):
+    """A network of the torch engine, and its audits."""
+
+    dataset: Text = Field(
+        description="digits, mnist, cifar10, cifar100, raw:<one of these>, folder:<path> or "
+        "features:<file>"
+    )
+    model: Name = Field(description="a name in hiddenstate.models.MODELS")
+    insertions: Count = Field(default=250, description="canaries of a training")
+    batch_size: Count = Field(default=128, description="records of a step")
+    learning_rate: Positive = Field(default=0.01, description="step size on a batch's mean")
+    sweeps: Several[NetworkSweep] = Field(min_length=1, description="the audits")
+
+    @model_validator(mode="after")
+    def _audits_differ(self) -> Self:
+        _expect_different(
+            (i, audit_name(network_name(self.model, norm), sweep, epsilon))
+            for i, sweep in enumerate(self.sweeps)
+            for epsilon, norm in product(sweep.epsilons, sweep.clipping_norms)
+        )
+        return self
+
+
+def _expect_different(names: Iterator[tuple[int, str]]) -> None:
+    """Raise ValueError for a sweep that has an audit of another one."""
+    seen: set[str] = set()
+    for i, name in names:
+        if name in seen:
+            raise ValueError(
+                f"sweeps.{i}: got the audit {name} once more; expected each epsilon, clipping "
+                "norm, every, start and number of models once"
+            )
+        seen.add(name)
 
 
 class Norms(Grid):
@@ -133,6 +182,9 @@ class GradientCraftingGrid(FamilyGrid):
 
     delta: Delta = Field(description="probability at which every epsilon is stated")
     housing: Housing | None = Field(default=None, description="audits of the small network")
+    networks: dict[Name, Network] = Field(
+        default={}, max_length=20, description="audits of larger networks, by a name of their own"
+    )
     norms: Norms | None = Field(default=None, description="norms of the baseline canary")
     single: Single | None = Field(default=None, description="the single insertion of section 6")
     hidden: Hidden | None = Field(default=None, description="distances from Gaussian curves")
@@ -149,8 +201,8 @@ class GradientCraftingGrid(FamilyGrid):
         return self
 
 
-class HousingAudit(Grid):
-    """What decides the scores of one audit of the housing network, one repeat."""
+class Audit(Grid):
+    """What decides the scores of one audit of any network, one repeat."""
 
     epsilon: float
     delta: float
@@ -160,21 +212,47 @@ class HousingAudit(Grid):
     batch_size: int
     learning_rate: float
     clipping_norm: float
-    hidden_units: int
     adversaries: tuple[Adversary, ...]
     rank: Rank
     models: int
     repeat: int
 
+
+class HousingAudit(Audit):
+    """Of the housing network."""
+
+    hidden_units: int
+
     @property
     def name(self) -> str:
         """The audit's name, all its repeats together, by which random streams are named."""
-        return audit_name(self, self.epsilon)
+        return audit_name(HOUSING, self, self.epsilon)
 
 
-def audit_name(audit: "Sweep | HousingAudit", epsilon: float) -> str:
+class NetworkAudit(Audit):
+    """Of a network of the torch engine."""
+
+    network: str
+    dataset: str
+    model: str
+
+    @property
+    def name(self) -> str:
+        """The audit's name, all its repeats together, by which random streams are named."""
+        return audit_name(network_name(self.network, self.clipping_norm), self, self.epsilon)
+
+
+HOUSING = "housing"
+
+
+def network_name(network: str, clipping_norm: float) -> str:
+    """A network of the torch engine, as the names of its audits begin."""
+    return f"{network}_C{short(clipping_norm)}"
+
+
+def audit_name(network: str, audit: Sweep | Audit, epsilon: float) -> str:
     """Name of an audit, all its repeats together."""
-    return f"housing_k{audit.every}_{audit.start}_eps{short(epsilon)}_{audit.models}"
+    return f"{network}_k{audit.every}_{audit.start}_eps{short(epsilon)}_{audit.models}"
 
 
 def short(value: float) -> str:
@@ -182,22 +260,48 @@ def short(value: float) -> str:
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
-def trained(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
-    """Every audit of the housing network, one cell per repeat."""
-    return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _audits(grid)]
+def trained(grid: GradientCraftingGrid) -> list[Cell[Any]]:
+    """Every audit, a cell for each repeat."""
+    return [*housing_audits(grid), *network_audits(grid)]
 
 
-def _audits(grid: GradientCraftingGrid) -> Iterator[HousingAudit]:
+def housing_audits(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
+    """Those of the housing network."""
+    return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _housing_audits(grid)]
+
+
+def network_audits(grid: GradientCraftingGrid) -> list[Cell[NetworkAudit]]:
+    """Those of the networks of the torch engine."""
+    return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _network_audits(grid)]
+
+
+def _housing_audits(grid: GradientCraftingGrid) -> Iterator[HousingAudit]:
     if grid.housing is None:
         return
     common = grid.housing.model_dump(exclude={"sweeps"})
     for sweep in grid.housing.sweeps:
         shared = sweep.model_dump(exclude={"epsilons", "repeats"})
-        for repeat in range(sweep.repeats):
-            for epsilon in sweep.epsilons:
-                yield HousingAudit(
-                    epsilon=epsilon, delta=grid.delta, repeat=repeat, **common, **shared
-                )
+        for repeat, epsilon in product(range(sweep.repeats), sweep.epsilons):
+            yield HousingAudit(epsilon=epsilon, delta=grid.delta, repeat=repeat, **common, **shared)
+
+
+def _network_audits(grid: GradientCraftingGrid) -> Iterator[NetworkAudit]:
+    for name, network in grid.networks.items():
+        common = network.model_dump(exclude={"sweeps"})
+        for sweep in network.sweeps:
+            shared = sweep.model_dump(exclude={"epsilons", "repeats", "clipping_norms"})
+            for repeat, norm, epsilon in product(
+                range(sweep.repeats), sweep.clipping_norms, sweep.epsilons
+            ):
+                yield NetworkAudit(
+                    network=name, epsilon=epsilon, delta=grid.delta, repeat=repeat,
+                    clipping_norm=norm, **common, **shared,
+                )  # fmt: skip
+
+
+def data_of(audit: HousingAudit | NetworkAudit) -> list[str]:
+    """Data sets that training reads, besides the package's own housing."""
+    return [audit.dataset] if isinstance(audit, NetworkAudit) else []
 
 
 class Followed(Grid):
@@ -336,9 +440,14 @@ def distances(grid: GradientCraftingGrid) -> list[Cell[Distances]]:
 
 
 def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
-    """One cell for each epsilon, insertion period and number of models."""
+    """One cell for each epsilon, insertion period and number of models.
+
+    Those of the larger networks' audits are among them.
+    """
     if grid.ideal is None:
         return []
+    asked = {(p.epsilon, p.every, p.models): None for p in _network_audits(grid)}
+    asked |= dict.fromkeys(product(grid.ideal.epsilons, grid.ideal.every, grid.ideal.models))
     return [
         Cell(
             f"ideal_k{every}_eps{short(epsilon)}_{models}",
@@ -350,9 +459,7 @@ def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
                 audits=grid.ideal.audits,
             ),
         )
-        for epsilon, every, models in product(
-            grid.ideal.epsilons, grid.ideal.every, grid.ideal.models
-        )
+        for epsilon, every, models in asked
     ]
 
 
@@ -381,12 +488,21 @@ def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
     ]
 
 
-_RECORD = 6.2e-8
-"""Seconds of one core that a record of a step takes with 8 features and 6 hidden units."""
+_RECORD = {
+    HOUSING: 6.2e-8,
+    "digits_cnn": 1.5e-5,
+    "digits_resnet": 8e-5,
+    "cifar_cnn": 9e-4,
+    "resnet18": 0.2,
+}
+"""Seconds of one core that a record of a step takes, as measured (of the housing network with 6
+hidden units); a model that is not here counts as the largest."""
 
 
-def cost(audit: HousingAudit) -> float:
+def cost(audit: HousingAudit | NetworkAudit) -> float:
     """Seconds of one core that the models of a cell take, simulated ones included."""
+    model = audit.model if isinstance(audit, NetworkAudit) else HOUSING
     simulated = 2 * ("simulated coordinate" in audit.adversaries)
     trainings = audit.models * (1 + len(audit.adversaries) + simulated)
-    return trainings * audit.every * audit.insertions * audit.batch_size * _RECORD
+    records = audit.every * audit.insertions * audit.batch_size
+    return trainings * records * _RECORD.get(model, max(_RECORD.values()))

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from hiddenstate.estimates import plus_minus, select, summarise
 from hiddenstate.family import Measurement, check
@@ -117,16 +118,18 @@ def ordering(estimates: pd.DataFrame) -> Measurement | None:
 
 @check
 def shared_start(estimates: pd.DataFrame) -> Measurement | None:
-    """With one draw of initial parameters a random coordinate is no longer far below."""
+    """With one draw of initial parameters one random coordinate is no longer far below."""
     rows = select(estimates, part="housing", quantity="epsilon", method="as published")
     rows = select(rows, start="shared", every=1) if len(rows) else rows
     means = _means(rows[rows["epsilon"] >= 4]) if len(rows) else rows
     if means.empty:
         return None
-    ratio = means["random coordinate"] / means["simulated coordinate"]
+    ratio = means["one random coordinate"] / means["simulated coordinate"]
     words = ", ".join(f"{value:.2f} at {epsilon:g}" for epsilon, value in ratio.items())
     return Measurement(
-        f"random over simulated coordinate: {words}", "above one half", bool((ratio > 0.5).all())
+        f"one random over simulated coordinate: {words}",
+        "above one half",
+        bool((ratio > 0.5).all()),
     )
 
 
@@ -175,6 +178,125 @@ def periodic(estimates: pd.DataFrame) -> Measurement | None:
     holds &= bool((np.diff(means.to_numpy(), axis=1) < 0).all())
     return Measurement(
         "; ".join(words), "at most mu / sqrt(k) + 3 sd, falling in k, above the loss", holds
+    )
+
+
+def _network_mus(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Plug-in mu and its standard error of the larger networks' audits that tell something.
+
+    Audits with too few models for a standard error below a fifth of the accountant's mu are left
+    out.
+    """
+    rows = select(estimates, part="network", quantity="mu")
+    rows = rows.assign(error=rows["high"] - rows["value"])
+    return rows[rows["error"] < 0.2 * rows["mu"]]
+
+
+def _pooled(values: pd.Series, errors: pd.Series) -> tuple[float, float]:
+    """Mean weighted by precision, and its standard error."""
+    weights = 1 / errors**2
+    return float((values * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
+
+
+@check
+def networks_tight(estimates: pd.DataFrame) -> Measurement | None:
+    """On ConvNet and ResNet a random coordinate shows nearly all of the insertions' mu."""
+    rows = _network_mus(estimates)
+    rows = select(rows, every=1, adversary="random coordinate") if len(rows) else rows
+    if rows.empty:
+        return None
+    words, holds = [], True
+    for network, part in rows.groupby("network", sort=False):
+        ratio, error = _pooled(part["value"] / part["mu"], part["error"] / part["mu"])
+        holds &= ratio >= 0.85
+        words.append(f"{network}: {ratio:.2f} ± {error:.2f} ({len(part)} audits)")
+    return Measurement(
+        "; ".join(words),
+        "at least 0.85 of the accountant's mu, mean over all audits of a network",
+        bool(holds),
+    )
+
+
+@check
+def networks_order(estimates: pd.DataFrame) -> Measurement | None:
+    """On ConvNet and ResNet crafted gradients show more than the loss, whoever chose them."""
+    rows = _network_mus(estimates)
+    rows = select(rows, every=1) if len(rows) else rows
+    if rows.empty:
+        return None
+    table = rows.pivot_table(
+        index=["network", "cell"], columns="adversary", values=["value", "error", "mu"], sort=False
+    )
+    words, holds = [], True
+    for network, part in table.groupby(level="network", sort=False):
+        for adversary in ("random coordinate", "simulated coordinate"):
+            pair = [("value", adversary), ("value", "loss-based")]
+            if not set(pair) <= set(part.columns) or (own := part.dropna(subset=pair)).empty:
+                continue
+            mu = own["mu", adversary]
+            gap = (own[pair[0]] - own[pair[1]]) / mu
+            both = np.hypot(own["error", adversary], own["error", "loss-based"]) / mu
+            mean, error = _pooled(gap, both)
+            holds &= mean > 3 * error and bool((gap > -3 * both).all())
+            words.append(f"{network}, {adversary}: {mean:.2f} ± {error:.2f} of mu above the loss")
+    if not words:
+        return None
+    return Measurement(
+        "; ".join(words), "above by 3 standard errors in the mean, nowhere below by 3", bool(holds)
+    )
+
+
+@check
+def clipping_norm(estimates: pd.DataFrame) -> Measurement | None:
+    """At every clipping norm a random coordinate shows the same mu."""
+    rows = _network_mus(estimates)
+    rows = select(rows, every=1, adversary="random coordinate") if len(rows) else rows
+    words, least, comparisons = [], 1.0, 0
+    for (network, epsilon), part in rows.groupby(["network", "epsilon"], sort=False):
+        norms = part.groupby("clipping_norm")
+        if len(norms) < 2:
+            continue
+        found = [(norm, *_pooled(own["value"], own["error"])) for norm, own in norms]
+        values, errors = (pd.Series(column) for column in list(zip(*found, strict=True))[1:])
+        mean, _ = _pooled(values, errors)
+        p_value = stats.chi2.sf((((values - mean) / errors) ** 2).sum(), len(values) - 1)
+        least, comparisons = min(least, float(p_value)), comparisons + 1
+        of_mu = ", ".join(f"{value / part['mu'].iloc[0]:.2f} at C = {c:g}" for c, value, _ in found)
+        words.append(
+            f"{network}, epsilon {epsilon:g}: {of_mu} of mu (± {errors.max() / mean:.2f}, "
+            f"p = {p_value:.2g})"
+        )
+    if not words:
+        return None
+    return Measurement(
+        "; ".join(words),
+        f"equal: chi-squared test of all C, p-value at least 0.01 / {comparisons}",
+        least >= 0.01 / comparisons,
+    )
+
+
+@check
+def networks_periodic(estimates: pd.DataFrame) -> Measurement | None:
+    """With k above 1 a random coordinate shows at most mu / sqrt(k), and more than the loss."""
+    rows = select(estimates, part="network", quantity="mu")
+    rows = rows.assign(error=rows["high"] - rows["value"])
+    rows = rows[(rows["every"] > 1) & (rows["error"] < 0.35 * rows["idle_mu"])]
+    words, holds = [], True
+    for cell, part in rows.groupby("cell", sort=False):
+        own = part.set_index("adversary")
+        if not {"random coordinate", "loss-based"} <= set(own.index):
+            continue
+        best, loss = own.loc["random coordinate"], own.loc["loss-based"]
+        holds &= bool(best["value"] <= best["idle_mu"] + 3 * best["error"])
+        holds &= bool(best["value"] > loss["value"])
+        words.append(
+            f"{cell}: mu {best['value']:.2f} ± {best['error']:.2f} of {best['idle_mu']:.2f}, "
+            f"loss {loss['value']:.2f}"
+        )
+    if not words:
+        return None
+    return Measurement(
+        "; ".join(words), "at most mu / sqrt(k) + 3 standard errors, above the loss", holds
     )
 
 

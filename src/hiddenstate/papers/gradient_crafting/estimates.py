@@ -11,7 +11,11 @@ from hiddenstate.auditing import empirical_curve
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting import cells
-from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid, HousingAudit
+from hiddenstate.papers.gradient_crafting.cells import (
+    GradientCraftingGrid,
+    HousingAudit,
+    NetworkAudit,
+)
 from hiddenstate.papers.gradient_crafting.summaries import (
     CONFIDENCE,
     Floats,
@@ -34,11 +38,12 @@ def estimate(
     """Every part's rows; the column ``part`` tells them apart.
 
     housing: epsilon and mu of every audit that is there, its trade-off curve, and how well audits
-    of the same setting agree. norms, single, hidden, ideal, one run: as their cells. single: audits
-    of the simulated landscapes too.
+    of the same setting agree. network: epsilon and mu of the larger networks' audits. norms,
+    single, hidden, ideal, one run: as their cells. single: audits of the simulated landscapes too.
     """
     rows = [
-        *_housing(cells.trained(grid), scores),
+        *_housing(cells.housing_audits(grid), scores),
+        *_networks(cells.network_audits(grid), scores),
         *_norms(cells.followed(grid), bounds),
         *_single(grid, scores, bounds),
         *_hidden(cells.distances(grid), bounds),
@@ -54,14 +59,31 @@ def _worlds(scores: pd.DataFrame) -> tuple[Floats, Floats]:
     return inside.to_numpy(float), outside.to_numpy(float)
 
 
+def _audited(part: str, cell: Cell[HousingAudit] | Cell[NetworkAudit]) -> Row:
+    """What all rows of an audit have in common."""
+    p = cell.parameters
+    mu = iteration.gaussian_mu(p.epsilon, p.delta)
+    idle = mu / p.every**0.5
+    shared = {"part": part, "cell": cell.name} | p.model_dump(exclude={"adversaries", "rank"})
+    return shared | {"mu": mu, "idle_mu": idle, "idle_epsilon": float(epsilon_of(idle, p.delta))}
+
+
+def _networks(
+    audits: list[Cell[NetworkAudit]], scores: Mapping[str, pd.DataFrame]
+) -> Iterator[Row]:
+    for cell in audits:
+        if cell.name in scores:
+            shared = _audited("network", cell)
+            for adversary, part in scores[cell.name].groupby("adversary", sort=False):
+                found = audit(*_worlds(part), cell.parameters.delta)
+                yield from (shared | {"adversary": adversary} | row for row in found)
+
+
 def _housing(audits: list[Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame]) -> Iterator[Row]:
     there = {cell.name: cell for cell in audits if cell.name in scores}
     for name, cell in there.items():
         p = cell.parameters
-        mu = iteration.gaussian_mu(p.epsilon, p.delta)
-        idle = mu / p.every**0.5
-        shared = {"part": "housing", "cell": name} | p.model_dump(exclude={"adversaries", "rank"})
-        shared |= {"mu": mu, "idle_epsilon": float(epsilon_of(idle, p.delta))}
+        shared = _audited("housing", cell)
         for adversary, part in scores[name].groupby("adversary", sort=False):
             inside, outside = _worlds(part)
             own = shared | {"adversary": adversary}

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from hiddenstate import housing
 from hiddenstate.accounting.iteration import gaussian_mu
 from hiddenstate.adversaries import crafted_gradients as crafted
+from hiddenstate.adversaries import gradient_canaries
 from hiddenstate.auditing import GaussianDP
 from hiddenstate.auditing.one_run import Guesses, guess, one_run_bound
 from hiddenstate.dpsgd.tiny import Dense, Trainer
@@ -25,17 +26,16 @@ from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE
 from hiddenstate.streams import stream
 
 
-def train(cell: Cell[HousingAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
+def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     """Scores of one repeat of an audit, by every adversary, and the coordinates they read."""
-    p = cell.parameters
-    purpose = [workplace.purpose] if workplace.purpose else []
     frame = crafted.scores(
         audit_of(p),
         models=workplace.models or p.models,
         seed=seed,
         repeat=p.repeat,
         adversaries=[adversary(word, p.rank) for word in p.adversaries],
-        name=(NAME, p.name, *purpose),
+        name=(NAME, p.name),
+        anew=(workplace.purpose,) if workplace.purpose else (),
         workers=workplace.workers,
         checkpoint=workplace.checkpoint,
         progress=workplace.progress,
@@ -62,16 +62,16 @@ def audit_of(p: HousingAudit) -> crafted.CraftedAudit:
     )
 
 
-def adversary(word: Adversary, rank: Rank) -> crafted.Adversary:
+def adversary(word: Adversary, rank: Rank) -> gradient_canaries.Adversary:
     """Whoever a scale file calls so."""
     match word:
         case "loss-based":
             return crafted.LossBased()
         case "random coordinate":
-            return crafted.RandomCoordinate()
+            return gradient_canaries.RandomCoordinate()
         case "one random coordinate":
-            return crafted.RandomCoordinate(shared=True)
-    return crafted.SimulatedCoordinate(rank)
+            return gradient_canaries.RandomCoordinate(shared=True)
+    return gradient_canaries.SimulatedCoordinate(rank)
 
 
 def follow(cell: Cell[Followed], seed: int) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hiddenstate import data, models
 from hiddenstate.adversaries import canaries
-from hiddenstate.adversaries.gradient_canaries import DiracCanary, Sampled
+from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.augmentation import Augmentation
@@ -73,7 +73,7 @@ def audited(p: TrainedAudit, seed: int) -> engine.Ensemble:
     if p.attack == "dirac":
         parameters = models.parameter_count(model)
         at = stream(seed, NAME, "coordinate", p.dataset, p.model).integers(parameters)
-        canary = DiracCanary(int(at), Sampled())
+        canary = Inserted(Coordinate(int(at)), schedule=None)
     elif p.attack == "blank":
         x, y = _blank(x, int(records.y[chosen]))
     mechanism = Mechanism(

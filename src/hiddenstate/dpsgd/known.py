@@ -1,0 +1,78 @@
+"""What an adversary has who fixes a canary before training and sees the last iterate alone.
+
+Both engines, ``ensemble`` for torch models and ``crafted_gradients`` for small networks, hand it
+the same: ``Known`` before the first step, and the last iterate after the last one. Neither noise
+nor an iterate between is in reach.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenstate.dpsgd.mechanism import Mechanism
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """How far each parameter (p,) moved in a training: over all steps, and in the end.
+
+    absolute: the sum of its steps' sizes. squared: of their squares. net: from start to end.
+    """
+
+    absolute: Floats
+    squared: Floats
+    net: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What an adversary knows of a run before it is trained; its arrays cannot be written to.
+
+    x, y: the records, without the canary. initial: shape (p,). batches: the records of each step.
+    insertions: how many gradients a canary has. rng: the adversary's own random numbers for this
+    run; shared_rng: for all runs of one audit alike. losses: maps parameters (p,), records and
+    labels to the model's losses. simulated: how a training without noise and canary moves the
+    parameters, from the same start.
+    """
+
+    mechanism: Mechanism
+    x: NDArray[Any]
+    y: NDArray[Any]
+    initial: Floats
+    batches: tuple[NDArray[np.int64], ...]
+    insertions: int
+    rng: np.random.Generator
+    shared_rng: np.random.Generator
+    losses: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[Any]]
+    simulated: Callable[[], Movement]
+
+
+class Fixed(Protocol):
+    """A canary of one run, all of it fixed, and its reading."""
+
+    @property
+    def gradients(self) -> NDArray[Any] | None:
+        """One gradient for each insertion (insertions, p), of at most the clipping norm."""
+
+    @property
+    def record(self) -> tuple[NDArray[Any], int] | None:
+        """Instead: a record and its label, whose clipped gradient is inserted."""
+
+    @property
+    def coordinate(self) -> int:
+        """The coordinate that is read, -1 if it is not one alone."""
+
+    def score(self, last: Floats) -> float:
+        """The last iterate (p,) as a score: larger speaks for "in"."""
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

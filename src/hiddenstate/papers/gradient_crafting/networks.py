@@ -1,0 +1,120 @@
+"""Networks of the torch engine in gradient_crafting, trained with DP-SGD in both worlds."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from torch import Tensor, nn
+
+from hiddenstate import data, models
+from hiddenstate.adversaries import canaries
+from hiddenstate.adversaries import gradient_canaries as crafted
+from hiddenstate.adversaries.crafted_gradients import periodic
+from hiddenstate.adversaries.initialisation import average_case
+from hiddenstate.dpsgd import ensemble as engine
+from hiddenstate.dpsgd import native
+from hiddenstate.errors import InputError
+from hiddenstate.family import Workplace
+from hiddenstate.papers.gradient_crafting.cells import NAME, Adversary, NetworkAudit
+from hiddenstate.streams import stream
+
+SIDE_BY_SIDE = 25
+"""Models that a CPU trains side by side where native code does not know the network."""
+
+
+def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
+    """Scores of one repeat of an audit, by every adversary.
+
+    The models of world "out" are trained once, and each adversary reads them; those of world "in"
+    are its own, but for their random numbers.
+    """
+    splits = data.splits(p.dataset)
+    records = splits.train
+    if p.batch_size > len(records):
+        raise InputError(
+            f"batch_size: got {p.batch_size}; expected at most {len(records)}, the records of "
+            f"{p.dataset}"
+        )
+    model = models.build(p.model, splits.classes)
+    mechanism = periodic(
+        epsilon=p.epsilon,
+        delta=p.delta,
+        every=p.every,
+        insertions=p.insertions,
+        batch_size=p.batch_size,
+        learning_rate=p.learning_rate,
+        clipping_norm=p.clipping_norm,
+    )
+    drawn = partial(average_case, model)
+    shared = partial(stream, seed, NAME, p.name, "shared", p.repeat)
+    initial: engine.Initial = drawn if p.start == "fresh" else drawn(shared("initialisation"))
+    given = {word: _canary(word, p, model, records, shared(word)) for word in p.adversaries}
+    first, *others = p.adversaries
+    count, on_cpu = workplace.models or p.models, workplace.device == "cpu"
+    alone = on_cpu and native.layers(model, records.x.shape[1:]) is not None
+
+    def scored(word: Adversary, world: Literal["in", "out"], **more: Any) -> pd.DataFrame:
+        ensemble = engine.Ensemble(model, mechanism, records.x, records.y, given[word], initial)
+        place = workplace.checkpoint
+        return engine.scores(
+            ensemble,
+            models=count,
+            seed=seed,
+            name=(NAME, p.name, *([workplace.purpose] if workplace.purpose else []), p.repeat),
+            worlds=(world,),
+            device=workplace.device,
+            workers=workplace.workers,
+            chunk=SIDE_BY_SIDE if on_cpu else count,
+            memory=workplace.memory,
+            checkpoint=place and place / (world if world == "out" else f"{world}-{word}"),
+            progress=workplace.progress,
+            side_by_side=not alone,
+            **more,
+        )
+
+    readings = {word: Reading(given[word]) for word in others}
+    without = scored(first, "out", measures=readings).rename(columns={"score": first})
+    parts = [
+        part.assign(repeat=p.repeat, adversary=word)
+        for word in p.adversaries
+        for part in (
+            scored(word, "in"),
+            without[["world", "run"]].assign(score=without[word]),
+        )
+    ]
+    columns = ["world", "repeat", "run", "score", "adversary"]
+    return pd.concat(parts, ignore_index=True)[columns].astype({"score": np.float32})
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What another canary's adversary reads in the last iterate of a run; a measure."""
+
+    canary: engine.Canary
+
+    def __call__(self, run: engine.Run, last: Tensor) -> float:
+        """Its score."""
+        return engine.read(self.canary.fixed(run.known()), last)
+
+
+def _canary(
+    word: Adversary,
+    p: NetworkAudit,
+    model: nn.Module,
+    records: data.Dataset,
+    rng: np.random.Generator,
+) -> engine.Canary:
+    """The canary of whom a scale file calls so; ``rng`` draws what all runs of an audit share."""
+    schedule = crafted.Periodic(p.every)
+    if word == "loss-based":
+        record = canaries.mislabelled(records.x, records.y, records.classes, rng)
+        return dataclasses.replace(record, schedule=schedule)
+    if word == "one random coordinate":
+        d = int(rng.integers(models.parameter_count(model)))
+        return crafted.Inserted(crafted.Coordinate(d), schedule)
+    if word == "random coordinate":
+        return crafted.Inserted(crafted.RandomCoordinate(), schedule)
+    return crafted.Inserted(crafted.SimulatedCoordinate(p.rank), schedule)
