@@ -122,7 +122,7 @@ def shared_start(estimates: pd.DataFrame) -> Measurement | None:
     rows = select(estimates, part="housing", quantity="epsilon", method="as published")
     rows = select(rows, start="shared", every=1) if len(rows) else rows
     means = _means(rows[rows["epsilon"] >= 4]) if len(rows) else rows
-    if means.empty:
+    if means.empty or "one random coordinate" not in means:
         return None
     ratio = means["one random coordinate"] / means["simulated coordinate"]
     words = ", ".join(f"{value:.2f} at {epsilon:g}" for epsilon, value in ratio.items())

@@ -247,6 +247,7 @@ def networks_every(estimates: pd.DataFrame) -> Any:
 def clipping(estimates: pd.DataFrame) -> Any:
     """Estimated over theoretical mu, by clipping norm."""
     rows = select(estimates, part="network", quantity="mu", every=1)
+    rows = rows[rows.groupby("network")["clipping_norm"].transform("nunique") > 1]
     settings = list(rows.groupby("network", sort=False))
     drawn, axes = plotting.panels(len(settings), height=3.4, sharey=True)
     for ax, (_, part) in zip(axes, settings, strict=True):
