@@ -21,6 +21,7 @@ from hiddenstate.accounting.linear import (
     tradeoff_curve,
 )
 from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
 
 # (steps, sampling rate, noise multiplier, delta), epsilon of null "out", of null "in": computed
 # by an independent program and confirmed with 50 digits; printed to ten.
@@ -414,3 +415,27 @@ def test_rates_by_simulation(setting):
             (np.sum(present < y), pair.fnr(y)),
         ):
             assert abs(count / n - p) < 5 * math.sqrt(p * (1 - p) / n) + 1 / n
+
+
+@pytest.mark.parametrize("null", ["out", "in", "either"])
+def test_many_noise_multipliers_are_interpolated_to_the_stated_error(null, monkeypatch):
+    """Against point by point, where the heuristic is large, tiny and 0; with few solutions."""
+    sigma = np.geomspace(0.4, 40, 400)
+    rate, steps = np.array([1e-3, 0.05, 1.0])[:, None], np.array([1, 40, 700])[:, None, None]
+    solved = []
+    exact = linear._Sweep._one_by_one
+
+    def counted(self, null):
+        solved.append(len(self.level))
+        return exact(self, null)
+
+    monkeypatch.setattr(linear._Sweep, "_one_by_one", counted)
+    found = linear.last_iterate_epsilon(sigma, rate, steps, 1e-4, null=null)
+    assert sum(solved) < found.size
+    monkeypatch.undo()
+    chosen = [tuple(i) for i in stream(0, null).integers(found.shape, size=(80, 3))]
+    for t, q, s in chosen:
+        one = linear.last_iterate_epsilon(sigma[s], rate[q, 0], steps[t, 0, 0], 1e-4, null=null)
+        assert found[t, q, s] == pytest.approx(one, rel=1e-9, abs=1e-12)
+    assert (found == 0).any()
+    assert found.max() > 3 or null == "in"

@@ -9,10 +9,13 @@ independent, so the last iterate is T independent one-step mechanisms, and its p
 composition (equations 7 and 8).
 """
 
+import math
+from functools import reduce
+
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate.accounting import pld
+from hiddenstate.accounting import linear, pld
 from hiddenstate.errors import InputError
 
 
@@ -31,12 +34,25 @@ def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDA
 def epsilon(
     noise_multiplier: float, sampling_rate: float, steps: int, growth: float, delta: float
 ) -> float:
-    """Upper bound on epsilon of the last iterate, tight to the accountant's discretisation."""
+    """Upper bound on epsilon of the last iterate, above it by about 1e-3 at most.
+
+    dp-accounting's, with losses spaced by the mechanism: connecting the dots at spacing h adds at
+    most T h^2 / 6 to the variance of the T steps' loss, hence about z T h^2 / (12 s) to epsilon, s
+    being its deviation and z = sqrt(2 log(1 / delta)).
+    """
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    linear.check_delta(delta)
     # Noise a millionth too small is an upper bound, and makes most coordinates equal.
     noise = noise_multipliers(noise_multiplier, steps, growth)
     noise = np.exp(np.floor(np.log(noise) * 1e6) / 1e6)
     values, counts = np.unique(noise, return_counts=True)
-    total = pld.privacy_loss(values[0], sampling_rate, int(counts[0]))
-    for value, count in zip(values[1:], counts[1:], strict=True):
-        total = total.compose(pld.privacy_loss(value, sampling_rate, int(count)))
+    single = math.sqrt(min(math.expm1(min(1 / values[-1] ** 2, 50.0)), 1e4))
+    deviation = sampling_rate * single * math.sqrt(steps)
+    z = math.sqrt(2 * math.log(1 / delta))
+    interval = min(pld.INTERVAL, math.sqrt(6 * 1e-3 * deviation / (steps * z)))
+    each = [
+        pld.privacy_loss(value, sampling_rate, int(count), interval=interval)
+        for value, count in zip(values, counts, strict=True)
+    ]
+    total = reduce(lambda one, other: one.compose(other), each)
     return float(total.get_epsilon_for_delta(delta))

@@ -43,6 +43,14 @@ _SWEPT = 1 << 13
 _GROUP = 64
 """Points that share one search for the terms that matter."""
 
+_NODES = 24
+"""Points of a Chebyshev interpolation in the logarithm of the noise multiplier."""
+
+_ANGLES = np.pi * (np.arange(_NODES) + 0.5) / _NODES
+_CHEBYSHEV_POINTS = np.cos(_ANGLES)
+_TO_COEFFICIENTS = 2 / _NODES * np.cos(np.arange(_NODES)[:, None] * _ANGLES)
+_TO_COEFFICIENTS[0] /= 2
+
 
 Floats = NDArray[np.float64]
 Terms = Callable[[Floats, slice], Floats]
@@ -277,10 +285,9 @@ class _Sweep:
 
     def epsilon(self, null: Null) -> Floats:
         """Epsilon of each mechanism at its level of delta."""
-        mechanisms = list(zip(self.noise_multiplier, self.rate, self.steps, strict=True))
         for point in np.flatnonzero(~self._fine()):
             check_delta(self.level[point])
-            last_iterate(*mechanisms[point])
+            last_iterate(*self._mechanism(point))
         found = np.zeros(len(self.level))
         with np.errstate(divide="ignore"):
             most = {"out": np.full(len(found), math.inf), "in": -self.steps * np.log1p(-self.rate)}
@@ -288,12 +295,59 @@ class _Sweep:
         for direction in _DIRECTIONS if null == "either" else (null,):
             # No loss of null "in" exceeds that of never being sampled.
             todo = sampled[most[direction][sampled] > found[sampled]]
-            solved = self._solved(todo, 1.0 if direction == "out" else -1.0)
-            for i in np.flatnonzero(np.isnan(solved)):
-                pair = last_iterate(*mechanisms[todo[i]])
-                solved[i] = pair.epsilon(self.level[todo[i]], null=direction)
-            found[todo] = np.maximum(found[todo], solved)
+            found[todo] = np.maximum(found[todo], self._swept(todo, direction))
         return found
+
+    def _swept(self, points: NDArray[np.int64], null: Direction) -> Floats:
+        """Epsilon of the points, by Chebyshev interpolation where many differ in noise alone.
+
+        log epsilon is analytic in log sigma. Where the last coefficients of a panel say that it is
+        not resolved, or epsilon is 0, the panel is halved, and few points are solved one by one.
+        """
+        solved = np.full(len(points), math.nan)
+        names = np.stack([a[points] for a in (self.rate, self.steps, self.level)])
+        log_noise = np.log(self.noise_multiplier[points])
+        order = np.lexsort((log_noise, *names))
+        ends = np.flatnonzero(np.any(np.diff(names[:, order], axis=1) != 0, axis=0)) + 1
+        panels = [part for part in np.split(order, ends) if len(part) >= 2 * _NODES]
+        while panels:
+            low, high = (np.array([log_noise[part[end]] for part in panels]) for end in (0, -1))
+            middle, half = (low + high) / 2, (high - low) / 2
+            nodes = np.exp(middle[:, None] + half[:, None] * _CHEBYSHEV_POINTS)
+            first = points[[part[0] for part in panels]]
+            with np.errstate(divide="ignore"):
+                logs = np.log(self._at(first, nodes)._one_by_one(null).reshape(nodes.shape))
+            halved = []
+            for part, values, centre, width in zip(panels, logs, middle, half, strict=True):
+                place = (log_noise[part] - centre) / width if width > 0 else log_noise[part] * 0
+                coefficients = _TO_COEFFICIENTS @ np.nan_to_num(values)
+                if np.all(np.isfinite(values)) and np.max(np.abs(coefficients[-4:])) < 1e-11:
+                    angles = np.arccos(np.clip(place, -1, 1))[:, None] * np.arange(_NODES)
+                    solved[part] = np.exp(np.cos(angles) @ coefficients)
+                else:
+                    at = int(np.searchsorted(place, 0))
+                    halved += [part[:at], part[at:]]
+            panels = [part for part in halved if len(part) >= 2 * _NODES]
+        rest = np.flatnonzero(np.isnan(solved))
+        solved[rest] = self._at(points[rest])._one_by_one(null)
+        return solved
+
+    def _at(self, points: NDArray[np.int64], noise: Floats | None = None) -> "_Sweep":
+        """The mechanisms of these points, each with the noise multipliers (points, n) given."""
+        if noise is None:
+            noise = self.noise_multiplier[points][:, None]
+        others = (np.repeat(a[points], noise.shape[1]) for a in (self.rate, self.steps, self.level))
+        return _Sweep(noise.ravel(), *others)
+
+    def _one_by_one(self, null: Direction) -> Floats:
+        """Epsilon of every mechanism for one null hypothesis."""
+        solved = self._solved(np.arange(len(self.level)), 1.0 if null == "out" else -1.0)
+        for i in np.flatnonzero(np.isnan(solved)):
+            solved[i] = last_iterate(*self._mechanism(i)).epsilon(self.level[i], null=null)
+        return solved
+
+    def _mechanism(self, point: np.int64) -> tuple[float, float, int]:
+        return self.noise_multiplier[point], self.rate[point], self.steps[point]
 
     def _fine(self) -> NDArray[np.bool_]:
         """Which points are mechanisms and probabilities; as in ``last_iterate``."""
@@ -397,8 +451,9 @@ def last_iterate_epsilon(
     Call it before training to predict what an audit of the final model may find. It is no
     guarantee: a loss, a regulariser or a data set can be built whose last iterate leaks more.
 
-    The arguments broadcast, so one call draws a curve. Relative error below 1e-9 for up to
-    100,000 steps and sampling rates down to 1e-5. Raises InputError on a value out of range.
+    The arguments broadcast, so one call draws a curve; many noise multipliers of one sampling rate
+    and number of steps cost least. Relative error below 1e-9 for up to 100,000 steps and sampling
+    rates down to 1e-5. Raises InputError on a value out of range.
     Source: *The Last Iterate Advantage*, Theorem 1 and Appendix A.
     """
 

@@ -65,7 +65,7 @@ FAMILY = Family(
         Bound(cells.schedules, bounds.schedules),
         Bound(cells.optimisers, bounds.optimisers),
         Bound(cells.figure5, bounds.figure5, revision=2),
-        Bound(cells.keeps_history(cells.HistoryCurves), bounds.history_regulariser),
+        Bound(cells.keeps_history(cells.HistoryCurves), bounds.history_regulariser, revision=2),
         Bound(cells.audited("audits", cells.AuditCurves), bounds.audits),
         Bound(cells.table1, bounds.table1, revision=2),
         Train(
