@@ -95,10 +95,11 @@ def test_the_level_of_the_critical_value_itself_is_below_the_nominal_one(n):
 
 
 @pytest.mark.parametrize(
-    ("mu", "n", "median"), [(1, 100, 0.73), (3, 100, 2.6), (1, 1000, 0.91), (3, 1000, 2.86)]
+    ("mu", "n", "median"),
+    [(1, 100, 0.737), (3, 100, 2.605), (1, 1000, 0.909), (2, 1000, 1.899), (3, 1000, 2.87)],
 )
 def test_the_median_bound(mu, n, median):
-    """Measured at 2,000 audits: 0.738, 2.611, 0.914 and 2.875."""
+    """Medians measured at 2,000 audits; a rule that gives 4 % less fails, 1 % at 1,000 scores."""
     rng = stream(4, "averaged", "median", mu, n)
     ins, outs = rng.normal(size=(1000, n)) + mu, rng.normal(size=(1000, n))
     calibration = Averaged().calibration(ins, outs, GaussianDP(), 0.05)
@@ -113,15 +114,19 @@ def respond(rng, epsilon, audits, n):
     return (rng.random((audits, n)) < truthful) * 1.0, (rng.random((audits, n)) > truthful) * 1.0
 
 
-@pytest.mark.parametrize(("epsilon", "median"), [(1.0, 0.89), (2.0, 1.82), (4.0, 3.55)])
+@pytest.mark.parametrize(("epsilon", "median"), [(1.0, 0.887), (2.0, 1.853), (4.0, 3.676)])
 def test_ties_broken_at_random_cost_little(epsilon, median, exceeding):
-    """1,000 scores in each world; counted against the audit they gave 0.14, 1.22 and 3.06."""
+    """1,000 scores in each world; counted against the audit they gave 0.14, 1.22 and 3.06.
+
+    Medians measured at 2,000 audits. A median of 400 has a standard error of 0.4 to 0.5 % here, so
+    a rule that gives 3 % less fails.
+    """
     rng = stream(8, "averaged", "response", int(epsilon))
     ins, outs = respond(rng, epsilon, 400, 1000)
     hypotheses = ApproxDP(1e-5)
     calibration = Averaged().calibration(ins, outs, hypotheses, 0.05)
     values, _ = calibration.bounds(np.array([np.median(calibration.observed(ins, outs))]))
-    assert values[0] >= median
+    assert values[0] >= 0.985 * median
     assert exceeding(Averaged(), ins, outs, hypotheses, epsilon) <= stats.binom.ppf(
         1 - 1e-6, 400, 0.05
     )

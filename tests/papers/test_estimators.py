@@ -1,3 +1,4 @@
+import types
 from pathlib import Path
 
 import numpy as np
@@ -5,11 +6,11 @@ import pandas as pd
 import pytest
 from scipy import integrate, stats
 
-from hiddenstate import config
+from hiddenstate import config, plotting
 from hiddenstate.auditing import ApproxDP, Averaged
 from hiddenstate.dpsgd.mistakes import MISTAKES
 from hiddenstate.family import Cell
-from hiddenstate.papers.estimators import cells
+from hiddenstate.papers.estimators import cells, estimates, figures
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
     NAME,
@@ -129,3 +130,23 @@ def test_the_grid_of_every_scale_makes_cells():
         _, grid, _ = config.section(SCALES / f"{scale}.yaml", "estimators")
         assert {"response", "composed", "composed_in"} <= {cell.name for cell in calibrated(grid)}
         assert len(detected(grid)[0].parameters.mistakes) == len(MISTAKES)
+
+
+def test_a_sequential_audit_uses_fewer_models_for_nearly_the_same_power():
+    """At the claim, at twice it, and at a number fixed in advance: 400 audits each."""
+    parameters = cells.Sequential(claim=1.0, truths=[1.0, 2.0], looks=[10, 20, 40], audits=400)
+    (cell,) = cells.sequenced(types.SimpleNamespace(sequential=parameters))
+    found = cells.stop(cell, 1).set_index(["method", "x"])
+    assert (found.loc["fixed number", "models"] == 40).all()
+    assert found.loc["fixed number", "refuted"].loc[2.0] > 360
+    assert found.loc["sequential", "refuted"].loc[2.0] > 340
+    assert 10 < found.loc[("sequential", 2.0), "models"] < 32
+    # A true claim costs nearly all models, and is refuted at the level.
+    assert found.loc[("sequential", 1.0), "models"] > 37
+    claims = found["refuted"].xs(1.0, level="x")
+    assert (claims <= stats.binom.ppf(1 - 1e-6, 400, LEVEL)).all()
+    rows = estimates._sequential(found.reset_index(), cell.name)
+    shown = rows[rows["quantity"] == "refuted"].set_index(["method", "x"])
+    assert (400 * shown["value"] == found["refuted"]).all()
+    with plotting.style():
+        assert len(figures.sequential.draw(rows).axes) == 2

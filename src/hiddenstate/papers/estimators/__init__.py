@@ -1,12 +1,13 @@
 """How far lower bounds can be trusted: false claims, tightness, and the bugs they find.
 
-No paper of the five, but what all of them stand on. Two studies:
+No paper of the five, but what all of them stand on. Three studies:
 
 * *calibration*: every estimator of ``hiddenstate.auditing`` on simulated audits of mechanisms
   whose privacy is known exactly, for several numbers of scores per world. How often does it claim
   more than the truth, and how much does it claim?
 * *detection*: a zoo of DP-SGD mistakes (``hiddenstate.dpsgd.mistakes``), each run with and without
   its canary. How many models does the default bound need to contradict the accountant?
+* *sequential*: audits that stop as soon as they refute a claim. How many models do they save?
 
 The cells of the calibration write bounds, not scores: a hundred million scores would teach nothing
 that the bounds do not say.
@@ -22,6 +23,7 @@ FAMILY = Family(
     works=(
         Simulate(cells.detected, cells.detect),
         Bound(cells.calibrated, cells.calibrate, revision=3),
+        Bound(cells.sequenced, cells.stop),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -2,7 +2,7 @@
 
 import math
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from hiddenstate.auditing import (
     Bonferroni,
     Fixed,
     GaussianDP,
+    SequentialAudit,
     Split,
     Tabulated,
     UniformBand,
@@ -154,6 +155,17 @@ def _curves(m: Composed) -> Tabulated:
 Mechanism = Gaussian | Response | Leak | Composed
 
 
+class Sequential(Grid):
+    """Audits of a claim of Gaussian differential privacy that stop when they refute it."""
+
+    claim: float = Field(gt=0, le=10, description="mu that is claimed")
+    truths: Several[Annotated[float, Field(ge=0, le=10)]] = Field(
+        min_length=1, description="true mu"
+    )
+    looks: Several[Count] = Field(min_length=1, description="models per world at each look")
+    audits: int = Field(ge=50, le=1_000_000, description="simulated audits of each true mu")
+
+
 class EstimatorsGrid(FamilyGrid):
     """Mechanisms, numbers of scores and of audits; and models of the zoo."""
 
@@ -161,6 +173,7 @@ class EstimatorsGrid(FamilyGrid):
     response: Response
     composed: Composed
     leak: Leak
+    sequential: Sequential
     scores: Several[Count] = Field(min_length=1, description="scores per world")
     audits: int = Field(
         ge=BLOCK, le=1_000_000, description="simulated audits per mechanism and number of scores"
@@ -201,6 +214,11 @@ def calibrated(grid: EstimatorsGrid) -> list[Cell[Calibrated]]:
     ]
 
 
+def sequenced(grid: EstimatorsGrid) -> list[Cell[Sequential]]:
+    """Sequential audits: one claim, all truths."""
+    return [Cell("sequential", grid.sequential)]
+
+
 def detected(grid: EstimatorsGrid) -> list[Cell[Detected]]:
     """Detection: the whole zoo, which takes a second."""
     zoo = {name: vars(mistake.setup) for name, mistake in mistakes.MISTAKES.items()}
@@ -218,6 +236,28 @@ def detect(cell: Cell[Detected], seed: int) -> pd.DataFrame:
             columns = {"mistake": mistake, "world": world, "repeat": 0, "run": np.arange(models)}
             parts.append(pd.DataFrame(columns | {"score": values}))
     return pd.concat(parts, ignore_index=True)
+
+
+def stop(cell: Cell[Sequential], seed: int) -> pd.DataFrame:
+    """Models per world that sequential audits use, and those of a fixed number, the last look's.
+
+    Columns: x (true mu), method, claim, audits, refuted (how many refute the claim), models (mean)
+    and error (its standard error).
+    """
+    p = cell.parameters
+    claims = GaussianDP()
+    rows = []
+    for method, looks in (("sequential", p.looks), ("fixed number", p.looks[-1:])):
+        test = SequentialAudit(claims, p.claim, looks)
+        for truth in p.truths:
+            at = test.refuted_at(claims, truth, audits=p.audits, seed=seed)
+            models = np.array(looks)[at]
+            rows.append(
+                {"x": truth, "method": method, "claim": p.claim, "audits": p.audits}
+                | {"refuted": int((at >= 0).sum())}
+                | {"models": models.mean(), "error": models.std() / math.sqrt(p.audits)}
+            )
+    return pd.DataFrame(rows)
 
 
 def calibrate(cell: Cell[Calibrated], seed: int) -> pd.DataFrame:

@@ -17,20 +17,33 @@ from hiddenstate.papers.estimators.cells import (
     EstimatorsGrid,
     Setting,
     calibrated,
+    sequenced,
 )
 
 
 def estimate(
     grid: EstimatorsGrid, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Exceedance and median of every estimator; power against every mistake."""
+    """Exceedance and median of every estimator; power against every mistake; models saved."""
     cells = [bounds[cell.name].assign(cell=cell.name) for cell in calibrated(grid)]
     found = pd.concat(cells, ignore_index=True).assign(kind="estimate")
     shares = [_share(c, n) for c, n in zip(found["exceeding"], found["audits"], strict=True)]
     exceedance = found.assign(quantity="exceedance", **pd.DataFrame(shares))
     power = pd.DataFrame(_power(grid, scores["mistakes"]))
-    parts = [exceedance, found.assign(quantity="median"), power]
+    sequential = pd.concat(_sequential(bounds[cell.name], cell.name) for cell in sequenced(grid))
+    parts = [exceedance, found.assign(quantity="median"), power, sequential]
     return pd.concat(parts, ignore_index=True).drop(columns="exceeding")
+
+
+def _sequential(stopped: pd.DataFrame, cell: str) -> pd.DataFrame:
+    """Models used, with 95 % normal intervals, and share of audits that refute."""
+    rows = stopped.drop(columns=["refuted", "models", "error"]).assign(cell=cell, kind="estimate")
+    room = 1.96 * stopped["error"]
+    used = {"value": stopped["models"], "low": stopped["models"] - room, "confidence": 0.95}
+    models = rows.assign(quantity="models used", high=stopped["models"] + room, **used)
+    shares = [_share(c, n) for c, n in zip(stopped["refuted"], stopped["audits"], strict=True)]
+    refuted = rows.assign(quantity="refuted", **pd.DataFrame(shares))
+    return pd.concat([models, refuted], ignore_index=True)
 
 
 def _share(count: int, n: int) -> dict[str, float]:
