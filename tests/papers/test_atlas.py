@@ -26,6 +26,10 @@ from hiddenstate.papers.gradient_crafting import stated
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "results/cached"
+FILES = [
+    CACHE / "gradient_crafting/housing_k5_fresh_eps8_500_repeat0.parquet",
+    CACHE / "worst_case_init/mnist_pre5_n1000_C1_T100_lr4_eps10_5x100_repeat0.parquet",
+]
 DELTA = 1e-5
 SEED = 20240709
 SAMPLED = Poisson(noise_multiplier=1.0, sampling_rate=0.1, steps=100)
@@ -69,8 +73,9 @@ def shown_rows():
         patch.setattr(
             trained, "lower_bound", lambda i, o, h, rule=None, **more: quick(i, o, h, **more)
         )
+        patch.setattr(cells, "cached_files", lambda folder: FILES)
         made = {name: job.run(SEED, None) for name, job in FAMILY.jobs(grid)["bound"].items()}
-    return FAMILY.estimate(grid, {}, made)
+        return FAMILY.estimate(grid, {}, made)
 
 
 # --- the same numbers as the families' ------------------------------------------------------------
@@ -172,10 +177,7 @@ def test_the_rows_insert_in_every_kth_step(quick):
 
 
 def test_trained_audits_are_bounded_as_their_families_do():
-    files = [
-        CACHE / "gradient_crafting/housing_k5_fresh_eps8_500_repeat0.parquet",
-        CACHE / "worst_case_init/mnist_pre5_n1000_C1_T100_lr4_eps10_5x100_repeat0.parquet",
-    ]
+    files = FILES
     found = trained.bounded(trained.candidates(files)).set_index("audit")
     rows = estimates.with_trained(
         pd.DataFrame({"group": ["proven"], "value": [8.0]}), found.reset_index(), SAMPLED, DELTA

@@ -5,8 +5,10 @@ computed with, so they can be recognised. Source: Mironov, Talwar and Zhang 2019
 with the conversion to (epsilon, delta) of Canonne, Kamath and Steinke 2020 (Proposition 12).
 """
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from hiddenstate.accounting import linear
 from hiddenstate.errors import InputError
@@ -37,7 +39,8 @@ def epsilon(
     if sampling_rate < 1:
         step = dp_event.PoissonSampledDpEvent(sampling_rate, step)
     accountant = rdp_privacy_accountant.RdpAccountant(orders)
-    accountant.compose(dp_event.SelfComposedDpEvent(step, int(steps)))
+    with _quiet():
+        accountant.compose(dp_event.SelfComposedDpEvent(step, int(steps)))
     value = float(accountant.get_epsilon(delta))
     if not math.isfinite(value):
         raise InputError(
@@ -45,3 +48,15 @@ def epsilon(
             "Rényi differential privacy bounds epsilon here"
         )
     return value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings of orders that do not converge: without them the bound is looser, yet valid."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -108,8 +108,8 @@ class Answer:
         if self.curved is not None and self.curved < self.proven:
             curved = shown(self.curved, "upper")
             return (
-                f"{self.proven - self.curved:.3g}, if no loss is more curved than assumed: {curved} "
-                f"remains; and {words}."
+                f"{self.proven - self.curved:.3g}, if no loss is more curved than assumed: "
+                f"{curved} remains; and {words}."
             )
         if self.worst is not None:
             known = shown(self.worst, "lower")
