@@ -104,7 +104,7 @@ def test_the_encoding_loss_is_audited_as_its_family_does(sampled):
     assert ours["value"] > 4
 
 
-EPSILONS = (4.0, 5.0, 5.5, 6.0, 6.5)
+EPSILONS = (5.0, 5.5, 6.0, 6.5)
 
 
 def test_the_heuristic_and_its_counterexamples_are_linear_heuristics(sampled):
@@ -183,14 +183,14 @@ def test_trained_audits_are_bounded_as_their_families_do():
         pd.DataFrame({"group": ["proven"], "value": [8.0]}), found.reset_index(), SAMPLED, DELTA
     ).set_index("name")
 
-    crafted = trained._job(files[0])
-    housing = gradient_crafting.estimates._housing(
-        [crafted.cell], {files[0].stem: scores.read(files[0])[0]}
-    )
-    theirs = select(
-        pd.DataFrame(housing), adversary="simulated coordinate", method="valid", quantity="epsilon"
-    )
-    assert rows.loc["gradient-crafting audit, k = 5", "value"] == theirs["value"].item()
+    observed = select(scores.read(files[0])[0], adversary="simulated coordinate")
+    worlds = gradient_crafting.estimates._worlds(observed)
+    theirs = [
+        row["value"]
+        for row in gradient_crafting.summaries.audit(*worlds, DELTA)
+        if row["method"] == "valid"
+    ]
+    assert [rows.loc["gradient-crafting audit, k = 5", "value"]] == theirs
     assert rows.loc["gradient-crafting audit, k = 5", "allowed"] == pytest.approx(8, abs=1e-6)
 
     job = trained._job(files[1])
@@ -272,7 +272,10 @@ def test_without_a_cache_there_are_no_trained_audits(monkeypatch, quick):
     jobs = FAMILY.jobs(grid)["bound"]
     assert jobs["trained"].cell.parameters.files == ()
     made = {name: job.run(SEED, None) for name, job in jobs.items()}
-    assert "trained" not in set(FAMILY.estimate(grid, {}, made)["group"])
+    found = FAMILY.estimate(grid, {}, made)
+    assert "trained" not in set(found["group"])
+    without = grid.model_copy(update={"trained": False})
+    pd.testing.assert_frame_equal(found, FAMILY.estimate(without, {}, made))
 
 
 def test_the_nearest_audit_is_nearest_in_ratio_and_the_largest():
@@ -384,4 +387,5 @@ def test_shown_numbers_are_rounded_to_the_safe_side(value):
 def test_the_grid_of_every_scale_makes_cells():
     for scale in ("smoke", "laptop"):
         _, grid, _ = config.section(ROOT / f"workflow/config/scales/{scale}.yaml", "atlas")
-        assert {"settings", "trained"} == set(FAMILY.jobs(grid)["bound"])
+        expected = {"settings", "trained"} if scale == "laptop" else {"settings"}
+        assert set(FAMILY.jobs(grid)["bound"]) == expected

@@ -84,7 +84,8 @@ def rows(setting: Setting, delta: float, runs: int, seed: int) -> pd.DataFrame:
     else:
         found = _poisson(setting, delta, runs, seed)
     empty = {"truth": math.nan, "confidence": math.nan, "runs": math.nan}
-    frame = pd.DataFrame([empty | row for row in found])
+    with np.errstate(divide="ignore"):  # a delta of 0 has no logarithm
+        frame = pd.DataFrame([empty | row for row in found])
     return frame.astype({"value": float, "truth": float, "confidence": float, "runs": float})
 
 
@@ -213,11 +214,9 @@ def _crafted(
     epsilons = linear.last_iterate_epsilon(noises, rate, inserted, delta) * DOWN
     if epsilons[-1] > MOST:
         return _row("simulated", name, "lower", None, f"none: epsilon is beyond {MOST:g}")
-    with np.errstate(divide="ignore"):  # a delta of 0 has no logarithm
-        curves = [
-            linear.tradeoff_curve(float(one), rate, inserted, null="out", lines=LINES)
-            for one in noises
-        ]
+    curves = [
+        linear.tradeoff_curve(float(one), rate, inserted, null="out", lines=LINES) for one in noises
+    ]
     inside, outside = (
         projections(
             *(noise, rate, inserted, world == "in", runs),

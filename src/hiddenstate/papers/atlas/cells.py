@@ -106,6 +106,7 @@ class AtlasGrid(FamilyGrid):
     runs: Runs = Field(
         description="runs per world of a simulated audit, fewer where steps are many"
     )
+    trained: bool = Field(default=True, description="whether to show the nearest cached audits")
 
     @model_validator(mode="after")
     def _settings_differ(self) -> Self:
@@ -145,6 +146,8 @@ def bounded(grid: AtlasGrid) -> list[Cell[Bounded]]:
 
 def trained(grid: AtlasGrid) -> list[Cell[Trained]]:
     """One cell for all cached files that the atlas reads, of which there may be none."""
+    if not grid.trained:
+        return []
     files = [
         CachedFile(name=f"{path.parent.name}/{path.name}", sha256=_digest(path))
         for path in cached_files(cache())

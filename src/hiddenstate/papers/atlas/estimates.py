@@ -23,12 +23,13 @@ def estimate(
     Beside the shared columns: title, group, truth, runs, assumption, and of trained audits allowed,
     the epsilon that their own accountant proves.
     """
-    (cell,), (cached,) = bounded(grid), trained(grid)
+    (cell,) = bounded(grid)
+    audits = pd.concat([pd.DataFrame(), *(bounds[cached.name] for cached in trained(grid))])
     parts = []
     for one in grid.settings:
         name = one.setting.name
         rows = select(bounds[cell.name], setting=name).drop(columns="setting")
-        near = nearest(bounds[cached.name], proven(rows), grid.delta)
+        near = nearest(audits, proven(rows), grid.delta)
         rows = with_trained(rows, near, one.setting, grid.delta)
         parts.append(rows.assign(cell=name, title=one.title, words=one.setting.words))
     found = pd.concat(parts, ignore_index=True).rename(columns={"name": "method"})
