@@ -160,7 +160,8 @@ def _counterexamples(setting: Poisson, delta: float) -> Iterator[Row]:
     )
     yield _row(
         *("counterexample", "malicious data set", "lower", leak),
-        "last iterate where the adversary writes all other records, which amplify each step",
+        "last iterate where the adversary writes all other records; they are in every batch and "
+        "amplify each step",
     )
 
 

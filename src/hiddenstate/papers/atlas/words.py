@@ -99,7 +99,7 @@ class Answer:
             return "not known here."
         gap = shown(max(self.proven - self.worst, 0.0), "upper", 2)
         return (
-            f"no more than {gap}: there are losses whose last iterate leaks at least "
+            f"no more than {gap}: losses with a regulariser are known that leak at least "
             f"{shown(self.worst, 'lower')} of the {up}."
         )
 
