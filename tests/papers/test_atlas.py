@@ -389,3 +389,13 @@ def test_the_grid_of_every_scale_makes_cells():
         _, grid, _ = config.section(ROOT / f"workflow/config/scales/{scale}.yaml", "atlas")
         expected = {"settings", "trained"} if scale == "laptop" else {"settings"}
         assert set(FAMILY.jobs(grid)["bound"]) == expected
+
+
+def test_on_a_bounded_domain_no_last_iterate_is_known():
+    ball = FIXED.model_copy(update={"diameter": 1.0})
+    rows = bounds.rows(ball, DELTA, 100, SEED)
+    assert rows[rows["kind"] != "upper"]["value"].isna().all()
+    answer = Answer.of(rows)
+    assert answer.curved < answer.proven
+    assert "not known here" in answer.lines[1]
+    assert "not known here" in answer.lines[2]
