@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
 from hiddenstate import config, files, papers
-from hiddenstate.commands import audit, audit_training, epsilon, plan
+from hiddenstate.commands import atlas, audit, audit_training, epsilon, plan
 from hiddenstate.errors import InputError
 from hiddenstate.family import Job, Workplace
 
@@ -370,6 +370,7 @@ def _parser() -> argparse.ArgumentParser:
     command("catalogue", _catalogue, family=False)
     for name, module in (
         ("epsilon", epsilon),
+        ("atlas", atlas),
         ("audit", audit),
         ("plan-audit", plan),
         ("audit-training", audit_training),

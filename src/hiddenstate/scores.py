@@ -84,6 +84,13 @@ def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return scores, origin
 
 
+def claimed_origin(path: str | Path) -> dict[str, Any]:
+    """Provenance that a file claims; reads no scores."""
+    with _readable(path):
+        schema = pq.read_schema(path)
+    return _origin(path, schema)
+
+
 def check(path: str | Path, parameters: dict[str, Any], seed: int) -> pd.DataFrame:
     """What ``read`` reads, refused by name unless it is of these cell parameters and seed."""
     frame, origin = read(path)
@@ -97,9 +104,7 @@ def computed(path: str | Path, parameters: dict[str, Any], seed: int) -> bool:
     if not Path(path).is_file():
         return False
     try:
-        with _readable(path):
-            schema = pq.read_schema(path)
-        return not any(_differences(_origin(path, schema), parameters, seed))
+        return not any(_differences(claimed_origin(path), parameters, seed))
     except InputError:
         return False
 

@@ -163,3 +163,14 @@ def test_worst_schedule(steps, epsilon):
 def test_worst_schedule_refuses_what_it_cannot_enumerate():
     with pytest.raises(InputError, match=r"^steps: got 13"):
         quadratic.worst_schedule(1.0, 0.1, 13, DELTA)
+
+
+@pytest.mark.parametrize("curvature", [0.1, 0.4, 0.9])
+def test_many_steps_are_rounded_to_either_side(monkeypatch, curvature):
+    exact = quadratic.last_iterate(1.0, 0.1, 9, curvature).epsilon(DELTA)
+    monkeypatch.setattr(quadratic, "MOST_STEPS", 5)
+    up = quadratic.last_iterate(1.0, 0.1, 9, curvature).epsilon(DELTA)
+    down = quadratic.last_iterate(1.0, 0.1, 9, curvature, round_down=True).epsilon(DELTA)
+    assert down < exact < up
+    if curvature == 0.9:
+        assert up - down < 1e-3

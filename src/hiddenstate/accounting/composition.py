@@ -344,6 +344,16 @@ def bracket(
     return bounds
 
 
+def fine_bracket(
+    noise_multiplier: float, sampling_rate: float, steps: int, delta: float
+) -> Bracket:
+    """``bracket`` at most 1e-3 wide, unless epsilon is so small or large that this is of no use."""
+    mechanism = (noise_multiplier, sampling_rate, steps, delta)
+    rough = bracket(*mechanism)
+    width = 0.01 * rough.upper if rough.upper < 0.1 else 1e-3 * max(1.0, rough.upper / 10)
+    return bracket(*mechanism, width=width or None)
+
+
 def allowed(epsilon: float, width: float | None) -> float:
     """Width asked of a bracket around ``epsilon``."""
     return max(1e-3, 0.01 * epsilon) if width is None else width

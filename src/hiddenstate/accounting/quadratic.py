@@ -29,13 +29,19 @@ MOST_STEPS = 12
 
 
 def last_iterate(
-    noise_multiplier: float, sampling_rate: float, steps: int, curvature: float
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    curvature: float,
+    *,
+    round_down: bool = False,
 ) -> GaussianMixture:
     """The pair of section 4.2: exact up to 12 steps or if linear, else an upper bound on the leak.
 
     The bound replaces the sum of the earliest steps, whenever it is not zero, by the largest
     value it can take. More shift is easier to tell from none (Lemma 4.5 of Choquette-Choo et al.
     2024), so epsilon and delta round up; with curvature 1/2 the shift grows by at most 2^-11.
+    ``round_down`` leaves the sum of the earliest steps out, by which they round down.
     """
     if not 0 <= curvature <= 1:
         raise InputError(f"curvature: got {curvature}; expected a number in [0, 1]")
@@ -46,7 +52,7 @@ def last_iterate(
     shifts, log_weights = np.zeros(1), np.zeros(1)
     for size in sizes[:MOST_STEPS]:
         shifts, log_weights = _add(shifts, log_weights, size, xlog1py(1, -sampling_rate))
-    if steps > MOST_STEPS:
+    if steps > MOST_STEPS and not round_down:
         none = xlog1py(steps - MOST_STEPS, -sampling_rate)
         shifts, log_weights = _add(shifts, log_weights, np.sum(sizes[MOST_STEPS:]), none)
     return GaussianMixture(shifts, log_weights, math.sqrt(variance))

@@ -30,7 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> bool:
-    """Print the epsilons if batches come in a fixed order; False if they are sampled.
+    """Print the epsilons if batches come in a fixed order; False if they are sampled."""
+    if not chosen(options):
+        return False
+    _print(options)
+    return True
+
+
+def chosen(options: argparse.Namespace) -> bool:
+    """Whether batches come in a fixed order.
 
     Raises an input error for options of the other sampler, and for missing ones.
     """
@@ -44,12 +52,11 @@ def run(options: argparse.Namespace) -> bool:
     if options.sampling_rate is not None:
         raise InputError("--sampling-rate: expected only with --sampler poisson")
     for name, default in _OTHERS.items():
-        if getattr(options, name) != default:
+        if getattr(options, name, default) != default:
             raise InputError(f"{_option(name)}: expected only with --sampler poisson")
     for name in ("records", "batch_size"):
         if name not in given:
             raise InputError(f"{_option(name)}: got none; expected a number for --sampler cyclic")
-    _print(options)
     return True
 
 

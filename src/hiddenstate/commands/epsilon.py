@@ -8,8 +8,8 @@ from hiddenstate.commands import cyclic
 from hiddenstate.errors import InputError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The mechanism and delta, and what the optimiser does with its steps."""
+def add_mechanism(parser: argparse.ArgumentParser) -> None:
+    """The mechanism, with sampled batches or in a fixed order, and delta."""
     for names, kind, what in (
         (("--noise-multiplier", "--sigma"), float, "noise standard deviation over clipping norm"),
         (("--sampling-rate", "--q"), float, "probability that a step samples a record"),
@@ -19,6 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         needed = names[0] != "--sampling-rate"
         parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
     cyclic.add_arguments(parser)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The mechanism and delta, and what the optimiser does with its steps."""
+    add_mechanism(parser)
     parser.add_argument(
         "--schedule",
         default="constant",
@@ -107,12 +112,10 @@ def _table(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         exact = float(linear.last_iterate_epsilon(*mechanism, options.delta))
         heuristic = composition.Bracket(exact, exact)
     full_batch = float(linear.full_batch_epsilon(*mechanism, options.delta))
-    width = options.width
-    if width is None:
-        # 1e-3, unless epsilon is so small or large that this is of no use.
-        rough = composition.bracket(*mechanism, options.delta)
-        width = 0.01 * rough.upper if rough.upper < 0.1 else 1e-3 * max(1.0, rough.upper / 10)
-    standard = composition.bracket(*mechanism, options.delta, width=width or None)
+    if options.width is None:
+        standard = composition.fine_bracket(*mechanism, options.delta)
+    else:
+        standard = composition.bracket(*mechanism, options.delta, width=options.width)
     try:
         renyi: float | None = rdp.epsilon(*mechanism, options.delta)
     except InputError:

@@ -1,0 +1,59 @@
+"""Tables of the atlas."""
+
+import pandas as pd
+
+from hiddenstate.family import table
+from hiddenstate.papers.atlas.words import GROUPS, Answer, shown
+
+
+@table(
+    "The atlas",
+    "Every bound of the package on every setting with its assumption. Upper bounds are rounded up, "
+    "lower bounds down. Audits hold with 95 % confidence; of simulated ones, what a perfect audit "
+    "would find stands beside the bound, of trained ones what their own accountant proves.",
+)
+def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
+    """A row for each bound of each setting."""
+    return pd.DataFrame(
+        {
+            "setting": row.title,
+            "what": GROUPS[row.group],
+            "bound": row.method,
+            "epsilon": shown(row.value, row.kind),
+            "at most": shown(row.allowed if row.group == "trained" else row.truth, "upper"),
+            "runs per world": "--" if pd.isna(row.runs) else f"{int(row.runs):,}",
+            "assumption": row.assumption,
+        }
+        for row in estimates.itertuples()
+    )
+
+
+@table(
+    "How much does hiding the iterates buy?",
+    "For every setting: the epsilon that composition proves with all iterates released, which is "
+    "also all that is proven of the last one for any loss; what remains at best (linear losses, "
+    "exact); what at worst (the worst known loss, at least); what is proven for any clipped losses "
+    "of an assumed curvature; and what a simulated audit of the last iterate certifies.",
+)
+def answer(estimates: pd.DataFrame) -> pd.DataFrame:
+    """A row for each setting."""
+    records = []
+    for _, part in estimates.groupby("cell", sort=False):
+        found = Answer.of(part.rename(columns={"method": "name"}))
+        first = part.iloc[0]
+        records.append(
+            {
+                "setting": first["title"],
+                "numbers": f"{first['words']}, delta {first['delta']:g}",
+                "all released": shown(found.proven, "upper"),
+                "at best": _shown(found.linear, "exact"),
+                "at worst": _shown(found.worst, "lower"),
+                "proven, as curved as assumed": _shown(found.curved, "upper"),
+                "audited": _shown(found.audited, "lower"),
+            }
+        )
+    return pd.DataFrame(records)
+
+
+def _shown(value: float | None, kind: str) -> str:
+    return "--" if value is None else shown(value, kind)

@@ -1,0 +1,120 @@
+"""Lower bounds from models that were trained, at whatever settings they were trained at.
+
+The families' own bounds, of the first repeat of every cached audit. All of these audits are of a
+canary that is in every step, or in every k-th and accounted in those alone, so their accountant is
+Gaussian differential privacy and each can be stated at any delta.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import ValidationError
+
+from hiddenstate import scores
+from hiddenstate.accounting import iteration
+from hiddenstate.auditing import GaussianDP, lower_bound
+from hiddenstate.errors import InputError
+from hiddenstate.estimates import select
+from hiddenstate.family import Cell, Family, Job, Train
+from hiddenstate.papers import gradient_crafting, worst_case_init
+from hiddenstate.papers.atlas.cells import Trained, cache, cached_files
+from hiddenstate.papers.gradient_crafting.cells import HousingAudit
+from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE, HYPOTHESES
+from hiddenstate.papers.worst_case_init.cells import AuditParameters
+from hiddenstate.papers.worst_case_init.estimates import METHODS
+
+Row = dict[str, Any]
+
+COLUMNS = ("audit", "cell", "mu", "mu_bound", "noise_multiplier", "steps", "models", "setting")
+
+WORST, AVERAGE = "worst-case-initialisation audit", "average-case audit"
+
+
+def bound(cell: Cell[Trained], seed: int) -> pd.DataFrame:
+    """A row for each audit of the cached files that could be the nearest: see ``COLUMNS``."""
+    folder = cache()
+    if folder is None or not cell.parameters.files:
+        return pd.DataFrame(columns=list(COLUMNS))
+    rows = candidates([folder / file.name for file in cell.parameters.files])
+    largest = rows.sort_values("models", ascending=False, kind="stable")
+    return bounded(largest.drop_duplicates(["audit", "mu"]).sort_index())
+
+
+def candidates(files: list[Path]) -> pd.DataFrame:
+    """The audits of these files, with their accountant's mu; reads no scores."""
+    return pd.DataFrame([row for path in files for row in _described(path)])
+
+
+def find(folder: Path | None) -> pd.DataFrame:
+    """The audits of a folder such as ``results/cached``."""
+    return candidates(cached_files(folder))
+
+
+def bounded(rows: pd.DataFrame) -> pd.DataFrame:
+    """The same audits with a lower bound on mu, by the package's default rule."""
+    found = [_mu_bound(Path(row.path), row.adversary) for row in rows.itertuples()]
+    return rows.assign(mu_bound=found).reindex(columns=list(COLUMNS))
+
+
+def _described(path: Path) -> list[Row]:
+    p = _job(path).cell.parameters
+    shared = {"cell": path.stem, "path": str(path), "models": p.models}
+    mu = iteration.gaussian_mu(p.epsilon, p.delta)
+    if isinstance(p, HousingAudit):
+        steps = p.every * p.insertions
+        shared |= {"mu": mu, "noise_multiplier": math.sqrt(p.insertions) / mu, "steps": steps}
+        where = f"California housing, {p.hidden_units} hidden units, a canary in " + (
+            f"all {steps:,} steps" if p.every == 1 else f"{p.insertions:,} of {steps:,} steps"
+        )
+        crafted = f"gradient-crafting audit, k = {p.every}"
+        rows = {"simulated coordinate": crafted} | ({"loss-based": AVERAGE} if p.every == 1 else {})
+        there = {word: audit for word, audit in rows.items() if word in p.adversaries}
+        return [
+            shared
+            | {"adversary": word, "audit": audit}
+            | {"setting": where + (", read by its loss" if audit == AVERAGE else "")}
+            for word, audit in there.items()
+        ]
+    if p.models == 1:
+        return []
+    shared |= {"mu": mu, "noise_multiplier": math.sqrt(p.steps) / mu, "steps": p.steps}
+    return [
+        shared
+        | {"adversary": "", "audit": WORST if p.start.epochs else AVERAGE}
+        | {"setting": f"{p.start.dataset}, {p.records:,} records, full batch, {p.steps:,} steps"}
+    ]
+
+
+def _mu_bound(path: Path, adversary: str) -> float:
+    """Lower bound on mu as the audit's own family states it."""
+    job = _job(path)
+    frame = scores.check(path, job.identity, scores.claimed_origin(path)["seed"])
+    frame = select(frame, adversary=adversary) if adversary else frame
+    ordered = frame.sort_values("run")
+    inside, outside = (select(ordered, world=w)["score"].to_numpy(float) for w in ("in", "out"))
+    if adversary:
+        return lower_bound(inside, outside, HYPOTHESES, confidence=CONFIDENCE).value
+    rule, level = METHODS["valid"]
+    return lower_bound(inside, outside, GaussianDP(), rule, confidence=1 - level).value
+
+
+def _job(path: Path) -> Job:
+    """The job that a file says it was made by; refused unless its family still has such a work."""
+    kinds: dict[str, tuple[Family, type[HousingAudit] | type[AuditParameters]]] = {
+        "gradient_crafting": (gradient_crafting.FAMILY, HousingAudit),
+        "worst_case_init": (worst_case_init.FAMILY, AuditParameters),
+    }
+    family, kind = kinds[path.parent.name]
+    (work,) = (work for work in family.works if isinstance(work, Train))
+    claimed = scores.claimed_origin(path).get("cell", {})
+    try:
+        parameters = kind.model_validate(
+            {k: v for k, v in claimed.items() if k not in ("revision", "start_revision")}
+        )
+    except ValidationError as error:
+        raise InputError(
+            f"{path}: its parameters are none of {path.parent.name} ({error.error_count()} differ)"
+        ) from error
+    return Job(work, Cell(path.stem, parameters))

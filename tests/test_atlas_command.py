@@ -1,0 +1,150 @@
+"""The command that compares every bound on a user's own setting."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hiddenstate.accounting import composition
+from hiddenstate.accounting.linear import last_iterate_epsilon
+from hiddenstate.cli import main
+
+ROOT = Path(__file__).parents[1]
+MECHANISM = {"--sigma": "1", "--q": "0.1", "--steps": "20", "--delta": "1e-5", "--runs": "100"}
+
+
+def arguments(**changes):
+    options = MECHANISM | {f"--{name}": value for name, value in changes.items()}
+    return ["atlas", *(word for pair in options.items() if pair[1] for word in pair)]
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """JSON and picture of one setting, with two audits at hand and no torch."""
+    place = tmp_path_factory.mktemp("atlas")
+    for name in TRAINED:
+        (place / name).parent.mkdir()
+        shutil.copy(ROOT / "results/cached" / name, place / name)
+    more = ["--json", "--figure", "atlas.png", "--cached", "."]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *arguments(), *more],
+        capture_output=True,
+        text=True,
+        cwd=place,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout), place / "atlas.png"
+
+
+TRAINED = (
+    "gradient_crafting/housing_k5_fresh_eps4_500_repeat0.parquet",
+    "worst_case_init/mnist_pre5_n1000_C1_T100_lr4_eps4_5x100_repeat0.parquet",
+)
+WITHOUT_TORCH = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "opacus", "sklearn", "snakemake"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+from hiddenstate.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command line where the library alone is installed."""
+
+
+def test_every_bound_is_there_with_its_assumption(answered):
+    found, _ = answered
+    rows = {row["name"]: row for row in found["bounds"] if row["group"] != "trained"}
+    bracket = composition.fine_bracket(1.0, 0.1, 20, 1e-5)
+    assert rows["composition (PLD)"]["value"] == pytest.approx(bracket.upper, abs=1e-9)
+    heuristic = float(last_iterate_epsilon(1.0, 0.1, 20, 1e-5))
+    assert rows["linear losses"]["value"] == pytest.approx(heuristic, abs=1e-9)
+    assert {f"gradient-crafting audit, k = {k}" for k in (1, 5, 25)} < set(rows)
+    assert {"composition (RDP)", "full batch", "quadratic regulariser"} < set(rows)
+    assert {"history regulariser", "encoding-loss audit"} < set(rows)
+    trained = {row["name"]: row for row in found["bounds"] if row["group"] == "trained"}
+    assert set(trained) == {"worst-case-initialisation audit", "gradient-crafting audit, k = 5"}
+    for row in trained.values():
+        assert row["allowed"] == pytest.approx(4, abs=1e-6)
+        assert f"in place of {bracket.upper:.3f}" in row["assumption"]
+    assert all(row["assumption"] for row in found["bounds"])
+    assert [line.split(":")[0] for line in found["answer"][1:4]] == [
+        "at best",
+        "at worst",
+        "for all that can be proven",
+    ]
+
+
+def test_the_picture_is_written(answered):
+    assert answered[1].read_bytes().startswith(b"\x89PNG")
+    assert answered[1].stat().st_size > 20_000
+
+
+def test_a_fixed_order_without_a_cache(capsys, tmp_path, monkeypatch):
+    from hiddenstate.papers.atlas import cells
+
+    monkeypatch.setattr(cells, "cache", lambda: None)
+    cyclic = ["--sampler", "cyclic", "--records", "100", "--batch-size", "10", "--smoothness", "1"]
+    assert main([*arguments(q=None), *cyclic]) == 0
+    shown = capsys.readouterr().out
+    assert "trained audits: none at hand" in shown
+    # The last lines answer the question.
+    proven, curved = (
+        re.search(rf"^ +{name} +([0-9.]+)", shown, re.M)[1]
+        for name in (r"composition \(Gaussian\)", "cyclic, clipped")
+    )
+    _, answer = re.sub(r"\s+", " ", shown).split("How much does hiding the iterates buy? ")
+    assert answer.startswith(f"If all are released, epsilon is at most {proven}. at best: ")
+    assert f"if no loss is more curved than assumed: {curved} remains" in answer
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "message"),
+    [
+        ({"sigma": "0"}, [], "noise_multiplier: got 0.0; expected a number greater than 0.1"),
+        ({"q": "2"}, [], "sampling_rate: got 2.0; expected a number less than or equal to 1"),
+        ({"steps": "0"}, [], "steps: got 0"),
+        ({"delta": "1"}, [], "delta: got 1.0"),
+        ({"delta": "nan"}, [], "delta: got nan"),
+        ({"runs": "3"}, [], "runs: got 3"),
+        ({"seed": "-1"}, [], "--seed: got -1"),
+        ({"q": None}, [], "--sampling-rate: got none"),
+        ({}, ["--records", "100"], "--records: expected only with --sampler cyclic"),
+        ({}, ["--learning-rate", "1"], "--learning-rate: expected only with --sampler cyclic"),
+        ({}, ["--cached", "nowhere"], "--cached: no trained audits in nowhere"),
+        ({}, ["--figure", "atlas.gif"], "--figure: got atlas.gif"),
+        (
+            {"q": None},
+            ["--sampler", "cyclic", "--records", "100", "--batch-size", "30"],
+            "batch_size: got 30",
+        ),
+    ],
+)
+def test_bad_input_is_told_without_a_traceback(capsys, changes, more, message):
+    assert main([*arguments(**changes), *more]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize("command", ["epsilon", "audit"])
+def test_the_other_commands_of_the_library_need_no_torch(tmp_path, command):
+    scores = tmp_path / "scores.csv"
+    scores.write_text("world,score\n" + "".join(f"in,{2 + i}\nout,{-i}\n" for i in range(30)))
+    words = {
+        "epsilon": ["epsilon", *arguments()[1:-2]],
+        "audit": ["audit", str(scores), "--delta", "1e-5"],
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words[command]], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "epsilon" in done.stdout
