@@ -258,6 +258,13 @@ def _catalogue(options: argparse.Namespace) -> None:
     print(catalogue.page(), end="")
 
 
+def _gallery(options: argparse.Namespace) -> None:
+    """Write the gallery: a page with a small picture of every figure."""
+    from hiddenstate import gallery
+
+    gallery.write(options.out, options.figures)
+
+
 def _named(things: Mapping[str, T], name: str, what: str) -> T:
     if name not in things:
         raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(things)}")
@@ -375,6 +382,15 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     command("schema", _schema, family=False)
     command("catalogue", _catalogue, family=False)
+    sub = command("gallery", _gallery, family=False)
+    sub.add_argument(
+        "figures",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="figures of a scale, such as figures/laptop; the first that has a figure gives it",
+    )
+    out(sub, help="Markdown file to write, such as docs/gallery.md")
     for name, module in (
         ("epsilon", epsilon),
         ("audit", audit),
