@@ -29,6 +29,7 @@ localrules:
     figures,
     tables,
     claims,
+    report,
     all,
 
 
@@ -47,11 +48,17 @@ rule claims:
         f"{RESULTS}/claims.md",
 
 
+rule report:
+    input:
+        f"{RESULTS}/report.html",
+
+
 rule all:
     input:
         rules.figures.input,
         rules.tables.input,
         rules.claims.input,
+        rules.report.input,
 
 
 include: "workflow/rules/targets.smk"

@@ -8,7 +8,7 @@ import yaml
 
 from hiddenstate import claims, papers
 from hiddenstate.errors import InputError
-from hiddenstate.family import Measurement, check
+from hiddenstate.family import Measurement, check, furthest
 
 CLAIMS = Path(__file__).parents[1] / "workflow/config/claims.yaml"
 
@@ -18,6 +18,7 @@ def test_the_shipped_claims_are_valid_and_every_check_is_used():
     for name in papers.names():
         used = {claim.check for claim in shipped if claim.family == name}
         assert used == set(papers.load(name).checks), name
+    assert all(claim.shown for claim in shipped)
 
 
 def test_an_unknown_check_and_an_unknown_key_are_refused(tmp_path):
@@ -28,6 +29,9 @@ def test_an_unknown_check_and_an_unknown_key_are_refused(tmp_path):
         claims.read(path)
     path.write_text(yaml.safe_dump([entry | {"cheque": "x"}]))
     with pytest.raises(InputError, match="cheque"):
+        claims.read(path)
+    path.write_text(yaml.safe_dump([entry | {"shown": "figure9"}]))
+    with pytest.raises(InputError, match="shown: got 'figure9'; no such figure or table"):
         claims.read(path)
     path.write_text(yaml.safe_dump([entry, entry]))
     with pytest.raises(InputError, match="share an id"):
@@ -43,7 +47,7 @@ def test_a_claim_is_not_judged_below_its_scale():
 def test_a_claim_whose_cells_a_scale_lacks_is_not_judged(monkeypatch):
     claim = claims.read(CLAIMS)[0]
     family, asked = papers.load(claim.family), []
-    found = Measurement("4.2", "at least 4", True)
+    found = Measurement("4.2", "at least 4", True, -1.25)
     for answer, verdict in (
         (None, "not judged at this scale"),
         (found, "reproduced"),
@@ -60,3 +64,11 @@ def test_a_claim_whose_cells_a_scale_lacks_is_not_judged(monkeypatch):
         assert row["verdict"] == verdict
         assert row["measured"] == ("4.2" if answer else "")
         assert row["tolerance"] == ("at least 4" if answer else "")
+        assert row["deviation"] == (-1.25 if answer else None)
+
+
+def test_of_several_deviations_the_furthest_counts_with_its_sign():
+    assert furthest([1.0, -3.0, 2.0, float("nan"), float("inf")]) == -3.0
+    assert furthest([]) is None
+    assert claims.signed(furthest([1.04])) == "+1.0"
+    assert claims.signed(None) == ""

@@ -19,6 +19,9 @@ SCALES = ("smoke", "laptop", "paper")
 """From least to most: a claim is judged at its own scale and those after it."""
 
 
+NOT_JUDGED = "not judged at this scale"
+
+
 class Claim(BaseModel):
     """One entry of claims.yaml."""
 
@@ -33,6 +36,7 @@ class Claim(BaseModel):
         description="the least scale at which the check means something",
         pattern=f"^({'|'.join(SCALES)})$",
     )
+    shown: str = Field(default="", description="the family's figure, or else table, to look at")
     remark: str = Field(default="", description="why it comes out as it does, if not as stated")
 
     @property
@@ -51,6 +55,11 @@ def read(path: str | Path) -> list[Claim]:
     for claim in claims:
         if claim.check not in papers.load(claim.family).checks:
             raise InputError(f"{path}: {claim.id}: check: got {claim.check!r}; no such check")
+        family = papers.load(claim.family)
+        if claim.shown not in {"", *family.figures, *family.tables}:
+            raise InputError(
+                f"{path}: {claim.id}: shown: got {claim.shown!r}; no such figure or table"
+            )
     if len({claim.id for claim in claims}) < len(claims):
         raise InputError(f"{path}: two claims share an id")
     return claims
@@ -69,15 +78,22 @@ def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str
         if rank >= SCALES.index(claim.judged_from):
             found = papers.load(claim.family).checks[claim.check].measure(estimates[claim.family])
         if found is None:
-            row |= {"measured": "", "tolerance": "", "verdict": "not judged at this scale"}
+            row |= {"measured": "", "tolerance": "", "deviation": None}
+            row |= {"verdict": NOT_JUDGED}
         else:
             row |= {
                 "measured": found.measured,
                 "tolerance": found.tolerance,
+                "deviation": found.deviation,
                 "verdict": "reproduced" if found.holds else "not reproduced",
             }
         rows.append(row | {"remark": claim.remark})
     return pd.DataFrame(rows)
+
+
+def signed(deviation: float | None) -> str:
+    """A deviation in standard errors as pages show it; nothing where there is none."""
+    return "" if pd.isna(deviation) else f"{deviation:+.1f}"
 
 
 def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None:
@@ -89,6 +105,8 @@ def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None
     with atomic(markdown) as temporary:
         temporary.write_text(
             f"# Claims and verdicts at scale `{scale}`\n\n{len(verdicts)} claims: {summary}.\n\n"
-            + verdicts.to_markdown(index=False)
+            + verdicts.assign(deviation=verdicts["deviation"].map(signed)).to_markdown(
+                index=False, disable_numparse=True
+            )
             + "\n"
         )

@@ -245,6 +245,15 @@ def _claims(options: argparse.Namespace) -> None:
     claims.write(verdicts, options.csv, options.markdown, options.scale)
 
 
+def _report(options: argparse.Namespace) -> None:
+    """Write the page of claims, figures and tables: one HTML file that needs no network."""
+    from hiddenstate import claims, page
+
+    places = page.Places(options.figures, options.results, options.cached)
+    stated = claims.read(options.claims)
+    page.write(options.out, options.config, stated, options.verdicts, places)
+
+
 def _digest(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
     from hiddenstate import scores
@@ -263,6 +272,13 @@ def _catalogue(options: argparse.Namespace) -> None:
     from hiddenstate import catalogue
 
     print(catalogue.page(), end="")
+
+
+def _gallery(options: argparse.Namespace) -> None:
+    """Write the gallery: a page with a small picture of every figure."""
+    from hiddenstate import gallery
+
+    gallery.write(options.out, options.figures)
 
 
 def _named(things: Mapping[str, T], name: str, what: str) -> T:
@@ -364,10 +380,33 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--estimates", nargs="+", required=True, metavar="FAMILY=FILE")
     sub.add_argument("--csv", type=Path, required=True, metavar="FILE")
     sub.add_argument("--markdown", type=Path, required=True, metavar="FILE")
+    sub = command("report", _report, family=False)
+    for name, what in (
+        ("config", "scale file"),
+        ("claims", "claims.yaml"),
+        ("verdicts", "CSV file of `hiddenstate claims`"),
+    ):
+        sub.add_argument(f"--{name}", type=Path, required=True, metavar="FILE", help=what)
+    for name, what in (
+        ("figures", "figures of the scale, by family"),
+        ("results", "results of the scale, by family"),
+        ("cached", "cached scores, by family"),
+    ):
+        sub.add_argument(f"--{name}", type=Path, required=True, metavar="DIR", help=what)
+    out(sub, help="HTML file to write")
     sub = command("digest", _digest, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     command("schema", _schema, family=False)
     command("catalogue", _catalogue, family=False)
+    sub = command("gallery", _gallery, family=False)
+    sub.add_argument(
+        "figures",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="figures of a scale, such as figures/laptop; the first that has a figure gives it",
+    )
+    out(sub, help="Markdown file to write, such as docs/gallery.md")
     for name, module in (
         ("epsilon", epsilon),
         ("atlas", atlas),

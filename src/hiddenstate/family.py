@@ -9,8 +9,9 @@ themselves with the decorators below.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -222,11 +223,22 @@ KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bo
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a claim's check found: the measured value in words, the tolerance, and the verdict."""
+    """What a claim's check found: the measured value in words, the tolerance, and the verdict.
+
+    ``deviation`` is what was measured less what is stated, in standard errors of what was measured;
+    of several values that of the one furthest off. None where the statement is no number, or what
+    was measured has no standard error.
+    """
 
     measured: str
     tolerance: str
     holds: bool
+    deviation: float | None = None
+
+
+def furthest(deviations: Iterable[float]) -> float | None:
+    """The deviation that is furthest from 0; None if there is none that is finite."""
+    return max(filter(math.isfinite, map(float, deviations)), key=abs, default=None)
 
 
 def _always(grid: Any) -> bool:

@@ -37,7 +37,7 @@ def provenance(parameters: dict[str, Any], *, seed: int, wall_seconds: float) ->
         "cell": parameters,
         "seed": seed,
         "hiddenstate": hiddenstate.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "device": _device(),
@@ -109,6 +109,14 @@ def computed(path: str | Path, parameters: dict[str, Any], seed: int) -> bool:
         return False
 
 
+def origin(path: str | Path) -> dict[str, Any]:
+    """Provenance of a file; reads no values."""
+    require(path, "a file that a job of the workflow wrote")
+    with _readable(path):
+        schema = pq.read_schema(path)
+    return _origin(path, schema)
+
+
 @contextmanager
 def _readable(path: str | Path) -> Iterator[None]:
     """Give the errors of reading a damaged file its name."""
@@ -171,7 +179,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Commit of the source tree the package runs from, with a mark if it was edited."""
     try:
         done = subprocess.run(

@@ -5,6 +5,7 @@ import re
 import signal
 import time
 
+import pages
 import pandas as pd
 import pytest
 
@@ -64,6 +65,17 @@ def test_the_report_holds_figures_tables_and_verdicts_offline(finished, snakemak
         assert text in page
     # Nothing is fetched: no script, style or picture comes from an address.
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=.https?://", page)
+
+
+def test_the_page_of_claims_is_whole_and_offline(finished):
+    page = finished / "results/smoke/report.html"
+    assert pages.faults(page) == []
+    text = page.read_text()
+    verdicts = pd.read_csv(finished / "results/smoke/claims.csv")
+    assert all(f'id="{name}"' in text for name in verdicts["id"])
+    assert text.count("<img") == sum(len(papers.load(name).figures) for name in papers.names())
+    # Every number of the page is of cells that are there.
+    assert "no cells" not in text
 
 
 def test_scores_are_the_same_on_one_core_and_after_a_kill(

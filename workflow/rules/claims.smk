@@ -6,12 +6,7 @@ rule judge_claims:
         claims=f"{PREFIX}workflow/config/claims.yaml",
         estimates=expand(f"{RESULTS}/{{family}}/estimates.csv", family=FAMILIES),
     output:
-        csv=report(
-            f"{RESULTS}/claims.csv",
-            caption="../report/claims.rst",
-            category="Claims",
-            labels={"table": "verdicts"},
-        ),
+        csv=f"{RESULTS}/claims.csv",
         md=f"{RESULTS}/claims.md",
     log:
         f"{LOGS}/claims.log",
@@ -40,6 +35,44 @@ rule judge_claims:
         "hiddenstate claims --claims {input.claims:q} --scale {params.scale}"
         " --estimates {params.estimates:q} --csv {output.csv:q} --markdown {output.md:q}"
         " > {log:q} 2>&1"
+
+
+# The page that a reviewer reads. What the cells took is in the files that the estimates are from.
+rule page:
+    input:
+        claims=f"{PREFIX}workflow/config/claims.yaml",
+        verdicts=f"{RESULTS}/claims.csv",
+        template=f"{os.path.dirname(hiddenstate.__file__)}/page.html",
+        shown=shown_parts(),
+    output:
+        report(
+            f"{RESULTS}/report.html",
+            caption="../report/claims.rst",
+            category="Claims",
+            labels={"page": "claims, figures and tables"},
+        ),
+    log:
+        f"{LOGS}/report.log",
+    benchmark:
+        f"{LOGS}/report.tsv"
+    conda:
+        "../../envs/hiddenstate.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(15),
+    params:
+        config=SCALE_FILE,
+        figures=FIGURES,
+        results=RESULTS,
+        cached=CACHE,
+        code=code.digest("hiddenstate.page"),
+    message:
+        "report: every claim, figure and table on one page"
+    shell:
+        "hiddenstate report --config {params.config:q} --claims {input.claims:q}"
+        " --verdicts {input.verdicts:q} --figures {params.figures:q} --results {params.results:q}"
+        " --cached {params.cached:q} --out {output:q} > {log:q} 2>&1"
 
 
 # The verdicts are no declared output, for Snakemake would delete them when one is bad.

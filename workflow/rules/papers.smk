@@ -19,6 +19,16 @@ def shown_files(family):
     ]
 
 
+def shown_parts():
+    """What the page of claims is made of: the pictures and tables of every paper."""
+    figures = [
+        f"{path[:-4]}.png" for shown, _ in SHOWN.values() for path in shown.values()
+    ]
+    return figures + [
+        f"{path[:-3]}.csv" for _, tables in SHOWN.values() for path in tables
+    ]
+
+
 def verified_files():
     """The cells that verify_cache trains anew: a few cached ones, drawn at random."""
     models = int(config["verify_models"])

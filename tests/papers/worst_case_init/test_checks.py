@@ -247,3 +247,19 @@ def test_every_value_that_the_paper_states_is_compared(scale_of, check, figure, 
         off = frame["value"].mask((frame["value"] - value).abs() < 0.15, frame["value"] + 0.3)
         assert measure(frame.assign(value=off)).holds is False
     assert measure(frame.assign(task="digits")) is None
+
+
+def test_deviations_are_in_standard_errors_of_the_mean():
+    # Two repeats with sd 0.5: a standard error of 0.5 / sqrt(2).
+    found = pd.DataFrame(rows("figure5", 9.1, 0.4) + perfect(9.0, 0.5))
+    assert checks.last_layer.measure(found).deviation == pytest.approx(0.1 / (0.5 / 2**0.5))
+    (stated,) = select(
+        STATED, figure="figure3", task="mnist", quantity="mean", records=100, epsilon=10
+    )["value"]
+    levels = {"task": "mnist", "case": "worst", "records": 100}
+    found = pd.DataFrame(rows("figure3", stated - 1.5, 0.6, **levels))
+    measured = checks.stated_figure3_mnist.measure(found)
+    assert measured.deviation == pytest.approx(-1.5 / (0.6 / 2**0.5))
+    # 40 bounds, of which 2 are expected above: (8 - 2) / sqrt(40 * 0.05 * 0.95).
+    measured = checks.valid.measure(pd.DataFrame(bounds(8, 32)))
+    assert measured.deviation == pytest.approx(6 / np.sqrt(1.9))

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from hiddenstate.estimates import select, summarise
-from hiddenstate.family import Check, Measurement, check
+from hiddenstate.family import Check, Measurement, check, furthest
 
 
 def _gap_check(encoding: str, null: str) -> Check:
@@ -62,6 +62,9 @@ def _epsilon_check(encoding: str, method: str) -> Check:
             f"{int(inside.sum())} of {len(summary)} settings; means {shown}",
             "2 standard deviations over repeats, in every setting",
             bool(inside.all()),
+            furthest(
+                (summary["mean"] - summary["epsilon"]) / (summary["sd"] / summary["n"] ** 0.5)
+            ),
         )
 
     return measure

@@ -8,7 +8,7 @@ import pandas as pd
 
 from hiddenstate.auditing import AsPublished, Averaged
 from hiddenstate.estimates import select
-from hiddenstate.family import Check, Measurement, check
+from hiddenstate.family import Check, Measurement, check, furthest
 from hiddenstate.papers.estimators.cells import LEVEL
 from hiddenstate.papers.estimators.estimates import required
 
@@ -32,6 +32,7 @@ def _validity(choose: Callable[[pd.DataFrame], pd.Series]) -> Check:
             f"{int(worst['x']):,} scores, {worst['method']}), over {len(rows)} points",
             f"5 % and three standard errors: {100 * allowed[worst.name]:.1f} %",
             bool((rows["value"] <= allowed).all()),
+            float(3 * (worst["value"] - LEVEL) / (allowed[worst.name] - LEVEL)),
         )
 
     return measure
@@ -62,6 +63,7 @@ def as_published(estimates: pd.DataFrame) -> Measurement:
         ", ".join(f"{100 * f:.1f} %" for f in found) + " (mu 0, 1, 2 at 100 scores; 1 at 1,000)",
         "three standard errors of both: " + ", ".join(f"{100 * e:.1f}" for e in errors),
         all(near),
+        furthest(3 * (f - s) / e for f, s, e in zip(found, stated.values(), errors, strict=True)),
     )
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy import stats
 
 from hiddenstate.estimates import plus_minus, select, summarise
-from hiddenstate.family import Measurement, check
+from hiddenstate.family import Measurement, check, furthest
 from hiddenstate.papers.gradient_crafting.stated import (
     AUDITED,
     EVOLUTION,
@@ -72,13 +72,15 @@ def plug_in(estimates: pd.DataFrame) -> Measurement | None:
     if rows.empty:
         return None
     error = rows["high"] - rows["value"]
-    off = ((rows["value"] - rows["mu"]) / error).abs()
+    signed = (rows["value"] - rows["mu"]) / error
+    off = signed.abs()
     ratio = rows["value"] / rows["mu"]
     return Measurement(
         f"mu / accountant's from {ratio.min():.3f} to {ratio.max():.3f}; at most {off.max():.1f} "
         f"standard errors off ({len(rows)} audits)",
         "within 4 standard errors, or at least 0.95 of it",
         bool(((off <= 4) | ((ratio >= 0.95) & (ratio <= 1))).all()),
+        furthest(signed),
     )
 
 
@@ -86,15 +88,16 @@ def plug_in(estimates: pd.DataFrame) -> Measurement | None:
 def reference(estimates: pd.DataFrame) -> Measurement | None:
     """The published estimate on the housing network is what an idle coordinate gives."""
     rows = select(_housing(estimates), adversary="simulated coordinate")
-    words, holds = [], True
+    words, holds, off = [], True, []
     for _, line in summarise(rows, "epsilon").iterrows():
         _, mean, sd = IDLE[1].get(line["epsilon"], (0.0, math.nan, math.nan))
         if line["epsilon"] <= 12 and not math.isnan(mean):
             holds &= bool(abs(line["mean"] - mean) <= 3 * sd)
+            off.append((line["mean"] - mean) / (sd / math.sqrt(line["n"])))
             words.append(f"{line['mean']:.2f} at {line['epsilon']:g} (reference {mean:.2f})")
     if not words:
         return None
-    return Measurement("; ".join(words), "3 standard deviations of one audit", holds)
+    return Measurement("; ".join(words), "3 standard deviations of one audit", holds, furthest(off))
 
 
 @check
@@ -591,10 +594,12 @@ def one_run_valid(estimates: pd.DataFrame) -> Measurement | None:
         return None
     above = float((rows["value"] * rows["audits"]).sum())
     total = float(rows["audits"].sum())
+    error = math.sqrt(0.05 * 0.95 * total)
     return Measurement(
         f"{above:.0f} of {total:.0f} bounds above the truth",
         "at most 5 % plus 3 standard deviations",
-        above <= 0.05 * total + 3 * math.sqrt(0.05 * 0.95 * total),
+        above <= 0.05 * total + 3 * error,
+        (above - 0.05 * total) / error,
     )
 
 

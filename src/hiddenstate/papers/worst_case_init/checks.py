@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from hiddenstate.estimates import plus_minus, select, summarise
-from hiddenstate.family import Check, Measurement, check
+from hiddenstate.family import Check, Measurement, check, furthest
 from hiddenstate.papers.worst_case_init.stated import STATED
 from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, summary
 
@@ -38,13 +38,15 @@ def _from(*rows: pd.Series) -> str:
     return words and f" ({words})"
 
 
-def _all(parts: Iterable[tuple[str, bool]], tolerance: str) -> Measurement | None:
+def _all(
+    parts: Iterable[tuple[str, bool]], tolerance: str, deviations: Iterable[float] = ()
+) -> Measurement | None:
     """A claim that has several parts, in words and whether each holds; None without any."""
     found = list(parts)
     if not found:
         return None
     words = "; ".join(words for words, _ in found)
-    return Measurement(words, tolerance, all(holds for _, holds in found))
+    return Measurement(words, tolerance, all(holds for _, holds in found), furthest(deviations))
 
 
 def _above(one: pd.Series, other: pd.Series) -> bool:
@@ -153,7 +155,7 @@ def clipping(estimates: pd.DataFrame) -> Measurement | None:
 def last_layer(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon the worst case finds what a perfect audit would publish."""
     found = select(_published(estimates, "figure5"), case="worst")
-    parts, within = [], []
+    parts, within, off = [], [], []
     for _, row in select(found, epsilon=found["epsilon"].max()).iterrows():
         best = ideal(estimates, models=row["models"], epsilon=row["epsilon"]).iloc[0]
         # The mean of as many perfect audits would lie within three of its standard errors.
@@ -164,9 +166,11 @@ def last_layer(estimates: pd.DataFrame) -> Measurement | None:
         )
         parts.append((words, bool(abs(row["mean"] - best["value"]) <= most)))
         within.append(f"{most:.2f}")
+        off.append(3 * (row["mean"] - best["value"]) / most)
     return _all(
         parts,
         f"within {', '.join(within)}: three standard errors of the mean of as many perfect audits",
+        off,
     )
 
 
@@ -201,6 +205,7 @@ def valid(estimates: pd.DataFrame) -> Measurement | None:
         f"{above} of {len(rows)} bounds above the theoretical epsilon" + _from(*audits),
         f"at most {most} (5 % of them, with a false alarm in 0.1 % of such runs)",
         above <= most,
+        float((above - 0.05 * len(rows)) / np.sqrt(0.05 * 0.95 * len(rows))),
     )
 
 
@@ -217,7 +222,8 @@ def _stated_check(figure: str, task: str, method: str = "as published") -> Check
             (_one(row, factors), bool(abs(row["mean"] - row["value"]) <= row["sd"]))
             for _, row in both.iterrows()
         )
-        return _all(parts, "within our sd over the repeats")
+        off = (both["mean"] - both["value"]) / (both["sd"] / np.sqrt(both["n"]))
+        return _all(parts, "within our sd over the repeats", off)
 
     return measure
 
