@@ -331,7 +331,7 @@ ROWS = [("table1", "natural", 10), ("table1", "natural", 20)]
     [
         ("figure2_loose", {GRADIENT: 0.5}, {GRADIENT: 0.9}),
         ("figure4_tighter", {GRADIENT: 0.5, NATURAL: 0.6}, {GRADIENT: 0.6, NATURAL: 0.5}),
-        ("figure4_blank", {BLANK: 0.7, NATURAL: 0.6}, {BLANK: 0.6, NATURAL: 0.7}),
+        ("figure4_blank", {BLANK: 0.75, NATURAL: 0.6}, {BLANK: 0.65, NATURAL: 0.6}),
         ("table1_similar", {ROWS[0]: 0.5, ROWS[1]: 0.6}, {ROWS[0]: 0.5, ROWS[1]: 0.9}),
     ],
 )

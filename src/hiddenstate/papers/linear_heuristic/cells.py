@@ -225,7 +225,7 @@ class Recipe(Grid):
 class FixedNoise(Recipe):
     """All at one noise multiplier."""
 
-    noise_multiplier: NoiseMultiplier
+    noise_multiplier: NoiseMultiplier = Field(description="noise deviation over clipping norm")
 
 
 class FixedEpsilon(Recipe):
@@ -238,7 +238,7 @@ class TrainedRow(Grid):
     """A row of Table 1 that is trained."""
 
     batch: Count = Field(description="expected batch size")
-    noise_multiplier: NoiseMultiplier
+    noise_multiplier: NoiseMultiplier = Field(description="noise deviation over clipping norm")
     steps: int = Field(ge=1, le=100_000, description="steps of DP-SGD")
     learning_rate: Positive = Field(description="step size on the mean of an expected batch")
 

@@ -271,8 +271,8 @@ def figure4_blank(estimates: pd.DataFrame) -> Measurement | None:
     return Measurement(
         f"blank {shares['blank']:.2f}, natural {shares['natural']:.2f} of what as many models with "
         f"linear losses give (means over {len(rows) // 2} audits each)",
-        "larger among blank records",
-        bool(shares["blank"] > shares["natural"]),
+        "larger among blank records by a tenth",
+        bool(shares["blank"] > shares["natural"] + 0.1),
     )
 
 
