@@ -22,7 +22,7 @@ from hiddenstate.papers.gradient_crafting.cells import NAME, Adversary, NetworkA
 from hiddenstate.streams import stream
 
 SIDE_BY_SIDE = 25
-"""Models that a CPU trains side by side where native code does not know the network."""
+"""Models of a chunk, which go side by side unless native code knows the network."""
 
 
 def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
@@ -53,21 +53,20 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     initial: engine.Initial = drawn if p.start == "fresh" else drawn(shared("initialisation"))
     given = {word: _canary(word, p, model, records, shared(word)) for word in p.adversaries}
     first, *others = p.adversaries
-    count, on_cpu = workplace.models or p.models, workplace.device == "cpu"
-    alone = on_cpu and native.layers(model, records.x.shape[1:]) is not None
+    alone = workplace.device == "cpu" and native.layers(model, records.x.shape[1:]) is not None
 
     def scored(word: Adversary, world: Literal["in", "out"], **more: Any) -> pd.DataFrame:
         ensemble = engine.Ensemble(model, mechanism, records.x, records.y, given[word], initial)
         place = workplace.checkpoint
         return engine.scores(
             ensemble,
-            models=count,
+            models=workplace.models or p.models,
             seed=seed,
             name=(NAME, p.name, *([workplace.purpose] if workplace.purpose else []), p.repeat),
             worlds=(world,),
             device=workplace.device,
             workers=workplace.workers,
-            chunk=SIDE_BY_SIDE if on_cpu else count,
+            chunk=SIDE_BY_SIDE,
             memory=workplace.memory,
             checkpoint=place and place / (world if world == "out" else f"{world}-{word}"),
             progress=workplace.progress,
