@@ -186,11 +186,7 @@ def test_audits_are_sane(found):
         direct = checks.audited(found, attack, "lower bound, direct")
         assert (direct["value"] <= rows[truth]).all()
     for attack in cells.ATTACKS:
-        published = checks.audited(found, attack, "as published")
-        bound = checks.audited(found, attack, "lower bound")
-        assert (published["value"] > 0).all()
-        # The band pays for looking everywhere; what is published does not.
-        assert (published["value"] >= bound["value"]).all()
+        assert (checks.audited(found, attack, "as published")["value"] > 0).all()
 
 
 def test_gradient_audit_finds_the_heuristic():
