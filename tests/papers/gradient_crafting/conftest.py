@@ -57,7 +57,13 @@ GRID = {
         "runs": 100,
         "repeats": 2,
     },
-    "hidden": {"mu": 1.0, "betas": [0, 1], "sampling_rates": [0.1, 1], "steps": [1, 3]},
+    "hidden": {
+        "mu": 1.0,
+        "betas": [0, 1],
+        "sampling_rates": [0.1, 1],
+        "steps": [1, 3],
+        "sampled_steps": [1, 3],
+    },
     "ideal": {"epsilons": [4], "every": [1, 4], "models": [100], "audits": 20},
     "one_run": {"epsilons": [4], "housing": [10], "idle": [50], "audits": 2},
 }

@@ -150,7 +150,10 @@ class Hidden(Grid):
     sampling_rates: Several[Annotated[float, Field(gt=0, le=1)]] = Field(
         description="of a linear loss, whose canary is inserted when it is sampled"
     )
-    steps: Several[Count] = Field(min_length=1, description="numbers of steps")
+    steps: Several[Count] = Field(min_length=1, description="numbers of steps of the landscape")
+    sampled_steps: Several[Count] = Field(
+        min_length=1, description="numbers of steps of the linear loss"
+    )
 
 
 class Ideal(Grid):
@@ -426,17 +429,17 @@ def distances(grid: GradientCraftingGrid) -> list[Cell[Distances]]:
     """One cell for each drift and each sampling rate."""
     if grid.hidden is None:
         return []
-    mu, steps = grid.hidden.mu, tuple(grid.hidden.steps)
-    return [
-        Cell(
-            f"hidden_beta{short(beta)}",
-            Distances(mu=mu, beta=beta, sampling_rate=None, steps=steps),
-        )
-        for beta in grid.hidden.betas
-    ] + [
-        Cell(f"hidden_q{short(rate)}", Distances(mu=mu, beta=None, sampling_rate=rate, steps=steps))
-        for rate in grid.hidden.sampling_rates
-    ]
+    p = grid.hidden
+    steps, sampled = tuple(p.steps), tuple(p.sampled_steps)
+    landscape = {
+        f"beta{short(beta)}": Distances(mu=p.mu, beta=beta, sampling_rate=None, steps=steps)
+        for beta in p.betas
+    }
+    linear = {
+        f"q{short(rate)}": Distances(mu=p.mu, beta=None, sampling_rate=rate, steps=sampled)
+        for rate in p.sampling_rates
+    }
+    return [Cell(f"hidden_{name}", of) for name, of in (landscape | linear).items()]
 
 
 def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
