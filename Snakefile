@@ -20,11 +20,6 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/papers.smk"
 
 
-# Which executor runs the jobs is not known before.
-onstart:
-    checked_place()
-
-
 localrules:
     figures,
     tables,
@@ -36,6 +31,7 @@ localrules:
 rule figures:
     input:
         [path for figures, _ in SHOWN.values() for path in figures.values()],
+        f"{RESULTS}/claims.md",
 
 
 rule tables:
@@ -57,9 +53,9 @@ rule all:
     input:
         rules.figures.input,
         rules.tables.input,
-        rules.claims.input,
         rules.report.input,
 
 
 include: "workflow/rules/targets.smk"
 include: "workflow/rules/claims.smk"
+include: "workflow/rules/hooks.smk"
