@@ -12,7 +12,7 @@ The cells of the calibration write bounds, not scores: a hundred million scores 
 that the bounds do not say.
 """
 
-from hiddenstate.family import Bound, Family, Simulate
+from hiddenstate.family import Bound, Family, Simulate, takes
 from hiddenstate.papers.estimators import cells, checks, estimates, figures, tables
 
 FAMILY = Family(
@@ -21,7 +21,7 @@ FAMILY = Family(
     grid=cells.EstimatorsGrid,
     works=(
         Simulate(cells.detected, cells.detect),
-        Bound(cells.calibrated, cells.calibrate, revision=2),
+        Bound(cells.calibrated, cells.calibrate, revision=2, cost=takes(77)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
