@@ -9,7 +9,7 @@ from hiddenstate.page import duration
 
 STARTING = 5
 """Seconds of one core that any job takes beside its work, mostly to import its libraries."""
-MEMORY = {"start": 900, "train": 900, "simulate": 600, "bound": 320, "drawing": 340}
+MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 700, "drawing": 340}
 """MB that a job of a kind takes at most, as measured at laptop scale; on a CPU."""
 _ROW = 12
 """Bytes that a row of scores takes in a file."""
