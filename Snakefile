@@ -1,5 +1,4 @@
 # How much does the last iterate of DP-SGD leak? Five papers, one workflow.
-#
 #   snakemake --cores all figures                       every figure, laptop scale
 #   snakemake --cores all all --config scale=smoke      everything once, tiny
 #   snakemake --cores all encoding_loss                 one paper
@@ -20,11 +19,6 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/papers.smk"
 
 
-# Which executor runs the jobs is not known before.
-onstart:
-    checked_place()
-
-
 localrules:
     figures,
     tables,
@@ -36,6 +30,7 @@ localrules:
 rule figures:
     input:
         [path for figures, _ in SHOWN.values() for path in figures.values()],
+        f"{RESULTS}/claims.md",
 
 
 rule tables:
@@ -57,9 +52,9 @@ rule all:
     input:
         rules.figures.input,
         rules.tables.input,
-        rules.claims.input,
         rules.report.input,
 
 
 include: "workflow/rules/targets.smk"
 include: "workflow/rules/claims.smk"
+include: "workflow/rules/hooks.smk"

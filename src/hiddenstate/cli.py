@@ -274,6 +274,13 @@ def _catalogue(options: argparse.Namespace) -> None:
     print(catalogue.page(), end="")
 
 
+def _plan(options: argparse.Namespace) -> None:
+    """Print what a run would take: jobs, processor time, memory and disk, and what is cached."""
+    from hiddenstate import forecast
+
+    print(forecast.words(forecast.table(options.config, options.results, options.cached)), end="")
+
+
 def _gallery(options: argparse.Namespace) -> None:
     """Write the gallery: a page with a small picture of every figure."""
     from hiddenstate import gallery
@@ -398,6 +405,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     command("schema", _schema, family=False)
     command("catalogue", _catalogue, family=False)
+    sub = command("plan", _plan, family=False)
+    sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="scale file")
+    sub.add_argument(
+        "--results", type=Path, required=True, metavar="DIR", help="results of the scale, by family"
+    )
+    sub.add_argument("--cached", type=Path, metavar="DIR", help="cached scores; without: train all")
     sub = command("gallery", _gallery, family=False)
     sub.add_argument(
         "figures",

@@ -75,6 +75,28 @@ rule page:
         " --cached {params.cached:q} --out {output:q} > {log:q} 2>&1"
 
 
+# What the scale would take, printed before anything runs; it makes no file.
+rule plan:
+    log:
+        f"{LOGS}/plan.log",
+    localrule: True
+    conda:
+        "../../envs/hiddenstate.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=15,
+    params:
+        config=SCALE_FILE,
+        results=RESULTS,
+        cached=["--cached", CACHE] if config["scores"] == "cached" else [],
+    message:
+        "plan of the scale"
+    shell:
+        "hiddenstate plan --config {params.config:q} --results {params.results:q}"
+        " {params.cached:q} 2>&1 | tee {log:q}"
+
+
 # The verdicts are no declared output, for Snakemake would delete them when one is bad.
 rule verify_cache:
     input:

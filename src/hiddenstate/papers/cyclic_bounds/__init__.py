@@ -17,7 +17,7 @@ What the reader must know of the source:
 * Data sets are neighbours if one record is swapped, here and nowhere else in the package.
 """
 
-from hiddenstate.family import Bound, Family, Simulate
+from hiddenstate.family import Bound, Family, Simulate, takes
 from hiddenstate.papers.cyclic_bounds import bounds, cells, checks, estimates, figures, tables
 
 FAMILY = Family(
@@ -25,8 +25,8 @@ FAMILY = Family(
     reference="arXiv 2407.05237, version 1",
     grid=cells.CyclicBoundsGrid,
     works=(
-        Simulate(cells.audits, cells.simulate_audit),
-        Simulate(cells.counterexamples, cells.simulate_counterexample, revision=2),
+        Simulate(cells.audits, cells.simulate_audit, cost=takes(12)),
+        Simulate(cells.counterexamples, cells.simulate_counterexample, revision=2, cost=takes(4)),
         Bound(cells.formulas, bounds.formulas, revision=2),
     ),
     estimate=estimates.estimate,

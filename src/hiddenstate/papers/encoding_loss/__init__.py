@@ -18,14 +18,17 @@ Readings of what the paper leaves open, all of them ours:
   of this direction.
 """
 
-from hiddenstate.family import Bound, Family, Simulate
+from hiddenstate.family import Bound, Family, Simulate, takes
 from hiddenstate.papers.encoding_loss import cells, checks, estimates, figures, tables
 
 FAMILY = Family(
     title="It's Our Loss: No Privacy Amplification for Hidden State DP-SGD With Non-Convex Loss",
     reference="arXiv 2407.06496",
     grid=cells.EncodingLossGrid,
-    works=(Simulate(cells.simulated, cells.simulate), Bound(cells.accounted, cells.account)),
+    works=(
+        Simulate(cells.simulated, cells.simulate, cost=takes(10)),
+        Bound(cells.accounted, cells.account),
+    ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
 )

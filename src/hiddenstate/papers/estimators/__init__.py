@@ -13,7 +13,7 @@ The cells of the calibration write bounds, not scores: a hundred million scores 
 that the bounds do not say.
 """
 
-from hiddenstate.family import Bound, Family, Simulate
+from hiddenstate.family import Bound, Family, Simulate, takes
 from hiddenstate.papers.estimators import cells, checks, estimates, figures, tables
 
 FAMILY = Family(
@@ -22,7 +22,7 @@ FAMILY = Family(
     grid=cells.EstimatorsGrid,
     works=(
         Simulate(cells.detected, cells.detect),
-        Bound(cells.calibrated, cells.calibrate, revision=3),
+        Bound(cells.calibrated, cells.calibrate, revision=3, cost=takes(77)),
         Bound(cells.sequenced, cells.stop),
     ),
     estimate=estimates.estimate,

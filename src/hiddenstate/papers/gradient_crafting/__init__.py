@@ -26,7 +26,7 @@ one-sided bound of 97.5 %: not valid. A valid bound stands beside every one of t
 
 import pandas as pd
 
-from hiddenstate.family import Bound, Cell, Family, Simulate, Train, Workplace
+from hiddenstate.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
 from hiddenstate.papers.gradient_crafting import (
     cells,
     checks,
@@ -75,12 +75,12 @@ FAMILY = Family(
             data=lambda cell: cells.data_of(cell.parameters),
             adversaries=lambda cell: len(cell.parameters.adversaries),
         ),
-        Simulate(cells.simulated, simulations.simulate),
-        Bound(cells.followed, _follow),
-        Bound(cells.landscapes, simulations.landscape),
-        Bound(cells.distances, simulations.distances),
-        Bound(cells.ideal, simulations.ideal),
-        Bound(cells.one_run, _one_run),
+        Simulate(cells.simulated, simulations.simulate, cost=takes(3)),
+        Bound(cells.followed, _follow, cost=takes(5)),
+        Bound(cells.landscapes, simulations.landscape, cost=takes(12)),
+        Bound(cells.distances, simulations.distances, cost=takes(4)),
+        Bound(cells.ideal, simulations.ideal, cost=takes(4)),
+        Bound(cells.one_run, _one_run, cost=takes(9)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -39,7 +39,7 @@ Readings of what the paper leaves open, all of them ours:
 
 import pandas as pd
 
-from hiddenstate.family import Bound, Cell, Family, Simulate, Train, Workplace
+from hiddenstate.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
 from hiddenstate.papers.linear_heuristic import bounds, cells, checks, estimates, figures, tables
 
 
@@ -56,16 +56,24 @@ FAMILY = Family(
     reference="arXiv 2410.06186",
     grid=cells.LinearHeuristicGrid,
     works=(
-        *(Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a)) for a in cells.ATTACKS),
+        *(
+            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(30))
+            for a in cells.ATTACKS
+        ),
         Simulate(cells.keeps_history(cells.HistoryRuns), cells.simulate_history),
-        Bound(cells.figure1("a"), bounds.figure1a, revision=2),
-        Bound(cells.figure1("b"), bounds.figure1b, revision=2),
-        Bound(cells.figure1("c"), bounds.figure1c, revision=2),
+        Bound(cells.figure1("a"), bounds.figure1a, revision=2, cost=takes(14)),
+        Bound(cells.figure1("b"), bounds.figure1b, revision=2, cost=takes(98)),
+        Bound(cells.figure1("c"), bounds.figure1c, revision=2, cost=takes(28)),
         Bound(cells.quadratic, bounds.quadratic_regulariser),
-        Bound(cells.schedules, bounds.schedules),
+        Bound(cells.schedules, bounds.schedules, cost=takes(108)),
         Bound(cells.optimisers, bounds.optimisers),
         Bound(cells.figure5, bounds.figure5, revision=2),
-        Bound(cells.keeps_history(cells.HistoryCurves), bounds.history_regulariser, revision=2),
+        Bound(
+            cells.keeps_history(cells.HistoryCurves),
+            bounds.history_regulariser,
+            revision=2,
+            cost=takes(34),
+        ),
         Bound(cells.audited("audits", cells.AuditCurves), bounds.audits),
         Bound(cells.table1, bounds.table1, revision=2),
         Train(

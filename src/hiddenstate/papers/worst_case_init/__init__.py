@@ -23,7 +23,7 @@ seen.
 
 import pandas as pd
 
-from hiddenstate.family import Bound, Cell, Family, Start, Train, Workplace
+from hiddenstate.family import Bound, Cell, Family, Start, Train, Workplace, takes
 from hiddenstate.papers.worst_case_init import cells, checks, estimates, figures, tables
 
 
@@ -58,7 +58,7 @@ FAMILY = Family(
                 data=lambda cell: cells.data_of(cell.parameters),
             ),
         ),
-        Bound(cells.ideal, estimates.simulate),
+        Bound(cells.ideal, estimates.simulate, cost=takes(3)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -1,0 +1,99 @@
+"""What a run would take, before anything runs: jobs, processor time, memory and disk by family."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from hiddenstate import config, papers, scores
+from hiddenstate.page import duration
+
+STARTING = 5
+"""Seconds of one core that any job takes beside its work, mostly to import its libraries."""
+MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 700, "drawing": 340}
+"""MB that a job of a kind takes at most, as measured at laptop scale; on a CPU."""
+_ROW = 12
+"""Bytes that a row of scores takes in a file."""
+_FILE = 20_000
+"""Bytes of a file beside its scores, and of one that has none; as measured, on average."""
+_PICTURE = 200_000
+"""Bytes of a figure, as PDF and PNG."""
+
+
+def table(scale_file: Path, results: Path, cached: Path | None) -> pd.DataFrame:
+    """One row per family and kind of job.
+
+    Columns: family, kind, jobs, done (their results are there), cached (restored in place of
+    trained), missing, hours (of one core, for what is missing), longest (hours of the longest
+    job), memory (MB of one job), disk (MB of all results). ``cached`` is None to train all.
+    """
+    scale = config.read(scale_file)
+    rows = []
+    for name in config.families(scale):
+        family, grid = papers.load(name), getattr(scale, name)
+        every = family.jobs(grid)
+        wanted: set[str] = set()
+        kinds = {}
+        # Initial parameters are made only for the models that are trained.
+        for kind in ("train", "start", "simulate", "bound"):
+            row = {"jobs": 0, "done": 0, "cached": 0, "missing": 0}
+            seconds, disk = [0.0], 0
+            for cell, job in every[kind].items():
+                row["jobs"] += 1
+                path = results / name / job.work.folder / f"{cell}.parquet"
+                kept = cached / name / f"{cell}.parquet" if cached and kind == "train" else None
+                disk += _FILE
+                if kind == "train":
+                    models, repeats = job.work.size(job.cell)
+                    disk += 2 * models * repeats * _ROW
+                if scores.computed(path, job.identity, scale.seed):
+                    row["done"] += 1
+                elif kept and scores.computed(kept, job.identity, scale.seed):
+                    row["cached"] += 1
+                elif kind == "start" and cell not in wanted:
+                    row["jobs"] -= 1
+                    disk -= _FILE
+                else:
+                    row["missing"] += 1
+                    seconds.append(STARTING + job.cost)
+                    if job.start:
+                        wanted.add(job.start.cell.name)
+            seconds[0] = row["cached"] * STARTING
+            kinds[kind] = _row(name, kind, row, seconds, disk)
+        figures = sum(figure.when(grid) for figure in family.figures.values())
+        shown = figures + sum(thing.when(grid) for thing in family.tables.values()) + 1
+        counts = {"jobs": shown, "done": 0, "cached": 0, "missing": shown}
+        times = [0.0] + [2.0 * STARTING] * shown
+        kinds["drawing"] = _row(name, "drawing", counts, times, figures * _PICTURE)
+        rows += [row for row in kinds.values() if row["jobs"]]
+    return pd.DataFrame(rows)
+
+
+def _row(name: str, kind: str, counts: dict[str, int], seconds: list[float], disk: int) -> dict:
+    return {
+        "family": name,
+        "kind": kind,
+        **counts,
+        "hours": sum(seconds) / 3600,
+        "longest": max(seconds[1:], default=0.0) / 3600,
+        "memory": MEMORY[kind],
+        "disk": disk / 1e6,
+    }
+
+
+def words(rows: pd.DataFrame) -> str:
+    """The table as it is printed, with its sum."""
+    shown = rows.copy()
+    for column in ("hours", "longest"):
+        shown[column] = [duration(3600 * hours) for hours in rows[column]]
+    shown["memory"] = [f"{value} MB" for value in rows["memory"]]
+    shown["disk"] = [f"{value:.1f} MB" for value in rows["disk"]]
+    shown = shown.rename(columns={"hours": "one core", "memory": "memory of a job"})
+    total = duration(3600 * rows["hours"].sum())
+    return (
+        f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n"
+        f"In all {rows['missing'].sum()} of {rows['jobs'].sum()} jobs, {total} of one core, "
+        f"{rows['disk'].sum():.0f} MB of disk; "
+        f"the longest job {duration(3600 * rows['longest'].max())}.\n"
+        "From costs measured on one core of an x86-64 with AVX-512 at laptop scale: another "
+        "machine, a busy one or a smaller scale differs; drawing counts as if all were stale.\n"
+    )

@@ -1,0 +1,43 @@
+"""What a run would take, on a scale whose results and cache are partly there."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hiddenstate import config, forecast, scores
+
+SCALE = Path(__file__).parents[1] / "workflow/config/scales/smoke.yaml"
+FAMILY = "worst_case_init"
+
+
+def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_path):
+    family, grid, seed = config.section(SCALE, FAMILY)
+    jobs = family.jobs(grid)
+    results, cached = tmp_path / "results", tmp_path / "cached"
+    whole = forecast.table(SCALE, results, cached).set_index(["family", "kind"])
+    train = whole.loc[FAMILY, "train"]
+    assert train["missing"] == train["jobs"] == len(jobs["train"])
+    costs = [forecast.STARTING + job.cost for job in jobs["train"].values()]
+    assert train["hours"] == pytest.approx(sum(costs) / 3600)
+    assert train["longest"] == pytest.approx(max(costs) / 3600)
+    # One cell is done, another is cached, and a cached one of another seed is neither.
+    frame = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": 0, "score": np.arange(2.0)})
+    done, kept, other = [*jobs["train"].values()][:3]
+    for folder, job, root in (
+        (results / FAMILY / "scores", done, seed),
+        (cached / FAMILY, kept, seed),
+        (cached / FAMILY, other, seed + 1),
+    ):
+        origin = scores.provenance(job.identity, seed=root, wall_seconds=1.0)
+        scores.write_table(folder / f"{job.cell.name}.parquet", frame, origin)
+    part = forecast.table(SCALE, results, cached).set_index(["family", "kind"])
+    found = part.loc[FAMILY, "train"]
+    assert (found["done"], found["cached"], found["missing"]) == (1, 1, train["missing"] - 2)
+    rest = sum(costs) - sum(2 * [forecast.STARTING] + [done.cost, kept.cost]) + forecast.STARTING
+    assert found["hours"] == pytest.approx(rest / 3600)
+    # Told to train all, it looks at no cache.
+    assert forecast.table(SCALE, results, None)["cached"].sum() == 0
+    words = forecast.words(part.reset_index())
+    assert f"In all {part['missing'].sum()} of {part['jobs'].sum()} jobs" in words

@@ -1,0 +1,126 @@
+"""What a run prints: its rules' functions, run as plain Python on Snakemake's events."""
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+RULES = Path(__file__).parents[2] / "workflow/rules/progress.smk"
+
+
+@pytest.fixture
+def names():
+    logger = logging.getLogger("progress under test")
+    logger.setLevel(logging.INFO)
+    logger.handlers, logger.propagate = [], False
+    found = {"logger": logger, "Path": Path}
+    exec(compile(RULES.read_text(), RULES, "exec"), found)
+    return found
+
+
+class Kept(logging.Handler):
+    """What is printed, and what goes to the log file."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def run(names):
+    """A run of three jobs that cost 10, 100 and 190 seconds, and what it prints and logs."""
+    logger = names["logger"]
+    printed, logged = Kept(), Kept()
+    printed.addFilter(names["essential"])
+    progress = names["Progress"]({1: 10.0, 2: 100.0, 3: 190.0}, 3, 2)
+    for handler in (printed, logged, progress):
+        logger.addHandler(handler)
+    return logger, progress, printed.lines, logged.lines
+
+
+def event(logger, name, level=logging.INFO, **fields):
+    logger.log(level, f"event {name}", extra={"event": name, **fields})
+
+
+def test_a_finished_job_is_one_line_and_all_else_is_in_the_log(run):
+    logger, _, printed, logged = run
+    logger.info("Select jobs to execute...")
+    event(logger, "job_info", jobid=1, rule_msg="toy: simulate a")
+    event(logger, "shellcmd")
+    event(logger, "job_finished", job_id=1)
+    assert len(printed) == 1
+    assert printed[0].startswith("1 of 3  toy: simulate a  (0 s; about ")
+    assert printed[0].endswith(" min left)")
+    assert len(logged) == 5
+    logger.warning("odd")
+    assert printed[-1] == "odd"
+
+
+def test_the_time_left_is_the_others_cost_at_the_pace_so_far(run):
+    _, progress, *_ = run
+    # 110 seconds' worth was done in 220: the other 190 take 380.
+    progress.begin -= 220
+    for job in (1, 2):
+        progress.names[job], progress.started[job] = "job", time.monotonic()
+        progress.finished.add(job)
+    assert progress.left() == pytest.approx(380, rel=0.01)
+    # A job at work counts with what it has had, not more than it costs.
+    progress.started[3] = time.monotonic() - 95
+    assert progress.left() == pytest.approx(95 * 220 / 205, rel=0.01)
+    progress.started[3] -= 1000
+    assert progress.left() == 0
+
+
+def test_at_first_cores_are_taken_to_do_as_was_measured(run):
+    _, progress, *_ = run
+    assert progress.left() == pytest.approx(150, rel=0.01)
+
+
+def test_a_failed_job_shows_the_end_of_its_log(run, tmp_path):
+    logger, _, printed, _ = run
+    log = tmp_path / "a.log"
+    log.write_text("\n".join(f"line {i}" for i in range(100)))
+    event(logger, "job_info", jobid=2, rule_msg="toy: train b")
+    fields = {"jobid": 2, "rule_name": "toy_train", "log": [str(log)], "shellcmd": "hiddenstate x"}
+    event(logger, "job_error", logging.ERROR, **fields)
+    (told,) = printed
+    assert told.startswith("failed: toy: train b\n")
+    assert "line 99" in told and "line 85" in told and "line 84" not in told
+    assert told.endswith("the command was: hiddenstate x")
+    log.unlink()
+    event(logger, "job_error", logging.ERROR, **fields)
+    assert "cannot be read" in printed[-1]
+
+
+def test_the_outcome_names_figures_and_verdicts(names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = Kept()
+    names["logger"].addHandler(kept)
+    import os
+
+    names |= {
+        "os": os,
+        "RESULTS": "results/toy",
+        "FIGURES": "figures/toy",
+        "FAMILIES": {"toy": None},
+        "SHOWN": {"toy": ({"gap": "figures/toy/gap.pdf", "lost": "figures/toy/lost.pdf"}, [])},
+    }
+    exec(compile(RULES.read_text(), RULES, "exec"), names)
+    for path in ("figures/toy/gap.pdf", "results/toy/toy/estimates.csv", "results/toy/claims.csv"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("id,verdict\na,reproduced\nb,not reproduced\nc,reproduced\n")
+    names["show_outcome"]([], True)
+    assert kept.lines == [
+        "figures   figures/toy/ (1, as PDF and PNG)",
+        "verdicts  results/toy/claims.md: 1 not reproduced, 2 reproduced",
+    ]
+    # Verdicts on estimates of before are not told.
+    os.utime(tmp_path / "results/toy/claims.csv", (1, 1))
+    kept.lines.clear()
+    names["show_outcome"]([], False)
+    assert kept.lines[0].startswith("stopped: a job failed")
+    assert not any("verdicts" in line for line in kept.lines)

@@ -1,0 +1,157 @@
+# What a run prints: a line per finished job, the time that is left, the end of a failed job's log,
+# and in the last lines where everything is. Snakemake's own log file keeps all that it has to say.
+
+import csv
+import logging
+import time
+from collections import Counter
+
+STARTING = 5
+"""Seconds of one core that a job takes beside its work, such as importing its libraries."""
+SHOWN_OF_LOG = 15
+"""Lines of a failed job's log that are printed."""
+
+
+def time_in_words(seconds):
+    """A time that is left, in the unit that suits it."""
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+class Progress(logging.Handler):
+    """Turns Snakemake's events into lines of its own.
+
+    ``costs`` are seconds of one core by job number. The time left is what the other jobs cost, at
+    the pace of those that are done or at work.
+    """
+
+    def __init__(self, costs, total, cores):
+        super().__init__(logging.INFO)
+        self.costs, self.total, self.cores = costs, total, cores
+        self.names, self.started, self.finished, self.failed = {}, {}, set(), set()
+        self.begin = time.monotonic()
+
+    def emit(self, record):
+        event = str(getattr(record, "event", None) or "")
+        if event == "job_info":
+            self.names[record.jobid] = record.rule_msg
+            self.started[record.jobid] = time.monotonic()
+        elif event == "job_finished":
+            self.finish(record.job_id)
+        elif event == "job_error":
+            self.fail(record)
+
+    def finish(self, job):
+        self.finished.add(job)
+        # A target that only names others has no message, and nobody waits for it.
+        if self.names.get(job):
+            took = time.monotonic() - self.started[job]
+            line = f"{len(self.finished)} of {self.total}  {self.names[job]}  ({took:.0f} s"
+            if len(self.finished) < self.total:
+                line += f"; about {time_in_words(self.left())} left"
+            say(f"{line})")
+
+    def left(self):
+        """Seconds until the end, as far as can be told."""
+        now = time.monotonic()
+        done = sum(self.costs.get(job, STARTING) for job in self.finished)
+        for job in self.started.keys() - self.finished - self.failed:
+            done += min(now - self.started[job], self.costs.get(job, STARTING))
+        rest = max(0, sum(self.costs.values()) - done)
+        # Until something can be told of the pace, each core is taken to do as was measured.
+        known = min(1, done / 60)
+        pace = known * (now - self.begin) / max(done, 1) + (1 - known) / self.cores
+        return rest * pace
+
+    def fail(self, record):
+        self.failed.add(record.jobid)
+        lines = [f"failed: {self.names.get(record.jobid) or record.rule_name}"]
+        for path in record.log:
+            path = path.removesuffix(" (check log file(s) for error details)")
+            lines.append(f"  the end of {path}:")
+            try:
+                ends = (
+                    Path(path).read_text(errors="replace").splitlines()[-SHOWN_OF_LOG:]
+                )
+            except OSError as error:
+                ends = [f"(cannot be read: {error.strerror})"]
+            lines += [f"    {line}" for line in ends or ["(it is empty)"]]
+        if record.shellcmd:
+            lines.append(f"  the command was: {record.shellcmd}")
+        say("\n".join(lines), logging.ERROR)
+
+
+def say(text, level=logging.INFO):
+    """Print a line of the run's own, and keep it in the log."""
+    logger.log(level, text, extra={"progress": True})
+
+
+def essential(record):
+    """Filter of what Snakemake prints beside: warnings and errors, but for those told above."""
+    if getattr(record, "progress", False):
+        return True
+    failed = str(getattr(record, "event", None) or "") == "job_error"
+    return record.levelno >= logging.WARNING and not failed
+
+
+def costs_of_jobs():
+    """Seconds of one core of every job that is to be done, by its number."""
+    scale = read_scale()
+    measured = {
+        (f"{name}_{kind}", cell): job.cost
+        for name, family in FAMILIES.items()
+        for kind, jobs in family.jobs(getattr(scale, name)).items()
+        for cell, job in jobs.items()
+    }
+    dag = workflow.dag
+    return {
+        dag.jobid(job): STARTING
+        + measured.get((job.rule.name, job.wildcards_dict.get("cell")), 0)
+        for job in dag.needrun_jobs()
+    }
+
+
+def show_progress():
+    """Put lines of the run's own in the place of Snakemake's, which go on into its log file."""
+    printed = [h for h in logger.handlers if h.name == "DefaultStreamHandler"]
+    # Whoever asks Snakemake for more, or for another way of logging, gets that.
+    if not printed or not workflow.is_main_process or workflow.output_settings.verbose:
+        return
+    for handler in printed:
+        handler.addFilter(essential)
+    costs = costs_of_jobs()
+    logger.addHandler(Progress(costs, len(costs), workflow.cores or 1))
+
+
+def verdicts():
+    """How the verdicts came out, in words; nothing if there are none of these estimates."""
+    path = Path(f"{RESULTS}/claims.csv")
+    estimates = [Path(f"{RESULTS}/{family}/estimates.csv") for family in FAMILIES]
+    if not path.exists() or not all(
+        e.exists() and e.stat().st_mtime <= path.stat().st_mtime for e in estimates
+    ):
+        return ""
+    with path.open(newline="") as rows:
+        found = Counter(row["verdict"] for row in csv.DictReader(rows))
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items()))
+
+
+def show_outcome(log, ok):
+    """The last lines of a run."""
+    if not ok:
+        say(
+            "stopped: a job failed. What is finished is kept; the same command goes on from there."
+        )
+    drawn = sum(
+        Path(path).exists()
+        for figures, _ in SHOWN.values()
+        for path in figures.values()
+    )
+    if drawn:
+        say(f"figures   {FIGURES}/ ({drawn}, as PDF and PNG)")
+    if found := verdicts():
+        say(f"verdicts  {RESULTS}/claims.md: {found}")
+    if Path(f"{RESULTS}/report.html").exists():
+        say(f"report    {RESULTS}/report.html")
+    for path in log:
+        say(f"log       {os.path.relpath(path)}")
