@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from hiddenstate import config, papers, scores
+from hiddenstate.family import Train
 from hiddenstate.page import duration
 
 STARTING = 5
@@ -42,7 +43,7 @@ def table(scale_file: Path, results: Path, cached: Path | None) -> pd.DataFrame:
                 path = results / name / job.work.folder / f"{cell}.parquet"
                 kept = cached / name / f"{cell}.parquet" if cached and kind == "train" else None
                 disk += _FILE
-                if kind == "train":
+                if isinstance(job.work, Train):
                     models, repeats = job.work.size(job.cell)
                     disk += 2 * models * repeats * _ROW
                 if scores.computed(path, job.identity, scale.seed):
