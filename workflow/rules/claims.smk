@@ -63,8 +63,8 @@ rule page:
         runtime=growing(15),
     params:
         config=SCALE_FILE,
-        figures=FIGURES,
-        results=RESULTS,
+        figures=lambda wildcards: FIGURES,
+        results=lambda wildcards: RESULTS,
         cached=CACHE,
         code=code.digest("hiddenstate.page"),
     message:
