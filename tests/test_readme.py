@@ -30,6 +30,8 @@ def test_every_command_has_a_target():
         "all",
         "test",
         "setup",
+        "report",
+        "plan",
         "verify_cache",
         *papers.names(),
     }
