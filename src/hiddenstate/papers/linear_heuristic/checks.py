@@ -248,6 +248,8 @@ def figure4_tighter(estimates: pd.DataFrame) -> Measurement | None:
         return None
     near = rows[rows["steps"] >= 100]
     record = select(near, attack="natural")
+    if record.empty or select(near, attack="dirac").empty:
+        return None
     # At the sampling rate of Figure 4, or the nearest.
     rates = select(near, attack="dirac")["sampling_rate"]
     nearest = rates.loc[(rates - record["sampling_rate"].iloc[0]).abs().idxmin()]
