@@ -126,7 +126,7 @@ def test_every_step_draws_views_of_its_own_the_same_alone_and_side_by_side():
     ensemble = audit()
     gradients = ensemble.clipped_sum()
     runs = [Run("in", 0, index, ensemble, gradients, 5, ("views",)) for index in range(3)]
-    first, second, _ = list(runs[0].views(runs[0].trained_on))
+    first, second, _ = list(runs[0].views())
     assert len(first) == len(runs[0].trained_on[0]) and first.shape[1:] == (3, 3)
     assert not np.array_equal(first[:3], second[:3])
     # The first step by hand, the blank record among the others.

@@ -1,5 +1,6 @@
 """Trained audits of linear_heuristic: what is trained, and the paper's own set-up for a step."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 
 from hiddenstate import config, data, models
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.ensemble import Run, last_iterate
+from hiddenstate.dpsgd.ensemble import Run, last_iterate, read
 from hiddenstate.dpsgd.mechanism import Poisson
 from hiddenstate.errors import InputError
 from hiddenstate.family import Workplace
@@ -65,11 +66,11 @@ def test_a_gradient_s_score_is_the_noisy_count_of_its_steps(jobs):
     p = cell(jobs, "dirac").parameters.model_copy(update={"noise_multiplier": 0.1, "steps": 5})
     ensemble = training.audited(p, 0)
     present = Run("in", 0, 1, ensemble, ensemble.clipped_sum(), 3, ("x",))
-    drift = ensemble.canary.score(present, last_iterate(present))
+    drift = read(present.fixed, last_iterate(present))
     used = sum(present.adds(step) for step in range(1, 6))
     absent = Run("in", 0, 1, ensemble, ensemble.clipped_sum(), 3, ("x",))
-    absent._sampled = [False] * 5
-    gap = drift - ensemble.canary.score(absent, last_iterate(absent))
+    absent._drawn = [False] * 5
+    gap = drift - read(absent.fixed, last_iterate(absent))
     assert gap / ensemble.mechanism.learning_rate == pytest.approx(used, abs=0.3)
 
 
@@ -115,8 +116,11 @@ def test_the_paper_s_set_up_takes_a_step(monkeypatch, attack):
     assert gradients.parameters == models.parameter_count(ensemble.model) == 2_748_890
     assert gradients.kind == "torch"
     runs = (Run("in", 0, i, ensemble, gradients, 0, ("one",)) for i in range(100))
-    run = next(run for run in runs if len(run.trained_on[0]) == 1 and sum(run._sampled) < 1)
-    (after,) = (theta.clone() for theta in run.iterates(noise=False))
+    run = next(run for run in runs if len(run.trained_on[0]) == 1 and not run.adds(1))
+    quiet = dataclasses.replace(
+        ensemble, mechanism=dataclasses.replace(ensemble.mechanism, noise_multiplier=0.0)
+    )
+    after = last_iterate(Run("in", 0, run.index, quiet, gradients, 0, ("one",)))
     # One clipped mean over 16 views: the step's length is the learning rate's, or less.
     step = float((after - run.initial).norm()) / ensemble.mechanism.learning_rate
     assert 0 < step <= 1 + 1e-4
@@ -124,7 +128,7 @@ def test_the_paper_s_set_up_takes_a_step(monkeypatch, attack):
     spread = float((noisy - after).std()) / ensemble.mechanism.learning_rate
     # 2.7 million coordinates: the deviation is known to a twentieth of a per cent.
     assert spread == pytest.approx(3.0, rel=3e-3)
-    assert math.isfinite(ensemble.canary.score(run, noisy))
+    assert math.isfinite(read(run.fixed, noisy))
     assert torch.isfinite(noisy).all()
 
 

@@ -107,7 +107,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     status, output = snakemake(here, *dry, environment=environment)
     assert "Nothing to be done" in output
     for file, change, made in (
-        ("shown.py", ('"o"', '"s"'), {"toy_figure", "judge_claims"}),
+        ("shown.py", ('"o"', '"s"'), {"toy_figure", "judge_claims", "page"}),
         ("estimates.py", ('means["in"] - means', '1 * means["in"] - means'), {"toy_estimate"}),
         ("__init__.py", ("simulate),)", "simulate, revision=2),)"), {"toy_simulate"}),
     ):

@@ -119,7 +119,9 @@ def test_a_wrong_configuration_stops_before_any_job(tmp_path, checkout, snakemak
 def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
     path = directory / "workflow/config/scales/smoke.yaml"
-    path.write_text(path.read_text().replace("sampling_rate: 0.1,", "sampling_rate: 1.5,", 1))
+    path.write_text(
+        re.sub(r"(curves:\n.*?sampling_rate: )0\.1", r"\g<1>1.5", path.read_text(), count=1)
+    )
     status, output = snakemake(directory, "--cores", "1", "--config", "scale=smoke")
     assert status != 0
     assert "encoding_loss.curves.0.sampling_rate: got 1.5" in output

@@ -63,8 +63,8 @@ rule page:
         runtime=growing(15),
     params:
         config=SCALE_FILE,
-        figures=lambda wildcards: FIGURES,
-        results=lambda wildcards: RESULTS,
+        figures=figures_folder,
+        results=results_folder,
         cached=CACHE,
         code=code.digest("hiddenstate.page"),
     message:

@@ -79,6 +79,16 @@ FIGURES = f"figures/{SCALE}"
 LOGS = f"logs/{SCALE}"
 
 
+def figures_folder(wildcards):
+    """Where figures are, as a parameter of a rule."""
+    return FIGURES
+
+
+def results_folder(wildcards):
+    """Where results are, as a parameter of a rule."""
+    return RESULTS
+
+
 def read_scale():
     """The checked scale file."""
     try:
