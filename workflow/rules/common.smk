@@ -99,7 +99,8 @@ def read_scale():
 
 def any_of(names):
     """Wildcard constraint: one of these names and no other."""
-    return "|".join(map(re.escape, sorted(names)))
+    # A scale may have no such cell, and an empty constraint would allow every name.
+    return "|".join(map(re.escape, sorted(names))) or "(?!)"
 
 
 def growing(amount):
