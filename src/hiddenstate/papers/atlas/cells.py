@@ -20,6 +20,7 @@ from hiddenstate.family import (
     Several,
     Steps,
     Text,
+    short,
 )
 
 NAME = "atlas"
@@ -174,11 +175,6 @@ found, and of gradient_crafting those of its main reading."""
 def cached_files(folder: Path | None) -> list[Path]:
     """The files of trained audits in a folder such as ``results/cached``, in a fixed order."""
     return [] if folder is None else [p for pattern in FILES for p in sorted(folder.glob(pattern))]
-
-
-def short(value: float) -> str:
-    """A number as a part of names: no two are written alike."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _digest(path: Path) -> str:

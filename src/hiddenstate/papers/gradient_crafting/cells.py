@@ -17,6 +17,7 @@ from hiddenstate.family import (
     Positive,
     Several,
     Text,
+    short,
 )
 
 NAME = "gradient_crafting"
@@ -258,13 +259,8 @@ def audit_name(network: str, audit: Sweep | Audit, epsilon: float) -> str:
     return f"{network}_k{audit.every}_{audit.start}_eps{short(epsilon)}_{audit.models}"
 
 
-def short(value: float) -> str:
-    """A number as a part of names: no two are written alike."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-
-
 def trained(grid: GradientCraftingGrid) -> list[Cell[Any]]:
-    """Every audit, a cell for each repeat."""
+    """Every audit, one cell per repeat."""
     return [*housing_audits(grid), *network_audits(grid)]
 
 
