@@ -46,6 +46,8 @@ for a subsampled mechanism, bound the smallest member that lies below the mechan
 """
 
 import hashlib
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -76,8 +78,11 @@ ANCHORS = 24
 SCALING = 2_000
 """Simulated audits behind that scale, which validity does not depend on."""
 
-BLOCK = 2_000
-"""Simulated audits evaluated at once, which bounds the memory."""
+BLOCK = 250
+"""Simulated audits evaluated at once: few enough for a processor's cache."""
+
+WORD = 32
+"""Bits of a number of scores in one world."""
 
 KNOWN = 10_001
 """Quantiles that stand for an out-world whose law is known."""
@@ -171,7 +176,7 @@ class Calibration:
         self.allowed = allowed_rank(level, rule.simulations)
         self.known = n_out == 0
         self.out, self.into = World.of(n_out or KNOWN), World.of(n_in)
-        self._critical: dict[int, float] = {}
+        self._answers: list[tuple[float, int]] = []
         self._drawn: dict[str, tuple[NDArray, NDArray]] = {}
         self._latest: tuple[int, NDArray] | None = None
 
@@ -205,57 +210,60 @@ class Calibration:
 
     def p_values(self, statistic: NDArray[np.float64], index: int) -> NDArray[np.float64]:
         """Upper bounds on the probability that S* of ``grid[index]`` is these S or more."""
-        simulated = self._simulated(index)
+        simulated = self._ascending(index)
         reached = len(simulated) - np.searchsorted(simulated, statistic)
         return safe_share(reached + 1, len(simulated))
 
     def critical(self, index: int) -> float:
         """Value that S* exceeds with at most the level's probability at ``grid[index]``."""
-        if index not in self._critical:
-            self._critical[index] = float(self._simulated(index)[-self.allowed])
-        return self._critical[index]
+        return float(self._ascending(index)[-self.allowed])
 
     def _last_rejected(self, statistic: float) -> int:
         """Last index whose hypothesis this S rejects, -1 if none is.
 
-        Critical values grow with the index, nearly in parallel to it, so each guess extrapolates
-        or interpolates; ever longer strides, and bisection in every third step, bound their number.
+        A hypothesis is rejected if fewer simulations than allowed reach S. S* grows with the index
+        in every simulation, so one that reaches S at an index does so at all later ones, and one
+        that does not at no earlier one: only those that are still undecided are evaluated again.
         """
-        low, high = -1, len(self.hypotheses.grid)
-        for index, critical in self._critical.items():
-            if statistic > critical:
-                low = max(low, index)
-            else:
-                high = min(high, index)
-        stride, step = 1, 0
+        below = bisect_right(self._answers, (statistic, math.inf))
+        above = bisect_left(self._answers, (statistic, -math.inf))
+        low = self._answers[below - 1][1] if below else -1
+        end = len(self.hypotheses.grid)
+        high = self._answers[above][1] + 1 if above < len(self._answers) else end
+        undecided, reached = np.arange(self.rule.simulations), 0
+        index, steps = int(statistic), 0
         while high - low > 1:
-            step += 1
-            if low in self._critical and high in self._critical:
-                below, above = self._critical[low], self._critical[high]
-                share = (statistic - below) / max(above - below, 1e-300)
-                guess = low + int((high - low) * (share if step % 3 else 0.5))
-            elif low in self._critical:
-                guess = low + stride * (1 + int(statistic - self._critical[low]))
-                stride *= 2
-            elif high in self._critical:
-                guess = high - stride * (1 + int(self._critical[high] - statistic))
-                stride *= 2
+            index = min(max(index, low + 1), high - 1)
+            values = self._simulated(index, undecided)
+            reaches, needed = values >= statistic, self.allowed - reached
+            nearest = float(np.partition(values, -needed)[-needed])
+            # S* grows by about one with the index; where it does not, bisection bounds the steps.
+            step, steps = max(int(abs(statistic - nearest)) + 1, 2**steps // 8), steps + 1
+            if reaches.sum() < needed:
+                low, index = index, index + step
+                undecided, reached = undecided[~reaches], reached + int(reaches.sum())
             else:
-                guess = int(statistic)
-            index = min(max(guess, low + 1), high - 1)
-            if statistic > self.critical(index):
-                low = index
-            else:
-                high = index
+                high, index = index, index - step
+                undecided = undecided[reaches]
+            if steps > 4 and high < end:
+                index = (low + high) // 2
+        if below == above:
+            insort(self._answers, (statistic, low))
         return low
 
-    def _simulated(self, index: int) -> NDArray[np.float64]:
-        """S* at ``grid[index]``, ascending."""
+    def _ascending(self, index: int) -> NDArray[np.float64]:
+        """S* at ``grid[index]`` of all simulations, ascending."""
         if self._latest is None or self._latest[0] != index:
-            u, v = self._draws("level", self.rule.simulations)
-            values = [self.statistic(*self._null(index, u[rows], v[rows])) for rows in blocks(u)]
-            self._latest = index, np.sort(np.concatenate(values))
+            found = self._simulated(index, np.arange(self.rule.simulations))
+            self._latest = index, np.sort(found)
         return self._latest[1]
+
+    def _simulated(self, index: int, simulations: NDArray[np.int64]) -> NDArray[np.float64]:
+        """S* at ``grid[index]`` of these simulations."""
+        u, v = self._draws("level", self.rule.simulations)
+        return np.concatenate(
+            [self.statistic(*self._null(index, u[rows], v[rows])) for rows in blocks(simulations)]
+        )
 
     def _draws(self, purpose: str, size: int) -> tuple[NDArray, NDArray]:
         """U and V of the theorem, the kept order statistics of each simulated audit."""
@@ -305,10 +313,14 @@ class Calibration:
         # Dense where an audit can tell values apart, sparse toward the far end of the grid.
         last = len(self.hypotheses.grid) - 1
         anchors = np.unique((np.linspace(0, 1, ANCHORS) ** 2 * last).astype(int))
-        draws = self._draws("scale", SCALING)
-        table, deviations = [], []
+        u, v = self._draws("scale", SCALING)
+        separated = counts(self.out, self.into, np.ones_like(u[:1]), np.zeros_like(v[:1]))
+        found = np.zeros((SCALING, len(self._functionals)), dtype=np.int64)
+        table, deviations, growing = [], [], np.arange(SCALING)
         for index in anchors:
-            found = counts(self.out, self.into, *self._null(int(index), *draws))
+            for rows in blocks(growing):
+                found[rows] = counts(self.out, self.into, *self._null(int(index), u[rows], v[rows]))
+            growing = growing[(found[growing] < separated).any(axis=1)]
             quantiles, deviation = surprising(found, shares, self.level)
             table.append(quantiles)
             deviations.append(deviation)
@@ -341,19 +353,21 @@ def counts(out_world: "World", in_world: "World", out: NDArray, into: NDArray) -
     audits, split = out.shape
     # A stable sort with the out-scores first lets what remains of ties count against the audit.
     order = np.argsort(np.concatenate((out, into), axis=1), axis=1, kind="stable")
-    is_in = order >= split
-    ins = np.cumsum(is_in, axis=1, dtype=np.int32)
-    outs = np.arange(1, order.shape[1] + 1, dtype=np.int32) - ins
-    above = in_world.up_to(ins[~is_in].reshape(audits, split))
-    below = out_world.n - out_world.up_to(outs[is_in].reshape(audits, -1))
+    # How many scores of either world a place in that order has passed, in one sum for speed.
+    weights = np.concatenate((out_world.weights, in_world.weights << WORD))
+    passed = np.cumsum(weights[order], axis=1)
+    found = np.empty_like(passed)
+    np.put_along_axis(found, order, passed, axis=1)
+    above = found[:, :split] >> WORD
+    below = out_world.n - (found[:, split:] & ((1 << WORD) - 1))
     high = np.cumsum(above * out_world.weights, axis=1)
     low = np.cumsum((below * in_world.weights)[:, ::-1], axis=1)
     return np.concatenate((high[:, -1:], high[:, out_world.ends], low[:, in_world.ends]), axis=1)
 
 
-def blocks(rows: NDArray) -> Iterator[slice]:
-    """Slices of the rows of simulated audits, ``BLOCK`` at a time."""
-    return (slice(start, start + BLOCK) for start in range(0, len(rows), BLOCK))
+def blocks(simulations: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The simulated audits, ``BLOCK`` at a time."""
+    return (simulations[start : start + BLOCK] for start in range(0, len(simulations), BLOCK))
 
 
 def break_ties(
@@ -411,10 +425,6 @@ class World:
     def kept(self, scores: NDArray) -> NDArray[np.float64]:
         """The kept order statistics, highest first."""
         return -np.sort(-scores, axis=-1)[..., self.ranks - 1]
-
-    def up_to(self, position: NDArray) -> NDArray[np.int64]:
-        """How many scores the first ``position`` kept ones stand for."""
-        return np.concatenate(([0], np.cumsum(self.weights)))[position]
 
 
 @lru_cache(maxsize=8)

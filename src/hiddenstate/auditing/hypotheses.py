@@ -251,16 +251,15 @@ class Tabulated:
     def violated(self, fpr: ArrayLike, fnr: ArrayLike) -> NDArray[np.float64]:
         """Last value of the table such that it and all before it are contradicted."""
         fpr, fnr = np.broadcast_arrays(np.asarray(fpr, dtype=float), np.asarray(fnr, dtype=float))
-        rejected = np.zeros(fpr.shape, dtype=int)
+        rejected = np.full(fpr.size, len(self.values))
         # From the private end on, and only with the points that are still beyond the curve.
-        alive = np.arange(fpr.size)
-        x, y = fpr.ravel(), fnr.ravel()
-        for index in range(len(self.values)):
-            alive = alive[y[alive] < self.curves[index](x[alive])]
-            if alive.size == 0:
-                break
-            rejected.flat[alive] = index + 1
-        return np.concatenate(([self.trivial], self.values))[rejected]
+        x, y, alive = fpr.ravel(), fnr.ravel(), np.arange(fpr.size)
+        for index, curve in enumerate(self.curves):
+            beyond = y < curve(x)
+            if not beyond.all():
+                rejected[alive[~beyond]] = index
+                x, y, alive = x[beyond], y[beyond], alive[beyond]
+        return np.concatenate(([self.trivial], self.values))[rejected].reshape(fpr.shape)
 
 
 def composed(
