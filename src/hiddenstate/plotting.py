@@ -80,13 +80,10 @@ _RC: dict[str, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The package's style for the figures made inside the block, off any screen."""
+    """The package's style for the figures made inside the block."""
     import matplotlib
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context(_RC):
+    with matplotlib.rc_context(_RC):
         yield
 
 
@@ -94,12 +91,11 @@ def panels(
     columns: int, rows: int = 1, *, height: float = 2.9, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """A figure of equal panels and its axes in reading order."""
-    import matplotlib.pyplot as plt
+    # Without pyplot, which takes a while to import and keeps every figure for a screen.
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(WIDTH * columns, height * rows), squeeze=False, **options
-    )
-    return figure, list(axes.flat)
+    figure = Figure(figsize=(WIDTH * columns, height * rows))
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
 def line(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
@@ -129,7 +125,7 @@ def save(figure: Figure, paths: list[Path], footer: str) -> None:
 
     Dates are left out of the files, so the same estimates give the same bytes.
     """
-    import matplotlib.pyplot as plt
+    import matplotlib
 
     # Of this size about 22 letters fit into an inch.
     shown = fill(footer, int(22 * figure.get_figwidth()))
@@ -140,4 +136,6 @@ def save(figure: Figure, paths: list[Path], footer: str) -> None:
         figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
         with atomic(path) as temporary:
             temporary.write_bytes(drawn.getvalue())
-    plt.close(figure)
+        # The first layout holds for all formats: finding it takes as long as drawing.
+        with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)

@@ -143,13 +143,13 @@ def test_a_batch_size_that_does_not_divide_the_records_is_named(grid):
 
 
 def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimates):
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     from hiddenstate import plotting
 
     with plotting.style():
         for figure in family.FAMILY.figures.values():
-            pyplot.close(figure.draw(estimates))
+            assert isinstance(figure.draw(estimates), Figure)
     for table in family.FAMILY.tables.values():
         drawn = table.draw(estimates)
         assert len(drawn) and not drawn.isna().any().any()
