@@ -350,7 +350,7 @@ def counts(out_world: "World", in_world: "World", out: NDArray, into: NDArray) -
 
     out, into: shapes (audits, kept ranks), each row ascending; smaller is higher.
     """
-    audits, split = out.shape
+    split = out.shape[1]
     # A stable sort with the out-scores first lets what remains of ties count against the audit.
     order = np.argsort(np.concatenate((out, into), axis=1), axis=1, kind="stable")
     # How many scores of either world a place in that order has passed, in one sum for speed.
