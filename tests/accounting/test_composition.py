@@ -146,6 +146,16 @@ def test_a_canary_rarely_sampled_costs_nothing():
     assert bracket(0.2, 1e-5, 10, 1e-3) == (0, 0)
 
 
+@pytest.mark.parametrize("null", ["out", "in"])
+def test_a_delta_beyond_the_total_variation_is_epsilon_0_and_one_below_is_not(null):
+    """Two steps, whose total variation is the integral at epsilon 0."""
+    distance = two_step_delta(0.0, 0.1, 5.0, null)
+    assert bracket(5.0, 0.1, 2, 1.001 * distance, null=null).lower == 0
+    assert bracket(5.0, 0.1, 2, 1.001 * distance, null=null).upper <= 1e-3
+    assert bracket(5.0, 0.1, 2, 0.98 * distance, null=null, width=1e-4).lower > 0
+    assert bracket(50.0, 1e-3, 10, 1e-3, null=null) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "name"),
     [

@@ -289,10 +289,12 @@ def _epsilon(
             above -= pad
             values = np.where(far, 0.0, above - np.exp(x) * below)
     large = np.flatnonzero(values > target)
+    offset = steps * (losses.first + h * centre) + h * drift + shift
     if not large.size:
-        # Only a tilt of a mean far from epsilon ends here.
-        return None
-    elif large[-1] == len(x) - 1:
+        # Epsilon is below all these losses, the least of which may be 0 or less; if it is not, this
+        # tilt has its mean far from epsilon.
+        return 0.0 if offset + x[0] <= 0 else None
+    if large[-1] == len(x) - 1:
         crossing = math.inf if losses.residuals is None else float(x[-1])
     else:
         last = int(large[-1])
@@ -300,8 +302,7 @@ def _epsilon(
         if below[last] > 0 and not far[last]:
             inside = math.log((above[last] - target) / below[last])
             crossing = min(max(inside, float(x[last])), float(x[last + 1]))
-    total = steps * (losses.first + h * centre) + h * drift + crossing + shift
-    return max(total, 0.0)
+    return max(offset + crossing, 0.0)
 
 
 def bracket(
