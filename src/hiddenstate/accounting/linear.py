@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, gammaln, log_ndtr, logsumexp, ndtri, xlog1py
+from scipy.special import erfcx, gammaln, log_ndtr, ndtri, xlog1py
 
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
@@ -230,7 +230,7 @@ class GaussianMixture:
         flat = y.ravel()
         total = np.empty(flat.shape)
         for rows, k in self._blocks(flat, bounds):
-            total[rows] = logsumexp(terms(flat[rows, None], k), axis=1)
+            total[rows] = _log_sum(terms(flat[rows, None], k))
         return total.reshape(y.shape)
 
     def _blocks(self, y: Floats, bounds: Terms) -> Iterator[tuple[NDArray[np.int64], slice]]:
@@ -250,6 +250,18 @@ class GaussianMixture:
             few = max(1, _CHUNK // (k.stop - k.start))
             for part in range(0, len(rows), few):
                 yield rows[part : part + few], k
+
+
+def _log_sum(terms: Floats) -> Floats:
+    """Logarithm of the sum of exp(terms) over the last of two axes.
+
+    As SciPy's ``logsumexp``, without its fraction of a millisecond a call.
+    """
+    rows, top = np.arange(len(terms)), np.argmax(terms, axis=1)
+    peak = terms[rows, top]
+    others = np.exp(terms - np.maximum(peak, -1e300)[:, None])
+    others[rows, top] = 0
+    return peak + np.log1p(others.sum(axis=1))
 
 
 def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> GaussianMixture:

@@ -8,6 +8,7 @@ else from ``composition``, whose certified brackets decide which.
 
 import math
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,14 @@ def privacy_loss(
     )
     single = privacy_loss_distribution.PrivacyLossDistribution(pmf)
     return single.self_compose(steps) if steps > 1 else single
+
+
+@lru_cache(maxsize=4)
+def _losses(
+    noise_multiplier: float, sampling_rate: float, steps: int, null: Direction, interval: float
+) -> Any:
+    """``privacy_loss`` of one direction, kept for whoever asks for epsilon and the curve."""
+    return privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
 
 
 def epsilon(
@@ -218,7 +227,10 @@ def _fixed(sigma: float, rate: float, steps: int, delta: float, interval: float)
     """dp-accounting's bound on epsilon at a fixed interval."""
     linear.check_mechanism(sigma, rate, steps)
     linear.check_delta(delta)
-    value = float(privacy_loss(sigma, rate, steps, interval=interval).get_epsilon_for_delta(delta))
+    value = max(
+        _losses(sigma, rate, steps, null, interval).get_epsilon_for_delta(delta)
+        for null in _DIRECTIONS
+    )
     if math.isinf(value):
         raise InputError(
             f"delta: got {delta}; expected more than 1e-15, the probability that a fixed interval "
@@ -319,7 +331,7 @@ def tradeoff_curves(
     if interval is None:
         interval = _interval(noise_multiplier, sampling_rate, steps)
     losses: dict[Direction, Any] = {
-        null: privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
+        null: _losses(noise_multiplier, sampling_rate, steps, null, interval)
         for null in _DIRECTIONS
     }
     # Beyond this epsilon the guarantees say nothing that an audit could see.

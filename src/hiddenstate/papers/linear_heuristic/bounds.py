@@ -1,7 +1,7 @@
 """What accounting says of linear_heuristic's cells, and the curves its audits are matched to."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -268,35 +268,50 @@ def _fnr(curves: Curves, **shared: float) -> pd.DataFrame:
     )
 
 
-def _targets(audited: float, resolution: float) -> NDArray[np.float64]:
-    """Epsilons that an audit can report: up to a tenth above the audited one."""
-    return audited * np.arange(resolution, 1.1 + resolution / 2, resolution)
-
-
 def _heuristic_curves(
     sigma: float, rate: float, steps: int, delta: float, resolution: float
 ) -> Curves:
-    audited = float(linear.last_iterate_epsilon(sigma, rate, steps, delta))
-    for epsilon in _targets(audited, resolution):
-        noise = float(linear.last_iterate_noise_multiplier(epsilon, delta, rate, steps))
+    def leak(noise: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(linear.last_iterate_epsilon(noise, rate, steps, delta))
+
+    audited = float(leak(np.array(sigma)))
+    noises = _noises(sigma * np.geomspace(0.9, 300, 400), leak, audited, resolution)
+    for noise, epsilon in zip(noises, leak(noises), strict=True):
         curve = linear.tradeoff_curve(noise, rate, steps, null="out", lines=501)
-        yield "heuristic", epsilon, curve
+        yield "heuristic", float(epsilon), curve
 
 
 def _standard_curves(
     sigma: float, rate: float, steps: int, delta: float, audited: float, resolution: float
 ) -> Curves:
-    # Epsilon is smooth in the noise on logarithmic axes; each curve states its own epsilon, so the
-    # interpolation need not be exact. A coarse grid of losses makes bounds pessimistic by 0.01.
+    # A coarse grid of losses makes bounds pessimistic by 0.01.
     interval = 4e-3
-    coarse = sigma * np.geomspace(0.9, 16, 16)
-    leak = [pld.epsilon(s, rate, steps, delta, interval=interval) for s in coarse]
-    targets = _targets(audited, resolution)
-    targets = targets[targets > leak[-1]]
-    for noise in np.exp(np.interp(-np.log(targets), -np.log(leak), np.log(coarse))):
+
+    def leak(noise: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([pld.epsilon(s, rate, steps, delta, interval=interval) for s in noise])
+
+    for noise in _noises(sigma * np.geomspace(0.9, 16, 16), leak, audited, resolution):
         epsilon = pld.epsilon(noise, rate, steps, delta, interval=interval)
         curve = pld.tradeoff_curve(noise, rate, steps, null="out", interval=interval)
         yield "standard", epsilon, curve
+
+
+def _noises(
+    coarse: NDArray[np.float64],
+    leak: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    audited: float,
+    resolution: float,
+) -> NDArray[np.float64]:
+    """Noise multipliers of the epsilons that an audit can report: up to a tenth above ``audited``.
+
+    Epsilon is smooth in the noise on logarithmic axes; each curve states its own epsilon, so the
+    interpolation between the ``coarse`` ones need not be exact.
+    """
+    targets = audited * np.arange(resolution, 1.1 + resolution / 2, resolution)
+    epsilons = leak(coarse)
+    coarse, epsilons = coarse[epsilons > 0], epsilons[epsilons > 0]
+    targets = targets[targets > epsilons[-1]]
+    return np.exp(np.interp(-np.log(targets), -np.log(epsilons), np.log(coarse)))
 
 
 def table1(cell: Cell[cells.PrintedRow], seed: int) -> pd.DataFrame:
