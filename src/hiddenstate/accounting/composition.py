@@ -364,12 +364,15 @@ def _search(losses: _Losses, steps: int, delta: float, guess: float, share: floa
     """Best bound that some tilt gives, from tilts for ever better guesses of epsilon."""
     lower = losses.residuals is not None
     best = 0.0 if lower else math.inf
+    near, far = 0.0, math.inf
     for _ in range(20):
         found = _epsilon(losses, steps, delta, guess, share)
-        if found is None:
-            if guess < 1e-9:
+        if found is None or math.isinf(found):
+            # Too far above epsilon, or so far below that rounding is as large as delta.
+            near, far = (near, guess) if found is None else (guess, far)
+            guess = 2 * near if math.isinf(far) else (near + far) / 2
+            if far < 1e-9:
                 break
-            guess /= 2
             continue
         better = found > best if lower else found < best
         close = abs(found - guess) <= 0.02 * guess
@@ -404,11 +407,15 @@ def _bracket(
     share = 1e-4
     # No loss of null "in" exceeds that of a step without the canary.
     lower, upper = 0.0, -steps * math.log1p(-rate) if direction == "in" else math.inf
+    if upper <= least:
+        return Bracket(lower, upper)
     while top / h <= MOST_POINTS:
         step = _Step.of(sigma, rate, h, tail)
+        # A guess that is too low says nothing of the upper bound, but raises the lower one.
+        lower = max(lower, _search(step.lower(direction), steps, delta, guess, share))
+        guess = lower or guess
         upper = min(upper, _search(step.upper(direction), steps, delta, guess, share))
         guess = guess if math.isinf(upper) else upper
-        lower = max(lower, _search(step.lower(direction), steps, delta, guess, share))
         excess = (upper - lower) / allowed(lower, width)
         if excess <= 1 or upper <= least:
             return Bracket(lower, upper)
