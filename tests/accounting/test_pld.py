@@ -148,3 +148,23 @@ def test_epsilon_falls_with_noise_and_grows_with_sampling_and_steps():
     assert pld.epsilon(1.0, 0.12, 50, 1e-5) > base
     assert pld.epsilon(1.0, 0.1, 60, 1e-5) > base
     assert pld.epsilon(1.0, 0.1, 50, 1e-4) < base
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q"), [(1.0, 0.1), (0.5, 0.01), (4.0, 0.1), (0.2, 0.5), (1.0, 1)]
+)
+@pytest.mark.parametrize("null", ["out", "in"])
+def test_one_step_is_that_of_dp_accounting(sigma, q, null):
+    """Its own closed form, over all losses that it would discretise."""
+    from dp_accounting.pld import privacy_loss_mechanism as mechanism
+
+    adjacency = mechanism.AdjacencyType
+    loss = mechanism.GaussianPrivacyLoss(
+        sigma,
+        sampling_prob=q,
+        adjacency_type=adjacency.REMOVE if null == "out" else adjacency.ADD,
+    )
+    bounds = loss.connect_dots_bounds()
+    epsilons = np.linspace(bounds.epsilon_lower, bounds.epsilon_upper, 501)
+    found = pld._single_step(sigma, q, epsilons, null)
+    np.testing.assert_allclose(found, loss.get_delta_for_epsilon(epsilons), rtol=0, atol=1e-14)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from hiddenstate.accounting import composition, linear, tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
@@ -65,11 +66,29 @@ def privacy_loss(
     bounds = loss.connect_dots_bounds()
     lower = math.floor(bounds.epsilon_lower / interval)
     upper = math.ceil(bounds.epsilon_upper / interval)
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-        interval, lower, upper, loss.get_delta_for_epsilon(np.arange(lower, upper + 1) * interval)
-    )
+    losses = np.arange(lower, upper + 1) * interval
+    deltas = _single_step(noise_multiplier, sampling_rate, losses, null)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, lower, upper, deltas)
     single = privacy_loss_distribution.PrivacyLossDistribution(pmf)
     return single.self_compose(steps) if steps > 1 else single
+
+
+def _single_step(
+    sigma: float, rate: float, epsilons: NDArray[np.float64], null: Direction
+) -> NDArray[np.float64]:
+    """Exact delta of one step at each epsilon, of either sign.
+
+    dp-accounting has the same closed form (``get_delta_for_epsilon``), a call for each epsilon.
+    """
+    # e^loss = 1 - q + q e^((y - 1/2) / sigma^2) at output y; the best set is all beyond it.
+    sign = 1 if null == "out" else -1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        odds = (np.expm1(sign * epsilons) + rate) / rate
+        y = np.where(odds > 0, 0.5 + sigma**2 * np.log(odds), -np.inf)
+    absent, present = ndtr(-sign * y / sigma), ndtr(sign * (1 - y) / sigma)
+    mixed = (1 - rate) * absent + rate * present
+    alternative, given = (mixed, absent) if null == "out" else (absent, mixed)
+    return np.clip(alternative - np.exp(epsilons) * given, 0, 1)
 
 
 @lru_cache(maxsize=4)
