@@ -311,9 +311,9 @@ def test_a_killed_training_trains_no_finished_model_again(tiny, trained, start, 
 def test_the_scale_of_one_family_is_planned(tmp_path, checkout, snakemake, data_sets):
     directory = checkout(tmp_path)
     status, output = snakemake(
-        *(directory, f"results/mnist-small/{FAMILY}/estimates.csv", "--dry-run"),
-        *("--config", "scale=mnist-small"),
-        environment=data_sets(directory, "mnist-small"),
+        *(directory, f"results/mnist-raw/{FAMILY}/estimates.csv", "--dry-run"),
+        *("--config", "scale=mnist-raw"),
+        environment=data_sets(directory, "mnist-raw"),
     )
     assert status == 0, output
     assert re.search(rf"{FAMILY}_train +\d+", output)
