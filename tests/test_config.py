@@ -96,7 +96,7 @@ def test_the_scales_of_everything_leave_no_family_out(scale):
 
 def test_an_unknown_key_below_a_key_of_the_users_own_is_named(tmp_path):
     path = change(tmp_path, "worst_case_init", "tasks", "mnist", "step", value=5)
-    with pytest.raises(InputError, match=r"tasks\.digits\.step: is not a known key.* steps"):
+    with pytest.raises(InputError, match=r"tasks\.mnist\.step: is not a known key.* steps"):
         config.read(path)
 
 
