@@ -5,9 +5,15 @@ from hashlib import sha256
 from itertools import chain, product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from hiddenstate.costs import gradient_seconds
 from hiddenstate.family import (
@@ -29,14 +35,36 @@ CANARIES = ("blank", "mislabelled", "clip_backdoor")
 """Targets that are made here; any other is a file of the user's."""
 
 
-class Stage(Grid):
+class Extended(Grid):
+    """Parameters some of which came later: at their defaults they are no part of the identity."""
+
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        unused = {k for k in self.later if getattr(self, k) == type(self).model_fields[k].default}
+        return {k: v for k, v in dump(self).items() if k not in unused}
+
+
+class Stage(Extended):
     """Training without privacy, as a part of pre-training."""
+
+    later = ("momentum", "weight_decay", "drops", "augmented", "shuffled")
 
     dataset: Text = Field(description="as a task's")
     half: bool = Field(default=True, description="only its first half, which is public")
     epochs: int = Field(ge=1, le=10_000, description="passes over the data")
     batch_size: Count = Field(description="records per step")
-    learning_rate: Positive = Field(description="step size of plain SGD on mean losses")
+    learning_rate: Positive = Field(description="step size of SGD on mean losses")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="Nesterov's")
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="as in torch's SGD")
+    drops: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field(
+        default=(), max_length=100, description="epochs after which the step size is a tenth"
+    )
+    augmented: bool = Field(
+        default=False, description="images are shifted by up to 4 pixels, and mirrored"
+    )
+    shuffled: bool = Field(default=True, description="each epoch in an order of its own")
 
 
 class LearningRates(Grid):
@@ -53,6 +81,7 @@ def _canary_exists(name: str) -> str:
 
 
 Trains = Literal["all layers", "last layer"]
+Xavier = Literal["uniform", "normal"]
 World = Literal["in", "out"]
 
 
@@ -87,6 +116,12 @@ class Task(Grid):
         description="stages in turn; for a last layer, all but the last one train the backbone",
     )
     models: int = Field(ge=1, le=10_000_000, description="models per world in each audit")
+    xavier: Xavier = Field(
+        default="uniform", description="of initial weights; biases are 0, or 0.01 with normal ones"
+    )
+    one_start: bool = Field(
+        default=False, description="all repeats have the pre-trained parameters of the first"
+    )
     one_repeat_per_cell: bool = Field(
         default=False, description="each repeat is trained, cached and verified by itself"
     )
@@ -170,8 +205,10 @@ class WorstCaseInitGrid(FamilyGrid):
         return self
 
 
-class StartParameters(Grid):
+class StartParameters(Extended):
     """What decides initial parameters; without stages they are a Xavier draw."""
+
+    later = ("xavier", "one_start")
 
     dataset: str
     model: str
@@ -179,6 +216,12 @@ class StartParameters(Grid):
     backbone: tuple[Stage, ...]
     stages: tuple[Stage, ...]
     repeats: tuple[int, ...]
+    xavier: Xavier = "uniform"
+    one_start: bool = False
+
+    def repeat_of(self, repeat: int) -> int:
+        """Whose initial parameters a repeat has."""
+        return 0 if self.one_start else repeat
 
     @property
     def epochs(self) -> int:
@@ -314,6 +357,9 @@ def _start(task: Task, epochs: int, repeats: int) -> StartParameters:
         backbone=() if whole else stages[:-1],
         stages=(stages if whole else stages[-1:]) if epochs else (),
         repeats=tuple(range(repeats)),
+        xavier=task.xavier,
+        # Without pre-training each repeat has its own draw.
+        one_start=task.one_start and epochs > 0,
     )
 
 
@@ -337,9 +383,10 @@ def trained(grid: WorstCaseInitGrid) -> list[Cell[AuditParameters]]:
 def start_of(cell: Cell[AuditParameters]) -> Cell[StartParameters]:
     """The initial parameters of a cell's repeats, which cells of other audits share."""
     p = cell.parameters
-    repeats = p.start.repeats
+    repeats = tuple(sorted({p.start.repeat_of(repeat) for repeat in p.start.repeats}))
     which = f"repeat{repeats[0]}" if len(repeats) == 1 else f"{len(repeats)}x"
-    return Cell(f"{p.task}_pre{p.start.epochs}_{which}", p.start)
+    start = p.start.model_copy(update={"repeats": repeats})
+    return Cell(f"{p.task}_pre{p.start.epochs}_{which}", start)
 
 
 def data_of(start: StartParameters) -> list[str]:

@@ -9,6 +9,8 @@ import pandas as pd
 from hiddenstate.estimates import select
 
 LAST_LAYER = "cifar10_last_layer"
+PUBLIC_CODE = "_code"
+"""The end of the names of tasks as the paper's public code has them."""
 _SHARED = ("figure", "task", "case", "quantity", "epsilon", "value", "records")
 _RECORDS = {"mnist": 30_000, "cifar10": 25_000, LAST_LAYER: 25_000}
 """The records of an audit, unless Figure 3 or 7 says otherwise."""
@@ -71,5 +73,6 @@ STATED = pd.DataFrame(
 
 
 def stated(figure: str, task: str, quantity: str, **levels: object) -> pd.DataFrame:
-    """The rows for a figure and task; none if it is not a task of the paper."""
+    """The rows for a figure and task, in either reading; none if it is not a task of the paper."""
+    task = task.removesuffix(PUBLIC_CODE)
     return select(STATED, figure=figure, task=task, quantity=quantity, **levels)
