@@ -59,9 +59,13 @@ def test_table_1_may_show_other_models_than_figure_1(estimates):
         row | {"quantity": "repeats", "method": "count", "value": 1},
         row | {"quantity": "accuracy", "method": "mean", "value": 0.9512},
     ]
-    table = FAMILY.tables["table1"].draw(pd.concat([estimates, pd.DataFrame(more)]))
+    both = pd.concat([estimates, pd.DataFrame(more)])
+    table = FAMILY.tables["table1"].draw(both)
     said = {"task": "mnist", "n": 30_000, "models": 1, "epsilon = 2": "95.1 (paper: 95.7)"}
     assert table.to_dict("records") == [said]
+    # Of a case that it lacks they are Figure 1's.
+    worst = FAMILY.tables["accuracy"].draw(both)
+    pd.testing.assert_frame_equal(worst, FAMILY.tables["accuracy"].draw(estimates))
 
 
 def test_tables_say_how_many_repeats_there_are(lacking):

@@ -15,7 +15,7 @@ _ACCURACY = (
 
 
 def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
-    figure = "table1" if "table1" in set(estimates["figure"]) else "figure1"
+    figure = "table1" if len(planned(estimates, "table1", case=case)) else "figure1"
     rows = summary(estimates, figure, "accuracy", "mean", case=case)
     every = planned(estimates, figure, case=case)
     records = []
