@@ -95,8 +95,8 @@ def test_the_scales_of_everything_leave_no_family_out(scale):
 
 
 def test_an_unknown_key_below_a_key_of_the_users_own_is_named(tmp_path):
-    path = change(tmp_path, "worst_case_init", "tasks", "digits", "step", value=5)
-    with pytest.raises(InputError, match=r"tasks\.digits\.step: is not a known key.* steps"):
+    path = change(tmp_path, "worst_case_init", "tasks", "mnist", "step", value=5)
+    with pytest.raises(InputError, match=r"tasks\.mnist\.step: is not a known key.* steps"):
         config.read(path)
 
 
@@ -301,7 +301,7 @@ def test_of_many_problems_the_first_are_told(tmp_path):
 
 def test_sweeps_of_too_many_combinations_are_refused(tmp_path):
     many = [float(i) for i in range(1, 200)]
-    sweep = {"task": "digits", "epsilons": many, "clipping_norms": [*many]}
+    sweep = {"task": "mnist", "epsilons": many, "clipping_norms": [*many]}
     path = change(tmp_path, "worst_case_init", "figure4", value=[sweep])
     with pytest.raises(InputError, match=r"figure4\.0: got 39601 combinations"):
         config.read(path)

@@ -1,10 +1,10 @@
 """Data sets as arrays: images in [0, 1], labels, and the digest that names exactly these numbers.
 
-``digits`` comes with scikit-learn, ``housing`` (features, not images) with this package. The others
-are read from the directory that the environment variable HIDDENSTATE_DATA names (``data`` in the
-working directory if it is unset), are checked against the published files' checksums, and are never
-replaced by another. (CIFAR is distributed as pickles: torchvision verifies their MD5 sums before it
-loads them.)
+``digits`` comes with scikit-learn, ``housing`` (features, not images) and ``mnist`` with this
+package. The others, and MNIST where it lies there too, are read from the directory that the
+environment variable HIDDENSTATE_DATA names (``data`` in the working directory if it is unset). All
+are checked against the published files' checksums, and never replaced by another. (CIFAR is
+distributed as pickles: torchvision verifies their MD5 sums before it loads them.)
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate import housing
+from hiddenstate import housing, mnist
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -34,14 +34,6 @@ _PARTS = ("public", "private", "test")
 _LAYOUTS = {
     "folder": "a directory with train/<class>/<image> and test/<class>/<image>",
     "features": "an .npz file with public_x, public_y, private_x, private_y, test_x and test_y",
-}
-
-# The uncompressed files of the MNIST distribution; torchvision checks only the compressed ones.
-_MNIST_SHA256 = {
-    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
 
 
@@ -88,7 +80,9 @@ def load(
         raise InputError(f"split: got {split!r}; expected 'train' or 'test'")
     if name == "digits":
         return _digits(split)
-    return _housing(split) if name == "housing" else _torchvision(name, split, download)
+    if name == "housing":
+        return _housing(split)
+    return _mnist(split) if name == "mnist" else _torchvision(name, split, download)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +120,11 @@ def place(source: str) -> Path | None:
     kind, _, path = source.partition(":")
     if kind in ("folder", "features"):
         return _root() / path
-    folder = _FOLDERS.get(path if kind == "raw" else source)
-    return _root() / folder if folder else None
+    name = path if kind == "raw" else source
+    if name not in _FOLDERS:
+        return None
+    found = _root() / _FOLDERS[name]
+    return None if name == "mnist" and not found.exists() else found
 
 
 def require(source: str) -> None:
@@ -136,10 +133,10 @@ def require(source: str) -> None:
     if kind == "raw" and path in NAMES:
         require(path)
     elif kind in ("folder", "features") and path:
-        place = _root() / path
-        if not place.exists():
+        there = _root() / path
+        if not there.exists():
             raise InputError(
-                f"{place}: not there; expected {_LAYOUTS[kind]}. The path is relative to the "
+                f"{there}: not there; expected {_LAYOUTS[kind]}. The path is relative to the "
                 "directory that the environment variable HIDDENSTATE_DATA names"
             )
     elif source not in NAMES:
@@ -147,7 +144,7 @@ def require(source: str) -> None:
             f"data set: got {source!r}; expected one of {', '.join(NAMES)}, "
             "raw:<name>, folder:<path> or features:<file>"
         )
-    elif source in _FOLDERS and not (_root() / _FOLDERS[source]).is_dir():
+    elif (found := place(source)) and not found.is_dir():
         raise InputError(_absent(source, "is not there"))
 
 
@@ -283,6 +280,13 @@ def _housing(split: str) -> Dataset:
     return _fifth(Dataset("housing", *housing.records(), 2), split)
 
 
+def _mnist(split: Literal["train", "test"]) -> Dataset:
+    """The 70,000 digits of 28 x 28 pixels, of the data directory if they are there."""
+    images, labels = mnist.records(split, place("mnist"))
+    x = images.astype(np.float32) / np.float32(255)
+    return Dataset("mnist", x, labels.astype(np.int64), mnist.CLASSES)
+
+
 def _fifth(whole: Dataset, split: str) -> Dataset:
     order = stream(0, "data", whole.name).permutation(len(whole))
     n = len(whole) // 5
@@ -305,7 +309,7 @@ def _torchvision(name: str, split: str, download: bool) -> Dataset:
     from torchvision import datasets
 
     root = _root()
-    kind = {"mnist": datasets.MNIST, "cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
+    kind = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
     place = root / _FOLDERS[name]
     if download:
         root.mkdir(parents=True, exist_ok=True)
@@ -314,20 +318,5 @@ def _torchvision(name: str, split: str, download: bool) -> Dataset:
     except RuntimeError as error:
         state = "is damaged or incomplete" if place.exists() else "is not there"
         raise InputError(_absent(name, state)) from error
-    if name == "mnist":
-        _check_mnist(place, split)
-        x = images.data.numpy()[:, None]
-    else:
-        x = images.data.transpose(0, 3, 1, 2)
-    y = np.asarray(images.targets, np.int64)
-    return Dataset(name, x.astype(np.float32) / 255, y, len(images.classes))
-
-
-def _check_mnist(place: Path, split: str) -> None:
-    for name, expected in _MNIST_SHA256.items():
-        if name.startswith("train" if split == "train" else "t10k"):
-            found = hashlib.sha256((place / name).read_bytes()).hexdigest()
-            if found != expected:
-                raise InputError(
-                    f"{place / name}: SHA-256 {found}; expected {expected}, the published file's"
-                )
+    x = images.data.transpose(0, 3, 1, 2).astype(np.float32) / 255
+    return Dataset(name, x, np.asarray(images.targets, np.int64), len(images.classes))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hiddenstate.adversaries.initialisation import average_case, pretrained
+from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.errors import InputError
 from hiddenstate.models import fcnn
 from hiddenstate.streams import stream
@@ -34,3 +35,69 @@ def test_pre_training_never_ends_in_what_is_no_number():
         train(start=torch.zeros(67))
     with pytest.raises(InputError, match=r"learning_rate: 1e\+38 made the pre-training diverge"):
         train(learning_rate=1e38)
+
+
+def test_normal_weights_have_xavier_s_deviation_and_biases_of_a_hundredth():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 20, 5), torch.nn.Linear(300, 100))
+    theta = average_case(model, stream(0, "normal"), normal=True)
+    torch.nn.utils.vector_to_parameters(theta, model.parameters())
+    for layer in model:
+        expected = torch.empty_like(layer.weight)
+        torch.manual_seed(0)
+        torch.nn.init.xavier_normal_(expected)
+        # Of 1,500 draws a deviation has a relative standard error of 1.8 %.
+        assert layer.weight.std().item() == pytest.approx(expected.std().item(), rel=0.1)
+        # A uniform draw goes no further than 1.73 deviations.
+        assert layer.weight.abs().max() > 2.5 * layer.weight.std()
+        assert (layer.bias == 0.01).all()
+
+
+def test_pre_training_is_torch_s_with_momentum_decay_and_drops():
+    """Against torch's own schedule, in the records' order; the momentum starts anew at a drop."""
+    rng = stream(0, "schedule")
+    x, y = rng.normal(size=(12, 8)).astype(np.float32), rng.integers(2, size=12)
+    start = average_case(fcnn(), rng)
+    shared = {"momentum": 0.9, "weight_decay": 0.01, "start": start, "rng": rng, "shuffled": False}
+    found = pretrained(
+        fcnn(), x, y, epochs=5, batch_size=5, learning_rate=0.1, drops=(2, 3), **shared
+    )
+    model = fcnn()
+    torch.nn.utils.vector_to_parameters(start.clone(), model.parameters())
+    for rate, epochs in ((0.1, 2), (0.01, 1), (0.001, 2)):
+        optimiser = torch.optim.SGD(
+            model.parameters(), lr=rate, momentum=0.9, nesterov=True, weight_decay=0.01
+        )
+        for _ in range(epochs):
+            for i in (0, 5, 10):
+                optimiser.zero_grad()
+                logits = model(torch.from_numpy(x[i : i + 5]))
+                loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(y[i : i + 5]))
+                loss.backward()
+                optimiser.step()
+    expected = torch.nn.utils.parameters_to_vector(model.parameters())
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
+    plain = pretrained(fcnn(), x, y, epochs=5, batch_size=5, learning_rate=0.1, **shared)
+    assert not torch.allclose(plain, found, atol=1e-3)
+
+
+def test_augmented_pre_training_sees_views():
+    """Of records whose views are all alike training is the same, and of others it is not."""
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    rng = stream(0, "views")
+    y, start = rng.integers(2, size=6), average_case(model, rng)
+    even = np.ones((6, 1, 8, 8), np.float32) * rng.normal(size=(6, 1, 1, 1)).astype(np.float32)
+    for x, same in ((even, True), (rng.normal(size=(6, 1, 8, 8)).astype(np.float32), False)):
+        one, other = (
+            pretrained(
+                model, x, y, start=start, epochs=3, batch_size=3, learning_rate=0.1,
+                rng=stream(0, "order"), shuffled=False, augmentation=views,
+            )
+            for views in (None, Augmentation(views=1))
+        )  # fmt: skip
+        assert torch.allclose(one, other, atol=1e-6) is same
+    with pytest.raises(InputError, match="augmentation: got records of shape"):
+        pretrained(
+            fcnn(), np.zeros((4, 8), np.float32), np.zeros(4, np.int64),
+            start=torch.zeros(68), epochs=1, batch_size=2, learning_rate=0.1,
+            rng=rng, augmentation=Augmentation(views=1),
+        )  # fmt: skip

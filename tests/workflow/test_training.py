@@ -216,15 +216,15 @@ def test_an_absent_data_set_stops_only_what_would_be_trained(tmp_path, checkout,
     directory = checkout(tmp_path)
     smoke = yaml.safe_load((directory / "workflow/config/scales/smoke.yaml").read_text())
     content = yaml.safe_load(yaml.safe_dump(TINY | {"encoding_loss": smoke["encoding_loss"]}))
-    task = content[FAMILY]["tasks"]["digits"] | {"dataset": "mnist", "model": "mnist_cnn"}
+    task = content[FAMILY]["tasks"]["digits"] | {"dataset": "cifar10", "model": "cifar_cnn"}
     content[FAMILY]["tasks"]["digits"] = task
     with_scale(directory, content)
     (tmp_path / "nothing").mkdir()
     environment = {"HIDDENSTATE_DATA": str(tmp_path / "nothing")}
     status, output = snakemake(directory, scores_of(CELL), *AT_TINY, environment=environment)
     assert status != 0
-    place = tmp_path / "nothing/MNIST/raw"
-    assert f"some of its models cannot be trained: {place}: mnist is not there" in output
+    place = tmp_path / "nothing/cifar-10-batches-py"
+    assert f"some of its models cannot be trained: {place}: cifar10 is not there" in output
     assert "MissingInputException" in output
     assert re.search(rf"affected files:\s+{re.escape(str(place))}", output)
     assert no_job_ran(directory)
@@ -311,9 +311,9 @@ def test_a_killed_training_trains_no_finished_model_again(tiny, trained, start, 
 def test_the_scale_of_one_family_is_planned(tmp_path, checkout, snakemake, data_sets):
     directory = checkout(tmp_path)
     status, output = snakemake(
-        *(directory, f"results/mnist-small/{FAMILY}/estimates.csv", "--dry-run"),
-        *("--config", "scale=mnist-small"),
-        environment=data_sets(directory, "mnist-small"),
+        *(directory, f"results/mnist-raw/{FAMILY}/estimates.csv", "--dry-run"),
+        *("--config", "scale=mnist-raw"),
+        environment=data_sets(directory, "mnist-raw"),
     )
     assert status == 0, output
     assert re.search(rf"{FAMILY}_train +\d+", output)

@@ -1,19 +1,22 @@
 """Initial parameters: DP-SGD's guarantee holds for any, so the adversary may choose them."""
 
 import copy
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.clipping import Loss, cross_entropy, flat_parameters
 from hiddenstate.errors import InputError
 
 
-def average_case(model: nn.Module, rng: np.random.Generator) -> Tensor:
+def average_case(model: nn.Module, rng: np.random.Generator, *, normal: bool = False) -> Tensor:
     """Xavier-uniform weights, zero biases, unit gains of norms; shape (p,).
 
+    ``normal``: Xavier-normal weights and biases of 0.01, as in the public code of the latter.
     Source: Glorot and Bengio 2010, as in Annamalai and De Cristofaro 2024, Section 5.2.
     """
     parts = []
@@ -22,11 +25,14 @@ def average_case(model: nn.Module, rng: np.random.Generator) -> Tensor:
             continue
         if p.dim() < 2:
             gain = name.rpartition(".")[2] == "weight"
-            parts.append(torch.full((p.numel(),), float(gain)))
+            parts.append(torch.full((p.numel(),), 1.0 if gain else 0.01 if normal else 0.0))
             continue
-        area = p[0, 0].numel()
-        bound = (6 / (area * (p.shape[0] + p.shape[1]))) ** 0.5
-        parts.append(torch.from_numpy(rng.uniform(-bound, bound, p.numel()).astype(np.float32)))
+        fans = p[0, 0].numel() * (p.shape[0] + p.shape[1])
+        bound, deviation = (6 / fans) ** 0.5, (2 / fans) ** 0.5
+        drawn = (
+            rng.normal(0, deviation, p.numel()) if normal else rng.uniform(-bound, bound, p.numel())
+        )
+        parts.append(torch.from_numpy(drawn.astype(np.float32)))
     return torch.cat(parts)
 
 
@@ -41,13 +47,19 @@ def pretrained(
     learning_rate: float,
     rng: np.random.Generator,
     momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    drops: Sequence[int] = (),
+    shuffled: bool = True,
+    augmentation: Augmentation | None = None,
     loss: Loss = cross_entropy,
     device: str = "cpu",
 ) -> Tensor:
     """Worst case: parameters (p,) trained without privacy on records like the private ones.
 
-    Plain SGD on mean losses from ``start`` (p,); ordinary records' gradients become small, so that
-    the canary's stands out. Source: Annamalai and De Cristofaro 2024, Section 4.
+    SGD (with Nesterov's momentum, if any) on mean losses from ``start`` (p,); ordinary records'
+    gradients become small, so that the canary's stands out. The step size is a tenth after each
+    epoch of ``drops``, where the momentum starts anew. ``augmentation`` shows a random view of each
+    record. Source: Annamalai and De Cristofaro 2024, Section 4, and their public code.
 
     Raises InputError for numbers that are not finite, given or found.
     """
@@ -65,13 +77,22 @@ def pretrained(
     parameters = [p for p in trained.parameters() if p.requires_grad]
     # A copy, for the parameters become views of it and are trained in place.
     nn.utils.vector_to_parameters(start.detach().clone().to(device), parameters)
-    optimiser = torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
     records, labels = torch.as_tensor(x).to(device), torch.as_tensor(y).to(device)
-    for _ in range(epochs):
-        order = torch.from_numpy(rng.permutation(len(x))).to(device)
-        for batch in order.split(batch_size):
+    if augmentation:
+        augmentation.check(x.shape[1:])
+    for epoch in range(epochs):
+        if epoch == 0 or epoch in drops:
+            optimiser = torch.optim.SGD(
+                parameters, lr=learning_rate * 0.1 ** sum(drop <= epoch for drop in drops),
+                momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay,
+            )  # fmt: skip
+        order = torch.from_numpy(rng.permutation(len(x)) if shuffled else np.arange(len(x)))
+        for batch in order.to(device).split(batch_size):
+            seen = records[batch]
+            if augmentation:
+                seen = augmentation.apply(seen, torch.from_numpy(augmentation.draw(len(seen), rng)))
             optimiser.zero_grad()
-            loss(trained(records[batch]), labels[batch]).mean().backward()
+            loss(trained(seen), labels[batch]).mean().backward()
             optimiser.step()
     found = flat_parameters(trained).cpu()
     if not bool(found.isfinite().all()):

@@ -92,6 +92,18 @@ def make():
     return grid
 
 
+@pytest.fixture(scope="session")
+def in_parts():
+    """The grid whose tasks have each repeat in a cell of its own."""
+
+    def of(grid: cells.WorstCaseInitGrid) -> cells.WorstCaseInitGrid:
+        update = {"one_repeat_per_cell": True}
+        tasks = {name: task.model_copy(update=update) for name, task in grid.tasks.items()}
+        return grid.model_copy(update={"tasks": tasks})
+
+    return of
+
+
 @pytest.fixture
 def cell_of(make):
     """The cell of a grid that has one."""
@@ -198,10 +210,10 @@ def estimates(smoke, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def lacking(smoke, tmp_path_factory):
+def lacking(smoke, in_parts, tmp_path_factory):
     """Estimates where the average case lacks a repeat and the last layer's audits lack all."""
     grid, scores, ideal, _ = smoke
-    grid = grid.model_copy(update={"one_repeat_per_cell": True})
+    grid = in_parts(grid)
     there = {}
     for cell in cells.trained(grid):
         p = cell.parameters

@@ -13,20 +13,11 @@ from hiddenstate.papers.worst_case_init import FAMILY, cells
 CACHED = Path(__file__).parents[3] / "results/cached/worst_case_init"
 
 
-def in_parts(grid):
-    return grid.model_copy(update={"one_repeat_per_cell": True})
-
-
 def test_cells_that_figures_share_appear_once_and_names_tell_cells_apart(scale_of):
     for scale in ("smoke", "laptop", "paper"):
         grid, _ = scale_of(scale)
-        every = [
-            cell
-            for sweeps in cells.figures(grid).values()
-            for sweep in sweeps
-            for audit in cells.audits(grid, sweep)
-            for cell in cells.cells_of(grid, audit)
-        ]
+        shown = cells.shown(grid).values()
+        every = [cell for audits in shown for a in audits for cell in cells.cells_of(grid, a)]
         names = [cell.name for cell in cells.trained(grid)]
         assert len(names) == len(set(names)) < len(every)
         for kind in (every, [cells.start_of(cell) for cell in every], cells.ideal(grid)):
@@ -59,7 +50,7 @@ def test_sweeps_combine_what_they_list_and_take_the_rest_from_the_task(make):
     assert plain.parameters.start.stages[-1].epochs == 2
 
 
-def test_an_audit_is_one_cell_or_one_for_each_repeat(make):
+def test_an_audit_is_one_cell_or_one_for_each_repeat(make, in_parts):
     whole = make({"repeats": 3, "epochs": [0, 2]})
     together, apart = cells.trained(whole), cells.trained(in_parts(whole))
     assert [cell.name for cell in apart] == [
@@ -79,12 +70,26 @@ def test_an_audit_is_one_cell_or_one_for_each_repeat(make):
     assert cells.ideal(whole) == cells.ideal(in_parts(whole))
 
 
-def test_repeats_share_the_work_that_one_cell_has(make):
+def test_repeats_share_the_work_that_one_cell_has(make, in_parts):
     (work, _), whole = FAMILY.works, make({"repeats": 3})
     (one,), parts = cells.trained(whole), cells.trained(in_parts(whole))
     assert work.size(one) == (2, 3)
     assert [work.size(cell) for cell in parts] == [(2, 1)] * 3
     assert sum(map(work.cost, parts)) == pytest.approx(work.cost(one))
+
+
+def test_an_audit_may_have_the_first_of_its_repeats_alone(make, in_parts):
+    """Their cells are those of the whole; an audit in two figures has the most that one asks."""
+    whole = cells.trained(in_parts(make({"repeats": 4})))
+    part = in_parts(make({"repeats": 4, "first": 2}))
+    assert cells.trained(part) == whole[:2]
+    (audit,) = cells.shown(part)["figure1"]
+    assert audit.planned == 4 and audit.start.repeats == (0, 1)
+    more = part.figure1[0].model_copy(update={"first": 3})
+    both = part.model_copy(update={"figure3": [more]})
+    assert cells.trained(both) == whole[:3]
+    for audits in cells.shown(both).values():
+        assert [audit.start.repeats for audit in audits] == [(0, 1, 2)]
 
 
 def test_the_data_sets_of_stages_count_as_read(cell_of, stage):
@@ -173,9 +178,10 @@ def test_more_work_costs_more(cell_of):
 
 
 def test_the_cost_of_a_cell_is_near_the_seconds_that_cached_cells_took(scale_of):
-    for name, job in FAMILY.jobs(scale_of("mnist-small")[0])["train"].items():
-        seconds = scores.read(CACHED / f"{name}.parquet")[1]["wall_seconds"]
-        assert 0.4 < job.cost / seconds < 2.5
+    for name, job in FAMILY.jobs(scale_of("laptop")[0])["train"].items():
+        if (CACHED / f"{name}.parquet").exists() and job.cell.parameters.models > 1:
+            seconds = scores.read(CACHED / f"{name}.parquet")[1]["wall_seconds"]
+            assert 0.4 < job.cost / seconds < 2.5
 
 
 def test_a_perfect_audit_is_asked_for_each_epsilon_and_number_of_models(make):
@@ -208,11 +214,13 @@ DIGESTS = {
 """Scores of audits that were trained as one cell, all repeats together."""
 
 
-@pytest.mark.parametrize("scale", ["mnist-small", "mnist-raw"])
+@pytest.mark.parametrize("scale", ["laptop", "mnist-raw"])
 def test_cached_repeats_are_the_audits_that_were_trained_as_one_cell(scale_of, scale):
     grid, seed = scale_of(scale)
     found = {}
     for name, job in FAMILY.jobs(grid)["train"].items():
+        if job.cell.parameters.name not in DIGESTS:
+            continue
         part = scores.check(CACHED / f"{name}.parquet", job.identity, seed)
         assert set(part["repeat"]) == set(job.cell.parameters.start.repeats)
         origin = scores.read(CACHED / f"{name}.parquet")[1]
@@ -222,3 +230,17 @@ def test_cached_repeats_are_the_audits_that_were_trained_as_one_cell(scale_of, s
         assert len(parts) == 5
         assert scores.digest(pd.concat(parts, ignore_index=True)) == DIGESTS[audit]
     assert set(found) == {name for name in DIGESTS if ("raw" in name) == (scale == "mnist-raw")}
+
+
+def test_at_laptop_scale_all_of_mnist_is_cached_but_the_live_audit(scale_of):
+    grid, seed = scale_of("laptop")
+    lacking = set()
+    for name, job in FAMILY.jobs(grid)["train"].items():
+        if job.cell.parameters.task == "mnist":
+            if (CACHED / f"{name}.parquet").exists():
+                scores.check(CACHED / f"{name}.parquet", job.identity, seed)
+            else:
+                lacking.add(name)
+    (live,) = cells.shown(grid)["live"]
+    assert lacking == {cell.name for cell in cells.cells_of(grid, live)}
+    assert live.models == 100 and live.epsilon == 10 and live.start.epochs == 5

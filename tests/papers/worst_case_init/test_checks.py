@@ -79,9 +79,6 @@ def bounds(above, below):
     return found
 
 
-PRETRAINED = [*average("figure2", 3, 0.5), *rows("figure2", 6, 0.5, epochs=2)]
-
-
 GAPS = [*average("figure1", 3, 0), *rows("figure1", 6, 0)]
 
 
@@ -94,6 +91,8 @@ CASES = {
             [*GAPS, *average("figure1", 1, 0.6, epsilon=4), *rows("figure1", 2, 0.6, epsilon=4)],
             [*average("figure1", 6, 0.1), *rows("figure1", 3, 0.1)],
             [*GAPS, *average("figure1", 3, 2, task="other"), *rows("figure1", 4, 2, task="other")],
+            # Of several numbers of records the largest counts.
+            [*GAPS, *average("figure1", 3, 2, records=90), *rows("figure1", 4, 2, records=90)],
         ],
         # Below epsilon 4 nothing is claimed.
         [*average("figure1", 3, 0.5, epsilon=2), *rows("figure1", 2, 0.5, epsilon=2)],
@@ -114,14 +113,17 @@ CASES = {
         GAPS,
     ),
     "pretraining": (
-        [*PRETRAINED, *norms(1.0, 0.8, 0.6)],
-        [
-            [*PRETRAINED, *norms(1.0, 1.1, 0.6)],
-            [*PRETRAINED, *norms(0.6, 0.8, 1.0)],
-            [*average("figure2", 3, 2), *rows("figure2", 6, 2, epochs=2), *norms(1.0, 0.8, 0.6)],
-            [*average("figure2", 6, 0), *rows("figure2", 3, 0, epochs=2), *norms(1.0, 0.8, 0.6)],
-        ],
+        norms(1.0, 0.8, 0.6),
+        [norms(1.0, 1.1, 0.6), norms(0.6, 0.8, 1.0), norms(1.0, 0.6, 0.61)],
         [*average("figure2", 3, 0.5), *norms(1.0)],
+    ),
+    "pretraining_epsilon": (
+        [*average("figure2", 3, 0.5), *rows("figure2", 6, 0.5, epochs=2)],
+        [
+            [*average("figure2", 3, 2), *rows("figure2", 6, 2, epochs=2)],
+            [*average("figure2", 6, 0), *rows("figure2", 3, 0, epochs=2)],
+        ],
+        average("figure2", 3, 0.5),
     ),
     "records": (
         # Only the largest epsilon counts.
@@ -147,6 +149,19 @@ CASES = {
             [*rows("figure5", 8.5, 5), *perfect(10, 0.5), *perfect(8.5, 9, models=5)],
         ],
         [*average("figure5", 10, 1), *perfect(10, 1)],
+    ),
+    "few_records": (
+        # Three standard errors of two repeats: 2.12; many records and small epsilons do not count.
+        [
+            *average("figure1", 8, 1, records=100), *rows("figure1", 10, 1, records=100),
+            *rows("figure1", 3, 1, records=101), *rows("figure1", 9, 1, epsilon=4.0),
+            *perfect(10, 1),
+        ],
+        [
+            [*average("figure1", 7.8, 1), *rows("figure1", 10, 1), *perfect(10, 1)],
+            [*average("figure1", 10, 1), *rows("figure1", 12.2, 1), *perfect(10, 1)],
+        ],
+        [*rows("figure1", 3, 1, records=101), *perfect(10, 1)],
     ),
     "last_layer_factors": (
         # Two of the largest sd apart at most; only the largest epsilon counts.
@@ -198,7 +213,36 @@ def test_measured_values_say_how_many_repeats_there_are_if_some_are_missing(scal
 
 def test_every_check_is_tested():
     stated = {name for name in FAMILY.checks if name.startswith("stated")}
-    assert set(CASES) | stated == set(FAMILY.checks)
+    assert set(CASES) | stated | {"live"} == set(FAMILY.checks)
+
+
+def test_a_live_audit_agrees_or_not():
+    one = {"task": "mnist", "records": 100}
+    known = [*rows("figure3", 8, 1, planned=5, **one), *rows("figure3", 4, 1, epsilon=4.0, **one)]
+    same = rows("live", 9, 0, planned=1, **one)[:1]
+    for p_value, holds in ((0.3, True), (0.0011, True), (0.0009, False)):
+        agreement = {"quantity": "agreement", "value": p_value, "method": "Kolmogorov-Smirnov"}
+        frame = pd.DataFrame([*known, *same, same[0] | agreement])
+        found = checks.live.measure(frame)
+        assert found.holds is holds
+        # The first repeat of mean 8 and deviation 1: 8 - 1 / sqrt(2).
+        assert f"p = {p_value:.2g}; published 9.00 here, 7.29 there" in found.measured
+    assert checks.live.measure(pd.DataFrame(known)) is None
+
+
+def test_accuracies_are_compared_with_table_1_where_all_records_are_used():
+    one = {"task": "mnist", "quantity": "accuracy", "method": "mean", "records": 30_000}
+    other = rows("figure1", 0.1, 0, **one | {"case": "average", "epsilon": 1.0})
+    for mean, holds in ((0.966, True), (0.952, True), (0.972, False), (0.946, False)):
+        right = rows("table1", mean, 0, planned=1, **one | {"case": "average", "epsilon": 4.0})
+        count = [right[0] | {"quantity": "repeats", "method": "count", "value": 2}]
+        found = checks.stated_table1_mnist.measure(pd.DataFrame([*other, *right, *count]))
+        assert found.holds is holds
+        assert found.measured == (f"epsilon 4, average case: {100 * mean:.1f} % (paper: 95.9 %)")
+        few = pd.DataFrame([*right, *count]).assign(records=100)
+        assert checks.stated_table1_mnist.measure(few) is None
+    # Without a sweep of its own it is Figure 1's.
+    assert checks.stated_table1_mnist.measure(pd.DataFrame(other)).holds is False
 
 
 def test_an_audit_in_two_figures_counts_once_among_the_valid_bounds():

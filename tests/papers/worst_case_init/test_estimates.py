@@ -139,3 +139,37 @@ def test_estimates_are_tidy(smoke):
     assert len(frame) == len(
         frame.drop_duplicates(["figure", "cell", "repeat", "quantity", "method"])
     )
+
+
+def test_a_live_audit_is_compared_with_the_same_repeat_of_the_one_with_more(make):
+    """Scores of both worlds count; the tests are exact, at a common level of 0.001."""
+    grid = make({"repeats": 2, "models": 100}, figure="figure3")
+    live = grid.figure3[0].model_copy(update={"repeats": 1})
+    grid = grid.model_copy(update={"live": [live]})
+    known, fresh = (cell.name for cell in cells.trained(grid))
+    ideal = pd.DataFrame({"method": ["as published"] * 2, "value": [1.0, 2.0]})
+    bounds = {cell.name: ideal for cell in cells.ideal(grid)}
+    rng = stream(0, "live")
+
+    def scores(repeats, shift=0.0, models=100):
+        frames = [
+            pd.DataFrame({"world": world, "repeat": repeat, "run": range(models)})
+            .assign(score=rng.normal(5 * repeat, 1, models) + (shift if world == "out" else 0.0))
+            .assign(accuracy=0.5, gradient_norm=1.0, noise_multiplier=1.0)
+            for repeat in repeats
+            for world in ("in", "out")
+        ]
+        return pd.concat(frames, ignore_index=True)
+
+    def agreement(found):
+        rows = select(audits.estimate(grid, found, bounds), quantity="agreement")
+        assert (rows["figure"] == "live").all() and (rows["repeat"] == 0).all()
+        return rows["value"].tolist()
+
+    (same,) = agreement({known: scores((0, 1)), fresh: scores((0,))})
+    (other,) = agreement({known: scores((0, 1)), fresh: scores((0,), shift=0.7)})
+    assert same > 1e-3 > other
+    # Too few to ever disagree, and not trained at all.
+    few = {known: scores((0, 1), models=10), fresh: scores((0,), models=4)}
+    assert agreement(few) == []
+    assert agreement({known: scores((0, 1))}) == []

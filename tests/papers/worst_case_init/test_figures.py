@@ -1,6 +1,7 @@
 """Figures of the smoke scale's audits."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hiddenstate import plotting
@@ -49,9 +50,23 @@ def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates
     for name, values in (("figure1", [3.41, 6.48]), ("figure2", [0.51, 1.0, 3.41, 6.48])):
         plain = drawn(estimates, name)
         assert not any(len(points(ax, "o")) for ax in plain.axes)
-        ours = drawn(estimates.replace({"task": {"digits": "mnist"}}), name)
-        shown = [points(ax, "o")[:, 1] for ax in ours.axes]
+        ours = estimates.replace({"task": {"digits": "mnist"}})
+        shown = [points(ax, "o")[:, 1] for ax in drawn(ours, name).axes]
         assert sorted(np.concatenate(shown)) == values
+        # The paper's audits are of all records.
+        for records, words in ((50, ", n = 30,000"), (30_000, "")):
+            legend = drawn(ours.assign(records=records), name).legends[0]
+            assert legend.get_texts()[-1].get_text() == f"stated by the paper{words}"
+
+
+def test_numbers_of_records_have_panels_of_their_own(estimates):
+    other = estimates.replace({"records": {50.0: 40.0}})
+    both = pd.concat([estimates, select(other, figure="figure1", case="worst")])
+    for name, titles in (("figure1", ["n = 50", "n = 40"]), ("figure3", ["5 models per world"])):
+        axes = drawn(both, name).axes
+        assert [ax.get_title().removeprefix("digits, ").split(",")[0] for ax in axes] == titles
+    # The second panel has the worst case alone.
+    assert [len(points(ax, "s")) for ax in drawn(both, "figure1").axes] == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch import nn
 from hiddenstate import data, models
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.data import Splits
-from hiddenstate.papers.worst_case_init import starts
+from hiddenstate.papers.worst_case_init import cells, starts
 from hiddenstate.streams import stream
 
 
@@ -143,3 +143,47 @@ def test_repeats_start_apart_and_the_same_seed_starts_alike(cell_of, parts, seed
     assert torch.equal(parts(fewer), parts(frame))
     other = start_of(cell, seed + 1)
     assert not np.isclose(other["value"], frame["value"]).all()
+
+
+def test_the_public_code_s_repeats_share_what_is_pre_trained_and_no_draw(make, in_parts, start_of):
+    grid = in_parts(make({"repeats": 2, "epochs": [0, 2]}, xavier="normal", one_start=True))
+    average, worst = [cells.trained(grid)[i : i + 2] for i in (0, 2)]
+    assert [cells.start_of(cell).name for cell in average] == [
+        "random_pre0_repeat0", "random_pre0_repeat1"
+    ]  # fmt: skip
+    assert {cells.start_of(cell).name for cell in worst} == {"random_pre2_repeat0"}
+    for cell in average:
+        assert 0.009 < start_of(cell)["value"].iloc[-1] < 0.011  # the last bias
+    assert [cell.parameters.start.repeat_of(i) for cell in worst for i in (0, 1)] == [0] * 4
+
+
+def test_what_came_later_is_no_part_of_a_cell_that_does_not_use_it(cell_of, stage):
+    plain = cell_of().parameters.model_dump(mode="json")["start"]
+    assert "xavier" not in plain and "one_start" not in plain
+    assert set(plain["stages"][0]) == {*stage, "half"}
+    used = cell_of(
+        xavier="normal", one_start=True,
+        pretraining=[stage | {"momentum": 0.9, "drops": [1], "shuffled": False}],
+    ).parameters.model_dump(mode="json")["start"]  # fmt: skip
+    assert used["xavier"] == "normal" and used["one_start"] is True
+    found = used["stages"][0]
+    assert (found["momentum"], found["drops"], found["shuffled"]) == (0.9, [1], False)
+    assert "weight_decay" not in found
+
+
+def test_a_stage_is_trained_as_it_says(make, start_of, stage, monkeypatch):
+    given = []
+    real = starts.initialisation.pretrained
+
+    def watched(*args, **options):
+        given.append(options)
+        return real(*args, **options)
+
+    monkeypatch.setattr(starts.initialisation, "pretrained", watched)
+    said = {"momentum": 0.9, "weight_decay": 0.001, "drops": [1], "shuffled": False}
+    (cell,) = cells.trained(make(pretraining=[stage | said | {"augmented": True}]))
+    start_of(cell)
+    (options,) = given
+    assert options["momentum"] == 0.9 and options["weight_decay"] == 0.001
+    assert tuple(options["drops"]) == (1,) and options["shuffled"] is False
+    assert options["augmentation"].shift == 4 and options["augmentation"].mirror

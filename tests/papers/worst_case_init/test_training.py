@@ -168,11 +168,13 @@ def test_a_verifier_s_number_of_models_replaces_the_cell_s(cell_of, start_of, tr
     assert few.equals(more[more["run"] < 2].reset_index(drop=True))
 
 
-def test_a_repeat_that_is_a_cell_of_its_own_has_the_scores_it_has_among_all(make, start_of, train):
+def test_a_repeat_that_is_a_cell_of_its_own_has_the_scores_it_has_among_all(
+    make, in_parts, start_of, train
+):
     for task in ({}, LAST):
         grid = make({"repeats": 3}, **task)
         (whole,) = cells.trained(grid)
-        parts = cells.trained(grid.model_copy(update={"one_repeat_per_cell": True}))
+        parts = cells.trained(in_parts(grid))
         assert pd.concat([start_of(c) for c in parts], ignore_index=True).equals(start_of(whole))
         assert pd.concat([train(c) for c in parts], ignore_index=True).equals(train(whole))
 

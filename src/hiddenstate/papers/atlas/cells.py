@@ -166,10 +166,10 @@ def cache() -> Path | None:
 
 FILES = (
     "gradient_crafting/housing_k*_fresh_*_repeat0.parquet",
-    "worst_case_init/*_repeat0.parquet",
+    "worst_case_init/*_pre[05]_*_C1_*_repeat0.parquet",
 )
 """Files of trained audits: of each audit the first repeat alone, so that none is picked by what it
-found, and of gradient_crafting those of its main reading."""
+found, and those of the papers' main settings."""
 
 
 def cached_files(folder: Path | None) -> list[Path]:

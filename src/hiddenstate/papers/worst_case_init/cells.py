@@ -2,12 +2,18 @@
 
 from collections.abc import Callable
 from hashlib import sha256
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from hiddenstate.costs import gradient_seconds
 from hiddenstate.family import (
@@ -29,14 +35,36 @@ CANARIES = ("blank", "mislabelled", "clip_backdoor")
 """Targets that are made here; any other is a file of the user's."""
 
 
-class Stage(Grid):
+class Extended(Grid):
+    """Parameters some of which came later: at their defaults they are no part of the identity."""
+
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        unused = {k for k in self.later if getattr(self, k) == type(self).model_fields[k].default}
+        return {k: v for k, v in dump(self).items() if k not in unused}
+
+
+class Stage(Extended):
     """Training without privacy, as a part of pre-training."""
+
+    later = ("momentum", "weight_decay", "drops", "augmented", "shuffled")
 
     dataset: Text = Field(description="as a task's")
     half: bool = Field(default=True, description="only its first half, which is public")
     epochs: int = Field(ge=1, le=10_000, description="passes over the data")
     batch_size: Count = Field(description="records per step")
-    learning_rate: Positive = Field(description="step size of plain SGD on mean losses")
+    learning_rate: Positive = Field(description="step size of SGD on mean losses")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="Nesterov's")
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="as in torch's SGD")
+    drops: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field(
+        default=(), max_length=100, description="epochs after which the step size is a tenth"
+    )
+    augmented: bool = Field(
+        default=False, description="images are shifted by up to 4 pixels, and mirrored"
+    )
+    shuffled: bool = Field(default=True, description="each epoch in an order of its own")
 
 
 class LearningRates(Grid):
@@ -53,6 +81,7 @@ def _canary_exists(name: str) -> str:
 
 
 Trains = Literal["all layers", "last layer"]
+Xavier = Literal["uniform", "normal"]
 World = Literal["in", "out"]
 
 
@@ -87,6 +116,15 @@ class Task(Grid):
         description="stages in turn; for a last layer, all but the last one train the backbone",
     )
     models: int = Field(ge=1, le=10_000_000, description="models per world in each audit")
+    xavier: Xavier = Field(
+        default="uniform", description="of initial weights; biases are 0, or 0.01 with normal ones"
+    )
+    one_start: bool = Field(
+        default=False, description="all repeats have the pre-trained parameters of the first"
+    )
+    one_repeat_per_cell: bool = Field(
+        default=False, description="each repeat is trained, cached and verified by itself"
+    )
 
 
 class Sweep(Grid):
@@ -109,16 +147,19 @@ class Sweep(Grid):
     )
     models: int | None = Field(default=None, ge=1, le=10_000_000, description="models per world")
     repeats: int | None = Field(default=None, ge=1, le=1000, description="independent repeats")
+    first: int | None = Field(
+        default=None, ge=1, le=1000, description="only so many of the repeats, the first ones"
+    )
 
 
 class WorstCaseInitGrid(FamilyGrid):
-    """The tasks, and each figure's sweeps over them; a figure without any is not drawn."""
+    """The tasks, and each figure's sweeps over them; a figure without any is not drawn.
+
+    A live audit is to be trained where those it is compared with come from the cache.
+    """
 
     delta: float = Field(ge=1e-12, lt=1, description="probability at which every epsilon is stated")
     repeats: int = Field(ge=1, le=1000, description="independent repeats of an audit")
-    one_repeat_per_cell: bool = Field(
-        default=False, description="each repeat is trained, cached and verified by itself"
-    )
     ideal_audits: int = Field(
         ge=100, le=10_000_000, description="simulated audits of a mechanism that leaks all it may"
     )
@@ -131,6 +172,12 @@ class WorstCaseInitGrid(FamilyGrid):
     figure6: Several[Sweep] = Field(default=[], description="accuracy by steps and learning rate")
     figure7: Several[Sweep] = Field(
         default=[], description="last layer, by clipping norm and records"
+    )
+    table1: Several[Sweep] = Field(
+        default=[], description="accuracies of Table 1, if other models' than Figure 1's"
+    )
+    live: Several[Sweep] = Field(
+        default=[], description="audits compared with those that differ in their repeats alone"
     )
 
     @model_validator(mode="after")
@@ -158,8 +205,10 @@ class WorstCaseInitGrid(FamilyGrid):
         return self
 
 
-class StartParameters(Grid):
+class StartParameters(Extended):
     """What decides initial parameters; without stages they are a Xavier draw."""
+
+    later = ("xavier", "one_start")
 
     dataset: str
     model: str
@@ -167,6 +216,12 @@ class StartParameters(Grid):
     backbone: tuple[Stage, ...]
     stages: tuple[Stage, ...]
     repeats: tuple[int, ...]
+    xavier: Xavier = "uniform"
+    one_start: bool = False
+
+    def repeat_of(self, repeat: int) -> int:
+        """Whose initial parameters a repeat has."""
+        return 0 if self.one_start else repeat
 
     @property
     def epochs(self) -> int:
@@ -226,25 +281,40 @@ class IdealParameters(Grid):
 
 
 def figures(grid: WorstCaseInitGrid) -> dict[str, list[Sweep]]:
-    """Sweeps of each figure that has any."""
-    every = {f"figure{i}": getattr(grid, f"figure{i}") for i in range(1, 8)}
-    return {name: sweeps for name, sweeps in every.items() if sweeps}
+    """Sweeps of each figure that has any, of Table 1, and of the live audits."""
+    names = (*(f"figure{i}" for i in range(1, 8)), "table1", "live")
+    return {name: sweeps for name in names if (sweeps := getattr(grid, name))}
 
 
-def shows(figure: str) -> Callable[[WorstCaseInitGrid], bool]:
-    """Whether a grid has the cells of that figure."""
-    return lambda grid: figure in figures(grid)
+def shows(*names: str) -> Callable[[WorstCaseInitGrid], bool]:
+    """Whether a grid has the cells of one of these figures."""
+    return lambda grid: not figures(grid).keys().isdisjoint(names)
+
+
+def shown(grid: WorstCaseInitGrid) -> dict[str, list[AuditParameters]]:
+    """The audits of each figure, each with the most repeats that any figure asks for."""
+    every = {
+        name: [audit for sweep in sweeps for audit in audits(grid, sweep)]
+        for name, sweeps in figures(grid).items()
+    }
+    most: dict[str, AuditParameters] = {}
+    for audit in chain.from_iterable(every.values()):
+        other = most.setdefault(audit.name, audit)
+        if len(audit.start.repeats) > len(other.start.repeats):
+            most[audit.name] = audit
+    return {name: [most[audit.name] for audit in audits] for name, audits in every.items()}
 
 
 def audits(grid: WorstCaseInitGrid, sweep: Sweep) -> list[AuditParameters]:
-    """The audits of a sweep: one for each combination, with all its repeats."""
+    """The audits of a sweep: one for each combination, with all its repeats or the first."""
     task = grid.tasks[sweep.task]
     planned = sweep.repeats or grid.repeats
+    repeats = min(planned, sweep.first or planned)
     rates = (task.learning_rate.average, task.learning_rate.worst)
     return [
         AuditParameters(
             task=sweep.task,
-            start=_start(task, epochs, planned),
+            start=_start(task, epochs, repeats),
             canary=_identity(task.canary),
             label=task.label,
             private=task.private,
@@ -275,7 +345,7 @@ def _identity(canary: str) -> str | CanaryFile:
     return CanaryFile(file=canary, sha256=sha256(Path(canary).read_bytes()).hexdigest())
 
 
-def _start(task: Task, epochs: int, planned: int) -> StartParameters:
+def _start(task: Task, epochs: int, repeats: int) -> StartParameters:
     """Initial parameters: Xavier's without epochs, pre-trained with some."""
     *before, last = task.pretraining
     stages = (*before, last.model_copy(update={"epochs": epochs}))
@@ -286,13 +356,16 @@ def _start(task: Task, epochs: int, planned: int) -> StartParameters:
         trains=task.trains,
         backbone=() if whole else stages[:-1],
         stages=(stages if whole else stages[-1:]) if epochs else (),
-        repeats=tuple(range(planned)),
+        repeats=tuple(range(repeats)),
+        xavier=task.xavier,
+        # Without pre-training each repeat has its own draw.
+        one_start=task.one_start and epochs > 0,
     )
 
 
 def cells_of(grid: WorstCaseInitGrid, audit: AuditParameters) -> list[Cell[AuditParameters]]:
     """The cells that train an audit: one, or one for each repeat."""
-    if not grid.one_repeat_per_cell:
+    if not grid.tasks[audit.task].one_repeat_per_cell:
         return [Cell(audit.name, audit)]
     starts = [audit.start.model_copy(update={"repeats": (i,)}) for i in audit.start.repeats]
     return [
@@ -303,17 +376,17 @@ def cells_of(grid: WorstCaseInitGrid, audit: AuditParameters) -> list[Cell[Audit
 
 def trained(grid: WorstCaseInitGrid) -> list[Cell[AuditParameters]]:
     """The cells of every audit once, though several figures may show it."""
-    sweeps = [sweep for sweeps in figures(grid).values() for sweep in sweeps]
-    every = {audit.name: audit for sweep in sweeps for audit in audits(grid, sweep)}
+    every = {audit.name: audit for audit in chain.from_iterable(shown(grid).values())}
     return [cell for audit in every.values() for cell in cells_of(grid, audit)]
 
 
 def start_of(cell: Cell[AuditParameters]) -> Cell[StartParameters]:
     """The initial parameters of a cell's repeats, which cells of other audits share."""
     p = cell.parameters
-    repeats = p.start.repeats
+    repeats = tuple(sorted({p.start.repeat_of(repeat) for repeat in p.start.repeats}))
     which = f"repeat{repeats[0]}" if len(repeats) == 1 else f"{len(repeats)}x"
-    return Cell(f"{p.task}_pre{p.start.epochs}_{which}", p.start)
+    start = p.start.model_copy(update={"repeats": repeats})
+    return Cell(f"{p.task}_pre{p.start.epochs}_{which}", start)
 
 
 def data_of(start: StartParameters) -> list[str]:

@@ -1,12 +1,14 @@
 """Estimates of worst_case_init: what each audit found, and what a perfect one would have."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from hiddenstate import verification
 from hiddenstate.accounting import linear
 from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
 from hiddenstate.estimates import select
@@ -82,18 +84,27 @@ def estimate(
 
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
     separation (of the worlds' scores, with the mu that the accountant allows as ``most``), repeats
-    (how many there are; ``planned`` is how many there should be), and ideal_epsilon (of each
-    method: mean over simulated audits, with the range of 90 %).
+    (how many there are; ``planned`` is how many there should be), agreement (p-value of a
+    repeat of a live audit and the same repeat of another), and ideal_epsilon (of each method: mean
+    over simulated audits, with the range of 90 %).
     """
     rows: list[Row] = []
     found: dict[str, list[Row]] = {}
-    for figure, sweeps in cells.figures(grid).items():
-        for audit in (audit for sweep in sweeps for audit in cells.audits(grid, sweep)):
+    shown = cells.shown(grid)
+    there: dict[str, dict[int, pd.DataFrame]] = {}
+    for figure, audits in shown.items():
+        for audit in audits:
             if audit.name not in found:
                 names = [cell.name for cell in cells.cells_of(grid, audit)]
-                there = [scores[name] for name in names if name in scores]
-                found[audit.name] = [*_audit(audit, there)]
+                frames = [scores[name].groupby("repeat") for name in names if name in scores]
+                parts = chain.from_iterable(frames)
+                there[audit.name] = {int(repeat): part for repeat, part in parts}
+                found[audit.name] = [*_audit(audit, there[audit.name])]
             rows += [{"figure": figure} | described(audit) | row for row in found[audit.name]]
+    for live in shown.get("live", []):
+        other = next((a for audits in shown.values() for a in audits if _alike(a, live)), None)
+        compared = _agreement(there[live.name], there[other.name]) if other else ()
+        rows += [{"figure": "live"} | described(live) | row for row in compared]
     for cell in cells.ideal(grid):
         shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters.model_dump()
         for method, part in bounds[cell.name].groupby("method", sort=False)["value"]:
@@ -114,15 +125,37 @@ def described(audit: AuditParameters) -> Row:
     }
 
 
-def _audit(audit: AuditParameters, there: list[pd.DataFrame]) -> Iterator[Row]:
+def _alike(one: AuditParameters, other: AuditParameters) -> bool:
+    """Whether two audits differ in how many repeats they have, and in nothing else."""
+
+    def of(audit: AuditParameters) -> AuditParameters:
+        start = audit.start.model_copy(update={"repeats": ()})
+        return audit.model_copy(update={"start": start, "planned": 0})
+
+    return one.planned != other.planned and of(one) == of(other)
+
+
+def _agreement(
+    live: Mapping[int, pd.DataFrame], other: Mapping[int, pd.DataFrame]
+) -> Iterator[Row]:
+    """Whether repeats that both have, of the same start and records, have like scores."""
+    for repeat in sorted(live.keys() & other.keys()):
+        numbers = (frame["world"].value_counts().min() for frame in (other[repeat], live[repeat]))
+        if not verification.can_disagree(*numbers):
+            continue
+        p_value = verification.compare(other[repeat], live[repeat])["p_value"].min()
+        test = {"quantity": "agreement", "method": "Kolmogorov-Smirnov", "kind": "estimate"}
+        yield test | {"repeat": repeat, "value": p_value}
+
+
+def _audit(audit: AuditParameters, there: Mapping[int, pd.DataFrame]) -> Iterator[Row]:
     """What the repeats of an audit say that are there, one row per repeat and quantity."""
-    repeats = [repeat for frame in there for _, repeat in frame.groupby("repeat")]
     # Empty fields, so that a scale of which no audit is there yet has the same columns.
     empty = {"repeat": np.nan, "most": np.nan}
-    count = {"quantity": "repeats", "method": "count", "kind": "exact", "value": len(repeats)}
+    count = {"quantity": "repeats", "method": "count", "kind": "exact", "value": len(there)}
     yield empty | count
-    for scores in repeats:
-        yield from ({"repeat": scores["repeat"].iloc[0]} | row for row in _repeat(audit, scores))
+    for repeat, scores in there.items():
+        yield from ({"repeat": repeat} | row for row in _repeat(audit, scores))
 
 
 def _repeat(audit: AuditParameters, scores: pd.DataFrame) -> Iterator[Row]:

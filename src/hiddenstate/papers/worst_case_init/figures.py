@@ -18,7 +18,8 @@ _READING = (
     "best threshold on the same scores and is no valid bound. Triangles: a valid bound at 95 % "
     "confidence (averaged errors), mean over the repeats. Dashed: the theoretical epsilon. Grey: "
     "what 90 % of audits publish, with as many models, if everything leaks. Open circles: stated "
-    "by the paper for the same data and model."
+    "by the paper for the same data and model, and for as many records unless the legend says how "
+    "many."
 )
 _COLOURS = [plotting.SERIES[i] for i in (0, 1, 2, 4, 5)]
 _PUBLISHED: dict[str, Any] = {"fmt": "s", "ms": 4.5, "capsize": 2.5, "lw": 1.2}
@@ -27,10 +28,10 @@ _THEORETICAL: dict[str, Any] = {"color": "0.5", "ls": "--", "lw": 1.2}
 
 
 def _by_epsilon(
-    ax: Any, estimates: pd.DataFrame, name: str, task: str, factor: str, label: Callable[..., str]
-) -> None:
-    """Empirical against theoretical epsilon, a series for each level of a factor."""
-    audits = planned(estimates, name, task=task)
+    ax: Any, estimates: pd.DataFrame, audits: pd.DataFrame, factor: str, label: Callable[..., str]
+) -> pd.DataFrame:
+    """Empirical against theoretical epsilon, a series per level of a factor; the stated ones."""
+    name, task = audits[["figure", "task"]].iloc[0]
     epsilons = sorted(audits["epsilon"].unique())
     places = pd.Series(range(len(epsilons)), index=epsilons, dtype=float)
     best = ideal(estimates, models=audits["models"].max(), epsilon=epsilons)
@@ -39,11 +40,11 @@ def _by_epsilon(
         ax.fill_between(around, row.low, row.high, color="0.9", lw=0, zorder=0)
     for epsilon, place in places.items():
         ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
-    levels = sorted(audits[factor].unique())
+    levels, overlaid = sorted(audits[factor].unique()), []
     for j, level in enumerate(levels):
         color = _COLOURS[j % len(_COLOURS)]
         shift = (j - (len(levels) - 1) / 2) * 0.72 / len(levels)
-        where = {"task": task, factor: level}
+        where = {"task": task, "records": set(audits["records"]), factor: level}
         part = summary(estimates, name, **where)
         ax.errorbar(
             places[part["epsilon"]] + shift, part["mean"], part["sd"].fillna(0), color=color,
@@ -52,16 +53,18 @@ def _by_epsilon(
         bound = summary(estimates, name, method="valid", **where)
         aside = shift + 0.16 / len(levels)
         ax.plot(places[bound["epsilon"]] + aside, bound["mean"], color=color, **_VALID)
-        values = select(stated(name, quantity="mean", **where), epsilon=epsilons)
+        values = stated(name, task, "mean", **{factor: level, "epsilon": epsilons})
         ax.plot(places[values["epsilon"]] + shift, values["value"], zorder=5, **plotting.STATED)
+        overlaid.append(values)
     ax.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons])
     ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.55, len(epsilons) - 0.45))
     ax.set_ylim(bottom=-0.03 * ax.get_ylim()[1])
     ax.legend(loc="best")
+    return pd.concat(overlaid)
 
 
-def _explain(drawn: Any, *, states: bool) -> None:
-    """One legend below for what all panels share."""
+def _explain(drawn: Any, values: pd.DataFrame, audits: pd.DataFrame) -> None:
+    """One legend for what all panels share; it says where stated values are of other records."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -71,34 +74,39 @@ def _explain(drawn: Any, *, states: bool) -> None:
         Line2D([], [], color="0.35", **_VALID, label="valid 95 % bound: mean"),
         Patch(color="0.9", label="90 % of perfect audits"),
     ]
-    if states:
-        handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
+    if len(values):
+        other = sorted(set(values["records"]) - set(audits["records"]))
+        words = f", n = {' and '.join(f'{n:,.0f}' for n in other)}" if other else ""
+        handles.append(Line2D([], [], **plotting.STATED, label=f"stated by the paper{words}"))
     columns = 3 if drawn.get_figwidth() > 6 else 2
     drawn.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
 def _title(ax: Any, audits: pd.DataFrame, *words: str) -> None:
-    """Task and words, and below them how many of the repeats there are if some are missing."""
-    first = ", ".join([title(audits["task"].iloc[0]), *words])
-    ax.set_title("\n".join(filter(None, (first, lacking(audits)))))
+    """Task, records and words, and how many of the repeats there are if some are missing."""
+    records = [f"n = {n:,.0f}" for n in audits["records"].unique()]
+    first = ", ".join([title(audits["task"].iloc[0]), *(records if len(records) == 1 else [])])
+    ax.set_title("\n".join(filter(None, (", ".join((first, *words)), lacking(audits)))))
 
 
 def _panels(
     heading: str, caption: str, name: str, factor: str, label: Callable[..., str]
 ) -> Figure:
-    """A figure of one panel per task, a series for each level of a factor."""
+    """A figure of a panel per task and number of records, a series per level of a factor."""
 
     @figure(heading, f"{caption} {_READING}", when=shows(name))
     def draw(estimates: pd.DataFrame) -> Any:
-        tasks = list(planned(estimates, name).groupby("task", sort=False))
-        drawn, axes = plotting.panels(len(tasks), height=4.1)
-        if len(tasks) == 1:
+        every = planned(estimates, name)
+        by = ["task"] if factor == "records" else ["task", "records"]
+        parts, overlaid = [part for _, part in every.groupby(by, sort=False)], []
+        drawn, axes = plotting.panels(len(parts), height=4.1)
+        if len(parts) == 1:
             drawn.set_size_inches(5.2, 4.2)
-        for ax, (task, audits) in zip(axes, tasks, strict=True):
-            _by_epsilon(ax, estimates, name, task, factor, label)
+        for ax, audits in zip(axes, parts, strict=True):
+            overlaid.append(_by_epsilon(ax, estimates, audits, factor, label))
             _title(ax, audits, f"{int(audits['models'].max())} models per world")
         axes[0].set_ylabel("empirical $\\varepsilon$")
-        _explain(drawn, states=any(len(stated(name, task, "mean")) for task, _ in tasks))
+        _explain(drawn, pd.concat(overlaid), every)
         return drawn
 
     return draw
@@ -147,7 +155,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
     right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
     right.set_ylabel("mean norm of clipped gradients (diamonds)", color=plotting.PUBLISHED)
     _title(ax, audits, f"theoretical $\\varepsilon$ = {epsilon:g}")
-    _explain(drawn, states=len(stated("figure2", task, "mean")) > 0)
+    _explain(drawn, stated("figure2", task, "mean"), audits)
     return drawn
 
 
@@ -216,9 +224,9 @@ def figure7(estimates: pd.DataFrame) -> Any:
         other = audits[fixed].mode().iloc[0]
         level = {fixed: other}
         held = pd.concat([select(estimates, figure="figure7", **level), ideal(estimates)])
-        _by_epsilon(ax, held, "figure7", audits["task"].iloc[0], factor, label.format)
-        words = {"records": f"n = {other:,.0f}", "clipping_norm": f"C = {other:g}"}
-        _title(ax, select(audits, **level), words[fixed])
+        _by_epsilon(ax, held, select(audits, **level), factor, label.format)
+        words = [f"C = {other:g}"] if fixed == "clipping_norm" else []
+        _title(ax, select(audits, **level), *words)
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    _explain(drawn, states=False)
+    _explain(drawn, stated("figure7", "", "mean"), audits)
     return drawn

@@ -12,6 +12,7 @@ from torch import nn
 
 from hiddenstate import data, models
 from hiddenstate.adversaries import initialisation
+from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.worst_case_init.cells import NAME, Stage, StartParameters
 from hiddenstate.streams import stream
@@ -35,14 +36,14 @@ def initialise(cell: Cell[StartParameters], seed: int, workplace: Workplace) -> 
         draw = partial(stream, seed, NAME, "start", p.dataset, p.model, repeat)
         parts: dict[str, Records] = {}
         if p.trains == "all layers":
-            parts["trained"] = _trained(build, splits.classes, p.stages, draw, device)
+            parts["trained"] = _trained(p, build, splits.classes, p.stages, draw, device)
         else:
             if p.backbone:
-                parts["backbone"] = _trained(build, splits.classes, p.backbone, draw, device)
+                parts["backbone"] = _trained(p, build, splits.classes, p.backbone, draw, device)
             see = partial(features, p, parts.get("backbone"), device)
             layer = partial(models.logistic_regression, see(splits.test.x[:1]).shape[1])
             draw = partial(draw, "last layer")
-            parts["trained"] = _trained(layer, splits.classes, p.stages, draw, device, see)
+            parts["trained"] = _trained(p, layer, splits.classes, p.stages, draw, device, see)
         frames += [
             pd.DataFrame({"repeat": repeat, "part": part, "value": value})
             for part, value in parts.items()
@@ -51,6 +52,7 @@ def initialise(cell: Cell[StartParameters], seed: int, workplace: Workplace) -> 
 
 
 def _trained(
+    p: StartParameters,
     build: Callable[[int], nn.Module],
     classes: int,
     stages: Sequence[Stage],
@@ -67,7 +69,7 @@ def _trained(
     for i, stage in enumerate([*stages, None]):
         source = data.splits(stage.dataset) if stage else None
         model = build(source.classes if source else classes)
-        drawn = initialisation.average_case(model, draw("xavier", i))
+        drawn = initialisation.average_case(model, draw("xavier", i), normal=p.xavier == "normal")
         last = sum(p.numel() for p in list(model.parameters())[-2:])
         if theta is None:
             theta = drawn
@@ -79,7 +81,9 @@ def _trained(
             theta = initialisation.pretrained(
                 model, see(records.x), records.y, start=theta, rng=draw("order", i), device=device,
                 epochs=stage.epochs, batch_size=stage.batch_size,
-                learning_rate=stage.learning_rate,
+                learning_rate=stage.learning_rate, momentum=stage.momentum,
+                weight_decay=stage.weight_decay, drops=stage.drops, shuffled=stage.shuffled,
+                augmentation=Augmentation(views=1) if stage.augmented else None,
             )  # fmt: skip
     return theta.numpy()
 

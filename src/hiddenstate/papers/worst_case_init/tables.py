@@ -8,14 +8,22 @@ from hiddenstate.papers.worst_case_init.cells import shows
 from hiddenstate.papers.worst_case_init.stated import stated
 from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
 
+_ACCURACY = (
+    "Test accuracy in percent of models trained on n records, mean over models (of each world and "
+    "repeat) and repeats."
+)
+
 
 def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
-    rows = summary(estimates, "figure1", "accuracy", "mean", case=case)
+    figure = "table1" if len(planned(estimates, "table1", case=case)) else "figure1"
+    rows = summary(estimates, figure, "accuracy", "mean", case=case)
+    every = planned(estimates, figure, case=case)
     records = []
-    for task, audits in planned(estimates, "figure1", case=case).groupby("task", sort=False):
-        record = {"task": title(task)}
-        for row in select(rows, task=task).itertuples():
-            value = stated("figure1", task, "accuracy", case=case, epsilon=row.epsilon)["value"]
+    for (task, n), audits in every.groupby(["task", "records"], sort=False):
+        record = {"task": title(task), "n": int(n), "models": int(audits["models"].max())}
+        for row in select(rows, task=task, records=n).itertuples():
+            same = {"case": case, "epsilon": row.epsilon, "records": n}
+            value = stated("figure1", task, "accuracy", **same)["value"]
             paper = f" (paper: {100 * value.iloc[0]:.1f})" if len(value) else ""
             record[f"epsilon = {row.epsilon:g}"] = f"{100 * row.mean:.1f}{paper}"
         if lacking(audits):
@@ -26,19 +34,15 @@ def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
 
 @table(
     "Table 1: accuracy in the average case",
-    "Test accuracy in percent, mean over models and repeats.",
-    when=shows("figure1"),
+    _ACCURACY,
+    when=shows("table1", "figure1"),
 )
 def table1(estimates: pd.DataFrame) -> pd.DataFrame:
     """Test accuracy in the average case, by epsilon."""
     return _accuracies(estimates, "average")
 
 
-@table(
-    "Accuracy in the worst case",
-    "Test accuracy in percent, mean over models and repeats.",
-    when=shows("figure1"),
-)
+@table("Accuracy in the worst case", _ACCURACY, when=shows("table1", "figure1"))
 def accuracy(estimates: pd.DataFrame) -> pd.DataFrame:
     """Test accuracy in the worst case, by epsilon."""
     return _accuracies(estimates, "worst")

@@ -60,9 +60,10 @@ def _repeat(
     if start.trains == "all layers":
         model = models.build(start.model, splits.classes)
     else:
-        see = partial(features, start, part_of(workplace.start, repeat, "backbone"), device)
+        backbone = part_of(workplace.start, start.repeat_of(repeat), "backbone")
+        see = partial(features, start, backbone, device)
         model = models.logistic_regression(see(private.x[:1]).shape[1], splits.classes)
-    theta = torch.from_numpy(part_of(workplace.start, repeat, "trained"))
+    theta = torch.from_numpy(part_of(workplace.start, start.repeat_of(repeat), "trained"))
     x = see(private.x)
     rng = stream(seed, NAME, "canary", start.dataset, repeat)
     canary = _canary(p, model, theta, x, private.y, splits.classes, rng)
