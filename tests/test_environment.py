@@ -71,8 +71,8 @@ def test_the_container_writes_nowhere_but_to_its_output(tmp_path):
     ]
     places = {"HOME": "/nowhere", "PYTHONPATH": image / "src", "PYTHONDONTWRITEBYTECODE": "1"}
     for name in ("XDG_CACHE_HOME", "MPLCONFIGDIR"):
-        assert f"{name}=/tmp" in container
-        places[name] = tmp_path / "cache"
+        assert f"{name}=/out/.cache" in container
+        places[name] = out / ".cache"
     done = subprocess.run(
         [sys.executable, "-m", *command, "--dry-run"],
         cwd="/",
