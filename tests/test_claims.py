@@ -8,6 +8,7 @@ import yaml
 
 from hiddenstate import claims, papers
 from hiddenstate.errors import InputError
+from hiddenstate.estimates import select
 from hiddenstate.family import Measurement, check, furthest
 
 CLAIMS = Path(__file__).parents[1] / "workflow/config/claims.yaml"
@@ -65,6 +66,28 @@ def test_a_claim_whose_cells_a_scale_lacks_is_not_judged(monkeypatch):
         assert row["measured"] == ("4.2" if answer else "")
         assert row["tolerance"] == ("at least 4" if answer else "")
         assert row["deviation"] == (-1.25 if answer else None)
+
+
+def test_a_verdict_names_the_cells_that_were_read_for_it(tmp_path, monkeypatch):
+    @check
+    def measure(estimates):
+        rows = select(estimates, quantity="a")
+        assert len(select(rows, cell="x")) == 1
+        return Measurement("1", "1", True)
+
+    claim = claims.read(CLAIMS)[0]
+    module = ModuleType("checks")
+    setattr(module, claim.check, measure)
+    family = papers.load(claim.family)
+    changed = dataclasses.replace(family, modules=(*family.modules, module))
+    monkeypatch.setattr(papers, "load", lambda name: changed)
+    frame = pd.DataFrame({"quantity": ["a", "a", "b", "a"], "cell": ["y", "x", "z", None]})
+    verdicts = claims.judge([claim], {claim.family: frame}, "paper")
+    assert verdicts["cells"].tolist() == ["x; y"]
+    assert claims.judge([claim], {claim.family: frame}, "smoke")["cells"].tolist() == [""]
+    claims.write(verdicts, tmp_path / "c.csv", tmp_path / "c.md", "paper")
+    assert pd.read_csv(tmp_path / "c.csv")["cells"].tolist() == ["x; y"]
+    assert "x; y" not in (tmp_path / "c.md").read_text()
 
 
 def test_of_several_deviations_the_furthest_counts_with_its_sign():

@@ -1,6 +1,11 @@
 """The lock, the conda file and the container file say the same, and the metadata agrees."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -49,6 +54,36 @@ def test_the_container_installs_the_lock_with_hashes_on_a_supported_python():
     container = (ROOT / "envs/Containerfile").read_text()
     assert "--require-hashes -r envs/requirements.lock" in container
     assert re.search(r"^FROM \S+/python:3\.1[123]-", container, flags=re.MULTILINE)
+
+
+def test_the_container_writes_nowhere_but_to_its_output(tmp_path):
+    """Its command, run on a tree that may only be read, from a place that is not the tree."""
+    container = (ROOT / "envs/Containerfile").read_text()
+    command = json.loads(re.search(r"^CMD (.+)$", container, flags=re.MULTILINE)[1])
+    image, out = tmp_path / "hiddenstate", tmp_path / "out"
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().split() if "/" not in line]
+    shutil.copytree(ROOT, image, symlinks=True, ignore=shutil.ignore_patterns("results", *ignored))
+    shutil.copytree(ROOT / "results/cached", image / "results/cached")
+    before = set(image.rglob("*"))
+    out.mkdir()
+    command = [
+        part.replace("/hiddenstate", str(image)).replace("/out", str(out)) for part in command
+    ]
+    places = {"HOME": "/nowhere", "PYTHONPATH": image / "src", "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in ("XDG_CACHE_HOME", "MPLCONFIGDIR"):
+        assert f"{name}=/out/.cache" in container
+        places[name] = out / ".cache"
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--dry-run"],
+        cwd="/",
+        env=os.environ | {name: str(place) for name, place in places.items()},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "restore" in done.stdout + done.stderr
+    assert set(image.rglob("*")) == before
+    assert (out / ".snakemake").is_dir()
 
 
 def test_version_and_licence_agree_everywhere():

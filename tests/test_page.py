@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hiddenstate import claims, config, page, papers, scores
+from hiddenstate import claims, config, estimates, page, papers, scores
 from hiddenstate.errors import InputError
 
 CLAIMS = Path(__file__).parents[1] / "workflow/config/claims.yaml"
@@ -29,6 +29,8 @@ def fill(directory, families):
         for key in family.tables:
             wide = pd.DataFrame({f"column {i}": ["<b>&", "3.10"] for i in range(12)})
             wide.to_csv(places.results / name / "tables" / f"{key}.csv", index=False)
+        row = {"quantity": "q", "cell": "a", "method": "m", "kind": "exact", "value": 1.0}
+        estimates.write(places.results / name / "estimates.csv", pd.DataFrame([row]))
     stated = [claim for claim in claims.read(CLAIMS) if claim.family in families]
     rows = [
         {
@@ -37,6 +39,7 @@ def fill(directory, families):
             "tolerance": f"tolerance {number}",
             "deviation": None if number % 2 else number / 4,
             "verdict": VERDICTS[number % 3],
+            "cells": "" if VERDICTS[number % 3] == claims.NOT_JUDGED else "a",
         }
         for number, claim in enumerate(stated)
     ]
@@ -70,7 +73,9 @@ def test_every_claim_is_answered_beside_its_figure(made):
         for key in ("statement", "source", "stated", "measured", "tolerance", "verdict", "remark"):
             assert row[key] in told, (row["id"], key)
         assert papers.load(family).reference in told
-        assert "./reproduce " in told and "--config scale=smoke" in told and "no cells" in told
+        assert "./reproduce " in told and "--config scale=smoke" in told
+        cells = "\u2013" if row["verdict"] == claims.NOT_JUDGED else "no cells"
+        assert f"<dt>Cells</dt><dd>{cells}</dd>" in told
         assert ("standard errors" in told) == (row["deviation"] is not None)
         (block,) = [block for block in blocks if f'id="{row["id"]}"' in block]
         kind = "figure" if shown[row["id"]] in papers.load(family).figures else "table"
@@ -141,11 +146,35 @@ def test_what_cells_took_is_read_from_their_files(tmp_path):
     (tmp_path / "cached" / second).write_bytes(restored)
     # Cached scores of the first are there too, but these were trained anew.
     (tmp_path / "cached" / first).write_bytes(restored)
-    found = page.effort(family, grid, seed, tmp_path / "results", tmp_path / "cached")
-    assert found == page.Effort(2, 1, 120.0, 7200.0)
-    assert str(found) == (
+    found = page.made(family, grid, seed, tmp_path / "results", tmp_path / "cached")
+    assert page.effort(found) == (
         "2 computed in 2 min of one core; 1 from the cache (computed once in 2.0 h)"
     )
+
+
+def test_a_claim_is_told_what_its_own_cells_took_and_never_less():
+    jobs = config.section(SCALE, "worst_case_init")[0].jobs(config.read(SCALE).worst_case_init)
+    every = [
+        page.Made(job, False, 1.0)
+        for kind in ("start", "train", "bound")
+        for job in jobs[kind].values()
+    ]
+    names = [*jobs["train"]]
+    one, bound = names[0], [*jobs["bound"]]
+    start = jobs["train"][one].start.cell.name
+
+    def wanted(cells, all_cells):
+        return {m.job.cell.name for m in page.made_for(every, set(cells), set(all_cells))}
+
+    # Only what was trained for the cell, from its start.
+    assert wanted([one], [*names, *bound]) == {start, one}
+    assert wanted(bound, [*names, *bound]) == set(bound)
+    # What has no cell of its own may serve any, a cell that has no job may come from any.
+    assert wanted([one], names) == {start, one, *bound}
+    assert wanted([one, "of both"], [*names, *bound, "of both"]) == {m.job.cell.name for m in every}
+    # Repeats of a cell, and a cell of several jobs, have one beginning.
+    assert wanted([one.rpartition("_")[0]], [one.rpartition("_")[0], *names[1:], *bound]) >= {one}
+    assert names[1] not in wanted([f"{one}_repeat3"], [f"{one}_repeat3", *names, *bound])
 
 
 def test_a_missing_figure_and_verdicts_of_others_are_refused(tmp_path):

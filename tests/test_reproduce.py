@@ -101,3 +101,34 @@ def test_without_a_usable_home_caches_stay_in_the_tree(tree):
     assert "cache: , \n" in reproduce(tree, XDG_CACHE_HOME="", MPLCONFIGDIR="")[1]
     out = reproduce(tree, HOME=str(tree / "nowhere"))[1]
     assert f"cache: {tree}/.cache, {tree}/.cache/matplotlib" in out
+
+
+@pytest.mark.parametrize(
+    "slip", ["n=5", "scale", "all", "=5", "1=2", "verify_cells=\u0663", "ve rify=1", "a:b"]
+)
+def test_a_slip_in_the_configuration_is_told_before_anything_is_done(tree, slip):
+    shutil.rmtree(tree / ".venv")
+    before = sorted(tree.rglob("*"))
+    status, out, err = reproduce(tree, "figures", "--config", "scale=smoke", slip)
+    assert status == 1
+    assert out == ""
+    assert err == (
+        f"reproduce: --config: got '{slip}'; expected KEY=VALUE with a key of "
+        "workflow/config/config.yaml, such as scale=smoke (targets stand before --config)\n"
+    )
+    assert sorted(tree.rglob("*")) == before
+
+
+@pytest.mark.parametrize("option", ["--config", "-C"])
+def test_what_is_no_slip_goes_on(tree, option):
+    arguments = (
+        "all",
+        option,
+        "scale=smoke",
+        "verify_cells=3",
+        "device=cuda:1",
+        "-n",
+        "--until",
+        "x",
+    )
+    assert f"ran: {' '.join(arguments)} --cores all" in reproduce(tree, *arguments)[1]

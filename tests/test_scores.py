@@ -161,3 +161,11 @@ def test_tables_with_gaps_and_words_come_back_whole(tmp_path):
     again = scores.check(tmp_path / "b.parquet", {"q": 1}, 5)
     assert again["value"].equals(frame["value"])
     assert again["method"].isna().tolist() == [False, True, False]
+
+
+def test_without_a_repository_the_environment_says_the_commit(monkeypatch):
+    monkeypatch.setenv("HIDDENSTATE_COMMIT", "abc123")
+    monkeypatch.setenv("PATH", "")
+    assert scores.commit() == "abc123"
+    monkeypatch.setenv("HIDDENSTATE_COMMIT", "")
+    assert scores.commit() is None

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
+from hiddenstate.estimates import cells_selected
 from hiddenstate.files import atomic, require
 
 SCALES = ("smoke", "laptop", "paper")
@@ -66,7 +67,10 @@ def read(path: str | Path) -> list[Claim]:
 
 
 def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str) -> pd.DataFrame:
-    """One row per claim of the families in ``estimates``: what was measured, and the verdict."""
+    """One row per claim of the families in ``estimates``: what was measured, and the verdict.
+
+    ``cells`` are those of the estimates that the check selected, joined by "; ".
+    """
     # A scale of the user's own is trusted to mean what it says.
     rank = SCALES.index(scale) if scale in SCALES else len(SCALES)
     rows = []
@@ -74,18 +78,21 @@ def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str
         if claim.family not in estimates:
             continue
         row = claim.model_dump(include={"id", "statement", "source", "stated"})
-        found = None
+        found, cells = None, set[str]()
         if rank >= SCALES.index(claim.judged_from):
-            found = papers.load(claim.family).checks[claim.check].measure(estimates[claim.family])
+            with cells_selected() as cells:
+                check = papers.load(claim.family).checks[claim.check]
+                found = check.measure(estimates[claim.family])
         if found is None:
             row |= {"measured": "", "tolerance": "", "deviation": None}
-            row |= {"verdict": NOT_JUDGED}
+            row |= {"verdict": NOT_JUDGED, "cells": ""}
         else:
             row |= {
                 "measured": found.measured,
                 "tolerance": found.tolerance,
                 "deviation": found.deviation,
                 "verdict": "reproduced" if found.holds else "not reproduced",
+                "cells": "; ".join(sorted(cells)),
             }
         rows.append(row | {"remark": claim.remark})
     return pd.DataFrame(rows)
@@ -97,7 +104,7 @@ def signed(deviation: float | None) -> str:
 
 
 def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None:
-    """Write the verdicts as CSV and as a Markdown page."""
+    """Write the verdicts as CSV and, without the cells, as a Markdown page."""
     with atomic(csv) as temporary:
         verdicts.to_csv(temporary, index=False)
     counts = verdicts["verdict"].value_counts()
@@ -105,8 +112,8 @@ def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None
     with atomic(markdown) as temporary:
         temporary.write_text(
             f"# Claims and verdicts at scale `{scale}`\n\n{len(verdicts)} claims: {summary}.\n\n"
-            + verdicts.assign(deviation=verdicts["deviation"].map(signed)).to_markdown(
-                index=False, disable_numparse=True
-            )
+            + verdicts.drop(columns="cells")
+            .assign(deviation=verdicts["deviation"].map(signed))
+            .to_markdown(index=False, disable_numparse=True)
             + "\n"
         )

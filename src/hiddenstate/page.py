@@ -15,9 +15,9 @@ import jinja2
 import pandas as pd
 
 import hiddenstate
-from hiddenstate import claims, config, papers, scores
+from hiddenstate import claims, config, estimates, papers, scores
 from hiddenstate.errors import InputError
-from hiddenstate.family import Family
+from hiddenstate.family import Family, Job
 from hiddenstate.files import atomic, require
 
 VERDICTS = ("not reproduced", "reproduced", claims.NOT_JUDGED)
@@ -34,22 +34,12 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Effort:
-    """Cells of a family that are there, and seconds of one core they took when computed."""
+class Made:
+    """A job whose result is there: if from the cache, and seconds of one core when computed."""
 
-    computed: int
-    cached: int
+    job: Job
+    restored: bool
     seconds: float
-    cached_seconds: float
-
-    def __str__(self) -> str:
-        parts = []
-        if self.computed:
-            parts.append(f"{self.computed} computed in {duration(self.seconds)} of one core")
-        if self.cached:
-            once = duration(self.cached_seconds)
-            parts.append(f"{self.cached} from the cache (computed once in {once})")
-        return "; ".join(parts) or "no cells"
 
 
 @dataclass(frozen=True)
@@ -122,6 +112,7 @@ def _judged(path: Path) -> pd.DataFrame:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
         rows["deviation"] = pd.to_numeric(rows["deviation"]).map(claims.signed)
         unknown = sorted(set(rows["verdict"]) - set(VERDICTS))
+        rows["cells"] = rows["cells"].map(lambda cells: set(cells.split("; ")) - {""})
     except (ValueError, KeyError) as error:
         raise InputError(f"{path}: expected verdicts of `hiddenstate claims` ({error})") from error
     if unknown:
@@ -134,7 +125,13 @@ def _section(
     name: str, grid: Any, scale: str, seed: int, rows: pd.DataFrame, places: Places
 ) -> Section:
     family = papers.load(name)
-    mine = rows[rows["id"].str.startswith(f"{name}.")]
+    mine = rows[rows["id"].str.startswith(f"{name}.")].copy()
+    results = places.results / name
+    found = made(family, grid, seed, results, places.cached / name)
+    all_cells = set(estimates.read(results / "estimates.csv")["cell"].dropna().astype(str))
+    mine["effort"] = [
+        effort(made_for(found, cells, all_cells)) if cells else "" for cells in mine["cells"]
+    ]
     exhibits = list(_exhibits(name, family, grid, scale, mine, places))
     told = {claim["id"] for exhibit in exhibits for claim in exhibit.claims}
     return Section(
@@ -143,7 +140,7 @@ def _section(
         reference=family.reference,
         shows=grid.shows,
         command=f"./reproduce {name} --config scale={scale}",
-        effort=str(effort(family, grid, seed, places.results / name, places.cached / name)),
+        effort=effort(found),
         exhibits=exhibits,
         others=mine[~mine["id"].isin(told)].to_dict("records"),
     )
@@ -185,13 +182,13 @@ def _html(path: Path) -> str:
     return table.to_html(index=False, border=0, escape=True, justify="left")
 
 
-def effort(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> Effort:
-    """What the results of a family took, from the provenance that each of them carries.
+def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> list[Made]:
+    """The jobs of a family whose results are there, with the provenance that each of them carries.
 
     A file is from the cache if it is the cached one byte for byte: one that was trained anew has
     another time in its provenance.
     """
-    count, seconds = {False: 0, True: 0}, {False: 0.0, True: 0.0}
+    found = []
     for jobs in family.jobs(grid).values():
         for name, job in jobs.items():
             path = results / job.work.folder / f"{name}.parquet"
@@ -203,9 +200,47 @@ def effort(family: Family, grid: Any, seed: int, results: Path, cached: Path) ->
                 and kept.is_file()
                 and filecmp.cmp(path, kept, shallow=False)
             )
-            count[restored] += 1
-            seconds[restored] += scores.origin(path)["wall_seconds"]
-    return Effort(count[False], count[True], seconds[False], seconds[True])
+            found.append(Made(job, restored, scores.origin(path)["wall_seconds"]))
+    return found
+
+
+def made_for(every: list[Made], cells: set[str], all_cells: set[str]) -> list[Made]:
+    """The jobs that the estimates of these cells may come from; never too few.
+
+    ``all_cells`` are those of all estimates. A job and a cell belong together if they have one
+    name, or one name begins with the other and "_". A job that belongs to none may serve any cell,
+    and a cell that belongs to none may come from any job.
+    """
+    wanted: list[Made] = []
+    matched: set[str] = set()
+    for item in every:
+        own = {cell for cell in all_cells if _related(item.job.cell.name, cell)}
+        matched |= own
+        if item.job.work.kind != "start" and (own & cells or not own):
+            wanted.append(item)
+    if not cells <= matched:
+        return every
+    # Initial parameters belong to what was trained from them.
+    begun = {m.job.start.cell.name for m in wanted if m.job.start}
+    starts = [m for m in every if m.job.work.kind == "start" and m.job.cell.name in begun]
+    return starts + wanted
+
+
+def _related(one: str, other: str) -> bool:
+    return f"{one}_".startswith(f"{other}_") or f"{other}_".startswith(f"{one}_")
+
+
+def effort(found: list[Made]) -> str:
+    """What jobs took, in words."""
+    parts = []
+    for restored, words in (
+        (False, "{} computed in {} of one core"),
+        (True, "{} from the cache (computed once in {})"),
+    ):
+        seconds = [m.seconds for m in found if m.restored == restored]
+        if seconds:
+            parts.append(words.format(len(seconds), duration(sum(seconds))))
+    return "; ".join(parts) or "no cells"
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ own metadata.
 
 import hashlib
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -180,7 +181,11 @@ def _version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """Commit of the source tree the package runs from, with a mark if it was edited."""
+    """Commit of the source tree the package runs from, with a mark if it was edited.
+
+    An image has no repository: there the environment variable HIDDENSTATE_COMMIT says it.
+    """
+    stated = os.environ.get("HIDDENSTATE_COMMIT") or None
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match="],
@@ -190,8 +195,8 @@ def commit() -> str | None:
             timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
+        return stated
+    return done.stdout.strip() or stated
 
 
 def _device() -> str:

@@ -1,6 +1,9 @@
+import doctest
+
 import numpy as np
 import pytest
 
+from hiddenstate import auditing
 from hiddenstate.auditing import (
     AsPublished,
     Fixed,
@@ -21,6 +24,10 @@ def test_a_bound_says_what_it_is():
     assert bound.valid
     assert bound.threshold == 2.5
     assert not lower_bound(IN, OUT, GaussianDP(), AsPublished()).valid
+
+
+def test_the_example_of_the_package_prints_what_it_says():
+    assert doctest.testmod(auditing) == doctest.TestResults(failed=0, attempted=2)
 
 
 def test_the_default_is_valid_and_beats_the_band():

@@ -6,6 +6,7 @@ import pytest
 
 from hiddenstate.accounting import tradeoff
 from hiddenstate.family import Cell
+from hiddenstate.papers.encoding_loss import FAMILY
 from hiddenstate.papers.encoding_loss import estimates as family
 from hiddenstate.papers.encoding_loss.cells import Mechanism, Simulated, simulate
 from hiddenstate.streams import stream
@@ -91,3 +92,28 @@ def test_chunks_of_cells_do_not_depend_on_each_other():
     assert (both["score_x"] == both["score_y"]).all()
     other = scores("b", runs=300, repeats=2)
     assert (few["score"] != other["score"]).all()
+
+
+def rows_of(repeats):
+    """Estimates of two cells, as many repeats of each, all of them where they ought to be."""
+    for cell in ("a", "b"):
+        shared = {"cell": cell, "encoding": "published", "null": "out", "epsilon": 2.0}
+        for i in range(repeats):
+            jitter = 0.001 * (-1) ** i
+            gap = shared | {"quantity": "levy_distance", "value": 0.01 + jitter}
+            yield gap | {"method": "all iterates"}
+            yield gap | {"method": "below linear loss", "value": 0.3 + jitter}
+            yield shared | {"quantity": "epsilon", "method": "algorithm 2", "value": 2 + jitter}
+        for i in range(repeats * (repeats - 1) // 2):
+            yield gap | {"method": "between repeats", "value": 0.02 + 0.001 * i}
+
+
+@pytest.mark.parametrize("repeats", [0, 1, 3])
+def test_claims_are_judged_by_repeats_that_show_how_far_they_scatter(repeats):
+    """Without them a claim is not judged; it had come out false, or true of no cell at all."""
+    columns = ["cell", "encoding", "null", "epsilon", "quantity", "method", "value"]
+    rows = pd.DataFrame(list(rows_of(repeats)), columns=columns)
+    for name in ("curve_matches_published", "deviates_from_linear", "epsilon_published"):
+        found = FAMILY.checks[name].measure(rows)
+        assert (found is None) == (repeats < 2), name
+        assert found is None or found.holds, name

@@ -1,5 +1,8 @@
 """What config.yaml and --config may say; the rules' common part, run as plain Python."""
 
+import builtins
+import importlib
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +18,10 @@ class WorkflowError(Exception):
     """Stands for Snakemake's."""
 
 
-def common(config, local_exec=True):
+def common(config, local_exec=True, **names):
     """Names that common.smk defines under a configuration."""
     path = ROOT / "workflow/rules/common.smk"
-    names = {
+    names |= {
         "config": config,
         "workflow": SimpleNamespace(basedir=str(ROOT), local_exec=local_exec),
         "WorkflowError": WorkflowError,
@@ -62,6 +65,33 @@ def test_a_value_that_means_nothing_is_named(changes, expected):
 def test_a_missing_key_is_named(key):
     with pytest.raises(WorkflowError, match=f"config key '{key}' is missing"):
         common({name: value for name, value in GOOD.items() if name != key})
+
+
+def test_without_the_package_one_line_says_what_to_run():
+    def snakemake_alone(name, *_):
+        if name == "hiddenstate":
+            raise ModuleNotFoundError(name)
+        return importlib.import_module(name)
+
+    builtin = {**vars(builtins), "__import__": snakemake_alone}
+    with pytest.raises(
+        WorkflowError, match=r"`\./reproduce setup` and then `\. \.venv/bin/activate`"
+    ):
+        common(GOOD, __builtins__=builtin)
+
+
+UNQUOTED = {"params.family", "params.models", "params.missing", "params.scale", "threads"}
+"""Words of the rules' own, or that the configuration's patterns allow no shell character in."""
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("workflow/rules/*.smk")), ids=lambda path: path.name
+)
+def test_whatever_a_rule_hands_to_the_shell_is_quoted(path):
+    for shell in re.findall(r"^    shell:\n((?:        .*\n?)+)", path.read_text(), re.MULTILINE):
+        for place in re.findall(r"{([^}]+)}", shell):
+            quoted = place.endswith(":q") or place in UNQUOTED or place.startswith("resources.")
+            assert quoted, place
 
 
 def test_a_cluster_run_in_a_directory_with_a_space_is_refused(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import logging
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,6 +79,33 @@ def test_the_time_left_is_the_others_cost_at_the_pace_so_far(run):
 def test_at_first_cores_are_taken_to_do_as_was_measured(run):
     _, progress, *_ = run
     assert progress.left() == pytest.approx(150, rel=0.01)
+
+
+class Local:
+    """What Snakemake says of a run on four cores."""
+
+    is_main_process, output_settings = True, SimpleNamespace(verbose=False)
+    nodes, cores = None, 4
+
+
+class Cluster(Local):
+    nodes = 100
+
+    @property
+    def cores(self):
+        raise RuntimeError("Workflow requires a total number of cores to be defined")
+
+
+@pytest.mark.parametrize(("where", "side_by_side"), [(Local, 4), (Cluster, 100)])
+def test_a_run_is_shown_here_and_on_a_cluster(names, where, side_by_side):
+    printed = Kept()
+    printed.name = "DefaultStreamHandler"
+    names["logger"].addHandler(printed)
+    names |= {"workflow": where(), "costs_of_jobs": dict}
+    names["show_progress"]()
+    (added,) = [h for h in names["logger"].handlers if isinstance(h, names["Progress"])]
+    assert added.cores == side_by_side
+    assert printed.filters == [names["essential"]]
 
 
 def test_a_failed_job_shows_the_end_of_its_log(run, tmp_path):

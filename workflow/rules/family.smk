@@ -256,7 +256,7 @@ rule figure:
     message:
         f"{FAMILY}: {{params.title}}"
     shell:
-        "hiddenstate figure {params.family} {wildcards.name} --config {params.config:q}"
+        "hiddenstate figure {params.family} {wildcards.name:q} --config {params.config:q}"
         " --estimates {input:q} --out {output.pdf:q} {output.png:q} > {log:q} 2>&1"
 
 
@@ -294,5 +294,5 @@ rule table:
     message:
         f"{FAMILY}: {{params.title}}"
     shell:
-        "hiddenstate table {params.family} {wildcards.name} --config {params.config:q}"
+        "hiddenstate table {params.family} {wildcards.name:q} --config {params.config:q}"
         " --estimates {input:q} --out {output.csv:q} {output.md:q} {output.tex:q} > {log:q} 2>&1"

@@ -120,7 +120,8 @@ def show_progress():
     for handler in printed:
         handler.addFilter(essential)
     costs = costs_of_jobs()
-    logger.addHandler(Progress(costs, len(costs), workflow.cores or 1))
+    # On a cluster there are jobs side by side, and nobody says how many cores.
+    logger.addHandler(Progress(costs, len(costs), workflow.nodes or workflow.cores))
 
 
 def verdicts():

@@ -1,8 +1,10 @@
 """Lower bounds on the privacy loss from scores.
 
->>> from hiddenstate.auditing import GaussianDP, lower_bound
->>> lower_bound([3.1, 2.7, 4.0, 3.5], [0.2, -1.1, 0.4, 0.9], GaussianDP()).value
-0.456
+    >>> from hiddenstate.auditing import GaussianDP, lower_bound
+    >>> lower_bound([3.1, 2.7, 4.0, 3.5], [0.2, -1.1, 0.4, 0.9], GaussianDP()).value
+    0.371
+
+The names below are taken from here, or from the modules that say how each bound is proved.
 """
 
 from hiddenstate.auditing.audit import Bound, lower_bound

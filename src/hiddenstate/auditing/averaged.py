@@ -12,32 +12,32 @@ Theorem. Let the in-scores be independent draws from Q, the out-scores independe
 of the in-scores, and T(P, Q) >= f: no test of "out" against "in" with false-positive rate t has a
 false-negative rate below f(t). Let S be a function of the comparisons C_ij = 1{Y_j > X_i} of
 in-scores Y_j with out-scores X_i that never decreases when a C_ij turns from 0 to 1, and is
-symmetric in the scores of either world. Then for every s, Pr(S >= s) <= Pr(S* >= s), where S* is S
-of the comparisons C*_ij = 1{V_j < 1 - f(U_i)}, with U_i and V_j independent and uniform on (0, 1).
+symmetric in the scores of either world. Then for every s, Pr(S >= s) <= Pr(S' >= s), where S' is S
+of the comparisons C'_ij = 1{V_j < 1 - f(U_i)}, with U_i and V_j independent and uniform on (0, 1).
 
 Proof. Give every score a uniform variable of its own, independent of all else, that decides which
 of two equal scores is higher; a test may toss such coins too, so T(P, Q) >= f holds with them.
 Write U_i for the probability that an out-score is higher than X_i, and W_j for the same of Y_j.
 The U_i are independent and uniform. Calling Y_j "in" when W_j <= t is a test with false-positive
 rate t, so Pr(W_j <= t) <= 1 - f(t), and W_j is stochastically no smaller than
-W*_j = inf{t : 1 - f(t) >= V_j}; couple them by quantiles so that W_j >= W*_j. If Y_j is higher than
-X_i then W_j <= U_i, hence almost surely W*_j < U_i and V_j < 1 - f(U_i). So C_ij <= C*_ij for all
-pairs at once, and S <= S*.
+W'_j = inf{t : 1 - f(t) >= V_j}; couple them by quantiles so that W_j >= W'_j. If Y_j is higher than
+X_i then W_j <= U_i, hence almost surely W'_j < U_i and V_j < 1 - f(U_i). So C_ij <= C'_ij for all
+pairs at once, and S <= S'.
 
 Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is
 a good one. Ties are broken as in the proof, by uniform variables from a stream that the scores
 name (their ranks, in the order given), so the same scores give the same bound and different ones
-independent coins. The law of S* depends on f alone and is simulated exactly. Audits with the same
+independent coins. The law of S' depends on f alone and is simulated exactly. Audits with the same
 numbers of scores share their simulations, so their common level is that of the critical value
 found: with the r-th largest of m simulations, a Beta(r, m + 1 - r) variable (the share of a law
 beyond an order statistic of its sample). The rank is the largest whose level is the nominal one or
 less with probability ``CERTAINTY``; p-values are the same bound on the share beyond S. So the
 statement holds at each number of scores by itself and not on average over seeds. Since S does not
-depend on the hypothesis tested and S* grows with the parameter for the same U and V, rejections
+depend on the hypothesis tested and S' grows with the parameter for the same U and V, rejections
 are nested, and the last rejected hypothesis is a lower bound with the stated confidence.
 
 Where the law of the out-scores is known exactly (``known_null``), the U_i need not be drawn: fixed
-numbers take their place in S and in S* alike, and C_ij = 1{W_j < u_i} <= 1{V_j < 1 - f(u_i)} by
+numbers take their place in S and in S' alike, and C_ij = 1{W_j < u_i} <= 1{V_j < 1 - f(u_i)} by
 the same coupling. The in-scores alone are then the audit.
 
 What is assumed: independent runs, a score function that was not fitted to these runs, and that the
@@ -209,19 +209,19 @@ class Calibration:
         return values.reshape(statistic.shape), np.full(statistic.shape, np.nan)
 
     def p_values(self, statistic: NDArray[np.float64], index: int) -> NDArray[np.float64]:
-        """Upper bounds on the probability that S* of ``grid[index]`` is these S or more."""
+        """Upper bounds on the probability that S' of ``grid[index]`` is these S or more."""
         simulated = self._ascending(index)
         reached = len(simulated) - np.searchsorted(simulated, statistic)
         return safe_share(reached + 1, len(simulated))
 
     def critical(self, index: int) -> float:
-        """Value that S* exceeds with at most the level's probability at ``grid[index]``."""
+        """Value that S' exceeds with at most the level's probability at ``grid[index]``."""
         return float(self._ascending(index)[-self.allowed])
 
     def _last_rejected(self, statistic: float) -> int:
         """Last index whose hypothesis this S rejects, -1 if none is.
 
-        A hypothesis is rejected if fewer simulations than allowed reach S. S* grows with the index
+        A hypothesis is rejected if fewer simulations than allowed reach S. S' grows with the index
         in every simulation, so one that reaches S at an index does so at all later ones, and one
         that does not at no earlier one: only those that are still undecided are evaluated again.
         """
@@ -237,7 +237,7 @@ class Calibration:
             values = self._simulated(index, undecided)
             reaches, needed = values >= statistic, self.allowed - reached
             nearest = float(np.partition(values, -needed)[-needed])
-            # S* grows by about one with the index; where it does not, bisection bounds the steps.
+            # S' grows by about one with the index; where it does not, bisection bounds the steps.
             step, steps = max(int(abs(statistic - nearest)) + 1, 2**steps // 8), steps + 1
             if reaches.sum() < needed:
                 low, index = index, index + step
@@ -252,14 +252,14 @@ class Calibration:
         return low
 
     def _ascending(self, index: int) -> NDArray[np.float64]:
-        """S* at ``grid[index]`` of all simulations, ascending."""
+        """S' at ``grid[index]`` of all simulations, ascending."""
         if self._latest is None or self._latest[0] != index:
             found = self._simulated(index, np.arange(self.rule.simulations))
             self._latest = index, np.sort(found)
         return self._latest[1]
 
     def _simulated(self, index: int, simulations: NDArray[np.int64]) -> NDArray[np.float64]:
-        """S* at ``grid[index]`` of these simulations."""
+        """S' at ``grid[index]`` of these simulations."""
         u, v = self._draws("level", self.rule.simulations)
         return np.concatenate(
             [self.statistic(*self._null(index, u[rows], v[rows])) for rows in blocks(simulations)]

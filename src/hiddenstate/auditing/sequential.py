@@ -70,9 +70,9 @@ class SequentialAudit:
     refuted with probability 1 - confidence at most, over all looks together. A single look is a
     test at a fixed number of scores. area: share of the level for the area under the curve.
 
-    >>> audit = SequentialAudit(GaussianDP(), 1.0, looks=[10, 20, 40, 80, 160])
-    >>> audit.judge(in_scores, out_scores).decision  # the scores so far, in the order of the runs
-    'continue'
+        >>> audit = SequentialAudit(GaussianDP(), 1.0, looks=[10, 20, 40, 80, 160])
+        >>> audit.judge(in_scores, out_scores).decision  # the scores so far, in order
+        'continue'
     """
 
     hypotheses: Hypotheses

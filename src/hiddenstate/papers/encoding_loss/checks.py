@@ -12,14 +12,17 @@ def _gap_check(encoding: str, null: str) -> Check:
     """The curves are as near to the prediction as independent repeats are to each other."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Measurement:
+    def measure(estimates: pd.DataFrame) -> Measurement | None:
         gaps = select(estimates, quantity="levy_distance", null=null, encoding=encoding)
+        if gaps.empty:
+            return None
         worst, allowed, holds = -math.inf, 0.0, True
         for _, part in gaps.groupby("cell"):
-            values = part.groupby("method")["value"]
-            gap = values.get_group("all iterates").mean()
-            repeats = values.get_group("between repeats")
+            gap = select(part, method="all iterates")["value"].mean()
+            repeats = select(part, method="between repeats")["value"]
             tolerance = repeats.mean() + 2 * repeats.std(ddof=1)
+            if pd.isna(tolerance):
+                return None
             holds &= bool(gap <= tolerance)
             if gap - tolerance >= worst - allowed:
                 worst, allowed = gap, tolerance
@@ -32,13 +35,20 @@ def _gap_check(encoding: str, null: str) -> Check:
     return measure
 
 
+def _scatter(summary: pd.DataFrame) -> bool:
+    """If there are repeats enough to tell how far they scatter."""
+    return len(summary) > 0 and bool(summary["sd"].notna().all())
+
+
 def _exceeds_check(method: str, what: str) -> Check:
     """A gap is positive beyond twice its standard deviation over repeats, in some mechanism."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Measurement:
+    def measure(estimates: pd.DataFrame) -> Measurement | None:
         gaps = select(estimates, quantity="levy_distance", method=method, encoding="published")
         summary = summarise(gaps, "cell")
+        if not _scatter(summary):
+            return None
         largest = summary.loc[summary["mean"].idxmax()]
         return Measurement(
             f"{what} by up to {largest['mean']:.3f} ({largest['cell']})",
@@ -53,9 +63,11 @@ def _epsilon_check(encoding: str, method: str) -> Check:
     """Theoretical epsilon is within two standard deviations of the mean, in every setting."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Measurement:
+    def measure(estimates: pd.DataFrame) -> Measurement | None:
         rows = select(estimates, quantity="epsilon", method=method, encoding=encoding)
         summary = summarise(rows, ["cell", "epsilon"])
+        if not _scatter(summary):
+            return None
         inside = (summary["mean"] - summary["epsilon"]).abs() <= 2 * summary["sd"]
         shown = ", ".join(f"{m:.2f}" for m in summary["mean"])
         return Measurement(

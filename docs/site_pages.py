@@ -1,0 +1,61 @@
+"""A hook of mkdocs: pages that lie elsewhere in the tree, links as they lead on the site."""
+
+import os
+import re
+from pathlib import Path
+
+from markdown import Extension
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File
+
+from hiddenstate import catalogue, claims
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "artifact-appendix.md": "ARTIFACT-APPENDIX.md",
+}
+"""Pages of the site that are files at the top of the tree."""
+
+
+class Formulas(Extension):
+    """Markdown in which <x, y> is an inner product and no tag, and X~_t a name and no emphasis."""
+
+    def extendMarkdown(self, md):
+        """Let go of what reads HTML and underscores."""
+        md.preprocessors.deregister("html_block")
+        md.inlinePatterns.deregister("html")
+        md.delimiters.remove("_")
+
+
+@event_priority(100)
+def on_config(config):
+    """Read every page and docstring so, before mkdocstrings takes the list of extensions."""
+    config.markdown_extensions.append(Formulas())
+    return config
+
+
+def on_files(files, config):
+    """Add the pages that are not in the folder of the documentation."""
+    for name, source in PAGES.items():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+    stated = claims.read(ROOT / "workflow/config/claims.yaml")
+    files.append(File.generated(config, "claims.md", content=catalogue.claims_page(stated)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Let links within the tree lead to the site's page; where it has none, keep their text."""
+    name = page.file.src_uri
+    here = ROOT / PAGES.get(name, f"docs/{name}")
+    pages = {ROOT / source: name for name, source in PAGES.items()}
+
+    def link(match):
+        text, target, anchor = match.groups()
+        path = Path(os.path.normpath(here.parent / target))
+        found = pages.get(path) or os.path.relpath(path, ROOT / "docs")
+        return f"[{text}]({found}{anchor})" if found in files.src_uris else text
+
+    return re.sub(r"\[([^]]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)", link, markdown)
