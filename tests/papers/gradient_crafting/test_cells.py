@@ -62,8 +62,9 @@ def test_an_audit_of_a_network_that_is_asked_for_twice_is_refused(checked, conte
 
 
 def test_a_network_s_audits_have_ideal_ones_beside_them(grid):
-    names = list(FAMILY.jobs(grid)["bound"])
-    assert {"ideal_k1_eps24_20", "ideal_k2_eps24_20", "ideal_k4_eps4_100"} <= set(names)
+    asked = {cell.name: cell.parameters.epsilons for cell in cells.ideal(grid)}
+    assert asked["ideal_k1_20"] == asked["ideal_k2_20"] == (24,)
+    assert asked["ideal_k4_100"] == (4,)
 
 
 def test_a_network_s_data_are_known_before_it_is_trained(grid):

@@ -55,7 +55,7 @@ def test_distances_are_zero_without_drift_and_subsampling_and_not_otherwise():
 
 
 def test_ideal_audits_are_of_mu_over_the_root_of_k():
-    parameters = cells.IdealAudits(epsilon=12, delta=1e-5, every=5, models=4000, audits=40)
+    parameters = cells.IdealAudits(epsilons=(12,), delta=1e-5, every=5, models=4000, audits=40)
     table = simulations.ideal(Cell("x", parameters), 1)
     means = table.groupby("method")["value"].mean()
     # The reference's mean, with 5,000 models, is of few audits of deviation 0.17; this one of 40.

@@ -342,7 +342,7 @@ class Distances(Grid):
 class IdealAudits(Grid):
     """What decides simulated audits of an idle coordinate."""
 
-    epsilon: float
+    epsilons: tuple[float, ...]
     delta: float
     every: int
     models: int
@@ -439,26 +439,29 @@ def distances(grid: GradientCraftingGrid) -> list[Cell[Distances]]:
 
 
 def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
-    """One cell for each epsilon, insertion period and number of models.
+    """One cell for each insertion period and number of models, with all epsilons.
 
     Those of the larger networks' audits are among them.
     """
     if grid.ideal is None:
         return []
-    asked = {(p.epsilon, p.every, p.models): None for p in _network_audits(grid)}
-    asked |= dict.fromkeys(product(grid.ideal.epsilons, grid.ideal.every, grid.ideal.models))
+    asked: dict[tuple[int, int], dict[float, None]] = {}
+    for p in _network_audits(grid):
+        asked.setdefault((p.every, p.models), {})[p.epsilon] = None
+    for every, models in product(grid.ideal.every, grid.ideal.models):
+        asked.setdefault((every, models), {}).update(dict.fromkeys(grid.ideal.epsilons))
     return [
         Cell(
-            f"ideal_k{every}_eps{short(epsilon)}_{models}",
+            f"ideal_k{every}_{models}",
             IdealAudits(
-                epsilon=epsilon,
+                epsilons=tuple(epsilons),
                 delta=grid.delta,
                 every=every,
                 models=models,
                 audits=grid.ideal.audits,
             ),
         )
-        for epsilon, every, models in asked
+        for (every, models), epsilons in asked.items()
     ]
 
 

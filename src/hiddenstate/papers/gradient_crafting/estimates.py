@@ -225,14 +225,16 @@ def _ideal(
     asked: list[Cell[cells.IdealAudits]], bounds: Mapping[str, pd.DataFrame]
 ) -> Iterator[Row]:
     """Mean, with one deviation as low and high, and how often the truth is exceeded."""
-    for cell in asked:
+    pairs = [(cell, epsilon) for cell in asked for epsilon in cell.parameters.epsilons]
+    for cell, epsilon in pairs:
         p = cell.parameters
-        mu = iteration.gaussian_mu(p.epsilon, p.delta)
+        mu = iteration.gaussian_mu(epsilon, p.delta)
         truth = float(epsilon_of(mu / p.every**0.5, p.delta))
         shared = {"part": "ideal", "cell": cell.name, "every": p.every, "models": p.models} | {
-            "epsilon": p.epsilon, "mu": mu, "idle_epsilon": truth,
+            "epsilon": epsilon, "mu": mu, "idle_epsilon": truth,
         }  # fmt: skip
-        for method, values in bounds[cell.name].groupby("method", sort=False)["value"]:
+        found = select(bounds[cell.name], epsilon=epsilon)
+        for method, values in found.groupby("method", sort=False)["value"]:
             kind = {"method": method, "kind": "estimate" if method == "as published" else "lower"}
             mean, sd = values.mean(), values.std()
             yield shared | kind | {"quantity": "epsilon", "value": mean} | {

@@ -1,6 +1,7 @@
 """Work of gradient_crafting that trains no model: exact laws, and simulated audits."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ from hiddenstate.accounting import iteration
 from hiddenstate.accounting.iteration import SingleInsertion
 from hiddenstate.auditing import AsPublished, Fixed, GaussianDP
 from hiddenstate.auditing.rules import Rule
-from hiddenstate.family import Cell
+from hiddenstate.family import Cell, short
 from hiddenstate.papers.gradient_crafting.cells import (
     NAME,
     Distances,
@@ -105,21 +106,21 @@ _BLOCK = 20
 def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
     """Epsilons that audits of an idle coordinate find.
 
-    Its score is normal, mu / sqrt(every) apart. Columns: audit, method, value.
+    Its score is normal, mu / sqrt(every) apart. Columns: epsilon, audit, method, value.
     """
     p = cell.parameters
-    mu = iteration.gaussian_mu(p.epsilon, p.delta) / math.sqrt(p.every)
-    rules: dict[str, Rule] = {"as published": AsPublished(), "fixed threshold": Fixed(mu / 2)}
     parts = []
-    for start in range(0, p.audits, _BLOCK):
+    for epsilon, start in product(p.epsilons, range(0, p.audits, _BLOCK)):
+        mu = iteration.gaussian_mu(epsilon, p.delta) / math.sqrt(p.every)
+        rules: dict[str, Rule] = {"as published": AsPublished(), "fixed threshold": Fixed(mu / 2)}
         audits = np.arange(start, min(start + _BLOCK, p.audits))
-        rng = stream(seed, NAME, cell.name, start)
+        rng = stream(seed, NAME, f"ideal_k{p.every}_eps{short(epsilon)}_{p.models}", start)
         shape = (len(audits), p.models)
         inside, outside = rng.normal(mu, 1, shape), rng.normal(0, 1, shape)
         for method, rule in rules.items():
             # Of a fixed threshold the rule itself shares the level out between the error rates.
             level = 2 * HALF if rule.valid else HALF
             mus, _ = rule.bounds(inside, outside, GaussianDP(), level)
-            values = epsilon_of(mus, p.delta)
-            parts.append(pd.DataFrame({"audit": audits, "method": method, "value": values}))
+            found = {"audit": audits, "method": method, "value": epsilon_of(mus, p.delta)}
+            parts.append(pd.DataFrame({"epsilon": epsilon, **found}))
     return pd.concat(parts, ignore_index=True)
