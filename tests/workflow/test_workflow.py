@@ -78,14 +78,22 @@ def test_the_page_of_claims_is_whole_and_offline(finished):
     assert "no cells" not in text
 
 
+def outcome(check, rows):
+    """What a check finds; at this scale some find too little to go on."""
+    try:
+        return repr(check.measure(rows))
+    except Exception as error:
+        return type(error)
+
+
 def test_a_claim_reads_no_cell_but_those_that_it_is_told_to_have_read(finished):
     """Measured on them alone, every claim comes out the same."""
     for name in papers.names():
         rows = estimates.read(finished / f"results/smoke/{name}/estimates.csv")
         for key, check in papers.load(name).checks.items():
             with estimates.cells_selected() as cells:
-                found = check.measure(rows)
-            assert repr(check.measure(rows[rows["cell"].isin(cells)])) == repr(found), (name, key)
+                found = outcome(check, rows)
+            assert outcome(check, rows[rows["cell"].isin(cells)]) == found, (name, key)
 
 
 def test_scores_are_the_same_on_one_core_and_after_a_kill(
