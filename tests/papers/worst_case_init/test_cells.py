@@ -179,7 +179,8 @@ def test_more_work_costs_more(cell_of):
 
 def test_the_cost_of_a_cell_is_near_the_seconds_that_cached_cells_took(scale_of):
     for name, job in FAMILY.jobs(scale_of("laptop")[0])["train"].items():
-        if (CACHED / f"{name}.parquet").exists() and job.cell.parameters.models > 1:
+        # The others were trained beside other work, and say nothing of what training takes.
+        if job.cell.parameters.name in DIGESTS:
             seconds = scores.read(CACHED / f"{name}.parquet")[1]["wall_seconds"]
             assert 0.4 < job.cost / seconds < 2.5
 
