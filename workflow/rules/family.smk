@@ -69,7 +69,7 @@ rule start:
         f"{LOGS}/{FAMILY}/starts/{{cell}}.tsv"
     wildcard_constraints:
         cell=any_of(JOBS["start"]),
-    # Before anything else: dear training waits for it.
+    # Before anything else: the most expensive training waits for it.
     priority: 1000
     conda:
         "../../envs/hiddenstate.yaml"
