@@ -321,3 +321,14 @@ def test_bounds_with_a_flipped_byte_are_refused_by_name(capsys, tmp_path, bounds
     assert status == 2
     assert f"{path}: " in err
     assert "damaged" in err or "not a readable Parquet file" in err
+
+
+COSTLY = {"torch", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize", "dp_accounting"}
+
+
+def test_a_job_loads_what_it_needs_and_no_more():
+    """Hundreds of jobs load a family, each of these takes them up to a second."""
+    code = "import sys, hiddenstate.cli\nfrom hiddenstate import papers\n"
+    code += "for name in papers.names(): papers.load(name)\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not COSTLY & set(run.stdout.split())

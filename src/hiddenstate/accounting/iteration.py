@@ -21,10 +21,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq, minimize_scalar
 from scipy.sparse import csc_array
 from scipy.special import logsumexp, ndtr, ndtri
-from scipy.stats import binom
 
 from hiddenstate.accounting import linear
 from hiddenstate.errors import InputError
@@ -183,6 +181,8 @@ class Law:
 
     def delta(self, epsilon: float, *, null: Literal["out", "in"] = "out") -> float:
         """Exact hockey-stick divergence at ``epsilon`` >= 0: "out" tests P_in - e^epsilon P_out."""
+        from scipy.optimize import brentq
+
         if not epsilon >= 0:
             raise InputError(f"epsilon: got {epsilon}; expected 0 or more")
         level = epsilon if null == "out" else -epsilon
@@ -214,6 +214,8 @@ class Law:
 
     def epsilon(self, delta: float, *, null: Literal["out", "in"] = "out") -> float:
         """Exact epsilon at ``delta``: the smallest whose hockey-stick divergence is ``delta``."""
+        from scipy.optimize import brentq
+
         if not 0 < delta < 1:
             raise InputError(f"delta: got {delta}; expected a probability inside (0, 1)")
         if self.delta(0.0, null=null) <= delta:
@@ -301,6 +303,8 @@ def nearest_gaussian(fpr: ArrayLike, fnr: ArrayLike) -> GaussianFit:
     points whose d are s apart half the gap is at most s / 2 above the larger of its ends. A fit is
     not a guarantee: a curve near G_mu may lie below it, where mu-GDP claims more than holds.
     """
+    from scipy.optimize import minimize_scalar
+
     fpr, fnr = np.asarray(fpr, float), np.asarray(fnr, float)
     if fpr.shape != fnr.shape or fpr.ndim != 1 or len(fpr) < 2:
         raise InputError(f"fpr, fnr: got shapes {fpr.shape}, {fnr.shape}; expected (n,), n >= 2")
@@ -333,6 +337,8 @@ def subsampled(noise_multiplier: float, sampling_rate: float, steps: int) -> Law
     With ``sampling_rate`` 1 it is a normal pair, exactly. The likelihood ratio ascends, for all
     shifts are upwards.
     """
+    from scipy.stats import binom
+
     if not (0 < noise_multiplier < math.inf and 0 < sampling_rate <= 1 and steps >= 1):
         raise InputError(
             f"noise_multiplier, sampling_rate, steps: got {noise_multiplier}, {sampling_rate}, "

@@ -19,7 +19,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import erfcx, gammaln, log_ndtr, ndtri, xlog1py
 
 from hiddenstate.accounting import tradeoff
@@ -171,6 +170,8 @@ class GaussianMixture:
 
         Along the line both epsilon = f(y) and its delta are explicit, so one root-find in y does.
         """
+        from scipy.optimize import brentq
+
         if null == "either":
             return max(self.epsilon(delta, null="out"), self.epsilon(delta, null="in"))
         y0 = float(self.threshold(0.0))
@@ -502,6 +503,7 @@ def last_iterate_noise_multiplier(
     Exact for linear losses, else a heuristic and no guarantee. The arguments broadcast. Raises
     InputError where no noise at all is needed, because the canary is rarely sampled.
     """
+    from scipy.optimize import brentq
 
     def solve(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
         _check("epsilon", epsilon, 0 < epsilon < math.inf, "above 0")

@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import xlog1py
 
 from hiddenstate.accounting import linear
@@ -69,6 +68,8 @@ def worst_schedule(
     1/2 and of a single step finds a local maximum: epsilon is exact for its weights, and a lower
     bound on the worst. Up to 12 steps.
     """
+    from scipy.optimize import minimize
+
     linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     linear.check_delta(delta)
     if steps > MOST_STEPS:

@@ -21,9 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from hiddenstate.accounting import linear
 from hiddenstate.dpsgd.linear import log_likelihood_ratio, log_likelihood_ratios
@@ -83,6 +81,8 @@ class Repeaters:
         Given K the last step is a subsampled Gaussian, whose delta at epsilon - loss(K) counts
         with the probability of K.
         """
+        from scipy.stats import binom
+
         pair = linear.last_iterate(self.noise_multiplier, self.sampling_rate, 1)
         bits = np.arange(self.steps)
         out, in_ = (binom.pmf(bits, self.steps - 1, rate) for rate in self.bit_rates)
@@ -94,6 +94,8 @@ class Repeaters:
 
     def epsilon(self, delta: float) -> float:
         """Exact epsilon at ``delta`` of this last iterate."""
+        from scipy.optimize import brentq
+
         if self.delta(0.0) <= delta:
             return 0.0
         high = 1.0
@@ -191,6 +193,7 @@ def best_threshold(
     noise_multiplier: float, sampling_rate: float, steps: int, delta: float
 ) -> float:
     """Threshold at which one-bit repeaters leak most: the best of a grid, then refined."""
+    from scipy.optimize import minimize_scalar
 
     def leak(threshold: float) -> float:
         return Repeaters(noise_multiplier, sampling_rate, steps, threshold).epsilon(delta)

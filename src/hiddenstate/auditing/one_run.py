@@ -218,7 +218,7 @@ def _refuted(guesses: Guesses, hypotheses: Hypotheses, index: int, level: float)
 
 def _approx_tail(guesses: Guesses, epsilon: float, delta: float) -> float:
     """Theorem 1, or Theorem 3 where the number of guesses was not fixed."""
-    from scipy.stats import binom  # It takes a second, and other audits do without.
+    from scipy.stats import binom
 
     v, law = guesses.correct, binom(guesses.made, expit(epsilon))
     tail = float(law.sf(v - 1))

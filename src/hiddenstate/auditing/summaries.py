@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from scipy.special import betaincinv, rel_entr
 
 from hiddenstate.auditing.curve import check, check_confidence
@@ -36,6 +35,8 @@ def auc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float = 0.95
     Hoeffding 1963 (Theorem 1, for U-statistics by section 5b): the estimate strays from the truth a
     by relative entropy d with probability exp(-min(n_in, n_out) d(estimate, a)) at most, each way.
     """
+    from scipy.optimize import brentq
+
     into, out = check(in_scores, out_scores)
     confidence = check_confidence(confidence)
     sides: tuple[Literal["left", "right"], ...] = ("left", "right")

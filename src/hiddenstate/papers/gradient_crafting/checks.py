@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from hiddenstate.estimates import plus_minus, select, summarise
 from hiddenstate.family import Measurement, check, furthest
@@ -252,6 +251,8 @@ def networks_order(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def clipping_norm(estimates: pd.DataFrame) -> Measurement | None:
     """At every clipping norm a random coordinate shows the same mu."""
+    from scipy import stats
+
     rows = _network_mus(estimates)
     rows = select(rows, every=1, adversary="random coordinate") if len(rows) else rows
     words, least, comparisons = [], 1.0, 0

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from hiddenstate.accounting import iteration
 from hiddenstate.auditing import empirical_curve
@@ -116,6 +115,8 @@ def _agreement(
     Two-sample Kolmogorov-Smirnov tests, one per adversary and world. An adversary who draws one
     record or coordinate for the whole audit has another one there, and is left out.
     """
+    from scipy import stats
+
     settings: dict[str, list[Cell[HousingAudit]]] = {}
     for cell in audits.values():
         setting = cell.parameters.model_copy(update={"models": 0, "repeat": 0, "adversaries": ()})

@@ -8,7 +8,6 @@ from itertools import chain
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from hiddenstate.estimates import plus_minus, select, summarise
 from hiddenstate.family import Check, Measurement, check, furthest
@@ -241,6 +240,8 @@ def live(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def valid(estimates: pd.DataFrame) -> Measurement | None:
     """No more of the valid bounds exceed the theoretical epsilon than 95 % confidence allows."""
+    from scipy import stats
+
     rows = select(estimates, quantity="epsilon", kind="lower").drop_duplicates(["cell", "repeat"])
     if len(rows) == 0:
         return None
