@@ -27,7 +27,7 @@ FAMILY = Family(
     grid=cells.EncodingLossGrid,
     works=(
         Simulate(cells.simulated, cells.simulate, cost=takes(10)),
-        Bound(cells.accounted, cells.account),
+        Bound(cells.accounted, cells.account, cost=takes(80)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

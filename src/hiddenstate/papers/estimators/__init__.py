@@ -22,7 +22,7 @@ FAMILY = Family(
     grid=cells.EstimatorsGrid,
     works=(
         Simulate(cells.detected, cells.detect),
-        Bound(cells.calibrated, cells.calibrate, revision=3, cost=takes(77)),
+        Bound(cells.calibrated, cells.calibrate, revision=3, cost=takes(40)),
         Bound(cells.sequenced, cells.stop),
     ),
     estimate=estimates.estimate,

@@ -57,25 +57,25 @@ FAMILY = Family(
     grid=cells.LinearHeuristicGrid,
     works=(
         *(
-            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(30))
+            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(20))
             for a in cells.ATTACKS
         ),
         Simulate(cells.keeps_history(cells.HistoryRuns), cells.simulate_history),
-        Bound(cells.figure1("a"), bounds.figure1a, revision=2, cost=takes(14)),
-        Bound(cells.figure1("b"), bounds.figure1b, revision=2, cost=takes(98)),
-        Bound(cells.figure1("c"), bounds.figure1c, revision=2, cost=takes(28)),
+        Bound(cells.figure1("a"), bounds.figure1a, revision=2, cost=takes(5)),
+        Bound(cells.figure1("b"), bounds.figure1b, revision=2, cost=takes(23)),
+        Bound(cells.figure1("c"), bounds.figure1c, revision=2, cost=takes(9)),
         Bound(cells.quadratic, bounds.quadratic_regulariser),
-        Bound(cells.schedules, bounds.schedules, cost=takes(108)),
+        Bound(cells.schedules, bounds.schedules, cost=takes(19)),
         Bound(cells.optimisers, bounds.optimisers),
-        Bound(cells.figure5, bounds.figure5, revision=2),
+        Bound(cells.figure5, bounds.figure5, revision=2, cost=takes(12)),
         Bound(
             cells.keeps_history(cells.HistoryCurves),
             bounds.history_regulariser,
             revision=2,
-            cost=takes(34),
+            cost=takes(18),
         ),
-        Bound(cells.audited("audits", cells.AuditCurves), bounds.audits),
-        Bound(cells.table1, bounds.table1, revision=2),
+        Bound(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(75)),
+        Bound(cells.table1, bounds.table1, revision=2, cost=takes(10)),
         Train(
             cells.trained,
             _train,
