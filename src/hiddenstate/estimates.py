@@ -92,7 +92,7 @@ def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
         else:
             kept &= frame[column] == value
     rows, cells = frame[kept], _SELECTED.get()
-    if cells is not None:
+    if cells is not None and "cell" in rows:
         cells.update(rows["cell"].dropna())
     return rows
 

@@ -163,7 +163,7 @@ def schedules(estimates: pd.DataFrame) -> Any:
     for steps, line in weights.groupby("steps"):
         right.plot(line["x"], line["value"], marker=".", label=f"T = {steps:g}")
     right.set(xlabel="step", ylabel="weight of its gradient", ylim=(-0.05, 1.05))
-    right.legend(title="worst schedule")
+    right.legend(title="worst schedule", loc="lower center", ncols=3, fontsize="x-small")
     plotting.legend_below(drawn, left, columns=3)
     return drawn
 
