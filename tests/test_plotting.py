@@ -2,7 +2,9 @@ import subprocess
 import sys
 
 import matplotlib as mpl
+import numpy as np
 import seaborn as sns
+from PIL import Image
 
 from hiddenstate import plotting
 
@@ -31,3 +33,14 @@ def test_drawing_does_not_import_seaborn() -> None:
     code += "with plotting.style(): plotting.panels(1)\nprint('seaborn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_no_label_is_cut_off_in_either_format(tmp_path):
+    """Whichever is asked for first: letters of pixels are wider than those of a PDF."""
+    with plotting.style():
+        figure, (axes,) = plotting.panels(1)
+        axes.set_yticks([0], ["a label as long as those of the atlas, " * 2])
+        plotting.save(figure, [tmp_path / "a.pdf", tmp_path / "a.png"], "footer")
+    with Image.open(tmp_path / "a.png") as picture:
+        columns = np.asarray(picture.convert("L")).min(axis=0)
+    assert columns[:4].min() > 200

@@ -130,12 +130,13 @@ def save(figure: Figure, paths: list[Path], footer: str) -> None:
     # Of this size about 22 letters fit into an inch.
     shown = fill(footer, int(22 * figure.get_figwidth()))
     figure.suptitle(shown, x=0.995, ha="right", fontsize=6, color="0.35")
-    for path in paths:
+    # The first layout holds for all formats, since finding it takes as long as drawing: that of
+    # pixels, whose hinted letters are the widest.
+    for path in sorted(paths, key=lambda path: path.suffix == ".pdf"):
         metadata: Any = {"CreationDate": None} if path.suffix == ".pdf" else None
         drawn = BytesIO()
         figure.savefig(drawn, format=path.suffix[1:], metadata=metadata)
         with atomic(path) as temporary:
             temporary.write_bytes(drawn.getvalue())
-        # The first layout holds for all formats: finding it takes as long as drawing.
         with matplotlib.rc_context({"figure.constrained_layout.use": False}):
             figure.set_layout_engine(None)
