@@ -39,7 +39,7 @@ def test_no_label_is_cut_off_in_either_format(tmp_path):
     """Whichever is asked for first: letters of pixels are wider than those of a PDF."""
     with plotting.style():
         figure, (axes,) = plotting.panels(1)
-        axes.set_yticks([0], ["a label as long as those of the atlas, " * 2])
+        axes.set_yticks([0], ["cyclic, Theorem 4.5 (our reconstruction)"])
         plotting.save(figure, [tmp_path / "a.pdf", tmp_path / "a.png"], "footer")
     with Image.open(tmp_path / "a.png") as picture:
         columns = np.asarray(picture.convert("L")).min(axis=0)
