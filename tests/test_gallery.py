@@ -1,5 +1,6 @@
 """The gallery: that of the repository, and one of invented pictures."""
 
+import io
 import re
 from pathlib import Path
 
@@ -53,3 +54,16 @@ def test_the_best_scale_that_has_a_figure_gives_it(tmp_path):
     (scales[1] / "estimators/detection.png").unlink()
     with pytest.raises(InputError, match=r"no figure estimators/detection\.png in .*laptop"):
         gallery.write(out, scales)
+
+
+def test_a_thin_line_keeps_its_colour_among_many_greys(tmp_path):
+    """A palette by frequency gave lines and markers the grey of the letters' edges."""
+    picture = Image.linear_gradient("L").resize((800, 400)).convert("RGB")
+    colours = [(222, 143, 5), (1, 115, 178), (204, 120, 188), (2, 158, 115)]
+    for row, colour in enumerate(colours):
+        picture.paste(colour, (10, 20 + 30 * row, 40, 22 + 30 * row))
+    picture.save(tmp_path / "figure.png")
+    with Image.open(io.BytesIO(gallery._small(tmp_path / "figure.png"))) as small:
+        for row, colour in enumerate(colours):
+            found = small.convert("RGB").getpixel((20, 20 + 30 * row))
+            assert max(abs(a - b) for a, b in zip(found, colour, strict=True)) < 30

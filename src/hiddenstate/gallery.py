@@ -12,7 +12,7 @@ from hiddenstate.files import atomic
 
 WIDTH = 900
 """Pixels that a picture is wide at most."""
-COLOURS = 64
+COLOURS = 128
 """Colours of a picture: enough for lines, and a third of the bytes."""
 
 _HEAD = """# Gallery
@@ -76,6 +76,6 @@ def _small(path: Path) -> bytes:
         height = round(picture.height * WIDTH / picture.width)
         picture = picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
     found = BytesIO()
-    few = picture.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(found, format="PNG", optimize=True)
     return found.getvalue()
