@@ -168,3 +168,13 @@ def test_one_step_is_that_of_dp_accounting(sigma, q, null):
     epsilons = np.linspace(bounds.epsilon_lower, bounds.epsilon_upper, 501)
     found = pld._single_step(sigma, q, epsilons, null)
     np.testing.assert_allclose(found, loss.get_delta_for_epsilon(epsilons), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("null", ["out", "in"])
+@pytest.mark.parametrize(("sigma", "q", "steps"), [(1, 0.1, 100), (0.3, 0.5, 20), (10, 0.001, 500)])
+def test_deltas_are_those_of_dp_accounting(sigma, q, steps, null):
+    losses = pld.privacy_loss(sigma, q, steps, null=null)
+    # Up to where none is left but the infinite one, and some between the grid's losses.
+    epsilons = np.linspace(0, 1.5 * losses.get_epsilon_for_delta(1e-12) + 0.01, 777)
+    expected = losses.get_delta_for_epsilon(epsilons)
+    np.testing.assert_allclose(pld._deltas(losses, epsilons), expected, rtol=1e-9, atol=1e-16)

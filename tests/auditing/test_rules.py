@@ -159,6 +159,27 @@ def test_leaving_blocks_out_finds_the_first_of_the_best_thresholds(
     np.testing.assert_array_equal(found, every)
 
 
+@pytest.mark.parametrize("draw", [lambda rng, n, mu: rng.normal(size=(12, n)) + mu, decided])
+@pytest.mark.parametrize("mu", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("direction", ["lower", "upper"])
+def test_the_best_of_few_thresholds_is_the_best_of_all(draw, mu, direction, gaussian_curve):
+    table = np.linspace(0.2, 2, 10)
+    if direction == "lower":
+        hypotheses = GaussianDP()
+    else:
+        hypotheses = Tabulated("noise", 1 / table, [gaussian_curve(mu) for mu in table])
+    rng = stream(7, "test_rules", "all", draw.__name__, direction, int(2 * mu))
+    worlds = draw(rng, 30, mu), draw(rng, 20, 0.0)
+    bounds, thresholds = AsPublished().bounds(*worlds, hypotheses, 0.05)
+    for into, out, bound, threshold in zip(*worlds, bounds, thresholds, strict=True):
+        every = np.append(np.union1d(into, out), np.inf)
+        fpr = rules.clopper_pearson_upper((out >= every[:, None]).sum(axis=1), 20, 0.05)
+        fnr = rules.clopper_pearson_upper((into < every[:, None]).sum(axis=1), 30, 0.05)
+        values = hypotheses.violated(fpr, fnr)
+        assert bound == (values.max() if direction == "lower" else values.min())
+        assert values[every == threshold] == bound
+
+
 @pytest.mark.parametrize("draw", [lambda rng, n, mu: rng.normal(size=n) + mu, decided])
 def test_many_scores_need_few_intervals(draw, monkeypatch):
     computed = []

@@ -73,6 +73,21 @@ def privacy_loss(
     return single.self_compose(steps) if steps > 1 else single
 
 
+def _deltas(loss: Any, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """dp-accounting's ``get_delta_for_epsilon`` at ascending epsilons, shape (n,), from 0.
+
+    Its own loops over all losses in Python, and took half the time of a trade-off curve.
+    """
+    pmf = loss._pmf_remove.to_dense_pmf()
+    losses = (np.arange(pmf.size) + pmf._lower_loss) * pmf._discretization
+    first = np.searchsorted(losses, epsilons, side="right")
+    # Summed from the largest loss on; entry k counts from the k-th loss above the least epsilon.
+    losses, masses = losses[first[0] :], pmf._probs[first[0] :]
+    above = np.cumsum(np.append(pmf._infinity_mass, masses[::-1]))[::-1]
+    below = np.cumsum(np.append(0.0, (masses * np.exp(-losses))[::-1]))[::-1]
+    return above[first - first[0]] - np.exp(epsilons) * below[first - first[0]]
+
+
 def _single_step(
     sigma: float, rate: float, epsilons: NDArray[np.float64], null: Direction
 ) -> NDArray[np.float64]:
@@ -356,7 +371,7 @@ def tradeoff_curves(
     # Beyond this epsilon the guarantees say nothing that an audit could see.
     reach = max(1e-2, *(loss.get_epsilon_for_delta(1e-9) for loss in losses.values()))
     epsilons = np.linspace(0, reach, lines)
-    out, into = (np.asarray(losses[null].get_delta_for_epsilon(epsilons)) for null in _DIRECTIONS)
+    out, into = (_deltas(losses[null], epsilons) for null in _DIRECTIONS)
     curves: dict[Null, TradeoffCurve] = {
         "out": tradeoff.from_both_deltas(epsilons, out, into),
         "in": tradeoff.from_both_deltas(epsilons, into, out),

@@ -212,12 +212,31 @@ def _best(
         bounds = bound(*(np.take_along_axis(c, best, axis=-1) for c in (positives, negatives)))
     else:
         # Counts take few values, so each interval is computed once and looked up.
-        fpr = upper(np.arange(curve.n_out + 1), curve.n_out, level)[positives]
-        fnr = upper(np.arange(curve.n_in + 1), curve.n_in, level)[negatives]
-        every = hypotheses.violated(fpr, fnr)
+        corner = _corners(positives, negatives)
+        fpr = upper(np.arange(curve.n_out + 1), curve.n_out, level)[positives[corner]]
+        fnr = upper(np.arange(curve.n_in + 1), curve.n_in, level)[negatives[corner]]
+        every = np.full(corner.shape, hypotheses.trivial)
+        every[corner] = hypotheses.violated(fpr, fnr)
         best = np.argmax(_rank(every, hypotheses.trivial), axis=-1)[..., None]
         bounds = np.take_along_axis(every, best, axis=-1)
     return bounds[..., 0], np.take_along_axis(curve.threshold, best, axis=-1)[..., 0]
+
+
+def _corners(positives: NDArray[np.int64], negatives: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Thresholds of which neither neighbour has fewer errors of one kind and as many of the other.
+
+    positives, negatives: error counts at each threshold, descending and ascending. The best of all
+    is among them, about a quarter. Of tied thresholds it is the first.
+    """
+    end = np.ones_like(positives[..., :1], dtype=bool)
+    fewer, more = np.diff(positives, axis=-1) < 0, np.diff(negatives, axis=-1) > 0
+    # The first and the last of each group of tied thresholds, which has one of either.
+    first = np.concatenate((end, fewer | more), axis=-1)
+    last = np.concatenate((fewer | more, end), axis=-1)
+    fewer, more = np.concatenate((end, fewer), axis=-1), np.concatenate((more, end), axis=-1)
+    corners = np.zeros_like(first)
+    corners[first] = fewer[first] & more[last]
+    return corners
 
 
 def _rank(bounds: NDArray[np.float64], trivial: float) -> NDArray[np.float64]:
@@ -237,8 +256,7 @@ def _first_best(
     a block is better than one with the errors of its last (false positives) and first (false
     negatives) would be, so blocks where that is not enough are left out, and the rest divided.
     """
-    distinct = np.append(True, (np.diff(positives) != 0) | (np.diff(negatives) != 0))
-    places = np.flatnonzero(distinct)
+    places = np.flatnonzero(_corners(positives, negatives))
     positives, negatives = positives[places], negatives[places]
     starts, width = np.zeros(1, dtype=int), len(places)
     best = nothing = float(_rank(np.array(trivial), trivial))

@@ -70,6 +70,8 @@ def _repeat(
     ensemble = engine.Ensemble(model, mechanism, x, private.y, canary, theta)
     purpose = [workplace.purpose] if workplace.purpose else []
     count = workplace.models or p.models
+    # Last layers are linear models that all see the same records: many at once on a CPU.
+    linear = start.trains == "last layer" and device == "cpu"
     frame = engine.scores(
         ensemble,
         models=count,
@@ -83,6 +85,7 @@ def _repeat(
         memory=workplace.memory,
         checkpoint=workplace.checkpoint and workplace.checkpoint / f"repeat{repeat}",
         progress=workplace.progress,
+        kernel="linear" if linear else "auto",
         measures={"accuracy": engine.Accuracy(see(splits.test.x), splits.test.y, TESTED)},
     )
     norms = ensemble.clipped_sum(device).norms(theta.to(device), np.arange(len(x)))
