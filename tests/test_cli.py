@@ -187,9 +187,13 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     trained = ("--start", "start.parquet", "--checkpoint", "kept", "--out", "scores.parquet")
     assert trains(capsys, "train", CELL, *trained)[0] == 0
     assert not (tiny / "kept").exists()
-    restored = ("--cached", "scores.parquet", "--out", "again.parquet")
-    assert trains(capsys, "restore", CELL, *restored)[0] == 0
-    assert (tiny / "again.parquet").read_bytes() == (tiny / "scores.parquet").read_bytes()
+    (tiny / "cached").mkdir()
+    (tiny / f"cached/{CELL}.parquet").write_bytes((tiny / "scores.parquet").read_bytes())
+    restore = ("restore", "worst_case_init", "--config", "tiny.yaml", "--cached", "cached")
+    assert run(capsys, *restore, "--out", "again")[0] == 0
+    restored = [path.name for path in (tiny / "again").iterdir()]
+    assert restored == [f"{CELL}.parquet"]
+    assert (tiny / "again" / restored[0]).read_bytes() == (tiny / "scores.parquet").read_bytes()
     verified = ("--cached", "scores.parquet", "--start", "start.parquet", "--out", "v.csv")
     status, _, err = trains(capsys, "verify", CELL, *verified, "--models", "20")
     assert status == 2
@@ -206,14 +210,23 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     assert status == 2
     assert f"differ from scores trained anew: {CELL} (p-values in all.csv)" in err
 
+    # One bad file of two, and nothing is restored.
+    (tiny / f"cached/{WORST}.parquet").write_bytes((tiny / "scores.parquet").read_bytes())
+    status, _, err = run(capsys, *restore, "--out", "never")
+    assert status == 2
+    assert f"cached/{WORST}.parquet: computed for start.stages []" in err
+    (tiny / f"cached/{WORST}.parquet").write_text("not Parquet")
+    status, _, err = run(capsys, *restore, "--out", "never")
+    assert status == 2
+    assert f"cached/{WORST}.parquet: not a readable Parquet" in err
+    assert not (tiny / "never").exists()
+
     before = sorted(path.name for path in tiny.iterdir())
     out = ("--out", "o.parquet")
     other = ("--cached", "scores.parquet", "--start", "start.parquet")
     for command, cell, arguments, expected in (
         ("train", WORST, (*other[2:], *out), "start.parquet: computed for stages []; expected [{"),
-        ("restore", WORST, (*other[:2], *out), "scores.parquet: computed for start.stages []"),
         ("verify", WORST, (*other, *out), "scores.parquet: computed for start.stages []"),
-        ("restore", CELL, ("--cached", "tiny.yaml", *out), "tiny.yaml: not a readable Parquet"),
         ("train", CELL, (*other[2:], *out, "--workers", "0"), "workers: got 0; expected at least"),
         ("train", CELL, (*other[2:], *out, "--device", "gpu"), "--device: got 'gpu'; expected"),
         ("start", START, (*out, "--device", "gpu"), "--device: got 'gpu'; expected"),
@@ -232,7 +245,6 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
         ("train", START, (), f"no cell '{START}' to train; expected one of 2: {CELL}"),
         ("train", CELL, (), f"--start: missing; expected the initial parameters {START}"),
         ("train", CELL, ("--start", "s.parquet"), "s.parquet: no such file"),
-        ("restore", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
         ("verify", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
     ],
 )

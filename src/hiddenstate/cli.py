@@ -60,13 +60,18 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _restore(options: argparse.Namespace) -> None:
-    """Copy the cached scores of a cell, if they are of exactly its parameters."""
+    """Copy the cached scores of a family's cells, if each is of exactly its cell's parameters."""
     from hiddenstate import scores
 
-    job, seed = _job(options, "train")
-    scores.check(options.cached, job.identity, seed)
-    with files.atomic(options.out) as temporary:
-        shutil.copyfile(options.cached, temporary)
+    family, grid, seed = config.section(options.config, options.family)
+    jobs = family.jobs(grid)["train"]
+    found = {name: path for name in jobs if (path := options.cached / f"{name}.parquet").exists()}
+    for name, path in found.items():
+        scores.check(path, jobs[name].identity, seed)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for path in found.values():
+        with files.atomic(options.out / path.name) as temporary:
+            shutil.copyfile(path, temporary)
 
 
 def _verify(options: argparse.Namespace) -> None:
@@ -324,8 +329,8 @@ def _parser() -> argparse.ArgumentParser:
             )
         return sub
 
-    def out(sub: argparse.ArgumentParser, **options: Any) -> None:
-        sub.add_argument("--out", type=Path, required=True, metavar="FILE", **options)
+    def out(sub: argparse.ArgumentParser, *, metavar: str = "FILE", **options: Any) -> None:
+        sub.add_argument("--out", type=Path, required=True, metavar=metavar, **options)
 
     def cell(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--cell", required=True, help="a name that `hiddenstate cells` lists")
@@ -353,9 +358,8 @@ def _parser() -> argparse.ArgumentParser:
             trains(sub, models=kind == "train")
         out(sub, help="Parquet file to write")
     sub = command("restore", _restore)
-    cell(sub)
-    sub.add_argument("--cached", type=Path, required=True, metavar="FILE", help="cached scores")
-    out(sub, help="Parquet file to write")
+    sub.add_argument("--cached", type=Path, required=True, metavar="DIR", help="cached scores")
+    out(sub, metavar="DIR", help="directory to write them to")
     sub = command("verify", _verify)
     cell(sub)
     sub.add_argument("--cached", type=Path, required=True, metavar="FILE", help="cached scores")

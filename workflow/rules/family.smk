@@ -103,7 +103,7 @@ rule train:
     benchmark:
         f"{LOGS}/{FAMILY}/scores/{{cell}}.tsv"
     wildcard_constraints:
-        cell=any_of(JOBS["train"]),
+        cell=any_of(JOBS["train"].keys() - CACHED),
     priority: cost_of
     conda:
         "../../envs/hiddenstate.yaml"
@@ -128,17 +128,16 @@ rule train:
         " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
+# One job for all cells: each would take longer to start than to run.
 rule restore:
     input:
-        cached("{cell}"),
+        [cached(name) for name in CACHED],
     output:
-        f"{HERE}/scores/{{cell}}.parquet",
+        [f"{HERE}/scores/{name}.parquet" for name in CACHED],
     log:
-        f"{LOGS}/{FAMILY}/scores/{{cell}}.log",
+        f"{LOGS}/{FAMILY}/restore.log",
     benchmark:
-        f"{LOGS}/{FAMILY}/scores/{{cell}}.tsv"
-    wildcard_constraints:
-        cell=any_of(JOBS["train"]),
+        f"{LOGS}/{FAMILY}/restore.tsv"
     conda:
         "../../envs/hiddenstate.yaml"
     threads: 1
@@ -148,12 +147,13 @@ rule restore:
     params:
         family=FAMILY,
         config=SCALE_FILE,
-        cell=identity_of("train"),
+        cached=cache_folder,
+        scores=beside,
     message:
-        f"{FAMILY}: restore {{wildcards.cell}}"
+        f"{FAMILY}: restore cached scores"
     shell:
         "hiddenstate restore {params.family} --config {params.config:q}"
-        " --cell {wildcards.cell:q} --cached {input:q} --out {output:q} > {log:q} 2>&1"
+        " --cached {params.cached:q} --out {params.scores:q} > {log:q} 2>&1"
 
 
 rule verify:

@@ -9,12 +9,3 @@ module gradient_crafting:
 
 
 use rule * from gradient_crafting exclude start as gradient_crafting_*
-
-
-if config["scores"] == "cached":
-
-    ruleorder: gradient_crafting_restore > gradient_crafting_train
-
-else:
-
-    ruleorder: gradient_crafting_train > gradient_crafting_restore

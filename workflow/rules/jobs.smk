@@ -21,6 +21,11 @@ def cached(name):
     return f"{CACHE}/{FAMILY}/{name}.parquet"
 
 
+def cache_folder(wildcards):
+    """Where cached scores of the family are, as a parameter of a rule."""
+    return f"{CACHE}/{FAMILY}"
+
+
 def checked_cache():
     """Names of the cached cells; a file that is damaged or of another cell stops the run."""
     found = []

@@ -9,12 +9,3 @@ module linear_heuristic:
 
 
 use rule * from linear_heuristic exclude start as linear_heuristic_*
-
-
-if config["scores"] == "cached":
-
-    ruleorder: linear_heuristic_restore > linear_heuristic_train
-
-else:
-
-    ruleorder: linear_heuristic_train > linear_heuristic_restore

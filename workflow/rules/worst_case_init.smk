@@ -9,12 +9,3 @@ module worst_case_init:
 
 
 use rule * from worst_case_init exclude simulate as worst_case_init_*
-
-
-if config["scores"] == "cached":
-
-    ruleorder: worst_case_init_restore > worst_case_init_train
-
-else:
-
-    ruleorder: worst_case_init_train > worst_case_init_restore
