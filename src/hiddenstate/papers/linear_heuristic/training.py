@@ -52,15 +52,20 @@ def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataF
 def audited(p: TrainedAudit, seed: int) -> engine.Ensemble:
     """Records, canary and mechanism of an audit.
 
-    One record, the same in all audits of a data set, stays out of the others and is the mislabelled
-    canary. The gradient canary has a place among the records in its stead.
+    The records are all of the data set's, or so many of them at random, the same in every audit.
+    One of them, the same too, stays out and is the mislabelled canary; the gradient canary has a
+    place among the records in its stead.
     """
     splits = data.splits(p.dataset)
     records = splits.train
-    if len(records) != p.records:
+    if p.records > len(records):
         raise InputError(
-            f"records: got {p.records}; expected {len(records)}, those of {p.dataset} to train on"
+            f"records: got {p.records}; expected at most {len(records)}, those of {p.dataset} to "
+            "train on"
         )
+    if p.records < len(records):
+        order = stream(seed, NAME, "records", p.dataset).permutation(len(records))
+        records = records.take(np.sort(order[: p.records]))
     rng = stream(seed, NAME, "canary", p.dataset)
     chosen = int(rng.integers(p.records))
     others = np.delete(np.arange(p.records), chosen)
