@@ -1,7 +1,10 @@
 """Initial parameters: DP-SGD's guarantee holds for any, so the adversary may choose them."""
 
 import copy
-from collections.abc import Sequence
+import hashlib
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -100,3 +103,48 @@ def pretrained(
             f"learning_rate: {learning_rate} made the pre-training diverge; expected a smaller one"
         )
     return found
+
+
+def read(path: str | Path, sha256: str, build: Callable[[int], nn.Module]) -> tuple[Tensor, int]:
+    """Worst case from a file: parameters (p,), and how many of them are the last layer's.
+
+    The file has one array for each of the model's parameters, by name: a .npz file, or a
+    ``state_dict`` that torch saved. ``build`` makes the model for a number of classes, which the
+    file's last bias has.
+
+    Raises InputError for a file with another digest than ``sha256``, one that cannot be read, and
+    one of another model.
+    """
+    content = Path(path).read_bytes()
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InputError(f"{path}: has the SHA-256 {found}; expected {sha256}")
+    given: Mapping[str, Tensor]
+    try:
+        if str(path).endswith(".npz"):
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                given = {name: torch.as_tensor(array) for name, array in arrays.items()}
+        else:
+            given = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            given = {name: torch.as_tensor(value) for name, value in given.items()}
+    except Exception as error:  # whatever readers of damaged files raise
+        reason = str(error).partition("\n")[0][:200]
+        raise InputError(
+            f"{path}: expected a .npz file or a state_dict of torch ({reason})"
+        ) from error
+    *_, bias = dict(build(2).named_parameters())
+    classes = len(given[bias]) if bias in given and given[bias].dim() == 1 else 2
+    expected = dict(build(classes).named_parameters())
+    for name in expected | given:
+        if name not in given:
+            raise InputError(f"{path}: lacks {name!r}; expected {', '.join(expected)}")
+        if name not in expected:
+            raise InputError(f"{path}: got {name!r}; expected {', '.join(expected)}")
+        if given[name].shape != expected[name].shape:
+            raise InputError(
+                f"{path}: {name!r} has shape {tuple(given[name].shape)}; expected "
+                f"{tuple(expected[name].shape)}"
+            )
+        if not bool(given[name].isfinite().all()):
+            raise InputError(f"{path}: {name!r} holds values that are no finite numbers")
+    last = sum(given[name].numel() for name in [*expected][-2:])
+    return torch.cat([given[name].flatten().float() for name in expected]), last

@@ -1,6 +1,7 @@
 """Initial parameters, against loops of plain SGD written here."""
 
 import dataclasses
+import hashlib
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 from hiddenstate import data, models
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.data import Splits
+from hiddenstate.errors import InputError
 from hiddenstate.papers.worst_case_init import cells, starts
 from hiddenstate.streams import stream
 
@@ -129,6 +131,101 @@ def test_features_are_used_as_they_are(monkeypatch, cell_of, splits, stage, star
     start = start_of(cell)
     assert set(start["part"]) == {"trained"} and len(start) == 70
     assert len(train(cell, start=start)) == 4
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Parameters of a model with other classes than the data, in files of either kind."""
+    model = models.digits_cnn(13)
+    theta = average_case(model, stream(9, "saved"))
+    nn.utils.vector_to_parameters(theta.clone(), model.parameters())
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    arrays = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    np.savez(tmp_path / "weights.npz", **arrays)
+    return theta, tmp_path
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "weights.npz"])
+def test_a_task_starts_from_a_file_of_weights(name, saved, cell_of, parts, stage, start_of, train):
+    theta, folder = saved
+    alike = {"pretraining": [{"weights": str(folder / name)}]}
+    cell = cell_of({"epochs": [1]}, dataset="coarse", **alike)
+    start = start_of(cell)
+    assert torch.equal(parts(start), theta)
+    assert len(train(cell, start=start)) == 4
+    # The digest is part of the cell, so other weights are another cell.
+    (kept,) = cell.parameters.model_dump(mode="json")["start"]["stages"]
+    assert kept["sha256"] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    # Other classes keep all but the last layer, and further stages go on from there.
+    other = parts(start_of(cell_of({"epochs": [1]}, **alike)))
+    assert torch.equal(other[:-170], theta[:-221])
+    assert_xavier(other[-170:-10].view(10, 16), other[-10:])
+    still = stage | {"epochs": 1, "learning_rate": 1e-9}
+    further = cell_of({"epochs": [1]}, pretraining=[*alike["pretraining"], still])
+    torch.testing.assert_close(parts(start_of(further))[:-170], theta[:-221], rtol=0, atol=1e-6)
+    # The average case is a draw, and a last layer's backbone is the file's.
+    average = parts(start_of(cell_of({"epochs": [0]}, dataset="coarse", **alike)))
+    assert average.shape == theta.shape and not torch.equal(average, theta)
+    layer = cell_of(
+        {"epochs": [0]}, trains="last layer", pretraining=[*alike["pretraining"], stage]
+    )
+    assert torch.equal(parts(start_of(layer), "backbone")[:-170], theta[:-221])
+
+
+def damage(folder, what):
+    arrays = dict(np.load(folder / "weights.npz"))
+    if what == "name":
+        arrays["9.scale"] = arrays.pop("0.weight")
+    if what == "shape":
+        arrays["0.weight"] = arrays["0.weight"][:, :, :2]
+    if what == "number":
+        arrays["3.bias"][2] = np.nan
+    np.savez(folder / "weights.npz", **arrays)
+    if what == "bytes":
+        (folder / "weights.npz").write_bytes(b"PK no archive")
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("name", "lacks '0.weight'; expected 0.weight, 0.bias, "),
+        ("shape", r"'0.weight' has shape \(16, 1, 2, 3\); expected \(16, 1, 3, 3\)"),
+        ("number", "'3.bias' holds values that are no finite numbers"),
+        ("bytes", "expected a .npz file or a state_dict of torch"),
+    ],
+)
+def test_weights_of_something_else_are_refused(what, expected, saved, cell_of, start_of):
+    _, folder = saved
+    damage(folder, what)
+    cell = cell_of({"epochs": [1]}, pretraining=[{"weights": str(folder / "weights.npz")}])
+    with pytest.raises(InputError, match=f"weights.npz: {expected}"):
+        start_of(cell)
+
+
+def test_weights_that_change_under_way_are_refused(saved, cell_of, start_of):
+    _, folder = saved
+    path = folder / "weights.pt"
+    cell = cell_of({"epochs": [1]}, pretraining=[{"weights": str(path)}])
+    torch.save({}, path)
+    with pytest.raises(InputError, match=r"weights\.pt: has the SHA-256 .*; expected "):
+        start_of(cell)
+    with pytest.raises(ValueError, match=r"weights: got 'away.npz'; expected the path of a"):
+        cell_of(pretraining=[{"weights": "away.npz"}])
+    digest = {"weights": str(path), "sha256": "0" * 64}
+    with pytest.raises(ValueError, match=r"sha256: got '0{64}'; .*weights.pt has [0-9a-f]{64}"):
+        cell_of(pretraining=[digest])
+    given = {"weights": str(path)}
+    with pytest.raises(ValueError, match="epochs: got 5; expected 0 or 1"):
+        cell_of({"epochs": [5]}, pretraining=[given])
+
+
+def test_weights_after_other_stages_are_refused(saved, cell_of, stage):
+    _, folder = saved
+    given = {"weights": str(folder / "weights.pt")}
+    with pytest.raises(
+        ValueError, match=r"pretraining\.1: got weights, which would undo the stages"
+    ):
+        cell_of(pretraining=[stage, given])
 
 
 def test_repeats_start_apart_and_the_same_seed_starts_alike(cell_of, parts, seed, start_of):

@@ -67,6 +67,29 @@ class Stage(Extended):
     shuffled: bool = Field(default=True, description="each epoch in an order of its own")
 
 
+class Weights(Grid):
+    """A stage that is trained already: parameters from a file, which count as one epoch."""
+
+    weights: Text = Field(description="a .npz or .pt file of a model's parameters by name")
+    sha256: str = Field(
+        default="", max_length=64, description="digest of the file, refused if it has another"
+    )
+    epochs: int = Field(default=1, ge=1, le=1, description="1: a sweep's 0 is the average case")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _digest(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(given.get("weights"), str):
+            return given
+        path = Path(given["weights"])
+        if not path.is_file():
+            raise ValueError(f"weights: got {str(path)!r}; expected the path of a .npz or .pt file")
+        found = sha256(path.read_bytes()).hexdigest()
+        if given.get("sha256", found) != found:
+            raise ValueError(f"sha256: got {given['sha256']!r}; {path} has {found}")
+        return given | {"sha256": found}
+
+
 class LearningRates(Grid):
     """Step size times the number of private records, by the initial parameters."""
 
@@ -111,9 +134,10 @@ class Task(Grid):
     private: int = Field(ge=2, le=100_000_000, description="private records that the data set has")
     steps: Steps = Field(description="steps of DP-SGD, each on all records of the audit")
     learning_rate: LearningRates
-    pretraining: Several[Stage] = Field(
+    pretraining: Several[Stage | Weights] = Field(
         min_length=1,
-        description="stages in turn; for a last layer, all but the last one train the backbone",
+        description="stages in turn, the first of which may be weights from a file; for a last "
+        "layer, all but the last one train the backbone",
     )
     models: int = Field(ge=1, le=10_000_000, description="models per world in each audit")
     xavier: Xavier = Field(
@@ -125,6 +149,16 @@ class Task(Grid):
     one_repeat_per_cell: bool = Field(
         default=False, description="each repeat is trained, cached and verified by itself"
     )
+
+    @model_validator(mode="after")
+    def _weights_come_first(self) -> Self:
+        for i, stage in enumerate(self.pretraining):
+            if i and isinstance(stage, Weights):
+                raise ValueError(
+                    f"pretraining.{i}: got weights, which would undo the stages before them; "
+                    "expected them as the first stage"
+                )
+        return self
 
 
 class Sweep(Grid):
@@ -195,6 +229,12 @@ class WorstCaseInitGrid(FamilyGrid):
                     raise ValueError(
                         f"{figure}.{i}: got {points} combinations; expected at most 10,000"
                     )
+                last = self.tasks[sweep.task].pretraining[-1]
+                if isinstance(last, Weights) and (more := {*(sweep.epochs or [])} - {0, 1}):
+                    raise ValueError(
+                        f"{figure}.{i}.epochs: got {max(more)}; expected 0 or 1, for weights from "
+                        "a file count as one epoch"
+                    )
                 most = self.tasks[sweep.task].private
                 for records in sweep.records or []:
                     if records > most:
@@ -213,8 +253,8 @@ class StartParameters(Extended):
     dataset: str
     model: str
     trains: Trains
-    backbone: tuple[Stage, ...]
-    stages: tuple[Stage, ...]
+    backbone: tuple[Stage | Weights, ...]
+    stages: tuple[Stage | Weights, ...]
     repeats: tuple[int, ...]
     xavier: Xavier = "uniform"
     one_start: bool = False
@@ -392,7 +432,7 @@ def start_of(cell: Cell[AuditParameters]) -> Cell[StartParameters]:
 def data_of(start: StartParameters) -> list[str]:
     """Data sets that pre-training and training read."""
     stages = start.backbone + start.stages
-    return sorted({start.dataset, *(stage.dataset for stage in stages)})
+    return sorted({start.dataset, *(s.dataset for s in stages if isinstance(s, Stage))})
 
 
 def ideal(grid: WorstCaseInitGrid) -> list[Cell[IdealParameters]]:
@@ -423,7 +463,8 @@ def cost(audit: AuditParameters) -> float:
 
 def start_cost(start: StartParameters) -> float:
     """Seconds of one core that initial parameters take, at as many records as MNIST's half."""
-    epochs = sum(stage.epochs for stage in start.backbone + start.stages)
+    stages = start.backbone + start.stages
+    epochs = sum(stage.epochs for stage in stages if isinstance(stage, Stage))
     return len(start.repeats) * epochs * 30_000 * _gradient(start.model, "all layers")
 
 

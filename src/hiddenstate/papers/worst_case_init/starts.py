@@ -14,7 +14,7 @@ from hiddenstate import data, models
 from hiddenstate.adversaries import initialisation
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.family import Cell, Workplace
-from hiddenstate.papers.worst_case_init.cells import NAME, Stage, StartParameters
+from hiddenstate.papers.worst_case_init.cells import NAME, Stage, StartParameters, Weights
 from hiddenstate.streams import stream
 
 Records = NDArray[np.float32]
@@ -55,18 +55,22 @@ def _trained(
     p: StartParameters,
     build: Callable[[int], nn.Module],
     classes: int,
-    stages: Sequence[Stage],
+    stages: Sequence[Stage | Weights],
     draw: Callable[..., np.random.Generator],
     device: str,
     see: See = lambda x: x,
 ) -> Records:
-    """Parameters (p,) after the stages in turn, from a Xavier draw.
+    """Parameters (p,) after the stages in turn, from a Xavier draw or from a file.
 
     A stage with other classes than the one before keeps all but the last layer, which is drawn.
     """
     theta: Any = None
     body = 0
     for i, stage in enumerate([*stages, None]):
+        if isinstance(stage, Weights):
+            theta, last = initialisation.read(stage.weights, stage.sha256, build)
+            body = len(theta) - last
+            continue
         source = data.splits(stage.dataset) if stage else None
         model = build(source.classes if source else classes)
         drawn = initialisation.average_case(model, draw("xavier", i), normal=p.xavier == "normal")
