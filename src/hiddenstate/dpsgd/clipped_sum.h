@@ -1,4 +1,4 @@
-/* Sum of clipped per-sample gradients of a plain feed-forward network, one record at a time.
+/* Sum of clipped per-sample gradients of a feed-forward network, one record at a time.
  *
  * A record's activations and gradient stay in the cache. Three facts make this fast:
  *   - channels are the innermost dimension, so that a vector holds LANES of them;
@@ -8,7 +8,8 @@
  *
  * Every function is inlined into a driver that is generated for one architecture and calls them
  * with constants, so that the compiler unrolls the tiles into registers. Channel counts are
- * multiples of LANES (the caller pads with zeros), but for the input's.
+ * multiples of LANES (the caller pads with zeros), but for the input's. Padding channels are zero in
+ * every tensor and gradient.
  *
  * Layouts: image [y][x][channel] with its padding in place; forward weights [output block][ky]
  * [kx, input channel][channel in block]; "rows" [output channel][ky][kx, input channel].
@@ -31,7 +32,9 @@
 #define RUN 12
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -39,6 +42,11 @@ enum { NONE, TANH, RELU };
 
 INLINE vec load(const float *p) { return *(const vec *)p; }
 INLINE void store(float *p, vec v) { *(vec *)p = v; }
+/* Written, or added to what is there. */
+INLINE void put(const int add, float *p, vec v) {
+  if (add) v += load(p);
+  store(p, v);
+}
 INLINE vec splat(float x) { return x - (vec){0}; }
 INLINE vec pick(ivec mask, vec a, vec b) { return (vec)((mask & (ivec)a) | (~mask & (ivec)b)); }
 INLINE float total(vec v) {
@@ -81,90 +89,119 @@ INLINE vec slope(const int kind, vec a) {
 
 /* --- Convolution ------------------------------------------------------------------------- */
 
-/* T neighbouring pixels of one row, V vectors of output channels. */
-INLINE void conv_tile(const int T, const int V, const int KH, const int KJ, const int row,
-                      const int step, const float *x, const float *w, const float *bias,
-                      float *out, const int out_step) {
+/* R x T neighbouring pixels, V vectors of output channels; strides of x and out by row and column.
+ * With `add` the result is added to what is there. */
+INLINE void conv_tile(const int R, const int T, const int V, const int KH, const int KJ,
+                      const int row, const int down, const int step, const float *x,
+                      const float *w, const float *bias, const int add, float *out,
+                      const int out_row, const int out_step) {
   vec acc[TILE][2];
 #pragma GCC unroll 16
-  for (int t = 0; t < T; t++)
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+    for (int t = 0; t < T; t++)
 #pragma GCC unroll 2
-    for (int v = 0; v < V; v++) acc[t][v] = bias ? load(bias + v * LANES) : splat(0);
+      for (int v = 0; v < V; v++)
+        acc[r * T + t][v] = add    ? load(out + r * out_row + t * out_step + v * LANES)
+                            : bias ? load(bias + v * LANES)
+                                   : splat(0);
   for (int ky = 0; ky < KH; ky++, x += row)
     for (int j = 0; j < KJ; j++, w += V * LANES) {
       vec wv[2];
 #pragma GCC unroll 2
       for (int v = 0; v < V; v++) wv[v] = load(w + v * LANES);
 #pragma GCC unroll 16
-      for (int t = 0; t < T; t++) {
-        vec b = splat(x[t * step + j]);
+      for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+        for (int t = 0; t < T; t++) {
+          vec b = splat(x[r * down + t * step + j]);
 #pragma GCC unroll 2
-        for (int v = 0; v < V; v++) acc[t][v] += b * wv[v];
-      }
+          for (int v = 0; v < V; v++) acc[r * T + t][v] += b * wv[v];
+        }
     }
 #pragma GCC unroll 16
-  for (int t = 0; t < T; t++)
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+    for (int t = 0; t < T; t++)
 #pragma GCC unroll 2
-    for (int v = 0; v < V; v++) store(out + t * out_step + v * LANES, acc[t][v]);
+      for (int v = 0; v < V; v++)
+        store(out + r * out_row + t * out_step + v * LANES, acc[r * T + t][v]);
 }
 
-/* N pixels of one row. */
-INLINE void conv_row(const int N, const int V, const int KH, const int KJ, const int row,
-                     const int step, const float *x, const float *w, const float *bias,
-                     float *out, const int out_step) {
+/* R rows of N pixels, and their activation; R is 1 unless they fit one tile. */
+INLINE void conv_rows(const int R, const int N, const int V, const int KH, const int KJ,
+                      const int row, const int down, const int step, const int act,
+                      const float *x, const float *w, const float *bias, const int add,
+                      float *out, const int out_row, const int out_step) {
   const int tiles = (N + TILE - 1) / TILE, T = (N + tiles - 1) / tiles, full = N / T;
   for (int i = 0; i < full; i++)
-    conv_tile(T, V, KH, KJ, row, step, x + i * T * step, w, bias, out + i * T * out_step,
-              out_step);
+    conv_tile(R, T, V, KH, KJ, row, down, step, x + i * T * step, w, bias, add,
+              out + i * T * out_step, out_row, out_step);
   if (N % T)
-    conv_tile(N % T ? N % T : 1, V, KH, KJ, row, step, x + full * T * step, w, bias,
-              out + full * T * out_step, out_step);
+    conv_tile(R, N % T ? N % T : 1, V, KH, KJ, row, down, step, x + full * T * step, w, bias,
+              add, out + full * T * out_step, out_row, out_step);
+  if (act != NONE)
+    for (int r = 0; r < R; r++)
+      for (int i = 0; i < N; i++)
+        for (int v = 0; v < V; v++) {
+          float *p = out + r * out_row + i * out_step + v * LANES;
+          store(p, activate(act, load(p)));
+        }
 }
 
 INLINE int block_of(const int CO) { return CO % (2 * LANES) ? 1 : 2; }
 
-/* Convolution, activation. x: [H][W][CI] padded. out: rows of out_row floats. */
-INLINE void conv_forward(const int W, const int CI, const int KH, const int KW, const int OH,
-                         const int OW, const int CO, const int act, const float *x,
-                         const float *w, const float *bias, float *out, const int out_row) {
-  const int V = block_of(CO), B = V * LANES;
-  for (int c = 0; c < CO; c += B)
-    for (int y = 0; y < OH; y++) {
-      float *o = out + y * out_row + c;
-      conv_row(OW, V, KH, KW * CI, W * CI, CI, x + y * W * CI, w + c * KH * KW * CI,
-               bias ? bias + c : 0, o, CO);
-      if (act != NONE)
-        for (int i = 0; i < OW; i++)
-          for (int v = 0; v < V; v++)
-            store(o + i * CO + v * LANES, activate(act, load(o + i * CO + v * LANES)));
-    }
+/* Convolution of strides SY and SX, activation. x: rows of W pixels of CI channels, its padding in
+ * place; out: rows of out_row floats, pixels of out_step. Short rows share a tile. */
+INLINE void conv_forward(const int W, const int CI, const int SY, const int SX, const int KH,
+                         const int KW, const int OH, const int OW, const int CO, const int act,
+                         const int add, const int out_row, const int out_step, const float *x,
+                         const float *w, const float *bias, float *out) {
+  const int V = block_of(CO), KJ = KW * CI, row = W * CI, down = SY * row, step = SX * CI;
+  const int most = MAX(TILE / OW, 1), tiles = (OH + most - 1) / most;
+  const int R = (OH + tiles - 1) / tiles, full = OH / R;
+  for (int c = 0; c < CO; c += V * LANES, w += V * LANES * KH * KJ) {
+    for (int y = 0; y < full; y++)
+      conv_rows(R, OW, V, KH, KJ, row, down, step, act, x + y * R * down, w, bias ? bias + c : 0,
+                add, out + y * R * out_row + c, out_row, out_step);
+    if (OH % R)
+      conv_rows(OH % R ? OH % R : 1, OW, V, KH, KJ, row, down, step, act, x + full * R * down, w,
+                bias ? bias + c : 0, add, out + full * R * out_row + c, out_row, out_step);
+  }
+}
+
+/* The largest of four, and which it is: the first where several are. */
+INLINE vec largest(vec a, vec b, vec c, vec d, int32_t *winner) {
+  const vec other[3] = {b, c, d};
+  ivec which = {0};
+  for (int k = 0; k < 3; k++) {
+    ivec more = other[k] > a;
+    a = pick(more, other[k], a);
+    which = (more & (k + 1)) | (~more & which);
+  }
+  *(ivec *)winner = which;
+  return a;
 }
 
 /* Convolution, 2 x 2 max-pooling, activation. winner: which of the four, [PH][PW][CO]. */
 INLINE void conv_pool_forward(const int W, const int CI, const int KH, const int KW, const int PH,
-                              const int PW, const int CO, const int act, const float *x,
-                              const float *w, const float *bias, float *out, const int out_row,
+                              const int PW, const int CO, const int act, const int out_row,
+                              const float *x, const float *w, const float *bias, float *out,
                               int32_t *winner) {
-  const int V = block_of(CO), B = V * LANES;
+  const int V = block_of(CO), B = V * LANES, row = W * CI, R = 4 * PW > TILE ? 1 : 2;
   float two[2][2 * PW * B];
   for (int c = 0; c < CO; c += B)
     for (int y = 0; y < PH; y++) {
-      for (int half = 0; half < 2; half++)
-        conv_row(2 * PW, V, KH, KW * CI, W * CI, CI, x + (2 * y + half) * W * CI,
-                 w + c * KH * KW * CI, bias + c, two[half], B);
+      for (int half = 0; half < 2; half += R)
+        conv_rows(R, 2 * PW, V, KH, KW * CI, row, row, CI, NONE, x + (2 * y + half) * row,
+                  w + c * KH * KW * CI, bias + c, 0, two[half], 2 * PW * B, B);
       for (int i = 0; i < PW; i++)
         for (int v = 0; v < V; v++) {
-          const int at = 2 * i * B + v * LANES;
-          vec best = load(two[0] + at);
-          ivec which = {0};
-          vec other[3] = {load(two[0] + at + B), load(two[1] + at), load(two[1] + at + B)};
-          for (int k = 0; k < 3; k++) {
-            ivec more = other[k] > best;
-            best = pick(more, other[k], best);
-            which = (more & (k + 1)) | (~more & which);
-          }
-          store(out + y * out_row + i * CO + c + v * LANES, activate(act, best));
-          *(ivec *)(winner + (y * PW + i) * CO + c + v * LANES) = which;
+          const float *p = two[0] + 2 * i * B + v * LANES, *q = p + 2 * PW * B;
+          const int at = i * CO + c + v * LANES;
+          vec best = largest(load(p), load(p + B), load(q), load(q + B),
+                             winner + y * PW * CO + at);
+          store(out + y * out_row + at, activate(act, best));
         }
     }
 }
@@ -172,8 +209,8 @@ INLINE void conv_pool_forward(const int W, const int CI, const int KH, const int
 /* Gradient before the activation, g = dout * slope; returns the squared norm of its sum, the bias's
  * gradient. a and dout lie in images of row lengths a_row and d_row, g in one of g_row. */
 INLINE float before_activation(const int H, const int W, const int C, const int act,
-                               const float *a, const int a_row, const float *dout,
-                               const int d_row, float *g, const int g_row, float *dbias) {
+                               const int a_row, const int d_row, const int g_row,
+                               const float *a, const float *dout, float *g, float *dbias) {
   float squares = 0;
   for (int c = 0; c < C; c += LANES) {
     vec sum = splat(0);
@@ -190,9 +227,9 @@ INLINE float before_activation(const int H, const int W, const int C, const int 
 }
 
 /* Weight gradient, dense: T taps (neighbouring columns) of one kernel row, V vectors. */
-INLINE vec weight_tile(const int T, const int V, const int OH, const int OW, const int row,
-                       const int step, const int CO, const float *x, const float *g,
-                       const int g_row, float *dw, vec squares) {
+INLINE vec weight_tile(const int T, const int V, const int OH, const int OW, const int down,
+                       const int step, const int CO, const int g_row, const float *x,
+                       const float *g, float *dw, vec squares) {
   vec acc[TILE][2];
 #pragma GCC unroll 16
   for (int t = 0; t < T; t++)
@@ -200,7 +237,7 @@ INLINE vec weight_tile(const int T, const int V, const int OH, const int OW, con
     for (int v = 0; v < V; v++) acc[t][v] = splat(0);
   for (int y = 0; y < OH; y++)
     for (int i = 0; i < OW; i++) {
-      const float *p = x + y * row + i * step, *q = g + y * g_row + i * CO;
+      const float *p = x + y * down + i * step, *q = g + y * g_row + i * CO;
       vec gv[2];
 #pragma GCC unroll 2
       for (int v = 0; v < V; v++) gv[v] = load(q + v * LANES);
@@ -222,20 +259,20 @@ INLINE vec weight_tile(const int T, const int V, const int OH, const int OW, con
 }
 
 /* Weight gradient in the layout of the forward weights; returns its squared norm. */
-INLINE float conv_weights(const int W, const int CI, const int KH, const int KW, const int OH,
-                          const int OW, const int CO, const float *x, const float *g,
-                          const int g_row, float *dw) {
-  const int V = block_of(CO), B = V * LANES, KJ = KW * CI;
+INLINE float conv_weights(const int W, const int CI, const int SY, const int SX, const int KH,
+                          const int KW, const int OH, const int OW, const int CO,
+                          const int g_row, const float *x, const float *g, float *dw) {
+  const int V = block_of(CO), B = V * LANES, KJ = KW * CI, down = SY * W * CI, step = SX * CI;
   const int tiles = (KJ + TILE - 1) / TILE, T = (KJ + tiles - 1) / tiles, full = KJ / T;
   vec squares = splat(0);
   for (int c = 0; c < CO; c += B)
     for (int ky = 0; ky < KH; ky++) {
       for (int i = 0; i < full; i++, dw += T * B)
-        squares = weight_tile(T, V, OH, OW, W * CI, CI, CO, x + ky * W * CI + i * T, g + c,
-                              g_row, dw, squares);
+        squares = weight_tile(T, V, OH, OW, down, step, CO, g_row, x + ky * W * CI + i * T, g + c,
+                              dw, squares);
       if (KJ % T) {
-        squares = weight_tile(KJ % T ? KJ % T : 1, V, OH, OW, W * CI, CI, CO,
-                              x + ky * W * CI + full * T, g + c, g_row, dw, squares);
+        squares = weight_tile(KJ % T ? KJ % T : 1, V, OH, OW, down, step, CO, g_row,
+                              x + ky * W * CI + full * T, g + c, dw, squares);
         dw += KJ % T * B;
       }
     }
@@ -387,13 +424,13 @@ INLINE void spread_tile(const int R, const int N, const int row, const int KJ, c
     for (int n = 0; n < N; n++) store(dx + r * row + n * LANES, acc[r * N + n]);
 }
 
-/* Input gradient behind max-pooling. rows: the weights as rows. dx: padded [H][W][CI]. */
-INLINE void pooled_input(const int H, const int W, const int CI, const int KH, const int KW,
-                         const int PH, const int PW, const int CO, const float *rows,
-                         const float *g, const int32_t *winner, float *dx) {
+/* Input gradient behind max-pooling, added to dx. rows: the weights as rows. dx: the input's
+ * padding is in place. */
+INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, const int PH,
+                         const int PW, const int CO, const float *rows, const float *g,
+                         const int32_t *winner, float *dx) {
   const int KJ = KW * CI, N = tile_columns(KJ / LANES), R = tile_rows(KH, N);
   const int rest = KJ / LANES % N;
-  memset(dx, 0, sizeof(float) * H * W * CI);
   int32_t won[4][CO];
   for (int ky = 0; ky < KH; ky += R)
     for (int j = 0; j < KJ; j += N * LANES)
@@ -417,11 +454,192 @@ INLINE void pooled_input(const int H, const int W, const int CI, const int KH, c
         }
 }
 
+/* --- Layers between -------------------------------------------------------------------------
+ * Tensors are images of H x W x C with rows of their own lengths. With `add` a gradient is added
+ * to what is there, for a tensor that several layers read. */
+
+/* y = act(x) */
+INLINE void activation(const int H, const int W, const int C, const int act, const int x_row,
+                       const int y_row, const float *x, float *y) {
+  for (int r = 0; r < H; r++)
+    for (int i = 0; i < W * C; i += LANES)
+      store(y + r * y_row + i, activate(act, load(x + r * x_row + i)));
+}
+
+/* dx = dy * slope(y) */
+INLINE void pass_back(const int H, const int W, const int C, const int act, const int add,
+                      const int y_row, const int x_row, const float *y, const float *dy,
+                      float *dx) {
+  for (int r = 0; r < H; r++)
+    for (int i = 0; i < W * C; i += LANES) {
+      vec d = load(dy + r * y_row + i) * slope(act, load(y + r * y_row + i));
+      put(add, dx + r * x_row + i, d);
+    }
+}
+
+INLINE void add_tensors(const int H, const int W, const int C, const int a_row, const int b_row,
+                        const int y_row, const float *a, const float *b, float *y) {
+  for (int r = 0; r < H; r++)
+    for (int i = 0; i < W * C; i += LANES)
+      store(y + r * y_row + i, load(a + r * a_row + i) + load(b + r * b_row + i));
+}
+
+/* 2 x 2 max-pooling to H x W; winner: which of the four, [H][W][C]. */
+INLINE void max_pool(const int H, const int W, const int C, const int x_row, const int y_row,
+                     const float *x, float *y, int32_t *winner) {
+  for (int r = 0; r < H; r++)
+    for (int i = 0; i < W; i++)
+      for (int c = 0; c < C; c += LANES) {
+        const float *p = x + 2 * r * x_row + 2 * i * C + c, *q = p + x_row;
+        store(y + r * y_row + i * C + c, largest(load(p), load(p + C), load(q), load(q + C),
+                                                 winner + (r * W + i) * C + c));
+      }
+}
+
+/* Its input gradient, added to dx. */
+INLINE void max_pool_back(const int H, const int W, const int C, const int y_row, const int x_row,
+                          const int32_t *winner, const float *dy, float *dx) {
+  for (int r = 0; r < H; r++)
+    for (int i = 0; i < W; i++)
+      for (int c = 0; c < C; c += LANES) {
+        const ivec d = (ivec)load(dy + r * y_row + i * C + c);
+        const ivec which = *(const ivec *)(winner + (r * W + i) * C + c);
+        for (int k = 0; k < 4; k++) {
+          const int at = (2 * r + k / 2) * x_row + (2 * i + k % 2) * C + c;
+          put(1, dx + at, (vec)((which == k) & d));
+        }
+      }
+}
+
+/* Means over windows of KH x KW, SY and SX apart, to H x W. */
+INLINE void average(const int KH, const int KW, const int SY, const int SX, const int H,
+                    const int W, const int C, const int x_row, const int y_row, const float *x,
+                    float *y) {
+  for (int r = 0; r < H; r++)
+    for (int i = 0; i < W; i++)
+      for (int c = 0; c < C; c += LANES) {
+        vec sum = splat(0);
+        for (int ky = 0; ky < KH; ky++)
+          for (int kx = 0; kx < KW; kx++)
+            sum += load(x + (SY * r + ky) * x_row + (SX * i + kx) * C + c);
+        store(y + r * y_row + i * C + c, sum * (1.0f / (KH * KW)));
+      }
+}
+
+/* Their input gradient, added to dx. */
+INLINE void average_back(const int KH, const int KW, const int SY, const int SX, const int H,
+                         const int W, const int C, const int y_row, const int x_row,
+                         const float *dy, float *dx) {
+  for (int r = 0; r < H; r++)
+    for (int i = 0; i < W; i++)
+      for (int c = 0; c < C; c += LANES) {
+        const vec d = load(dy + r * y_row + i * C + c) * (1.0f / (KH * KW));
+        for (int ky = 0; ky < KH; ky++)
+          for (int kx = 0; kx < KW; kx++)
+            put(1, dx + (SY * r + ky) * x_row + (SX * i + kx) * C + c, d);
+      }
+}
+
+/* A vector of parameters, or of what stands for them where the layer has none. */
+INLINE vec or_else(const float *p, const int at, const float otherwise) {
+  return p ? load(p + at) : splat(otherwise);
+}
+
+/* Every channel's entry becomes the sum over its group of SIZE channels, divided by n. Padding
+ * channels, from CR on, are of no group. */
+INLINE void over_groups(const int CR, const int SIZE, const float n, float *v) {
+  for (int c = 0; c < CR; c += SIZE) {
+    float sum = 0;
+    for (int i = 0; i < SIZE; i++) sum += v[c + i];
+    for (int i = 0; i < SIZE; i++) v[c + i] = sum / n;
+  }
+}
+
+/* Group norm, by groups of SIZE of the CR channels that are no padding. mean and scale (one over
+ * the standard deviation) are kept by channel; both stay 0 for padding, whose x is 0. No gain: 1.*/
+INLINE void norm_forward(const int H, const int W, const int C, const int CR, const int SIZE,
+                         const float eps, const int x_row, const int y_row, const float *x,
+                         const float *gain, const float *bias, float *y, float *mean,
+                         float *scale) {
+  const float n = (float)SIZE * H * W;
+  for (int c = 0; c < C; c += LANES) {
+    vec sum = splat(0);
+    for (int r = 0; r < H; r++)
+      for (int i = 0; i < W; i++) sum += load(x + r * x_row + i * C + c);
+    store(mean + c, sum);
+  }
+  over_groups(CR, SIZE, n, mean);
+  for (int c = 0; c < C; c += LANES) {
+    const vec m = load(mean + c);
+    vec sum = splat(0);
+    for (int r = 0; r < H; r++)
+      for (int i = 0; i < W; i++) {
+        vec d = load(x + r * x_row + i * C + c) - m;
+        sum += d * d;
+      }
+    store(scale + c, sum);
+  }
+  over_groups(CR, SIZE, n, scale);
+  for (int c = 0; c < CR; c++) scale[c] = 1.0f / sqrtf(scale[c] + eps);
+  for (int c = 0; c < C; c += LANES) {
+    const vec m = load(mean + c), s = load(scale + c) * or_else(gain, c, 1);
+    const vec b = or_else(bias, c, 0);
+    for (int r = 0; r < H; r++)
+      for (int i = 0; i < W; i++)
+        store(y + r * y_row + i * C + c, (load(x + r * x_row + i * C + c) - m) * s + b);
+  }
+}
+
+/* Its gradients by gain and bias. */
+INLINE void norm_gradients(const int H, const int W, const int C, const int x_row,
+                           const int y_row, const float *x, const float *mean,
+                           const float *scale, const float *dy, float *dgain, float *dbias) {
+  for (int c = 0; c < C; c += LANES) {
+    const vec m = load(mean + c), s = load(scale + c);
+    vec dg = splat(0), db = splat(0);
+    for (int r = 0; r < H; r++)
+      for (int i = 0; i < W; i++) {
+        vec d = load(dy + r * y_row + i * C + c);
+        dg += d * ((load(x + r * x_row + i * C + c) - m) * s);
+        db += d;
+      }
+    store(dgain + c, dg);
+    store(dbias + c, db);
+  }
+}
+
+/* Its input's gradient: with u = (x - mean) * scale and v = dy * gain,
+ * dx = scale * (v - mean of v - u * mean of u v), means over the group. */
+INLINE void norm_back(const int H, const int W, const int C, const int CR, const int SIZE,
+                      const int add, const int x_row, const int y_row, const float *x,
+                      const float *gain, const float *mean, const float *scale, const float *dy,
+                      const float *dgain, const float *dbias, float *dx) {
+  const float n = (float)SIZE * H * W;
+  float product[C], plain[C];
+  for (int c = 0; c < C; c += LANES) {
+    const vec w = or_else(gain, c, 1);
+    store(product + c, w * load(dgain + c));
+    store(plain + c, w * load(dbias + c));
+  }
+  over_groups(CR, SIZE, n, product);
+  over_groups(CR, SIZE, n, plain);
+  for (int c = 0; c < C; c += LANES) {
+    const vec m = load(mean + c), s = load(scale + c), w = or_else(gain, c, 1);
+    const vec p = load(product + c), q = load(plain + c);
+    for (int r = 0; r < H; r++)
+      for (int i = 0; i < W; i++) {
+        vec u = (load(x + r * x_row + i * C + c) - m) * s;
+        vec d = s * (load(dy + r * y_row + i * C + c) * w - q - u * p);
+        put(add, dx + r * x_row + i * C + c, d);
+      }
+  }
+}
+
 /* --- Fully connected layers -------------------------------------------------------------- */
 
-/* N vectors of x w (+ bias); w: [IN] rows of `step` floats. */
-INLINE void linear_tile(const int N, const int IN, const int step, const float *x, const float *w,
-                        const float *bias, const int act, float *out) {
+/* N vectors of x w (+ bias), or of that added to out; w: [IN] rows of `step` floats. */
+INLINE void linear_tile(const int N, const int IN, const int step, const int act, const int add,
+                        const float *x, const float *w, const float *bias, float *out) {
   const int U = N > 4 ? 1 : N > 2 ? 2 : 4; /* independent sums that hide the latency */
   vec acc[8];
 #pragma GCC unroll 24
@@ -442,18 +660,18 @@ INLINE void linear_tile(const int N, const int IN, const int step, const float *
     vec sum = acc[n];
 #pragma GCC unroll 4
     for (int u = 1; u < U; u++) sum += acc[u * N + n];
-    store(out + n * LANES, activate(act, sum));
+    put(add, out + n * LANES, activate(act, sum));
   }
 }
 
-INLINE void linear(const int IN, const int OUT, const int act, const float *x, const float *w,
-                   const float *bias, float *out) {
+INLINE void linear(const int IN, const int OUT, const int act, const int add, const float *x,
+                   const float *w, const float *bias, float *out) {
   const int N = MIN(OUT / LANES, 8), rest = OUT / LANES % N;
   for (int o = 0; o + N * LANES <= OUT; o += N * LANES)
-    linear_tile(N, IN, OUT, x, w + o, bias ? bias + o : 0, act, out + o);
+    linear_tile(N, IN, OUT, act, add, x, w + o, bias ? bias + o : 0, out + o);
   if (rest)
-    linear_tile(rest ? rest : 1, IN, OUT, x, w + OUT - rest * LANES,
-                bias ? bias + OUT - rest * LANES : 0, act, out + OUT - rest * LANES);
+    linear_tile(rest ? rest : 1, IN, OUT, act, add, x, w + OUT - rest * LANES,
+                bias ? bias + OUT - rest * LANES : 0, out + OUT - rest * LANES);
 }
 
 INLINE float squared_norm(const int N, const float *x) {

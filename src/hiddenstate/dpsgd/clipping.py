@@ -6,7 +6,7 @@ gradient norms follow from them, and the clipped sum is the same product, each r
 its clipping factor (book-keeping: Bu, Wang, Zha and Karypis 2023; ghost norms: Li, Tramer, Liang
 and Hashimoto 2022). The weights' own gradients are never computed in the backward pass.
 
-A chain of layers that ``native`` knows runs there on a CPU. A model with trainable parameters in
+A network of layers that ``native`` knows runs there on a CPU. A model with trainable parameters in
 modules without a rule below falls back to explicit per-sample gradients, and says so once. Each
 kernel is compared with a few records' own gradients when it is made (``probe``).
 """
@@ -28,6 +28,7 @@ from torch.utils.hooks import RemovableHandle
 
 from hiddenstate.dpsgd import native, products
 from hiddenstate.dpsgd.augmentation import Augmentation
+from hiddenstate.dpsgd.driver import network
 from hiddenstate.dpsgd.probe import Probe, first_line
 from hiddenstate.dpsgd.rules import Rule, rule_of
 from hiddenstate.errors import InputError
@@ -392,12 +393,12 @@ class ClippedSum:
             and self._loss is cross_entropy
             and self.dtype == self._x.dtype == torch.float32
         )
-        chain = native.layers(self._model, tuple(self._x.shape[1:])) if applies else None
-        if chain is None:
+        known = network(self._model, tuple(self._x.shape[1:])) if applies else None
+        if known is None:
             reason = "it knows no such model, loss or device"
         else:
             try:
-                kernel = native.Kernel(chain, self._x.numpy(), self._y.numpy())
+                kernel = native.Kernel(known, self._x.numpy(), self._y.numpy())
             except native.CompilationError as error:
                 reason = str(error)
             else:

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hiddenstate.dpsgd.chain import run_order
+from hiddenstate.dpsgd.graph import run_order
 
 GROUP = 32
 """Models at once. Always so many, so that a model's sums round the same whatever it is beside."""

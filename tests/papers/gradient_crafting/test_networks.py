@@ -68,16 +68,23 @@ def test_a_residual_network_is_trained_as_record_by_record(jobs, monkeypatch, wo
     mine = [(ensemble, o) for ensemble, o in calls if o["worlds"] == (world,)]
     assert len(mine) == (3 if world == "in" else 1)
     for ensemble, options in mine:
-        assert options["side_by_side"]
-        gradients = ensemble.clipped_sum(kernel="torch")
-        assert gradients.kind == "torch"  # by book-keeping, not record by record
-        runs = [
-            engine.Run(world, 0, i, ensemble, gradients, SEED, options["name"]) for i in range(2)
-        ]
-        for run, last in zip(runs, engine.last_iterates(runs), strict=True):
+        assert not options["side_by_side"]  # native code knows the network
+        runs = {
+            kernel: [
+                engine.Run(world, 0, i, ensemble, gradients, SEED, options["name"])
+                for i in range(2)
+            ]
+            for kernel in ("auto", "torch")
+            for gradients in [ensemble.clipped_sum(kernel=kernel)]
+        }
+        assert runs["torch"][0].gradients.kind == "torch"  # by book-keeping, as on an accelerator
+        alone = [engine.last_iterate(run) for run in runs["auto"]]
+        together = engine.last_iterates(runs["torch"])
+        for run, one, other in zip(runs["auto"], alone, together, strict=True):
             expected = by_hand(run)
             assert (expected - run.initial).norm() > 1e-3
-            torch.testing.assert_close(last.double(), expected, rtol=0, atol=2e-6)
+            torch.testing.assert_close(one.double(), expected, rtol=0, atol=2e-6)
+            torch.testing.assert_close(other.double(), expected, rtol=0, atol=2e-6)
 
 
 def test_the_mechanism_is_that_of_the_paper(jobs, monkeypatch):

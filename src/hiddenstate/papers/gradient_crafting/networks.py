@@ -15,7 +15,7 @@ from hiddenstate.adversaries import gradient_canaries as crafted
 from hiddenstate.adversaries.crafted_gradients import periodic
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as engine
-from hiddenstate.dpsgd import native
+from hiddenstate.dpsgd.driver import network
 from hiddenstate.errors import InputError
 from hiddenstate.family import Workplace
 from hiddenstate.papers.gradient_crafting.cells import NAME, Adversary, NetworkAudit
@@ -53,7 +53,7 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     initial: engine.Initial = drawn if p.start == "fresh" else drawn(shared("initialisation"))
     given = {word: _canary(word, p, model, records, shared(word)) for word in p.adversaries}
     first, *others = p.adversaries
-    alone = workplace.device == "cpu" and native.layers(model, records.x.shape[1:]) is not None
+    alone = workplace.device == "cpu" and network(model, records.x.shape[1:]) is not None
 
     def scored(word: Adversary, world: Literal["in", "out"], **more: Any) -> pd.DataFrame:
         ensemble = engine.Ensemble(model, mechanism, records.x, records.y, given[word], initial)

@@ -1,0 +1,627 @@
+"""The layers of the native kernel: their sizes, their calls of ``clipped_sum.h``, their layouts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAD = 16
+"""Channels are padded to multiples of this: whole vectors of the widest kind."""
+Layout = NDArray[np.int64]
+"""Parameter numbers, counted from 1, with 0 for padding."""
+_SHARED = {
+    "conv_forward": ("void", "rrrw"),
+    "conv_weights": ("float", "rrw"),
+    "norm_forward": ("void", "rrrwww"),
+    "norm_gradients": ("void", "rrrrww"),
+    "norm_back": ("void", "rrrrrrrw"),
+}
+"""Functions that take long to compile: equal calls share one. What each returns, and which of its
+pointers it reads and which it writes."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Height, width and channels of a record's tensor; ``real`` ones of these are no padding.
+
+    flat: a vector to torch, though it lies as the image that it was.
+    """
+
+    height: int
+    width: int
+    channels: int
+    real: int
+    flat: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return self.height, self.width, self.channels
+
+    @property
+    def floats(self) -> int:
+        """Number of entries."""
+        return self.height * self.width * self.channels
+
+    @property
+    def entries(self) -> int:
+        """Number of entries that are no padding."""
+        return self.height * self.width * self.real
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Where a tensor lies: an image with ``border`` zeros around it, or the record itself (0)."""
+
+    index: int
+    tensor: Tensor
+    border: int
+
+    @property
+    def wide(self) -> int:
+        """Pixels of a row, with its border."""
+        return self.tensor.width + 2 * self.border
+
+    @property
+    def row(self) -> int:
+        """Floats of a row."""
+        return self.wide * self.tensor.channels
+
+    @property
+    def size(self) -> int:
+        """Floats of the whole."""
+        return (self.tensor.height + 2 * self.border) * self.row
+
+    def x(self, padding: int = 0) -> str:
+        """C expression of the tensor, from so much of its border on."""
+        return at(f"s->x{self.index}" if self.index else "x0", self._inside(padding))
+
+    def d(self, padding: int = 0, more: int = 0) -> str:
+        """The same of its gradient, and ``more`` floats on."""
+        return at(f"s->d{self.index}", self._inside(padding) + more)
+
+    def _inside(self, padding: int) -> int:
+        return (self.border - padding) * (self.row + self.tensor.channels)
+
+
+def at(name: str, floats: int) -> str:
+    """C expression of what lies so many floats on."""
+    return f"{name} + {floats}" if floats else name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A C statement: a function's constant sizes, then its pointers; ``then`` uses the result."""
+
+    name: str
+    sizes: Sequence[object]
+    pointers: Sequence[str]
+    then: str = ""
+
+    def __str__(self) -> str:
+        arguments = ", ".join(map(str, (*self.sizes, *self.pointers)))
+        return f"{self.then}{self.name}({arguments});"
+
+    def shared(self, known: dict["Call", str]) -> "Call":
+        """The call of a function for these sizes alone, which ``known`` gets, where it pays."""
+        if self.name not in _SHARED:
+            return self
+        names = [p if p == "0" else f"p{i}" for i, p in enumerate(self.pointers)]
+        inner = Call(self.name, tuple(self.sizes), tuple(names))
+        name = known.setdefault(inner, f"{self.name}_{len(known)}")
+        return Call(name, (), [p for p in self.pointers if p != "0"], self.then)
+
+    def definition(self, name: str) -> str:
+        """C source of the function that makes this call and no other."""
+        kind, uses = _SHARED[self.name]
+        given = [
+            f"{'const ' if use == 'r' else ''}float *{p}"
+            for p, use in zip(self.pointers, uses, strict=True)
+            if p != "0"
+        ]
+        back = "" if kind == "void" else "return "
+        return f"static NOINLINE {kind} {name}({', '.join(given)}) {{\n  {back}{self}\n}}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a layer's calls refer to: tensors, and offsets among weights and gradients."""
+
+    i: int
+    sources: tuple[Buffer, ...]
+    out: Buffer
+    weights: int
+    bias: int
+    back: int
+    d_weights: int
+    d_bias: int
+
+    @property
+    def source(self) -> Buffer:
+        """The only tensor that the layer reads."""
+        return self.sources[0]
+
+    def w(self, offset: int) -> str:
+        """C expression of weights."""
+        return f"w + {offset}"
+
+    def gradient(self, offset: int) -> str:
+        """C expression of this record's gradient."""
+        return f"s->sum + {offset}"
+
+    def own(self, name: str, floats: int = 0) -> str:
+        """C expression of a member of the layer's own."""
+        return at(f"s->{name}{self.i}", floats)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One layer: the tensors that it reads (0 is the record), the one that it gives, its calls.
+
+    start: of its parameters, weights first, among the model's.
+    """
+
+    sources: tuple[int, ...]
+    output: Tensor
+    start: int = 0
+    _turns: ClassVar[bool] = False
+
+    @property
+    def turned(self) -> bool:
+        """Whether its weights lie there a second time, for its input's gradient."""
+        return self._turns and 0 not in self.sources
+
+    @property
+    def border(self) -> int:
+        """Zeros that it wants around its input."""
+        return 0
+
+    @property
+    def weights(self) -> int:
+        """Entries of the packed weights."""
+        return 0
+
+    @property
+    def biases(self) -> int:
+        """Entries of the packed bias."""
+        return 0
+
+    def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
+        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
+        return (np.zeros(0, np.int64),) * 4
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        return []
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        raise NotImplementedError
+
+    def backward(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, whose squares are added to ``squares``."""
+        return []
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        raise NotImplementedError
+
+    def collect(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, times c, to the sum."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Layer):
+    """A convolution, with the activation and the 2 x 2 max-pooling behind it."""
+
+    input: Tensor
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: int
+    bias: bool
+    activation: str = "NONE"
+    pooled: bool = False
+    _turns: ClassVar[bool] = True
+
+    @property
+    def border(self) -> int:
+        """Zeros that it wants around its input."""
+        return self.padding
+
+    @property
+    def weights(self) -> int:
+        """Entries of the packed weights."""
+        return self.kernel[0] * self.kernel[1] * self.input.channels * self.output.channels
+
+    @property
+    def biases(self) -> int:
+        """Entries of the packed bias."""
+        return self.output.channels
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the weight gradient skips the losers of the pooling."""
+        return self.pooled and self.input.channels % PAD == 0
+
+    def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
+        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
+        real = (self.output.real, self.input.real, *self.kernel)
+        w = np.zeros((self.output.channels, self.input.channels, *self.kernel), np.int64)
+        w[: real[0], : real[1]] = _numbers(self.start, real)
+        forward, rows = _blocks(w.transpose(2, 3, 1, 0), lanes), w.transpose(0, 2, 3, 1)
+        backward: Layout = np.zeros(0, np.int64)  # a first layer's, which passes no gradient on
+        if self.pooled:
+            backward = rows
+        elif self.input.channels % lanes == 0:
+            # Each phase of the input's places meets its own taps, the last of them first.
+            (down, across), parts = self.stride, []
+            for a in range(down):
+                for b in range(across):
+                    own = w[:, :, a::down, b::across][:, :, ::-1, ::-1]
+                    parts.append(_blocks(own.transpose(2, 3, 0, 1), lanes).ravel())
+            backward = np.concatenate(parts)
+        bias = _vector(self.output, self.start + int(np.prod(real)) if self.bias else None)
+        return forward, bias, backward, rows if self.sparse else forward
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        out = self.output
+        if self.pooled:
+            return [f"int32_t winner{i}[{out.floats}]", f"float g{i}[{out.floats}]"]
+        above, below, left, right = self._margins
+        size = (out.height + above + below) * (out.width + left + right) * out.channels
+        return [f"float g{i}[{size}]"]
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        source, out = p.source, p.out
+        pointers = source.x(self.padding), p.w(p.weights), p.w(p.bias), out.x()
+        sizes = *self.kernel, *self.output.sizes, self.activation
+        image = source.wide, self.input.channels
+        if self.pooled:
+            winner = p.own("winner")
+            return [Call("conv_pool_forward", (*image, *sizes, out.row), (*pointers, winner))]
+        steps = out.row, self.output.channels
+        return [Call("conv_forward", (*image, *self.stride, *sizes, 0, *steps), pointers)]
+
+    def backward(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, whose squares are added to ``squares``."""
+        source, out, (inside, row) = p.source, p.out, self._g
+        g, dw = p.own("g", inside), p.gradient(p.d_weights)
+        before = _before(p, self.activation, self.bias, (out.row, out.row, row), g)
+        image, sizes = (source.wide, self.input.channels), (*self.kernel, *self.output.sizes)
+        x = source.x(self.padding)
+        if self.pooled:
+            name = "pooled_weights" if self.sparse else "few_channels_weights"
+            pointers = x, g, p.own("winner"), dw
+            return [before, Call(name, (*image, *sizes), pointers, "squares += ")]
+        constants = *image, *self.stride, *sizes, row
+        return [before, Call("conv_weights", constants, (x, g, dw), "squares += ")]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        source, inputs, outputs = p.source, self.input.channels, self.output.channels
+        if self.pooled:
+            pooled = source.wide, inputs, *self.kernel, *self.output.sizes
+            pointers = p.w(p.back), p.own("g"), p.own("winner"), source.d(self.padding)
+            return [*_cleared(source, add), Call("pooled_input", pooled, pointers)]
+        (inside, row), calls, back = self._g, [], p.back
+        steps = self.stride[0] * source.row, self.stride[1] * inputs
+        for down in self._phases[0]:
+            for across in self._phases[1]:
+                taps = down.taps * across.taps
+                if down.rows * across.rows and (taps or not add):
+                    to = down.first * source.row + across.first * inputs
+                    g = inside + down.earliest * row + across.earliest * outputs
+                    kernel, sides = (down.taps, across.taps), (down.rows, across.rows)
+                    sizes = row // outputs, outputs, 1, 1, *kernel, *sides, inputs
+                    pointers = p.own("g", g), p.w(back), "0", source.d(more=to)
+                    calls.append(Call("conv_forward", (*sizes, "NONE", int(add), *steps), pointers))
+                back += taps * inputs * outputs
+        return calls
+
+    def collect(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, times c, to the sum."""
+        return [_collected(p, p.d_weights, self.weights), _collected(p, p.d_bias, self.biases)]
+
+    @property
+    def _g(self) -> tuple[int, int]:
+        """Where the gradient before the activation begins behind its zeros, and a row's length."""
+        channels = self.output.channels
+        if self.pooled:
+            return 0, self.output.width * channels
+        above, _, left, right = self._margins
+        row = (self.output.width + left + right) * channels
+        return above * row + left * channels, row
+
+    @property
+    def _phases(self) -> list[list["_Phase"]]:
+        """Of rows and of columns."""
+        inputs, outputs = self.input.sizes, self.output.sizes
+        return [
+            _phases(inputs[i], outputs[i], self.kernel[i], self.stride[i], self.padding)
+            for i in (0, 1)
+        ]
+
+    @property
+    def _margins(self) -> list[int]:
+        """Zeros around its output's gradient: above, below, left, right."""
+        return [
+            max(0, *(getattr(phase, side) for phase in phases))
+            for phases in self._phases
+            for side in ("before", "after")
+        ]
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Rows (or columns) of a convolution's input that meet the same taps: every stride-th.
+
+    With stride s and padding p, input row r meets output row y at tap r + p - s y. So the gradient
+    of the rows with one remainder of r + p by s is a convolution of stride 1, with the taps of
+    that remainder, of the output's gradient.
+    """
+
+    taps: int
+    first: int  # of these rows
+    rows: int  # how many
+    earliest: int  # output row that meets the first of these rows at the last tap
+    before: int  # zeros that are read before the first output row, and after the last one
+    after: int
+
+
+def _phases(side: int, output: int, kernel: int, stride: int, padding: int) -> list[_Phase]:
+    found = []
+    for remainder in range(stride):
+        taps = len(range(remainder, kernel, stride))
+        start = -((remainder - padding) // stride)  # output row of the first of these rows
+        first = remainder + stride * start - padding
+        rows = len(range(first, side, stride))
+        earliest, reads = start - taps + 1, bool(rows and taps)
+        before, after = (-earliest, start + rows - output) if reads else (0, 0)
+        found.append(_Phase(taps, first, rows, earliest, before, after))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Layer):
+    """A linear layer, with the activation behind it."""
+
+    input: Tensor
+    bias: bool
+    activation: str = "NONE"
+    _turns: ClassVar[bool] = True
+
+    @property
+    def weights(self) -> int:
+        """Entries of the packed weights."""
+        return self.input.floats * self.output.channels
+
+    @property
+    def biases(self) -> int:
+        """Entries of the packed bias."""
+        return self.output.channels
+
+    def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
+        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
+        t = self.input
+        real = (self.output.real, t.real, t.height, t.width)
+        w = np.zeros((self.output.channels, t.channels, t.height, t.width), np.int64)
+        w[: real[0], : real[1]] = _numbers(self.start, real)
+        backward = w.transpose(0, 2, 3, 1).reshape(self.output.channels, -1)
+        bias = _vector(self.output, self.start + int(np.prod(real)) if self.bias else None)
+        return backward.T, bias, backward, backward.T
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        return [f"float g{i}[{self.output.channels}]"]
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        sizes = self.input.floats, self.output.channels, self.activation, 0
+        return [Call("linear", sizes, (p.source.x(), p.w(p.weights), p.w(p.bias), p.out.x()))]
+
+    def backward(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, whose squares are added to ``squares``."""
+        inputs, outputs, x, g = self.input.floats, self.output.channels, p.source.x(), p.own("g")
+        norm = Call("squared_norm", (outputs,), (g,), f"squares += squared_norm({inputs}, {x}) * ")
+        return [_before(p, self.activation, self.bias, (0, 0, 0), g), norm]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        sizes = self.output.channels, self.input.floats, "NONE", int(add)
+        return [Call("linear", sizes, (p.own("g"), p.w(p.back), "0", p.source.d()))]
+
+    def collect(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, times c, to the sum."""
+        inputs, outputs, g = self.input.floats, self.output.channels, p.own("g")
+        outer = p.source.x(), g, f"sum + {p.d_weights}"
+        return [
+            Call("add_outer", (inputs, outputs, "c"), outer),
+            Call("add_scaled", (outputs, "c"), (g, f"sum + {p.d_bias}")),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norm(Layer):
+    """Group norm, by groups of ``size`` channels."""
+
+    size: int
+    eps: float
+    gain: bool
+    bias: bool
+
+    @property
+    def weights(self) -> int:
+        """Entries of the packed weights."""
+        return self.output.channels
+
+    @property
+    def biases(self) -> int:
+        """Entries of the packed bias."""
+        return self.output.channels
+
+    def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
+        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
+        gain = _vector(self.output, self.start if self.gain else None)
+        bias = _vector(self.output, self.start + self.output.real if self.bias else None)
+        return gain, bias, np.zeros(0, np.int64), gain
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        return [f"float {name}{i}[{self.output.channels}]" for name in ("mean", "scale")]
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        sizes = *self._sizes, f"{self.eps!r}f", p.source.row, p.out.row
+        bias = p.w(p.bias) if self.bias else "0"
+        kept = p.own("mean"), p.own("scale")
+        return [Call("norm_forward", sizes, (p.source.x(), self._gain(p), bias, p.out.x(), *kept))]
+
+    def backward(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, whose squares are added to ``squares``."""
+        gradients = p.gradient(p.d_weights), p.gradient(p.d_bias)
+        read = p.source.x(), p.own("mean"), p.own("scale"), p.out.d()
+        sizes = *self.output.sizes, p.source.row, p.out.row
+        channels = (self.output.channels,)
+        return [
+            Call("norm_gradients", sizes, (*read, *gradients)),
+            *(
+                Call("squared_norm", channels, (gradient,), "squares += ")
+                for gradient, has in zip(gradients, (self.gain, self.bias), strict=True)
+                if has
+            ),
+        ]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        kept = p.own("mean"), p.own("scale")
+        gradients = p.gradient(p.d_weights), p.gradient(p.d_bias)
+        pointers = p.source.x(), self._gain(p), *kept, p.out.d(), *gradients, p.source.d()
+        return [Call("norm_back", (*self._sizes, int(add), p.source.row, p.out.row), pointers)]
+
+    def collect(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, times c, to the sum."""
+        offsets = ((self.gain, p.d_weights), (self.bias, p.d_bias))
+        return [_collected(p, offset, self.output.channels) for has, offset in offsets if has]
+
+    def _gain(self, p: Place) -> str:
+        return p.w(p.weights) if self.gain else "0"
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return *self.output.sizes, self.output.real, self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activation(Layer):
+    """An activation behind a layer that does not have it as its own."""
+
+    kind: str
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        sizes = *self.output.sizes, self.kind, p.source.row, p.out.row
+        return [Call("activation", sizes, (p.source.x(), p.out.x()))]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        return [_passed_back(p, p.source, self.kind, add)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(Layer):
+    """The sum of two tensors."""
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        one, other = p.sources
+        sizes = *self.output.sizes, one.row, other.row, p.out.row
+        return [Call("add_tensors", sizes, (one.x(), other.x(), p.out.x()))]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        return [_passed_back(p, p.sources[which], "NONE", add)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool(Layer):
+    """2 x 2 max-pooling behind anything but a convolution."""
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        return [f"int32_t winner{i}[{self.output.floats}]"]
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        sizes = *self.output.sizes, p.source.row, p.out.row
+        return [Call("max_pool", sizes, (p.source.x(), p.out.x(), p.own("winner")))]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        sizes = *self.output.sizes, p.out.row, p.source.row
+        pointers = p.own("winner"), p.out.d(), p.source.d()
+        return [*_cleared(p.source, add), Call("max_pool_back", sizes, pointers)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average(Layer):
+    """Average pooling without padding."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        sizes = *self.kernel, *self.stride, *self.output.sizes, p.source.row, p.out.row
+        return [Call("average", sizes, (p.source.x(), p.out.x()))]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        sizes = *self.kernel, *self.stride, *self.output.sizes, p.out.row, p.source.row
+        calls = _cleared(p.source, add)
+        return [*calls, Call("average_back", sizes, (p.out.d(), p.source.d()))]
+
+
+def _before(p: Place, activation: str, bias: bool, rows: tuple[int, int, int], g: str) -> Call:
+    """The gradient before the activation, and the bias's."""
+    sizes = *p.out.tensor.sizes, activation, *rows
+    pointers = p.out.x(), p.out.d(), g, p.gradient(p.d_bias)
+    return Call("before_activation", sizes, pointers, "squares += " if bias else "")
+
+
+def _passed_back(p: Place, source: Buffer, activation: str, add: bool) -> Call:
+    sizes = *p.out.tensor.sizes, activation, int(add), p.out.row, source.row
+    return Call("pass_back", sizes, (p.out.x(), p.out.d(), source.d()))
+
+
+def _cleared(source: Buffer, add: bool) -> list[Call]:
+    """For what adds to its input's gradient place by place."""
+    d = f"s->d{source.index}"
+    return [] if add else [Call("memset", (), (d, "0", f"sizeof {d}"))]
+
+
+def _collected(p: Place, offset: int, size: int) -> Call:
+    return Call("add_scaled", (size, "c"), (p.gradient(offset), f"sum + {offset}"))
+
+
+def _numbers(start: int, shape: tuple[int, ...]) -> Layout:
+    return np.arange(start + 1, start + 1 + int(np.prod(shape))).reshape(shape)
+
+
+def _vector(output: Tensor, start: int | None) -> Layout:
+    """One parameter a channel, or none."""
+    found = np.zeros(output.channels, np.int64)
+    if start is not None:
+        found[: output.real] = _numbers(start, (output.real,))
+    return found
+
+
+def _blocks(w: Layout, lanes: int) -> Layout:
+    """(..., outputs) as (output block, ..., channel in block), two vectors a block if they fit."""
+    outputs = w.shape[-1]
+    block = lanes if outputs % (2 * lanes) else 2 * lanes
+    return w.reshape(-1, outputs // block, block).transpose(1, 0, 2)

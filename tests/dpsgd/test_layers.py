@@ -1,0 +1,276 @@
+"""The native kernel's layers against float64 gradients, record by record."""
+
+import copy
+import re
+
+import numpy as np
+import pytest
+import torch
+from oracle import check, explicit, problem
+from torch import nn
+
+from hiddenstate import models
+from hiddenstate.dpsgd import driver, native
+from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
+from hiddenstate.errors import InputError
+
+pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
+
+
+class Stems(nn.Module):
+    """Two layers read the record, three the first one's output, and nothing has a last linear."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Conv2d(3, 12, 5, padding=2), nn.Conv2d(3, 12, 1)
+        self.side, self.strided = nn.Conv2d(12, 12, 3, padding=1), nn.Conv2d(12, 5, 2, stride=2)
+        self.other = nn.Conv2d(12, 5, (1, 3), stride=(2, 3))
+
+    def forward(self, x):
+        h = self.wide(x)
+        g = torch.tanh(h) + self.side(h) + self.narrow(x) + h
+        return self.strided(g).mean((2, 3)) + self.other(torch.relu(h)).mean((2, 3))
+
+
+def strided() -> nn.Module:
+    """Strides of either side, sizes that they do not divide, rows that no tap reads."""
+    return nn.Sequential(
+        nn.Conv2d(3, 20, 3, stride=2, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(20, 24, (3, 2), stride=(1, 2), padding=1, bias=False),
+        nn.ReLU(),
+        nn.Conv2d(24, 33, (2, 1), stride=(3, 2)),
+        nn.Tanh(),
+        nn.Conv2d(33, 7, 1, stride=2),
+        nn.Flatten(),
+        nn.Linear(7, 4),
+    )
+
+
+def averaged() -> nn.Module:
+    """Windows that overlap, that leave places out, that are a whole image."""
+    return nn.Sequential(
+        nn.Conv2d(1, 20, 3),
+        nn.AvgPool2d(3, 2),
+        nn.Tanh(),
+        nn.Conv2d(20, 10, 1),
+        nn.AvgPool2d((1, 2), (2, 1)),
+        nn.Conv2d(10, 18, 3, padding=1),
+        nn.AdaptiveAvgPool2d((1, None)),
+        nn.Tanh(),
+        nn.Conv2d(18, 12, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(12, 4),
+    )
+
+
+def normed() -> nn.Module:
+    """Few and many channels a group, channels that fill no vector, no gain, a vector."""
+    return nn.Sequential(
+        nn.Conv2d(2, 18, 3),
+        nn.GroupNorm(9, 18),
+        nn.ReLU(),
+        nn.Conv2d(18, 20, 3, bias=False),
+        nn.GroupNorm(20, 20, eps=0.03),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(20, 36, 2),
+        nn.GroupNorm(1, 36, affine=False),
+        nn.Flatten(),
+        nn.ReLU(),
+        nn.Linear(36, 10),
+        nn.GroupNorm(2, 10),
+        nn.Tanh(),
+        nn.Linear(10, 4),
+    )
+
+
+def pooled() -> nn.Module:
+    """Max-pooling behind an activation and a norm, of an odd side; activations in a row."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 2),
+        nn.GroupNorm(4, 16),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Tanh(),
+        nn.Linear(16, 4),
+        nn.Tanh(),
+        nn.Tanh(),
+    )
+
+
+def before() -> nn.Module:
+    """Blocks with the norm first."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1),
+        models.ResidualBlock(6, 20, 2, groups=2, first="norm"),
+        models.ResidualBlock(20, 20, 1, groups=5, first="norm"),
+        nn.GroupNorm(4, 20),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(20, 4),
+    )
+
+
+NETWORKS = {
+    "digits_resnet": (models.digits_resnet, (1, 8, 8), 10),
+    "wide_resnet": (lambda: models.wide_resnet(10, 1, classes=4), (3, 9, 8), 4),
+    "before": (before, (1, 7, 5), 4),
+    "stems": (Stems, (3, 7, 9), 5),
+    "strided": (strided, (3, 13, 12), 4),
+    "averaged": (averaged, (1, 12, 11), 4),
+    "normed": (normed, (2, 9, 9), 4),
+    "pooled": (pooled, (1, 8, 7), 4),
+    "channels": (lambda: models.logistic_regression(48, 5), (3, 4, 4), 5),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sums_and_norms_are_those_of_float64_gradients(name):
+    model, x, y = problem(name, *NETWORKS[name])
+    x, y = steady(model, x, y)
+    total = ClippedSum(model, x, y, kernel="native")
+    check(total, model, x, y)
+
+
+def steady(model: nn.Module, x, y):
+    """The records whose gradient float32 may not turn: no ReLU or pooling is at its edge."""
+    near = explicit(model, x * (1 + 1e-6), y)
+    keep = ((explicit(model, x, y) - near).norm(dim=1) <= 1e-4 * near.norm(dim=1)).numpy()
+    assert keep.mean() >= 0.75
+    return x[keep], y[keep]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [("-mno-avx512f",), ("-O1", "-mno-avx", "-mno-fma")])
+def test_code_for_narrower_vectors_agrees_too(flags, monkeypatch):
+    """Compiles, for x86 alone, what machines without AVX-512 would run."""
+    if native.platform.machine() != "x86_64":
+        pytest.skip("flags of another architecture")
+    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, *flags))
+    native._compiled.cache_clear()
+    for name in NETWORKS:
+        test_sums_and_norms_are_those_of_float64_gradients(name)
+    native._compiled.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["conv", "norm"])
+def test_the_papers_residual_networks_agree_with_float64(first):
+    make = models.resnet18 if first == "conv" else models.wide_resnet
+    model, x, y = problem(first, make, (3, 32, 32), 10, records=3)
+    # Their 200,000 ReLUs leave no record without one at its edge.
+    check(ClippedSum(model, x, y, kernel="native"), model, x, y, tolerance=3e-4)
+
+
+def test_zeros_around_images_stay_zero_from_record_to_record():
+    # An image with borders, written by one record and read by the next.
+    model, x, y = problem("before", *NETWORKS["before"], records=6)
+    total, theta = ClippedSum(model, x, y, kernel="native"), flat_parameters(model)
+    alone = sum(total(theta, np.array([i]), 0.5).double() for i in range(6))
+    for _ in range(3):
+        together = total(theta, np.arange(6), 0.5)
+        assert (together - alone).norm() <= 1e-6 * alone.norm()
+
+
+@pytest.mark.parametrize("name", ["digits_resnet", "wide_resnet"])
+def test_a_blank_record_has_the_gradient_that_torch_has(name):
+    # Without a bias every channel is constant before a norm, whose variance is 0; and with the
+    # norm's own bias at 0 every ReLU is at its edge.
+    make, shape, classes = NETWORKS[name]
+    torch.manual_seed(0)
+    model, x, y = make(), np.zeros((1, *shape), np.float32), np.array([classes - 1])
+    check(ClippedSum(model, x, y, kernel="native"), model, x, y)
+
+
+MISTAKES = {
+    "a group's variance counts padding channels": (
+        "normed", "over_groups(CR, SIZE, n, scale);", "over_groups(CR, SIZE, n * C / CR, scale);"),
+    "the mean stays in": ("normed", "sum += d * d;", "sum += (d + m) * (d + m);"),
+    "eps is left out": ("normed", "sqrtf(scale[c] + eps)", "sqrtf(scale[c])"),
+    "no gradient through the deviation": ("before", "- q - u * p)", "- q)"),
+    "no gradient through the mean": ("before", "- q - u * p)", "- u * p)"),
+    "a second reader's gradient is in place of the first's": (
+        "before", "if (add) v += load(p);", ""),
+    "a strided convolution starts a row below": (
+        "strided", "x + y * R * down, w,", "x + (y * R * down ? y * R * down - row : 0), w,"),
+    "a mean of another window": ("averaged", "d = load(dy + r * y_row + i * C + c) * (1.0f",
+                                 "d = load(dy + r * y_row + i * C + c) * (1.01f"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_detail_is_seen_and_refused(mistake, monkeypatch, tmp_path):
+    name, right, wrong = MISTAKES[mistake]
+    header = native.files("hiddenstate.dpsgd").joinpath("clipped_sum.h").read_text()
+    assert right in header
+    (tmp_path / "clipped_sum.h").write_text(header.replace(right, wrong))
+    monkeypatch.setattr(native, "files", lambda package: tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native._compiled.cache_clear()
+    model, x, y = problem(name, *NETWORKS[name], records=9)
+    x, y = steady(model, x, y)
+    known = driver.network(model, x.shape[1:])
+    found, _, _ = native.Kernel(known, x, y)(flat_parameters(model).numpy(), np.arange(9)[:1], 1e9)
+    right = explicit(model, x[:1], y[:1])[0].numpy()
+    assert np.linalg.norm(found - right) > 1e-4 * np.linalg.norm(right)
+    native._compiled.cache_clear()
+
+
+def test_wrong_native_code_is_refused(monkeypatch, tmp_path):
+    header = native.files("hiddenstate.dpsgd").joinpath("clipped_sum.h").read_text()
+    (tmp_path / "clipped_sum.h").write_text(header.replace("- q - u * p)", "- q)"))
+    monkeypatch.setattr(native, "files", lambda package: tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native._compiled.cache_clear()
+    model, x, y = problem("before", *NETWORKS["before"], records=9)
+    with pytest.raises(InputError, match="its gradients of the model are wrong"):
+        ClippedSum(model, x, y, kernel="native")
+    with pytest.warns(UserWarning, match="its gradients of the model are wrong"):
+        assert ClippedSum(model, x, y).kind == "torch"
+    native._compiled.cache_clear()
+
+
+def test_equal_calls_are_compiled_once():
+    text = driver.c_source(driver.network(models.resnet18(), (3, 32, 32)))
+    definitions = re.findall(r"^static NOINLINE .*\{\n(.*)\n\}", text, re.MULTILINE)
+    assert len(definitions) == len(set(definitions))
+    # Seventeen convolutions of 3 x 3 and three projections, of eleven shapes.
+    assert sum("conv_weights" in line for line in definitions) == 11
+    assert len(re.findall(r"squares \+= conv_weights", text)) == 20
+
+
+def test_layers_that_the_kernel_does_not_know_go_to_torch():
+    class Own(nn.GroupNorm):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    def norm(layer):
+        return nn.Sequential(nn.Conv2d(2, 4, 3), layer, nn.Flatten(), nn.Linear(64, 3))
+
+    frozen, hooked = nn.GroupNorm(2, 4), nn.GroupNorm(2, 4)
+    frozen.bias.requires_grad_(False)
+    hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
+    known = norm(nn.GroupNorm(2, 4))
+    assert driver.network(known, (2, 6, 6)) is not None
+    others = (Own(2, 4), frozen, hooked, nn.LayerNorm((4, 4, 4)), nn.InstanceNorm2d(4, affine=True))
+    for layer in others:
+        assert driver.network(norm(layer), (2, 6, 6)) is None
+    twice = copy.deepcopy(known)
+    twice.insert(1, twice[1])
+    assert driver.network(twice, (2, 6, 6)) is None
+    # A record's own channels fill no vector, so that only convolutions and linear layers read it.
+    for first in (nn.GroupNorm(1, 2), nn.AvgPool2d(2), nn.ReLU(), nn.MaxPool2d(2)):
+        model = nn.Sequential(first, nn.Flatten(), nn.LazyLinear(3))
+        model(torch.zeros(1, 2, 6, 6))
+        assert driver.network(model, (2, 6, 6)) is None
+    grouped = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(64, 3))
+    assert driver.network(grouped, (2, 6, 6)) is None
+    # Groups of a flattened image are others than the image's.
+    flat = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.GroupNorm(2, 64), nn.Linear(64, 3))
+    assert driver.network(flat, (2, 6, 6)) is None
