@@ -35,8 +35,9 @@ from torch.func import functional_call, grad, vmap
 
 from hiddenstate import models
 from hiddenstate.adversaries.initialisation import average_case
-from hiddenstate.dpsgd import native
+from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
+from hiddenstate.dpsgd.layers import Convolution, Linear
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.streams import stream
 
@@ -46,6 +47,7 @@ CASES = {
     # model: record shape, blocks of the peers (the public code's own is 1,000), of book-keeping
     "mnist_cnn": ((1, 28, 28), (64, 250, 1000), (64, 128, 250)),
     "cifar_cnn": ((3, 32, 32), (16, 50), (16, 32)),
+    "digits_resnet": ((1, 8, 8), (64, 250, 1000), (64, 128, 250)),
 }
 LAST_LAYERS = {"digits": (700, 64, 10), "features": (1000, 512, 10)}
 """Records, features, classes."""
@@ -160,24 +162,24 @@ def clear_winners(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
-    """(dense, executed by the native kernel) floating-point operations of one sample-gradient."""
+    """(dense, executed by the native kernel) floating-point operations of one sample-gradient.
+
+    Those of convolutions and linear layers alone.
+    """
     dense = executed = 0
-    for i, layer in enumerate(native.layers(model, shape)):
-        if isinstance(layer, native._Linear):
-            products = layer.inputs * layer.real_outputs
-            dense += products * (3 if i else 2)
-            executed += products * (3 if i else 2)
-            continue
-        high, wide = (layer.height, layer.width)
-        high, wide = (
-            side + 2 * layer.padding - k + 1
-            for side, k in zip((high, wide), layer.kernel, strict=True)
-        )
-        each = layer.kernel[0] * layer.kernel[1] * layer.real_inputs * layer.real_outputs
-        dense += each * high * wide * (3 if i else 2)
-        used = layer.shape[0] * layer.shape[1]
-        forward = used * (4 if layer.pooled else 1)
-        executed += each * (forward + (used if layer.sparse else forward) + (used if i else 0))
+    for layer in driver.network(model, shape).layers:
+        passes = 3 if layer.turned else 2
+        if isinstance(layer, Linear):
+            products = layer.input.entries * layer.output.real
+            dense += products * passes
+            executed += products * passes
+        elif isinstance(layer, Convolution):
+            each = layer.kernel[0] * layer.kernel[1] * layer.input.real * layer.output.real
+            used = layer.output.height * layer.output.width
+            places = used * (4 if layer.pooled else 1)
+            dense += each * places * passes
+            weights = used if layer.sparse else places
+            executed += each * (places + weights + (used if layer.turned else 0))
     return 2.0 * dense, 2.0 * executed
 
 
@@ -201,7 +203,7 @@ def instructions() -> str:
     """The vector instructions that the native code of this processor uses."""
     if not native.compiler():
         return "no native code"
-    _, _, lanes = native._compiled(native._driver(native.layers(models.fcnn(), (8,)) or []))
+    _, _, lanes = native._compiled(driver.c_source(driver.network(models.fcnn(), (8,))))
     if platform.machine() != "x86_64":
         return f"{platform.machine()}, {lanes} lanes"
     return "AVX-512" if lanes == 16 else "AVX2 or narrower"
@@ -319,7 +321,7 @@ def main() -> None:
     )
     rounds = min(arguments.rounds, 2) if arguments.quick else arguments.rounds
     for name in arguments.models:
-        records = (200 if name == "mnist_cnn" else 50) if arguments.quick else 1000
+        records = (50 if name == "cifar_cnn" else 200) if arguments.quick else 1000
         convolutions(name, records, rounds, peak, arguments.quick)
     last_layers(rounds)
 
