@@ -42,6 +42,19 @@ def test_periodic_insertions_fall_in_k_below_the_law(housing_rows):
     assert not measure("periodic", rows(0.05)).holds  # below the loss
 
 
+def test_few_models_are_not_asked_for_what_they_cannot_tell(housing_rows):
+    """At 500 per world the law's epsilon 1.79 cannot be told from nothing, and 3.58 can."""
+
+    def holds(nothing_at):
+        five = housing_rows(GOOD | {"simulated coordinate": 0.4}, every=5, models=500)
+        hit = (five["adversary"] == "simulated coordinate") & (five["epsilon"] == nothing_at)
+        five = five.assign(value=five["value"].mask(hit, 0.0))
+        return measure("periodic", pd.concat([housing_rows(GOOD), five])).holds
+
+    assert holds(4)
+    assert not holds(8)
+
+
 def test_a_random_coordinate_of_the_networks_is_nearly_tight(network_rows):
     assert measure("networks_tight", network_rows({"random coordinate": 0.9})).holds
     assert not measure("networks_tight", network_rows({"random coordinate": 0.8})).holds

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -59,23 +60,27 @@ def _share(count: int, n: int) -> dict[str, float]:
 
 def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
     """Share of audits of n models per world that contradict the claim, disjoint models each."""
-    rows: list[dict[str, Any]] = []
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in mistakes.MISTAKES}
     row: dict[str, Any]
+    worlds, claims = {}, {}
     for name, mistake in mistakes.MISTAKES.items():
         runs = select(zoo, mistake=name)
-        into, out = (select(runs, world=world)["score"].to_numpy() for world in ("in", "out"))
-        hypotheses, truth, _ = _claim(mistake.setup)
+        worlds[name] = [select(runs, world=w)["score"].to_numpy() for w in ("in", "out")]
+        claims[name] = _claim(mistake.setup)
+    # All claims at one number of models: they share what the bound simulates for it.
+    for n, (name, mistake) in product(grid.ladder, mistakes.MISTAKES.items()):
+        into, out = worlds[name]
+        hypotheses, truth, _ = claims[name]
+        audits = min(len(into) // n, 200)
+        if audits == 0:
+            continue
         claim = int(np.argmin(np.abs(hypotheses.grid - truth)))
-        for n in grid.ladder:
-            audits = min(len(into) // n, 200)
-            if audits == 0:
-                continue
-            ins, outs = (world[: audits * n].reshape(audits, n) for world in (into, out))
-            found = Averaged().contradicts(ins, outs, hypotheses, LEVEL, claim)
-            row = {"quantity": "power", "cell": name, "method": Averaged.name, "kind": "estimate"}
-            row |= {"x": n, "valid": True, "mistake": mistake.title, "truth": mistake.leak}
-            rows.append(row | _share(int(found.sum()), audits))
-    return rows
+        ins, outs = (world[: audits * n].reshape(audits, n) for world in (into, out))
+        found = Averaged().contradicts(ins, outs, hypotheses, LEVEL, claim)
+        row = {"quantity": "power", "cell": name, "method": Averaged.name, "kind": "estimate"}
+        row |= {"x": n, "valid": True, "mistake": mistake.title, "truth": mistake.leak}
+        rows[name].append(row | _share(int(found.sum()), audits))
+    return [row for ladder in rows.values() for row in ladder]
 
 
 def _claim(setup: mistakes.Setup) -> Setting:

@@ -399,6 +399,11 @@ class TrainedAudit(TrainedMechanism):
     models: int
     learning_rate: float
 
+    @property
+    def stream(self) -> str:
+        """By which random streams are named, whatever is trained."""
+        return f"{self.attack}_{self.name}"
+
 
 class TrainedCurves(TrainedMechanism):
     """What decides the curves that its scores are matched to, and what linear losses would give."""
@@ -456,8 +461,8 @@ def trained(grid: LinearHeuristicGrid) -> list[Cell[TrainedAudit]]:
 
 
 def trained_name(audit: TrainedAudit) -> str:
-    """Name of an audit's cell."""
-    return f"{audit.attack}_{audit.name}"
+    """Name of an audit's cell: audits of several models can be cached."""
+    return f"{audit.model}_{audit.stream}"
 
 
 def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:

@@ -37,7 +37,7 @@ def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataF
         ensemble,
         models=count,
         seed=seed,
-        name=(NAME, cell.name, *([workplace.purpose] if workplace.purpose else [])),
+        name=(NAME, p.stream, *([workplace.purpose] if workplace.purpose else [])),
         device=workplace.device,
         workers=workplace.workers,
         chunk=chunk,
