@@ -36,6 +36,16 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
+/* Keeps a vector in a register: the compiler would load it again for every use. */
+#if defined(__AVX__)
+#define HOLD(v) __asm__("" : "+v"(v))
+#else
+#define HOLD(v)
+#endif
+/* Hides where a pointer is from: the compiler would keep what it reads there in registers that are
+ * wanted for sums. */
+#define HIDE(p) __asm__("" : "+r"(p))
+
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 enum { NONE, TANH, RELU };
@@ -89,12 +99,16 @@ INLINE vec slope(const int kind, vec a) {
 
 /* --- Convolution ------------------------------------------------------------------------- */
 
+/* So many parts of at most `most`. */
+INLINE int parts(const int n, const int most) { return (n + most - 1) / most; }
+
 /* R x T neighbouring pixels, V vectors of output channels; strides of x and out by row and column.
  * With `add` the result is added to what is there. */
 INLINE void conv_tile(const int R, const int T, const int V, const int KH, const int KJ,
                       const int row, const int down, const int step, const float *x,
                       const float *w, const float *bias, const int add, float *out,
                       const int out_row, const int out_step) {
+  if (bias) HIDE(bias);
   vec acc[TILE][2];
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
@@ -109,7 +123,10 @@ INLINE void conv_tile(const int R, const int T, const int V, const int KH, const
     for (int j = 0; j < KJ; j++, w += V * LANES) {
       vec wv[2];
 #pragma GCC unroll 2
-      for (int v = 0; v < V; v++) wv[v] = load(w + v * LANES);
+      for (int v = 0; v < V; v++) {
+        wv[v] = load(w + v * LANES);
+        if (KJ >= LANES) HOLD(wv[v]); /* a shorter loop is unrolled, and better left alone */
+      }
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
@@ -128,12 +145,12 @@ INLINE void conv_tile(const int R, const int T, const int V, const int KH, const
         store(out + r * out_row + t * out_step + v * LANES, acc[r * T + t][v]);
 }
 
-/* R rows of N pixels, and their activation; R is 1 unless they fit one tile. */
+/* R rows of N pixels, and their activation. */
 INLINE void conv_rows(const int R, const int N, const int V, const int KH, const int KJ,
                       const int row, const int down, const int step, const int act,
                       const float *x, const float *w, const float *bias, const int add,
                       float *out, const int out_row, const int out_step) {
-  const int tiles = (N + TILE - 1) / TILE, T = (N + tiles - 1) / tiles, full = N / T;
+  const int tiles = parts(N, TILE / R), T = parts(N, tiles), full = N / T;
   for (int i = 0; i < full; i++)
     conv_tile(R, T, V, KH, KJ, row, down, step, x + i * T * step, w, bias, add,
               out + i * T * out_step, out_row, out_step);
@@ -149,17 +166,27 @@ INLINE void conv_rows(const int R, const int N, const int V, const int KH, const
         }
 }
 
+/* Tiles of H rows of N pixels, and how many rows a tile should have so that these are few. */
+INLINE int tiles_of(const int R, const int H, const int N) {
+  return parts(H, R) * parts(N, MAX(TILE / R, 1));
+}
+INLINE int rows_of(const int H, const int N) {
+  const int one = tiles_of(1, H, N), two = tiles_of(2, H, N), three = tiles_of(3, H, N);
+  const int most = MIN(H, MAX(TILE / N, 1)), fit = tiles_of(most, H, N);
+  const int few = MIN(MIN(one, two), MIN(three, fit));
+  return parts(H, parts(H, one == few ? 1 : fit == few ? most : two == few ? 2 : 3));
+}
+
 INLINE int block_of(const int CO) { return CO % (2 * LANES) ? 1 : 2; }
 
 /* Convolution of strides SY and SX, activation. x: rows of W pixels of CI channels, its padding in
- * place; out: rows of out_row floats, pixels of out_step. Short rows share a tile. */
+ * place; out: rows of out_row floats, pixels of out_step. */
 INLINE void conv_forward(const int W, const int CI, const int SY, const int SX, const int KH,
                          const int KW, const int OH, const int OW, const int CO, const int act,
                          const int add, const int out_row, const int out_step, const float *x,
                          const float *w, const float *bias, float *out) {
   const int V = block_of(CO), KJ = KW * CI, row = W * CI, down = SY * row, step = SX * CI;
-  const int most = MAX(TILE / OW, 1), tiles = (OH + most - 1) / most;
-  const int R = (OH + tiles - 1) / tiles, full = OH / R;
+  const int R = rows_of(OH, OW), full = OH / R;
   for (int c = 0; c < CO; c += V * LANES, w += V * LANES * KH * KJ) {
     for (int y = 0; y < full; y++)
       conv_rows(R, OW, V, KH, KJ, row, down, step, act, x + y * R * down, w, bias ? bias + c : 0,
@@ -188,7 +215,7 @@ INLINE void conv_pool_forward(const int W, const int CI, const int KH, const int
                               const int PW, const int CO, const int act, const int out_row,
                               const float *x, const float *w, const float *bias, float *out,
                               int32_t *winner) {
-  const int V = block_of(CO), B = V * LANES, row = W * CI, R = 4 * PW > TILE ? 1 : 2;
+  const int V = block_of(CO), B = V * LANES, row = W * CI, R = rows_of(2, 2 * PW);
   float two[2][2 * PW * B];
   for (int c = 0; c < CO; c += B)
     for (int y = 0; y < PH; y++) {
@@ -308,21 +335,87 @@ INLINE vec few_taps(const int T, const int FROM, const int W, const int CI, cons
   return squares;
 }
 
-/* FROM must be a constant in every call, hence the unrolled loop. */
+/* The same where the processor looks up each lane's own entry of two rows: of a window's four
+ * products with a tap it then makes the winner's alone. N columns from FROM on, of all kernel rows;
+ * a row of the windows' inputs fits a vector. */
+#if defined(__AVX512F__)
+#define LOOKS_UP 1
+INLINE vec first_floats(const int n, const float *p) {
+  return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+INLINE vec look_up(ivec at, vec low, vec high) {
+  return (vec)_mm512_permutex2var_ps((__m512)low, (__m512i)at, (__m512)high);
+}
+#elif defined(__AVX2__)
+#define LOOKS_UP 1
+INLINE vec first_floats(const int n, const float *p) {
+  const ivec lane = {0, 1, 2, 3, 4, 5, 6, 7};
+  return (vec)_mm256_maskload_ps(p, (__m256i)(lane < n));
+}
+INLINE vec look_up(ivec at, vec low, vec high) { /* the fourth bit says which row */
+  __m256 one = _mm256_permutevar8x32_ps((__m256)low, (__m256i)at);
+  __m256 other = _mm256_permutevar8x32_ps((__m256)high, (__m256i)at);
+  return (vec)_mm256_blendv_ps(one, other, (__m256)(at << 28));
+}
+#else
+#define LOOKS_UP 0
+INLINE vec first_floats(const int n, const float *p) { return load(p); }
+INLINE vec look_up(ivec at, vec low, vec high) { return low; }
+#endif
+INLINE void winning_taps(const int N, const int FROM, const int W, const int CI, const int KH,
+                         const int KJ, const int PH, const int PW, const int CO, const float *x,
+                         const float *g, const int32_t *winner, float *dw, const int dw_step) {
+  vec acc[RUN];
+#pragma GCC unroll 24
+  for (int t = 0; t < KH * N; t++) acc[t] = splat(0);
+  for (int y = 0; y < PH; y++)
+    for (int i = 0; i < PW; i++) {
+      const float *p = x + (2 * y * W + 2 * i) * CI;
+      const vec d = load(g + (y * PW + i) * CO);
+      const ivec which = *(const ivec *)(winner + (y * PW + i) * CO);
+      const ivec at = (which >> 1) * LANES + (which & 1) * CI + FROM;
+      vec row = first_floats(KJ + CI, p);
+#pragma GCC unroll 24
+      for (int ky = 0; ky < KH; ky++) {
+        const vec next = first_floats(KJ + CI, p + (ky + 1) * W * CI);
+#pragma GCC unroll 24
+        for (int n = 0; n < N; n++) acc[ky * N + n] += look_up(at + n, row, next) * d;
+        row = next;
+      }
+    }
+#pragma GCC unroll 24
+  for (int ky = 0; ky < KH; ky++)
+#pragma GCC unroll 24
+    for (int n = 0; n < N; n++) store(dw + (ky * KJ + FROM + n) * dw_step, acc[ky * N + n]);
+}
+
+/* FROM must be a constant in every call of few_taps, hence the unrolled loop. */
 INLINE float few_channels_weights(const int W, const int CI, const int KH, const int KW,
                                   const int PH, const int PW, const int CO, const float *x,
                                   const float *g, const int32_t *winner, float *dw) {
-  const int V = block_of(CO), K = KH * KW * CI, most = RUN + 2;
-  const int tiles = (K + most - 1) / most, T = (K + tiles - 1) / tiles;
+  const int V = block_of(CO), KJ = KW * CI, K = KH * KJ, T = parts(K, parts(K, RUN + 2));
+  const int N = parts(KJ, parts(KJ, MAX(RUN / KH, 1)));
   vec squares = splat(0);
   for (int c = 0; c < CO; c += LANES) {
     float *d = dw + c / (V * LANES) * K * V * LANES + c % (V * LANES);
+    if (LOOKS_UP && KJ + CI <= LANES && KH <= RUN) {
+      for (int j = 0; j + N <= KJ; j += N)
+        winning_taps(N, j, W, CI, KH, KJ, PH, PW, CO, x, g + c, winner + c, d, V * LANES);
+      if (KJ % N)
+        winning_taps(KJ % N ? KJ % N : 1, KJ - KJ % N, W, CI, KH, KJ, PH, PW, CO, x, g + c,
+                     winner + c, d, V * LANES);
+      for (int k = 0; k < K; k++) {
+        const vec found = load(d + k * V * LANES);
+        squares += found * found;
+      }
+      continue;
+    }
 #pragma GCC unroll 16
     for (int k = 0; k + T <= K; k += T)
-      squares = few_taps(T, k, W, CI, KW * CI, PH, PW, CO, x, g + c, winner + c, d, V * LANES,
+      squares = few_taps(T, k, W, CI, KJ, PH, PW, CO, x, g + c, winner + c, d, V * LANES,
                          squares);
     if (K % T)
-      squares = few_taps(K % T ? K % T : 1, K - K % T, W, CI, KW * CI, PH, PW, CO, x, g + c,
+      squares = few_taps(K % T ? K % T : 1, K - K % T, W, CI, KJ, PH, PW, CO, x, g + c,
                          winner + c, d, V * LANES, squares);
   }
   return total(squares);
@@ -424,32 +517,58 @@ INLINE void spread_tile(const int R, const int N, const int row, const int KJ, c
     for (int n = 0; n < N; n++) store(dx + r * row + n * LANES, acc[r * N + n]);
 }
 
+/* A window's channels in the order of the places that won them, and how many each place won. May
+ * write LANES entries beyond. */
+INLINE void sort_channels(const int CO, const int32_t *winner, int32_t *won, int32_t *count) {
+#if defined(__AVX512F__)
+  const ivec lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (int k = 0; k < 4; k++) {
+    const int32_t *first = won;
+    for (int c = 0; c < CO; c += LANES) {
+      const __m512i which = _mm512_loadu_si512(winner + c), channels = (__m512i)(lane + c);
+      const __mmask16 has = _mm512_cmpeq_epi32_mask(which, _mm512_set1_epi32(k));
+      _mm512_storeu_si512(won, _mm512_maskz_compress_epi32(has, channels));
+      won += __builtin_popcount(has);
+    }
+    count[k] = won - first;
+  }
+#else
+  int next[4] = {0, 0, 0, 0};
+  for (int k = 0; k < 4; k++) {
+    int n = 0;
+    for (int c = 0; c < CO; c++) n += winner[c] == k;
+    count[k] = n;
+    if (k < 3) next[k + 1] = next[k] + n;
+  }
+  for (int c = 0; c < CO; c++) won[next[winner[c]]++] = c;
+#endif
+}
+
 /* Input gradient behind max-pooling, added to dx. rows: the weights as rows. dx: the input's
- * padding is in place. */
+ * padding is in place. won: every window's channels by the place that won them, [PH][PW][CO], and
+ * room for LANES more; counts: how many each place won, [PH][PW][4]. */
 INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, const int PH,
                          const int PW, const int CO, const float *rows, const float *g,
-                         const int32_t *winner, float *dx) {
+                         const int32_t *winner, float *dx, int32_t *won, int32_t *counts) {
   const int KJ = KW * CI, N = tile_columns(KJ / LANES), R = tile_rows(KH, N);
   const int rest = KJ / LANES % N;
-  int32_t won[4][CO];
+  for (int i = 0; i < PH * PW; i++)
+    sort_channels(CO, winner + i * CO, won + i * CO, counts + i * 4);
   for (int ky = 0; ky < KH; ky += R)
     for (int j = 0; j < KJ; j += N * LANES)
       for (int y = 0; y < PH; y++)
         for (int i = 0; i < PW; i++) {
-          const int32_t *which = winner + (y * PW + i) * CO;
-          const float *gs = g + (y * PW + i) * CO;
-          int count[4] = {0, 0, 0, 0};
-          for (int c = 0; c < CO; c++) won[which[c]][count[which[c]]++] = c;
-          for (int k = 0; k < 4; k++) {
-            const float *w = rows + ky * KJ + j;
+          const float *gs = g + (y * PW + i) * CO, *w = rows + ky * KJ + j;
+          const int32_t *channels = won + (y * PW + i) * CO, *count = counts + (y * PW + i) * 4;
+          for (int k = 0; k < 4; channels += count[k++]) {
             float *d = dx + ((2 * y + k / 2 + ky) * W + 2 * i + k % 2) * CI + j;
             if (rest && j + N * LANES > KJ)
-              spread_tile(1, rest ? rest : 1, W * CI, KJ, KH * KJ, count[k], won[k], gs, w, d);
+              spread_tile(1, rest ? rest : 1, W * CI, KJ, KH * KJ, count[k], channels, gs, w, d);
             else if (KH % R && ky + R > KH)
-              spread_tile(KH % R ? KH % R : 1, N, W * CI, KJ, KH * KJ, count[k], won[k], gs, w,
+              spread_tile(KH % R ? KH % R : 1, N, W * CI, KJ, KH * KJ, count[k], channels, gs, w,
                           d);
             else
-              spread_tile(R, N, W * CI, KJ, KH * KJ, count[k], won[k], gs, w, d);
+              spread_tile(R, N, W * CI, KJ, KH * KJ, count[k], channels, gs, w, d);
           }
         }
 }

@@ -270,7 +270,9 @@ class Convolution(Layer):
         """C declarations of what it keeps of a record besides tensors."""
         out = self.output
         if self.pooled:
-            return [f"int32_t winner{i}[{out.floats}]", f"float g{i}[{out.floats}]"]
+            integers = f"winner{i}[{out.floats}], won{i}[{out.floats + PAD}]"
+            counts = f"counts{i}[{4 * out.height * out.width}]"
+            return [f"int32_t {integers}, {counts}", f"float g{i}[{out.floats}]"]
         above, below, left, right = self._margins
         size = (out.height + above + below) * (out.width + left + right) * out.channels
         return [f"float g{i}[{size}]"]
@@ -306,8 +308,12 @@ class Convolution(Layer):
         source, inputs, outputs = p.source, self.input.channels, self.output.channels
         if self.pooled:
             pooled = source.wide, inputs, *self.kernel, *self.output.sizes
-            pointers = p.w(p.back), p.own("g"), p.own("winner"), source.d(self.padding)
-            return [*_cleared(source, add), Call("pooled_input", pooled, pointers)]
+            read, sorts = (
+                (p.w(p.back), p.own("g"), p.own("winner")),
+                (p.own("won"), p.own("counts")),
+            )
+            given = *read, source.d(self.padding), *sorts
+            return [*_cleared(source, add), Call("pooled_input", pooled, given)]
         (inside, row), calls, back = self._g, [], p.back
         steps = self.stride[0] * source.row, self.stride[1] * inputs
         for down in self._phases[0]:
