@@ -11,7 +11,7 @@ says only what differs: mappings are merged, lists and values replaced, and null
 import json
 import re
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -131,20 +131,26 @@ _Loader.add_implicit_resolver(
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 
 
+@lru_cache(maxsize=8)
+def _loaded(written: str) -> Any:
+    # Every paper's rules read the scale file, in one process.
+    return yaml.load(written, _Loader)
+
+
 def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Keys and values of a scale file, with those of the files that it extends."""
     written = text(path, "a scale file such as workflow/config/scales/laptop.yaml")
     if len(written) > 1_000_000:
         raise InputError(f"{path}: has {len(written)} characters; expected at most a million")
     try:
-        content = yaml.load(written, _Loader)
+        content = _loaded(written)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InputError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected keys and values, got {type(content).__name__}")
     if "extends" not in content:
         return content
-    base = content.pop("extends")
+    base, content = content["extends"], {k: v for k, v in content.items() if k != "extends"}
     if not (isinstance(base, str) and re.fullmatch(NAME, base)):
         raise InputError(f"{path}: extends: got {_shown(base)}; expected the name of a scale")
     other = path.with_name(f"{base}.yaml")
