@@ -42,7 +42,7 @@ def answered(tmp_path_factory):
 
 
 TRAINED = (
-    "gradient_crafting/housing_k5_fresh_eps4_500_repeat0.parquet",
+    "gradient_crafting/housing_k5_fresh_eps4_5000_repeat0.parquet",
     "worst_case_init/mnist_pre5_n1000_C1_T100_lr4_eps4_5x100_repeat0.parquet",
 )
 WITHOUT_TORCH = """

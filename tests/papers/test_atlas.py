@@ -27,7 +27,7 @@ from hiddenstate.papers.gradient_crafting import stated
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "results/cached"
 FILES = [
-    CACHE / "gradient_crafting/housing_k5_fresh_eps8_500_repeat0.parquet",
+    CACHE / "gradient_crafting/housing_k5_fresh_eps8_5000_repeat0.parquet",
     CACHE / "worst_case_init/mnist_pre5_n1000_C1_T100_lr4_eps10_5x100_repeat0.parquet",
 ]
 DELTA = 1e-5
@@ -308,7 +308,7 @@ def test_an_audit_of_the_very_setting_is_said_to_be_one():
 
 
 def test_a_cached_file_that_does_not_fit_is_refused_by_name(tmp_path):
-    source = CACHE / "gradient_crafting/housing_k5_fresh_eps8_500_repeat0.parquet"
+    source = CACHE / "gradient_crafting/housing_k5_fresh_eps8_5000_repeat0.parquet"
     path = tmp_path / "gradient_crafting" / source.name
     path.parent.mkdir()
     shutil.copy(source, path)

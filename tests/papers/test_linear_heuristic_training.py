@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hiddenstate import config, data, models
+from hiddenstate import config, data, models, scores
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate, read
 from hiddenstate.dpsgd.mechanism import Poisson
@@ -17,6 +17,7 @@ from hiddenstate.family import Workplace
 from hiddenstate.papers.linear_heuristic import FAMILY, cells, training
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"
+CACHED = Path(__file__).parents[2] / "results/cached/linear_heuristic"
 
 
 def grid(scale):
@@ -145,6 +146,16 @@ def test_the_paper_s_set_up_takes_a_step(monkeypatch, attack):
     assert spread == pytest.approx(3.0, rel=3e-3)
     assert math.isfinite(read(run.fixed, noisy))
     assert torch.isfinite(noisy).all()
+
+
+def test_cached_scores_are_those_that_the_middle_scale_asks_for():
+    """Their identity, which a new field of the parameters would change, is that of the files."""
+    files = {path.stem: path for path in CACHED.glob("*.parquet")}
+    _, asked, seed = config.section(SCALES / "mnist.yaml", "linear_heuristic")
+    jobs = FAMILY.jobs(asked)["train"]
+    assert files.keys() == jobs.keys()
+    for name, path in files.items():
+        assert scores.computed(path, jobs[name].identity, seed), name
 
 
 def test_mnist_is_the_middle_scale():
