@@ -135,6 +135,14 @@ def test_unknown_choices_are_refused():
         Split().bounds(np.zeros(3), np.zeros(5), GaussianDP(), 0.05)
 
 
+@pytest.fixture
+def either_way(gaussian_curve):
+    """Hypotheses on a parameter that an audit bounds from below, and from above."""
+    table = np.linspace(0.2, 2, 10)
+    curves = [gaussian_curve(mu) for mu in table]
+    return {"lower": GaussianDP(), "upper": Tabulated("noise", 1 / table, curves)}
+
+
 def decided(rng, n, mu):
     return (rng.random((12, n)) < 0.4 + mu / 5) * 1.0
 
@@ -143,13 +151,9 @@ def decided(rng, n, mu):
 @pytest.mark.parametrize("mu", [0.0, 1.0, 2.5])
 @pytest.mark.parametrize("direction", ["lower", "upper"])
 def test_leaving_blocks_out_finds_the_first_of_the_best_thresholds(
-    draw, mu, direction, gaussian_curve, monkeypatch
+    draw, mu, direction, either_way, monkeypatch
 ):
-    table = np.linspace(0.2, 2, 10)
-    if direction == "lower":
-        hypotheses = GaussianDP()
-    else:
-        hypotheses = Tabulated("noise", 1 / table, [gaussian_curve(mu) for mu in table])
+    hypotheses = either_way[direction]
     rng = stream(7, "test_rules", "blocks", draw.__name__, direction, int(2 * mu))
     # More thresholds than two levels of blocks, and unequal worlds.
     worlds = draw(rng, 900, mu), draw(rng, 700, 0.0)
@@ -162,12 +166,8 @@ def test_leaving_blocks_out_finds_the_first_of_the_best_thresholds(
 @pytest.mark.parametrize("draw", [lambda rng, n, mu: rng.normal(size=(12, n)) + mu, decided])
 @pytest.mark.parametrize("mu", [0.0, 1.0, 2.5])
 @pytest.mark.parametrize("direction", ["lower", "upper"])
-def test_the_best_of_few_thresholds_is_the_best_of_all(draw, mu, direction, gaussian_curve):
-    table = np.linspace(0.2, 2, 10)
-    if direction == "lower":
-        hypotheses = GaussianDP()
-    else:
-        hypotheses = Tabulated("noise", 1 / table, [gaussian_curve(mu) for mu in table])
+def test_the_best_of_few_thresholds_is_the_best_of_all(draw, mu, direction, either_way):
+    hypotheses = either_way[direction]
     rng = stream(7, "test_rules", "all", draw.__name__, direction, int(2 * mu))
     worlds = draw(rng, 30, mu), draw(rng, 20, 0.0)
     bounds, thresholds = AsPublished().bounds(*worlds, hypotheses, 0.05)
