@@ -98,3 +98,11 @@ def test_lines_too_steep_for_floating_point_say_nothing():
     np.testing.assert_allclose(curve([0.0, 0.25, 0.5]), [0.5, 0.25, 0.0])
     nothing = tradeoff.from_deltas([-900.0, 900.0], [1.0, 1.0])
     np.testing.assert_array_equal(nothing(RATES), 0)
+
+
+def test_lines_whose_slopes_are_far_apart_meet_next_to_the_axis():
+    """e^1000 is no float64; both lines bound the curve near 0 all the same."""
+    curve = tradeoff.from_deltas([-500.0, 500.0], [0.3, 0.1])
+    np.testing.assert_allclose(curve([0.0, 1e-200]), [0.9, 0.7])
+    # (0.3 - 0.1) e^-500, where the two meet.
+    np.testing.assert_allclose(curve.fpr[1], 0.2 * np.exp(-500), rtol=1e-9)

@@ -84,8 +84,11 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     bound, slope, loss = bounds.tolist(), slopes.tolist(), losses.tolist()
 
     def crossing(i: int, j: int) -> float:
-        # The difference of the slopes keeps its digits as e^a expm1(b - a).
-        return (bound[i] - bound[j]) / (slope[i] * math.expm1(loss[j] - loss[i]))
+        # The difference of the slopes keeps its digits as e^a expm1(b - a), and is e^b where that
+        # overflows.
+        gap = loss[j] - loss[i]
+        steeper = slope[i] * math.expm1(gap) if gap < 700 else slope[j]
+        return (bound[i] - bound[j]) / steeper
 
     # The steeper a line, the smaller the rates at which it is the highest. A line that meets its
     # flatter neighbour left of where it meets the steeper one is nowhere the highest.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.clipping import Loss, cross_entropy, flat_parameters
 from hiddenstate.errors import InputError
+from hiddenstate.files import require
 
 
 def average_case(model: nn.Module, rng: np.random.Generator, *, normal: bool = False) -> Tensor:
@@ -115,7 +116,7 @@ def read(path: str | Path, sha256: str, build: Callable[[int], nn.Module]) -> tu
     Raises InputError for a file with another digest than ``sha256``, one that cannot be read, and
     one of another model.
     """
-    content = Path(path).read_bytes()
+    content = require(path, "a model's parameters by name").read_bytes()
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise InputError(f"{path}: has the SHA-256 {found}; expected {sha256}")
     given: Mapping[str, Tensor]

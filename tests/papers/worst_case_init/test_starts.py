@@ -209,6 +209,11 @@ def test_weights_that_change_under_way_are_refused(saved, cell_of, start_of):
     torch.save({}, path)
     with pytest.raises(InputError, match=r"weights\.pt: has the SHA-256 .*; expected "):
         start_of(cell)
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(InputError, match=r"weights\.pt: no such file; expected a model's"):
+        start_of(cell)
+    path.write_bytes(content)
     with pytest.raises(ValueError, match=r"weights: got 'away.npz'; expected the path of a"):
         cell_of(pretraining=[{"weights": "away.npz"}])
     digest = {"weights": str(path), "sha256": "0" * 64}
