@@ -1,5 +1,6 @@
 """The digest of code covers what is imported, and nothing that cannot change a result."""
 
+import ast
 import shutil
 from pathlib import Path
 
@@ -58,6 +59,15 @@ def test_code_that_is_imported_counts(copy, file, old, new):
 def test_code_that_is_not_imported_does_not_count(copy, file):
     before = code.digest(MODULE)
     assert after(copy, file, "import ", "import math as _m\nimport ") == before
+
+
+def test_no_import_is_overlooked_wherever_it_stands():
+    for path in Path(hiddenstate.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+        everywhere = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+        statements = [node for node in code._statements(tree) if isinstance(node, kinds)]
+        assert sorted(map(ast.dump, statements)) == sorted(map(ast.dump, everywhere)), path
 
 
 def test_no_paper_depends_on_another():

@@ -5,8 +5,11 @@ Docstrings, comments and layout do not count, so that only what may change a res
 
 import ast
 import hashlib
+import marshal
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import CodeType
 
 import hiddenstate
 
@@ -17,7 +20,7 @@ def digest(*modules: str) -> str:
     """Digest of these modules of the package and of what they import from it, however deep."""
     total = hashlib.sha256()
     for name in sorted(_closure(modules)):
-        total.update(f"{name}\n{_code(_file(name))[0]}\n".encode())
+        total.update(name.encode() + _code(_file(name))[0])
     return total.hexdigest()[:16]
 
 
@@ -38,11 +41,11 @@ def _file(name: str) -> Path:
 
 
 @cache
-def _code(path: Path) -> tuple[str, list[str]]:
-    """The code without its docstrings, and the modules of the package that it imports."""
+def _code(path: Path) -> tuple[bytes, list[str]]:
+    """The compiled code without docstrings and lines, and the package's modules it imports."""
     tree = ast.parse(path.read_text())
     imported: list[str] = []
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -50,10 +53,29 @@ def _code(path: Path) -> tuple[str, list[str]]:
             modules = [name for name in inner if _ours(name) and _file(name).is_file()]
             # A name that is no module is an attribute, which the package itself defines.
             imported += modules if len(modules) == len(inner) else [node.module, *modules]
-        body = getattr(node, "body", None)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and _is_docstring(body):
-            node.body = node.body[1:]
-    return ast.dump(tree), [name for name in imported if _ours(name)]
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and _is_docstring(
+            node.body
+        ):
+            node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
+    compiled = compile(tree, "", "exec", dont_inherit=True)
+    return marshal.dumps(_without_lines(compiled), 2), [name for name in imported if _ours(name)]
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, and what they are parts of; expressions hold none."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, None)
+            if isinstance(inner, list):
+                waiting += inner
+
+
+def _without_lines(code: CodeType) -> CodeType:
+    constants = tuple(_without_lines(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_consts=constants, co_linetable=b"", co_firstlineno=1)
 
 
 def _ours(name: str) -> bool:

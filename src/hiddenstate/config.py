@@ -194,7 +194,7 @@ def _shown(value: Any) -> str:
 def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError) -> str:
     lines = []
     # Where one of several models may stand, pydantic names the one that it tried within the place.
-    tried = set(expected.model_json_schema().get("$defs", {}))
+    tried = _models_within(expected)
     for problem in error.errors(include_url=False)[:_MOST]:
         place = [part for part in problem["loc"] if part not in tried]
         key = ".".join(str(part)[:_LONGEST] for part in place)
@@ -214,6 +214,11 @@ def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError
     if error.error_count() > _MOST:
         lines.append(f"{path}: and {error.error_count() - _MOST} more problems")
     return "\n".join(lines)
+
+
+@cache
+def _models_within(expected: type[BaseModel]) -> frozenset[str]:
+    return frozenset(expected.model_json_schema().get("$defs", {}))
 
 
 def _siblings(expected: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
