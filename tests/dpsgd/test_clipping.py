@@ -387,6 +387,26 @@ def test_without_a_working_compiler_the_torch_path_does_the_work(monkeypatch, tm
     assert not list(tmp_path.rglob("*.so"))
 
 
+@pytest.mark.parametrize(
+    ("there", "named", "taken"),
+    [
+        (("cc", "clang", "gcc"), None, "gcc"),
+        (("cc", "clang"), None, "cc"),
+        (("clang",), "gcc", "clang"),
+        (("gcc", "clang"), "clang", "clang"),
+        ((), None, None),
+    ],
+)
+def test_the_compiler_is_the_one_asked_for_or_else_gcc(monkeypatch, tmp_path, there, named, taken):
+    for name in there:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    if named:
+        monkeypatch.setenv("CC", named)
+    assert native.compiler.__wrapped__() == (taken and str(tmp_path / taken))
+
+
 @needs_compiler
 def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
