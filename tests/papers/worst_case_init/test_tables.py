@@ -14,10 +14,10 @@ def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, e
     assert len(table) == len(audited) == 8
     shown = table.set_index(["task", "epochs", "n", "C"])
     assert shown.index.is_unique
-    row = shown.loc["digits", 5, 50, 1.0]
+    row = shown.loc["digits", 2, 50, 1.0]
     assert row["figures"] == "1, 2, 3, 4"
-    assert shown.loc["digits last layer", 5, 50, 1.0]["figures"] == "5, 7"
-    (cell,) = [c for c in audited if c.name.startswith("digits_pre5_n50_C1_")]
+    assert shown.loc["digits last layer", 2, 50, 1.0]["figures"] == "5, 7"
+    (cell,) = [c for c in audited if c.name.startswith("digits_pre2_n50_C1_")]
     frame = scores[cell.name]
     assert row["accuracy in %"] == f"{100 * frame['accuracy'].mean():.1f}"
     each = [
@@ -36,7 +36,7 @@ def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, e
 
 def test_tables_of_accuracies_tell_the_cases_apart(smoke, estimates):
     scores = smoke[1]
-    for name, epochs in (("table1", 0), ("accuracy", 5)):
+    for name, epochs in (("table1", 0), ("accuracy", 2)):
         table = FAMILY.tables[name].draw(estimates)
         (cell,) = [
             n for n in scores if n.startswith(f"digits_pre{epochs}_n50_C1_T3_") and "_2x5" in n
@@ -74,8 +74,8 @@ def test_tables_say_how_many_repeats_there_are(lacking):
     assert table.loc["digits", 0, 50, 1.0]["repeats"] == "1 of 2"
     # A single repeat has no standard deviation.
     assert "±" not in table.loc["digits", 0, 50, 1.0]["as published"]
-    assert table.loc["digits", 5, 50, 1.0]["repeats"] == "2 of 2"
-    none = table.loc["digits last layer", 5, 50, 1.0]
+    assert table.loc["digits", 2, 50, 1.0]["repeats"] == "2 of 2"
+    none = table.loc["digits last layer", 2, 50, 1.0]
     assert none["repeats"] == "0 of 2" and none["as published"] == none["valid bound"] == ""
     assert FAMILY.tables["table1"].draw(lacking)["from"].item() == "1 of 2 repeats"
     assert "from" not in FAMILY.tables["accuracy"].draw(lacking)
