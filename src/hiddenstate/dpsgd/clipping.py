@@ -14,7 +14,8 @@ kernel is compared with a few records' own gradients when it is made (``probe``)
 import copy
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, Literal, get_args
 
@@ -57,6 +58,16 @@ def named(theta: Tensor, model: nn.Module) -> dict[str, Tensor]:
     parts = theta.split([p.numel() for p in parameters.values()])
     return {
         name: part.view(p.shape) for (name, p), part in zip(parameters.items(), parts, strict=True)
+    }
+
+
+def _named_of_many(thetas: Tensor, model: nn.Module) -> dict[str, Tensor]:
+    """Vectors (models, p) as the model's parameters by name, (models, ...) (views)."""
+    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    parts = thetas.split([p.numel() for p in parameters.values()], 1)
+    return {
+        name: part.unflatten(1, p.shape)
+        for (name, p), part in zip(parameters.items(), parts, strict=True)
     }
 
 
@@ -115,6 +126,7 @@ class ClippedSum:
             _refuse_classes(labels, probe.classes)
         self._native: native.Kernel | None = None
         self._taps: dict[str, _Tap] = {}
+        self._writes = False
         self._opacus: nn.Module | None = None
         self._linear: nn.Linear | None = None
         if kernel == "linear":
@@ -134,7 +146,8 @@ class ClippedSum:
             else "opacus" if self._opacus
             else "explicit"
         )  # fmt: skip
-        self.record_bytes = self._record_bytes()
+        floats = self._record_floats()
+        self.record_bytes, self.widest = self.dtype.itemsize * sum(floats), max(floats)
         # Native code holds one record at a time.
         self.block = 1 if self._native else max(1, min(128, _BLOCK_BYTES // self.record_bytes))
 
@@ -170,7 +183,8 @@ class ClippedSum:
         for start in range(0, len(indices), self.block):
             part = slice(start, start + self.block)
             seen = None if views is None else views[None, part]
-            total += self._block_sum(theta[None], places[part], None, clipping_norm, seen)[0]
+            block = self._gathered(places[part], None, seen)
+            total += self._block_sum(theta[None], block, clipping_norm)[0]
         return total
 
     def side_by_side(
@@ -188,13 +202,39 @@ class ClippedSum:
         drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing is
         read back from the device.
         """
-        total = torch.zeros_like(thetas)
-        for start in range(0, indices.shape[-1], self.block):
-            part = slice(start, start + self.block)
+        return self.sums(thetas, self.blocks(indices, weights, drawn), clipping_norm)
+
+    def blocks(
+        self, indices: Tensor, weights: Tensor | None = None, drawn: Tensor | None = None
+    ) -> "Iterator[Block]":
+        """A batch as ``side_by_side`` takes it, gathered block by block.
+
+        Blocks are of at most ``block`` records, and of about one size.
+        """
+        records = indices.shape[-1]
+        count = -(-records // self.block)
+        for i in range(count):
+            part = slice(i * records // count, (i + 1) * records // count)
             scale = None if weights is None else weights[:, part]
             seen = None if drawn is None else drawn[:, part]
-            total += self._block_sum(thetas, indices[..., part], scale, clipping_norm, seen)
-        return total
+            yield self._gathered(indices[..., part], scale, seen)
+
+    def sums(self, thetas: Tensor, blocks: "Iterable[Block]", clipping_norm: float) -> Tensor:
+        """The sums (models, p) over the records of blocks, which may be used again and again."""
+        total = None
+        for block in blocks:
+            found = self._block_sum(thetas, block, clipping_norm)
+            total = found if total is None else total.add_(found)
+        return torch.zeros_like(thetas) if total is None else total
+
+    def gathered_bytes(self, models: int, indices: Tensor) -> float:
+        """Memory that a batch's blocks take once they have been used; infinite if they change."""
+        if not self._taps or self._writes:
+            return math.inf
+        shared = indices.dim() == 1
+        first = sum(tap.floats() for tap in self._taps.values() if tap.first)
+        floats = models * self._x[0].numel() + (1 if shared else models) * first
+        return self.dtype.itemsize * indices.shape[-1] * floats
 
     def linear_sums(
         self, thetas: Tensor, indices: NDArray[np.int64], clipping_norm: float
@@ -212,8 +252,9 @@ class ClippedSum:
         if self._native is not None:
             return torch.from_numpy(self._native(theta.numpy(), indices, math.inf)[1].copy())
         parts = torch.as_tensor(indices, device=self.device).split(self.block)
+        blocks = (self._gathered(part) for part in parts)
         return torch.cat(
-            [self._gradients(theta[None], part).squared_norms()[0] for part in parts]
+            [self._gradients(theta[None], block).squared_norms()[0] for block in blocks]
         ).sqrt()
 
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
@@ -238,35 +279,32 @@ class ClippedSum:
                 right += int((outputs.argmax(1) == labels).sum())
         return right / len(y)
 
-    def _block_sum(
-        self,
-        thetas: Tensor,
-        indices: Tensor,
-        weights: Tensor | None,
-        clipping_norm: float,
-        drawn: Tensor | None,
-    ) -> Tensor:
-        gradients = self._gradients(thetas, indices, drawn)
+    def _block_sum(self, thetas: Tensor, block: "Block", clipping_norm: float) -> Tensor:
+        gradients = self._gradients(thetas, block)
         norms = gradients.squared_norms().sqrt()
         # norm 0 would divide 0 by 0 without clipping and is harmless with it
         scale = (
             (clipping_norm / norms).clamp(max=1) if math.isfinite(clipping_norm) else norms * 0 + 1
         )
-        return gradients.weighted_sum(scale if weights is None else scale * weights)
+        return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
 
-    def _gradients(
-        self, thetas: Tensor, indices: Tensor, drawn: Tensor | None = None
-    ) -> "_Factors | _Explicit":
-        """Per-sample gradients in implicit or explicit form; one set of indices, or one a model."""
-        x, y, views = self._records(indices), self._y[indices], 1
-        shared = indices.dim() == 1
-        if drawn is not None:
-            assert self.augmentation is not None
-            views, shared = drawn.shape[2], False
-            if indices.dim() == 1:
-                x, y = x.expand(len(thetas), *x.shape), y.expand(len(thetas), -1)
-            x = torch.stack([self.augmentation.apply(*own) for own in zip(x, drawn, strict=True)])
-            y = y.repeat_interleave(views, 1)
+    def _gathered(
+        self, indices: Tensor, weights: Tensor | None = None, drawn: Tensor | None = None
+    ) -> "Block":
+        """A block of the records at indices (records,), or (models, records), or views of them."""
+        x, y = self._records(indices), self._y[indices]
+        if drawn is None:
+            return Block(x, y, weights, indices.dim() == 1)
+        assert self.augmentation is not None
+        models, views = len(drawn), drawn.shape[2]
+        if indices.dim() == 1:
+            x, y = x.expand(models, *x.shape), y.expand(models, -1)
+        x = torch.stack([self.augmentation.apply(*own) for own in zip(x, drawn, strict=True)])
+        return Block(x, y.repeat_interleave(views, 1), weights, False, views)
+
+    def _gradients(self, thetas: Tensor, block: "Block") -> "_Factors | _Explicit":
+        """Per-sample gradients in implicit or explicit form."""
+        x, y, shared, views = block.x, block.y, block.shared, block.views
         if self._opacus is not None:
             return _Explicit(
                 torch.stack(
@@ -281,33 +319,11 @@ class ClippedSum:
             many = vmap(each, in_dims=(0, *[None if shared else 0] * 2))
             found = many(thetas, x, y)
             return _Explicit(found if views == 1 else found.unflatten(1, (-1, views)).mean(2))
-        models, records = len(thetas), views * indices.shape[-1]
-        outputs = {
-            name: torch.zeros((), dtype=self.dtype, device=self.device, requires_grad=True).expand(
-                models, records, *tap.output_shape
-            )
-            for name, tap in self._taps.items()
-        }
         with torch.enable_grad():
-            if models == 1:
-                # No need of vmap, whose overhead shows on small models.
-                first = {name: z[0] for name, z in outputs.items()}
+            if len(thetas) == 1:
                 x, y = (x, y) if shared else (x[0], y[0])
-                loss, inputs = self._tapped(thetas[0].detach(), first, x, y)
-                inputs = {name: a[None] for name, a in inputs.items()}
-            else:
-                # vmap knows no fast rules for some layers on channels-last images.
-                x = x.contiguous()
-                dims = (0, 0, *[None if shared else 0] * 2)
-                loss, inputs = vmap(self._tapped, in_dims=dims)(thetas.detach(), outputs, x, y)
-            back = torch.autograd.grad(loss.sum(), list(outputs.values()))
-        return _Factors(
-            [
-                (tap, inputs[name].detach(), g)
-                for (name, tap), g in zip(self._taps.items(), back, strict=True)
-            ],
-            views,
-        )
+                return _Factors(self._tapped(thetas[0].detach(), x, y), views)
+            return _Factors(self._side_by_side(thetas.detach(), block), views)
 
     def _records(self, indices: Tensor) -> Tensor:
         """Records at the indices, (*indices, *record shape); images keep their channels last."""
@@ -335,26 +351,76 @@ class ClippedSum:
             p.grad = p.grad_sample = None
         return torch.cat(rows, 1)
 
-    def _tapped(
-        self, theta: Tensor, additions: dict[str, Tensor], x: Tensor, y: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """(summed loss, each tapped layer's input) with ``additions`` to the layers' outputs."""
+    def _tapped(self, theta: Tensor, x: Tensor, y: Tensor) -> "list[tuple[_Tap, Tensor, Tensor]]":
+        """Each layer with what it read of the records and the gradients by its outputs."""
         seen: dict[str, Tensor] = {}
+        additions: list[Tensor] = []
 
-        def listen(tap: _Tap, addition: Tensor) -> RemovableHandle:
+        def listen(tap: _Tap) -> RemovableHandle:
+            zero = torch.zeros((), dtype=self.dtype, device=self.device, requires_grad=True)
+            addition = zero.expand(len(x), *tap.output_shape)
+            additions.append(addition)
+
             def hook(module: nn.Module, inputs: tuple, named: dict, output: Tensor) -> Tensor:
                 seen[tap.name] = inputs[0] if inputs else named["input"]
                 return output + addition
 
             return tap.module(self._model).register_forward_hook(hook, with_kwargs=True)
 
-        handles = [listen(tap, additions[name]) for name, tap in self._taps.items()]
+        handles = [listen(tap) for tap in self._taps.values()]
         try:
             outputs = functional_call(self._model, named(theta, self._model), (x,))
         finally:
             for handle in handles:
                 handle.remove()
-        return self._loss(outputs, y).sum(), seen
+        back = torch.autograd.grad(self._loss(outputs, y).sum(), additions)
+        # Contiguous: how gradients lie in memory decides how their sums round.
+        return [
+            (tap, tap.rule.read(tap.layer, seen[name].detach())[None], g.contiguous()[None])
+            for (name, tap), g in zip(self._taps.items(), back, strict=True)
+        ]
+
+    def _side_by_side(self, thetas: Tensor, block: "Block") -> "list[tuple[_Tap, Tensor, Tensor]]":
+        """The same of many models, in one call of the model.
+
+        All models' records are one batch, which layers without parameters see as it is; each layer
+        with parameters takes it apart again. So the model may do whatever treats each record on
+        its own.
+        """
+        models = len(thetas)
+        x, y = block.flat(models)
+        parameters = _named_of_many(thetas, self._model)
+        anchor = torch.zeros((), dtype=self.dtype, device=self.device, requires_grad=True)
+        seen: dict[str, Tensor] = {}
+        back: dict[str, Tensor] = {}
+
+        def forward(tap: _Tap, module: nn.Module, input: Tensor) -> Tensor:
+            known = input is x and not self._writes
+            a = block.read(tap, models) if known else tap.read(input, models)
+            weights = {
+                n: parameters[tap.path(n)] if p.requires_grad else p.expand(models, *p.shape)
+                for n, p in module.named_parameters()
+            }
+            outputs = tap.rule.outputs(tap.layer, weights, a)
+            seen[tap.name] = a.detach()
+            outputs = _Heard.apply(outputs, anchor, partial(back.__setitem__, tap.name))
+            return tap.rule.shaped(outputs, tap.output_shape)
+
+        modules = [tap.module(self._model) for tap in self._taps.values()]
+        for tap, module in zip(self._taps.values(), modules, strict=True):
+            # In place of its class's: the model's own code goes on calling the layer.
+            vars(module)["forward"] = partial(forward, tap, module)
+        try:
+            outputs = self._model(x)
+        finally:
+            for module in modules:
+                del vars(module)["forward"]
+        torch.autograd.grad(self._loss(outputs, y).sum(), anchor, allow_unused=True)
+        return [
+            (tap, a, tap.rule.shaped(back[name], tap.output_shape).unflatten(0, (models, -1)))
+            for name, tap in self._taps.items()
+            for a in [seen[name]]
+        ]
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Records and labels of the types that the model and the loss take."""
@@ -438,8 +504,13 @@ class ClippedSum:
             raise InputError("kernel: got 'linear', which is wrong for the model; expected 'auto'")
         return layer
 
-    def _on(self, probe: Probe, taps: dict[str, "_Tap"]) -> Callable[[Tensor, Tensor], Tensor]:
-        """Per-sample gradients of a probe's records, by this kernel with these taps."""
+    def _on(
+        self, probe: Probe, taps: dict[str, "_Tap"], beside: int = 0
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """Per-sample gradients of a probe's records, by this kernel with these taps.
+
+        Of one model, which may have so many others beside it.
+        """
         other = copy.copy(self)
         other.device, other.dtype = torch.device("cpu"), probe.dtype
         other._model, other._taps = copy.deepcopy(probe.model), taps
@@ -448,9 +519,11 @@ class ClippedSum:
 
         def gradients(x: Tensor, y: Tensor) -> Tensor:
             other._x, other._y = _with_channels_last(x) if self._channels_last else x, y
-            found = other._gradients(probe.theta[None], torch.arange(len(x)))
+            thetas = torch.stack([probe.theta, *[1.1 * probe.theta] * beside])
+            found = other._gradients(thetas, other._gathered(torch.arange(len(x))))
             each = torch.eye(len(x), dtype=probe.dtype)
-            return torch.cat([found.weighted_sum(weights[None]) for weights in each])
+            rows = [found.weighted_sum(weights.expand(len(thetas), -1))[0] for weights in each]
+            return torch.stack(rows)
 
         return gradients
 
@@ -490,7 +563,8 @@ class ClippedSum:
             reasons = self._trial(taps)
         if not reasons:
             try:
-                if probe.differs(self._on(probe, taps), probe.tolerance):
+                alone, beside = self._on(probe, taps), self._on(probe, taps, beside=1)
+                if any(probe.differs(kernel, probe.tolerance) for kernel in (alone, beside)):
                     reasons.append("the model, which uses parameters outside their layers")
             except RuntimeError as error:
                 reasons.append(f"the model ({first_line(error)})")
@@ -506,30 +580,34 @@ class ClippedSum:
     def _trial(self, taps: dict[str, "_Tap"]) -> list[str]:
         """Run two records through; what stands in the way of the taps' use."""
         calls: dict[str, list] = {name: [] for name in taps}
-        handles = [
-            tap.module(self._model).register_forward_hook(
-                lambda module, inputs, output, name=name: calls[name].append(output.shape)
-            )
-            for name, tap in taps.items()
-        ]
         records = min(2, len(self._x))
+        x = self._x[:records].clone()
+
+        def listen(tap: _Tap) -> RemovableHandle:
+            def hook(module: nn.Module, inputs: tuple, output: Tensor) -> None:
+                calls[tap.name].append(output.shape)
+                tap.first = bool(inputs) and inputs[0] is x
+
+            return tap.module(self._model).register_forward_hook(hook)
+
+        handles = [listen(tap) for tap in taps.values()]
         with torch.no_grad():
-            self._model(self._x[:records])
+            self._model(x)
         for handle in handles:
             handle.remove()
+        self._writes = x._version > 0
         for name, shapes in calls.items():
             if len(shapes) != 1 or shapes[0][0] != records:
                 return [f"{name}, called {len(shapes)} times or not on the records as they are"]
             taps[name].output_shape = shapes[0][1:]
         return []
 
-    def _record_bytes(self) -> int:
-        """Memory that one record of one model needs, estimated from the layers' shapes."""
-        width = torch.finfo(self.dtype).bits // 8
-        width *= self.augmentation.views if self.augmentation else 1
+    def _record_floats(self) -> list[int]:
+        """Numbers of each layer that one record of one model needs, by the layers' shapes."""
+        views = self.augmentation.views if self.augmentation else 1
         if self._native is not None or not self._taps:
-            return width * (self.parameters + self._x[0].numel())
-        return width * sum(tap.floats() for tap in self._taps.values())
+            return [views * (self.parameters + self._x[0].numel())]
+        return [views * tap.floats() for tap in self._taps.values()]
 
 
 def _with_channels_last(images: Tensor) -> Tensor:
@@ -611,8 +689,64 @@ class _Explicit:
         return torch.einsum("mb,mbp->mp", weights, self._gradients)
 
 
+@dataclass(eq=False)
+class Block:
+    """Records that are processed at once, with what is found out about them once.
+
+    x: shape (records, ...) for all models (``shared``), or (models, records, ...) for each its own;
+    with views, all views of a record are in a row. weights: (models, records), or None for all 1.
+    """
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor | None
+    shared: bool
+    views: int = 1
+    _flat: tuple[Tensor, Tensor] | None = None
+    _read: dict[str, Tensor] = field(default_factory=dict)
+
+    def flat(self, models: int) -> tuple[Tensor, Tensor]:
+        """x and y of all models in one batch, one model's records after another's."""
+        if self._flat is None:
+            x, y = self.x, self.y
+            if self.shared:
+                x, y = x.expand(models, *x.shape), y.expand(models, *y.shape)
+            self._flat = x.flatten(0, 1), y.flatten(0, 1)
+        return self._flat
+
+    def read(self, tap: "_Tap", models: int) -> Tensor:
+        """What the layer reads of the records themselves, (models, records, ...)."""
+        if tap.name not in self._read:
+            own = self.x if self.shared else self.x.flatten(0, 1)
+            self._read[tap.name] = tap.rule.read(tap.layer, own)
+        found = self._read[tap.name]
+        return (
+            found.expand(models, *found.shape) if self.shared else found.unflatten(0, (models, -1))
+        )
+
+
+class _Heard(torch.autograd.Function):
+    """A layer's outputs as they are; ``hear`` is given the gradient by them.
+
+    The anchor requires a gradient, so that the outputs do, whatever the layer read.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, outputs: Tensor, anchor: Tensor, hear: Callable[[Tensor], None]
+    ) -> Tensor:
+        ctx.mark_dirty(outputs)  # and not a view: what follows may write in place
+        ctx.hear = hear
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        ctx.hear(gradients[0])
+        return gradients[0], None, None
+
+
 class _Factors:
-    """Per-sample gradients as (tap, layer input, gradient by layer output) of each layer."""
+    """Per-sample gradients as (tap, what it read, gradient by its output) of each layer."""
 
     def __init__(self, layers: list[tuple["_Tap", Tensor, Tensor]], views: int = 1):
         self._layers = [(tap, *tap.rule.prepare(tap.layer, a, g)) for tap, a, g in layers]
@@ -635,14 +769,26 @@ class _Factors:
 
 
 class _Tap:
-    """A layer with trainable parameters, its rule and the shape of a record's output."""
+    """A layer with trainable parameters, its rule and the shape of a record's output.
+
+    ``first``: whether it reads the records themselves.
+    """
 
     def __init__(self, name: str, layer: nn.Module, rule: type[Rule]):
         self.name, self.layer, self.rule = name, layer, rule
         self.output_shape = torch.Size()
+        self.first = False
 
     def module(self, model: nn.Module) -> nn.Module:
         return model.get_submodule(self.name)
+
+    def path(self, parameter: str) -> str:
+        """The name of the layer's parameter in the model."""
+        return f"{self.name}.{parameter}" if self.name else parameter
+
+    def read(self, inputs: Tensor, models: int) -> Tensor:
+        """What the layer reads of all models' inputs (models * records, ...), taken apart."""
+        return self.rule.read(self.layer, inputs).unflatten(0, (models, -1))
 
     def floats(self) -> int:
         return self.rule.floats(self.layer, self.output_shape)
