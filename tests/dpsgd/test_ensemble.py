@@ -273,9 +273,9 @@ def test_models_side_by_side_are_the_models_alone(sampling, canary):
 def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypatch):
     groups = []
 
-    def watched(runs):
+    def watched(runs, **how):
         groups.append(len(runs))
-        return last_iterates(runs)
+        return last_iterates(runs, **how)
 
     monkeypatch.setattr(module, "last_iterates", watched)
     audit = make(initial=lambda rng: average_case(models.digits_cnn(), rng))

@@ -9,7 +9,7 @@ trains as many side by side as fit its memory.
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from tqdm import tqdm
 from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
-from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy
+from hiddenstate.dpsgd.clipping import Block, ClippedSum, KernelName, Loss, cross_entropy
 from hiddenstate.dpsgd.known import Fixed, Known, Movement, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
@@ -35,6 +35,9 @@ from hiddenstate.errors import InputError
 
 Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
+_KEPT_SHARE = 1 / 8
+"""The part of the memory for what models side by side keep from step to step."""
+_KEPT = _KEPT_SHARE * 2**31
 Measure = Callable[["Run", Tensor], float]
 """Something else to know of a last iterate (p,), such as its ``Accuracy``."""
 
@@ -183,17 +186,18 @@ class Run:
     def __post_init__(self) -> None:
         given = self.ensemble.initial
         initial = given(self.stream("initialisation")) if callable(given) else given
-        self.initial = initial.detach().to(self.gradients.device, self.gradients.dtype).clone()
-        if self.initial.shape != (self.gradients.parameters,):
+        initial = initial.detach().to(self.gradients.dtype)
+        if initial.shape != (self.gradients.parameters,):
             raise InputError(
-                f"initial: got shape {tuple(self.initial.shape)}; expected "
+                f"initial: got shape {tuple(initial.shape)}; expected "
                 f"({self.gradients.parameters},), the model's trainable parameters"
             )
-        if not bool(self.initial.isfinite().all()):
-            i = int((~self.initial.isfinite()).nonzero()[0])
+        if not bool(initial.isfinite().all()):
+            i = int((~initial.isfinite()).nonzero()[0])
             raise InputError(
-                f"initial: parameter {i} is {float(self.initial[i])}; expected finite numbers"
+                f"initial: parameter {i} is {float(initial[i])}; expected finite numbers"
             )
+        self.initial = initial.to(self.gradients.device, copy=True)
         mechanism = self.ensemble.mechanism
         drawn = mechanism.sampling.batches(
             self.ensemble.positions, mechanism.steps, self.stream("sampling")
@@ -315,22 +319,23 @@ class _Insertions:
     """The gradients of runs of one world side by side, step by step."""
 
     def __init__(self, runs: list[Run]):
-        self._runs = runs
         rows = [row for run in runs if (row := _gradients(run)) is not None]
         self._rows = torch.stack(rows) if rows else None
-        self._made = np.zeros(len(runs), int)
+        if self._rows is None:
+            return
+        steps = range(1, runs[0].ensemble.mechanism.steps + 1)
+        adding = np.array([[run.adds(step) for run in runs] for step in steps])
+        turn = np.maximum(adding.cumsum(0) - 1, 0) % self._rows.shape[1]
+        self._any: NDArray[np.bool_] = np.any(adding, axis=1)
+        self._adding = torch.from_numpy(adding[..., None]).to(self._rows)
+        self._turn = torch.from_numpy(turn).to(self._rows.device)
+        self._each = torch.arange(len(runs), device=self._rows.device)
 
     def of(self, step: int) -> Tensor | None:
-        """What this step adds to the sums (models, p), if anything; steps in their order."""
-        if self._rows is None:
+        """What this step adds to the sums (models, p), if anything; the first is 1."""
+        if self._rows is None or not self._any[step - 1]:
             return None
-        adding = [i for i, run in enumerate(self._runs) if run.adds(step)]
-        if not adding:
-            return None
-        added = self._rows.new_zeros(len(self._runs), self._rows.shape[2])
-        added[adding] = self._rows[adding, self._made[adding] % self._rows.shape[1]]
-        self._made[adding] += 1
-        return added
+        return self._rows[self._each, self._turn[step - 1]] * self._adding[step - 1]
 
 
 def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
@@ -341,47 +346,195 @@ def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
     return theta
 
 
-def last_iterates(runs: list[Run]) -> Tensor:
+def last_iterates(runs: list[Run], *, kept: float = _KEPT, graph: bool = False) -> Tensor:
     """The released parameters (models, p) of runs of one world, trained side by side.
 
     On a CPU each has the noise that it has alone. On an accelerator noise comes from one generator
     of the device, named by the first run: the same runs together get the same noise, but another
     grouping gets other noise, equal in distribution only.
+
+    Batches are uploaded for as many steps at once as ``kept`` bytes hold, and where all steps have
+    the same one its records stay gathered if they take no more. With ``graph`` a step is captured
+    and replayed; all batches are padded to the longest then. Raises InputError for a device that
+    captures nothing.
     """
     first = runs[0]
     mechanism, gradients = first.ensemble.mechanism, first.gradients
     thetas = torch.stack([run.initial for run in runs])
-    noise = _noise(runs)
-    inserted = _Insertions(runs)
-    seen = [run.views() for run in runs]
-    for step in range(1, mechanism.steps + 1):
-        indices, weights = _padded([run.trained_on[step - 1] for run in runs], gradients)
-        drawn = _padded_views([next(views) for views in seen], indices.shape[-1], gradients)
-        update = gradients.side_by_side(thetas, indices, weights, mechanism.clipping_norm, drawn)
+    added = torch.zeros_like(thetas)  # to the clipped sums: noise and insertions
+    batches, noise, inserted = _Batches(runs, kept, even=graph), _noise(runs), _Insertions(runs)
+    replay: Callable[[], None] | None = None
+
+    def move(batch: "_Batch") -> None:
+        """A step. It reads and writes tensors that stay where they are, and nothing else."""
+        sums = gradients.sums(thetas, batch.blocks(gradients), mechanism.clipping_norm)
+        thetas.sub_(sums.add_(added), alpha=mechanism.learning_rate)
+
+    for step, batch in enumerate(batches, 1):
+        noise(added)
         if (gradient := inserted.of(step)) is not None:
-            update += gradient
-        if mechanism.noise_std > 0:
-            update += mechanism.noise_std * noise(thetas)
-        thetas -= mechanism.learning_rate * update
+            added += gradient
+        if not graph:
+            move(batch)
+            continue
+        if replay is None:
+            fixed, start = batch.fixed(), thetas.clone()
+            replay = capture(partial(move, fixed), gradients.device)
+            thetas.copy_(start)  # a capture may run the step
+        fixed.take(batch)
+        replay()
     return thetas
 
 
+def capture(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """What does again on the device whatever ``step`` does, without Python's telling it.
+
+    It runs the step a few times first, on a stream of its own, as the captured one has to be:
+    libraries set themselves up in the first runs. Source: torch's notes on CUDA graphs. Raises
+    InputError for a device without graphs.
+    """
+    if device.type != "cuda":
+        raise InputError(f"graph: got True on device '{device}', which has none; expected 'cuda'")
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            step()
+    return graph.replay
+
+
 def _noise(runs: list[Run]) -> Callable[[Tensor], Tensor]:
-    """Draws the standard normal noise of each step, shaped as the parameters (models, p)."""
+    """Draws each step's noise into a tensor shaped as the parameters (models, p)."""
     first = runs[0]
+    std = first.ensemble.mechanism.noise_std
+    if std == 0:
+        return Tensor.zero_
     if first.gradients.device.type == "cpu":
         rngs = [run.stream("noise") for run in runs]
 
-        def drawn(thetas: Tensor) -> Tensor:
-            rows = [rng.standard_normal(thetas.shape[1], dtype=np.float32) for rng in rngs]
-            return torch.from_numpy(np.stack(rows)).to(thetas)
+        def drawn(noise: Tensor) -> Tensor:
+            rows = [rng.standard_normal(noise.shape[1], dtype=np.float32) for rng in rngs]
+            return noise.copy_(torch.from_numpy(np.stack(rows))).mul_(std)
 
         return drawn
     path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
     generator = torch.Generator(first.gradients.device).manual_seed(
         streams.key(first.seed, *path) % 2**63
     )
-    return lambda thetas: torch.empty_like(thetas).normal_(generator=generator)
+    return lambda noise: noise.normal_(0, std, generator=generator)
+
+
+@dataclass(eq=False)
+class _Batch:
+    """A step's batches on the device, as ``ClippedSum.blocks`` takes them."""
+
+    tensors: tuple[Tensor, Tensor | None, Tensor | None]
+    gathered: list[Block] | None = None
+
+    def blocks(self, gradients: ClippedSum) -> Iterable[Block]:
+        """The records, block by block."""
+        return gradients.blocks(*self.tensors) if self.gathered is None else self.gathered
+
+    def fixed(self) -> "_Batch":
+        """A batch in a place of its own, or this one if all steps have the same."""
+        if self.gathered is not None:
+            return self
+        indices, *others = self.tensors
+        weights, drawn = (None if tensor is None else tensor.clone() for tensor in others)
+        return _Batch((indices.clone(), weights, drawn))
+
+    def take(self, batch: "_Batch") -> None:
+        """Become that batch, of the same shape."""
+        if self is not batch:
+            for mine, its in zip(self.tensors, batch.tensors, strict=True):
+                if mine is not None and its is not None:
+                    mine.copy_(its)
+
+
+class _Batches:
+    """The batches of runs side by side on the device, step by step.
+
+    As many as fit ``kept`` bytes are uploaded at once, which is mostly all. Steps that have the
+    same batches share one upload; where that is every step, the records are gathered once too, if
+    they fit as well. With ``even`` all batches are padded to the longest one.
+    """
+
+    def __init__(self, runs: list[Run], kept: float, *, even: bool):
+        self._runs, self._kept, self._even = runs, kept, even
+        self._gradients, self._augmentation = runs[0].gradients, runs[0].ensemble.augmentation
+        by_step = list(zip(*(run.trained_on for run in runs), strict=True))
+        self._keys: list[Hashable] = [
+            # Views are drawn anew in each step, so that no other has the same batches.
+            t if self._augmentation else tuple(map(id, batches))
+            for t, batches in enumerate(by_step)
+        ]
+        self._batches = dict(zip(self._keys, by_step, strict=True))
+        distinct = [batch for batches in self._batches.values() for batch in batches]
+        self._longest = max(map(len, distinct))
+        ragged = min(map(len, distinct)) < self._longest
+        self._shared = not (even and ragged) and all(
+            batch is batches[0] or np.array_equal(batch, batches[0])
+            for batches in self._batches.values()
+            for batch in batches
+        )
+
+    def __iter__(self) -> Iterator[_Batch]:
+        drawn = zip(*(run.views() for run in self._runs), strict=True)
+        there: dict[Hashable, _Batch] = {}
+        for t, key in enumerate(self._keys):
+            if key not in there:
+                ahead = list(dict.fromkeys(self._keys[t:]))[: self._at_once()]
+                there = dict(zip(ahead, self._uploaded(ahead, drawn), strict=True))
+            yield there[key]
+
+    def _at_once(self) -> int:
+        """How many distinct steps' batches fit."""
+        views = 24 * self._augmentation.views if self._augmentation else 0
+        record = 8 + self._gradients.dtype.itemsize + views
+        return max(1, int(self._kept // (len(self._runs) * max(1, self._longest) * record)))
+
+    def _uploaded(self, keys: list[Hashable], drawn: Iterator[tuple]) -> Iterator[_Batch]:
+        steps = [self._batches[key] for key in keys]
+        counts = np.array([[len(batch) for batch in batches] for batches in steps])
+        sizes = [self._longest if self._even else int(n) for n in counts.max(1)]
+        models = 1 if self._shared else len(self._runs)
+        padded = np.zeros((len(steps), models, max(sizes)), np.int64)
+        for i, batches in enumerate(steps):
+            for m, batch in enumerate(batches[:models]):
+                padded[i, m, : len(batch)] = batch
+        indices, weights, views = self._there(padded), None, None
+        if not self._shared:
+            counting = np.arange(max(sizes)) < counts[..., None]
+            weights = self._there(counting).to(self._gradients.dtype)
+        if self._augmentation:
+            shape = (len(steps), len(self._runs), max(sizes), self._augmentation.views, 3)
+            each = np.zeros(shape, np.int64)
+            for i, step in enumerate(next(drawn) for _ in steps):
+                for m, own in enumerate(step):
+                    each[i, m, : len(own)] = own
+            views = self._there(each)
+        for i, n in enumerate(sizes):
+            batch = _Batch((
+                indices[i, 0, :n] if self._shared else indices[i, :, :n],
+                None if weights is None else weights[i, :, :n],
+                None if views is None else views[i, :, :n],
+            ))  # fmt: skip
+            if len(self._batches) == 1 and not self._augmentation:
+                self._keep(batch)
+            yield batch
+
+    def _keep(self, batch: _Batch) -> None:
+        """Gather the records of a batch that all steps have, if there is room."""
+        if self._gradients.gathered_bytes(len(self._runs), batch.tensors[0]) <= self._kept:
+            batch.gathered = list(self._gradients.blocks(*batch.tensors))
+
+    def _there(self, values: NDArray) -> Tensor:
+        return torch.from_numpy(values).to(self._gradients.device)
 
 
 def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Tensor:
@@ -439,12 +592,13 @@ def scores(
     worlds: tuple[World, ...] = ("in", "out"),
     device: str = "cpu",
     workers: int = 1,
-    chunk: int = 10,
-    memory: float = 2**31,
+    chunk: int | None = None,
+    memory: float | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = False,
     kernel: KernelName = "auto",
     side_by_side: bool | None = None,
+    graph: bool = False,
     tf32: bool = False,
     measures: dict[str, Measure] | None = None,
 ) -> pd.DataFrame:
@@ -453,17 +607,23 @@ def scores(
     ``models`` is the number of models of each world and repeat. Runs are finished, and with
     ``checkpoint`` (a directory) kept, in chunks of ``chunk`` models; a call that finds finished
     ones of the same audit there goes on from them. ``workers`` threads train a model each on a
-    CPU, and on an accelerator (or with ``side_by_side``) the models of a chunk go side by side: as
-    many of either as fit ``memory`` bytes. ``kernel="linear"`` trains linear models on a CPU 32 at
-    a time in two matrix products a step: several times faster, the same scores but for rounding,
-    and chunks of 32. ``tf32`` lets an accelerator round factors to 10 bits,
-    which is faster. ``measures`` adds a column for each of its names.
+    CPU, as many as fit ``memory`` bytes, in chunks of 10 unless told.
+
+    On an accelerator (or with ``side_by_side``) the models of a chunk go side by side. By default
+    ``memory`` is ``free_memory``, a chunk is as many models as ``arranged`` finds room for, and on
+    an accelerator blocks of records are as large as it says. Where memory runs out all the same,
+    half of the models go at a time. ``graph`` captures a step on a CUDA device and replays it.
+    ``tf32`` lets an accelerator round factors to 10 bits, which is faster.
+
+    ``kernel="linear"`` trains linear models on a CPU 32 at a time in two matrix products a step:
+    several times faster, the same scores but for rounding, and chunks of 32. ``measures`` adds a
+    column for each of its names.
 
     Raises InputError for input that does not fit together, and for a checkpoint of another audit.
     """
     counts = {"models": models, "repeats": repeats, "workers": workers, "chunk": chunk}
     for argument, value in counts.items():
-        if value < 1:
+        if value is not None and value < 1:
             raise InputError(f"{argument}: got {value}; expected at least 1")
     if not worlds or not set(worlds) <= {"in", "out"}:
         raise InputError(f"worlds: got {worlds}; expected 'in', 'out' or both")
@@ -476,6 +636,8 @@ def scores(
             f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
             "'explicit', for the others know one model at a time"
         )
+    if graph and not side_by_side:
+        raise InputError("graph: got True with models one at a time; expected them side by side")
     gradients = ensemble.clipped_sum(device, kernel)
     grouped = gradients.kind == "linear"
     if grouped and gradients.device.type != "cpu":
@@ -493,6 +655,14 @@ def scores(
         ]
         for world in worlds
     }
+    memory = free_memory(gradients.device) if memory is None else memory
+    if side_by_side:
+        most = max(1, *map(len, pending.values()))
+        together, block = arranged(gradients, min(chunk or most, most), memory)
+        chunk = chunk or together
+        if gradients.device.type != "cpu":
+            gradients.block = block  # a CPU's are as large as its cache
+    chunk = chunk or 10
     chunks = [
         part
         for world in worlds
@@ -534,13 +704,13 @@ def scores(
                     return {}
                 found[identity] = observe(run, last)
         else:
-            for run, last in _as_fits(list(runs), fitting):
+            train = partial(last_iterates, kept=memory * _KEPT_SHARE, graph=graph)
+            for run, last in _as_fits(list(runs), together, train):
                 found[run.world, run.repeat, run.index] = observe(run, last)
         store.write(found)
         return found
 
-    fitting = max(1, int(memory // model_bytes(gradients)))
-    threads = 1 if side_by_side else min(workers, fitting)
+    threads = 1 if side_by_side else max(1, min(workers, int(memory // model_bytes(gradients))))
     torch_threads = torch.get_num_threads()
     with bar, _products(tf32), ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(work, identities) for identities in chunks]
@@ -600,25 +770,59 @@ def _groups(identities: list[Identity]) -> list[list[Identity]]:
     return list(groups.values())
 
 
+def free_memory(device: torch.device) -> float:
+    """Bytes that models may take by default: 2 GiB, or 80 % of what a CUDA device has free."""
+    if device.type != "cuda":
+        return 2**31
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return 0.8 * (torch.cuda.mem_get_info(device)[0] + unused)
+
+
 def model_bytes(gradients: ClippedSum) -> int:
     """Estimate of the memory that one more model side by side takes."""
-    activations = 3 * gradients.block * gradients.record_bytes
-    return activations + 8 * gradients.parameters * gradients.dtype.itemsize
+    return gradients.block * _activations(gradients) + _vectors(gradients)
 
 
-def _as_fits(runs: list[Run], most: int) -> Iterator[tuple[Run, Tensor]]:
+def _activations(gradients: ClippedSum) -> int:
+    """Bytes of one record in one model: what the gradients are products of, and what is between."""
+    return 3 * gradients.record_bytes
+
+
+def _vectors(gradients: ClippedSum) -> int:
+    """Bytes of one model's parameters, sums and noise."""
+    return 8 * gradients.parameters * gradients.dtype.itemsize
+
+
+def arranged(gradients: ClippedSum, models: int, memory: float) -> tuple[int, int]:
+    """(models side by side, records in a block) for so many models in so many bytes.
+
+    An eighth is for what stays between steps. As many models as fit go side by side, in groups of
+    about one size, with blocks of at least ``gradients.block`` records; then blocks are as large as
+    memory allows. No tensor of a block has 2^31 entries, which some kernels count in 32 bits.
+    """
+    room = (1 - _KEPT_SHARE) * memory
+    fitting = max(1, min(models, int(room // model_bytes(gradients))))
+    together = -(-models // -(-models // fitting))
+    block = int((room / together - _vectors(gradients)) // _activations(gradients))
+    return together, max(1, min(block, (2**31 - 1) // (together * gradients.widest)))
+
+
+def _as_fits(
+    runs: list[Run], most: int, train: Callable[[list[Run]], Tensor] | None = None
+) -> Iterator[tuple[Run, Tensor]]:
     """Runs with their last iterates, ``most`` side by side, or fewer if memory runs out."""
+    train = train or last_iterates
     for start in range(0, len(runs), most):
         group = runs[start : start + most]
         try:
-            lasts = last_iterates(group)
+            lasts = train(group)
         except torch.OutOfMemoryError:
             if len(group) == 1:
                 raise
             lasts = None
         # Outside the except clause, whose traceback would keep the tensors alive.
         if lasts is None:
-            yield from _as_fits(group, (len(group) + 1) // 2)
+            yield from _as_fits(group, (len(group) + 1) // 2, train)
         else:
             yield from zip(group, lasts, strict=True)
 
@@ -701,38 +905,6 @@ def _each_once(
     """The changed batches; steps that share a batch go on sharing it, which spares memory."""
     changed = {id(batch): change(batch) for batch in batches}
     return [changed[id(batch)] for batch in batches]
-
-
-def _padded(
-    batches: list[NDArray[np.int64]], gradients: ClippedSum
-) -> tuple[Tensor, Tensor | None]:
-    """(indices, weights) of one step for ``ClippedSum.side_by_side``."""
-    first = batches[0]
-    if all(batch is first or np.array_equal(batch, first) for batch in batches):
-        return torch.from_numpy(first).to(gradients.device, non_blocking=True), None
-    longest = max(map(len, batches))
-    indices = np.zeros((len(batches), longest), np.int64)
-    weights = np.zeros((len(batches), longest))
-    for i, batch in enumerate(batches):
-        indices[i, : len(batch)] = batch
-        weights[i, : len(batch)] = 1
-    return (
-        torch.from_numpy(indices).to(gradients.device, non_blocking=True),
-        torch.from_numpy(weights).to(gradients.device, gradients.dtype, non_blocking=True),
-    )
-
-
-def _padded_views(
-    drawn: list[NDArray[np.int64] | None], longest: int, gradients: ClippedSum
-) -> Tensor | None:
-    """Views (models, longest, views, 3) of one step's padded batches, or None."""
-    there = [views for views in drawn if views is not None]
-    if not there:
-        return None
-    padded = np.zeros((len(there), longest, *there[0].shape[1:]), np.int64)
-    for i, views in enumerate(there):
-        padded[i, : len(views)] = views
-    return torch.from_numpy(padded).to(gradients.device, non_blocking=True)
 
 
 def _fingerprint(
