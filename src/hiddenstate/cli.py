@@ -147,7 +147,7 @@ def _workplace(
         checkpoint=options.checkpoint,
         device=_device(options.device),
         workers=options.workers,
-        memory=options.memory * 2**20,
+        memory=options.memory * 2**20 or None,
         progress=True,
         purpose=purpose,
         models=options.models if purpose else None,
@@ -342,7 +342,10 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--start", type=Path, nargs="?", help="file of initial parameters")
             sub.add_argument("--checkpoint", type=Path, metavar="DIR", help="for finished models")
             sub.add_argument("--workers", type=int, default=1, help="threads (1)")
-            sub.add_argument("--memory", type=int, default=2048, help="for models, in MiB (2048)")
+            sub.add_argument(
+                "--memory", type=int, default=0,
+                help="for models, in MiB (2048; on CUDA 80 %% of what is free)",
+            )  # fmt: skip
 
     command("cells", _cells)
     for kind, what in (

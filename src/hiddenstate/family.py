@@ -86,7 +86,8 @@ class Cell(Generic[P]):
 class Workplace:
     """Where and how models are trained; on a CPU it decides no number.
 
-    ``start`` holds the initial parameters that the cell trains from, if it has any. ``models``, if
+    ``start`` holds the initial parameters that the cell trains from, if it has any. ``memory`` is
+    in bytes; None for what ``dpsgd.ensemble.scores`` takes of itself. ``models``, if
     given, is how many are trained per world and repeat in place of the cell's own number.
     ``purpose`` names random streams of their own, so that a cell can be trained once more,
     independently.
@@ -96,7 +97,7 @@ class Workplace:
     checkpoint: Path | None = None
     device: str = "cpu"
     workers: int = 1
-    memory: float = 2**31
+    memory: float | None = None
     progress: bool = False
     purpose: str = ""
     models: int | None = None

@@ -707,8 +707,8 @@ class Block:
 
     def flat(self, models: int) -> tuple[Tensor, Tensor]:
         """x and y of all models in one batch, one model's records after another's."""
-        if self._flat is None:
-            x, y = self.x, self.y
+        x, y = self.x, self.y
+        if self._flat is None or (self.shared and len(self._flat[1]) != models * len(y)):
             if self.shared:
                 x, y = x.expand(models, *x.shape), y.expand(models, *y.shape)
             self._flat = x.flatten(0, 1), y.flatten(0, 1)

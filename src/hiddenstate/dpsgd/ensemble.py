@@ -780,12 +780,16 @@ def free_memory(device: torch.device) -> float:
 
 def model_bytes(gradients: ClippedSum) -> int:
     """Estimate of the memory that one more model side by side takes."""
-    return gradients.block * _activations(gradients) + _vectors(gradients)
+    return int(gradients.block * _activations(gradients)) + _vectors(gradients)
 
 
-def _activations(gradients: ClippedSum) -> int:
-    """Bytes of one record in one model: what the gradients are products of, and what is between."""
-    return 3 * gradients.record_bytes
+def _activations(gradients: ClippedSum) -> float:
+    """Bytes of one record in one model: what its gradients are products of, and what is between.
+
+    The factor is above what is allocated for the package's networks (1.4 to 2.3), as counted on
+    torch's meta device.
+    """
+    return 2.5 * gradients.record_bytes
 
 
 def _vectors(gradients: ClippedSum) -> int:

@@ -22,7 +22,7 @@ from hiddenstate.papers.gradient_crafting.cells import NAME, Adversary, NetworkA
 from hiddenstate.streams import stream
 
 SIDE_BY_SIDE = 25
-"""Models of a chunk, which go side by side unless native code knows the network."""
+"""Models of a chunk on a CPU, which go side by side unless native code knows the network."""
 
 
 def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
@@ -66,7 +66,7 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
             worlds=(world,),
             device=workplace.device,
             workers=workplace.workers,
-            chunk=SIDE_BY_SIDE,
+            chunk=SIDE_BY_SIDE if workplace.device == "cpu" else None,
             memory=workplace.memory,
             checkpoint=place and place / (world if world == "out" else f"{world}-{word}"),
             progress=workplace.progress,

@@ -27,11 +27,6 @@ def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataF
     p = cell.parameters
     count = workplace.models or p.models
     ensemble = audited(p, seed)
-    chunk = 10
-    if workplace.device != "cpu":
-        # As many as are trained side by side, for a chunk is what a kill may lose.
-        one = engine.model_bytes(ensemble.clipped_sum(kernel="torch"))
-        chunk = max(1, int(workplace.memory // one))
     test = data.splits(p.dataset).test
     frame = engine.scores(
         ensemble,
@@ -40,7 +35,6 @@ def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataF
         name=(NAME, p.stream, *([workplace.purpose] if workplace.purpose else [])),
         device=workplace.device,
         workers=workplace.workers,
-        chunk=chunk,
         memory=workplace.memory,
         checkpoint=workplace.checkpoint,
         progress=workplace.progress,

@@ -80,8 +80,8 @@ def _repeat(
         worlds=p.worlds,
         device=device,
         workers=workplace.workers,
-        # On a CPU a chunk is what a kill may lose; on an accelerator it is trained side by side.
-        chunk=1 if device == "cpu" else count,
+        # On a CPU a chunk is what a kill may lose; on an accelerator it is what fits.
+        chunk=1 if device == "cpu" else None,
         memory=workplace.memory,
         checkpoint=workplace.checkpoint and workplace.checkpoint / f"repeat{repeat}",
         progress=workplace.progress,
