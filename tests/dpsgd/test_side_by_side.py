@@ -104,6 +104,13 @@ def residual_blocks() -> nn.Module:
     )
 
 
+class Viewing(nn.Sequential):
+    """It looks at a convolution's output as rows, in a way that depends on how images lie."""
+
+    def forward(self, x):
+        return self[1](self[0](x).view(len(x), -1).tanh_())
+
+
 LIMIT = functools.partial(nn.Hardtanh, -0.2, 0.4, inplace=True)  # it writes into the records
 
 
@@ -112,6 +119,7 @@ NETWORKS = {
     "twice": (Twice, (2, 5, 5)),
     "one layer": (lambda: nn.Linear(5, 3), (5,)),
     "blocks": (residual_blocks, (3, 8, 8)),
+    "view": (lambda: Viewing(nn.Conv2d(1, 4, 3), nn.Linear(36, 3)), (1, 5, 5)),
     "in place": (lambda: nn.Sequential(LIMIT(), nn.Linear(5, 3)), (5,)),
     "in place, a view": (lambda: nn.Sequential(nn.Flatten(), LIMIT(), nn.Linear(8, 3)), (2, 4)),
     "strides": (
@@ -305,8 +313,8 @@ def test_nothing_is_read_back_within_a_training(sampling, canary, monkeypatch):
         tensor.item()
 
 
-STEP = 3 * 21 * 12
-"""Bytes of three full batches' indices and weights."""
+STEP = 3 * 21 * 2 * 12
+"""Bytes of three full batches' indices and weights, twice."""
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ class ClippedSum:
             _refuse_classes(labels, probe.classes)
         self._native: native.Kernel | None = None
         self._taps: dict[str, _Tap] = {}
-        self._writes = False
+        self._writes = self._channels_first = False
         self._opacus: nn.Module | None = None
         self._linear: nn.Linear | None = None
         if kernel == "linear":
@@ -404,7 +404,8 @@ class ClippedSum:
             outputs = tap.rule.outputs(tap.layer, weights, a)
             seen[tap.name] = a.detach()
             outputs = _Heard.apply(outputs, anchor, partial(back.__setitem__, tap.name))
-            return tap.rule.shaped(outputs, tap.output_shape)
+            outputs = tap.rule.shaped(outputs, tap.output_shape)
+            return outputs.contiguous() if self._channels_first else outputs
 
         modules = [tap.module(self._model) for tap in self._taps.values()]
         for tap, module in zip(self._taps.values(), modules, strict=True):
@@ -563,8 +564,8 @@ class ClippedSum:
             reasons = self._trial(taps)
         if not reasons:
             try:
-                alone, beside = self._on(probe, taps), self._on(probe, taps, beside=1)
-                if any(probe.differs(kernel, probe.tolerance) for kernel in (alone, beside)):
+                alone = probe.differs(self._on(probe, taps), probe.tolerance)
+                if alone or self._differs_side_by_side(probe, taps):
                     reasons.append("the model, which uses parameters outside their layers")
             except RuntimeError as error:
                 reasons.append(f"the model ({first_line(error)})")
@@ -576,6 +577,14 @@ class ClippedSum:
             )
             return {}
         return taps
+
+    def _differs_side_by_side(self, probe: Probe, taps: dict[str, "_Tap"]) -> bool:
+        try:
+            return probe.differs(self._on(probe, taps, beside=1), probe.tolerance)
+        except RuntimeError:
+            # A ``view`` in the model may need images with their channels first in memory.
+            self._channels_first = True
+            return probe.differs(self._on(probe, taps, beside=1), probe.tolerance)
 
     def _trial(self, taps: dict[str, "_Tap"]) -> list[str]:
         """Run two records through; what stands in the way of the taps' use."""

@@ -493,9 +493,9 @@ class _Batches:
             yield there[key]
 
     def _at_once(self) -> int:
-        """How many distinct steps' batches fit."""
+        """How many distinct steps' batches fit twice: those before are there until these are."""
         views = 24 * self._augmentation.views if self._augmentation else 0
-        record = 8 + self._gradients.dtype.itemsize + views
+        record = 2 * (8 + self._gradients.dtype.itemsize + views)
         return max(1, int(self._kept // (len(self._runs) * max(1, self._longest) * record)))
 
     def _uploaded(self, keys: list[Hashable], drawn: Iterator[tuple]) -> Iterator[_Batch]:
