@@ -573,6 +573,186 @@ INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, 
         }
 }
 
+/* --- Winograd's convolution -----------------------------------------------------------------
+ * Convolution of 3 x 3 taps and stride 1, in tiles of 2 x 2 places that read 4 x 4 inputs. In one
+ * dimension two places y_i = w_0 d_i + w_1 d_(i+1) + w_2 d_(i+2) need four products, not six:
+ *   m = (d_0 - d_2) w_0, (d_1 + d_2) (w_0 + w_1 + w_2) / 2, (d_2 - d_1) (w_0 - w_1 + w_2) / 2,
+ *       (d_3 - d_1) w_2;   y = m_0 + m_1 + m_2, m_1 - m_2 + m_3.
+ * In both dimensions it is 16 instead of 36, and with many channels each of the 16 is a matrix
+ * product. The weights' gradient is the same, transposed: 16 products of inputs and gradients.
+ * Source: Lavin and Gray 2016. Transformed tensors are [one of 16][tile][channel], transformed
+ * weights [output block][one of 16][input channel][channel in block]. */
+enum { INPUTS, WEIGHTS, PLACES, GRADIENTS, TAPS };
+
+/* How many entries a side has before and after a transform. */
+INLINE int taken(const int kind) { return kind == GRADIENTS ? 2 : kind == WEIGHTS ? 3 : 4; }
+INLINE int given(const int kind) { return kind == PLACES ? 2 : kind == TAPS ? 3 : 4; }
+
+/* Transforms n columns, which become rows. */
+INLINE void columns(const int kind, const int n, vec a[4][4], vec to[4][4]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < n; i++) {
+    vec *b = to[i];
+    if (kind == INPUTS) {
+      b[0] = a[0][i] - a[2][i];
+      b[1] = a[1][i] + a[2][i];
+      b[2] = a[2][i] - a[1][i];
+      b[3] = a[3][i] - a[1][i];
+    } else if (kind == WEIGHTS) {
+      vec outer = 0.5f * (a[0][i] + a[2][i]), middle = 0.5f * a[1][i];
+      b[0] = a[0][i];
+      b[1] = outer + middle;
+      b[2] = outer - middle;
+      b[3] = a[2][i];
+    } else if (kind == PLACES) {
+      b[0] = a[0][i] + a[1][i] + a[2][i];
+      b[1] = a[1][i] - a[2][i] + a[3][i];
+    } else if (kind == GRADIENTS) {
+      b[0] = a[0][i];
+      b[1] = a[0][i] + a[1][i];
+      b[2] = a[0][i] - a[1][i];
+      b[3] = a[1][i];
+    } else {
+      vec outer = 0.5f * (a[1][i] + a[2][i]);
+      b[0] = a[0][i] + outer;
+      b[1] = 0.5f * (a[1][i] - a[2][i]);
+      b[2] = outer + a[3][i];
+    }
+  }
+}
+INLINE void transform(const int kind, vec a[4][4], vec to[4][4]) {
+  vec turned[4][4];
+  columns(kind, taken(kind), a, turned);
+  columns(kind, given(kind), turned, to);
+}
+
+/* Entries `apart` floats apart, transformed. */
+INLINE void read_16(const int kind, const int apart, const float *from, vec to[4][4]) {
+  const int n = taken(kind);
+  vec a[4][4];
+#pragma GCC unroll 16
+  for (int k = 0; k < n * n; k++) a[k / n][k % n] = load(from + k * apart);
+  transform(kind, a, to);
+}
+
+INLINE void winograd_weights(const int CI, const int CO, const float *w, float *to) {
+  const int B = block_of(CO) * LANES, each = CI * B;
+  for (int c = 0; c < CO; c += B, w += 9 * each, to += 16 * each)
+    for (int j = 0; j < each; j += LANES) {
+      vec u[4][4];
+      read_16(WEIGHTS, each, w + j, u);
+#pragma GCC unroll 16
+      for (int k = 0; k < 16; k++) store(to + k * each + j, u[k / 4][k % 4]);
+    }
+}
+
+/* Transforms C channels of the tiles from FIRST to END of an image of H x W pixels. What a tile
+ * reads beyond it, where a side is odd, is zero. */
+INLINE void winograd_tiles(const int kind, const int H, const int W, const int C, const int TW,
+                           const int row, const int step, const int apart, const int first,
+                           const int end, const float *x, float *to) {
+  const int n = taken(kind);
+  for (int t = first; t < end; t++, to += C) {
+    const int y = 2 * (t / TW), i = 2 * (t % TW);
+    for (int c = 0; c < C; c += LANES) {
+      const float *p = x + y * row + i * step + c;
+      vec a[4][4], b[4][4];
+#pragma GCC unroll 4
+      for (int k = 0; k < n; k++)
+#pragma GCC unroll 4
+        for (int l = 0; l < n; l++)
+          a[k][l] = (H % 2 && y + k >= H) || (W % 2 && i + l >= W) ? splat(0)
+                                                                   : load(p + k * row + l * step);
+      transform(kind, a, b);
+#pragma GCC unroll 16
+      for (int k = 0; k < 16; k++) store(to + k * apart + c, b[k / 4][k % 4]);
+    }
+  }
+}
+
+/* Floats between transforms of so many: a cache line more, so that not all 16 want one place. */
+INLINE int apart_of(const int floats) { return floats + 16; }
+
+/* Convolution to OH x OW places, S tiles at once; with a winner, 2 x 2 max-pooling; activation.
+ * w: transformed weights. */
+INLINE void winograd(const int W, const int CI, const int OH, const int OW, const int CO,
+                     const int S, const int act, const int add, const int out_row,
+                     const int out_step, const float *x, const float *w, const float *bias,
+                     float *out, int32_t *winner, float *room) {
+  const int V = block_of(CO), B = V * LANES, TW = parts(OW, 2), tiles = parts(OH, 2) * TW;
+  const int before = apart_of(S * CI), after = apart_of(S * B);
+  float *products = room + 16 * before;
+  for (int first = 0; first < tiles; first += S) {
+    const int end = MIN(first + S, tiles);
+    winograd_tiles(INPUTS, OH + 2, OW + 2, CI, TW, W * CI, CI, before, first, end, x, room);
+    for (int c = 0; c < CO; c += B) {
+      /* The last tiles may be fewer than S: what is multiplied in their place is not read. */
+      for (int k = 0; k < 16; k++)
+        conv_rows(1, S, V, 1, CI, 0, 0, CI, NONE, room + k * before, w + (16 * c + k * B) * CI, 0,
+                  0, products + k * after, 0, B);
+      for (int t = first; t < end; t++)
+        for (int v = 0; v < B; v += LANES) {
+          const int y = t / TW, i = t % TW;
+          const vec b = bias ? load(bias + c + v) : splat(0);
+          vec m[4][4];
+          read_16(PLACES, after, products + (t - first) * B + v, m);
+          if (winner) {
+            vec best = largest(m[0][0], m[0][1], m[1][0], m[1][1], winner + t * CO + c + v);
+            store(out + y * out_row + i * out_step + c + v, activate(act, best + b));
+            continue;
+          }
+#pragma GCC unroll 4
+          for (int k = 0; k < 4; k++) {
+            const int to_y = 2 * y + k / 2, to_i = 2 * i + k % 2;
+            if ((OH % 2 == 0 || to_y < OH) && (OW % 2 == 0 || to_i < OW))
+              put(add, out + to_y * out_row + to_i * out_step + c + v,
+                  activate(act, m[k / 2][k % 2] + b));
+          }
+        }
+    }
+  }
+}
+INLINE void winograd_forward(const int W, const int CI, const int OH, const int OW, const int CO,
+                             const int S, const int act, const int add, const int out_row,
+                             const int out_step, const float *x, const float *w,
+                             const float *bias, float *out, float *room) {
+  winograd(W, CI, OH, OW, CO, S, act, add, out_row, out_step, x, w, bias, out, 0, room);
+}
+INLINE void winograd_pool_forward(const int W, const int CI, const int PH, const int PW,
+                                  const int CO, const int S, const int act, const int out_row,
+                                  const float *x, const float *w, const float *bias, float *out,
+                                  int32_t *winner, float *room) {
+  winograd(W, CI, 2 * PH, 2 * PW, CO, S, act, 0, out_row, CO, x, w, bias, out, winner, room);
+}
+
+/* Weight gradient, dense, in the layout of the forward weights; returns its squared norm. */
+INLINE float winograd_gradient(const int W, const int CI, const int OH, const int OW,
+                               const int CO, const int g_row, const float *x, const float *g,
+                               float *dw, float *room) {
+  const int B = block_of(CO) * LANES, each = CI * B;
+  const int TW = parts(OW, 2), tiles = parts(OH, 2) * TW;
+  const int inputs = apart_of(tiles * CI), gradients = apart_of(tiles * B);
+  float *gs = room + 16 * inputs, *products = gs + 16 * gradients;
+  vec squares = splat(0);
+  winograd_tiles(INPUTS, OH + 2, OW + 2, CI, TW, W * CI, CI, inputs, 0, tiles, x, room);
+  for (int c = 0; c < CO; c += B, dw += 9 * each) {
+    winograd_tiles(GRADIENTS, OH, OW, B, TW, g_row, CO, gradients, 0, tiles, g + c, gs);
+    for (int k = 0; k < 16; k++)
+      conv_weights(tiles, CI, 1, 1, 1, 1, 1, tiles, B, 0, room + k * inputs, gs + k * gradients,
+                   products + k * apart_of(each));
+    for (int j = 0; j < each; j += LANES) {
+      vec taps[4][4];
+      read_16(TAPS, apart_of(each), products + j, taps);
+#pragma GCC unroll 9
+      for (int k = 0; k < 9; k++) {
+        store(dw + k * each + j, taps[k / 3][k % 3]);
+        squares += taps[k / 3][k % 3] * taps[k / 3][k % 3];
+      }
+    }
+  }
+  return total(squares);
+}
+
 /* --- Layers between -------------------------------------------------------------------------
  * Tensors are images of H x W x C with rows of their own lengths. With `add` a gradient is added
  * to what is there, for a tensor that several layers read. */

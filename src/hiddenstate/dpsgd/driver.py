@@ -313,10 +313,13 @@ def _padded(channels: int) -> int:
 def c_source(whole: Network) -> str:
     """C source of the driver: every layer's calls, with its sizes as constants."""
     pairs = list(zip(whole.layers, whole.places, strict=True))
-    members, forward, backward, collect = [f"float sum[{whole.sums}]"], [], [], []
+    members, prepare, forward, backward, collect = [f"float sum[{whole.sums}]"], [], [], [], []
+    room = max(layer.room for layer in whole.layers)
+    members += [f"float room[{room}]"] if room else []
     for layer, p in pairs:
         members += [f"float x{p.i + 1}[{p.out.size}]", f"float d{p.i + 1}[{p.out.size}]"]
         members += layer.members(p.i)
+        prepare += layer.prepare(p)
         forward += layer.forward(p)
         collect += layer.collect(p)
     reached = {0}
@@ -339,6 +342,7 @@ def c_source(whole: Network) -> str:
     ]
     functions = "\n".join(call.definition(name) for call, name in shared.items())
     fields, body = "\n".join(f"  {m};" for m in members), "\n    ".join(lines)
+    once = "".join(f"  {call}\n" for call in prepare)
     record = whole.buffers[0].size
     return f"""#include "clipped_sum.h"
 typedef struct {{
@@ -353,7 +357,7 @@ int clipped_sum(const float *w, const float *x, const int64_t *labels, int64_t r
                 float *losses, Scratch *s) {{
   for (int64_t i = 0; i < n; i++)
     if (indices[i] < 0 || indices[i] >= records) return 1;
-  for (int64_t i = 0; i < n; i++) {{
+{once}  for (int64_t i = 0; i < n; i++) {{
     const float *x0 = x + indices[i] * {record};
     float squares = 0;
     {body}

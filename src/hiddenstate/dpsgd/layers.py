@@ -14,12 +14,19 @@ Layout = NDArray[np.int64]
 _SHARED = {
     "conv_forward": ("void", "rrrw"),
     "conv_weights": ("float", "rrw"),
+    "winograd_forward": ("void", "rrrww"),
+    "winograd_gradient": ("float", "rrww"),
     "norm_forward": ("void", "rrrwww"),
     "norm_gradients": ("void", "rrrrww"),
     "norm_back": ("void", "rrrrrrrw"),
 }
 """Functions that take long to compile: equal calls share one. What each returns, and which of its
 pointers it reads and which it writes."""
+_ROOM = "s->room"
+_MANY, _WIDE = 32, 16
+"""Channels on either side, and tiles of 2 x 2 places, from which Winograd's algorithm is faster."""
+_AT_ONCE = 64
+"""Tiles, at most, that it transforms before it multiplies, so that they stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +195,21 @@ class Layer:
         """Entries of the packed bias."""
         return 0
 
+    @property
+    def room(self) -> int:
+        """Floats that its calls need for themselves, in a place that all layers share."""
+        return 0
+
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         return (np.zeros(0, np.int64),) * 4
 
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
+        return []
+
+    def prepare(self, p: Place) -> list[Call]:
+        """What is done once for all records."""
         return []
 
     def forward(self, p: Place) -> list[Call]:
@@ -246,6 +262,38 @@ class Convolution(Layer):
         """Whether the weight gradient skips the losers of the pooling."""
         return self.pooled and self.input.channels % PAD == 0
 
+    @property
+    def winograd(self) -> bool:
+        """Whether its dense products are Winograd's: 16 of a tile of 2 x 2 places, not 36."""
+        fits = self.kernel == (3, 3) and self.stride == (1, 1) and self.input.channels % PAD == 0
+        many = min(self.input.channels, self.output.channels) >= _MANY
+        return fits and many and self._tiles >= _WIDE
+
+    @property
+    def _tiles(self) -> int:
+        """Tiles of 2 x 2 places of its output, which are what it pools."""
+        out = self.output
+        return out.height * out.width if self.pooled else _tiles(out)
+
+    @property
+    def _transformed(self) -> list[str]:
+        """Its weights that are transformed: forward, and turned."""
+        dense = self.turned and not self.pooled
+        return (["w", "back"] if dense else ["w"]) if self.winograd else []
+
+    @property
+    def room(self) -> int:
+        """Floats that its calls need for themselves, in a place that all layers share."""
+        if not self.winograd:
+            return 0
+        inputs, outputs, block, tiles = self.input.channels, self.output.channels, 2 * PAD, self._tiles
+        forward, backward = _at_once(tiles), _at_once(_tiles(self.input))
+        wanted = [(forward * inputs, forward * block)]
+        if not self.pooled:
+            wanted += [(backward * outputs, backward * block)]
+            wanted += [(tiles * inputs, tiles * block, inputs * block)]
+        return max(16 * sum(floats + PAD for floats in parts) for parts in wanted)
+
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         real = (self.output.real, self.input.real, *self.kernel)
@@ -269,20 +317,39 @@ class Convolution(Layer):
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
         out = self.output
+        weights = 16 * self.input.channels * out.channels
+        kept = [f"float {name}{i}[{weights}]" for name in self._transformed]
         if self.pooled:
             integers = f"winner{i}[{out.floats}], won{i}[{out.floats + PAD}]"
             counts = f"counts{i}[{4 * out.height * out.width}]"
-            return [f"int32_t {integers}, {counts}", f"float g{i}[{out.floats}]"]
+            return [*kept, f"int32_t {integers}, {counts}", f"float g{i}[{out.floats}]"]
         above, below, left, right = self._margins
         size = (out.height + above + below) * (out.width + left + right) * out.channels
-        return [f"float g{i}[{size}]"]
+        return [*kept, f"float g{i}[{size}]"]
+
+    def prepare(self, p: Place) -> list[Call]:
+        """What is done once for all records."""
+        channels = self.input.channels, self.output.channels
+        each = {"w": (channels, p.weights), "back": (channels[::-1], p.back)}
+        return [
+            Call("winograd_weights", each[name][0], (p.w(each[name][1]), p.own(name)))
+            for name in self._transformed
+        ]
 
     def forward(self, p: Place) -> list[Call]:
         """The forward pass."""
         source, out = p.source, p.out
+        image = source.wide, self.input.channels
+        if self.winograd:
+            pointers = source.x(self.padding), p.own("w"), p.w(p.bias), out.x()
+            sizes = *image, *self.output.sizes, _at_once(self._tiles), self.activation
+            if self.pooled:
+                kept = p.own("winner"), _ROOM
+                return [Call("winograd_pool_forward", (*sizes, out.row), (*pointers, *kept))]
+            steps = out.row, self.output.channels
+            return [Call("winograd_forward", (*sizes, 0, *steps), (*pointers, _ROOM))]
         pointers = source.x(self.padding), p.w(p.weights), p.w(p.bias), out.x()
         sizes = *self.kernel, *self.output.sizes, self.activation
-        image = source.wide, self.input.channels
         if self.pooled:
             winner = p.own("winner")
             return [Call("conv_pool_forward", (*image, *sizes, out.row), (*pointers, winner))]
@@ -300,6 +367,10 @@ class Convolution(Layer):
             name = "pooled_weights" if self.sparse else "few_channels_weights"
             pointers = x, g, p.own("winner"), dw
             return [before, Call(name, (*image, *sizes), pointers, "squares += ")]
+        if self.winograd:
+            constants = *image, *self.output.sizes, row
+            name, pointers = "winograd_gradient", (x, g, dw, _ROOM)
+            return [before, Call(name, constants, pointers, "squares += ")]
         constants = *image, *self.stride, *sizes, row
         return [before, Call("conv_weights", constants, (x, g, dw), "squares += ")]
 
@@ -323,9 +394,15 @@ class Convolution(Layer):
                     to = down.first * source.row + across.first * inputs
                     g = inside + down.earliest * row + across.earliest * outputs
                     kernel, sides = (down.taps, across.taps), (down.rows, across.rows)
-                    sizes = row // outputs, outputs, 1, 1, *kernel, *sides, inputs
+                    image, then = (row // outputs, outputs), ("NONE", int(add), *steps)
+                    if self.winograd:
+                        sizes = *image, *sides, inputs, _at_once(_tiles(self.input)), *then
+                        pointers = p.own("g", g), p.own("back"), "0", source.d(more=to), _ROOM
+                        calls.append(Call("winograd_forward", sizes, pointers))
+                        continue
+                    sizes = *image, 1, 1, *kernel, *sides, inputs, *then
                     pointers = p.own("g", g), p.w(back), "0", source.d(more=to)
-                    calls.append(Call("conv_forward", (*sizes, "NONE", int(add), *steps), pointers))
+                    calls.append(Call("conv_forward", sizes, pointers))
                 back += taps * inputs * outputs
         return calls
 
@@ -360,6 +437,16 @@ class Convolution(Layer):
             for phases in self._phases
             for side in ("before", "after")
         ]
+
+
+def _tiles(t: Tensor) -> int:
+    """Tiles of 2 x 2 places, the last ones of odd sides smaller."""
+    return -(-t.height // 2) * -(-t.width // 2)
+
+
+def _at_once(tiles: int) -> int:
+    """Tiles that Winograd's algorithm takes at once: about equally many, at most ``_AT_ONCE``."""
+    return -(-tiles // -(-tiles // _AT_ONCE))
 
 
 @dataclass(frozen=True)
