@@ -117,6 +117,40 @@ def before() -> nn.Module:
     )
 
 
+class Tiled(nn.Module):
+    """Convolutions of many channels by Winograd: every padding, pooled or not, shared inputs.
+
+    Channels fill no vector; sides of the test's images are even or odd, and so is their halves'.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.first = nn.Conv2d(3, 32, 1), nn.Conv2d(32, 33, 3, padding=1, bias=False)
+        self.second, self.inner = nn.Conv2d(32, 33, 3, padding=1), nn.Conv2d(32, 40, 3)
+        self.outer = nn.Conv2d(33, 64, 3, padding=2)
+        self.padded, self.bare = nn.Conv2d(33, 40, 3, padding=1), nn.Conv2d(64, 40, 3, bias=False)
+        self.last = nn.Linear(40, 5)
+
+    def forward(self, x):
+        h = torch.tanh(self.stem(x))
+        g = self.first(h) + torch.tanh(self.second(h))
+        one = nn.functional.max_pool2d(torch.tanh(self.padded(g)), 2)
+        other = nn.functional.max_pool2d(self.bare(torch.tanh(self.outer(g))), 2)
+        return self.last(one.mean((2, 3)) + other.mean((2, 3)) + self.inner(h).mean((2, 3)))
+
+
+def tiled() -> nn.Module:
+    """One convolution by Winograd."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 1),
+        nn.Tanh(),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(32 * 63, 4),
+    )
+
+
 NETWORKS = {
     "digits_resnet": (models.digits_resnet, (1, 8, 8), 10),
     "wide_resnet": (lambda: models.wide_resnet(10, 1, classes=4), (3, 9, 8), 4),
@@ -126,6 +160,9 @@ NETWORKS = {
     "averaged": (averaged, (1, 12, 11), 4),
     "normed": (normed, (2, 9, 9), 4),
     "pooled": (pooled, (1, 8, 7), 4),
+    "tiled": (tiled, (1, 7, 9), 4),
+    "tiled, odd sides": (Tiled, (3, 13, 25), 5),
+    "tiled, even sides": (Tiled, (3, 12, 10), 5),
     "channels": (lambda: models.logistic_regression(48, 5), (3, 4, 4), 5),
 }
 
@@ -178,7 +215,7 @@ def test_zeros_around_images_stay_zero_from_record_to_record():
         assert (together - alone).norm() <= 1e-6 * alone.norm()
 
 
-@pytest.mark.parametrize("name", ["digits_resnet", "wide_resnet"])
+@pytest.mark.parametrize("name", ["digits_resnet", "wide_resnet", "tiled, even sides"])
 def test_a_blank_record_has_the_gradient_that_torch_has(name):
     # Without a bias every channel is constant before a norm, whose variance is 0; and with the
     # norm's own bias at 0 every ReLU is at its edge.
@@ -199,6 +236,20 @@ MISTAKES = {
         "before", "if (add) v += load(p);", ""),
     "a strided convolution starts a row below": (
         "strided", "x + y * R * down, w,", "x + (y * R * down ? y * R * down - row : 0), w,"),
+    "an input of Winograd's has another sign": (
+        "tiled", "b[3] = a[3][i] - a[1][i];", "b[3] = a[3][i] + a[1][i];"),
+    "a weight of Winograd's is not halved": (
+        "tiled", "middle = 0.5f * a[1][i];", "middle = a[1][i];"),
+    "a product of Winograd's counts for one place alone": (
+        "tiled", "b[1] = a[1][i] - a[2][i] + a[3][i];", "b[1] = a[1][i] + a[3][i];"),
+    "a gradient of Winograd's has another sign": (
+        "tiled", "b[2] = a[0][i] - a[1][i];", "b[2] = a[0][i] + a[1][i];"),
+    "a product of Winograd's counts for one tap alone": (
+        "tiled", "b[2] = outer + a[3][i];", "b[2] = a[3][i];"),
+    "a tile writes into the next row": (
+        "tiled", "(OW % 2 == 0 || to_i < OW)", "(OW % 2 == 0 || to_i <= OW)"),
+    "the last tiles are forgotten": (
+        "tiled, odd sides", "first < tiles; first += S", "first + S <= tiles; first += S"),
     "a mean of another window": ("averaged", "d = load(dy + r * y_row + i * C + c) * (1.0f",
                                  "d = load(dy + r * y_row + i * C + c) * (1.01f"),
 }  # fmt: skip

@@ -28,6 +28,7 @@ from hiddenstate.dpsgd.layers import (
     Place,
     Sum,
     Tensor,
+    fastest,
 )
 from hiddenstate.dpsgd.rules import ordinary
 
@@ -130,7 +131,7 @@ def network(model: nn.Module, record_shape: tuple[int, ...]) -> Network | None:
     first = [
         one.input for one in layers if isinstance(one, Linear | Convolution) and 0 in one.sources
     ]
-    whole = Network(first[0], tuple(layers))
+    whole = Network(first[0], tuple(map(fastest, layers)))
     alike = all(t == first[0] for t in first)
     return whole if alike and all(map(_fits, layers, whole.places)) else None
 

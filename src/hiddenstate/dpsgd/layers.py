@@ -22,7 +22,6 @@ _SHARED = {
 }
 """Functions that take long to compile: equal calls share one. What each returns, and which of its
 pointers it reads and which it writes."""
-_ROOM = "s->room"
 _MANY, _WIDE = 32, 16
 """Channels on either side, and tiles of 2 x 2 places, from which Winograd's algorithm is faster."""
 _AT_ONCE = 64
@@ -262,38 +261,6 @@ class Convolution(Layer):
         """Whether the weight gradient skips the losers of the pooling."""
         return self.pooled and self.input.channels % PAD == 0
 
-    @property
-    def winograd(self) -> bool:
-        """Whether its dense products are Winograd's: 16 of a tile of 2 x 2 places, not 36."""
-        fits = self.kernel == (3, 3) and self.stride == (1, 1) and self.input.channels % PAD == 0
-        many = min(self.input.channels, self.output.channels) >= _MANY
-        return fits and many and self._tiles >= _WIDE
-
-    @property
-    def _tiles(self) -> int:
-        """Tiles of 2 x 2 places of its output, which are what it pools."""
-        out = self.output
-        return out.height * out.width if self.pooled else _tiles(out)
-
-    @property
-    def _transformed(self) -> list[str]:
-        """Its weights that are transformed: forward, and turned."""
-        dense = self.turned and not self.pooled
-        return (["w", "back"] if dense else ["w"]) if self.winograd else []
-
-    @property
-    def room(self) -> int:
-        """Floats that its calls need for themselves, in a place that all layers share."""
-        if not self.winograd:
-            return 0
-        inputs, outputs, block, tiles = self.input.channels, self.output.channels, 2 * PAD, self._tiles
-        forward, backward = _at_once(tiles), _at_once(_tiles(self.input))
-        wanted = [(forward * inputs, forward * block)]
-        if not self.pooled:
-            wanted += [(backward * outputs, backward * block)]
-            wanted += [(tiles * inputs, tiles * block, inputs * block)]
-        return max(16 * sum(floats + PAD for floats in parts) for parts in wanted)
-
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         real = (self.output.real, self.input.real, *self.kernel)
@@ -317,39 +284,20 @@ class Convolution(Layer):
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
         out = self.output
-        weights = 16 * self.input.channels * out.channels
-        kept = [f"float {name}{i}[{weights}]" for name in self._transformed]
         if self.pooled:
             integers = f"winner{i}[{out.floats}], won{i}[{out.floats + PAD}]"
             counts = f"counts{i}[{4 * out.height * out.width}]"
-            return [*kept, f"int32_t {integers}, {counts}", f"float g{i}[{out.floats}]"]
+            return [f"int32_t {integers}, {counts}", f"float g{i}[{out.floats}]"]
         above, below, left, right = self._margins
         size = (out.height + above + below) * (out.width + left + right) * out.channels
-        return [*kept, f"float g{i}[{size}]"]
-
-    def prepare(self, p: Place) -> list[Call]:
-        """What is done once for all records."""
-        channels = self.input.channels, self.output.channels
-        each = {"w": (channels, p.weights), "back": (channels[::-1], p.back)}
-        return [
-            Call("winograd_weights", each[name][0], (p.w(each[name][1]), p.own(name)))
-            for name in self._transformed
-        ]
+        return [f"float g{i}[{size}]"]
 
     def forward(self, p: Place) -> list[Call]:
         """The forward pass."""
         source, out = p.source, p.out
-        image = source.wide, self.input.channels
-        if self.winograd:
-            pointers = source.x(self.padding), p.own("w"), p.w(p.bias), out.x()
-            sizes = *image, *self.output.sizes, _at_once(self._tiles), self.activation
-            if self.pooled:
-                kept = p.own("winner"), _ROOM
-                return [Call("winograd_pool_forward", (*sizes, out.row), (*pointers, *kept))]
-            steps = out.row, self.output.channels
-            return [Call("winograd_forward", (*sizes, 0, *steps), (*pointers, _ROOM))]
         pointers = source.x(self.padding), p.w(p.weights), p.w(p.bias), out.x()
         sizes = *self.kernel, *self.output.sizes, self.activation
+        image = source.wide, self.input.channels
         if self.pooled:
             winner = p.own("winner")
             return [Call("conv_pool_forward", (*image, *sizes, out.row), (*pointers, winner))]
@@ -367,10 +315,6 @@ class Convolution(Layer):
             name = "pooled_weights" if self.sparse else "few_channels_weights"
             pointers = x, g, p.own("winner"), dw
             return [before, Call(name, (*image, *sizes), pointers, "squares += ")]
-        if self.winograd:
-            constants = *image, *self.output.sizes, row
-            name, pointers = "winograd_gradient", (x, g, dw, _ROOM)
-            return [before, Call(name, constants, pointers, "squares += ")]
         constants = *image, *self.stride, *sizes, row
         return [before, Call("conv_weights", constants, (x, g, dw), "squares += ")]
 
@@ -394,15 +338,9 @@ class Convolution(Layer):
                     to = down.first * source.row + across.first * inputs
                     g = inside + down.earliest * row + across.earliest * outputs
                     kernel, sides = (down.taps, across.taps), (down.rows, across.rows)
-                    image, then = (row // outputs, outputs), ("NONE", int(add), *steps)
-                    if self.winograd:
-                        sizes = *image, *sides, inputs, _at_once(_tiles(self.input)), *then
-                        pointers = p.own("g", g), p.own("back"), "0", source.d(more=to), _ROOM
-                        calls.append(Call("winograd_forward", sizes, pointers))
-                        continue
-                    sizes = *image, 1, 1, *kernel, *sides, inputs, *then
+                    sizes = row // outputs, outputs, 1, 1, *kernel, *sides, inputs
                     pointers = p.own("g", g), p.w(back), "0", source.d(more=to)
-                    calls.append(Call("conv_forward", sizes, pointers))
+                    calls.append(Call("conv_forward", (*sizes, "NONE", int(add), *steps), pointers))
                 back += taps * inputs * outputs
         return calls
 
@@ -439,16 +377,6 @@ class Convolution(Layer):
         ]
 
 
-def _tiles(t: Tensor) -> int:
-    """Tiles of 2 x 2 places, the last ones of odd sides smaller."""
-    return -(-t.height // 2) * -(-t.width // 2)
-
-
-def _at_once(tiles: int) -> int:
-    """Tiles that Winograd's algorithm takes at once: about equally many, at most ``_AT_ONCE``."""
-    return -(-tiles // -(-tiles // _AT_ONCE))
-
-
 @dataclass(frozen=True)
 class _Phase:
     """Rows (or columns) of a convolution's input that meet the same taps: every stride-th.
@@ -477,6 +405,95 @@ def _phases(side: int, output: int, kernel: int, stride: int, padding: int) -> l
         before, after = (-earliest, start + rows - output) if reads else (0, 0)
         found.append(_Phase(taps, first, rows, earliest, before, after))
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winograd(Convolution):
+    """A convolution of 3 x 3 taps and stride 1 whose dense products are Winograd's.
+
+    A tile of 2 x 2 places takes 16 products for every pair of channels in place of 36.
+    """
+
+    @property
+    def room(self) -> int:
+        """Floats that its calls need for themselves, in a place that all layers share."""
+        inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
+        tiles, some, turned = self._tiles, _at_once(self._tiles), _at_once(_tiles(self.input))
+        wanted = [[some * inputs, some * block]]
+        if not self.pooled:
+            wanted += [[turned * outputs, turned * block]]
+            wanted += [[tiles * inputs, tiles * block, inputs * block]]
+        return max(16 * sum(floats + PAD for floats in each) for each in wanted)
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        size = 16 * self.input.channels * self.output.channels
+        transformed = [f"float {name}{i}[{size}]" for name in ("w", "back")[: 2 - self.pooled]]
+        return [*transformed, *super().members(i)]
+
+    def prepare(self, p: Place) -> list[Call]:
+        """What is done once for all records: its weights are transformed."""
+        sizes = self.input.channels, self.output.channels
+        calls = [Call("winograd_weights", sizes, (p.w(p.weights), p.own("w")))]
+        if self.turned and not self.pooled:
+            calls.append(Call("winograd_weights", sizes[::-1], (p.w(p.back), p.own("back"))))
+        return calls
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        image, out = (p.source.wide, self.input.channels), self.output
+        sizes = *image, *out.sizes, _at_once(self._tiles), self.activation
+        pointers = p.source.x(self.padding), p.own("w"), p.w(p.bias), p.out.x()
+        if self.pooled:
+            kept = p.own("winner"), _ROOM
+            return [Call("winograd_pool_forward", (*sizes, p.out.row), (*pointers, *kept))]
+        steps = p.out.row, out.channels
+        return [Call("winograd_forward", (*sizes, 0, *steps), (*pointers, _ROOM))]
+
+    def backward(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, whose squares are added to ``squares``."""
+        before, dense = super().backward(p)
+        if self.pooled:
+            return [before, dense]
+        sizes = p.source.wide, self.input.channels, *self.output.sizes, self._g[1]
+        return [before, Call("winograd_gradient", sizes, (*dense.pointers, _ROOM), dense.then)]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        if self.pooled:
+            return super().pass_on(p, which, add)
+        inputs, outputs, row = self.input, self.output.channels, self._g[1]
+        image, steps = (row // outputs, outputs), (p.source.row, inputs.channels)
+        sizes = *image, *inputs.sizes, _at_once(_tiles(inputs)), "NONE", int(add), *steps
+        pointers = p.own("g"), p.own("back"), "0", p.source.d(), _ROOM
+        return [Call("winograd_forward", sizes, pointers)]
+
+    @property
+    def _tiles(self) -> int:
+        """Tiles of 2 x 2 places before the pooling."""
+        return self.output.height * self.output.width if self.pooled else _tiles(self.output)
+
+
+_ROOM = "s->room"
+
+
+def _tiles(t: Tensor) -> int:
+    return -(-t.height // 2) * -(-t.width // 2)
+
+
+def _at_once(tiles: int) -> int:
+    """How many tiles are taken at once: about equal parts, of at most ``_AT_ONCE``."""
+    return -(-tiles // -(-tiles // _AT_ONCE))
+
+
+def fastest(layer: Layer) -> Layer:
+    """The layer, or the same by Winograd's algorithm where that is faster."""
+    if not isinstance(layer, Convolution):
+        return layer
+    found = Winograd(**vars(layer))
+    fits = layer.kernel == (3, 3) and layer.stride == (1, 1) and layer.input.channels % PAD == 0
+    many = min(layer.input.channels, layer.output.channels) >= _MANY
+    return found if fits and many and found._tiles >= _WIDE else layer
 
 
 @dataclass(frozen=True, kw_only=True)
