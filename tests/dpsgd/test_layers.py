@@ -292,8 +292,9 @@ def test_equal_calls_are_compiled_once():
     definitions = re.findall(r"^static NOINLINE .*\{\n(.*)\n\}", text, re.MULTILINE)
     assert len(definitions) == len(set(definitions))
     # Seventeen convolutions of 3 x 3 and three projections, of eleven shapes.
-    assert sum("conv_weights" in line for line in definitions) == 11
-    assert len(re.findall(r"squares \+= conv_weights", text)) == 20
+    gradients = "conv_weights", "winograd_gradient"
+    assert sum(name in line for line in definitions for name in gradients) == 11
+    assert len(re.findall(f"squares \\+= ({'|'.join(gradients)})", text)) == 20
 
 
 def test_layers_that_the_kernel_does_not_know_go_to_torch():

@@ -26,6 +26,7 @@ _MANY, _WIDE = 32, 16
 """Channels on either side, and tiles of 2 x 2 places, from which Winograd's algorithm is faster."""
 _AT_ONCE = 64
 """Tiles, at most, that it transforms before it multiplies, so that they stay in the cache."""
+_ROOM = "s->room"
 
 
 @dataclass(frozen=True)
@@ -418,7 +419,7 @@ class Winograd(Convolution):
     def room(self) -> int:
         """Floats that its calls need for themselves, in a place that all layers share."""
         inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
-        tiles, some, turned = self._tiles, _at_once(self._tiles), _at_once(_tiles(self.input))
+        tiles, some, turned = self.tiles, _at_once(self.tiles), _at_once(tiles_of(self.input))
         wanted = [[some * inputs, some * block]]
         if not self.pooled:
             wanted += [[turned * outputs, turned * block]]
@@ -442,7 +443,7 @@ class Winograd(Convolution):
     def forward(self, p: Place) -> list[Call]:
         """The forward pass."""
         image, out = (p.source.wide, self.input.channels), self.output
-        sizes = *image, *out.sizes, _at_once(self._tiles), self.activation
+        sizes = *image, *out.sizes, _at_once(self.tiles), self.activation
         pointers = p.source.x(self.padding), p.own("w"), p.w(p.bias), p.out.x()
         if self.pooled:
             kept = p.own("winner"), _ROOM
@@ -464,20 +465,18 @@ class Winograd(Convolution):
             return super().pass_on(p, which, add)
         inputs, outputs, row = self.input, self.output.channels, self._g[1]
         image, steps = (row // outputs, outputs), (p.source.row, inputs.channels)
-        sizes = *image, *inputs.sizes, _at_once(_tiles(inputs)), "NONE", int(add), *steps
+        sizes = *image, *inputs.sizes, _at_once(tiles_of(inputs)), "NONE", int(add), *steps
         pointers = p.own("g"), p.own("back"), "0", p.source.d(), _ROOM
         return [Call("winograd_forward", sizes, pointers)]
 
     @property
-    def _tiles(self) -> int:
-        """Tiles of 2 x 2 places before the pooling."""
-        return self.output.height * self.output.width if self.pooled else _tiles(self.output)
+    def tiles(self) -> int:
+        """Tiles of 2 x 2 places; a pooled one is an entry of the output."""
+        return self.output.height * self.output.width if self.pooled else tiles_of(self.output)
 
 
-_ROOM = "s->room"
-
-
-def _tiles(t: Tensor) -> int:
+def tiles_of(t: Tensor) -> int:
+    """Tiles of 2 x 2 places that cover a tensor."""
     return -(-t.height // 2) * -(-t.width // 2)
 
 
@@ -493,7 +492,7 @@ def fastest(layer: Layer) -> Layer:
     found = Winograd(**vars(layer))
     fits = layer.kernel == (3, 3) and layer.stride == (1, 1) and layer.input.channels % PAD == 0
     many = min(layer.input.channels, layer.output.channels) >= _MANY
-    return found if fits and many and found._tiles >= _WIDE else layer
+    return found if fits and many and found.tiles >= _WIDE else layer
 
 
 @dataclass(frozen=True, kw_only=True)
