@@ -12,6 +12,7 @@ from torch import nn
 from hiddenstate import models
 from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
+from hiddenstate.dpsgd.layers import Winograd
 from hiddenstate.errors import InputError
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
@@ -118,9 +119,9 @@ def before() -> nn.Module:
 
 
 class Tiled(nn.Module):
-    """Convolutions of many channels by Winograd: every padding, pooled or not, shared inputs.
+    """Convolutions by Winograd's algorithm: every padding, pooled or not, inputs of several.
 
-    Channels fill no vector; sides of the test's images are even or odd, and so is their halves'.
+    Their numbers of channels are no multiples of a vector's.
     """
 
     def __init__(self):
@@ -140,9 +141,9 @@ class Tiled(nn.Module):
 
 
 def tiled() -> nn.Module:
-    """One convolution by Winograd."""
+    """Convolutions by Winograd's algorithm, one of the record itself."""
     return nn.Sequential(
-        nn.Conv2d(1, 32, 1),
+        nn.Conv2d(32, 32, 3, padding=1),
         nn.Tanh(),
         nn.Conv2d(32, 32, 3, padding=1),
         nn.Tanh(),
@@ -160,7 +161,7 @@ NETWORKS = {
     "averaged": (averaged, (1, 12, 11), 4),
     "normed": (normed, (2, 9, 9), 4),
     "pooled": (pooled, (1, 8, 7), 4),
-    "tiled": (tiled, (1, 7, 9), 4),
+    "tiled": (tiled, (32, 7, 9), 4),
     "tiled, odd sides": (Tiled, (3, 13, 25), 5),
     "tiled, even sides": (Tiled, (3, 12, 10), 5),
     "channels": (lambda: models.logistic_regression(48, 5), (3, 4, 4), 5),
@@ -295,6 +296,17 @@ def test_equal_calls_are_compiled_once():
     gradients = "conv_weights", "winograd_gradient"
     assert sum(name in line for line in definitions for name in gradients) == 11
     assert len(re.findall(f"squares \\+= ({'|'.join(gradients)})", text)) == 20
+
+
+def test_winograds_algorithm_is_taken_for_many_channels_alone():
+    def taken(name, shape):
+        layers = driver.network(models.build(name), shape).layers
+        return sum(isinstance(layer, Winograd) for layer in layers)
+
+    assert taken("cifar_cnn", (3, 32, 32)) == 5  # all but the first
+    # Cached scores are of these, whose sums must stay what they are.
+    assert not taken("mnist_cnn", (1, 28, 28))
+    assert not any(taken(f"digits_{name}", (1, 8, 8)) for name in ("cnn", "mlp", "resnet"))
 
 
 def test_layers_that_the_kernel_does_not_know_go_to_torch():
