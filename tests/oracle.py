@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hiddenstate import models
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
 from hiddenstate.streams import stream
 
@@ -55,3 +56,19 @@ def check(total: ClippedSum, model: nn.Module, x, y, tolerance: float = 1e-5) ->
         assert float(one.norm()) <= 0.5 * (1 + 1e-6)
         expected = clipped(gradients[i : i + 1], 0.5)
         assert (one - expected).norm() <= tolerance * expected.norm()
+
+
+def residual_blocks(*between: nn.Module) -> nn.Module:
+    """The papers' residual blocks, both kinds, with and without a shortcut's own layers.
+
+    between: layers on the 16 channels' means, before the last one.
+    """
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        models.ResidualBlock(8, 16, 2, groups=4, first="norm"),
+        models.ResidualBlock(16, 16, 1, groups=4, first="conv"),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        *between,
+        nn.Linear(16, 4),
+    )

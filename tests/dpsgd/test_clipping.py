@@ -12,7 +12,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from oracle import check, clipped, explicit
+from oracle import check, clipped, explicit, residual_blocks
 from torch import nn
 
 from hiddenstate import models
@@ -45,18 +45,6 @@ def residual_network() -> nn.Module:
         nn.Flatten(),
         nn.LayerNorm(12),
         nn.Linear(12, 4),
-    )
-
-
-def residual_blocks() -> nn.Module:
-    """The papers' residual blocks, both kinds, with and without a shortcut's own layers."""
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1, bias=False),
-        models.ResidualBlock(8, 16, 2, groups=4, first="norm"),
-        models.ResidualBlock(16, 16, 1, groups=4, first="conv"),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(16, 4),
     )
 
 
