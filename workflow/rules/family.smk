@@ -110,7 +110,7 @@ rule train:
     threads: 1
     resources:
         mem_mb=growing(4000),
-        models_mb=3000 if config["device"] == "cpu" else 0,  # 0: what the device has free
+        models_mb=MODELS_MB,
         runtime=minutes_of("train"),
         gpu=int(config["device"] != "cpu"),
         device=config["device"],
@@ -175,7 +175,7 @@ rule verify:
     threads: 1
     resources:
         mem_mb=growing(4000),
-        models_mb=3000 if config["device"] == "cpu" else 0,  # 0: what the device has free
+        models_mb=MODELS_MB,
         runtime=minutes_of("train"),
         gpu=int(config["device"] != "cpu"),
         device=config["device"],

@@ -9,6 +9,8 @@ try:
 except InputError as error:
     raise WorkflowError(f"{SCALE_FILE}: {FAMILY}: {error}")
 HERE = f"{RESULTS}/{FAMILY}"
+# Memory of the models that a job trains at once, in MB; 0: what the device has free.
+MODELS_MB = 3000 if config["device"] == "cpu" else 0
 
 
 def result(job):

@@ -37,7 +37,8 @@ Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
 _KEPT_SHARE = 1 / 8
 """The part of the memory for what models side by side keep from step to step."""
-_KEPT = _KEPT_SHARE * 2**31
+_CPU_MEMORY = 2**31
+"""Bytes that models may take by default where no device tells how many it has free."""
 Measure = Callable[["Run", Tensor], float]
 """Something else to know of a last iterate (p,), such as its ``Accuracy``."""
 
@@ -346,7 +347,9 @@ def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
     return theta
 
 
-def last_iterates(runs: list[Run], *, kept: float = _KEPT, graph: bool = False) -> Tensor:
+def last_iterates(
+    runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY, graph: bool = False
+) -> Tensor:
     """The released parameters (models, p) of runs of one world, trained side by side.
 
     On a CPU each has the noise that it has alone. On an accelerator noise comes from one generator
@@ -773,7 +776,7 @@ def _groups(identities: list[Identity]) -> list[list[Identity]]:
 def free_memory(device: torch.device) -> float:
     """Bytes that models may take by default: 2 GiB, or 80 % of what a CUDA device has free."""
     if device.type != "cuda":
-        return 2**31
+        return _CPU_MEMORY
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return 0.8 * (torch.cuda.mem_get_info(device)[0] + unused)
 

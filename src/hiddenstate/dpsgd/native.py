@@ -117,7 +117,7 @@ def _aligned(size: int) -> NDArray[np.float32]:
 def compiler() -> str | None:
     """Path of the C compiler that CC names, or of the system's best, or None."""
     # With AVX2 clang 14 made the MNIST CNN 1.8 times slower than gcc 12, and cc may be either.
-    names = (*filter(None, [os.environ.get("CC")]), "gcc", "cc", "clang")
+    names = os.environ.get("CC", "gcc"), "gcc", "cc", "clang"
     return next(filter(None, map(shutil.which, names)), None)
 
 
