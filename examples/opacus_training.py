@@ -19,9 +19,10 @@ from functools import lru_cache, partial
 import numpy as np
 import torch
 from opacus import PrivacyEngine
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from hiddenstate.digits import records
 
 RECORDS, BATCH, EPOCHS = 100, 10, 2
 SAMPLING_RATE, STEPS = BATCH / RECORDS, EPOCHS * RECORDS // BATCH
@@ -44,8 +45,8 @@ FAULTS = {
 @lru_cache(maxsize=1)
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
     """The first records, pixels in [0, 1], and their labels."""
-    images, labels = load_digits(return_X_y=True)
-    return torch.tensor(images[:RECORDS] / 16, dtype=torch.float32), torch.tensor(labels[:RECORDS])
+    images, labels = (torch.from_numpy(part[:RECORDS]) for part in records())
+    return images.flatten(1).float() / 16, labels.long()
 
 
 @lru_cache(maxsize=1)

@@ -31,7 +31,7 @@ def subcommands():
 
 
 def test_there_are_subcommands():
-    expected = {"simulate", "bound", "train", "estimate", "figure", "table", "claims"}
+    expected = {"simulate", "bound", "train", "estimate", "figures", "tables", "claims"}
     assert expected <= set(subcommands())
 
 
@@ -58,31 +58,11 @@ def test_every_subcommand_explains_itself(capsys, name):
             "no cell 'x' to simulate; expected one of",
         ),
         (
-            [
-                "figure",
-                "encoding_loss",
-                "f9",
-                "--config",
-                SMOKE,
-                "--estimates",
-                "e.csv",
-                "--out",
-                "o.pdf",
-            ],
+            ["figures", "encoding_loss", "f9", "--config", SMOKE, "--estimates", "e", "--out", "o"],
             "unknown encoding_loss figure 'f9'; expected one of figure1",
         ),
         (
-            [
-                "figure",
-                "encoding_loss",
-                "figure1",
-                "--config",
-                SMOKE,
-                "--estimates",
-                "e.csv",
-                "--out",
-                "o.pdf",
-            ],
+            ["figures", "encoding_loss", "--config", SMOKE, "--estimates", "e.csv", "--out", "o"],
             "e.csv: no such file",
         ),
         (["digest", "none.parquet"], "none.parquet: no such file"),
@@ -117,8 +97,8 @@ def test_an_estimates_file_of_something_else_is_refused(capsys, tmp_path):
     path = tmp_path / "e.csv"
     pd.DataFrame({"a": [1]}).to_csv(path)
     status, _, err = run(
-        *(capsys, "table", "encoding_loss", "epsilon", "--config", SMOKE),
-        *("--estimates", path, "--out", tmp_path / "t.md"),
+        *(capsys, "tables", "encoding_loss", "--config", SMOKE),
+        *("--estimates", path, "--out", tmp_path / "tables"),
     )
     assert status == 2
     assert "lacks the columns quantity" in err

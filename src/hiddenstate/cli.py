@@ -16,14 +16,14 @@ import hiddenstate
 from hiddenstate import config, files, papers
 from hiddenstate.commands import atlas, audit, audit_training, epsilon, plan
 from hiddenstate.errors import InputError
-from hiddenstate.family import Job, Workplace
+from hiddenstate.family import Job, Shown, Workplace
 
 # Modules that import pandas are imported where they are used: it takes half a second, and
 # accounting needs none of it.
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
+S = TypeVar("S", bound=Shown)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -203,36 +203,38 @@ def _estimate(options: argparse.Namespace) -> None:
     estimates.write(options.out, family.estimate(grid, found["scores"], found["bounds"]))
 
 
-def _figure(options: argparse.Namespace) -> None:
-    """Draw a figure from estimates."""
+def _figures(options: argparse.Namespace) -> None:
+    """Draw a family's figures from estimates, each as PDF and PNG."""
     from hiddenstate import estimates, plotting
 
     family, grid, _ = config.section(options.config, options.family)
-    figure = _named(family.figures, options.name, f"{options.family} figure")
-    with plotting.style():
-        drawn = figure.draw(estimates.read(options.estimates))
-        footer = f"{options.family}, scale {options.config.stem}: {grid.shows}"
-        plotting.save(drawn, options.out, footer)
+    shown = _chosen(family.figures, options.names, grid, f"{options.family} figure")
+    rows = estimates.read(options.estimates)
+    footer = f"{options.family}, scale {options.config.stem}: {grid.shows}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, figure in shown.items():
+        with plotting.style():
+            paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
+            plotting.save(figure.draw(rows), paths, footer)
 
 
-def _table(options: argparse.Namespace) -> None:
-    """Write a table from estimates as CSV, Markdown or LaTeX, by suffix."""
+def _tables(options: argparse.Namespace) -> None:
+    """Write a family's tables from estimates, each as CSV, Markdown and LaTeX."""
     from hiddenstate import estimates
 
-    family, _, _ = config.section(options.config, options.family)
-    table = _named(family.tables, options.name, f"{options.family} table")
-    frame = table.draw(estimates.read(options.estimates))
-    writers: dict[str, Callable[[Path], Any]] = {
-        ".csv": lambda path: frame.to_csv(path, index=False),
-        ".md": lambda path: path.write_text(frame.to_markdown(index=False) + "\n"),
-        ".tex": lambda path: path.write_text(frame.to_latex(index=False, escape=True)),
-    }
-    for out in options.out:
-        if out.suffix not in writers:
-            raise InputError(f"--out: got {out}; expected a name ending in {', '.join(writers)}")
-    for out in options.out:
-        with files.atomic(out) as temporary:
-            writers[out.suffix](temporary)
+    family, grid, _ = config.section(options.config, options.family)
+    shown = _chosen(family.tables, options.names, grid, f"{options.family} table")
+    rows = estimates.read(options.estimates)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, table in shown.items():
+        frame = table.draw(rows)
+        for suffix, text in (
+            (".csv", frame.to_csv(index=False)),
+            (".md", frame.to_markdown(index=False) + "\n"),
+            (".tex", frame.to_latex(index=False, escape=True)),
+        ):
+            with files.atomic(options.out / f"{name}{suffix}") as temporary:
+                temporary.write_text(text)
 
 
 def _claims(options: argparse.Namespace) -> None:
@@ -293,10 +295,12 @@ def _gallery(options: argparse.Namespace) -> None:
     gallery.write(options.out, options.figures)
 
 
-def _named(things: Mapping[str, T], name: str, what: str) -> T:
-    if name not in things:
-        raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(things)}")
-    return things[name]
+def _chosen(things: Mapping[str, S], names: Sequence[str], grid: Any, what: str) -> dict[str, S]:
+    """The figures or tables of those names; without names all that the grid has the cells for."""
+    for name in names:
+        if name not in things:
+            raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(things)}")
+    return {name: x for name, x in things.items() if (name in names if names else x.when(grid))}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -383,11 +387,11 @@ def _parser() -> argparse.ArgumentParser:
         help="trained scores that are not there: an error (the default), or left out",
     )
     out(sub, help="CSV file to write")
-    for name, run in (("figure", _figure), ("table", _table)):
+    for name, run in (("figures", _figures), ("tables", _tables)):
         sub = command(name, run)
-        sub.add_argument("name", metavar="NAME", help=f"which {name} of the family")
+        sub.add_argument("names", nargs="*", metavar="NAME", help="these alone")
         sub.add_argument("--estimates", type=Path, required=True, metavar="FILE")
-        out(sub, nargs="+", help="files to write; the suffix decides the format")
+        out(sub, metavar="DIR", help="directory to write them to")
     sub = command("claims", _claims, family=False)
     sub.add_argument("--claims", type=Path, required=True, metavar="FILE", help="claims.yaml")
     sub.add_argument("--scale", required=True, help="the scale the estimates were made at")

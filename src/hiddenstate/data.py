@@ -1,10 +1,10 @@
 """Data sets as arrays: images in [0, 1], labels, and the digest that names exactly these numbers.
 
-``digits`` comes with scikit-learn, ``housing`` (features, not images) and ``mnist`` with this
-package. The others, and MNIST where it lies there too, are read from the directory that the
-environment variable HIDDENSTATE_DATA names (``data`` in the working directory if it is unset). All
-are checked against the published files' checksums, and never replaced by another. (CIFAR is
-distributed as pickles: torchvision verifies their MD5 sums before it loads them.)
+``digits``, ``housing`` (features, not images) and ``mnist`` come with this package. The others, and
+MNIST where it lies there too, are read from the directory that the environment variable
+HIDDENSTATE_DATA names (``data`` in the working directory if it is unset). All are checked against
+the published files' checksums, and never replaced by another. (CIFAR is distributed as pickles:
+torchvision verifies their MD5 sums before it loads them.)
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate import housing, mnist
+from hiddenstate import digits, housing, mnist
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -268,11 +268,9 @@ def image_folder(path: str | Path, *, size: int, channels: Literal[1, 3] = 3) ->
 
 def _digits(split: str) -> Dataset:
     """The 1,797 bundled 8 x 8 digits; a fixed random fifth of them is the test split."""
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    x = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    return _fifth(Dataset("digits", x, y.astype(np.int64), 10), split)
+    images, labels = digits.records()
+    x = images.astype(np.float32) / np.float32(16)
+    return _fifth(Dataset("digits", x, labels.astype(np.int64), 10), split)
 
 
 def _housing(split: str) -> Dataset:

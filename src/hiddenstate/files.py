@@ -1,10 +1,13 @@
 """Whole files or none: everything is written under a temporary name and then renamed."""
 
 import errno
+import hashlib
+import lzma
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
 from hiddenstate.errors import InputError
@@ -70,3 +73,15 @@ def require(path: str | Path, what: str) -> Path:
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected {what}")
     return path
+
+
+def shipped(name: str, sha256: str) -> str:
+    """The text of a compressed file of the package, whose uncompressed digest is ``sha256``."""
+    path = files("hiddenstate").joinpath(name)
+    try:
+        content = lzma.decompress(path.read_bytes())
+    except (OSError, lzma.LZMAError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected the package's file") from error
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InputError(f"{path}: SHA-256 {found}; expected {sha256}, the package's file")
+    return content.decode()

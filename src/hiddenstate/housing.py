@@ -5,15 +5,10 @@ the file is the version with counts of rooms and bedrooms, without the column th
 It lacks the bedrooms of 207 districts, which get the median.
 """
 
-import hashlib
-import io
-import lzma
-from importlib.resources import files
-
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate.errors import InputError
+from hiddenstate.files import shipped
 
 SHA256 = "cc48f986170108c0042b76febdd6568117dde52d0381e1a3d5310074a74130b2"
 """Digest of the uncompressed file."""
@@ -26,15 +21,8 @@ def records() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     persons a household, population, latitude, longitude, in its order), each with mean 0 and
     deviation 1 over all records. Label 1: the median house value is above the median of all.
     """
-    path = files("hiddenstate").joinpath("housing.csv.xz")
-    try:
-        text = lzma.decompress(path.read_bytes())
-    except (OSError, lzma.LZMAError) as error:
-        raise InputError(f"{path}: not readable ({error}); expected the package's file") from error
-    found = hashlib.sha256(text).hexdigest()
-    if found != SHA256:
-        raise InputError(f"{path}: SHA-256 {found}; expected {SHA256}, the package's file")
-    table = np.genfromtxt(io.BytesIO(text), delimiter=",", names=True)
+    text = shipped("housing.csv.xz", SHA256)
+    table = np.genfromtxt(text.splitlines(), delimiter=",", names=True)
     bedrooms, households = table["total_bedrooms"], table["households"]
     bedrooms = np.where(np.isnan(bedrooms), np.nanmedian(bedrooms), bedrooms)
     features = [

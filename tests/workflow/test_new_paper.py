@@ -66,7 +66,7 @@ module toy:
     snakefile: "family.smk"
     config: {**config, "family": "toy"}
 
-use rule * from toy exclude start, train, restore, verify, bound, table as toy_*
+use rule * from toy exclude start, train, restore, verify, bound, tables as toy_*
 """
 CLAIM = [{"id": "toy.one", "statement": "The gap is 1.", "source": "none", "stated": "1"}
          | {"check": "one", "judged_from": "smoke"}]  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     assert re.findall(r"^toy\w*", output, flags=re.MULTILINE) == [
         "toy",
         "toy_estimate",
-        "toy_figure",
+        "toy_figures",
         "toy_gap",
         "toy_simulate",
     ]
@@ -107,7 +107,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     status, output = snakemake(here, *dry, environment=environment)
     assert "Nothing to be done" in output
     for file, change, made in (
-        ("shown.py", ('"o"', '"s"'), {"toy_figure", "judge_claims", "page"}),
+        ("shown.py", ('"o"', '"s"'), {"toy_figures", "judge_claims", "page"}),
         ("estimates.py", ('means["in"] - means', '1 * means["in"] - means'), {"toy_estimate"}),
         ("__init__.py", ("simulate),)", "simulate, revision=2),)"), {"toy_simulate"}),
     ):

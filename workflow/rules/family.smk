@@ -223,24 +223,27 @@ rule estimate:
         " --results {params.results:q} --missing {params.missing} --out {output:q} > {log:q} 2>&1"
 
 
-rule figure:
+# What is shown is drawn in one job, for starting one takes longer than drawing. Snakemake's report
+# has one caption for a rule; each figure's own stands in results/<scale>/report.html.
+rule figures:
     input:
         f"{HERE}/estimates.csv",
     output:
-        pdf=f"{FIGURES}/{FAMILY}/{{name}}.pdf",
-        png=report(
-            f"{FIGURES}/{FAMILY}/{{name}}.png",
-            caption="../report/caption.rst",
-            category="Figures",
-            subcategory=FAMILY,
-            labels={"figure": "{name}"},
-        ),
+        pdf=expand(f"{FIGURES}/{FAMILY}/{{name}}.pdf", name=FIGURE_TITLES),
+        png=[
+            report(
+                f"{FIGURES}/{FAMILY}/{name}.png",
+                caption="../report/family.rst",
+                category="Figures",
+                subcategory=FAMILY,
+                labels={"figure": name, "title": title},
+            )
+            for name, title in FIGURE_TITLES.items()
+        ],
     log:
-        f"{LOGS}/{FAMILY}/figure_{{name}}.log",
+        f"{LOGS}/{FAMILY}/figures.log",
     benchmark:
-        f"{LOGS}/{FAMILY}/figure_{{name}}.tsv"
-    wildcard_constraints:
-        name=any_of(PAPER.figures),
+        f"{LOGS}/{FAMILY}/figures.tsv"
     conda:
         "../../envs/hiddenstate.yaml"
     threads: 1
@@ -251,34 +254,36 @@ rule figure:
         family=FAMILY,
         config=SCALE_FILE,
         code=code.digest(*PAPER.modules_of(Figure)),
-        title=title,
-        caption=caption,
+        paper=PAPER.title,
+        shows=GRID.shows,
+        out=beside,
     message:
-        f"{FAMILY}: {{params.title}}"
+        f"{FAMILY}: figures"
     shell:
-        "hiddenstate figure {params.family} {wildcards.name:q} --config {params.config:q}"
-        " --estimates {input:q} --out {output.pdf:q} {output.png:q} > {log:q} 2>&1"
+        "hiddenstate figures {params.family} --config {params.config:q}"
+        " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
 
 
-rule table:
+rule tables:
     input:
         f"{HERE}/estimates.csv",
     output:
-        csv=report(
-            f"{HERE}/tables/{{name}}.csv",
-            caption="../report/caption.rst",
-            category="Tables",
-            subcategory=FAMILY,
-            labels={"table": "{name}"},
-        ),
-        md=f"{HERE}/tables/{{name}}.md",
-        tex=f"{HERE}/tables/{{name}}.tex",
+        csv=[
+            report(
+                f"{HERE}/tables/{name}.csv",
+                caption="../report/family.rst",
+                category="Tables",
+                subcategory=FAMILY,
+                labels={"table": name, "title": title},
+            )
+            for name, title in TABLE_TITLES.items()
+        ],
+        md=expand(f"{HERE}/tables/{{name}}.md", name=TABLE_TITLES),
+        tex=expand(f"{HERE}/tables/{{name}}.tex", name=TABLE_TITLES),
     log:
-        f"{LOGS}/{FAMILY}/table_{{name}}.log",
+        f"{LOGS}/{FAMILY}/tables.log",
     benchmark:
-        f"{LOGS}/{FAMILY}/table_{{name}}.tsv"
-    wildcard_constraints:
-        name=any_of(PAPER.tables),
+        f"{LOGS}/{FAMILY}/tables.tsv"
     conda:
         "../../envs/hiddenstate.yaml"
     threads: 1
@@ -289,10 +294,11 @@ rule table:
         family=FAMILY,
         config=SCALE_FILE,
         code=code.digest(*PAPER.modules_of(Table)),
-        title=title,
-        caption=caption,
+        paper=PAPER.title,
+        shows=GRID.shows,
+        out=beside,
     message:
-        f"{FAMILY}: {{params.title}}"
+        f"{FAMILY}: tables"
     shell:
-        "hiddenstate table {params.family} {wildcards.name:q} --config {params.config:q}"
-        " --estimates {input:q} --out {output.csv:q} {output.md:q} {output.tex:q} > {log:q} 2>&1"
+        "hiddenstate tables {params.family} --config {params.config:q}"
+        " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"

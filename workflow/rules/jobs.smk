@@ -103,7 +103,7 @@ def minutes_of(kind):
 
 
 def beside(wildcards, output):
-    """The folder of the family's scores and bounds, where its estimates are as well."""
+    """The folder of a job's first file, as a parameter of its rule."""
     return os.path.dirname(output[0])
 
 
@@ -117,16 +117,12 @@ def cell_files(wildcards):
     ]
 
 
-def caption(wildcards):
-    """Caption of a figure or table, with the scale and data it shows."""
-    shown = {**PAPER.tables, **PAPER.figures}[wildcards.name]
-    return f"{shown.caption} Scale {SCALE}: {GRID.shows}."
+def titles(shown):
+    """Titles, by name, of the figures or tables that the scale has the cells for."""
+    return {name: thing.title for name, thing in shown.items() if thing.when(GRID)}
 
 
-def title(wildcards):
-    """Title of a figure or table."""
-    return {**PAPER.tables, **PAPER.figures}[wildcards.name].title
-
+FIGURE_TITLES, TABLE_TITLES = titles(PAPER.figures), titles(PAPER.tables)
 
 for source in sorted({s for name in LACKING for s in JOBS["train"][name].data}):
     try:

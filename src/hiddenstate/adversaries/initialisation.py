@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.clipping import Loss, cross_entropy, flat_parameters
@@ -86,18 +87,21 @@ def pretrained(
         augmentation.check(x.shape[1:])
     for epoch in range(epochs):
         if epoch == 0 or epoch in drops:
-            optimiser = torch.optim.SGD(
-                parameters, lr=learning_rate * 0.1 ** sum(drop <= epoch for drop in drops),
-                momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay,
-            )  # fmt: skip
+            rate = learning_rate * 0.1 ** sum(drop <= epoch for drop in drops)
+            buffers: list[Tensor | None] = [None] * len(parameters)
         order = torch.from_numpy(rng.permutation(len(x)) if shuffled else np.arange(len(x)))
         for batch in order.to(device).split(batch_size):
             seen = records[batch]
             if augmentation:
                 seen = augmentation.apply(seen, torch.from_numpy(augmentation.draw(len(seen), rng)))
-            optimiser.zero_grad()
-            loss(trained(seen), labels[batch]).mean().backward()
-            optimiser.step()
+            mean = loss(trained(seen), labels[batch]).mean()
+            gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
+            # The optimiser's class imports torch's compiler, which takes more than a second.
+            with torch.no_grad():
+                sgd(
+                    parameters, list(gradients), buffers, lr=rate, momentum=momentum, dampening=0,
+                    nesterov=momentum > 0, weight_decay=weight_decay, maximize=False,
+                )  # fmt: skip
     found = flat_parameters(trained).cpu()
     if not bool(found.isfinite().all()):
         raise InputError(
