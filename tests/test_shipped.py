@@ -1,3 +1,5 @@
+import lzma
+import re
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -5,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hiddenstate import data, housing
+from hiddenstate import data, digits, files, housing
 from hiddenstate.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -50,19 +52,29 @@ def test_the_splits_are_disjoint_standardised_and_need_no_place(monkeypatch, rec
     np.testing.assert_array_equal(np.sort(found, axis=0), np.sort(records[0], axis=0))
 
 
-def test_a_damaged_file_is_refused(monkeypatch, tmp_path):
-    import lzma
-
-    monkeypatch.setattr(housing, "files", lambda _: tmp_path)
+@pytest.mark.parametrize("name", ["housing", "digits"])
+def test_a_damaged_file_is_refused(monkeypatch, tmp_path, name):
+    records = {"housing": housing.records, "digits": digits.records}[name]
+    monkeypatch.setattr(files, "files", lambda _: tmp_path)
+    path = tmp_path / f"{name}.csv.xz"
     with pytest.raises(InputError, match="not readable"):
-        housing.records()
+        records()
     for content in (b"damaged", lzma.compress(b"a,b\n1,2\n")):
-        (tmp_path / "housing.csv.xz").write_bytes(content)
-        with pytest.raises(InputError, match=r"housing\.csv\.xz"):
-            housing.records()
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=re.escape(str(path))):
+            records()
 
 
-def test_the_file_is_part_of_the_package():
+@pytest.mark.parametrize("name", ["housing", "digits"])
+def test_the_file_is_part_of_the_package(name):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = project["tool"]["setuptools"]["package-data"]["hiddenstate"]
-    assert any(fnmatch("housing.csv.xz", pattern) for pattern in patterns)
+    assert any(fnmatch(f"{name}.csv.xz", pattern) for pattern in patterns)
+
+
+def test_the_digits_are_those_of_scikit_learn():
+    images, labels = digits.records()
+    assert images.shape == (1797, 1, 8, 8) and images.max() == 16
+    # How many there are of each, and the first row of the first image, as its documentation shows.
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert images[0, 0, 0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
