@@ -551,7 +551,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     places = [run.index % GROUP for run in runs]
     thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
     thetas[places] = torch.stack([run.initial for run in runs])
-    noises = [run.stream("noise") for run in runs]
+    noise, drawn = _noise(runs), torch.empty(len(runs), thetas.shape[1], dtype=thetas.dtype)
     inserted = _Insertions(runs)
     shared = _shares_batches(mechanism)
     for step in range(1, mechanism.steps + 1):
@@ -567,10 +567,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
                 update[place] = gradients.linear_sums(alone, batch, mechanism.clipping_norm)[0]
         if (gradient := inserted.of(step)) is not None:
             update[places] += gradient
-        for place, rng in zip(places, noises, strict=True):
-            if mechanism.noise_std > 0:
-                draw = rng.standard_normal(thetas.shape[1], dtype=np.float32)
-                update[place] += mechanism.noise_std * torch.from_numpy(draw).to(thetas)
+        update[places] += noise(drawn)
         thetas -= mechanism.learning_rate * update
     return thetas[places]
 
