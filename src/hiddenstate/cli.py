@@ -211,7 +211,6 @@ def _figures(options: argparse.Namespace) -> None:
     shown = _chosen(family.figures, options.names, grid, f"{options.family} figure")
     rows = estimates.read(options.estimates)
     footer = f"{options.family}, scale {options.config.stem}: {grid.shows}"
-    options.out.mkdir(parents=True, exist_ok=True)
     for name, figure in shown.items():
         with plotting.style():
             paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
@@ -225,7 +224,6 @@ def _tables(options: argparse.Namespace) -> None:
     family, grid, _ = config.section(options.config, options.family)
     shown = _chosen(family.tables, options.names, grid, f"{options.family} table")
     rows = estimates.read(options.estimates)
-    options.out.mkdir(parents=True, exist_ok=True)
     for name, table in shown.items():
         frame = table.draw(rows)
         for suffix, text in (
