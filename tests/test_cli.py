@@ -7,11 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hiddenstate import cli, config, scores
+from hiddenstate import cli, config, estimates, scores
 from hiddenstate.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 SMOKE = str(ROOT / "workflow/config/scales/smoke.yaml")
+CLAIMS = ROOT / "workflow/config/claims.yaml"
 
 
 def run(capsys, *arguments):
@@ -71,8 +72,8 @@ def test_every_subcommand_explains_itself(capsys, name):
                 "claims",
                 "--claims",
                 "c.yaml",
-                "--scale",
-                "smoke",
+                "--config",
+                SMOKE,
                 "--estimates",
                 "encoding_loss",
                 "--csv",
@@ -102,6 +103,27 @@ def test_an_estimates_file_of_something_else_is_refused(capsys, tmp_path):
     )
     assert status == 2
     assert "lacks the columns quantity" in err
+
+
+@pytest.mark.parametrize("command", ["figures", "tables", "claims"])
+@pytest.mark.parametrize(("family", "scale"), [("encoding_loss", "laptop"), ("atlas", "smoke")])
+def test_estimates_of_another_scale_or_family_are_refused(capsys, tmp_path, command, family, scale):
+    """A figure says which scale it shows, so it is drawn of no other's estimates."""
+    _, grid, seed = config.section(SMOKE, "encoding_loss")
+    path = tmp_path / "e.csv"
+    row = {"quantity": "epsilon", "kind": "exact", "value": 1.0}
+    estimates.write(path, pd.DataFrame([row]), config.grid_name(SMOKE, "encoding_loss", grid, seed))
+    scale_file = Path(SMOKE).with_stem(scale)
+    given = [family, "--estimates", path, "--out", tmp_path / "out"]
+    if command == "claims":
+        out = ("--csv", tmp_path / "c.csv", "--markdown", tmp_path / "c.md")
+        given = ["--claims", CLAIMS, "--estimates", f"{family}={path}", *out]
+    status, _, err = run(capsys, command, "--config", scale_file, *given)
+    assert status == 2
+    assert re.search(
+        rf"e\.csv: grid: got 'encoding_loss at smoke .*expected '{family} at {scale}", err
+    )
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_scores_of_other_parameters_are_refused(capsys, tmp_path):

@@ -56,7 +56,7 @@ def figure():
 @pytest.mark.parametrize(
     ("name", "write"),
     [
-        ("estimates.csv", lambda path: estimates.write(path, ROWS)),
+        ("estimates.csv", lambda path: estimates.write(path, ROWS, GRID)),
         ("s.parquet", lambda path: scores.write(path, SCORES.assign(score=ROWS["value"]), {})),
         ("f.png", lambda path: plotting.save(figure(), [path], "footer")),
         ("f.pdf", lambda path: plotting.save(figure(), [path], "footer")),
@@ -99,8 +99,9 @@ def test_an_error_of_reading_another_file_is_not_blamed_on_the_one_written(tmp_p
         (tmp_path / "other").read_text()
 
 
+GRID = "a at laptop (1f)"
 HEAD = ",".join(estimates.COLUMNS) + "\n"
-ROW = "epsilon,c,pld,upper,,1.5,,,0.95\n"
+ROW = f"epsilon,c,pld,upper,,1.5,,,0.95,{GRID}\n"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,8 @@ ROW = "epsilon,c,pld,upper,,1.5,,,0.95\n"
         ("", "not a readable CSV file"),
         (HEAD, "has no rows"),
         (HEAD + ROW + ROW[:-3], "ends within a line; the file is cut short"),
-        (HEAD + ROW + ROW[:9] + "\n", "kind: got 'nan'; expected one of upper, lower"),
+        (HEAD + ROW + ROW[:9] + "\n", f"grid: got 'nan'; expected '{GRID}'"),
+        (HEAD + ROW + ROW.replace("laptop", "smoke"), "grid: got 'a at smoke (1f)'; expected"),
         (HEAD + ROW + ROW.replace("1.5", "many"), "value: got 'many'; expected numbers"),
         (HEAD + ROW.replace("upper", ""), "kind: got 'nan'; expected one of upper"),
         (HEAD + ROW.replace("upper", "x" * 9000), "kind: got 'xxx"),
@@ -122,7 +124,7 @@ def test_estimates_that_were_cut_or_edited_amiss_are_refused(tmp_path, content, 
     path = tmp_path / "e.csv"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(InputError) as caught:
-        estimates.read(path)
+        estimates.read(path, GRID)
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert expected in message
@@ -131,5 +133,5 @@ def test_estimates_that_were_cut_or_edited_amiss_are_refused(tmp_path, content, 
 
 
 def test_estimates_keep_every_digit(tmp_path):
-    estimates.write(tmp_path / "e.csv", ROWS)
-    assert list(estimates.read(tmp_path / "e.csv")["value"]) == list(ROWS["value"])
+    estimates.write(tmp_path / "e.csv", ROWS, GRID)
+    assert list(estimates.read(tmp_path / "e.csv", GRID)["value"]) == list(ROWS["value"])

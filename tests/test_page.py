@@ -17,7 +17,13 @@ SCALE = CLAIMS.parent / "scales/smoke.yaml"
 VERDICTS = ["reproduced", "not reproduced", claims.NOT_JUDGED]
 
 
-def fill(directory, families):
+def of(scale, name):
+    """What a family's estimates are of."""
+    _, grid, seed = config.section(scale, name)
+    return config.grid_name(scale, name, grid, seed)
+
+
+def fill(directory, families, scale=SCALE):
     """Pictures, tables and verdicts of a scale; the verdicts say which claim is which."""
     places = page.Places(directory / "figures", directory / "results", directory / "cached")
     for name in families:
@@ -30,7 +36,9 @@ def fill(directory, families):
             wide = pd.DataFrame({f"column {i}": ["<b>&", "3.10"] for i in range(12)})
             wide.to_csv(places.results / name / "tables" / f"{key}.csv", index=False)
         row = {"quantity": "q", "cell": "a", "method": "m", "kind": "exact", "value": 1.0}
-        estimates.write(places.results / name / "estimates.csv", pd.DataFrame([row]))
+        estimates.write(
+            places.results / name / "estimates.csv", pd.DataFrame([row]), of(scale, name)
+        )
     stated = [claim for claim in claims.read(CLAIMS) if claim.family in families]
     rows = [
         {
@@ -40,6 +48,7 @@ def fill(directory, families):
             "deviation": None if number % 2 else number / 4,
             "verdict": VERDICTS[number % 3],
             "cells": "" if VERDICTS[number % 3] == claims.NOT_JUDGED else "a",
+            "grid": of(scale, claim.family),
         }
         for number, claim in enumerate(stated)
     ]
@@ -184,14 +193,18 @@ def test_a_missing_figure_and_verdicts_of_others_are_refused(tmp_path):
         + "".join(f"{name}: null\n" for name in papers.names() if name != "encoding_loss")
     )
     (tmp_path / "smoke.yaml").write_text(SCALE.read_text())
-    stated, _, verdicts, places = fill(tmp_path, ["encoding_loss"])
+    stated, _, verdicts, places = fill(tmp_path, ["encoding_loss"], scale)
     gone = places.figures / "encoding_loss/figure2.png"
     gone.unlink()
     with pytest.raises(InputError, match=r"figure2\.png: no such file"):
         page.write(tmp_path / "out.html", scale, stated, verdicts, places)
     with pytest.raises(InputError, match=r"claims\.csv: id: got 'encoding_loss\.curve'"):
         page.write(tmp_path / "out.html", scale, stated[1:], verdicts, places)
-    verdicts.write_text(verdicts.read_text().replace("not reproduced", "unclear"))
+    text = verdicts.read_text()
+    verdicts.write_text(text.replace("encoding_loss at scale", "encoding_loss at laptop"))
+    with pytest.raises(InputError, match="verdicts on the grid 'encoding_loss at laptop"):
+        page.write(tmp_path / "out.html", scale, stated, verdicts, places)
+    verdicts.write_text(text.replace("not reproduced", "unclear"))
     with pytest.raises(InputError, match="verdict: got 'unclear'"):
         page.write(tmp_path / "out.html", scale, stated, verdicts, places)
     assert not (tmp_path / "out.html").exists()

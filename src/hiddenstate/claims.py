@@ -69,7 +69,8 @@ def read(path: str | Path) -> list[Claim]:
 def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str) -> pd.DataFrame:
     """One row per claim of the families in ``estimates``: what was measured, and the verdict.
 
-    ``cells`` are those of the estimates that the check selected, joined by "; ".
+    ``cells`` are those of the estimates that the check selected, joined by "; ", and ``grid`` is
+    that of the estimates.
     """
     # A scale of the user's own is trusted to mean what it says.
     rank = SCALES.index(scale) if scale in SCALES else len(SCALES)
@@ -94,7 +95,8 @@ def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str
                 "verdict": "reproduced" if found.holds else "not reproduced",
                 "cells": "; ".join(sorted(cells)),
             }
-        rows.append(row | {"remark": claim.remark})
+        grid = next(iter(estimates[claim.family].get("grid", ())), "")
+        rows.append(row | {"remark": claim.remark, "grid": grid})
     return pd.DataFrame(rows)
 
 
@@ -104,7 +106,7 @@ def signed(deviation: float | None) -> str:
 
 
 def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None:
-    """Write the verdicts as CSV and, without the cells, as a Markdown page."""
+    """Write the verdicts as CSV and, without cells and grid, as a Markdown page."""
     with atomic(csv) as temporary:
         verdicts.to_csv(temporary, index=False)
     counts = verdicts["verdict"].value_counts()
@@ -112,7 +114,7 @@ def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None
     with atomic(markdown) as temporary:
         temporary.write_text(
             f"# Claims and verdicts at scale `{scale}`\n\n{len(verdicts)} claims: {summary}.\n\n"
-            + verdicts.drop(columns="cells")
+            + verdicts.drop(columns=["cells", "grid"])
             .assign(deviation=verdicts["deviation"].map(signed))
             .to_markdown(index=False, disable_numparse=True)
             + "\n"

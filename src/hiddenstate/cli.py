@@ -200,16 +200,20 @@ def _estimate(options: argparse.Namespace) -> None:
             if skipped and not scores.computed(path, job.identity, seed):
                 continue
             found[job.work.folder][name] = scores.check(path, job.identity, seed)
-    estimates.write(options.out, family.estimate(grid, found["scores"], found["bounds"]))
+    frame = family.estimate(grid, found["scores"], found["bounds"])
+    estimates.write(
+        options.out, frame, config.grid_name(options.config, options.family, grid, seed)
+    )
 
 
 def _figures(options: argparse.Namespace) -> None:
     """Draw a family's figures from estimates, each as PDF and PNG."""
     from hiddenstate import estimates, plotting
 
-    family, grid, _ = config.section(options.config, options.family)
+    family, grid, seed = config.section(options.config, options.family)
     shown = _chosen(family.figures, options.names, grid, f"{options.family} figure")
-    rows = estimates.read(options.estimates)
+    named = config.grid_name(options.config, options.family, grid, seed)
+    rows = estimates.read(options.estimates, named)
     footer = f"{options.family}, scale {options.config.stem}: {grid.shows}"
     for name, figure in shown.items():
         with plotting.style():
@@ -221,9 +225,10 @@ def _tables(options: argparse.Namespace) -> None:
     """Write a family's tables from estimates, each as CSV, Markdown and LaTeX."""
     from hiddenstate import estimates
 
-    family, grid, _ = config.section(options.config, options.family)
+    family, grid, seed = config.section(options.config, options.family)
     shown = _chosen(family.tables, options.names, grid, f"{options.family} table")
-    rows = estimates.read(options.estimates)
+    named = config.grid_name(options.config, options.family, grid, seed)
+    rows = estimates.read(options.estimates, named)
     for name, table in shown.items():
         frame = table.draw(rows)
         for suffix, text in (
@@ -244,10 +249,12 @@ def _claims(options: argparse.Namespace) -> None:
         family, separator, path = item.partition("=")
         if not separator:
             raise InputError(f"--estimates: got {item!r}; expected FAMILY=FILE")
-        papers.load(family)
-        frames[family] = estimates.read(path)
-    verdicts = claims.judge(claims.read(options.claims), frames, options.scale)
-    claims.write(verdicts, options.csv, options.markdown, options.scale)
+        _, grid, seed = config.section(options.config, family)
+        named = config.grid_name(options.config, family, grid, seed)
+        frames[family] = estimates.read(path, named)
+    scale = options.config.stem
+    verdicts = claims.judge(claims.read(options.claims), frames, scale)
+    claims.write(verdicts, options.csv, options.markdown, scale)
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -392,7 +399,7 @@ def _parser() -> argparse.ArgumentParser:
         out(sub, metavar="DIR", help="directory to write them to")
     sub = command("claims", _claims, family=False)
     sub.add_argument("--claims", type=Path, required=True, metavar="FILE", help="claims.yaml")
-    sub.add_argument("--scale", required=True, help="the scale the estimates were made at")
+    sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="scale file")
     sub.add_argument("--estimates", nargs="+", required=True, metavar="FAMILY=FILE")
     sub.add_argument("--csv", type=Path, required=True, metavar="FILE")
     sub.add_argument("--markdown", type=Path, required=True, metavar="FILE")

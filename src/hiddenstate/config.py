@@ -8,6 +8,7 @@ starts; the JSON schema of the whole is generated from the same models (``hidden
 says only what differs: mappings are merged, lists and values replaced, and null removes a key.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Hashable
@@ -42,6 +43,13 @@ def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
     part = {key: content[key] for key in ("seed", name) if key in content}
     scale = _checked(path, _model((name,)), part)
     return family, getattr(scale, name), scale.seed
+
+
+def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:
+    """What a family's estimates are of, in words that they carry: its section and the seed."""
+    content = json.dumps({"seed": seed, "grid": grid.model_dump(mode="json")}, sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return f"{name} at {Path(path).stem} ({digest[:12]})"
 
 
 def families(scale: Any) -> list[str]:

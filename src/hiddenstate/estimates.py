@@ -9,6 +9,8 @@ Every family's estimates share these columns and add the parameters of its cells
 * ``x``         the argument, for curves (for "fnr" it is the false-positive rate)
 * ``value``     the number; ``low`` and ``high`` its confidence interval where it has one
 * ``confidence`` of the bound or interval; empty where there is none
+* ``grid``      family, scale and digest, by ``config.grid_name``: the same in every row, so that no
+  figure, table or verdict is made of another scale's estimates
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,13 +25,14 @@ import pandas as pd
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, text
 
-COLUMNS = ("quantity", "cell", "method", "kind", "x", "value", "low", "high", "confidence")
+COLUMNS = ("quantity", "cell", "method", "kind", "x", "value", "low", "high", "confidence", "grid")
 NUMBERS = ("x", "value", "low", "high", "confidence")
 KINDS = ("upper", "lower", "exact", "estimate")
 
 
-def write(path: str | Path, estimates: pd.DataFrame) -> None:
+def write(path: str | Path, estimates: pd.DataFrame, grid: str) -> None:
     """Write estimates as CSV, the shared columns first, every digit kept."""
+    estimates = estimates.assign(grid=grid)
     estimates = estimates.reindex(columns=[*COLUMNS, *estimates.columns.difference(COLUMNS)])
     unknown = set(estimates["kind"]) - set(KINDS)
     if unknown:
@@ -38,8 +41,11 @@ def write(path: str | Path, estimates: pd.DataFrame) -> None:
         estimates.to_csv(temporary, index=False)
 
 
-def read(path: str | Path) -> pd.DataFrame:
-    """Estimates of a file written by ``write``; one that was cut or edited amiss is refused."""
+def read(path: str | Path, grid: str) -> pd.DataFrame:
+    """Estimates of a file written by ``write``.
+
+    One of another grid, or one that was cut or edited amiss, is refused.
+    """
     content = text(path, "estimates written by `hiddenstate estimate`")
     try:
         estimates = pd.read_csv(StringIO(content))
@@ -52,6 +58,9 @@ def read(path: str | Path) -> pd.DataFrame:
         raise InputError(f"{path}: ends within a line; the file is cut short")
     if estimates.empty:
         raise InputError(f"{path}: has no rows; expected estimates")
+    others = estimates.loc[estimates["grid"] != grid, "grid"]
+    if len(others):
+        raise InputError(f"{path}: grid: got {str(others.iloc[0])[:200]!r}; expected {grid!r}")
     for name in NUMBERS:
         column = estimates[name]
         if not pd.api.types.is_numeric_dtype(column):

@@ -125,10 +125,13 @@ def _section(
     name: str, grid: Any, scale: str, seed: int, rows: pd.DataFrame, places: Places
 ) -> Section:
     family = papers.load(name)
+    named = config.grid_name(scale, name, grid, seed)
     mine = rows[rows["id"].str.startswith(f"{name}.")].copy()
+    if others := sorted(set(mine["grid"]) - {named}):
+        raise InputError(f"{name}: verdicts on the grid {others[0]!r}; expected {named!r}")
     results = places.results / name
     found = made(family, grid, seed, results, places.cached / name)
-    all_cells = set(estimates.read(results / "estimates.csv")["cell"].dropna().astype(str))
+    all_cells = set(estimates.read(results / "estimates.csv", named)["cell"].dropna().astype(str))
     mine["effort"] = [
         effort(made_for(found, cells, all_cells)) if cells else "" for cells in mine["cells"]
     ]

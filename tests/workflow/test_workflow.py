@@ -88,8 +88,11 @@ def outcome(check, rows):
 
 def test_a_claim_reads_no_cell_but_those_that_it_is_told_to_have_read(finished):
     """Measured on them alone, every claim comes out the same."""
+    scale = finished / "workflow/config/scales/smoke.yaml"
     for name in papers.names():
-        rows = estimates.read(finished / f"results/smoke/{name}/estimates.csv")
+        _, grid, seed = config.section(scale, name)
+        path = finished / f"results/smoke/{name}/estimates.csv"
+        rows = estimates.read(path, config.grid_name(scale, name, grid, seed))
         for key, check in papers.load(name).checks.items():
             with estimates.cells_selected() as cells:
                 found = outcome(check, rows)

@@ -19,7 +19,7 @@ rule judge_claims:
         mem_mb=growing(1000),
         runtime=growing(15),
     params:
-        scale=SCALE,
+        config=SCALE_FILE,
         code=code.digest(
             "hiddenstate.claims",
             *(
@@ -32,7 +32,7 @@ rule judge_claims:
     message:
         "claims and verdicts"
     shell:
-        "hiddenstate claims --claims {input.claims:q} --scale {params.scale}"
+        "hiddenstate claims --claims {input.claims:q} --config {params.config:q}"
         " --estimates {params.estimates:q} --csv {output.csv:q} --markdown {output.md:q}"
         " > {log:q} 2>&1"
 

@@ -92,8 +92,8 @@ def results(grid):
 @pytest.fixture(scope="session")
 def estimates(grid, results, tmp_path_factory):
     path = tmp_path_factory.mktemp("estimates") / "estimates.csv"
-    files.write(path, FAMILY.estimate(grid, results["scores"], results["bounds"]))
-    return files.read(path)
+    files.write(path, FAMILY.estimate(grid, results["scores"], results["bounds"]), "a grid")
+    return files.read(path, "a grid")
 
 
 @pytest.fixture

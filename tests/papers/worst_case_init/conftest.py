@@ -205,8 +205,8 @@ def smoke(scale_of):
 def estimates(smoke, tmp_path_factory):
     """The estimates as they come back from their file."""
     path = tmp_path_factory.mktemp("estimates") / "estimates.csv"
-    files.write(path, smoke[3])
-    return files.read(path)
+    files.write(path, smoke[3], "a grid")
+    return files.read(path, "a grid")
 
 
 @pytest.fixture(scope="session")
@@ -222,5 +222,5 @@ def lacking(smoke, in_parts, tmp_path_factory):
             whole = scores[p.name]
             there[cell.name] = whole[whole["repeat"] == repeat].reset_index(drop=True)
     path = tmp_path_factory.mktemp("lacking") / "estimates.csv"
-    files.write(path, FAMILY.estimate(grid, there, ideal))
-    return files.read(path)
+    files.write(path, FAMILY.estimate(grid, there, ideal), "a grid")
+    return files.read(path, "a grid")
