@@ -213,7 +213,7 @@ rule estimate:
         family=FAMILY,
         config=SCALE_FILE,
         grid=GRID.model_dump(mode="json"),
-        code=code.digest(PAPER.estimate.__module__),
+        code=code.digest(PAPER.estimate.__module__, "hiddenstate.estimates"),
         results=beside,
         missing="skip" if config["missing_scores"] == "skip" else "error",
     message:
