@@ -192,6 +192,10 @@ def test_an_audit_with_a_single_repeat_is_left_out():
     assert checks.ordering.measure(whole).holds is True
     lacking = whole[(whole["case"] == "average") | (whole["repeat"] == 0)]
     assert checks.ordering.measure(lacking) is None
+    # Nor does it keep fewer records, whose audits have several, from being judged.
+    more = [*rows("figure1", 4, 0.5, records=90), *average("figure1", 4, 0.5, records=90)[:1]]
+    found = checks.ordering.measure(pd.concat([whole, pd.DataFrame(more)]))
+    assert found is not None and "n = 50" in found.measured and "n = 90" not in found.measured
 
 
 def test_measured_values_say_how_many_repeats_there_are_if_some_are_missing(scale_of):

@@ -59,12 +59,15 @@ def _cases(
 ) -> Iterator[tuple[str, float, pd.Series, pd.Series]]:
     """(task, epsilon, average case, worst case) of the audits that have both.
 
-    Of several numbers of records it is the largest: with few a perfect audit needs no worst case.
+    Of several numbers of records it is the largest that has: with few a perfect audit needs no
+    worst case.
     """
     found = _published(estimates, figure)
     for (task, epsilon), part in found.groupby(["task", "epsilon"], sort=False):
-        cases = select(part, records=part["records"].max()).set_index("case")
-        if {"average", "worst"} <= set(cases.index):
+        pairs = {n: cases.set_index("case") for n, cases in part.groupby("records")}
+        both = [n for n, cases in pairs.items() if {"average", "worst"} <= set(cases.index)]
+        if both:
+            cases = pairs[max(both)]
             yield task, epsilon, cases.loc["average"], cases.loc["worst"]
 
 
