@@ -183,8 +183,8 @@ def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
             forward = weights = each * places
             back = each * used
             if isinstance(layer, Winograd):
-                forward = weights = 16 * pairs * layer.tiles
-                back = back if layer.pooled else 16 * pairs * tiles_of(layer.input)
+                forward = weights = 36 * pairs * layer.tiles
+                back = 36 * pairs * tiles_of(layer.input)
             weights = each * used if layer.sparse else weights
             executed += forward + weights + (back if layer.turned else 0)
     return 2.0 * dense, 2.0 * executed

@@ -162,8 +162,8 @@ NETWORKS = {
     "normed": (normed, (2, 9, 9), 4),
     "pooled": (pooled, (1, 8, 7), 4),
     "tiled": (tiled, (32, 7, 9), 4),
-    "tiled, odd sides": (Tiled, (3, 13, 25), 5),
-    "tiled, even sides": (Tiled, (3, 12, 10), 5),
+    "tiled, odd sides": (Tiled, (3, 17, 19), 5),
+    "tiled, even sides": (Tiled, (3, 14, 10), 5),
     "channels": (lambda: models.logistic_regression(48, 5), (3, 4, 4), 5),
 }
 
@@ -238,19 +238,19 @@ MISTAKES = {
     "a strided convolution starts a row below": (
         "strided", "x + y * R * down, w,", "x + (y * R * down ? y * R * down - row : 0), w,"),
     "an input of Winograd's has another sign": (
-        "tiled", "b[3] = a[3][i] - a[1][i];", "b[3] = a[3][i] + a[1][i];"),
-    "a weight of Winograd's is not halved": (
-        "tiled", "middle = 0.5f * a[1][i];", "middle = a[1][i];"),
-    "a product of Winograd's counts for one place alone": (
-        "tiled", "b[1] = a[1][i] - a[2][i] + a[3][i];", "b[1] = a[1][i] + a[3][i];"),
+        "tiled", "b[5] = a[1][i] + a[5][i] - (", "b[5] = a[1][i] - a[5][i] - ("),
+    "a weight of Winograd's is of another point": (
+        "tiled", "odd_a = over_a * NEAR * a[1][i];", "odd_a = over_a * FAR * a[1][i];"),
+    "a product of Winograd's counts for three places alone": (
+        "tiled", "FAR * FAR * FAR * odd_b + a[5][i];", "FAR * FAR * FAR * odd_b;"),
     "a gradient of Winograd's has another sign": (
-        "tiled", "b[2] = a[0][i] - a[1][i];", "b[2] = a[0][i] + a[1][i];"),
-    "a product of Winograd's counts for one tap alone": (
-        "tiled", "b[2] = outer + a[3][i];", "b[2] = a[3][i];"),
+        "tiled", "FAR * (a[1][i] + FAR * FAR * a[3][i])", "FAR * (a[1][i] - FAR * FAR * a[3][i])"),
+    "a product of Winograd's counts for two taps alone": (
+        "tiled", "over_b * FAR * FAR * even_b + a[5][i];", "over_b * FAR * FAR * even_b;"),
     "a tile writes into the next row": (
-        "tiled", "(OW % 2 == 0 || to_i < OW)", "(OW % 2 == 0 || to_i <= OW)"),
-    "the last tiles are forgotten": (
-        "tiled, odd sides", "first < tiles; first += S", "first + S <= tiles; first += S"),
+        "tiled", "(OW % EDGE && i * step >= OW)", "(OW % EDGE && i * step > OW)"),
+    "a tile writes into the row below the last": (
+        "tiled", "(OH % EDGE && y * step >= OH)", "(OH % EDGE && y * step > OH)"),
     "a mean of another window": ("averaged", "d = load(dy + r * y_row + i * C + c) * (1.0f",
                                  "d = load(dy + r * y_row + i * C + c) * (1.01f"),
 }  # fmt: skip
@@ -298,7 +298,7 @@ def test_equal_calls_are_compiled_once():
     assert len(re.findall(f"squares \\+= ({'|'.join(gradients)})", text)) == 20
 
 
-def test_winograds_algorithm_is_taken_for_many_channels_alone():
+def test_winograds_algorithm_is_taken_for_large_images_alone():
     def taken(name, shape):
         layers = driver.network(models.build(name), shape).layers
         return sum(isinstance(layer, Winograd) for layer in layers)

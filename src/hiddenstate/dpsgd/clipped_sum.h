@@ -3,10 +3,10 @@
  * A record's activations and gradient stay in the cache. Four facts make this fast:
  *   - channels are the innermost dimension, so that a vector holds LANES of them;
  *   - max-pooling passes one of four gradients on, so that three quarters of the multiplications
- *     of a pooled convolution's backward pass are of zeros and are never executed;
+ *     of a pooled convolution's backward pass are of zeros and need not be executed;
  *   - tanh and ReLU ascend, so that they can follow the pooling, on a quarter of the values;
- *   - where nothing is zero, Winograd's algorithm does a 3 x 3 convolution with 16 multiplications
- *     in place of 36.
+ *   - Winograd's algorithm does a 3 x 3 convolution with a quarter of its multiplications, zeros
+ *     or not.
  *
  * Every function is inlined into a driver that is generated for one architecture and calls them
  * with constants, so that the compiler unrolls the tiles into registers. Channel counts are
@@ -576,103 +576,130 @@ INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, 
 }
 
 /* --- Winograd's convolution -----------------------------------------------------------------
- * Convolution of 3 x 3 taps and stride 1, in tiles of 2 x 2 places that read 4 x 4 inputs. In one
- * dimension two places y_i = w_0 d_i + w_1 d_(i+1) + w_2 d_(i+2) need four products, not six:
- *   m = (d_0 - d_2) w_0, (d_1 + d_2) (w_0 + w_1 + w_2) / 2, (d_2 - d_1) (w_0 - w_1 + w_2) / 2,
- *       (d_3 - d_1) w_2;   y = m_0 + m_1 + m_2, m_1 - m_2 + m_3.
- * In both dimensions it is 16 instead of 36, and with many channels each of the 16 is a matrix
- * product. The weights' gradient is the same, transposed: 16 products of inputs and gradients.
- * Source: Lavin and Gray 2016. Transformed tensors are [one of 16][tile][channel], transformed
- * weights [output block][one of 16][input channel][channel in block]. */
+ * Convolution of 3 x 3 taps and stride 1, in tiles of 4 x 4 places that read 6 x 6 inputs. In one
+ * dimension inputs d_j, weights w_j and places y_i = w_0 d_i + w_1 d_(i+1) + w_2 d_(i+2) are taken
+ * for polynomials' coefficients: six products of values at six points replace twelve. In both
+ * dimensions it is 36 instead of 144, and with many channels each of the 36 is a matrix product.
+ * The weights' gradient is the same, transposed: 36 products of inputs and gradients. The points
+ * are 0, NEAR, -NEAR, FAR, -FAR and infinity: with NEAR = 2 / 3 and FAR = 3 / 2 rounding errors are half of what
+ * they are with 1 and 2, and NEAR FAR = 1 spares multiplications.
+ * Source: Lavin and Gray 2016. Transformed tensors are [one of 36][tile][channel], transformed
+ * weights [output block][one of 36][input channel][channel in block]. */
 enum { INPUTS, WEIGHTS, PLACES, GRADIENTS, TAPS };
+#define EDGE 4 /* places of a tile's side */
+#define SIDE 6 /* and inputs */
+#define NEAR (2.0f / 3)
+#define FAR (3.0f / 2)
 
 /* How many entries a side has before and after a transform. */
-INLINE int taken(const int kind) { return kind == GRADIENTS ? 2 : kind == WEIGHTS ? 3 : 4; }
-INLINE int given(const int kind) { return kind == PLACES ? 2 : kind == TAPS ? 3 : 4; }
+INLINE int taken(const int kind) { return kind == GRADIENTS ? EDGE : kind == WEIGHTS ? 3 : SIDE; }
+INLINE int given(const int kind) { return kind == PLACES ? EDGE : kind == TAPS ? 3 : SIDE; }
 
 /* Transforms n columns, which become rows. */
-INLINE void columns(const int kind, const int n, vec a[4][4], vec to[4][4]) {
-#pragma GCC unroll 4
+INLINE void columns(const int kind, const int n, vec a[SIDE][SIDE], vec to[SIDE][SIDE]) {
+  /* The weights' values are divided by NEAR^2 (NEAR^2 - FAR^2) and FAR^2 (FAR^2 - NEAR^2), and halved. */
+  const float over_a = 0.5f / (NEAR * NEAR - 1 / (NEAR * NEAR)) / (NEAR * NEAR);
+  const float over_b = 0.5f / (FAR * FAR - 1 / (FAR * FAR)) / (FAR * FAR);
+#pragma GCC unroll 6
   for (int i = 0; i < n; i++) {
     vec *b = to[i];
     if (kind == INPUTS) {
-      b[0] = a[0][i] - a[2][i];
-      b[1] = a[1][i] + a[2][i];
-      b[2] = a[2][i] - a[1][i];
-      b[3] = a[3][i] - a[1][i];
+      vec even_a = a[4][i] - FAR * FAR * a[2][i], odd_a = NEAR * a[3][i] - FAR * a[1][i];
+      vec even_b = a[4][i] - NEAR * NEAR * a[2][i], odd_b = FAR * a[3][i] - NEAR * a[1][i];
+      b[0] = a[0][i] + a[4][i] - (NEAR * NEAR + FAR * FAR) * a[2][i];
+      b[1] = even_a + odd_a;
+      b[2] = even_a - odd_a;
+      b[3] = even_b + odd_b;
+      b[4] = even_b - odd_b;
+      b[5] = a[1][i] + a[5][i] - (NEAR * NEAR + FAR * FAR) * a[3][i];
     } else if (kind == WEIGHTS) {
-      vec outer = 0.5f * (a[0][i] + a[2][i]), middle = 0.5f * a[1][i];
+      vec even_a = over_a * (a[0][i] + NEAR * NEAR * a[2][i]), odd_a = over_a * NEAR * a[1][i];
+      vec even_b = over_b * (a[0][i] + FAR * FAR * a[2][i]), odd_b = over_b * FAR * a[1][i];
       b[0] = a[0][i];
-      b[1] = outer + middle;
-      b[2] = outer - middle;
-      b[3] = a[2][i];
-    } else if (kind == PLACES) {
-      b[0] = a[0][i] + a[1][i] + a[2][i];
-      b[1] = a[1][i] - a[2][i] + a[3][i];
+      b[1] = even_a + odd_a;
+      b[2] = even_a - odd_a;
+      b[3] = even_b + odd_b;
+      b[4] = even_b - odd_b;
+      b[5] = a[2][i];
     } else if (kind == GRADIENTS) {
+      vec even_a = a[0][i] + NEAR * NEAR * a[2][i], odd_a = NEAR * (a[1][i] + NEAR * NEAR * a[3][i]);
+      vec even_b = a[0][i] + FAR * FAR * a[2][i], odd_b = FAR * (a[1][i] + FAR * FAR * a[3][i]);
       b[0] = a[0][i];
-      b[1] = a[0][i] + a[1][i];
-      b[2] = a[0][i] - a[1][i];
-      b[3] = a[1][i];
+      b[1] = even_a + odd_a;
+      b[2] = even_a - odd_a;
+      b[3] = even_b + odd_b;
+      b[4] = even_b - odd_b;
+      b[5] = a[3][i];
     } else {
-      vec outer = 0.5f * (a[1][i] + a[2][i]);
-      b[0] = a[0][i] + outer;
-      b[1] = 0.5f * (a[1][i] - a[2][i]);
-      b[2] = outer + a[3][i];
+      vec even_a = a[1][i] + a[2][i], odd_a = a[1][i] - a[2][i];
+      vec even_b = a[3][i] + a[4][i], odd_b = a[3][i] - a[4][i];
+      if (kind == PLACES) {
+        b[0] = a[0][i] + even_a + even_b;
+        b[1] = NEAR * odd_a + FAR * odd_b;
+        b[2] = NEAR * NEAR * even_a + FAR * FAR * even_b;
+        b[3] = NEAR * NEAR * NEAR * odd_a + FAR * FAR * FAR * odd_b + a[5][i];
+      } else {
+        b[0] = a[0][i] + over_a * even_a + over_b * even_b;
+        b[1] = over_a * NEAR * odd_a + over_b * FAR * odd_b;
+        b[2] = over_a * NEAR * NEAR * even_a + over_b * FAR * FAR * even_b + a[5][i];
+      }
     }
   }
 }
-INLINE void transform(const int kind, vec a[4][4], vec to[4][4]) {
-  vec turned[4][4];
+INLINE void transform(const int kind, vec a[SIDE][SIDE], vec to[SIDE][SIDE]) {
+  vec turned[SIDE][SIDE];
   columns(kind, taken(kind), a, turned);
   columns(kind, given(kind), turned, to);
 }
 
 /* Entries `apart` floats apart, transformed. */
-INLINE void read_16(const int kind, const int apart, const float *from, vec to[4][4]) {
+INLINE void read_tile(const int kind, const int apart, const float *from, vec to[SIDE][SIDE]) {
   const int n = taken(kind);
-  vec a[4][4];
-#pragma GCC unroll 16
+  vec a[SIDE][SIDE];
+#pragma GCC unroll 36
   for (int k = 0; k < n * n; k++) a[k / n][k % n] = load(from + k * apart);
   transform(kind, a, to);
 }
+INLINE void write_tile(const int apart, vec from[SIDE][SIDE], float *to) {
+#pragma GCC unroll 36
+  for (int k = 0; k < SIDE * SIDE; k++) store(to + k * apart, from[k / SIDE][k % SIDE]);
+}
 
 INLINE void winograd_weights(const int CI, const int CO, const float *w, float *to) {
-  const int B = block_of(CO) * LANES, each = CI * B;
-  for (int c = 0; c < CO; c += B, w += 9 * each, to += 16 * each)
+  const int block = block_of(CO) * LANES, each = CI * block;
+  for (int c = 0; c < CO; c += block, w += 9 * each, to += SIDE * SIDE * each)
     for (int j = 0; j < each; j += LANES) {
-      vec u[4][4];
-      read_16(WEIGHTS, each, w + j, u);
-#pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) store(to + k * each + j, u[k / 4][k % 4]);
+      vec u[SIDE][SIDE];
+      read_tile(WEIGHTS, each, w + j, u);
+      write_tile(each, u, to + j);
     }
 }
 
 /* Transforms C channels of the tiles from FIRST to END of an image of H x W pixels. What a tile
- * reads beyond it, where a side is odd, is zero. */
+ * reads beyond it, where its last tiles stand out, is zero. */
 INLINE void winograd_tiles(const int kind, const int H, const int W, const int C, const int TW,
                            const int row, const int step, const int apart, const int first,
                            const int end, const float *x, float *to) {
-  const int n = taken(kind);
+  const int n = taken(kind), over_y = (H - n) % EDGE, over_i = (W - n) % EDGE;
   for (int t = first; t < end; t++, to += C) {
-    const int y = 2 * (t / TW), i = 2 * (t % TW);
+    const int y = EDGE * (t / TW), i = EDGE * (t % TW);
     for (int c = 0; c < C; c += LANES) {
       const float *p = x + y * row + i * step + c;
-      vec a[4][4], b[4][4];
-#pragma GCC unroll 4
+      vec a[SIDE][SIDE], b[SIDE][SIDE];
+#pragma GCC unroll 6
       for (int k = 0; k < n; k++)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int l = 0; l < n; l++)
-          a[k][l] = (H % 2 && y + k >= H) || (W % 2 && i + l >= W) ? splat(0)
-                                                                   : load(p + k * row + l * step);
+          a[k][l] = (over_y && y + k >= H) || (over_i && i + l >= W)
+                        ? splat(0)
+                        : load(p + k * row + l * step);
       transform(kind, a, b);
-#pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) store(to + k * apart + c, b[k / 4][k % 4]);
+      write_tile(apart, b, to + c);
     }
   }
 }
 
-/* Floats between transforms of so many: a cache line more, so that not all 16 want one place. */
+/* Floats between transforms of so many: a cache line more, so that not all 36 want one place. */
 INLINE int apart_of(const int floats) { return floats + 16; }
 
 /* Convolution to OH x OW places, S tiles at once; with a winner, 2 x 2 max-pooling; activation.
@@ -681,35 +708,36 @@ INLINE void winograd(const int W, const int CI, const int OH, const int OW, cons
                      const int S, const int act, const int add, const int out_row,
                      const int out_step, const float *x, const float *w, const float *bias,
                      float *out, int32_t *winner, float *room) {
-  const int V = block_of(CO), B = V * LANES, TW = parts(OW, 2), tiles = parts(OH, 2) * TW;
-  const int before = apart_of(S * CI), after = apart_of(S * B);
-  float *products = room + 16 * before;
+  const int V = block_of(CO), block = V * LANES, all = SIDE * SIDE;
+  const int TW = parts(OW, EDGE), tiles = parts(OH, EDGE) * TW;
+  const int before = apart_of(S * CI), after = apart_of(S * block);
+  const int step = winner ? 2 : 1; /* places of a side that make one of the output */
+  float *products = room + all * before;
   for (int first = 0; first < tiles; first += S) {
     const int end = MIN(first + S, tiles);
     winograd_tiles(INPUTS, OH + 2, OW + 2, CI, TW, W * CI, CI, before, first, end, x, room);
-    for (int c = 0; c < CO; c += B) {
+    for (int c = 0; c < CO; c += block) {
       /* The last tiles may be fewer than S: what is multiplied in their place is not read. */
-      for (int k = 0; k < 16; k++)
-        conv_rows(1, S, V, 1, CI, 0, 0, CI, NONE, room + k * before, w + (16 * c + k * B) * CI, 0,
-                  0, products + k * after, 0, B);
+      for (int k = 0; k < all; k++)
+        conv_rows(1, S, V, 1, CI, 0, 0, CI, NONE, room + k * before, w + (all * c + k * block) * CI,
+                  0, 0, products + k * after, 0, block);
       for (int t = first; t < end; t++)
-        for (int v = 0; v < B; v += LANES) {
-          const int y = t / TW, i = t % TW;
+        for (int v = 0; v < block; v += LANES) {
           const vec b = bias ? load(bias + c + v) : splat(0);
-          vec m[4][4];
-          read_16(PLACES, after, products + (t - first) * B + v, m);
-          if (winner) {
-            vec best = largest(m[0][0], m[0][1], m[1][0], m[1][1], winner + t * CO + c + v);
-            store(out + y * out_row + i * out_step + c + v, activate(act, best + b));
-            continue;
-          }
+          vec m[SIDE][SIDE];
+          read_tile(PLACES, after, products + (t - first) * block + v, m);
 #pragma GCC unroll 4
-          for (int k = 0; k < 4; k++) {
-            const int to_y = 2 * y + k / 2, to_i = 2 * i + k % 2;
-            if ((OH % 2 == 0 || to_y < OH) && (OW % 2 == 0 || to_i < OW))
-              put(add, out + to_y * out_row + to_i * out_step + c + v,
-                  activate(act, m[k / 2][k % 2] + b));
-          }
+          for (int k = 0; k < EDGE; k += step)
+#pragma GCC unroll 4
+            for (int l = 0; l < EDGE; l += step) {
+              const int y = (EDGE * (t / TW) + k) / step, i = (EDGE * (t % TW) + l) / step;
+              if ((OH % EDGE && y * step >= OH) || (OW % EDGE && i * step >= OW)) continue;
+              vec best = m[k][l];
+              if (winner)
+                best = largest(best, m[k][l + 1], m[k + 1][l], m[k + 1][l + 1],
+                               winner + (y * (OW / 2) + i) * CO + c + v);
+              put(add, out + y * out_row + i * out_step + c + v, activate(act, best + b));
+            }
         }
     }
   }
@@ -731,24 +759,28 @@ INLINE void winograd_pool_forward(const int W, const int CI, const int PH, const
 INLINE float winograd_gradient(const int W, const int CI, const int OH, const int OW,
                                const int CO, const int g_row, const float *x, const float *g,
                                float *dw, float *room) {
-  const int B = block_of(CO) * LANES, each = CI * B;
-  const int TW = parts(OW, 2), tiles = parts(OH, 2) * TW;
-  const int inputs = apart_of(tiles * CI), gradients = apart_of(tiles * B);
-  float *gs = room + 16 * inputs, *products = gs + 16 * gradients;
+  const int V = block_of(CO), block = V * LANES, each = CI * block, all = SIDE * SIDE;
+  const int TW = parts(OW, EDGE), tiles = parts(OH, EDGE) * TW;
+  const int some = LANES / 2; /* input channels at once: their products stay in the cache */
+  const int inputs = apart_of(tiles * CI), gradients = apart_of(tiles * block);
+  const int after = apart_of(some * block);
+  float *gs = room + all * inputs, *products = gs + all * gradients;
   vec squares = splat(0);
   winograd_tiles(INPUTS, OH + 2, OW + 2, CI, TW, W * CI, CI, inputs, 0, tiles, x, room);
-  for (int c = 0; c < CO; c += B, dw += 9 * each) {
-    winograd_tiles(GRADIENTS, OH, OW, B, TW, g_row, CO, gradients, 0, tiles, g + c, gs);
-    for (int k = 0; k < 16; k++)
-      conv_weights(tiles, CI, 1, 1, 1, 1, 1, tiles, B, 0, room + k * inputs, gs + k * gradients,
-                   products + k * apart_of(each));
-    for (int j = 0; j < each; j += LANES) {
-      vec taps[4][4];
-      read_16(TAPS, apart_of(each), products + j, taps);
+  for (int c = 0; c < CO; c += block, dw += 9 * each) {
+    winograd_tiles(GRADIENTS, OH, OW, block, TW, g_row, CO, gradients, 0, tiles, g + c, gs);
+    for (int j = 0; j < CI; j += some) {
+      for (int k = 0; k < all; k++)
+        weight_tile(some, V, 1, tiles, 0, CI, block, 0, room + k * inputs + j, gs + k * gradients,
+                    products + k * after, squares);
+      for (int i = 0; i < some * block; i += LANES) {
+        vec taps[SIDE][SIDE];
+        read_tile(TAPS, after, products + i, taps);
 #pragma GCC unroll 9
-      for (int k = 0; k < 9; k++) {
-        store(dw + k * each + j, taps[k / 3][k % 3]);
-        squares += taps[k / 3][k % 3] * taps[k / 3][k % 3];
+        for (int k = 0; k < 9; k++) {
+          store(dw + k * each + j * block + i, taps[k / 3][k % 3]);
+          squares += taps[k / 3][k % 3] * taps[k / 3][k % 3];
+        }
       }
     }
   }
@@ -797,9 +829,9 @@ INLINE void max_pool(const int H, const int W, const int C, const int x_row, con
       }
 }
 
-/* Its input gradient, added to dx. */
-INLINE void max_pool_back(const int H, const int W, const int C, const int y_row, const int x_row,
-                          const int32_t *winner, const float *dy, float *dx) {
+/* Its input gradient. */
+INLINE void max_pool_back(const int H, const int W, const int C, const int add, const int y_row,
+                          const int x_row, const int32_t *winner, const float *dy, float *dx) {
   for (int r = 0; r < H; r++)
     for (int i = 0; i < W; i++)
       for (int c = 0; c < C; c += LANES) {
@@ -807,7 +839,7 @@ INLINE void max_pool_back(const int H, const int W, const int C, const int y_row
         const ivec which = *(const ivec *)(winner + (r * W + i) * C + c);
         for (int k = 0; k < 4; k++) {
           const int at = (2 * r + k / 2) * x_row + (2 * i + k % 2) * C + c;
-          put(1, dx + at, (vec)((which == k) & d));
+          put(add, dx + at, (vec)((which == k) & d));
         }
       }
 }

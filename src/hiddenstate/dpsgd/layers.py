@@ -1,7 +1,7 @@
 """The layers of the native kernel: their sizes, their calls of ``clipped_sum.h``, their layouts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,9 +22,9 @@ _SHARED = {
 }
 """Functions that take long to compile: equal calls share one. What each returns, and which of its
 pointers it reads and which it writes."""
-_MANY, _WIDE = 32, 16
-"""Channels on either side, and tiles of 2 x 2 places, from which Winograd's algorithm is faster."""
-_AT_ONCE = 64
+_WIDE = 48
+"""Places from which Winograd's algorithm is faster: they fill four tiles of 4 x 4, or nearly."""
+_AT_ONCE = 16
 """Tiles, at most, that it transforms before it multiplies, so that they stay in the cache."""
 _ROOM = "s->room"
 
@@ -262,6 +262,17 @@ class Convolution(Layer):
         """Whether the weight gradient skips the losers of the pooling."""
         return self.pooled and self.input.channels % PAD == 0
 
+    @property
+    def scatters(self) -> bool:
+        """Whether the input gradient skips them."""
+        return self.pooled
+
+    @property
+    def places(self) -> Tensor:
+        """The convolution's own output, without what the pooling leaves out."""
+        t, each = self.output, 2 if self.pooled else 1
+        return replace(t, height=each * t.height, width=each * t.width)
+
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         real = (self.output.real, self.input.real, *self.kernel)
@@ -269,7 +280,7 @@ class Convolution(Layer):
         w[: real[0], : real[1]] = _numbers(self.start, real)
         forward, rows = _blocks(w.transpose(2, 3, 1, 0), lanes), w.transpose(0, 2, 3, 1)
         backward: Layout = np.zeros(0, np.int64)  # a first layer's, which passes no gradient on
-        if self.pooled:
+        if self.scatters:
             backward = rows
         elif self.input.channels % lanes == 0:
             # Each phase of the input's places meets its own taps, the last of them first.
@@ -284,14 +295,13 @@ class Convolution(Layer):
 
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
-        out = self.output
-        if self.pooled:
-            integers = f"winner{i}[{out.floats}], won{i}[{out.floats + PAD}]"
-            counts = f"counts{i}[{4 * out.height * out.width}]"
-            return [f"int32_t {integers}, {counts}", f"float g{i}[{out.floats}]"]
-        above, below, left, right = self._margins
-        size = (out.height + above + below) * (out.width + left + right) * out.channels
-        return [f"float g{i}[{size}]"]
+        if not self.pooled:
+            return [f"float g{i}[{self._bordered[2]}]"]
+        floats, counts = self.output.floats, 4 * self.output.height * self.output.width
+        found = [f"int32_t winner{i}[{floats}]", f"float g{i}[{floats}]"]
+        if self.scatters:
+            found.append(f"int32_t won{i}[{floats + PAD}], counts{i}[{counts}]")
+        return found
 
     def forward(self, p: Place) -> list[Call]:
         """The forward pass."""
@@ -352,17 +362,20 @@ class Convolution(Layer):
     @property
     def _g(self) -> tuple[int, int]:
         """Where the gradient before the activation begins behind its zeros, and a row's length."""
-        channels = self.output.channels
-        if self.pooled:
-            return 0, self.output.width * channels
-        above, _, left, right = self._margins
-        row = (self.output.width + left + right) * channels
-        return above * row + left * channels, row
+        return (0, self.output.width * self.output.channels) if self.pooled else self._bordered[:2]
+
+    @property
+    def _bordered(self) -> tuple[int, int, int]:
+        """The same with the zeros that the input's gradient reads, and the size of the whole."""
+        places, (above, below, left, right) = self.places, self._margins
+        row = (places.width + left + right) * places.channels
+        size = (above + places.height + below) * row
+        return above * row + left * places.channels, row, size
 
     @property
     def _phases(self) -> list[list["_Phase"]]:
         """Of rows and of columns."""
-        inputs, outputs = self.input.sizes, self.output.sizes
+        inputs, outputs = self.input.sizes, self.places.sizes
         return [
             _phases(inputs[i], outputs[i], self.kernel[i], self.stride[i], self.padding)
             for i in (0, 1)
@@ -410,9 +423,10 @@ def _phases(side: int, output: int, kernel: int, stride: int, padding: int) -> l
 
 @dataclass(frozen=True, kw_only=True)
 class Winograd(Convolution):
-    """A convolution of 3 x 3 taps and stride 1 whose dense products are Winograd's.
+    """A convolution of 3 x 3 taps and stride 1 by Winograd's algorithm.
 
-    A tile of 2 x 2 places takes 16 products for every pair of channels in place of 36.
+    A tile of 4 x 4 places takes 36 products for every pair of channels in place of 144. So it is
+    no more work than the winners alone behind a pooling, whose weight gradient skips the others.
     """
 
     @property
@@ -421,22 +435,23 @@ class Winograd(Convolution):
         inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
         tiles, some, turned = self.tiles, _at_once(self.tiles), _at_once(tiles_of(self.input))
         wanted = [[some * inputs, some * block]]
+        wanted += [[turned * outputs, turned * block]] if self.turned else []
         if not self.pooled:
-            wanted += [[turned * outputs, turned * block]]
-            wanted += [[tiles * inputs, tiles * block, inputs * block]]
-        return max(16 * sum(floats + PAD for floats in each) for each in wanted)
+            wanted += [[tiles * inputs, tiles * block, PAD // 2 * block]]
+        return max(36 * sum(floats + PAD for floats in each) for each in wanted)
 
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
-        size = 16 * self.input.channels * self.output.channels
-        transformed = [f"float {name}{i}[{size}]" for name in ("w", "back")[: 2 - self.pooled]]
-        return [*transformed, *super().members(i)]
+        size = 36 * self.input.channels * self.output.channels
+        found = [f"float {name}{i}[{size}]" for name in ("w", "back")[: 1 + self.turned]]
+        found += [f"float spread{i}[{self._bordered[2]}]"] if self.pooled and self.turned else []
+        return [*found, *super().members(i)]
 
     def prepare(self, p: Place) -> list[Call]:
         """What is done once for all records: its weights are transformed."""
         sizes = self.input.channels, self.output.channels
         calls = [Call("winograd_weights", sizes, (p.w(p.weights), p.own("w")))]
-        if self.turned and not self.pooled:
+        if self.turned:
             calls.append(Call("winograd_weights", sizes[::-1], (p.w(p.back), p.own("back"))))
         return calls
 
@@ -461,23 +476,30 @@ class Winograd(Convolution):
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
         """Its input's gradient, written, or added to what is there."""
-        if self.pooled:
-            return super().pass_on(p, which, add)
-        inputs, outputs, row = self.input, self.output.channels, self._g[1]
-        image, steps = (row // outputs, outputs), (p.source.row, inputs.channels)
+        inputs, outputs, (inside, row, _) = self.input, self.output, self._bordered
+        image, steps = (row // outputs.channels, outputs.channels), (p.source.row, inputs.channels)
         sizes = *image, *inputs.sizes, _at_once(tiles_of(inputs)), "NONE", int(add), *steps
-        pointers = p.own("g"), p.own("back"), "0", p.source.d(), _ROOM
-        return [Call("winograd_forward", sizes, pointers)]
+        g = p.own("spread" if self.pooled else "g")
+        call = Call("winograd_forward", sizes, (g, p.own("back"), "0", p.source.d(), _ROOM))
+        if not self.pooled:
+            return [call]
+        pooled, winners = (*outputs.sizes, 0, self._g[1], row), (p.own("winner"), p.own("g"))
+        return [Call("max_pool_back", pooled, (*winners, at(g, inside))), call]
+
+    @property
+    def scatters(self) -> bool:
+        """Whether the input gradient skips the losers of the pooling: it does not."""
+        return False
 
     @property
     def tiles(self) -> int:
-        """Tiles of 2 x 2 places; a pooled one is an entry of the output."""
-        return self.output.height * self.output.width if self.pooled else tiles_of(self.output)
+        """Tiles of 4 x 4 places."""
+        return tiles_of(self.places)
 
 
 def tiles_of(t: Tensor) -> int:
-    """Tiles of 2 x 2 places that cover a tensor."""
-    return -(-t.height // 2) * -(-t.width // 2)
+    """Tiles of 4 x 4 places that cover a tensor."""
+    return -(-t.height // 4) * -(-t.width // 4)
 
 
 def _at_once(tiles: int) -> int:
@@ -491,8 +513,7 @@ def fastest(layer: Layer) -> Layer:
         return layer
     found = Winograd(**vars(layer))
     fits = layer.kernel == (3, 3) and layer.stride == (1, 1) and layer.input.channels % PAD == 0
-    many = min(layer.input.channels, layer.output.channels) >= _MANY
-    return found if fits and many and found.tiles >= _WIDE else layer
+    return found if fits and found.places.height * found.places.width >= _WIDE else layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -671,7 +692,7 @@ class MaxPool(Layer):
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
         """Its input's gradient, written, or added to what is there."""
-        sizes = *self.output.sizes, p.out.row, p.source.row
+        sizes = *self.output.sizes, 1, p.out.row, p.source.row
         pointers = p.own("winner"), p.out.d(), p.source.d()
         return [*_cleared(p.source, add), Call("max_pool_back", sizes, pointers)]
 
