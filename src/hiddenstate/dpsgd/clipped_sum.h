@@ -423,18 +423,21 @@ INLINE float few_channels_weights(const int W, const int CI, const int KH, const
   return total(squares);
 }
 
-/* N vectors of R kernel rows: the sum over windows of gradient times input patch. */
-INLINE vec pooled_tile(const int R, const int N, const int row, const int windows, const float *x,
-                       const float *g, const int32_t *at, float *dw, const int dw_row,
-                       vec squares) {
+/* N vectors of R kernel rows of C channels of CI: the sum over windows of gradient times input
+ * patch, and with `last` its squares. g and at: entries LANES and CO apart of every window. */
+INLINE vec pooled_tile(const int R, const int N, const int C, const int CI, const int row,
+                       const int windows, const int CO, const int add, const int last,
+                       const float *x, const float *g, const int32_t *at, float *dw, const int j,
+                       const int dw_row, vec squares) {
   vec acc[RUN];
+#define TAPS_OF(r, n) (dw + (r) * dw_row + (j + (n) * LANES) / C * CI + (j + (n) * LANES) % C)
 #pragma GCC unroll 24
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[r * N + n] = splat(0);
+    for (int n = 0; n < N; n++) acc[r * N + n] = add ? load(TAPS_OF(r, n)) : splat(0);
   for (int i = 0; i < windows; i++) {
-    const float *p = x + at[i];
-    vec s = splat(g[i]);
+    const float *p = x + at[i * LANES];
+    vec s = splat(g[i * CO]);
 #pragma GCC unroll 24
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
@@ -444,9 +447,10 @@ INLINE vec pooled_tile(const int R, const int N, const int row, const int window
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 24
     for (int n = 0; n < N; n++) {
-      store(dw + r * dw_row + n * LANES, acc[r * N + n]);
-      squares += acc[r * N + n] * acc[r * N + n];
+      store(TAPS_OF(r, n), acc[r * N + n]);
+      if (last) squares += acc[r * N + n] * acc[r * N + n];
     }
+#undef TAPS_OF
   return squares;
 }
 
@@ -457,42 +461,75 @@ INLINE int tile_columns(const int N) {
 }
 INLINE int tile_rows(const int KH, const int N) { return N <= RUN ? MIN(KH, RUN / N) : 1; }
 
-/* Weight gradient behind max-pooling, as rows; returns its squared norm. Only each window's winner
- * has a gradient: a quarter of the dense work. */
-INLINE float pooled_weights(const int W, const int CI, const int KH, const int KW, const int PH,
-                            const int PW, const int CO, const float *x, const float *g,
-                            const int32_t *winner, float *dw) {
-  const int KJ = KW * CI, N = tile_columns(KJ / LANES), R = tile_rows(KH, N);
-  const int rest = KJ / LANES % N;
-  float gs[LANES][PH * PW];
-  int32_t at[LANES][PH * PW];
-  vec squares = splat(0);
+/* C channels' part of a strip of PH rows of windows. */
+INLINE vec pooled_strip(const int W, const int C, const int CI, const int KH, const int KW,
+                        const int PH, const int PW, const int CO, const int add, const int last,
+                        const float *x, const float *g, const int32_t *winner, float *dw,
+                        vec squares) {
+  const int KJ = KW * C, N = tile_columns(KJ / LANES), R = tile_rows(KH, N);
+  const int rest = KJ / LANES % N, dw_row = KW * CI;
+  int32_t at[PH * PW * LANES];
   for (int c = 0; c < CO; c += LANES) {
     for (int y = 0; y < PH; y++)
       for (int i = 0; i < PW; i++) {
-        const int window = y * PW + i;
-        ivec k = *(const ivec *)(winner + window * CO + c);
-        ivec place = ((2 * y + (k >> 1)) * W + 2 * i + (k & 1)) * CI;
-        for (int l = 0; l < LANES; l++) {
-          gs[l][window] = g[window * CO + c + l];
-          at[l][window] = place[l];
-        }
+        const ivec k = *(const ivec *)(winner + (y * PW + i) * CO + c);
+        *(ivec *)(at + (y * PW + i) * LANES) = ((2 * y + (k >> 1)) * W + 2 * i + (k & 1)) * C;
       }
-    for (int l = 0; l < LANES; l++, dw += KH * KJ)
+    for (int l = 0; l < LANES; l++, dw += KH * dw_row)
       for (int ky = 0; ky < KH; ky += R)
         for (int j = 0; j < KJ; j += N * LANES) {
-          const float *p = x + ky * W * CI + j;
-          float *d = dw + ky * KJ + j;
+          const float *p = x + ky * W * C + j;
+          float *d = dw + ky * dw_row;
           if (rest && j + N * LANES > KJ)
-            squares = pooled_tile(1, rest ? rest : 1, W * CI, PH * PW, p, gs[l], at[l], d, KJ,
-                                  squares);
+            squares = pooled_tile(1, rest ? rest : 1, C, CI, W * C, PH * PW, CO, add, last, p,
+                                  g + c + l, at + l, d, j, dw_row, squares);
           else if (KH % R && ky + R > KH)
-            squares = pooled_tile(KH % R ? KH % R : 1, N, W * CI, PH * PW, p, gs[l], at[l], d,
-                                  KJ, squares);
+            squares = pooled_tile(KH % R ? KH % R : 1, N, C, CI, W * C, PH * PW, CO, add, last, p,
+                                  g + c + l, at + l, d, j, dw_row, squares);
           else
-            squares = pooled_tile(R, N, W * CI, PH * PW, p, gs[l], at[l], d, KJ, squares);
+            squares = pooled_tile(R, N, C, CI, W * C, PH * PW, CO, add, last, p, g + c + l, at + l,
+                                  d, j, dw_row, squares);
         }
   }
+  return squares;
+}
+
+/* Floats of an input that stay in the first cache beside all else. */
+#define NEAR_BY 4096
+
+/* Weight gradient behind max-pooling, as rows; returns its squared norm. Only each window's winner
+ * has a gradient: a quarter of the dense work. Every output channel reads the whole input, so a
+ * large one is taken by strips of rows of windows, and by channels that fill the registers. */
+INLINE float pooled_weights(const int W, const int CI, const int KH, const int KW, const int PH,
+                            const int PW, const int CO, const float *x, const float *g,
+                            const int32_t *winner, float *dw) {
+  const int small = (2 * PH + KH - 1) * W * CI <= NEAR_BY;
+  const int pair = CI % (2 * LANES) == 0 && 2 * KH * KW <= RUN;
+  const int C = small ? CI : pair ? 2 * LANES : LANES;
+  const int fit = MAX((NEAR_BY / (W * C) - KH + 1) / 2, 1);
+  const int S = small ? PH : parts(PH, parts(PH, fit)), rows = 2 * S + KH - 1;
+  float part[C < CI ? rows * W * C : 1];
+  vec squares = splat(0);
+  for (int y = 0; y < PH; y += S)
+    for (int k = 0; k < CI; k += C) {
+      const float *p = x + 2 * y * W * CI;
+      const int32_t *won = winner + y * PW * CO;
+      if (C < CI) {
+        const int there = 2 * MIN(S, PH - y) + KH - 1;
+        for (int i = 0; i < there * W; i++)
+          for (int v = 0; v < C; v += LANES) store(part + i * C + v, load(p + i * CI + k + v));
+        p = part;
+      }
+      const float *gs = g + y * PW * CO;
+      if (y + S >= PH && y)
+        squares = pooled_strip(W, C, CI, KH, KW, PH % S ? PH % S : S, PW, CO, 1, 1, p, gs, won,
+                               dw + k, squares);
+      else if (y)
+        squares = pooled_strip(W, C, CI, KH, KW, S, PW, CO, 1, 0, p, gs, won, dw + k, squares);
+      else
+        squares = pooled_strip(W, C, CI, KH, KW, S, PW, CO, 0, S == PH, p, gs, won, dw + k,
+                               squares);
+    }
   return total(squares);
 }
 
