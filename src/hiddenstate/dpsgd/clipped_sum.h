@@ -1007,9 +1007,10 @@ INLINE void norm_back(const int H, const int W, const int C, const int CR, const
 
 /* --- Fully connected layers -------------------------------------------------------------- */
 
-/* N vectors of x w (+ bias), or of that added to out; w: [IN] rows of `step` floats. */
-INLINE void linear_tile(const int N, const int IN, const int step, const int act, const int add,
-                        const float *x, const float *w, const float *bias, float *out) {
+/* N vectors of x w (+ bias), or of that added to out; w: [IN] rows of them. */
+INLINE void linear_tile(const int N, const int IN, const int act, const int add, const float *x,
+                        const float *w, const float *bias, float *out) {
+  const int step = N * LANES;
   const int U = N > 4 ? 1 : N > 2 ? 2 : 4; /* independent sums that hide the latency */
   vec acc[8];
 #pragma GCC unroll 24
@@ -1034,14 +1035,15 @@ INLINE void linear_tile(const int N, const int IN, const int step, const int act
   }
 }
 
+/* w: blocks of eight vectors of outputs, and one of the rest. */
 INLINE void linear(const int IN, const int OUT, const int act, const int add, const float *x,
                    const float *w, const float *bias, float *out) {
-  const int N = MIN(OUT / LANES, 8), rest = OUT / LANES % N;
-  for (int o = 0; o + N * LANES <= OUT; o += N * LANES)
-    linear_tile(N, IN, OUT, act, add, x, w + o, bias ? bias + o : 0, out + o);
+  const int N = MIN(OUT / LANES, 8), rest = OUT / LANES % N, most = OUT - rest * LANES;
+  for (int o = 0; o < most; o += N * LANES)
+    linear_tile(N, IN, act, add, x, w + IN * o, bias ? bias + o : 0, out + o);
   if (rest)
-    linear_tile(rest ? rest : 1, IN, OUT, act, add, x, w + OUT - rest * LANES,
-                bias ? bias + OUT - rest * LANES : 0, out + OUT - rest * LANES);
+    linear_tile(rest ? rest : 1, IN, act, add, x, w + IN * most, bias ? bias + most : 0,
+                out + most);
 }
 
 INLINE float squared_norm(const int N, const float *x) {

@@ -543,7 +543,8 @@ class Linear(Layer):
         w[: real[0], : real[1]] = _numbers(self.start, real)
         backward = w.transpose(0, 2, 3, 1).reshape(self.output.channels, -1)
         bias = _vector(self.output, self.start + int(np.prod(real)) if self.bias else None)
-        return backward.T, bias, backward, backward.T
+        forward, back = (_eights(rows, lanes) for rows in (backward.T, backward))
+        return forward, bias, back, backward.T
 
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
@@ -748,6 +749,12 @@ def _vector(output: Tensor, start: int | None) -> Layout:
     if start is not None:
         found[: output.real] = _numbers(start, (output.real,))
     return found
+
+
+def _eights(w: Layout, lanes: int) -> Layout:
+    """(inputs, outputs) as blocks of (inputs, eight vectors of outputs), and one of the rest."""
+    cuts = range(8 * lanes, w.shape[1], 8 * lanes)
+    return np.concatenate([block.ravel() for block in np.split(w, cuts, axis=1)])
 
 
 def _blocks(w: Layout, lanes: int) -> Layout:
