@@ -38,7 +38,7 @@ from hiddenstate import models
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
-from hiddenstate.dpsgd.layers import Convolution, Linear, Winograd, tiles_of
+from hiddenstate.dpsgd.layers import Convolution, Linear, Winograd
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.streams import stream
 
@@ -184,7 +184,7 @@ def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
             back = each * used
             if isinstance(layer, Winograd):
                 forward = weights = 36 * pairs * layer.tiles
-                back = 36 * pairs * tiles_of(layer.input)
+                back = back if layer.scatters else 36 * pairs * layer.tiles_back
             weights = each * used if layer.sparse else weights
             executed += forward + weights + (back if layer.turned else 0)
     return 2.0 * dense, 2.0 * executed

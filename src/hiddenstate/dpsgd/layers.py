@@ -23,7 +23,9 @@ _SHARED = {
 """Functions that take long to compile: equal calls share one. What each returns, and which of its
 pointers it reads and which it writes."""
 _WIDE = 48
-"""Places from which Winograd's algorithm is faster: they fill four tiles of 4 x 4, or nearly."""
+"""Places from which Winograd's algorithm is faster: they nearly fill four tiles of 4 x 4."""
+_DENSE = 1.4
+"""So many of its dense products take the time of one with a winner."""
 _AT_ONCE = 16
 """Tiles, at most, that it transforms before it multiplies, so that they stay in the cache."""
 _ROOM = "s->room"
@@ -423,62 +425,85 @@ def _phases(side: int, output: int, kernel: int, stride: int, padding: int) -> l
 
 @dataclass(frozen=True, kw_only=True)
 class Winograd(Convolution):
-    """A convolution of 3 x 3 taps and stride 1 by Winograd's algorithm.
+    """A convolution of 3 x 3 or 4 x 4 taps and stride 1 by Winograd's algorithm.
 
-    A tile of 4 x 4 places takes 36 products for every pair of channels in place of 144. So it is
-    no more work than the winners alone behind a pooling, whose weight gradient skips the others.
+    A tile of 4 x 4 or 3 x 3 places takes 36 products for every pair of channels in place of 144.
+    So it is no more work than the winners alone behind a pooling, whose weight gradient skips the
+    others.
     """
+
+    @property
+    def edge(self) -> int:
+        """Places of a tile's side."""
+        return 7 - self.kernel[0]
 
     @property
     def room(self) -> int:
         """Floats that its calls need for themselves, in a place that all layers share."""
         inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
-        tiles, some, turned = self.tiles, _at_once(self.tiles), _at_once(tiles_of(self.input))
-        wanted = [[some * inputs, some * block]]
-        wanted += [[turned * outputs, turned * block]] if self.turned else []
+        tiles, some, turned = self.tiles, _at_once(self.tiles), _at_once(self.tiles_back)
+        wanted = [[some * inputs, some * block], [turned * outputs, turned * block]]
         if not self.pooled:
             wanted += [[tiles * inputs, tiles * block, PAD // 2 * block]]
-        return max(36 * sum(floats + PAD for floats in each) for each in wanted)
+        most = max(36 * sum(floats + PAD for floats in each) for each in wanted)
+        return most + (self._unpooled.floats if self._across else 0)
 
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
         size = 36 * self.input.channels * self.output.channels
-        found = [f"float {name}{i}[{size}]" for name in ("w", "back")[: 1 + self.turned]]
-        found += [f"float spread{i}[{self._bordered[2]}]"] if self.pooled and self.turned else []
-        return [*found, *super().members(i)]
+        found = [f"float w{i}[{size}]", *super().members(i)]
+        if self.turned and not self.scatters:
+            found.append(f"float back{i}[{size}]")
+            found += [f"float spread{i}[{self._bordered[2]}]"] if self.pooled else []
+        return found
 
     def prepare(self, p: Place) -> list[Call]:
         """What is done once for all records: its weights are transformed."""
-        sizes = self.input.channels, self.output.channels
-        calls = [Call("winograd_weights", sizes, (p.w(p.weights), p.own("w")))]
-        if self.turned:
-            calls.append(Call("winograd_weights", sizes[::-1], (p.w(p.back), p.own("back"))))
+        taps, sizes = self.kernel[0], (self.input.channels, self.output.channels)
+        calls = [Call("winograd_weights", (taps, *sizes), (p.w(p.weights), p.own("w")))]
+        if self.turned and not self.scatters:
+            back = p.w(p.back), p.own("back")
+            calls.append(Call("winograd_weights", (taps, *sizes[::-1]), back))
         return calls
 
     def forward(self, p: Place) -> list[Call]:
         """The forward pass."""
-        image, out = (p.source.wide, self.input.channels), self.output
-        sizes = *image, *out.sizes, _at_once(self.tiles), self.activation
-        pointers = p.source.x(self.padding), p.own("w"), p.w(p.bias), p.out.x()
-        if self.pooled:
-            kept = p.own("winner"), _ROOM
-            return [Call("winograd_pool_forward", (*sizes, p.out.row), (*pointers, *kept))]
-        steps = p.out.row, out.channels
-        return [Call("winograd_forward", (*sizes, 0, *steps), (*pointers, _ROOM))]
+        image, some = (self.kernel[0], p.source.wide, self.input.channels), _at_once(self.tiles)
+        read = p.source.x(self.padding), p.own("w"), p.w(p.bias)
+        out, y, places = self.output, p.out.x(), self._unpooled
+        if self.pooled and not self._across:
+            pooled = *image, *out.sizes, some, self.activation, p.out.row
+            return [Call("winograd_pool_forward", pooled, (*read, y, p.own("winner"), _ROOM))]
+        kind, to, row = self.activation, y, p.out.row
+        if self._across:
+            kind, to = "NONE", at(_ROOM, self.room - places.floats)
+            row = places.width * out.channels
+        sizes = *image, *places.sizes, some, kind, 0, row, out.channels
+        calls = [Call("winograd_forward", sizes, (*read, to, _ROOM))]
+        if self._across:
+            rows = *out.sizes, row, p.out.row
+            calls.append(Call("max_pool", rows, (to, y, p.own("winner"))))
+            active = *out.sizes, self.activation, p.out.row, p.out.row
+            calls.append(Call("activation", active, (y, y)))
+        return calls
 
     def backward(self, p: Place) -> list[Call]:
         """Its parameters' gradients, whose squares are added to ``squares``."""
         before, dense = super().backward(p)
         if self.pooled:
             return [before, dense]
-        sizes = p.source.wide, self.input.channels, *self.output.sizes, self._g[1]
+        image = self.kernel[0], p.source.wide, self.input.channels
+        sizes = *image, *self.output.sizes, self._g[1]
         return [before, Call("winograd_gradient", sizes, (*dense.pointers, _ROOM), dense.then)]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
         """Its input's gradient, written, or added to what is there."""
+        if self.scatters:
+            return super().pass_on(p, which, add)
         inputs, outputs, (inside, row, _) = self.input, self.output, self._bordered
-        image, steps = (row // outputs.channels, outputs.channels), (p.source.row, inputs.channels)
-        sizes = *image, *inputs.sizes, _at_once(tiles_of(inputs)), "NONE", int(add), *steps
+        image = self.kernel[0], row // outputs.channels, outputs.channels
+        steps = p.source.row, inputs.channels
+        sizes = *image, *inputs.sizes, _at_once(self.tiles_back), "NONE", int(add), *steps
         g = p.own("spread" if self.pooled else "g")
         call = Call("winograd_forward", sizes, (g, p.own("back"), "0", p.source.d(), _ROOM))
         if not self.pooled:
@@ -488,18 +513,38 @@ class Winograd(Convolution):
 
     @property
     def scatters(self) -> bool:
-        """Whether the input gradient skips the losers of the pooling: it does not."""
-        return False
+        """Whether the input gradient skips the losers of the pooling: where that is faster."""
+        winners = self.output.height * self.output.width * self.kernel[0] * self.kernel[1]
+        return self.pooled and 36 * self.tiles_back > _DENSE * winners
 
     @property
     def tiles(self) -> int:
-        """Tiles of 4 x 4 places."""
-        return tiles_of(self.places)
+        """Tiles of the forward pass."""
+        return self._tiles_of(self._unpooled)
 
+    @property
+    def tiles_back(self) -> int:
+        """Tiles of the input's gradient."""
+        return self._tiles_of(self.input)
 
-def tiles_of(t: Tensor) -> int:
-    """Tiles of 4 x 4 places that cover a tensor."""
-    return -(-t.height // 4) * -(-t.width // 4)
+    @property
+    def _across(self) -> bool:
+        """Whether the pooling's windows lie across the tiles, so that it comes afterwards."""
+        return self.pooled and self.edge % 2 == 1
+
+    @property
+    def _unpooled(self) -> Tensor:
+        """What the forward pass makes before it pools."""
+        if not self._across:
+            return self.places
+        high, wide = (
+            side + 2 * self.padding - self.kernel[0] + 1
+            for side in (self.input.height, self.input.width)
+        )
+        return replace(self.output, height=high, width=wide)
+
+    def _tiles_of(self, t: Tensor) -> int:
+        return -(-t.height // self.edge) * -(-t.width // self.edge)
 
 
 def _at_once(tiles: int) -> int:
@@ -512,7 +557,8 @@ def fastest(layer: Layer) -> Layer:
     if not isinstance(layer, Convolution):
         return layer
     found = Winograd(**vars(layer))
-    fits = layer.kernel == (3, 3) and layer.stride == (1, 1) and layer.input.channels % PAD == 0
+    kernels, whole = ((3, 3), (4, 4)), layer.input.channels % PAD == 0
+    fits = layer.kernel in kernels and layer.stride == (1, 1) and whole
     return found if fits and found.places.height * found.places.width >= _WIDE else layer
 
 
