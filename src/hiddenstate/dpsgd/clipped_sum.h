@@ -618,9 +618,9 @@ INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, 
  * w_1 d_(i+1) + ... are taken for polynomials' coefficients: six products of values at six points
  * replace twelve. In both dimensions it is 36 instead of 144, and with many channels each of the
  * 36 is a matrix product. The weights' gradient is the same, transposed: 36 products of inputs and
- * gradients. The points
- * are 0, NEAR, -NEAR, FAR, -FAR and infinity: with NEAR = 2 / 3 and FAR = 3 / 2 rounding errors are half of what
- * they are with 1 and 2, and NEAR FAR = 1 spares multiplications.
+ * gradients. The points are 0, NEAR, -NEAR, FAR, -FAR and infinity: with NEAR = 2 / 3 and FAR =
+ * 3 / 2 rounding errors are half of what they are with 1 and 2, and NEAR FAR = 1 spares
+ * multiplications.
  * Source: Lavin and Gray 2016. Transformed tensors are [one of 36][tile][channel], transformed
  * weights [output block][one of 36][input channel][channel in block]. */
 enum { INPUTS, WEIGHTS, PLACES, GRADIENTS, TAPS };

@@ -54,7 +54,7 @@ def _block(layer: nn.Linear, x: Tensor, y: Tensor, thetas: Tensor, clipping_norm
     g -= g.amax(1, keepdim=True)
     g.exp_()
     g /= g.sum(1, keepdim=True)
-    g.scatter_add_(1, y.expand(models, 1, -1), g.new_tensor(-1.0).expand(models, 1, records))
+    g -= g.new_zeros(classes, records).scatter_(0, y[None], 1.0)
     if math.isfinite(clipping_norm):
         norms = (g.square().sum(1) * squares).sqrt()
         g *= (clipping_norm / norms).clamp(max=1)[:, None]
