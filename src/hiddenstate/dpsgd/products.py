@@ -34,8 +34,8 @@ def clipped_sums(
 
     x: shape (records, features). y: shape (records,).
     """
-    total = torch.zeros_like(thetas)
-    for start in range(0, len(x), _RECORDS):
+    total = _block(layer, x[:_RECORDS], y[:_RECORDS], thetas, clipping_norm)
+    for start in range(_RECORDS, len(x), _RECORDS):
         block = slice(start, start + _RECORDS)
         total += _block(layer, x[block], y[block], thetas, clipping_norm)
     return total
@@ -56,7 +56,7 @@ def _block(layer: nn.Linear, x: Tensor, y: Tensor, thetas: Tensor, clipping_norm
     g /= g.sum(1, keepdim=True)
     g -= g.new_zeros(classes, records).scatter_(0, y[None], 1.0)
     if math.isfinite(clipping_norm):
-        norms = (g.square().sum(1) * squares).sqrt()
+        norms = (g.square().sum(1) * squares).sqrt_()
         g *= (clipping_norm / norms).clamp(max=1)[:, None]
     sums = (g.view(models * classes, records) @ x).view(models, size)
     return sums if layer.bias is None else torch.cat((sums, g.sum(2)), 1)
