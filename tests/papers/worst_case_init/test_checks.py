@@ -46,8 +46,8 @@ def norms(*means, figure="figure2"):
     return found
 
 
-def accuracies(at_one, at_ten, epsilon=10.0):
-    options = {"quantity": "accuracy", "method": "mean", "epsilon": epsilon}
+def accuracies(at_one, at_ten, epsilon=10.0, records=50):
+    options = {"quantity": "accuracy", "method": "mean", "epsilon": epsilon, "records": records}
     found = rows("figure4", at_one, 0.0, clipping_norm=1.0, **options)
     return found + rows("figure4", at_ten, 0.0, clipping_norm=10.0, **options)
 
@@ -137,6 +137,9 @@ CASES = {
             [*clipping(6, 5.5, 1), *accuracies(0.9, 0.8)],
             [*clipping(6, 4, 1), *accuracies(0.8, 0.9)],
             [*clipping(4, 6, 1), *accuracies(0.9, 0.8)],
+            # Every number of records counts, with its own accuracies.
+            [*clipping(6, 4, 1), *accuracies(0.9, 0.8),
+             *clipping(6, 4, 1, records=90), *accuracies(0.8, 0.9, records=90)],
         ],
         [*rows("figure4", 6, 1, clipping_norm=1.0), *accuracies(0.9, 0.8)],
     ),

@@ -146,17 +146,19 @@ def records(estimates: pd.DataFrame) -> Measurement | None:
 def clipping(estimates: pd.DataFrame) -> Measurement | None:
     """At the largest epsilon and C = 10 epsilon and accuracy are below those at C = 1."""
     parts = []
-    for (task, top), part in _published(estimates, "figure4", top=True).groupby(
-        ["task", "epsilon"], sort=False
+    for (task, top, n), part in _published(estimates, "figure4", top=True).groupby(
+        ["task", "epsilon", "records"], sort=False
     ):
         line = part.set_index("clipping_norm")
         if not {1.0, 10.0} <= set(line.index):
             continue
         one, ten = line.loc[1.0], line.loc[10.0]
-        right = summary(estimates, "figure4", "accuracy", "mean", task=task, epsilon=top)
+        audited = {"task": task, "epsilon": top, "records": n}
+        right = summary(estimates, "figure4", "accuracy", "mean", **audited)
         right = right.set_index("clipping_norm")["mean"]
         words = (
-            f"{task}, epsilon {top:g}: {_pm(one)} and {100 * right[1.0]:.1f} % at C = 1, "
+            f"{task}, n = {n:,.0f}, epsilon {top:g}: "
+            f"{_pm(one)} and {100 * right[1.0]:.1f} % at C = 1, "
             f"{_pm(ten)} and {100 * right[10.0]:.1f} % at C = 10"
         )
         holds = ten["mean"] + ten["sd"] < one["mean"] and right[10.0] < right[1.0]
