@@ -92,3 +92,14 @@ def test_figures_are_drawn_from_the_repeats_there_are_and_say_how_many(
     assert set(second_lines(estimates)) == {""}
     assert second_lines(lacking) == (words.split("|") if words else [""])
     plotting.save(drawn(lacking, name), [tmp_path / "figure.png"], "smoke")
+
+
+def test_a_level_has_one_colour_in_all_panels(estimates):
+    """Where a panel lacks a level, the others keep their colours."""
+    rows = estimates[(estimates["figure"] == "figure4") & (estimates["clipping_norm"] == 10)]
+    more = rows.assign(records=90, cell=rows["cell"].replace("n50", "n90", regex=True))
+    drawn = FAMILY.figures["figure4"].draw(pd.concat([estimates, more], ignore_index=True))
+    found = [dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) for ax in drawn.axes]
+    assert [sorted(labels) for labels in found] == [["C = 1", "C = 10"], ["C = 10"]]
+    colours = [labels["C = 10"].lines[0].get_color() for labels in found]
+    assert colours[0] == colours[1]

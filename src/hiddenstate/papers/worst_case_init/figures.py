@@ -1,6 +1,6 @@
 """Figures of worst_case_init, drawn from its estimates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ _THEORETICAL: dict[str, Any] = {"color": "0.5", "ls": "--", "lw": 1.2}
 
 
 def _by_epsilon(
-    ax: Any, estimates: pd.DataFrame, audits: pd.DataFrame, factor: str, label: Callable[..., str]
-) -> pd.DataFrame:
+    ax: Any, estimates: pd.DataFrame, audits: pd.DataFrame, factor: str, label: Callable[..., str],
+    colours: dict[Any, str],
+) -> pd.DataFrame:  # fmt: skip
     """Empirical against theoretical epsilon, a series per level of a factor; the stated ones."""
     name, task = audits[["figure", "task"]].iloc[0]
     epsilons = sorted(audits["epsilon"].unique())
@@ -42,7 +43,7 @@ def _by_epsilon(
         ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
     levels, overlaid = sorted(audits[factor].unique()), []
     for j, level in enumerate(levels):
-        color = _COLOURS[j % len(_COLOURS)]
+        color = colours[level]
         shift = (j - (len(levels) - 1) / 2) * 0.72 / len(levels)
         where = {"task": task, "records": set(audits["records"]), factor: level}
         part = summary(estimates, name, **where)
@@ -61,6 +62,11 @@ def _by_epsilon(
     ax.set_ylim(bottom=-0.03 * ax.get_ylim()[1])
     ax.legend(loc="best")
     return pd.concat(overlaid)
+
+
+def _coloured(levels: Iterable[Any]) -> dict[Any, str]:
+    """A colour for each level, the same in all panels of a figure."""
+    return {x: _COLOURS[i % len(_COLOURS)] for i, x in enumerate(sorted(set(levels)))}
 
 
 def _explain(drawn: Any, values: pd.DataFrame, audits: pd.DataFrame) -> None:
@@ -102,8 +108,9 @@ def _panels(
         drawn, axes = plotting.panels(len(parts), height=4.1)
         if len(parts) == 1:
             drawn.set_size_inches(5.2, 4.2)
+        colours = _coloured(every[factor])
         for ax, audits in zip(axes, parts, strict=True):
-            overlaid.append(_by_epsilon(ax, estimates, audits, factor, label))
+            overlaid.append(_by_epsilon(ax, estimates, audits, factor, label, colours))
             _title(ax, audits, f"{int(audits['models'].max())} models per world")
         axes[0].set_ylabel("empirical $\\varepsilon$")
         _explain(drawn, pd.concat(overlaid), every)
@@ -224,9 +231,10 @@ def figure7(estimates: pd.DataFrame) -> Any:
         other = audits[fixed].mode().iloc[0]
         level = {fixed: other}
         held = pd.concat([select(estimates, figure="figure7", **level), ideal(estimates)])
-        _by_epsilon(ax, held, select(audits, **level), factor, label.format)
+        shown = select(audits, **level)
+        _by_epsilon(ax, held, shown, factor, label.format, _coloured(shown[factor]))
         words = [f"C = {other:g}"] if fixed == "clipping_norm" else []
-        _title(ax, select(audits, **level), *words)
+        _title(ax, shown, *words)
     axes[0].set_ylabel("empirical $\\varepsilon$")
     _explain(drawn, stated("figure7", "", "mean"), audits)
     return drawn
