@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,7 @@ import hiddenstate
 from hiddenstate import config, files, papers
 from hiddenstate.commands import atlas, audit, audit_training, epsilon, plan
 from hiddenstate.errors import InputError
-from hiddenstate.family import Job, Shown, Workplace
+from hiddenstate.family import FamilyGrid, Figure, Job, Shown, Table, Workplace
 
 # Modules that import pandas are imported where they are used: it takes half a second, and
 # accounting needs none of it.
@@ -208,14 +208,11 @@ def _estimate(options: argparse.Namespace) -> None:
 
 def _figures(options: argparse.Namespace) -> None:
     """Draw a family's figures from estimates, each as PDF and PNG."""
-    from hiddenstate import estimates, plotting
+    from hiddenstate import plotting
 
-    family, grid, seed = config.section(options.config, options.family)
-    shown = _chosen(family.figures, options.names, grid, f"{options.family} figure")
-    named = config.grid_name(options.config, options.family, grid, seed)
-    rows = estimates.read(options.estimates, named)
+    figures, rows, grid = _asked(options, Figure)
     footer = f"{options.family}, scale {options.config.stem}: {grid.shows}"
-    for name, figure in shown.items():
+    for name, figure in figures.items():
         with plotting.style():
             paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
             plotting.save(figure.draw(rows), paths, footer)
@@ -223,13 +220,8 @@ def _figures(options: argparse.Namespace) -> None:
 
 def _tables(options: argparse.Namespace) -> None:
     """Write a family's tables from estimates, each as CSV, Markdown and LaTeX."""
-    from hiddenstate import estimates
-
-    family, grid, seed = config.section(options.config, options.family)
-    shown = _chosen(family.tables, options.names, grid, f"{options.family} table")
-    named = config.grid_name(options.config, options.family, grid, seed)
-    rows = estimates.read(options.estimates, named)
-    for name, table in shown.items():
+    tables, rows, _ = _asked(options, Table)
+    for name, table in tables.items():
         frame = table.draw(rows)
         for suffix, text in (
             (".csv", frame.to_csv(index=False)),
@@ -300,12 +292,22 @@ def _gallery(options: argparse.Namespace) -> None:
     gallery.write(options.out, options.figures)
 
 
-def _chosen(things: Mapping[str, S], names: Sequence[str], grid: Any, what: str) -> dict[str, S]:
-    """The figures or tables of those names; without names all that the grid has the cells for."""
-    for name in names:
-        if name not in things:
-            raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(things)}")
-    return {name: x for name, x in things.items() if (name in names if names else x.when(grid))}
+def _asked(
+    options: argparse.Namespace, kind: type[S]
+) -> tuple[dict[str, S], pd.DataFrame, FamilyGrid]:
+    """The figures or tables that are named, or all that the scale has cells for; their rows."""
+    from hiddenstate import estimates
+
+    family, grid, seed = config.section(options.config, options.family)
+    every = family.every(kind)
+    for name in options.names:
+        if name not in every:
+            what = f"{options.family} {kind.__name__.lower()}"
+            raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(every)}")
+    named = config.grid_name(options.config, options.family, grid, seed)
+    rows = estimates.read(options.estimates, named)
+    chosen = {name: thing for name, thing in every.items() if name in options.names}
+    return chosen or family.shown(kind, grid), rows, grid
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,17 +1,38 @@
-"""What training is estimated to cost, by which jobs are ordered and given time."""
+"""What jobs are estimated to cost, by which they are ordered and given time.
 
-_GRADIENT = {
-    "digits_mlp": 4e-7,
-    "digits_cnn": 2e-6,
-    "mnist_cnn": 19e-6,
-    "cifar_cnn": 9e-4,
-    "wrn_16_4": 1e-4,  # of an accelerator, without which nobody trains hundreds of it
+Seconds of one core, as measured at laptop scale on an x86-64 with AVX-512.
+``benchmarks/forecast.py`` compares them with what the jobs of a run took.
+"""
+
+STARTING = {"start": 3.5, "train": 3.5, "simulate": 1.0, "bound": 1.0}
+"""What a job of a kind takes beside its work, mostly to import its libraries."""
+DRAWING = {"estimate": 19.0, "figures": 6.0, "tables": 1.0, "restore": 2.0}
+"""What a family's jobs that no cell has take, on average of the families."""
+
+_MODELS = {
+    # clipped gradient of a record, parameters
+    "digits_mlp": (4e-7, 1210),
+    "digits_cnn": (1e-6, 3690),
+    "digits_resnet": (2.1e-6, 3938),
+    "mnist_cnn": (2.2e-5, 25_386),
+    "cifar_cnn": (8.4e-4, 550_570),
+    "resnet18": (0.05, 11_173_962),
+    "last layer": (1.2e-7, 2570),  # of 256 features
+    "wrn_16_4": (1e-4, 2_748_890),  # of an accelerator: nobody trains hundreds on a CPU
 }
+_STEP, _PARAMETER = 4e-5, 1.8e-8
+"""What a step takes, and its noise and update for each parameter."""
 
 
 def gradient_seconds(model: str) -> float:
-    """Seconds of one core per clipped gradient of a record, as measured.
+    """Seconds per clipped gradient of a record.
 
     A model that is not known counts as the largest of the papers' own, the cifar_cnn.
     """
-    return _GRADIENT.get(model, _GRADIENT["cifar_cnn"])
+    return _MODELS.get(model, _MODELS["cifar_cnn"])[0]
+
+
+def step_seconds(model: str, records: float) -> float:
+    """Seconds that a step of DP-SGD with so many records takes a model."""
+    gradient, parameters = _MODELS.get(model, _MODELS["cifar_cnn"])
+    return _STEP + parameters * _PARAMETER + records * gradient

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hiddenstate.costs import STARTING
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
@@ -205,8 +206,8 @@ class Job:
 
     @property
     def cost(self) -> float:
-        """Seconds of one core, estimated."""
-        return self.work.cost(self.cell)
+        """Seconds of one core, estimated, what it takes to start the job included."""
+        return STARTING[self.work.kind] + self.work.cost(self.cell)
 
     @property
     def data(self) -> list[str]:
@@ -302,6 +303,7 @@ def check(measure: Callable[[pd.DataFrame], Measurement | None]) -> Check:
 
 
 S = TypeVar("S")
+E = TypeVar("E", bound=Shown)
 
 
 def registered(module: ModuleType, kind: type[S]) -> dict[str, S]:
@@ -328,28 +330,33 @@ class Family:
     @property
     def figures(self) -> dict[str, Figure]:
         """Its figures by name."""
-        return self._registered(Figure)
+        return self.every(Figure)
 
     @property
     def tables(self) -> dict[str, Table]:
         """Its tables by name."""
-        return self._registered(Table)
+        return self.every(Table)
 
     @property
     def checks(self) -> dict[str, Check]:
         """Its checks by name."""
-        return self._registered(Check)
+        return self.every(Check)
 
-    def modules_of(self, kind: type[Shown] | type[Check]) -> list[str]:
-        """Names of the modules that registered anything of that kind."""
-        return [module.__name__ for module in self.modules if registered(module, kind)]
-
-    def _registered(self, kind: type[S]) -> dict[str, S]:
+    def every(self, kind: type[S]) -> dict[str, S]:
+        """Its figures, its tables or its checks, by name."""
         return {
             name: value
             for module in self.modules
             for name, value in registered(module, kind).items()
         }
+
+    def shown(self, kind: type[E], grid: Any) -> dict[str, E]:
+        """Its figures, or its tables, that a grid has the cells for, by name."""
+        return {name: thing for name, thing in self.every(kind).items() if thing.when(grid)}
+
+    def modules_of(self, kind: type[Shown] | type[Check]) -> list[str]:
+        """Names of the modules that registered anything of that kind."""
+        return [module.__name__ for module in self.modules if registered(module, kind)]
 
     def jobs(self, grid: Any) -> dict[str, dict[str, Job]]:
         """Every job by kind and cell name; those of one folder have different names."""

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from hiddenstate import config, papers, scores
-from hiddenstate.family import Train
+from hiddenstate import config, costs, papers, scores
+from hiddenstate.family import Figure, Table, Train
 from hiddenstate.page import duration
 
-STARTING = 5
-"""Seconds of one core that any job takes beside its work, mostly to import its libraries."""
 MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 700, "drawing": 340}
 """MB that a job of a kind takes at most, as measured at laptop scale; on a CPU."""
 _ROW = 12
@@ -55,16 +53,16 @@ def table(scale_file: Path, results: Path, cached: Path | None) -> pd.DataFrame:
                     disk -= _FILE
                 else:
                     row["missing"] += 1
-                    seconds.append(STARTING + job.cost)
+                    seconds.append(job.cost)
                     if job.start:
                         wanted.add(job.start.cell.name)
-            seconds[0] = row["cached"] * STARTING
+            seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
             kinds[kind] = _row(name, kind, row, seconds, disk)
-        figures = sum(figure.when(grid) for figure in family.figures.values())
-        shown = figures + sum(thing.when(grid) for thing in family.tables.values()) + 1
-        counts = {"jobs": shown, "done": 0, "cached": 0, "missing": shown}
-        times = [0.0] + [2.0 * STARTING] * shown
-        kinds["drawing"] = _row(name, "drawing", counts, times, figures * _PICTURE)
+        figures, tables = family.shown(Figure, grid), family.shown(Table, grid)
+        drawing = ["estimate", *["figures"] * bool(figures), *["tables"] * bool(tables)]
+        counts = {"jobs": len(drawing), "done": 0, "cached": 0, "missing": len(drawing)}
+        times = [0.0, *(costs.DRAWING[job] for job in drawing)]
+        kinds["drawing"] = _row(name, "drawing", counts, times, len(figures) * _PICTURE)
         rows += [row for row in kinds.values() if row["jobs"]]
     return pd.DataFrame(rows)
 

@@ -17,7 +17,7 @@ import pandas as pd
 import hiddenstate
 from hiddenstate import claims, config, estimates, papers, scores
 from hiddenstate.errors import InputError
-from hiddenstate.family import Family, Job
+from hiddenstate.family import Family, Figure, Job, Table
 from hiddenstate.files import atomic, require
 
 VERDICTS = ("not reproduced", "reproduced", claims.NOT_JUDGED)
@@ -153,10 +153,11 @@ def _exhibits(
     name: str, family: Family, grid: Any, scale: str, rows: pd.DataFrame, places: Places
 ) -> Iterable[Exhibit]:
     """Figures and then tables that the scale has; a name that both have is the figure's."""
-    for kind, things in (("figure", family.figures), ("table", family.tables)):
+    for kind, things in (
+        ("figure", family.shown(Figure, grid)),
+        ("table", family.shown(Table, grid)),
+    ):
         for key, thing in things.items():
-            if not thing.when(grid):
-                continue
             own = kind == "figure" or key not in family.figures
             claimed = rows[(rows["shown"] == key) & own].to_dict("records")
             caption = f"{thing.caption} Scale {scale}: {grid.shows}."

@@ -117,12 +117,11 @@ def cell_files(wildcards):
     ]
 
 
-def titles(shown):
-    """Titles, by name, of the figures or tables that the scale has the cells for."""
-    return {name: thing.title for name, thing in shown.items() if thing.when(GRID)}
-
-
-FIGURE_TITLES, TABLE_TITLES = titles(PAPER.figures), titles(PAPER.tables)
+# Titles, by name, of the figures and tables that the scale has the cells for.
+FIGURE_TITLES, TABLE_TITLES = (
+    {name: thing.title for name, thing in PAPER.shown(kind, GRID).items()}
+    for kind in (Figure, Table)
+)
 
 for source in sorted({s for name in LACKING for s in JOBS["train"][name].data}):
     try:

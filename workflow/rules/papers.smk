@@ -6,16 +6,11 @@ FAMILIES = {name: papers.load(name) for name in scale_files.families(GRID)}
 
 def shown_files(family):
     """Figures and tables of a paper that the scale has the cells for, by target name."""
-    grid = getattr(GRID, family)
-    figures, tables = FAMILIES[family].figures, FAMILIES[family].tables
-    return {
-        name: f"{FIGURES}/{family}/{name}.pdf"
-        for name, figure in figures.items()
-        if figure.when(grid)
-    }, [
-        f"{RESULTS}/{family}/tables/{name}.md"
-        for name, table in tables.items()
-        if table.when(grid)
+    figures, tables = (
+        FAMILIES[family].shown(kind, getattr(GRID, family)) for kind in (Figure, Table)
+    )
+    return {name: f"{FIGURES}/{family}/{name}.pdf" for name in figures}, [
+        f"{RESULTS}/{family}/tables/{name}.md" for name in tables
     ]
 
 

@@ -6,8 +6,6 @@ import logging
 import time
 from collections import Counter
 
-STARTING = 5
-"""Seconds of one core that a job takes beside its work, such as importing its libraries."""
 SHOWN_OF_LOG = 15
 """Lines of a failed job's log that are printed."""
 
@@ -54,9 +52,9 @@ class Progress(logging.Handler):
     def left(self):
         """Seconds until the end, as far as can be told."""
         now = time.monotonic()
-        done = sum(self.costs.get(job, STARTING) for job in self.finished)
+        done = sum(self.costs.get(job, 0) for job in self.finished)
         for job in self.started.keys() - self.finished - self.failed:
-            done += min(now - self.started[job], self.costs.get(job, STARTING))
+            done += min(now - self.started[job], self.costs.get(job, 0))
         rest = max(0, sum(self.costs.values()) - done)
         # Until something can be told of the pace, each core is taken to do as was measured.
         known = min(1, done / 60)
@@ -103,12 +101,12 @@ def costs_of_jobs():
         for kind, jobs in family.jobs(getattr(scale, name)).items()
         for cell, job in jobs.items()
     }
-    dag = workflow.dag
-    return {
-        dag.jobid(job): STARTING
-        + measured.get((job.rule.name, job.wildcards_dict.get("cell")), 0)
-        for job in dag.needrun_jobs()
-    }
+
+    def cost(job):
+        drawing = costs.DRAWING.get(job.rule.name.rpartition("_")[2], 0)
+        return measured.get((job.rule.name, job.wildcards_dict.get("cell")), drawing)
+
+    return {workflow.dag.jobid(job): cost(job) for job in workflow.dag.needrun_jobs()}
 
 
 def show_progress():

@@ -18,7 +18,7 @@ Readings, all of them ours:
   or the loss-based baseline of gradient_crafting.
 """
 
-from hiddenstate.family import Bound, Family
+from hiddenstate.family import Bound, Family, takes
 from hiddenstate.papers.atlas import bounds, cells, checks, estimates, figures, tables, trained
 
 FAMILY = Family(
@@ -26,8 +26,8 @@ FAMILY = Family(
     reference="the five papers together",
     grid=cells.AtlasGrid,
     works=(
-        Bound(cells.bounded, bounds.bound, cost=lambda cell: 8.0 * len(cell.parameters.settings)),
-        Bound(cells.trained, trained.bound, cost=lambda cell: 15.0),
+        Bound(cells.bounded, bounds.bound, cost=lambda cell: 2.0 * len(cell.parameters.settings)),
+        Bound(cells.trained, trained.bound, cost=takes(6)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -25,9 +25,9 @@ FAMILY = Family(
     reference="arXiv 2407.05237, version 1",
     grid=cells.CyclicBoundsGrid,
     works=(
-        Simulate(cells.audits, cells.simulate_audit, cost=takes(12)),
-        Simulate(cells.counterexamples, cells.simulate_counterexample, revision=2, cost=takes(4)),
-        Bound(cells.formulas, bounds.formulas, revision=2),
+        Simulate(cells.audits, cells.simulate_audit, cost=takes(3)),
+        Simulate(cells.counterexamples, cells.simulate_counterexample, revision=2, cost=takes(1.7)),
+        Bound(cells.formulas, bounds.formulas, revision=2, cost=takes(14)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

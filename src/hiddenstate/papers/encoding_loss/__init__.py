@@ -26,8 +26,8 @@ FAMILY = Family(
     reference="arXiv 2407.06496",
     grid=cells.EncodingLossGrid,
     works=(
-        Simulate(cells.simulated, cells.simulate, cost=takes(10)),
-        Bound(cells.accounted, cells.account, cost=takes(80)),
+        Simulate(cells.simulated, cells.simulate, cost=takes(3.6)),
+        Bound(cells.accounted, cells.account, cost=takes(9)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

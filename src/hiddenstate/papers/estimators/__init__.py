@@ -21,8 +21,8 @@ FAMILY = Family(
     reference="calibration of hiddenstate.auditing",
     grid=cells.EstimatorsGrid,
     works=(
-        Simulate(cells.detected, cells.detect),
-        Bound(cells.calibrated, cells.calibrate, revision=3, cost=takes(40)),
+        Simulate(cells.detected, cells.detect, cost=takes(2.6)),
+        Bound(cells.calibrated, cells.calibrate, revision=3, cost=takes(20)),
         Bound(cells.sequenced, cells.stop),
     ),
     estimate=estimates.estimate,

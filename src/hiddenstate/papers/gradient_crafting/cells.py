@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from hiddenstate.costs import step_seconds
 from hiddenstate.family import (
     Cell,
     Count,
@@ -490,21 +491,16 @@ def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
     ]
 
 
-_RECORD = {
-    HOUSING: 6.2e-8,
-    "digits_cnn": 1.5e-5,
-    "digits_resnet": 1.8e-5,
-    "cifar_cnn": 9e-4,
-    "resnet18": 0.05,
-}
-"""Seconds of one core that a record of a step takes, as measured (of the housing network with 6
-hidden units); a model that is not here counts as the largest."""
+_HOUSING_RECORD = 2.1e-8
+"""Seconds of one core that a record of a step takes the housing network with 6 hidden units."""
 
 
 def cost(audit: HousingAudit | NetworkAudit) -> float:
     """Seconds of one core that the models of a cell take, simulated ones included."""
-    model = audit.model if isinstance(audit, NetworkAudit) else HOUSING
     simulated = 2 * ("simulated coordinate" in audit.adversaries)
     trainings = audit.models * (1 + len(audit.adversaries) + simulated)
-    records = audit.every * audit.insertions * audit.batch_size
-    return trainings * records * _RECORD.get(model, max(_RECORD.values()))
+    if isinstance(audit, NetworkAudit):
+        step = step_seconds(audit.model, audit.batch_size)
+    else:
+        step = audit.batch_size * _HOUSING_RECORD
+    return trainings * audit.every * audit.insertions * step

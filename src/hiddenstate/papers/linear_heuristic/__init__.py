@@ -57,25 +57,25 @@ FAMILY = Family(
     grid=cells.LinearHeuristicGrid,
     works=(
         *(
-            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(20))
+            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(6))
             for a in cells.ATTACKS
         ),
-        Simulate(cells.keeps_history(cells.HistoryRuns), cells.simulate_history),
-        Bound(cells.figure1("a"), bounds.figure1a, revision=2, cost=takes(5)),
-        Bound(cells.figure1("b"), bounds.figure1b, revision=2, cost=takes(23)),
-        Bound(cells.figure1("c"), bounds.figure1c, revision=2, cost=takes(9)),
+        Simulate(cells.keeps_history(cells.HistoryRuns), cells.simulate_history, cost=takes(5.5)),
+        Bound(cells.figure1("a"), bounds.figure1a, revision=2, cost=takes(1.8)),
+        Bound(cells.figure1("b"), bounds.figure1b, revision=2, cost=takes(11)),
+        Bound(cells.figure1("c"), bounds.figure1c, revision=2, cost=takes(4.4)),
         Bound(cells.quadratic, bounds.quadratic_regulariser),
-        Bound(cells.schedules, bounds.schedules, cost=takes(19)),
-        Bound(cells.optimisers, bounds.optimisers),
-        Bound(cells.figure5, bounds.figure5, revision=2, cost=takes(12)),
+        Bound(cells.schedules, bounds.schedules, cost=takes(11)),
+        Bound(cells.optimisers, bounds.optimisers, cost=takes(2)),
+        Bound(cells.figure5, bounds.figure5, revision=2, cost=takes(6.1)),
         Bound(
             cells.keeps_history(cells.HistoryCurves),
             bounds.history_regulariser,
             revision=2,
-            cost=takes(18),
+            cost=takes(7),
         ),
-        Bound(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(75)),
-        Bound(cells.table1, bounds.table1, revision=2, cost=takes(10)),
+        Bound(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(22)),
+        Bound(cells.table1, bounds.table1, revision=2, cost=takes(5)),
         Train(
             cells.trained,
             _train,
@@ -83,7 +83,7 @@ FAMILY = Family(
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],
         ),
-        Bound(cells.trained_curves, bounds.trained),
+        Bound(cells.trained_curves, bounds.trained, cost=takes(1.4)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -12,7 +12,7 @@ from pydantic import Field
 from hiddenstate.accounting import history, pld, weighted
 from hiddenstate.accounting import quadratic as quadratic_loss
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
-from hiddenstate.costs import gradient_seconds
+from hiddenstate.costs import step_seconds
 from hiddenstate.dpsgd import linear
 from hiddenstate.family import (
     Cell,
@@ -477,14 +477,10 @@ def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:
     return [Cell(f"trained_{name}", p) for name, p in every.items()]
 
 
-_STEP = 3e-4
-"""Seconds of one core per step beside its gradients, as measured for the digits_mlp."""
-
-
 def cost(audit: TrainedAudit) -> float:
     """Seconds of one core that the models of a cell take."""
-    gradients = audit.records * audit.sampling_rate * audit.views * gradient_seconds(audit.model)
-    return 2 * audit.models * audit.steps * (_STEP + gradients)
+    records = audit.records * audit.sampling_rate * audit.views
+    return 2 * audit.models * audit.steps * step_seconds(audit.model, records)
 
 
 Draw = Callable[[bool, int, np.random.Generator], NDArray[np.float64]]

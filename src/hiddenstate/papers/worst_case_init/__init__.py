@@ -58,7 +58,7 @@ FAMILY = Family(
                 data=lambda cell: cells.data_of(cell.parameters),
             ),
         ),
-        Bound(cells.ideal, estimates.simulate, cost=takes(3)),
+        Bound(cells.ideal, estimates.simulate, cost=takes(0.3)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from hiddenstate.costs import gradient_seconds
+from hiddenstate.costs import gradient_seconds, step_seconds
 from hiddenstate.family import (
     Cell,
     Count,
@@ -450,24 +450,26 @@ def ideal(grid: WorstCaseInitGrid) -> list[Cell[IdealParameters]]:
     ]
 
 
-_STEP = 1.5e-3
-"""Seconds of one core per step beside its gradients, for noise and updates of the mnist_cnn."""
+TESTED = 10
+"""Models of each world and repeat whose test accuracy is measured."""
 
 
 def cost(audit: AuditParameters) -> float:
     """Seconds of one core that the models of a cell take."""
-    models = len(audit.worlds) * len(audit.start.repeats) * audit.models
-    gradients = audit.records * _gradient(audit.start.model, audit.start.trains)
-    return models * audit.steps * (_STEP + gradients)
+    each = len(audit.worlds) * len(audit.start.repeats)
+    if audit.start.trains == "last layer":
+        return each * audit.models * audit.steps * step_seconds("last layer", audit.records)
+    trained = audit.models * audit.steps * step_seconds(audit.start.model, audit.records)
+    # A test set is about a third of the private records, and has no kernel of its own.
+    tested = min(audit.models, TESTED) * audit.private / 3 * 4 * gradient_seconds(audit.start.model)
+    return each * (trained + tested)
 
 
 def start_cost(start: StartParameters) -> float:
-    """Seconds of one core that initial parameters take, at as many records as MNIST's half."""
-    stages = start.backbone + start.stages
-    epochs = sum(stage.epochs for stage in stages if isinstance(stage, Stage))
-    return len(start.repeats) * epochs * 30_000 * _gradient(start.model, "all layers")
-
-
-def _gradient(model: str, trains: Trains) -> float:
-    # A last layer's alone take about a tenth.
-    return gradient_seconds(model) * (0.1 if trains == "last layer" else 1)
+    """Seconds of one core that initial parameters take."""
+    records = 719 if start.dataset == "digits" else 30_000
+    stages = [s for s in start.backbone + start.stages if isinstance(s, Stage)]
+    gradient = gradient_seconds(start.model)
+    # Beside three times the kernel's time each mini-batch takes some milliseconds.
+    epochs = (s.epochs * (3 * gradient + 3e-3 / s.batch_size) for s in stages)
+    return len(start.repeats) * records * sum(epochs)

@@ -13,12 +13,9 @@ from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.family import Cell, Workplace
-from hiddenstate.papers.worst_case_init.cells import NAME, AuditParameters, CanaryFile
+from hiddenstate.papers.worst_case_init.cells import NAME, TESTED, AuditParameters, CanaryFile
 from hiddenstate.papers.worst_case_init.starts import Records, See, features, part_of
 from hiddenstate.streams import stream
-
-TESTED = 10
-"""Models of each world and repeat whose test accuracy is measured."""
 
 
 def train(cell: Cell[AuditParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
