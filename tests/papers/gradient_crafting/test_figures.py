@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from hiddenstate import plotting
@@ -40,6 +41,24 @@ def test_the_audit_of_most_models_is_the_one_that_is_drawn(estimates):
     shown = [line.get_ydata() for line in ax.lines if line.get_marker() == "^"]
     shown = np.concatenate([values for values in shown if len(values)])
     np.testing.assert_allclose(sorted(shown), sorted(expected))
+
+
+def test_more_levels_than_colours_are_all_drawn(estimates):
+    # A grid may name more batch sizes, sampling rates or epsilons than there are colours.
+    many = [2.0**i for i in range(len(plotting.SERIES) + 2)]
+
+    def with_many(part, column):
+        rows = select(estimates, part=part)
+        one = rows[rows[column] == rows[column].dropna().max()]
+        return pd.concat([rows, *[one.assign(**{column: level}) for level in many]])
+
+    ax = drawn(with_many("single", "batch_size"), "evolution").axes[0]
+    labels = {line.get_label() for line in ax.lines}
+    assert {f"B = {size:g}" for size in many} <= labels
+    ax = drawn(with_many("hidden", "sampling_rate"), "hidden").axes[1]
+    assert {f"q = {rate:g}" for rate in many} <= {line.get_label() for line in ax.lines}
+    ax = drawn(with_many("housing", "epsilon"), "curves").axes[0]
+    assert {f"$\\varepsilon$ = {e:g}" for e in many} <= {line.get_label() for line in ax.lines}
 
 
 def test_the_caption_says_what_the_reading_hides():

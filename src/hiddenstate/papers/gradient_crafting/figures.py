@@ -319,6 +319,7 @@ _READINGS = ("Gaussian-DP reading", "exact")
 def evolution(estimates: pd.DataFrame) -> Any:
     """Both readings of epsilon over the hidden steps."""
     laws = select(estimates, **_MIDPOINT)
+    colors = plotting.colors(laws["batch_size"])
     there = np.sort(laws["epsilon"].unique())
     epsilons = [e for e in (1.0, 4.0) if e in there] or [there[0]]
     drawn, axes = plotting.panels(2, len(epsilons), height=2.8, sharex=True, sharey="row")
@@ -326,10 +327,8 @@ def evolution(estimates: pd.DataFrame) -> Any:
         for ax, method in zip(axes[2 * row : 2 * row + 2], _READINGS, strict=True):
             lines = select(laws, epsilon=epsilon, method=method)
             ax.axhline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
-            for i, (size, line) in enumerate(lines.groupby("batch_size")):
-                if size > 16:
-                    continue
-                style = {"color": plotting.SERIES[i % 10], "lw": 1.4}
+            for size, line in lines.groupby("batch_size"):
+                style = {"color": colors[size], "lw": 1.4}
                 if size == 0:
                     style = {"color": "0.5", "lw": 1.4, "ls": ":"}
                 label = f"B = {size:g}" if size else "flat landscape"
@@ -398,8 +397,9 @@ def hidden(estimates: pd.DataFrame) -> Any:
     for ax, (column, name) in zip(
         axes, (("beta", "$\\beta$"), ("sampling_rate", "q")), strict=True
     ):
-        for i, (level, part) in enumerate(rows.groupby(column)):
-            color = plotting.SERIES[i]
+        colors = plotting.colors(rows[column].dropna())
+        for level, part in rows.groupby(column):
+            color = colors[level]
             line = select(part, method="nearest Gaussian").sort_values("x")
             ax.plot(
                 line["x"], line["value"].clip(lower=1e-6), "o-", ms=3, color=color,
@@ -426,7 +426,7 @@ def curves(estimates: pd.DataFrame) -> Any:
     """Observed trade-off curves of the simulated coordinate."""
     rows = select(_audits(estimates, "fnr"), adversary="simulated coordinate", start="fresh")
     periods = sorted(rows["every"].unique())
-    colors = dict(zip(sorted(rows["epsilon"].unique()), plotting.SERIES, strict=False))
+    colors = plotting.colors(rows["epsilon"])
     drawn, axes = plotting.panels(len(periods), sharey=True)
     for ax, every in zip(axes, periods, strict=True):
         plotting.diagonal(ax)

@@ -1,5 +1,6 @@
 """Figures of linear_heuristic."""
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def optimisers(estimates: pd.DataFrame) -> Any:
     _plot(left, standard, **_BASELINES["standard"])
     rows = select(estimates, cell="optimisers")
     methods = [method for method in rows["method"].unique() if method != "standard"]
-    for method, color in zip(methods, plotting.SERIES, strict=False):
+    for method, color in zip(methods, cycle(plotting.SERIES), strict=False):
         line = curve(estimates, "optimisers", method)
         _plot(left, line, label=method, color=color, marker=".")
         if "noise" not in method:
