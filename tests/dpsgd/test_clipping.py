@@ -753,6 +753,35 @@ def test_a_chain_runs_natively_however_it_is_written(build):
     assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
+class Viewed(nn.Module):
+    """Ends its convolutions in a ``view``, which needs their channels first in memory."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.taps, self.last = nn.Conv2d(channels, 4, 3), nn.Linear(144, 10)
+
+    def forward(self, x):
+        h = torch.relu(self.taps(x))
+        return self.last(h.view(h.size(0), -1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+def test_a_view_of_images_of_any_channels_is_taken(kernel, channels):
+    rng = stream(0, "viewed", channels)
+    model, x = Viewed(channels), rng.normal(size=(12, channels, 8, 8)).astype(np.float32)
+    y = rng.integers(10, size=12)
+    total, theta = ClippedSum(model, x, y, kernel=kernel), flat_parameters(model)
+    expected = clipped(explicit(model, x, y), 1.0)
+    assert (total(theta, np.arange(12), 1.0) - expected).norm() <= 1e-5 * expected.norm()
+    with torch.no_grad():
+        outputs = model(torch.from_numpy(x))
+        losses = nn.functional.cross_entropy(outputs, torch.from_numpy(y), reduction="none")
+    torch.testing.assert_close(total.losses(theta, x, y), losses)
+    right = (outputs.argmax(1).numpy() == y).mean()
+    assert total.accuracy(theta, x, y) == pytest.approx(right)
+
+
 class Branching(Functional):
     def forward(self, x):
         return super().forward(x if x.sum() > 0 else -x)

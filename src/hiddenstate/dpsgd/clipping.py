@@ -116,12 +116,12 @@ class ClippedSum:
         self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
         records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
         self._x = records.to(self.device)
-        self._channels_last = self._x.dim() == 4
+        self._y = labels.to(self.device)
+        probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
+        self._channels_last = self._x.dim() == 4 and self._takes_channels_last()
         if self._channels_last:
             # Max-pooling and the unfolding of patches are far faster so.
             self._x = _with_channels_last(self._x)
-        self._y = labels.to(self.device)
-        probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         if probe.classes is not None and loss is cross_entropy:
             _refuse_classes(labels, probe.classes)
         self._native: native.Kernel | None = None
@@ -260,7 +260,7 @@ class ClippedSum:
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
         records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
-        if records.dim() == 4:
+        if self._channels_last:
             records = _with_channels_last(records)  # as those of the sum
         with torch.no_grad():
             parameters = named(theta, self._model)
@@ -272,6 +272,8 @@ class ClippedSum:
         right = 0
         with torch.no_grad():
             parameters = named(theta, self._model)
+            if self._channels_last:
+                parameters = _taps_with_channels_last(parameters)
             for start in range(0, len(y), 256):
                 records = torch.as_tensor(x[start : start + 256]).to(self._x)
                 labels = torch.as_tensor(y[start : start + 256]).to(self.device)
@@ -454,6 +456,16 @@ class ClippedSum:
             )
         return x, y
 
+    def _takes_channels_last(self) -> bool:
+        """Whether the model takes images with their channels last; for a ``view`` it may not."""
+        taps = _taps_with_channels_last(dict(self._model.named_parameters()))
+        try:
+            with torch.no_grad():
+                functional_call(self._model, taps, (_with_channels_last(self._x[:2]),))
+        except RuntimeError:
+            return False
+        return True
+
     def _native_kernel(self, probe: Probe, *, required: bool) -> native.Kernel | None:
         applies = (
             self.device.type == "cpu"
@@ -622,6 +634,14 @@ class ClippedSum:
 def _with_channels_last(images: Tensor) -> Tensor:
     """The same images, with their channels last in memory."""
     return images.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+def _taps_with_channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same parameters; convolutions with these give images with their channels last."""
+    return {
+        name: value.to(memory_format=torch.channels_last) if value.dim() == 4 else value
+        for name, value in parameters.items()
+    }
 
 
 def whole_labels(y: Tensor) -> Tensor:
