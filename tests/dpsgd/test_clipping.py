@@ -782,6 +782,47 @@ def test_a_view_of_images_of_any_channels_is_taken(kernel, channels):
     assert total.accuracy(theta, x, y) == pytest.approx(right)
 
 
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+def test_what_a_sum_cannot_be_taken_of_is_refused(kernel):
+    rng = stream(0, "refused")
+    x, y = rng.normal(size=(12, 1, 8, 8)).astype(np.float32), rng.integers(10, size=12)
+    model = Viewed(1)
+    total, theta = ClippedSum(model, x, y, kernel=kernel), flat_parameters(model)
+    # Native code took any number of parameters, and no kernel looked at the clipping norm: a
+    # negative one turned the gradients round, and NaN was no clipping.
+    for few in (theta[:-1], theta[:5]):
+        with pytest.raises(InputError, match=r"theta: got shape .*; expected 1490 parameters"):
+            total(few, np.arange(12), 1.0)
+        with pytest.raises(InputError, match="theta: got shape"):
+            total.norms(few, np.arange(12))
+    for norm in (-1.0, 0.0, math.nan):
+        with pytest.raises(InputError, match=f"clipping_norm: got {norm}; expected a number above"):
+            total(theta, np.arange(12), norm)
+        with pytest.raises(InputError, match="clipping_norm"):
+            total.side_by_side(theta[None], torch.arange(12), None, norm)
+    with pytest.raises(InputError, match=r"x: got torch\.complex128; expected real"):
+        ClippedSum(model, x.astype(complex), y, kernel=kernel)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused(dtype):
+    # The squared norm of a gradient of 300 is infinite in float16: its record was left out.
+    x, y = np.ones((4, 8), np.float32), np.arange(4)
+    with pytest.raises(InputError, match=f"weight is of {dtype}; expected float32 or float64"):
+        ClippedSum(nn.Linear(8, 4).to(dtype), x, y)
+    mixed = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 4).double())
+    with pytest.raises(InputError, match=r"1\.weight is of torch\.float64; .* the same"):
+        ClippedSum(mixed, x, y)
+
+
+@pytest.mark.parametrize("value", [1e19, math.inf, math.nan])
+def test_records_whose_norms_overflow_are_refused(value):
+    x, y = np.ones((4, 1, 8, 8), np.float32), np.arange(4)
+    x[2, 0, 1, 3] = value
+    with pytest.raises(InputError, match=r"x: record 2 holds .* \(entry 11\); expected finite"):
+        ClippedSum(Viewed(1), x, y)
+
+
 class Branching(Functional):
     def forward(self, x):
         return super().forward(x if x.sum() > 0 else -x)

@@ -71,6 +71,10 @@ def _named_of_many(thetas: Tensor, model: nn.Module) -> dict[str, Tensor]:
     }
 
 
+LARGEST = 1e15
+"""What an entry of a record may be at most: squared norms of far larger ones overflow."""
+
+
 class ClippedSum:
     """Sum of clipped gradients of a model's loss over records of one data set.
 
@@ -113,7 +117,7 @@ class ClippedSum:
         self._model = copy.deepcopy(model).to(self.device)
         self._loss = loss
         self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
+        self.dtype = _precision(model)
         records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
         self._x = records.to(self.device)
         self._y = labels.to(self.device)
@@ -172,6 +176,7 @@ class ClippedSum:
         drawn: the records' views, shape (len(indices), views, 3), as ``Augmentation.draw`` has
         them; None for the records as they are.
         """
+        self._refuse_call(theta, clipping_norm)
         if self._native is not None:
             found, _, _ = self._native(theta.numpy(), indices, clipping_norm)
             return torch.from_numpy(found)
@@ -202,6 +207,7 @@ class ClippedSum:
         drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing is
         read back from the device.
         """
+        self._refuse_call(thetas, clipping_norm)
         return self.sums(thetas, self.blocks(indices, weights, drawn), clipping_norm)
 
     def blocks(
@@ -241,6 +247,7 @@ class ClippedSum:
     ) -> Tensor:
         """The sums (models, p) of many linear models over the same records; kernel "linear"."""
         assert self._linear is not None
+        self._refuse_call(thetas, clipping_norm)
         x, y = self._x, self._y
         if len(indices) != len(y) or not np.array_equal(indices, np.arange(len(y))):
             records = torch.as_tensor(indices)
@@ -249,6 +256,7 @@ class ClippedSum:
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
+        self._refuse_call(theta, math.inf)
         if self._native is not None:
             return torch.from_numpy(self._native(theta.numpy(), indices, math.inf)[1].copy())
         parts = torch.as_tensor(indices, device=self.device).split(self.block)
@@ -280,6 +288,14 @@ class ClippedSum:
                 outputs = functional_call(self._model, parameters, (records,))
                 right += int((outputs.argmax(1) == labels).sum())
         return right / len(y)
+
+    def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
+        if theta.shape[-1:] != (self.parameters,):
+            raise InputError(
+                f"theta: got shape {tuple(theta.shape)}; expected {self.parameters} parameters"
+            )
+        if not clipping_norm > 0:
+            raise InputError(f"clipping_norm: got {clipping_norm}; expected a number above 0")
 
     def _block_sum(self, thetas: Tensor, block: "Block", clipping_norm: float) -> Tensor:
         gradients = self._gradients(thetas, block)
@@ -427,6 +443,8 @@ class ClippedSum:
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Records and labels of the types that the model and the loss take."""
+        if x.is_complex():
+            raise InputError(f"x: got {x.dtype}; expected real numbers")
         if not len(x):
             raise InputError("x: got no record; expected at least one")
         if len(x) != len(y):
@@ -434,15 +452,12 @@ class ClippedSum:
         embeds = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in self._model.modules())
         if x.is_floating_point() or not embeds:
             x = x.to(self.dtype)
-            # A sum is finite only if all its terms are, and takes no memory.
-            if not math.isfinite(float(x.sum())):
-                bad = (~x.flatten(1).isfinite()).nonzero()
-                if len(bad):
-                    i, at = map(int, bad[0])
-                    raise InputError(
-                        f"x: record {i} holds {float(x[i].flatten()[at])} (entry {at}); expected "
-                        "finite numbers"
-                    )
+            if not float(torch.linalg.vector_norm(x, math.inf)) <= LARGEST:
+                i, at = map(int, (~(x.flatten(1).abs() <= LARGEST)).nonzero()[0])
+                raise InputError(
+                    f"x: record {i} holds {float(x[i].flatten()[at])} (entry {at}); expected "
+                    f"finite numbers, {LARGEST:g} at most"
+                )
         if self._loss is cross_entropy:
             y = whole_labels(y)
         elif y.is_floating_point():
@@ -629,6 +644,18 @@ class ClippedSum:
         if self._native is not None or not self._taps:
             return [views * (self.parameters + self._x[0].numel())]
         return [views * tap.floats() for tap in self._taps.values()]
+
+
+def _precision(model: nn.Module) -> torch.dtype:
+    """The type of the parameters that are trained, which have one that DP-SGD can add up in."""
+    trained = [(n, p.dtype) for n, p in model.named_parameters() if p.requires_grad]
+    for name, dtype in trained:
+        if dtype not in (torch.float32, torch.float64) or dtype != trained[0][1]:
+            raise InputError(
+                f"model: {name} is of {dtype}; expected float32 or float64, all parameters the "
+                "same: in less, small steps and squared norms are lost"
+            )
+    return trained[0][1]
 
 
 def _with_channels_last(images: Tensor) -> Tensor:
