@@ -9,14 +9,27 @@ each block its own stream; chunks are whole numbers of blocks.
 
 import hashlib
 import json
+import operator
 
 import numpy as np
 
+from hiddenstate.errors import InputError
+
 
 def key(seed: int, *name: str | int) -> int:
-    """128-bit key of the stream with this root seed and name."""
-    text = json.dumps([int(seed), *(n if isinstance(n, str) else int(n) for n in name)])
+    """128-bit key of the stream with this root seed and name; InputError for fractions."""
+    text = json.dumps([_whole(seed), *(n if isinstance(n, str) else _whole(n) for n in name)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+
+
+def _whole(number: int) -> int:
+    try:
+        return operator.index(number)
+    except TypeError as error:
+        # Cut off, 0.1 and 0.5 would name the same stream.
+        raise InputError(
+            f"random stream: got {number!r}; expected seeds and numbers in names to be integers"
+        ) from error
 
 
 def stream(seed: int, *name: str | int) -> np.random.Generator:

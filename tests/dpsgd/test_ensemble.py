@@ -347,6 +347,47 @@ def test_measures_add_columns_that_checkpoints_keep(tmp_path):
         scores(audit, **common)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"models": 2.5}, "models: got 2.5; expected an integer"),
+        ({"seed": 1.5}, "got 1.5; expected seeds and numbers in names to be integers"),
+        ({"name": ("epsilon", 0.1)}, "got 0.1; expected seeds and numbers"),
+        ({"memory": -1}, "memory: got -1; expected bytes, more than 0"),
+        ({"worlds": ("in", "in")}, "worlds: got .*; expected 'in', 'out' or both"),
+        ({"device": "gpu"}, "device: got 'gpu' .*; expected one that torch can use"),
+        ({"measures": {"score": lambda run, last: 0.0}}, "measures: got 'score'; expected other"),
+        ({"measures": {"run": lambda run, last: 0.0}}, "measures: got 'run'; expected other"),
+    ],
+)
+def test_arguments_that_would_be_taken_for_others_are_refused(wrong, message):
+    # A measure named "score" took the place of the scores, a seed of 1.5 was 1, and the world
+    # "in" given twice counted each of its models twice.
+    common = {"models": 2, "seed": 1}
+    with pytest.raises(InputError, match=message):
+        scores(make(), **(common | wrong))
+
+
+def test_a_test_set_that_does_not_fit_is_refused_before_anything_is_trained(tmp_path):
+    audit = make()
+    x, y = np.asarray(audit.x), np.asarray(audit.y)
+    broken = x.copy()
+    broken.flat[0] = np.nan
+    common = {"models": 2, "seed": 1, "checkpoint": tmp_path / "kept"}
+    for accuracy, message in (
+        (Accuracy(x[:0], y[:0]), "x: got no record"),
+        (Accuracy(x[:3], y), "y: got .* labels; expected 3"),
+        (Accuracy(broken, y), "x: record 0 holds nan"),
+        (Accuracy(x, y + 90), "y: record 0 has the label"),
+        (Accuracy(x[:, :, :4], y), "x: the model fails on test records of shape"),
+    ):
+        with pytest.raises(InputError, match=message):
+            scores(audit, **common, measures={"accuracy": accuracy})
+    assert not (tmp_path / "kept").exists()
+    with pytest.raises(InputError, match="models: got 0; expected at least 1 that is tested"):
+        Accuracy(x, y, models=0)
+
+
 def test_accuracy_can_be_limited_to_the_first_models_of_each_world_and_repeat(tmp_path):
     audit = make()
     common = {"models": 3, "repeats": 2, "seed": 1, "chunk": 2, "checkpoint": tmp_path}

@@ -113,7 +113,7 @@ class ClippedSum:
             augmentation.check(tuple(x.shape[1:]))
         self.augmentation = augmentation
         _refuse_mixing(model)
-        self.device = torch.device(device)
+        self.device = usable(device)
         self._model = copy.deepcopy(model).to(self.device)
         self._loss = loss
         self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -288,6 +288,24 @@ class ClippedSum:
                 outputs = functional_call(self._model, parameters, (records,))
                 right += int((outputs.argmax(1) == labels).sum())
         return right / len(y)
+
+    def refuse_tests(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
+        """InputError for records (x, y) whose ``accuracy`` cannot be told."""
+        records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
+        try:
+            with torch.no_grad():
+                outputs = self._model(records[:1].to(self.device))
+        except RuntimeError as error:
+            raise InputError(
+                f"x: the model fails on test records of shape {tuple(records.shape[1:])} "
+                f"({first_line(error)}); expected {tuple(self._x.shape[1:])}, as in training"
+            ) from error
+        if outputs.dim() != 2:
+            raise InputError(
+                f"model: its outputs have shape {tuple(outputs.shape)}; expected one for each "
+                "class, of which accuracy takes the largest"
+            )
+        _refuse_classes(whole_labels(labels), outputs.shape[1])
 
     def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
         if theta.shape[-1:] != (self.parameters,):
@@ -644,6 +662,17 @@ class ClippedSum:
         if self._native is not None or not self._taps:
             return [views * (self.parameters + self._x[0].numel())]
         return [views * tap.floats() for tap in self._taps.values()]
+
+
+def usable(device: str | torch.device) -> torch.device:
+    """A device that torch can use here; InputError for any other."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device: got {str(device)!r} ({first_line(error)}); expected one that torch can use"
+        ) from error
+    return torch.device(device)
 
 
 def _precision(model: nn.Module) -> torch.dtype:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -27,7 +28,7 @@ from tqdm import tqdm
 from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
-from hiddenstate.dpsgd.clipping import Block, ClippedSum, KernelName, Loss, cross_entropy
+from hiddenstate.dpsgd.clipping import Block, ClippedSum, KernelName, Loss, cross_entropy, usable
 from hiddenstate.dpsgd.known import Fixed, Known, Movement, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
@@ -623,12 +624,14 @@ def scores(
     """
     counts = {"models": models, "repeats": repeats, "workers": workers, "chunk": chunk}
     for argument, value in counts.items():
-        if value is not None and value < 1:
-            raise InputError(f"{argument}: got {value}; expected at least 1")
-    if not worlds or not set(worlds) <= {"in", "out"}:
+        if value is not None and (not isinstance(value, Integral) or value < 1):
+            raise InputError(f"{argument}: got {value}; expected an integer of at least 1")
+    if memory is not None and not memory > 0:
+        raise InputError(f"memory: got {memory}; expected bytes, more than 0")
+    if not worlds or not set(worlds) <= {"in", "out"} or len(worlds) > len(set(worlds)):
         raise InputError(f"worlds: got {worlds}; expected 'in', 'out' or both")
     if side_by_side is None:
-        side_by_side = torch.device(device).type != "cpu"
+        side_by_side = usable(device).type != "cpu"
     if side_by_side and kernel == "auto":
         kernel = "torch"  # native code knows one model at a time
     if side_by_side and kernel in ("native", "linear", "opacus"):
@@ -643,6 +646,11 @@ def scores(
     if grouped and gradients.device.type != "cpu":
         raise InputError(f"device: got {device!r} with kernel 'linear'; expected 'cpu'")
     measures = measures or {}
+    for label, measure in measures.items():
+        if label in (taken := ("world", "repeat", "run", "score")):
+            raise InputError(f"measures: got {label!r}; expected other names than {taken}")
+        if isinstance(measure, Accuracy):
+            gradients.refuse_tests(measure.x, measure.y)
     identity = "" if checkpoint is None else _fingerprint(ensemble, seed, name, measures)
     store = Checkpoint(checkpoint, identity, ("score", *measures))
     done = store.read()
@@ -754,6 +762,10 @@ class Accuracy:
     x: NDArray[np.float32]
     y: NDArray[np.int64]
     models: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not self.models >= 1:
+            raise InputError(f"models: got {self.models}; expected at least 1 that is tested")
 
     def __call__(self, run: Run, last: Tensor) -> float:
         """The share, over all records; NaN for a model that is not tested."""
