@@ -26,7 +26,12 @@ def mechanism(**changes) -> Mechanism:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("sampling", "full"),
         ("steps", 0),
+        ("steps", 2.5),
+        ("steps", math.nan),
+        ("insertions", 2.5),
+        ("insertions", 21),
         ("learning_rate", 0.0),
         ("learning_rate", math.nan),
         ("clipping_norm", 0.0),
@@ -47,10 +52,20 @@ def test_refuses_noise_relative_to_an_infinite_clipping_norm():
     assert mechanism(clipping_norm=math.inf, noise_multiplier=0.0).noise_std == 0
 
 
-@pytest.mark.parametrize("wrong", [lambda: Poisson(0.0), lambda: Poisson(1.1), lambda: Cyclic(0)])
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda: Poisson(0.0), lambda: Poisson(1.1), lambda: Cyclic(0), lambda: Cyclic(2.5)],
+)
 def test_samplings_refuse_impossible_sizes(wrong):
     with pytest.raises(InputError):
         wrong()
+
+
+@pytest.mark.parametrize("records", [0, 21.5, math.nan])
+def test_accountants_refuse_impossible_numbers_of_records(records):
+    for sampling in (FullBatch(), Cyclic(5)):
+        with pytest.raises(InputError, match="records: got"):
+            mechanism(sampling=sampling).epsilon(1e-5, records=records)
 
 
 def test_noise_is_a_multiple_of_the_clipping_norm():

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -32,7 +31,7 @@ from hiddenstate.dpsgd.clipping import Block, ClippedSum, KernelName, Loss, cros
 from hiddenstate.dpsgd.known import Fixed, Known, Movement, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 
 Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
@@ -624,8 +623,8 @@ def scores(
     """
     counts = {"models": models, "repeats": repeats, "workers": workers, "chunk": chunk}
     for argument, value in counts.items():
-        if value is not None and (not isinstance(value, Integral) or value < 1):
-            raise InputError(f"{argument}: got {value}; expected an integer of at least 1")
+        if value is not None:
+            check_count(argument, value)
     if memory is not None and not memory > 0:
         raise InputError(f"memory: got {memory}; expected bytes, more than 0")
     if not worlds or not set(worlds) <= {"in", "out"} or len(worlds) > len(set(worlds)):

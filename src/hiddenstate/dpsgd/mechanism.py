@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import pld
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 
 Adjacency = Literal["add_or_remove", "replace"]
 
@@ -60,8 +60,7 @@ class Cyclic:
     shuffled: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise InputError(f"batch_size: got {self.batch_size}; expected at least 1")
+        check_count("batch_size", self.batch_size)
 
     def batches(
         self, records: int, steps: int, rng: np.random.Generator
@@ -94,12 +93,17 @@ class Mechanism:
     insertions: int | None = None
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(f"steps: got {self.steps}; expected at least 1")
-        if self.insertions is not None and not 1 <= self.insertions <= self.steps:
+        if not isinstance(self.sampling, FullBatch | Poisson | Cyclic):
             raise InputError(
-                f"insertions: got {self.insertions}; expected 1 to {self.steps}, the steps"
+                f"sampling: got {self.sampling!r}; expected FullBatch, Poisson or Cyclic"
             )
+        check_count("steps", self.steps)
+        if self.insertions is not None:
+            check_count("insertions", self.insertions)
+            if self.insertions > self.steps:
+                raise InputError(
+                    f"insertions: got {self.insertions}; expected 1 to {self.steps}, the steps"
+                )
         if not (0 < self.learning_rate < math.inf):
             raise InputError(f"learning_rate: got {self.learning_rate}; expected a positive number")
         if not self.clipping_norm > 0:
@@ -129,6 +133,7 @@ class Mechanism:
         multiplier is per unit of sensitivity. Only all iterates' release is bounded so: this is
         the accountant's view, not the hidden state's.
         """
+        check_count("records", records)
         sensitivity = 1 if self.adjacency == "add_or_remove" else 2
         effective = self.noise_multiplier / sensitivity
         if self.insertions is not None:
