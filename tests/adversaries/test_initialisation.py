@@ -101,3 +101,41 @@ def test_augmented_pre_training_sees_views():
             start=torch.zeros(68), epochs=1, batch_size=2, learning_rate=0.1,
             rng=rng, augmentation=Augmentation(views=1),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epochs": -1}, "epochs: got -1; expected an integer"),
+        ({"epochs": 1.5}, "epochs: got 1.5; expected an integer"),
+        ({"batch_size": 0}, "batch_size: got 0; expected an integer"),
+        ({"learning_rate": -0.1}, "learning_rate: got -0.1; expected a rate"),
+        ({"momentum": 1.0}, "momentum: got 1.0; expected a rate"),
+        ({"weight_decay": -0.1}, "weight_decay: got -0.1; expected a rate"),
+        ({"x": np.zeros((0, 8), np.float32), "y": np.zeros(0, np.int64)}, "x: got no record"),
+    ],
+)
+def test_pre_training_that_would_climb_or_do_nothing_is_refused(wrong, message):
+    given = {"x": np.ones((4, 8), np.float32), "y": np.zeros(4, np.int64), "start": torch.zeros(68)}
+    given |= {"epochs": 1, "batch_size": 2, "learning_rate": 0.1, "rng": stream(0, "refused")}
+    with pytest.raises(InputError, match=message):
+        pretrained(fcnn(), **(given | wrong))
+
+
+def test_dropout_in_pre_training_is_drawn_from_the_given_stream():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Dropout(), torch.nn.Linear(6, 2))
+    rng = stream(0, "dropout")
+    x, y = rng.normal(size=(12, 8)).astype(np.float32), rng.integers(2, size=12)
+    start = average_case(model, rng)
+
+    def found(name):
+        given = {"epochs": 2, "batch_size": 4, "learning_rate": 0.1, "shuffled": False}
+        return pretrained(model, x, y, start=start, rng=stream(0, "order", name), **given)
+
+    one, own = found("a"), torch.random.get_rng_state()
+    torch.rand(7)  # torch's own generator decides nothing
+    assert torch.equal(found("a"), one)
+    assert not torch.equal(found("b"), one)
+    torch.random.set_rng_state(own)
+    found("a")
+    assert torch.equal(torch.random.get_rng_state(), own)

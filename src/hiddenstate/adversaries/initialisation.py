@@ -3,7 +3,9 @@
 import copy
 import hashlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch.optim.sgd import sgd
 
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.clipping import Loss, cross_entropy, flat_parameters
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 from hiddenstate.files import require
 
 
@@ -66,10 +68,22 @@ def pretrained(
     epoch of ``drops``, where the momentum starts anew. ``augmentation`` shows a random view of each
     record. Source: Annamalai and De Cristofaro 2024, Section 4, and their public code.
 
-    Raises InputError for numbers that are not finite, given or found.
+    Raises InputError for numbers that are not finite, given or found, and for rates out of range.
     """
+    if not len(x):
+        raise InputError("x: got no record; expected at least one")
     if len(x) != len(y):
         raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
+    check_count("batch_size", batch_size)
+    if epochs:
+        check_count("epochs", epochs)
+    for name, value, fits in (
+        ("learning_rate", learning_rate, 0 < learning_rate < math.inf),
+        ("momentum", momentum, 0 <= momentum < 1),
+        ("weight_decay", weight_decay, 0 <= weight_decay < math.inf),
+    ):
+        if not fits:
+            raise InputError(f"{name}: got {value}; expected a rate of SGD")
     if not (expected := flat_parameters(model).shape) == start.shape:
         raise InputError(f"start: got shape {tuple(start.shape)}; expected {tuple(expected)}")
     if not bool(start.isfinite().all()):
@@ -85,29 +99,40 @@ def pretrained(
     records, labels = torch.as_tensor(x).to(device), torch.as_tensor(y).to(device)
     if augmentation:
         augmentation.check(x.shape[1:])
-    for epoch in range(epochs):
-        if epoch == 0 or epoch in drops:
-            rate = learning_rate * 0.1 ** sum(drop <= epoch for drop in drops)
-            buffers: list[Tensor | None] = [None] * len(parameters)
-        order = torch.from_numpy(rng.permutation(len(x)) if shuffled else np.arange(len(x)))
-        for batch in order.to(device).split(batch_size):
-            seen = records[batch]
-            if augmentation:
-                seen = augmentation.apply(seen, torch.from_numpy(augmentation.draw(len(seen), rng)))
-            mean = loss(trained(seen), labels[batch]).mean()
-            gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
-            # The optimiser's class imports torch's compiler, which takes more than a second.
-            with torch.no_grad():
-                sgd(
-                    parameters, list(gradients), buffers, lr=rate, momentum=momentum, dampening=0,
-                    nesterov=momentum > 0, weight_decay=weight_decay, maximize=False,
-                )  # fmt: skip
+    with _chance(rng, records.device):
+        for epoch in range(epochs):
+            if epoch == 0 or epoch in drops:
+                rate = learning_rate * 0.1 ** sum(drop <= epoch for drop in drops)
+                buffers: list[Tensor | None] = [None] * len(parameters)
+            order = torch.from_numpy(rng.permutation(len(x)) if shuffled else np.arange(len(x)))
+            for batch in order.to(device).split(batch_size):
+                seen = records[batch]
+                if augmentation:
+                    views = torch.from_numpy(augmentation.draw(len(seen), rng))
+                    seen = augmentation.apply(seen, views)
+                mean = loss(trained(seen), labels[batch]).mean()
+                gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
+                # The optimiser's class imports torch's compiler, which takes more than a second.
+                with torch.no_grad():
+                    sgd(
+                        parameters, list(gradients), buffers, lr=rate, momentum=momentum,
+                        dampening=0, nesterov=momentum > 0, weight_decay=weight_decay,
+                        maximize=False,
+                    )  # fmt: skip
     found = flat_parameters(trained).cpu()
     if not bool(found.isfinite().all()):
         raise InputError(
             f"learning_rate: {learning_rate} made the pre-training diverge; expected a smaller one"
         )
     return found
+
+
+@contextmanager
+def _chance(rng: np.random.Generator, device: torch.device) -> Iterator[None]:
+    """Chance in a model, such as dropout, is drawn from ``rng``, which stays where it is."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(int(copy.deepcopy(rng).integers(2**63)))
+        yield
 
 
 def read(path: str | Path, sha256: str, build: Callable[[int], nn.Module]) -> tuple[Tensor, int]:
