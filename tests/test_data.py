@@ -173,6 +173,18 @@ def test_a_folder_of_images_has_its_classes_in_both_halves(root):
     assert data.splits("folder:pets").sha256 == found.sha256
 
 
+def test_a_channel_that_never_differs_is_refused(root):
+    # Standardised, it was NaN.
+    for part in ("train", "test"):
+        for name, red in (("cats", 40), ("dogs", 200)):
+            (root / "red" / part / name).mkdir(parents=True)
+            for i in range(4):
+                place = root / "red" / part / name / f"{i}.png"
+                Image.new("RGB", (32, 32), (red + i, 0, i)).save(place)
+    with pytest.raises(InputError, match="data set folder:red: channel 1 is 0 in all public"):
+        data.splits("folder:red")
+
+
 def test_data_read_from_one_place_are_not_remembered_for_another(root, monkeypatch):
     for place in ("one", "other"):
         for part in ("train", "test"):

@@ -186,6 +186,12 @@ def _splits(source: str, root: Path) -> Splits:
     axes = (0, *range(2, public.x.ndim))  # all but the channel or feature
     mean = public.x.mean(axis=axes, keepdims=True, dtype=np.float64)
     deviation = public.x.std(axis=axes, keepdims=True, dtype=np.float64)
+    level = np.flatnonzero(deviation == 0)
+    if len(level):
+        raise InputError(
+            f"data set {source}: channel {level[0]} is {float(mean.flat[level[0]]):g} in all public "
+            "records; expected one that differs, to be standardised"
+        )
 
     def standardised(part: Dataset) -> Dataset:
         x = ((part.x - mean) / deviation).astype(np.float32)
