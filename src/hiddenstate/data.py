@@ -189,8 +189,8 @@ def _splits(source: str, root: Path) -> Splits:
     level = np.flatnonzero(deviation == 0)
     if len(level):
         raise InputError(
-            f"data set {source}: channel {level[0]} is {float(mean.flat[level[0]]):g} in all public "
-            "records; expected one that differs, to be standardised"
+            f"data set {source}: channel {level[0]} is {float(mean.flat[level[0]]):g} in all "
+            "public records; expected one that differs, to be standardised"
         )
 
     def standardised(part: Dataset) -> Dataset:
