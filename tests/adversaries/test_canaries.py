@@ -155,9 +155,11 @@ def test_the_least_updated_coordinate_is_found_by_simulation_alone(rank):
 
 
 def test_schedules_refuse_nonsense():
-    for wrong in (lambda: Periodic(0), lambda: Once(0)):
-        with pytest.raises(InputError):
+    for wrong in (lambda: Periodic(0), lambda: Once(0), lambda: Periodic(1.5), lambda: Once(2.5)):
+        with pytest.raises(InputError, match="expected an integer of at least 1"):
             wrong()
+    with pytest.raises(InputError, match="coordinate: got 2.5; expected 0 to"):
+        _ = run(Inserted(Coordinate(2.5))).fixed
 
 
 def test_xavier_weights_fill_their_interval_and_biases_are_zero():

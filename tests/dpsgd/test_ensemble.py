@@ -18,6 +18,7 @@ from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.gradient_canaries import (
     Coordinate,
     Inserted,
+    Once,
     Periodic,
     RandomCoordinate,
     SimulatedCoordinate,
@@ -585,6 +586,13 @@ def test_a_record_with_a_schedule_is_one_more_in_its_steps_alone():
     gap = last_iterate(run(audit, "out")) - last_iterate(run(audit, "in"))
     only = run(audit, "in").gradients(audit.initial, np.array([20]), 1.0)
     torch.testing.assert_close(gap / audit.mechanism.learning_rate, only, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", [Once(6), Periodic(6)])
+def test_a_schedule_beyond_the_last_step_is_refused(schedule):
+    # The worlds were the same, and the audit found that nothing leaks.
+    with pytest.raises(InputError, match="canary: it is inserted in none of 5 steps"):
+        make(canary=Inserted(Coordinate(7), schedule))
 
 
 class Peeking(Sequence):

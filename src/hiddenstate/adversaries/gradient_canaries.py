@@ -6,13 +6,14 @@ last iterate and of the initial parameters alone. The adversaries are those of b
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hiddenstate.dpsgd.known import Fixed, Floats, Known
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 
 Rank = Literal["absolute", "squared", "net"]
 
@@ -24,8 +25,7 @@ class Periodic:
     every: int = 1
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise InputError(f"every: got {self.every}; expected at least 1")
+        check_count("every", self.every)
 
     def __call__(self, step: int) -> bool:
         """Whether the canary is inserted in this step."""
@@ -39,8 +39,7 @@ class Once:
     at: int = 1
 
     def __post_init__(self) -> None:
-        if self.at < 1:
-            raise InputError(f"at: got {self.at}; expected at least 1")
+        check_count("at", self.at)
 
     def __call__(self, step: int) -> bool:
         """Whether the canary is inserted in this step."""
@@ -78,7 +77,7 @@ class DiracCanary:
 def dirac(known: Known, coordinate: int) -> DiracCanary:
     """The canary of this coordinate at the full clipping norm."""
     p = len(known.initial)
-    if not 0 <= coordinate < p:
+    if not isinstance(coordinate, Integral) or not 0 <= coordinate < p:
         raise InputError(f"coordinate: got {coordinate}; expected 0 to {p - 1}")
     gradient = np.zeros(p, np.float32)
     gradient[coordinate] = known.mechanism.clipping_norm

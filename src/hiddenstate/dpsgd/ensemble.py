@@ -151,7 +151,10 @@ class Ensemble:
                 "where it takes no other's place; expected 'add_or_remove'"
             )
         if not used:
-            return
+            raise InputError(
+                f"canary: it is inserted in none of {mechanism.steps} steps, so that the worlds "
+                "are the same; expected a schedule that has at least one of them"
+            )
         if mechanism.insertions is None and isinstance(mechanism.sampling, Poisson):
             accounted = mechanism.steps if mechanism.sampling.rate == 1 else 0
         else:
