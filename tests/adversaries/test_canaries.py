@@ -158,7 +158,7 @@ def test_schedules_refuse_nonsense():
     for wrong in (lambda: Periodic(0), lambda: Once(0), lambda: Periodic(1.5), lambda: Once(2.5)):
         with pytest.raises(InputError, match="expected an integer of at least 1"):
             wrong()
-    with pytest.raises(InputError, match="coordinate: got 2.5; expected 0 to"):
+    with pytest.raises(InputError, match=r"coordinate: got 2\.5; expected 0"):
         _ = run(Inserted(Coordinate(2.5))).fixed
 
 
