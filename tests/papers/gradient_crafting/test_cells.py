@@ -93,6 +93,6 @@ def test_cost_counts_every_training(checked):
     (cell, *_) = cells.trained(checked())
     p = cell.parameters
     # One model without the canary, three with it, and two simulations, of 10 steps of 20 records.
-    assert cells.cost(p) == pytest.approx(24 * 6 * 10 * 20 * 6.2e-8)
+    assert cells.cost(p) == pytest.approx(24 * 6 * 10 * 20 * 2.1e-8)
     more = p.model_copy(update={"every": 5, "adversaries": ("loss-based",)})
-    assert cells.cost(more) == pytest.approx(24 * 2 * 50 * 20 * 6.2e-8)
+    assert cells.cost(more) == pytest.approx(24 * 2 * 50 * 20 * 2.1e-8)
