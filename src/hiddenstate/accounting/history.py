@@ -24,6 +24,7 @@ def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDA
 
     sigma^2 (1 - v^-2i) / (1 - v^-2): sigma for the last step, up to sigma / sqrt(1 - v^-2).
     """
+    linear.check_mechanism(noise_multiplier, 1.0, steps)
     if not growth > 1:
         raise InputError(f"growth: got {growth}; expected a number above 1")
     i = np.arange(1, steps + 1)

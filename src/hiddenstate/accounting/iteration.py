@@ -25,7 +25,7 @@ from scipy.sparse import csc_array
 from scipy.special import logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import linear
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 
 Array = NDArray[np.float64]
 World = Literal["in", "out"]
@@ -71,8 +71,7 @@ class SingleInsertion:
             raise InputError(f"beta: got {self.beta}; expected 0 or more")
         if self.threshold is not None and not math.isfinite(self.threshold):
             raise InputError(f"threshold: got {self.threshold}; expected a finite number")
-        if self.steps < 1:
-            raise InputError(f"steps: got {self.steps}; expected at least 1")
+        check_count("steps", self.steps)
 
     @property
     def start(self) -> tuple[float, float]:
@@ -275,6 +274,8 @@ def optimal_threshold(epsilon: float, mu: float) -> float:
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Exact epsilon at ``delta`` of mu-Gaussian differential privacy; 0 at mu of at most 0."""
+    if math.isnan(mu):
+        raise InputError(f"mu: got {mu}; expected a number")
     return float(linear.last_iterate_epsilon(1 / mu, 1.0, 1, delta)) if mu > 0 else 0.0
 
 
@@ -339,11 +340,7 @@ def subsampled(noise_multiplier: float, sampling_rate: float, steps: int) -> Law
     """
     from scipy.stats import binom
 
-    if not (0 < noise_multiplier < math.inf and 0 < sampling_rate <= 1 and steps >= 1):
-        raise InputError(
-            f"noise_multiplier, sampling_rate, steps: got {noise_multiplier}, {sampling_rate}, "
-            f"{steps}; expected a positive number, a probability above 0, and at least 1"
-        )
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     counts = np.arange(steps + 1.0)
     weights = binom.pmf(counts, steps, sampling_rate)
     kept = weights > 1e-30
@@ -363,6 +360,7 @@ def berry_esseen(noise_multiplier: float, sampling_rate: float, steps: int) -> f
     of T independent terms. Constant 0.4748: Shevtsova 2011. It vanishes as 1 / sqrt(T); the pair
     tends to a Gaussian trade-off function only as q (1 - q) / sigma^2 does to 0.
     """
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     variance = noise_multiplier**2 + sampling_rate * (1 - sampling_rate)
     if sampling_rate == 1:
         return 0.0
@@ -380,6 +378,7 @@ def normal_pair_fnr(
     noise_multiplier: float, sampling_rate: float, steps: int, fpr: ArrayLike
 ) -> Array:
     """False-negative rate at each FPR of threshold tests of ``berry_esseen``'s normal pair."""
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     deviation = math.sqrt(noise_multiplier**2 + sampling_rate * (1 - sampling_rate))
     z = -ndtri(np.asarray(fpr, float)) * noise_multiplier
     return ndtr((z - math.sqrt(steps) * sampling_rate) / deviation)

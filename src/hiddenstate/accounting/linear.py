@@ -547,6 +547,8 @@ def full_batch_epsilon(
     Every record in every step, noise multiplier sigma/q: Gaussian differential privacy with
     mu = sqrt(T) q / sigma, whether or not the iterates are released. Equation 4 of the paper.
     """
+    for mechanism in np.broadcast(noise_multiplier, sampling_rate, steps):
+        check_mechanism(*mechanism)
     noise = np.asarray(noise_multiplier, dtype=float) / np.asarray(sampling_rate, dtype=float)
     return last_iterate_epsilon(noise, 1.0, steps, delta)
 

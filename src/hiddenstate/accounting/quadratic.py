@@ -42,6 +42,7 @@ def last_iterate(
     2024), so epsilon and delta round up; with curvature 1/2 the shift grows by at most 2^-11.
     ``round_down`` leaves the sum of the earliest steps out, by which they round down.
     """
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     if not 0 <= curvature <= 1:
         raise InputError(f"curvature: got {curvature}; expected a number in [0, 1]")
     if curvature == 0:

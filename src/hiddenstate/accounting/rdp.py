@@ -56,6 +56,9 @@ def epsilon(
 
 def divergence(noise_multiplier: float, sampling_rate: float, order: float) -> float:
     """Rényi divergence of one step at an order above 1, to a relative 1e-9 and 1e-13."""
+    linear.check_mechanism(noise_multiplier, sampling_rate, 1)
+    if not 1 < order < math.inf:
+        raise InputError(f"order: got {order}; expected a number above 1")
     sigma, q = float(noise_multiplier), float(sampling_rate)
     variance = sigma**2
     if variance == 0:
