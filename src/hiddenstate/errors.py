@@ -12,7 +12,13 @@ class InputError(ValueError):
     """
 
 
+def expect(holds: bool, name: str, value: object, expectation: str) -> None:
+    """InputError that names argument, value and expectation unless ``holds``."""
+    if not holds:
+        raise InputError(f"{name}: got {value!r}; expected {expectation}")
+
+
 def check_count(name: str, value: Any) -> None:
     """InputError unless the value is an integer of at least 1."""
-    if not isinstance(value, Integral) or value < 1:
-        raise InputError(f"{name}: got {value}; expected an integer of at least 1")
+    fine = isinstance(value, Integral) and int(value) >= 1
+    expect(fine, name, value, "an integer of at least 1")

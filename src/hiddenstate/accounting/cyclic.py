@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import cyclic_operator
-from hiddenstate.accounting.cyclic_operator import expect
+from hiddenstate.errors import expect
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from hiddenstate.accounting import cyclic, cyclic_operator
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.accounting.cyclic_operator import expect
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 ANY = "any loss, all iterates released"
 TURNS_NONE = (

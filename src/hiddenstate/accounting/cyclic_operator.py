@@ -24,15 +24,9 @@ import math
 
 import numpy as np
 
-from hiddenstate.errors import InputError
+from hiddenstate.errors import expect
 
 _EPS = float(np.finfo(float).eps)
-
-
-def expect(holds: bool, name: str, value: object, expectation: str) -> None:
-    """Raise an input error that names parameter, value and expectation unless ``holds``."""
-    if not holds:
-        raise InputError(f"{name}: got {value!r}; expected {expectation}")
 
 
 def unclipped(step_size: float, weak_convexity: float, smoothness: float) -> float:

@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from hiddenstate.accounting.linear import check_mechanism
+from hiddenstate.errors import check_count, expect
+
 Array = NDArray[np.float64]
 
 
@@ -45,6 +48,12 @@ class EncodingLoss:
     spacing: float
     decimals: int
     records: int
+
+    def __post_init__(self) -> None:
+        check_mechanism(self.noise_multiplier, self.sampling_rate, 1)
+        expect(0 < self.spacing < math.inf, "spacing", self.spacing, "a number above 0")
+        expect(self.decimals in range(16), "decimals", self.decimals, "an integer from 0 to 15")
+        check_count("records", self.records)
 
     @property
     def expected_sample(self) -> float:
@@ -94,6 +103,7 @@ def published(noise_multiplier: float, sampling_rate: float, records: int) -> En
 
     Source: Algorithm 1 and the last paragraph of section 4.2.
     """
+    check_mechanism(noise_multiplier, sampling_rate, 1)
     spacing = 10.0 ** math.ceil(math.log10(3 * noise_multiplier))
     return EncodingLoss(noise_multiplier, sampling_rate, spacing, 2, records)
 
@@ -105,4 +115,5 @@ def sound(noise_multiplier: float, sampling_rate: float) -> EncodingLoss:
     keep ratios as small as those at sampling rate 0.01, but they also enlarge the increment, of
     which a random sample of N records leaves a fraction 1/sqrt(N): hence the larger data set.
     """
+    check_mechanism(noise_multiplier, sampling_rate, 1)
     return EncodingLoss(noise_multiplier, sampling_rate, 2 * (5 * noise_multiplier + 1), 4, 10**14)

@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import cyclic_operator
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.accounting.cyclic_operator import expect
 from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.dpsgd import exact
 from hiddenstate.dpsgd.cyclic import Gradients
+from hiddenstate.errors import expect
 
 Array = NDArray[np.float64]
 

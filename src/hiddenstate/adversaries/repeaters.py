@@ -25,6 +25,7 @@ from scipy.special import ndtr
 
 from hiddenstate.accounting import linear
 from hiddenstate.dpsgd.linear import log_likelihood_ratio, log_likelihood_ratios
+from hiddenstate.errors import expect
 
 _QUIET = 8.0
 """Noise beyond this many standard deviations does not occur (probability 6e-16 a draw)."""
@@ -51,6 +52,10 @@ class Repeaters:
     sampling_rate: float
     steps: int
     threshold: float
+
+    def __post_init__(self) -> None:
+        linear.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
+        expect(math.isfinite(self.threshold), "threshold", self.threshold, "a finite number")
 
     @property
     def bit_rates(self) -> tuple[float, float]:
@@ -138,6 +143,10 @@ class AnalogRepeaters:
     steps: int
     gain: float = 1e5
 
+    def __post_init__(self) -> None:
+        linear.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
+        expect(0 < self.gain < math.inf, "gain", self.gain, "a number above 0")
+
     @property
     def noise_multipliers(self) -> NDArray[np.float64]:
         """Noise on each step's A_i in the last iterate, shape (steps,)."""
@@ -194,6 +203,9 @@ def best_threshold(
 ) -> float:
     """Threshold at which one-bit repeaters leak most: the best of a grid, then refined."""
     from scipy.optimize import minimize_scalar
+
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    linear.check_delta(delta)
 
     def leak(threshold: float) -> float:
         return Repeaters(noise_multiplier, sampling_rate, steps, threshold).epsilon(delta)

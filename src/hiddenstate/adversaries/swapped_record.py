@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import cyclic, cyclic_operator
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.dpsgd.cyclic import Gradients, Prox, project_ball
+from hiddenstate.errors import expect
 from hiddenstate.streams import stream
 
 Array = NDArray[np.float64]
@@ -55,7 +56,7 @@ def tightest_slopes(run: CyclicDPSGD) -> Array:
     input error if step (M - m) > 2, where no positive slope is the largest.
     """
     step, m, smoothness = run.curvature
-    cyclic_operator.expect(
+    expect(
         step * (smoothness - m) <= 2, "step_size", step, "at most 2 / (smoothness - weak_convexity)"
     )
     growth, least = cyclic_operator.unclipped(*run.curvature), 1 - step * smoothness

@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hiddenstate.accounting.cyclic_operator import expect
 from hiddenstate.auditing.intervals import clopper_pearson_upper
+from hiddenstate.errors import check_count, expect
 
 Order = Literal[1, 2]
 """Order of a Rényi divergence; 1 is the Kullback-Leibler divergence."""
@@ -14,6 +14,9 @@ Order = Literal[1, 2]
 
 def bernoulli(p: float, q: float, order: Order) -> float:
     """Rényi divergence of order 1 or 2, in nats, of Bernoulli(p) from Bernoulli(q), 0 < q < 1."""
+    expect(0 <= p <= 1, "p", p, "in [0, 1]")
+    expect(0 < q < 1, "q", q, "in (0, 1)")
+    expect(order in (1, 2), "order", order, "1 or 2")
     if order == 1:
         kept = (1 - p) * np.log((1 - p) / (1 - q)) if p < 1 else 0.0
         return float((p * np.log(p / q) if p > 0 else 0.0) + kept)
@@ -37,7 +40,7 @@ def certified(
     ``failure_probability``, for both orders, as each pair has its share (union bound).
     """
     expect(0 < failure_probability < 1, "failure_probability", failure_probability, "in (0, 1)")
-    expect(certificates >= 1, "certificates", certificates, "a whole number >= 1")
+    check_count("certificates", certificates)
     inside, outside = (np.asarray(calls, dtype=bool) for calls in (in_calls, out_calls))
     for name, calls in (("in_calls", inside), ("out_calls", outside)):
         expect(calls.ndim == 1 and calls.size > 0, name, calls.shape, "shape (runs,), runs >= 1")

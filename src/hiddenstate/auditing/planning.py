@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiddenstate.auditing.averaged import Averaged, World
+from hiddenstate.auditing.curve import check_confidence
 from hiddenstate.auditing.hypotheses import Hypotheses, number
 from hiddenstate.auditing.intervals import uniform_order_statistics
-from hiddenstate.auditing.sequential import SequentialAudit, Size
-from hiddenstate.errors import InputError
+from hiddenstate.auditing.sequential import SequentialAudit, Size, nearest
+from hiddenstate.errors import InputError, check_count
 from hiddenstate.streams import stream
 
 LIMIT = 2**20
@@ -112,9 +113,11 @@ def median_bound(
     hypotheses: Hypotheses, truths: Hypotheses, truth: float, n: int, *, confidence: float = 0.95
 ) -> float:
     """Median of the default bound from n scores in each world that attain the true curve."""
+    check_count("n", n)
+    check_confidence(confidence)
+    index = nearest(truths, truth)
     world, rng = World.of(n), stream(0, "auditing", "planning", n)
     u, v = (uniform_order_statistics(world.ranks, n, AUDITS, rng) for _ in range(2))
-    index = int(np.argmin(np.abs(truths.grid - truth)))
     size: Size = (n, n)
     calibration = Averaged().sized(size, hypotheses, 1 - confidence)
     statistic = calibration.statistic(1 - truths.fnr(index, u), v)

@@ -154,7 +154,7 @@ class SequentialAudit:
         hypotheses, truth: the mechanism's own curve, which the simulated scores attain. Shape
         (audits,). What ``hiddenstate plan-audit`` counts.
         """
-        index = _nearest(hypotheses, truth)
+        index = nearest(hypotheses, truth)
         paths = self._statistics(
             self._simulated(hypotheses, index, "truth", audits, seed), self.sizes
         )
@@ -242,7 +242,7 @@ def _look(into: NDArray, out: NDArray, size: Size) -> NDArray[np.floating]:
     return counts(worlds[1], worlds[0], kept[1], kept[0]) - 0.5
 
 
-def _nearest(hypotheses: Hypotheses, value: float) -> int:
+def nearest(hypotheses: Hypotheses, value: float) -> int:
     """Index of the hypothesis nearest to a value inside the grid."""
     claimed(hypotheses, value)
     return int(np.argmin(np.abs(hypotheses.grid - value)))

@@ -5,6 +5,7 @@ the noise and the accounting are the same. Source: De, Berrada, Hayes, Smith and
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Augmentation:
     def __post_init__(self) -> None:
         for name, least in (("views", 1), ("shift", 0)):
             value = getattr(self, name)
-            if value < least:
-                raise InputError(f"{name}: got {value}; expected at least {least}")
+            fine = isinstance(value, Integral) and int(value) >= least
+            expect(fine, name, value, f"an integer of at least {least}")
 
     def check(self, record_shape: tuple[int, ...]) -> None:
         """Raise InputError unless records of this shape have such views."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.accounting.cyclic_operator import expect
+from hiddenstate.errors import expect
 from hiddenstate.streams import stream
 
 Points = NDArray[np.float64]

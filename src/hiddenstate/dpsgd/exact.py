@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr, xlogy
 
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.accounting.cyclic_operator import expect
 from hiddenstate.dpsgd.cyclic import Gradients, displaced
+from hiddenstate.errors import expect
 
 Array = NDArray[np.float64]
 

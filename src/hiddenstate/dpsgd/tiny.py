@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -41,7 +42,8 @@ class Dense:
     widths: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.widths) < 2 or min(self.widths) < 1 or self.widths[-1] < 2:
+        whole = all(isinstance(width, Integral) for width in self.widths)
+        if not whole or len(self.widths) < 2 or min(self.widths) < 1 or self.widths[-1] < 2:
             raise InputError(
                 f"widths: got {self.widths}; expected features, hidden units, and 2 or more classes"
             )
