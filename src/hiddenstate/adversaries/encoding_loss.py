@@ -16,23 +16,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from hiddenstate.accounting.linear import check_mechanism
+from hiddenstate.dpsgd.linear import log_likelihood_ratio
 from hiddenstate.errors import check_count, expect
 
 Array = NDArray[np.float64]
-
-
-def log_likelihood_ratio(value: ArrayLike, noise_multiplier: float, sampling_rate: float) -> Array:
-    """Exact log-likelihood ratio of one step: canary sampled at the rate, against canary absent.
-
-    log(q N(value; 1, sigma^2) / N(value; 0, sigma^2) + 1 - q), for any shape of ``value``.
-    Source: section 4.1.
-    """
-    exponent = (np.asarray(value) - 0.5) / noise_multiplier**2
-    return np.log(sampling_rate * np.exp(exponent) + (1 - sampling_rate))
 
 
 @dataclass(frozen=True)

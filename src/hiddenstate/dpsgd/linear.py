@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Regulariser = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
@@ -84,9 +84,15 @@ def log_likelihood_ratios(
 
 
 def log_likelihood_ratio(
-    x: NDArray[np.float64], noise_multiplier: float, sampling_rate: float
+    x: ArrayLike, noise_multiplier: float, sampling_rate: float
 ) -> NDArray[np.float64]:
-    """Log-likelihood ratio of Bernoulli(q) + N(0, sigma^2) to N(0, sigma^2) at x."""
+    """Exact log-likelihood ratio of Bernoulli(q) + N(0, sigma^2) to N(0, sigma^2) at x, any shape.
+
+    That of one step: canary sampled at the rate, against canary absent.
+    """
+    exponent = (np.asarray(x) - 0.5) / noise_multiplier**2
+    if np.abs(exponent).max(initial=0) < 700:  # its exponential is a number
+        return np.log(sampling_rate * np.exp(exponent) + (1 - sampling_rate))
     with np.errstate(divide="ignore"):  # log(1 - q) is -inf in the full batch
         never = np.log1p(-sampling_rate)
-    return np.logaddexp(never, math.log(sampling_rate) + (x - 0.5) / noise_multiplier**2)
+    return np.logaddexp(never, math.log(sampling_rate) + exponent)

@@ -9,6 +9,7 @@ from pydantic import Field
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
 from hiddenstate.dpsgd import scalar
+from hiddenstate.dpsgd.linear import log_likelihood_ratio
 from hiddenstate.family import (
     Cell,
     Delta,
@@ -169,7 +170,7 @@ def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
                         "repeat": repeat,
                         "run": np.arange(p.runs),
                         "score": loss.score(theta),
-                        "all_iterates": adversary.log_likelihood_ratio(shown, sigma, q).sum(axis=0),
+                        "all_iterates": log_likelihood_ratio(shown, sigma, q).sum(axis=0),
                     }
                 )
             )

@@ -57,10 +57,17 @@ FAMILY = Family(
     grid=cells.LinearHeuristicGrid,
     works=(
         *(
-            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(6))
+            Simulate(
+                cells.audited(a, cells.AuditRuns), cells.simulate(a), revision=2, cost=takes(6)
+            )
             for a in cells.ATTACKS
         ),
-        Simulate(cells.keeps_history(cells.HistoryRuns), cells.simulate_history, cost=takes(5.5)),
+        Simulate(
+            cells.keeps_history(cells.HistoryRuns),
+            cells.simulate_history,
+            revision=2,
+            cost=takes(5.5),
+        ),
         Bound(cells.figure1("a"), bounds.figure1a, revision=2, cost=takes(1.8)),
         Bound(cells.figure1("b"), bounds.figure1b, revision=2, cost=takes(11)),
         Bound(cells.figure1("c"), bounds.figure1c, revision=2, cost=takes(4.4)),
