@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from hiddenstate.accounting import composition, history, iteration, linear, pld, quadratic, rdp
+from hiddenstate.accounting import (
+    composition,
+    history,
+    iteration,
+    linear,
+    pld,
+    quadratic,
+    rdp,
+)
 from hiddenstate.adversaries import encoding_loss, repeaters
 from hiddenstate.auditing import GaussianDP, divergence, planning
 from hiddenstate.dpsgd.augmentation import Augmentation
@@ -55,11 +63,7 @@ def test_what_is_no_mechanism_is_refused_by_name(function, given, name, value):
         function(**(given | {name: value}))
 
 
-def test_the_epsilon_of_no_number_is_none():
-    # It was 0, as for any mu of at most 0.
-    with pytest.raises(InputError, match="mu: got nan; expected a number"):
-        iteration.gaussian_epsilon(math.nan, 1e-5)
-    assert iteration.gaussian_epsilon(-1.0, 1e-5) == 0
+def test_an_insertion_has_whole_steps():
     for steps in (math.nan, 2.5, 0):
         with pytest.raises(InputError, match=f"steps: got {steps}; expected an integer"):
             iteration.SingleInsertion(mu=1.0, beta=0.5, steps=steps)

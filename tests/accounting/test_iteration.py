@@ -5,13 +5,11 @@ import pytest
 from mpmath import mp
 from scipy.stats import norm
 
-from hiddenstate.accounting import iteration, linear
+from hiddenstate.accounting import gaussian, iteration, linear
 from hiddenstate.accounting.iteration import (
     Law,
     SingleInsertion,
     berry_esseen,
-    gaussian_epsilon,
-    gaussian_mu,
     nearest_gaussian,
     normal_pair_fnr,
     optimal_threshold,
@@ -25,12 +23,12 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def insertion(epsilon, batch, steps=25, **more) -> SingleInsertion:
-    mu = gaussian_mu(epsilon, DELTA)
+    mu = gaussian.mu(epsilon, DELTA)
     return SingleInsertion(mu, batch * mu, steps, **more)
 
 
 def reading(law: Law) -> float:
-    return gaussian_epsilon(law.gdp_mu(), DELTA)
+    return gaussian.epsilon(law.gdp_mu(), DELTA)
 
 
 # Computed once by an independent program on a grid, to the digits given here.
@@ -47,7 +45,7 @@ def reading(law: Law) -> float:
     ],
 )
 def test_the_gaussian_reading_for_each_batch_size(epsilon, sigma, ratios):
-    assert 1 / gaussian_mu(epsilon, DELTA) == pytest.approx(sigma, abs=6e-4)
+    assert 1 / gaussian.mu(epsilon, DELTA) == pytest.approx(sigma, abs=6e-4)
     found = [reading(insertion(epsilon, size).law) / epsilon for size in SIZES]
     np.testing.assert_allclose(found, ratios, atol=6e-4)
     assert np.all(np.diff(found) > -1e-9) and max(found) <= 1 + 1e-9
@@ -91,7 +89,7 @@ def test_large_batches_lose_nothing_and_flat_landscapes_the_root_of_the_steps():
     for law, t in zip(SingleInsertion(1.3, 0, 30).laws(), range(1, 31), strict=False):
         assert law.gdp_mu() == pytest.approx(1.3 / math.sqrt(t), rel=1e-12)
         assert law.epsilon(DELTA) == pytest.approx(
-            gaussian_epsilon(1.3 / math.sqrt(t), DELTA), abs=1e-8
+            gaussian.epsilon(1.3 / math.sqrt(t), DELTA), abs=1e-8
         )
 
 
@@ -102,7 +100,7 @@ def test_large_batches_lose_nothing_and_flat_landscapes_the_root_of_the_steps():
 def test_the_exact_epsilon_is_a_quarter_at_the_middle_and_all_of_it_at_the_optimal_threshold(
     epsilon, exact
 ):
-    mu = gaussian_mu(epsilon, DELTA)
+    mu = gaussian.mu(epsilon, DELTA)
     middle = SingleInsertion(mu, 20, 25).law
     # The middle is symmetric: both directions leak alike.
     for null in ("out", "in"):
@@ -116,7 +114,7 @@ def test_the_exact_epsilon_is_a_quarter_at_the_middle_and_all_of_it_at_the_optim
     [(4, (1, 2, 4), (0.493, 0.847, 1.0)), (1, (1, 2, 4, 8, 16), (0.281, 0.391, 0.617, 0.967, 1))],
 )
 def test_small_batches_at_the_optimal_threshold(epsilon, sizes, ratios):
-    threshold = optimal_threshold(epsilon, gaussian_mu(epsilon, DELTA))
+    threshold = optimal_threshold(epsilon, gaussian.mu(epsilon, DELTA))
     found = [
         insertion(epsilon, size, threshold=threshold).law.epsilon(DELTA) / epsilon for size in sizes
     ]
@@ -124,7 +122,7 @@ def test_small_batches_at_the_optimal_threshold(epsilon, sizes, ratios):
 
 
 def test_a_ramp_keeps_the_size_of_the_first_step():
-    mu = gaussian_mu(1.0, DELTA)
+    mu = gaussian.mu(1.0, DELTA)
     step = SingleInsertion(mu, 16, 10).law.epsilon(DELTA)
     ramps = [
         SingleInsertion(mu, beta, 10, slope=beta / 5).law.epsilon(DELTA) for beta in (4, 16, 40)
@@ -184,7 +182,7 @@ def test_the_last_iterate_never_leaks_more_than_the_insertion():
         for threshold in (None, 1.5):
             law = SingleInsertion(mu, beta, 6, threshold, slope).law
             for null in ("out", "in"):
-                assert law.epsilon(DELTA, null=null) <= gaussian_epsilon(mu, DELTA) + 1e-8
+                assert law.epsilon(DELTA, null=null) <= gaussian.epsilon(mu, DELTA) + 1e-8
 
 
 def test_the_points_of_a_curve_leave_no_wide_gap():
@@ -261,7 +259,7 @@ def test_the_subsampled_law_is_the_linear_one():
             )
     whole = subsampled(sigma, 1.0, steps)
     assert whole.epsilon(DELTA) == pytest.approx(
-        gaussian_epsilon(math.sqrt(steps) / sigma, DELTA), abs=1e-7
+        gaussian.epsilon(math.sqrt(steps) / sigma, DELTA), abs=1e-7
     )
 
 

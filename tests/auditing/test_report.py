@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from hiddenstate import cli
+from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import Averaged, GaussianDP, lower_bound, report
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -127,10 +128,10 @@ def test_the_exit_status_of_a_claim_can_gate_a_build(tmp_path, capsys):
 def test_the_same_scores_refute_less_of_a_claim_that_promises_less():
     rng = stream(2, "claim")
     ins, outs = rng.normal(size=100) + 2, rng.normal(size=100)
-    gaussian = report.judge(ins, outs, 6.0, 1e-5, curve="gdp")
-    assert gaussian.refuted
-    assert gaussian.tested == pytest.approx(report.mu_of(6.0, 1e-5), abs=1.1e-3)
-    assert report.epsilon_of(gaussian.tested, 1e-5) == pytest.approx(6.0, abs=0.01)
+    judged = report.judge(ins, outs, 6.0, 1e-5, curve="gdp")
+    assert judged.refuted
+    assert judged.tested == pytest.approx(gaussian.mu(6.0, 1e-5), abs=1.1e-3)
+    assert report.epsilon_of(judged.tested, 1e-5) == pytest.approx(6.0, abs=0.01)
     assert not report.judge(ins, outs, 6.0, 1e-5).refuted
     assert report.judge(ins, outs, 0.5, 0.0).refuted
     with pytest.raises(InputError, match="Gaussian DP has no finite mu"):

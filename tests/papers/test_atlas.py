@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hiddenstate import config, plotting, scores
-from hiddenstate.accounting import cyclic_guarantees, iteration
+from hiddenstate.accounting import cyclic_guarantees, gaussian
 from hiddenstate.auditing import Averaged, lower_bound
 from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
@@ -169,7 +169,7 @@ def test_the_rows_insert_in_every_kth_step(quick):
         # So many insertions of shift 1 against the noise of 250 steps.
         mu = 250 / period / (sigma * math.sqrt(250))
         truth = rows.loc[f"gradient-crafting audit, k = {period}", "truth"]
-        assert truth == pytest.approx(iteration.gaussian_epsilon(mu, DELTA), rel=1e-6)
+        assert truth == pytest.approx(gaussian.epsilon(mu, DELTA), rel=1e-6)
     # Full batch: hiding buys nothing, even if losses are linear.
     answer = Answer.of(rows.reset_index())
     assert answer.linear == pytest.approx(answer.proven, rel=1e-8)
@@ -213,7 +213,7 @@ def test_a_fixed_order_has_the_guarantees_of_its_command(quick):
         assert rows.loc[bounds._NAMES[found.name], "value"] == found.epsilon
     # Linear losses: five visits of a shift of 2 against the noise of 50 steps.
     mu = 5 * 2 / (5.0 * math.sqrt(50))
-    exact = iteration.gaussian_epsilon(mu, DELTA)
+    exact = gaussian.epsilon(mu, DELTA)
     assert rows.loc["linear losses", "value"] == pytest.approx(exact, rel=1e-6)
     assert rows.loc["gradient-crafting audit, k = 1", "truth"] == pytest.approx(exact, rel=1e-6)
     tight = rows.loc["quadratic losses of this curvature", "value"]
@@ -294,7 +294,7 @@ def test_the_nearest_audit_is_nearest_in_ratio_and_the_largest():
 
 def test_an_audit_of_the_very_setting_is_said_to_be_one():
     audits = trained.find(CACHE).assign(mu_bound=1.0)
-    mu = iteration.gaussian_mu(10.0, DELTA)
+    mu = gaussian.mu(10.0, DELTA)
     same = Poisson(noise_multiplier=10 / mu, sampling_rate=1.0, steps=100)
     rows = pd.DataFrame({"group": ["proven"], "value": [10.0]})
     for setting, words in (

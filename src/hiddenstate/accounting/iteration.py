@@ -272,18 +272,6 @@ def optimal_threshold(epsilon: float, mu: float) -> float:
     return epsilon / mu + mu / 2
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Exact epsilon at ``delta`` of mu-Gaussian differential privacy; 0 at mu of at most 0."""
-    if math.isnan(mu):
-        raise InputError(f"mu: got {mu}; expected a number")
-    return float(linear.last_iterate_epsilon(1 / mu, 1.0, 1, delta)) if mu > 0 else 0.0
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu at which ``gaussian_epsilon`` is ``epsilon``."""
-    return 1 / float(linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, 1))
-
-
 @dataclass(frozen=True)
 class GaussianFit:
     """The Gaussian trade-off function nearest to a curve.

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 from pyarrow import csv, parquet
 
-from hiddenstate.accounting import linear, tradeoff
+from hiddenstate.accounting import gaussian, tradeoff
 from hiddenstate.auditing import planning
 from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
@@ -151,14 +151,7 @@ def bounds(
 
 def epsilon_of(mu: float, delta: float) -> float:
     """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down to six digits."""
-    if mu == 0:
-        return 0.0
-    return float(np.floor(linear.full_batch_epsilon(1 / mu, 1.0, 1, delta) * 1e6) / 1e6)
-
-
-def mu_of(epsilon: float, delta: float) -> float:
-    """The mu whose Gaussian differential privacy has this epsilon at ``delta``."""
-    return 1 / float(linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, 1))
+    return float(np.floor(gaussian.epsilon(mu, delta) * 1e6) / 1e6)
 
 
 @dataclass(frozen=True)
@@ -191,7 +184,7 @@ def hypothesis(epsilon: float, delta: float, curve: Curve) -> tuple[Hypotheses, 
     if ApproxDP(delta).delta == 0 or epsilon == 0:
         raise InputError("curve: Gaussian DP has no finite mu at epsilon 0 or delta 0; expected dp")
     claims = GaussianDP()
-    return claims, claimed(claims, mu_of(epsilon, delta))
+    return claims, claimed(claims, gaussian.mu(epsilon, delta))
 
 
 def judge(

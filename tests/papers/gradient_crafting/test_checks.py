@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from hiddenstate.accounting.iteration import gaussian_mu
+from hiddenstate.accounting import gaussian
 from hiddenstate.papers.gradient_crafting import FAMILY, stated
 
 GOOD = {"simulated coordinate": 0.95, "random coordinate": 0.2, "loss-based": 0.1}
@@ -111,7 +111,7 @@ def laws(method, threshold, values):
         {
             "part": "single", "quantity": "epsilon", "kind": "exact", "method": method,
             "threshold": threshold, "steps": 25, "x": 25, "epsilon": epsilon, "batch_size": size,
-            "value": value, "mu": gaussian_mu(epsilon, 1e-5),
+            "value": value, "mu": gaussian.mu(epsilon, 1e-5),
         }
         for (epsilon, size), value in values.items()
     )  # fmt: skip

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import iteration
+from hiddenstate.accounting import gaussian, iteration
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting import cells, simulations, stated
@@ -29,7 +29,7 @@ def test_simulated_scores_follow_the_exact_law():
         epsilon=4, delta=1e-5, batch_size=2, steps=6, runs=20_000, repeats=2
     )
     frame = simulations.simulate(Cell("x", parameters), 5)
-    mu = iteration.gaussian_mu(4, 1e-5)
+    mu = gaussian.mu(4, 1e-5)
     law = iteration.SingleInsertion(mu, 2 * mu, 6).law
     for world, expected in zip(("out", "in"), law.above(0.0), strict=True):
         part = select(frame, world=world)

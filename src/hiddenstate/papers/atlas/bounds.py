@@ -18,8 +18,8 @@ from hiddenstate.accounting import (
     composition,
     cyclic,
     cyclic_guarantees,
+    gaussian,
     history,
-    iteration,
     linear,
     quadratic,
     rdp,
@@ -311,4 +311,4 @@ def _tightest(runs_of: list[CyclicDPSGD], delta: float) -> Row:
 def _epsilon(rho: float, delta: float) -> float:
     """Epsilon of an exact rho, rounded down."""
     mu = cyclic.gaussian_mu(rho) * DOWN
-    return iteration.gaussian_epsilon(mu, delta) * DOWN
+    return float(gaussian.epsilon(mu, delta)) * DOWN

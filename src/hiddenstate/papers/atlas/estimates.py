@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hiddenstate.accounting import iteration
+from hiddenstate.accounting import gaussian
 from hiddenstate.estimates import select
 from hiddenstate.papers.atlas.cells import AtlasGrid, Cyclic, Setting, bounded, trained
 
@@ -45,7 +45,7 @@ def nearest(audits: pd.DataFrame, epsilon: float, delta: float) -> pd.DataFrame:
     """Of each kind of trained audit the one whose accountant's epsilon is nearest, as a ratio."""
     if audits.empty:
         return audits
-    allowed = np.array([iteration.gaussian_epsilon(mu, delta) for mu in audits["mu"]])
+    allowed = gaussian.epsilon(audits["mu"], delta)
     away = np.abs(np.log(allowed / max(epsilon, 1e-3)))
     # By insertion period, 5 before 25; of equally near ones the largest.
     ordered = audits.assign(away=np.round(away, 9), length=audits["audit"].str.len()).sort_values(
@@ -66,7 +66,7 @@ def with_trained(
 
 
 def _trained(audit: Any, setting: Setting, epsilon: float, delta: float) -> dict[str, Any]:
-    allowed = iteration.gaussian_epsilon(audit.mu, delta)
+    allowed = float(gaussian.epsilon(audit.mu, delta))
     same = not isinstance(setting, Cyclic) and (
         setting.sampling_rate == 1
         and setting.steps == audit.steps
@@ -79,7 +79,7 @@ def _trained(audit: Any, setting: Setting, epsilon: float, delta: float) -> dict
         f"its accountant proves {allowed:.3f} in place of {epsilon:.3f}"
     )
     return {"group": "trained", "name": audit.audit, "kind": "lower", "assumption": words} | {
-        "value": max(0.0, iteration.gaussian_epsilon(audit.mu_bound, delta) - 1e-9),
+        "value": float(gaussian.epsilon_below(audit.mu_bound, delta)),
         "allowed": allowed,
         "confidence": CONFIDENCE,
         "runs": float(audit.models),

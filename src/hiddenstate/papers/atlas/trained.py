@@ -13,7 +13,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from hiddenstate import scores
-from hiddenstate.accounting import iteration
+from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import GaussianDP, lower_bound
 from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
@@ -61,7 +61,7 @@ def bounded(rows: pd.DataFrame) -> pd.DataFrame:
 def _described(path: Path) -> list[Row]:
     p = _job(path).cell.parameters
     shared = {"cell": path.stem, "path": str(path), "models": p.models}
-    mu = iteration.gaussian_mu(p.epsilon, p.delta)
+    mu = gaussian.mu(p.epsilon, p.delta)
     if isinstance(p, HousingAudit):
         steps = p.every * p.insertions
         shared |= {"mu": mu, "noise_multiplier": math.sqrt(p.insertions) / mu, "steps": steps}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from hiddenstate.accounting import iteration
+from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import empirical_curve
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
@@ -20,7 +20,6 @@ from hiddenstate.papers.gradient_crafting.summaries import (
     Floats,
     Row,
     audit,
-    epsilon_of,
 )
 
 FEW = (100, 1000)
@@ -61,10 +60,14 @@ def _worlds(scores: pd.DataFrame) -> tuple[Floats, Floats]:
 def _audited(part: str, cell: Cell[HousingAudit] | Cell[NetworkAudit]) -> Row:
     """What all rows of an audit have in common."""
     p = cell.parameters
-    mu = iteration.gaussian_mu(p.epsilon, p.delta)
+    mu = gaussian.mu(p.epsilon, p.delta)
     idle = mu / p.every**0.5
     shared = {"part": part, "cell": cell.name} | p.model_dump(exclude={"adversaries", "rank"})
-    return shared | {"mu": mu, "idle_mu": idle, "idle_epsilon": float(epsilon_of(idle, p.delta))}
+    return shared | {
+        "mu": mu,
+        "idle_mu": idle,
+        "idle_epsilon": float(gaussian.epsilon_below(idle, p.delta)),
+    }
 
 
 def _networks(
@@ -178,7 +181,7 @@ def _single(
 ) -> Iterator[Row]:
     for cell in cells.landscapes(grid):
         p = cell.parameters
-        mu = iteration.gaussian_mu(p.epsilon, p.delta)
+        mu = gaussian.mu(p.epsilon, p.delta)
         for line in bounds[cell.name].itertuples():
             shared = {"part": "single", "cell": cell.name, "epsilon": p.epsilon, "mu": mu} | {
                 "batch_size": line.batch_size, "threshold": line.threshold, "x": line.step,
@@ -229,8 +232,8 @@ def _ideal(
     pairs = [(cell, epsilon) for cell in asked for epsilon in cell.parameters.epsilons]
     for cell, epsilon in pairs:
         p = cell.parameters
-        mu = iteration.gaussian_mu(epsilon, p.delta)
-        truth = float(epsilon_of(mu / p.every**0.5, p.delta))
+        mu = gaussian.mu(epsilon, p.delta)
+        truth = float(gaussian.epsilon_below(mu / p.every**0.5, p.delta))
         shared = {"part": "ideal", "cell": cell.name, "every": p.every, "models": p.models} | {
             "epsilon": epsilon, "mu": mu, "idle_epsilon": truth,
         }  # fmt: skip
@@ -258,7 +261,7 @@ def _one_run(
             "audits": p.audits,
         }  # fmt: skip
         for share, part in table.groupby("share"):
-            values = epsilon_of(part["mu"], p.delta)
+            values = gaussian.epsilon_below(part["mu"], p.delta)
             low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
             yield shared | {"quantity": "epsilon", "kind": "lower", "share": share} | {
                 "value": middle, "low": low, "high": high, "confidence": CONFIDENCE,

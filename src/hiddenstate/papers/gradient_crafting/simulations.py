@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from hiddenstate.accounting import iteration
+from hiddenstate.accounting import gaussian, iteration
 from hiddenstate.accounting.iteration import SingleInsertion
 from hiddenstate.auditing import AsPublished, Fixed, GaussianDP
 from hiddenstate.auditing.rules import Rule
@@ -18,7 +18,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     Landscape,
     SimulatedLandscape,
 )
-from hiddenstate.papers.gradient_crafting.summaries import HALF, epsilon_of
+from hiddenstate.papers.gradient_crafting.summaries import HALF
 from hiddenstate.streams import stream
 
 POINTS = 1001
@@ -32,7 +32,7 @@ def landscape(cell: Cell[Landscape], seed: int) -> pd.DataFrame:
     epsilon_gdp, epsilon_exact (not at every step: it costs most). h* has its last step alone.
     """
     p = cell.parameters
-    mu = iteration.gaussian_mu(p.epsilon, p.delta)
+    mu = gaussian.mu(p.epsilon, p.delta)
     best = iteration.optimal_threshold(p.epsilon, mu)
     told = {*np.geomspace(1, p.steps, 10).round().astype(int)}
     rows = []
@@ -47,7 +47,7 @@ def landscape(cell: Cell[Landscape], seed: int) -> pd.DataFrame:
             "batch_size": size,
             "step": step,
             "mu": law.gdp_mu(),
-            "epsilon_gdp": iteration.gaussian_epsilon(law.gdp_mu(), p.delta),
+            "epsilon_gdp": float(gaussian.epsilon(law.gdp_mu(), p.delta)),
             "epsilon_exact": law.epsilon(p.delta) if step in told else math.nan,
         }
         for threshold, size, step, law in rows
@@ -57,7 +57,7 @@ def landscape(cell: Cell[Landscape], seed: int) -> pd.DataFrame:
 def simulate(cell: Cell[SimulatedLandscape], seed: int) -> pd.DataFrame:
     """Last iterates of the literal process, which are the scores."""
     p = cell.parameters
-    mu = iteration.gaussian_mu(p.epsilon, p.delta)
+    mu = gaussian.mu(p.epsilon, p.delta)
     process = SingleInsertion(mu, p.batch_size * mu, p.steps)
     return pd.concat(
         (
@@ -111,7 +111,7 @@ def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
     p = cell.parameters
     parts = []
     for epsilon, start in product(p.epsilons, range(0, p.audits, _BLOCK)):
-        mu = iteration.gaussian_mu(epsilon, p.delta) / math.sqrt(p.every)
+        mu = gaussian.mu(epsilon, p.delta) / math.sqrt(p.every)
         rules: dict[str, Rule] = {"as published": AsPublished(), "fixed threshold": Fixed(mu / 2)}
         audits = np.arange(start, min(start + _BLOCK, p.audits))
         rng = stream(seed, NAME, f"ideal_k{p.every}_eps{short(epsilon)}_{p.models}", start)
@@ -121,6 +121,10 @@ def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
             # Of a fixed threshold the rule itself shares the level out between the error rates.
             level = 2 * HALF if rule.valid else HALF
             mus, _ = rule.bounds(inside, outside, GaussianDP(), level)
-            found = {"audit": audits, "method": method, "value": epsilon_of(mus, p.delta)}
+            found = {
+                "audit": audits,
+                "method": method,
+                "value": gaussian.epsilon_below(mus, p.delta),
+            }
             parts.append(pd.DataFrame({"epsilon": epsilon, **found}))
     return pd.concat(parts, ignore_index=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP, lower_bound
 
 Floats = NDArray[np.float64]
@@ -22,17 +22,6 @@ HYPOTHESES = GaussianDP(limit=8.0, step=0.01)
 """What the valid bound chooses from; audits share the critical values of so few."""
 
 
-def epsilon_of(mu: ArrayLike, delta: float) -> Floats:
-    """Epsilon at ``delta`` of mu-Gaussian differential privacy, 0 for no mu, rounded down by 1e-9.
-
-    Source: Dong, Roth and Su 2022, corollary 1.
-    """
-    values, places = np.unique(np.asarray(mu, dtype=float), return_inverse=True)
-    found = np.zeros_like(values)
-    found[values > 0] = linear.full_batch_epsilon(1 / values[values > 0], 1.0, 1, delta)
-    return np.maximum(0, found - 1e-9)[places].reshape(np.shape(mu))
-
-
 def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:
     """Epsilon of one audit in three readings, and the separation of its worlds.
 
@@ -44,12 +33,12 @@ def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:
     bound = lower_bound(inside, outside, HYPOTHESES, confidence=CONFIDENCE)
     mu, error = separation(inside, outside)
     most = (mu - error, mu, mu + error)
-    low, value, high = (float(epsilon_of(m, delta)) for m in most)
+    low, value, high = (float(gaussian.epsilon_below(m, delta)) for m in most)
     yield {"quantity": "epsilon", "method": "as published", "kind": "estimate"} | {
-        "value": float(epsilon_of(published[0], delta))
+        "value": float(gaussian.epsilon_below(published[0], delta))
     }
     yield {"quantity": "epsilon", "method": "valid", "kind": "lower"} | {
-        "value": float(epsilon_of(bound.value, delta)),
+        "value": float(gaussian.epsilon_below(bound.value, delta)),
         "confidence": CONFIDENCE,
     }
     shared = {"method": "plug-in", "kind": "estimate"}

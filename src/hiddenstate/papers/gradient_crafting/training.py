@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate import housing
-from hiddenstate.accounting.iteration import gaussian_mu
+from hiddenstate.accounting import gaussian
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.adversaries import gradient_canaries
 from hiddenstate.auditing import GaussianDP
@@ -105,7 +105,7 @@ def one_run(cell: Cell[OneRunAudits], seed: int) -> pd.DataFrame:
     for index in range(p.audits):
         coins = stream(seed, NAME, cell.name, index, "coins").random(p.canaries) < 0.5
         if p.network is None:
-            mu = gaussian_mu(p.epsilon, p.delta)
+            mu = gaussian.mu(p.epsilon, p.delta)
             noise = stream(seed, NAME, cell.name, index, "noise").standard_normal(p.canaries)
             scores = mu * coins + noise
         else:

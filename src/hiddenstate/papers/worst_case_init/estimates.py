@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from hiddenstate import verification
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
@@ -36,23 +36,6 @@ SIMULATED = ("as published", "two-sided")
 """Methods whose perfect audits are simulated: what publishes is what needs a ceiling."""
 
 
-def epsilon_of(mu: ArrayLike, delta: float) -> Floats:
-    """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down by 1e-9.
-
-    Source: Theorem 1 of the paper (Dong, Roth and Su 2022, corollary 1).
-    """
-    # Audits of few models share few values.
-    values, places = np.unique(np.asarray(mu, dtype=float), return_inverse=True)
-    found = np.zeros_like(values)
-    found[values > 0] = linear.full_batch_epsilon(1 / values[values > 0], 1.0, 1, delta)
-    return np.maximum(0, found - 1e-9)[places].reshape(np.shape(mu))
-
-
-def mu_of(epsilon: float, delta: float) -> float:
-    """The mu whose epsilon at ``delta`` is as given."""
-    return 1 / float(linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, 1))
-
-
 def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
     """What audits find where the last iterate leaks all that the accountant allows.
 
@@ -60,7 +43,7 @@ def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
     simulated. Columns: method, value (an epsilon), one row per audit and method.
     """
     p = cell.parameters
-    mu = mu_of(p.epsilon, p.delta)
+    mu = gaussian.mu(p.epsilon, p.delta)
     rng = stream(seed, NAME, cell.name)
     shape = (p.audits, p.models)
     in_scores, out_scores = rng.normal(mu, 1, shape), rng.normal(0, 1, shape)
@@ -72,7 +55,7 @@ def _epsilons(method: str, in_scores: Floats, out_scores: Floats, delta: float) 
     """A method's bound on mu for each audit, as an epsilon."""
     rule, level = METHODS[method]
     mus, _ = rule.bounds(in_scores, out_scores, GaussianDP(), level)
-    return epsilon_of(mus, delta)
+    return gaussian.epsilon_below(mus, delta)
 
 
 def estimate(
@@ -171,7 +154,7 @@ def _repeat(audit: AuditParameters, scores: pd.DataFrame) -> Iterator[Row]:
         value = _epsilons(method, inside[None], outside[None], audit.delta)[0]
         valid = {"kind": "lower", "confidence": 1 - level} if rule.valid else {"kind": "estimate"}
         yield {"quantity": "epsilon", "method": method, "value": value} | valid
-    most = mu_of(audit.epsilon, audit.delta)
+    most = gaussian.mu(audit.epsilon, audit.delta)
     yield {"quantity": "separation", "value": _separation(inside, outside), "most": most} | mean
 
 
