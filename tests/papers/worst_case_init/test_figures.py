@@ -59,6 +59,17 @@ def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates
             assert legend.get_texts()[-1].get_text() == f"stated by the paper{words}"
 
 
+def test_values_beside_audits_of_other_records_are_said_to_be_so_in_every_panel(estimates):
+    """Also where another panel has as many records as the paper."""
+    ours = select(estimates, figure="figure1").replace({"task": {"digits": "mnist"}})
+    both = pd.concat(
+        [estimates[estimates["figure"] != "figure1"], ours, ours.assign(records=30_000)]
+    )
+    figure = drawn(both, "figure1")
+    assert all(len(points(ax, "o")) for ax in figure.axes)
+    assert figure.legends[0].get_texts()[-1].get_text() == "stated by the paper, n = 30,000"
+
+
 def test_numbers_of_records_have_panels_of_their_own(estimates):
     other = estimates.replace({"records": {50.0: 40.0}})
     both = pd.concat([estimates, select(other, figure="figure1", case="worst")])

@@ -69,8 +69,11 @@ def _coloured(levels: Iterable[Any]) -> dict[Any, str]:
     return {x: _COLOURS[i % len(_COLOURS)] for i, x in enumerate(sorted(set(levels)))}
 
 
-def _explain(drawn: Any, values: pd.DataFrame, audits: pd.DataFrame) -> None:
-    """One legend for what all panels share; it says where stated values are of other records."""
+def _explain(drawn: Any, *panels: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    """One legend for what all panels share, from each one's stated values and audits.
+
+    It says of how many records stated values are that stand beside audits of others.
+    """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -80,8 +83,14 @@ def _explain(drawn: Any, values: pd.DataFrame, audits: pd.DataFrame) -> None:
         Line2D([], [], color="0.35", **_VALID, label="valid 95 % bound: mean"),
         Patch(color="0.9", label="90 % of perfect audits"),
     ]
-    if len(values):
-        other = sorted(set(values["records"]) - set(audits["records"]))
+    if any(len(values) for values, _ in panels):
+        other = sorted(
+            {
+                n
+                for values, audits in panels
+                for n in set(values["records"]) - set(audits["records"])
+            }
+        )
         words = f", n = {' and '.join(f'{n:,.0f}' for n in other)}" if other else ""
         handles.append(Line2D([], [], **plotting.STATED, label=f"stated by the paper{words}"))
     columns = 3 if drawn.get_figwidth() > 6 else 2
@@ -104,16 +113,17 @@ def _panels(
     def draw(estimates: pd.DataFrame) -> Any:
         every = planned(estimates, name)
         by = ["task"] if factor == "records" else ["task", "records"]
-        parts, overlaid = [part for _, part in every.groupby(by, sort=False)], []
+        parts, panels = [part for _, part in every.groupby(by, sort=False)], []
         drawn, axes = plotting.panels(len(parts), height=4.1)
         if len(parts) == 1:
             drawn.set_size_inches(5.2, 4.2)
         colours = _coloured(every[factor])
         for ax, audits in zip(axes, parts, strict=True):
-            overlaid.append(_by_epsilon(ax, estimates, audits, factor, label, colours))
+            values = _by_epsilon(ax, estimates, audits, factor, label, colours)
+            panels.append((values, audits))
             _title(ax, audits, f"{int(audits['models'].max())} models per world")
         axes[0].set_ylabel("empirical $\\varepsilon$")
-        _explain(drawn, pd.concat(overlaid), every)
+        _explain(drawn, *panels)
         return drawn
 
     return draw
@@ -162,7 +172,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
     right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
     right.set_ylabel("mean norm of clipped gradients (diamonds)", color=plotting.PUBLISHED)
     _title(ax, audits, f"theoretical $\\varepsilon$ = {epsilon:g}")
-    _explain(drawn, stated("figure2", task, "mean"), audits)
+    _explain(drawn, (stated("figure2", task, "mean"), audits))
     return drawn
 
 
@@ -236,5 +246,5 @@ def figure7(estimates: pd.DataFrame) -> Any:
         words = [f"C = {other:g}"] if fixed == "clipping_norm" else []
         _title(ax, shown, *words)
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    _explain(drawn, stated("figure7", "", "mean"), audits)
+    _explain(drawn, (stated("figure7", "", "mean"), audits))
     return drawn
