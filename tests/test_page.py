@@ -156,9 +156,7 @@ def test_what_cells_took_is_read_from_their_files(tmp_path):
     # Cached scores of the first are there too, but these were trained anew.
     (tmp_path / "cached" / first).write_bytes(restored)
     found = page.made(family, grid, seed, tmp_path / "results", tmp_path / "cached")
-    assert page.effort(found) == (
-        "2 computed in 2 min of one core; 1 from the cache (computed once in 2.0 h)"
-    )
+    assert page.effort(found) == ("2 computed in 2 min; 1 from the cache (computed once in 2.0 h)")
 
 
 def test_a_claim_is_told_what_its_own_cells_took_and_never_less():

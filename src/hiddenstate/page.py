@@ -35,7 +35,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Made:
-    """A job whose result is there: if from the cache, and seconds of one core when computed."""
+    """A job whose result is there: if from the cache, and seconds of the run that finished it."""
 
     job: Job
     restored: bool
@@ -238,7 +238,7 @@ def effort(found: list[Made]) -> str:
     """What jobs took, in words."""
     parts = []
     for restored, words in (
-        (False, "{} computed in {} of one core"),
+        (False, "{} computed in {}"),
         (True, "{} from the cache (computed once in {})"),
     ):
         seconds = [m.seconds for m in found if m.restored == restored]
