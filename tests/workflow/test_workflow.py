@@ -150,7 +150,7 @@ def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path, checkou
     assert not (directory / "results").exists()
 
 
-@pytest.mark.parametrize("scale", ["laptop", "mnist", "mnist-raw", "paper"])
+@pytest.mark.parametrize("scale", ["laptop", "mnist", "mnist-raw", "cifar10-jpeg", "paper"])
 def test_the_larger_scales_plan_every_figure(tmp_path, scale, checkout, snakemake, data_sets):
     directory = checkout(tmp_path)
     status, output = snakemake(
