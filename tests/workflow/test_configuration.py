@@ -37,7 +37,7 @@ def test_the_shipped_configuration_is_good():
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"scale": "huge"}, "'scale': got 'huge'; expected one of laptop, mnist"),
+        ({"scale": "huge"}, "'scale': got 'huge'; expected one of cifar10-jpeg, laptop"),
         ({"scale": "my scale"}, "'scale': got 'my scale'; expected one of"),
         ({"scale": "../../../evil"}, r"'scale': got '../../../evil'; expected one of"),
         ({"scale": "$(touch PWNED)"}, r"'scale': got '\$\(touch PWNED\)'; expected one of"),
