@@ -106,5 +106,4 @@ def sound(noise_multiplier: float, sampling_rate: float) -> EncodingLoss:
     keep ratios as small as those at sampling rate 0.01, but they also enlarge the increment, of
     which a random sample of N records leaves a fraction 1/sqrt(N): hence the larger data set.
     """
-    check_mechanism(noise_multiplier, sampling_rate, 1)
     return EncodingLoss(noise_multiplier, sampling_rate, 2 * (5 * noise_multiplier + 1), 4, 10**14)
