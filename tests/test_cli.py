@@ -1,13 +1,16 @@
+import itertools
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from hiddenstate import cli, config, estimates, scores
+from hiddenstate.dpsgd import checkpoint
 from hiddenstate.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -182,6 +185,22 @@ def tiny(tmp_path, monkeypatch):
 def trains(capsys, command, cell, *arguments):
     family = ("worst_case_init", "--config", "tiny.yaml", "--cell", cell)
     return run(capsys, command, *family, *arguments)
+
+
+def test_time_that_an_interrupted_run_took_counts(capsys, tiny, monkeypatch):
+    def full(*arguments):
+        raise InputError("no space left")
+
+    assert trains(capsys, "start", START, "--out", "start.parquet")[0] == 0
+    trained = ("--start", "start.parquet", "--checkpoint", "kept", "--out", "scores.parquet")
+    with monkeypatch.context() as slow:
+        slow.setattr(scores, "write", full)
+        clock = SimpleNamespace(perf_counter=itertools.count(0, 1000).__next__)
+        slow.setattr(checkpoint, "time", clock)
+        assert trains(capsys, "train", CELL, *trained)[0] == 2
+    chunks = 1000 * len(list((tiny / "kept").rglob("*.npz")))
+    assert trains(capsys, "train", CELL, *trained)[0] == 0
+    assert chunks < scores.origin("scores.parquet")["wall_seconds"] < chunks + 100
 
 
 def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):

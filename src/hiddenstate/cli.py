@@ -50,9 +50,11 @@ def _cells(options: argparse.Namespace) -> None:
 def _run(options: argparse.Namespace) -> None:
     """Do the work of a cell and write its result; interrupted training goes on."""
     from hiddenstate import scores
+    from hiddenstate.dpsgd import checkpoint
 
     job, seed = _job(options, options.kind)
-    start = time.perf_counter()
+    before = checkpoint.spent(getattr(options, "checkpoint", None))
+    start = time.perf_counter() - before
     with _workplace(options, job, seed) as workplace:
         frame = job.run(seed, workplace)
         write = scores.write if job.work.folder == "scores" else scores.write_table
@@ -163,15 +165,10 @@ def _device(name: str) -> str:
     """
     import torch
 
+    from hiddenstate.dpsgd.clipping import usable
+
     torch.set_num_threads(1)
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"--device: got {name!r}; expected one torch can use ({reason})"
-        ) from error
-    return name
+    return str(usable(name, "--device"))
 
 
 def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:

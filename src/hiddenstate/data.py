@@ -9,8 +9,6 @@ torchvision verifies their MD5 sums before it loads them.)
 
 import hashlib
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate import digits, housing, mnist
+from hiddenstate import digits, files, housing, mnist
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -201,10 +199,8 @@ def _splits(source: str, root: Path) -> Splits:
 
 
 def _features(path: Path) -> Splits:
+    arrays = files.arrays(path, _LAYOUTS["features"])
     try:
-        # Opened here, for numpy leaves a damaged file open.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
         parts = [
             Dataset(
                 path.stem,
@@ -216,9 +212,7 @@ def _features(path: Path) -> Splits:
         ]
     except InputError:
         raise
-    except (
-        OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile, zlib.error
-    ) as error:  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}; expected {_LAYOUTS['features']}") from error
     for name, part in zip(_PARTS, parts, strict=True):
         if len(part.x) != len(part.y):

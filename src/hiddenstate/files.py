@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @contextmanager
@@ -65,6 +69,18 @@ def text(path: str | Path, what: str) -> str:
         return require(path, what).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+
+
+def arrays(path: Path, expected: str) -> "dict[str, NDArray[Any]]":
+    """Arrays of a .npz file by name; InputError for one that is damaged or of another kind."""
+    import numpy as np
+
+    try:
+        # Opened here, for numpy leaves a damaged file open.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return dict(file.items())
+    except Exception as error:  # whatever the readers of zip files and arrays raise
+        raise InputError(f"{path}: {error}; expected {expected}") from error
 
 
 def require(path: str | Path, what: str) -> Path:

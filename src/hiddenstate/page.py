@@ -35,7 +35,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Made:
-    """A job whose result is there: if from the cache, and seconds of the run that finished it."""
+    """A job whose result is there: if from the cache, and the seconds it took."""
 
     job: Job
     restored: bool

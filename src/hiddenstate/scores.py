@@ -33,7 +33,7 @@ _METADATA_KEY = b"hiddenstate"
 
 
 def provenance(parameters: dict[str, Any], *, seed: int, wall_seconds: float) -> dict[str, Any]:
-    """Everything needed to compute a score file again, and how long its last run took."""
+    """Everything needed to compute a score file again, and how long it took."""
     return {
         "cell": parameters,
         "seed": seed,

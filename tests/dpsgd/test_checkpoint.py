@@ -1,10 +1,12 @@
 import functools
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from hiddenstate.dpsgd.checkpoint import fingerprint
+from hiddenstate.dpsgd import checkpoint
+from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint
 from hiddenstate.models import fcnn
 
 
@@ -56,3 +58,18 @@ def test_unequal_things_have_unequal_fingerprints():
         "1",
     ]
     assert len({fingerprint(thing) for thing in things}) == len(things)
+
+
+def test_the_seconds_kept_are_those_between_writes(tmp_path, monkeypatch):
+    now = SimpleNamespace(at=5.0)
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(perf_counter=lambda: now.at))
+    for place, took in (("a", (3, 4)), ("b", (10,))):
+        kept = Checkpoint(tmp_path / place, "mark", ("score",))
+        for index, seconds in enumerate(took):
+            now.at += seconds
+            kept.write({("in", 0, index): {"score": 1.0}})
+        now.at += 100  # lost with what was not kept
+    assert checkpoint.spent(tmp_path) == 17
+    assert checkpoint.spent(None) == checkpoint.spent(tmp_path / "none") == 0
+    np.savez(tmp_path / "old.npz", values=[1.0])  # of a release that told no time
+    assert checkpoint.spent(tmp_path) == 17

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from hiddenstate import costs
+
 RULES = Path(__file__).parents[2] / "workflow/rules/progress.smk"
 
 
@@ -106,6 +108,27 @@ def test_a_run_is_shown_here_and_on_a_cluster(names, where, side_by_side):
     (added,) = [h for h in names["logger"].handlers if isinstance(h, names["Progress"])]
     assert added.cores == side_by_side
     assert printed.filters == [names["essential"]]
+
+
+def test_jobs_that_verify_cost_their_share_of_the_models(names):
+    def job(rule, cell=None):
+        return SimpleNamespace(
+            rule=SimpleNamespace(name=rule), wildcards_dict={"cell": cell} if cell else {}
+        )
+
+    trained = SimpleNamespace(cost=600, cell=None, work=SimpleNamespace(size=lambda cell: (100, 5)))
+    family = SimpleNamespace(jobs=lambda grid: {"train": {"a": trained}})
+    jobs = [job("toy_train", "a"), job("toy_verify", "a"), job("toy_figures"), job("all")]
+    names |= {
+        "read_scale": lambda: SimpleNamespace(toy=None),
+        "FAMILIES": {"toy": family},
+        "config": {"verify_models": "20"},
+        "costs": costs,
+        "workflow": SimpleNamespace(
+            dag=SimpleNamespace(needrun_jobs=lambda: jobs, jobid=jobs.index)
+        ),
+    }
+    assert names["costs_of_jobs"]() == {0: 600, 1: 120, 2: costs.DRAWING["figures"], 3: 0}
 
 
 def test_a_failed_job_shows_the_end_of_its_log(run, tmp_path):

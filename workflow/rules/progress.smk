@@ -94,13 +94,15 @@ def essential(record):
 
 def costs_of_jobs():
     """Seconds of one core of every job that is to be done, by its number."""
-    scale = read_scale()
-    measured = {
-        (f"{name}_{kind}", cell): job.cost
-        for name, family in FAMILIES.items()
-        for kind, jobs in family.jobs(getattr(scale, name)).items()
-        for cell, job in jobs.items()
-    }
+    scale, new = read_scale(), int(config["verify_models"])
+    measured = {}
+    for name, family in FAMILIES.items():
+        for kind, jobs in family.jobs(getattr(scale, name)).items():
+            for cell, job in jobs.items():
+                measured[f"{name}_{kind}", cell] = job.cost
+                if kind == "train":
+                    models, _ = job.work.size(job.cell)
+                    measured[f"{name}_verify", cell] = job.cost * new / models
 
     def cost(job):
         drawing = costs.DRAWING.get(job.rule.name.rpartition("_")[2], 0)

@@ -33,7 +33,7 @@ from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
 from hiddenstate.dpsgd.known import Fixed, Floats, Known, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, Mechanism
 from hiddenstate.dpsgd.tiny import Dense, Kernel, Trainer
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 
 Start = Literal["fresh", "shared"]
 Name = tuple[str | int, ...]
@@ -257,8 +257,7 @@ def scores(
     of the same audit: what all its runs share, such as a record or a start, stays as it is.
     """
     for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
-        if value < 1:
-            raise InputError(f"{argument}: got {value}; expected at least 1")
+        check_count(argument, value)
     names = [adversary.name for adversary in adversaries]
     if not names or len(set(names)) < len(names):
         raise InputError(f"adversaries: got {names}; expected one or more of distinct names")

@@ -2,15 +2,16 @@
 
 import functools
 import hashlib
+import threading
+import time
 import types
-import zipfile
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic
+from hiddenstate.files import arrays, atomic
 
 World = Literal["in", "out"]
 Row = dict[str, float]
@@ -155,6 +156,9 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
     return [code, *(deep for c in inner for deep in _codes(c))]
 
 
+_KEPT = "finished models of an audit"
+
+
 class Checkpoint:
     """Finished runs, one file a chunk, in a directory of one audit; None keeps nothing.
 
@@ -165,6 +169,7 @@ class Checkpoint:
         self._directory = None if directory is None else Path(directory)
         self._fingerprint = fingerprint
         self._columns = columns
+        self._told, self._clock = threading.Lock(), time.perf_counter()
 
     def read(self) -> dict[Identity, Row]:
         """Scores and measures of the finished runs."""
@@ -172,15 +177,13 @@ class Checkpoint:
         if self._directory is None or not self._directory.is_dir():
             return done
         for path in sorted(self._directory.glob("[!.]*.npz")):
+            found = {key: array.tolist() for key, array in arrays(path, _KEPT).items()}
             try:
-                # Opened here, for numpy leaves a damaged file open.
-                with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                    found = {key: file[key].tolist() for key in file.files}
                 fingerprint, columns = found["fingerprint"], tuple(found["columns"])
                 runs = list(zip(found["world"], found["repeat"], found["run"], strict=True))
                 values = found["values"]
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-                raise InputError(f"{path}: not a readable checkpoint ({error})") from error
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(f"{path}: {error!r}; expected {_KEPT}") from error
             if fingerprint != self._fingerprint or columns != self._columns:
                 raise InputError(
                     f"{path}: is of another audit (other parameters, data, canary, seed or "
@@ -195,6 +198,9 @@ class Checkpoint:
         if self._directory is None or not found:
             return
         world, repeat, run = zip(*found, strict=True)
+        with self._told:
+            since, self._clock = self._clock, time.perf_counter()
+            seconds = self._clock - since
         with atomic(self._directory / f"{world[0]}-{repeat[0]}-{run[0]}.npz") as temporary:
             np.savez(
                 temporary,
@@ -204,4 +210,11 @@ class Checkpoint:
                 repeat=repeat,
                 run=run,
                 values=[[row[column] for column in self._columns] for row in found.values()],
+                seconds=seconds,
             )
+
+
+def spent(directory: Path | None) -> float:
+    """Seconds that the runs kept in a directory, and those below it, took before now."""
+    paths = [] if directory is None else directory.rglob("[!.]*.npz")
+    return sum(float(arrays(path, _KEPT).get("seconds", 0)) for path in paths)

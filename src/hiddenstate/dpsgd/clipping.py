@@ -664,13 +664,13 @@ class ClippedSum:
         return [views * tap.floats() for tap in self._taps.values()]
 
 
-def usable(device: str | torch.device) -> torch.device:
-    """A device that torch can use here; InputError for any other."""
+def usable(device: str | torch.device, name: str = "device") -> torch.device:
+    """A device that torch can use here; InputError, which calls it by a name, for any other."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"device: got {str(device)!r} ({first_line(error)}); expected one that torch can use"
+            f"{name}: got {str(device)!r}; expected one that torch can use ({first_line(error)})"
         ) from error
     return torch.device(device)
 
