@@ -60,7 +60,8 @@ def _by_epsilon(
     ax.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons])
     ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.55, len(epsilons) - 0.45))
     ax.set_ylim(bottom=-0.03 * ax.get_ylim()[1])
-    ax.legend(loc="best")
+    # Framed, for its markers look like those of the panel.
+    ax.legend(loc="best", frameon=True, edgecolor="0.85", framealpha=1)
     return pd.concat(overlaid)
 
 
