@@ -96,6 +96,13 @@ def test_a_mislabelled_record_has_a_wrong_label_that_any_class_may_be():
         mislabelled(x, y, 1, stream(0))
 
 
+def test_a_clip_backdoor_takes_logits_as_a_model_gives_them():
+    x, model = stream(0, "backdoor").normal(size=(20, 4)).astype(np.float32), torch.nn.Linear(4, 3)
+    canary = clip_backdoor(x, lambda records: model(torch.from_numpy(records)))
+    logits = model(torch.from_numpy(canary.record[0][None])).detach().numpy()
+    assert canary.record[1] == int(logits.argmin())
+
+
 def test_a_clip_backdoor_lies_where_the_data_do_not():
     rng = stream(0, "backdoor")
     x = rng.normal(size=(200, 1, 2, 3)).astype(np.float32)

@@ -1,4 +1,5 @@
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -120,6 +121,50 @@ def test_pre_training_that_would_climb_or_do_nothing_is_refused(wrong, message):
     given |= {"epochs": 1, "batch_size": 2, "learning_rate": 0.1, "rng": stream(0, "refused")}
     with pytest.raises(InputError, match=message):
         pretrained(fcnn(), **(given | wrong))
+
+
+def test_pre_training_takes_what_an_ensemble_takes_and_refuses_what_it_refuses():
+    rng = stream(0, "taken")
+    x, y = rng.normal(size=(6, 4)).astype(np.float32), rng.integers(3, size=6)
+    model = torch.nn.Linear(4, 3)
+
+    def found(x, y):
+        given = {"epochs": 1, "batch_size": 2, "learning_rate": 0.1, "rng": stream(0, "order")}
+        return pretrained(model, x, y, start=torch.zeros(15), **given)
+
+    expected = found(x, y)
+    for other in ((x.astype(float), y), (x, y.astype(np.int32)), (x[:, ::-1][:, ::-1], y)):
+        assert torch.equal(found(*other), expected)
+    with pytest.raises(InputError, match="y: record 0 has the label 3; expected 0 to 2"):
+        found(x, np.full(6, 3))
+
+
+def test_pre_training_that_learns_more_than_parameters_is_refused():
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)
+    )
+    x, y = stream(0, "norm").normal(size=(8, 4)).astype(np.float32), np.arange(8) % 2
+    given = {"start": average_case(model, stream(0)), "epochs": 1, "batch_size": 4}
+    given |= {"learning_rate": 0.1, "rng": stream(0)}
+    with pytest.raises(InputError, match="buffers, such as batch norm's running statistics"):
+        pretrained(model, x, y, **given)
+    pretrained(model.eval(), x, y, **given)
+
+
+def test_dropout_in_pre_training_is_the_same_in_any_number_of_threads():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Dropout(), torch.nn.Linear(64, 2))
+    x, y = stream(0, "threads").normal(size=(12, 8)).astype(np.float32), np.arange(12) % 2
+    start = average_case(model, stream(0))
+
+    def found(i):
+        given = {"epochs": 20, "batch_size": 2, "learning_rate": 0.1, "rng": stream(0, "order", i)}
+        return pretrained(model, x, y, start=start, **given)
+
+    own = torch.random.get_rng_state()
+    alone = [found(i) for i in range(6)]
+    with ThreadPoolExecutor(3) as pool:
+        assert all(map(torch.equal, pool.map(found, range(6)), alone))
+    assert torch.equal(torch.random.get_rng_state(), own)
 
 
 def test_dropout_in_pre_training_is_drawn_from_the_given_stream():

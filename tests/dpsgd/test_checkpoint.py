@@ -1,12 +1,14 @@
 import functools
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from hiddenstate.dpsgd import checkpoint
-from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint
+from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint, structure
 from hiddenstate.models import fcnn
 
 
@@ -30,13 +32,100 @@ def test_equal_things_have_equal_fingerprints_wherever_they_lie_in_memory():
         return (
             Settings(np.arange(3.0)),
             Bare(3),
-            functools.partial(draw, fcnn(), scale=2.0),
+            functools.partial(draw, linear(0), scale=2.0),
             draw,
             {"a": torch.ones(2), "b": 1},
             ("name", 1),
         )
 
     assert fingerprint(*parts()) == fingerprint(*parts())
+
+
+def linear(value):
+    model = torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(model.weight, value)
+    torch.nn.init.constant_(model.bias, value)
+    return model
+
+
+def test_values_of_parameters_count_but_for_what_is_trained():
+    assert fingerprint(linear(0)) != fingerprint(linear(1))
+    assert structure(linear(0)) == structure(linear(1))
+    frozen = [linear(value).requires_grad_(False) for value in (0, 1)]
+    assert structure(frozen[0]) != structure(frozen[1])
+
+
+def test_modules_count_in_their_order():
+    parts = {"act": torch.nn.ReLU(), "norm": torch.nn.LayerNorm(2)}
+    one, other = (
+        torch.nn.Sequential(OrderedDict((name, parts[name]) for name in order))
+        for order in (("act", "norm"), ("norm", "act"))
+    )
+    assert structure(one) != structure(other)
+
+
+SCALES = [0.1]
+SETTINGS = {"scale": 0.1}
+
+
+def listed(x):
+    return x * SCALES[0]
+
+
+def looked_up(x):
+    return x * SETTINGS["scale"]
+
+
+class Means:
+    mean: ClassVar = [0.1]
+    others: ClassVar = {"mean": np.zeros(2)}
+
+    @functools.cached_property
+    def twice(self):
+        return 2
+
+
+def test_what_functions_and_classes_name_counts(monkeypatch):
+    for thing, change in (
+        (listed, lambda patch: patch.setitem(globals(), "SCALES", [0.5])),
+        (looked_up, lambda patch: patch.setitem(SETTINGS, "scale", 0.5)),
+        (Means(), lambda patch: patch.setattr(Means, "mean", [0.9])),
+        (Means(), lambda patch: patch.setitem(Means.others, "mean", np.ones(2))),
+        (Means(), lambda patch: patch.setattr(Means.twice, "func", lambda self: 3)),
+    ):
+        before = fingerprint(thing)
+        with monkeypatch.context() as patch:
+            change(patch)
+            assert fingerprint(thing) != before
+
+
+def test_code_and_values_of_modules_of_ones_own_count(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    loss = "import own_parts\ndef loss(o):\n    return own_parts.f(o) * own_parts.SCALE\n"
+    (tmp_path / "own_losses.py").write_text(loss)
+    (tmp_path / "own_parts.py").write_text("SCALE = 1\ndef f(o):\n    return o\n")
+    import own_losses
+    import own_parts
+
+    before = fingerprint(own_losses.loss)
+    assert fingerprint(own_losses.loss) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(own_parts, "SCALE", 2)
+        assert fingerprint(own_losses.loss) != before
+    with monkeypatch.context() as patch:
+        exec("def f(o):\n    return 2 * o", vars(own_parts))
+        assert fingerprint(own_losses.loss) != before
+    # Installed packages enter by name: their code is told by their versions.
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "pi", 3)
+        assert fingerprint(circle) == CIRCLE
+
+
+def circle(x):
+    return np.pi * x
+
+
+CIRCLE = fingerprint(circle)
 
 
 def test_unequal_things_have_unequal_fingerprints():

@@ -823,6 +823,43 @@ def test_records_whose_norms_overflow_are_refused(value):
         ClippedSum(Viewed(1), x, y)
 
 
+@pytest.mark.parametrize(
+    "kernel", ["torch", "explicit", pytest.param("native", marks=needs_compiler)]
+)
+def test_a_gradient_whose_norm_overflows_is_no_number_rather_than_nothing(kernel):
+    """Clipped to 0, the most extreme record of all would leave no trace."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    total = ClippedSum(model, np.full((2, 4), 1e15, np.float32), np.arange(2), kernel=kernel)
+    for size, fits in ((1.0, True), (1e4, False)):
+        theta = torch.full((total.parameters,), size)
+        found = total(theta, np.arange(2), 1.0)
+        assert bool(total.norms(theta, np.arange(2)).isfinite().all()) is fits
+        assert bool(found.isfinite().all()) is fits
+
+
+@pytest.mark.parametrize("chance", [0.5, 1e-9])
+@pytest.mark.parametrize("draw", [torch.rand, lambda n: np.random.rand(n)])  # noqa: NPY002
+def test_models_with_chance_are_refused_however_seldom_it_shows(draw, chance):
+    class Chance(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * float(draw(1)[0] > chance)
+
+    with pytest.raises(InputError, match="chance"):
+        ClippedSum(Chance(4, 2), np.ones((2, 4), np.float32), np.arange(2))
+
+
+def test_arrays_in_other_orders_are_taken_and_no_numbers_refused():
+    rng = stream(0, "arrays")
+    x, y = rng.normal(size=(6, 4)).astype(np.float32), rng.integers(3, size=6)
+    model, theta = nn.Linear(4, 3), torch.zeros(15)
+    turned = ClippedSum(model, x[:, ::-1], y[::-1])
+    plain = ClippedSum(model, x[:, ::-1].copy(), y[::-1].copy())
+    assert torch.equal(*(total(theta, np.arange(6), 1.0) for total in (turned, plain)))
+    assert turned.accuracy(theta, x[:, ::-1], y) == plain.accuracy(theta, x, y)
+    with pytest.raises(InputError, match=r"y: .*; expected an array of numbers"):
+        ClippedSum(model, x, np.array(["a"] * 6))
+
+
 class Branching(Functional):
     def forward(self, x):
         return super().forward(x if x.sum() > 0 else -x)

@@ -15,6 +15,7 @@ from torch import nn
 
 from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
+from hiddenstate.adversaries.crafted_gradients import LossBased
 from hiddenstate.adversaries.gradient_canaries import (
     Coordinate,
     Inserted,
@@ -830,6 +831,45 @@ def test_a_checkpoint_of_a_model_that_computes_something_else_is_refused(tmp_pat
         with pytest.raises(InputError, match="another audit"):
             audit = make(model=other, initial=initial)
             scores(audit, models=1, seed=1, checkpoint=tmp_path)
+
+
+def test_a_checkpoint_knows_the_parameters_that_a_start_is_drawn_from(tmp_path):
+    def audit(value):
+        torch.manual_seed(0)
+        model = Scaled()
+        nn.init.constant_(model.layer.weight, value)
+        return make(model=model, initial=lambda rng: flat_parameters(model))
+
+    common = {"models": 1, "seed": 1, "checkpoint": tmp_path}
+    scores(audit(0.0), **common)
+    scores(audit(0.0), **common)
+    with pytest.raises(InputError, match="another audit"):
+        scores(audit(0.1), **common)
+
+
+def test_a_measure_that_changes_what_it_measures_changes_no_score():
+    def direction(run, last):
+        last /= last.norm()
+        return float(last[0])
+
+    audit, common = make(), {"models": 2, "seed": 1}
+    norm = {"norm": lambda run, last: float(last.norm())}
+    found = scores(audit, **common, measures={"direction": direction} | norm)
+    assert found.drop(columns="direction").equals(scores(audit, **common, measures=norm))
+
+
+def test_a_canary_that_inserts_nothing_is_refused():
+    """Its worlds would be the same, and the audit would find no leak."""
+    with pytest.raises(InputError, match="canary: it has neither a record nor gradients"):
+        scores(make(canary=Inserted(LossBased(), Periodic())), models=1, seed=1)
+
+
+def test_records_and_starts_of_other_types_are_taken_and_labels_of_other_shapes_refused():
+    audit = make()
+    given = dataclasses.replace(audit, initial=audit.initial.numpy())
+    assert scores(given, models=1, seed=1).equals(scores(audit, models=1, seed=1))
+    with pytest.raises(InputError, match=r"canary: its label has shape \(\); expected \(1,\)"):
+        dataclasses.replace(audit, y=audit.y[:, None].astype(np.float32), loss=lambda o, y: o[:, 0])
 
 
 def test_a_checkpoint_with_another_test_set_is_refused(tmp_path):

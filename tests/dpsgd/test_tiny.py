@@ -154,6 +154,17 @@ def test_empty_batches_add_nothing(kernel):
     np.testing.assert_array_equal(found, kept)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_gradient_whose_norm_overflows_is_no_number_rather_than_nothing(kernel):
+    network = Dense((4, 4, 3))
+    x, y = np.full((2, 4), 1e15, np.float32), np.arange(2)
+    trainer = Trainer(network, x, y, learning_rate=1e-9, clipping_norm=1.0, kernel=kernel)
+    for size, fits in ((1.0, True), (1e4, False)):
+        start = np.full(network.parameters, size, np.float32)
+        found = trainer.last_iterate(start, [np.arange(2)], None)
+        assert bool(np.isfinite(found).all()) is fits
+
+
 @needs_compiler
 def test_confident_wrong_and_huge_logits_stay_finite():
     network, x, y, initial, batches, added = problem((8, 6, 2))

@@ -109,5 +109,8 @@ def clip_backdoor(
     direction = vectors[:, 0] * np.sign(vectors[np.abs(vectors[:, 0]).argmax(), 0])
     record = (direction * np.linalg.norm(flat, axis=1).mean()).astype(np.float32)
     record = record.reshape(x.shape[1:])
-    logits = np.asarray(logits_of(record[None]))[0]
+    logits = logits_of(record[None])
+    if hasattr(logits, "detach"):  # a tensor of torch
+        logits = logits.detach().cpu()
+    logits = np.asarray(logits)[0]
     return RecordCanary(record, int(logits[:classes].argmin()))

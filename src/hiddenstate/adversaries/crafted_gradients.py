@@ -210,6 +210,8 @@ class _Run:
         shape = (mechanism.steps, audit.network.parameters)
         added = self.stream("noise").standard_normal(shape, dtype=np.float32)
         added *= np.float32(mechanism.noise_std)
+        if canary is not None and (canary.gradients is None) == (canary.record is None):
+            raise InputError("canary: expected a record or gradients, one of them")
         if canary is not None and canary.gradients is not None:
             gradients = np.array(canary.gradients, np.float32)
             if gradients.shape != (audit.insertions, shape[1]):

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import io
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,13 @@ from torch import Tensor, nn
 from torch.optim.sgd import sgd
 
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.clipping import Loss, cross_entropy, flat_parameters
+from hiddenstate.dpsgd.clipping import (
+    Loss,
+    checked,
+    cross_entropy,
+    flat_parameters,
+    refuse_classes,
+)
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.files import require
 
@@ -70,10 +77,6 @@ def pretrained(
 
     Raises InputError for numbers that are not finite, given or found, and for rates out of range.
     """
-    if not len(x):
-        raise InputError("x: got no record; expected at least one")
-    if len(x) != len(y):
-        raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
     check_count("batch_size", batch_size)
     if epochs:
         check_count("epochs", epochs)
@@ -89,16 +92,14 @@ def pretrained(
     if not bool(start.isfinite().all()):
         i = int((~start.isfinite()).nonzero()[0])
         raise InputError(f"start: parameter {i} is {float(start[i])}; expected finite numbers")
-    broken = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))
-    if len(broken):
-        raise InputError(f"x: record {broken[0]} holds values that are no finite numbers")
+    if augmentation:
+        augmentation.check(np.shape(x)[1:])
+    records, labels = (part.to(device) for part in checked(x, y, model, loss))
     trained = copy.deepcopy(model).to(device)
     parameters = [p for p in trained.parameters() if p.requires_grad]
     # A copy, for the parameters become views of it and are trained in place.
     nn.utils.vector_to_parameters(start.detach().clone().to(device), parameters)
-    records, labels = torch.as_tensor(x).to(device), torch.as_tensor(y).to(device)
-    if augmentation:
-        augmentation.check(x.shape[1:])
+    kept = [buffer.clone() for buffer in trained.buffers()]
     with _chance(rng, records.device):
         for epoch in range(epochs):
             if epoch == 0 or epoch in drops:
@@ -110,7 +111,10 @@ def pretrained(
                 if augmentation:
                     views = torch.from_numpy(augmentation.draw(len(seen), rng))
                     seen = augmentation.apply(seen, views)
-                mean = loss(trained(seen), labels[batch]).mean()
+                outputs = trained(seen)
+                if epoch == 0 and loss is cross_entropy and outputs.dim() == 2:
+                    refuse_classes(labels, outputs.shape[1])
+                mean = loss(outputs, labels[batch]).mean()
                 gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
                 # The optimiser's class imports torch's compiler, which takes more than a second.
                 with torch.no_grad():
@@ -119,6 +123,11 @@ def pretrained(
                         dampening=0, nesterov=momentum > 0, weight_decay=weight_decay,
                         maximize=False,
                     )  # fmt: skip
+            if not all(map(torch.equal, kept, trained.buffers())):
+                raise InputError(
+                    "model: pre-training changes its buffers, such as batch norm's running "
+                    "statistics, and returns parameters alone; expected eval mode, or GroupNorm"
+                )
     found = flat_parameters(trained).cpu()
     if not bool(found.isfinite().all()):
         raise InputError(
@@ -127,10 +136,16 @@ def pretrained(
     return found
 
 
+_CHANCE = threading.Lock()
+
+
 @contextmanager
 def _chance(rng: np.random.Generator, device: torch.device) -> Iterator[None]:
-    """Chance in a model, such as dropout, is drawn from ``rng``, which stays where it is."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    """Chance in a model, such as dropout, is drawn from ``rng``, which stays where it is.
+
+    By one thread at a time, for torch has one generator for all of them.
+    """
+    with _CHANCE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(copy.deepcopy(rng).integers(2**63)))
         yield
 

@@ -2,6 +2,8 @@
 
 import functools
 import hashlib
+import sys
+import sysconfig
 import threading
 import time
 import types
@@ -24,17 +26,23 @@ def fingerprint(*parts: object) -> str:
     """SHA-256 of what decides the scores, as far as a digest can see it.
 
     Arrays and tensors enter by their bytes; functions by their code, what they close over, and the
-    functions and values of their own package that they name; objects by their class's code and
-    their attributes; models so too, but for the values of trainable parameters, which every
-    training sets. Compiled functions and other packages enter by name.
+    functions and values that they name, of their own package and of code that is not installed;
+    objects by their class's code and their attributes, models so too. Compiled functions and
+    installed packages enter by name.
     """
     return hashlib.sha256(_Digest().of(parts)).hexdigest()
+
+
+def structure(*parts: object) -> str:
+    """The same without the values of models' trainable parameters, which every training sets."""
+    return hashlib.sha256(_Digest(values=False).of(parts)).hexdigest()
 
 
 class _Digest:
     """Digests of values, each object once: what refers to itself has an end."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, values: bool = True) -> None:
+        self._values = values
         self._known: dict[int, bytes] = {}
         self._alive: list[object] = []  # so that no address is used twice
 
@@ -91,12 +99,9 @@ class _Digest:
         cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
         named = []
         for code in _codes(function.__code__):
-            for name in code.co_names:
-                found = function.__globals__.get(name)
-                ours = getattr(found, "__module__", None)
-                plain = isinstance(found, bool | int | float | str | bytes | tuple | np.ndarray)
-                if plain or hasattr(found, "detach") or str(ours).partition(".")[0] == package:
-                    named.append(self.of(found))
+            for value in _named(code, function.__globals__, package):
+                if _plain(value) or _owned(getattr(value, "__module__", None), package):
+                    named.append(self.of(value))
         return _hash(
             "function", self.of(function.__code__), self.of(function.__defaults__),
             self.of(function.__kwdefaults__), *map(self.of, cells), *named,
@@ -113,24 +118,32 @@ class _Digest:
                     member = member.fget
                 elif isinstance(member, staticmethod | classmethod):
                     member = member.__func__
-                constant = isinstance(member, int | float | str | tuple)
-                if isinstance(member, types.FunctionType) or (constant and name[:2] != "__"):
+                elif isinstance(member, functools.cached_property):
+                    member = member.func
+                constant = _plain(member) and name[:2] != "__"
+                if isinstance(member, types.FunctionType) or constant:
                     parts += [_hash(name), self.of(member)]
         return _hash("class", *parts)
 
     def _of_model(self, model: Any) -> bytes:
         """A torch module: its class's code, attributes, buffers, hooks and inner modules."""
         attributes = dict(vars(model))
-        parameters = attributes.pop("_parameters")
-        described = {
-            name: (p.shape, str(p.dtype)) if p is not None and p.requires_grad else p
+        parameters, modules = attributes.pop("_parameters"), attributes.pop("_modules")
+        described = [
+            (
+                name,
+                p if p is None or self._values or not p.requires_grad else (p.shape, str(p.dtype)),
+            )
             for name, p in parameters.items()
-        }
-        return _hash(self.of(type(model)), self.of(list(described.items())), self.of(attributes))
+        ]
+        # In their order, which is that in which a Sequential applies them.
+        inner = list(modules.items())
+        return _hash(self.of(type(model)), *map(self.of, (described, inner, attributes)))
 
 
 _LIBRARIES = {"builtins", "torch", "numpy", "abc", "typing", "collections", "functools", "opacus"}
 """Packages whose classes enter by name."""
+_STANDARD = sysconfig.get_path("stdlib")
 
 
 def _hash(*parts: object) -> bytes:
@@ -140,6 +153,38 @@ def _hash(*parts: object) -> bytes:
         content = part if isinstance(part, bytes) else str(part).encode()
         total.update(len(content).to_bytes(8, "big") + content)
     return total.digest()
+
+
+def _named(code: types.CodeType, space: dict[str, Any], package: str) -> list[Any]:
+    """What a code names, also of the owned modules that it names."""
+    values: list[Any] = []
+    spaces = [space]
+    for space in spaces:  # grows meanwhile
+        for value in (space[name] for name in code.co_names if name in space):
+            if not isinstance(value, types.ModuleType):
+                values.append(value)
+            elif _owned(value.__name__, package) and not any(vars(value) is s for s in spaces):
+                spaces.append(vars(value))
+    return values
+
+
+def _plain(value: object) -> bool:
+    """Whether it is data: numbers, text, arrays, and what holds them."""
+    kinds = bool | int | float | complex | str | bytes | tuple | list | dict | set | frozenset
+    return isinstance(value, kinds | np.ndarray) or (
+        hasattr(value, "detach") and not isinstance(value, type)
+    )
+
+
+def _owned(module: str | None, package: str) -> bool:
+    """Whether a module is of that package, or of somebody's own that is not installed."""
+    root = str(module).partition(".")[0]
+    if root == package:
+        return True
+    path = getattr(sys.modules.get(root), "__file__", None)
+    if path is None or path.startswith(_STANDARD):
+        return False
+    return not {"site-packages", "dist-packages"} & set(Path(path).parts)
 
 
 def _filled(cell: types.CellType) -> bool:

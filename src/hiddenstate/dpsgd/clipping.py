@@ -118,7 +118,7 @@ class ClippedSum:
         self._loss = loss
         self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self.dtype = _precision(model)
-        records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
+        records, labels = checked(x, y, self._model, self._loss)
         self._x = records.to(self.device)
         self._y = labels.to(self.device)
         probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
@@ -127,7 +127,7 @@ class ClippedSum:
             # Max-pooling and the unfolding of patches are far faster so.
             self._x = _with_channels_last(self._x)
         if probe.classes is not None and loss is cross_entropy:
-            _refuse_classes(labels, probe.classes)
+            refuse_classes(labels, probe.classes)
         self._native: native.Kernel | None = None
         self._taps: dict[str, _Tap] = {}
         self._writes = self._channels_first = False
@@ -267,7 +267,7 @@ class ClippedSum:
 
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
-        records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
+        records, labels = checked(x, y, self._model, self._loss)
         if self._channels_last:
             records = _with_channels_last(records)  # as those of the sum
         with torch.no_grad():
@@ -283,15 +283,15 @@ class ClippedSum:
             if self._channels_last:
                 parameters = _taps_with_channels_last(parameters)
             for start in range(0, len(y), 256):
-                records = torch.as_tensor(x[start : start + 256]).to(self._x)
-                labels = torch.as_tensor(y[start : start + 256]).to(self.device)
+                records = tensor("x", x[start : start + 256]).to(self._x)
+                labels = tensor("y", y[start : start + 256]).to(self.device)
                 outputs = functional_call(self._model, parameters, (records,))
                 right += int((outputs.argmax(1) == labels).sum())
         return right / len(y)
 
     def refuse_tests(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
         """InputError for records (x, y) whose ``accuracy`` cannot be told."""
-        records, labels = self._checked(torch.as_tensor(x), torch.as_tensor(y))
+        records, labels = checked(x, y, self._model, self._loss)
         try:
             with torch.no_grad():
                 outputs = self._model(records[:1].to(self.device))
@@ -305,7 +305,7 @@ class ClippedSum:
                 f"model: its outputs have shape {tuple(outputs.shape)}; expected one for each "
                 "class, of which accuracy takes the largest"
             )
-        _refuse_classes(whole_labels(labels), outputs.shape[1])
+        refuse_classes(whole_labels(labels), outputs.shape[1])
 
     def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
         if theta.shape[-1:] != (self.parameters,):
@@ -320,7 +320,9 @@ class ClippedSum:
         norms = gradients.squared_norms().sqrt()
         # norm 0 would divide 0 by 0 without clipping and is harmless with it
         scale = (
-            (clipping_norm / norms).clamp(max=1) if math.isfinite(clipping_norm) else norms * 0 + 1
+            products.factors(norms, clipping_norm)
+            if math.isfinite(clipping_norm)
+            else norms * 0 + 1
         )
         return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
 
@@ -458,36 +460,6 @@ class ClippedSum:
             for name, tap in self._taps.items()
             for a in [seen[name]]
         ]
-
-    def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Records and labels of the types that the model and the loss take."""
-        if x.is_complex():
-            raise InputError(f"x: got {x.dtype}; expected real numbers")
-        if not len(x):
-            raise InputError("x: got no record; expected at least one")
-        if len(x) != len(y):
-            raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
-        embeds = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in self._model.modules())
-        if x.is_floating_point() or not embeds:
-            x = x.to(self.dtype)
-            if not float(torch.linalg.vector_norm(x, math.inf)) <= LARGEST:
-                i, at = map(int, (~(x.flatten(1).abs() <= LARGEST)).nonzero()[0])
-                raise InputError(
-                    f"x: record {i} holds {float(x[i].flatten()[at])} (entry {at}); expected "
-                    f"finite numbers, {LARGEST:g} at most"
-                )
-        if self._loss is cross_entropy:
-            y = whole_labels(y)
-        elif y.is_floating_point():
-            y = y.to(self.dtype)
-        if y.is_floating_point() and not bool(y.isfinite().all()):
-            i = int(
-                (~y.flatten(1).isfinite().all(1) if y.dim() > 1 else ~y.isfinite()).nonzero()[0]
-            )
-            raise InputError(
-                f"y: record {i} has the label {y[i].tolist()}; expected finite numbers"
-            )
-        return x, y
 
     def _takes_channels_last(self) -> bool:
         """Whether the model takes images with their channels last; for a ``view`` it may not."""
@@ -700,6 +672,47 @@ def _taps_with_channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]
     }
 
 
+def tensor(name: str, values: Any) -> Tensor:
+    """An array as a tensor, of the same memory where that can be; InputError for no numbers."""
+    if isinstance(values, np.ndarray) and min(values.strides, default=0) < 0:
+        values = values.copy()  # torch knows no negative strides, such as those of x[:, ::-1]
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: {first_line(error)}; expected an array of numbers") from error
+
+
+def checked(x: Any, y: Any, model: nn.Module, loss: Loss) -> tuple[Tensor, Tensor]:
+    """Records and labels as tensors of the types that the model and the loss take.
+
+    InputError names the first that is none.
+    """
+    x, y, dtype = tensor("x", x), tensor("y", y), _precision(model)
+    if x.is_complex():
+        raise InputError(f"x: got {x.dtype}; expected real numbers")
+    if not len(x):
+        raise InputError("x: got no record; expected at least one")
+    if len(x) != len(y):
+        raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
+    embeds = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in model.modules())
+    if x.is_floating_point() or not embeds:
+        x = x.to(dtype)
+        if not float(torch.linalg.vector_norm(x, math.inf)) <= LARGEST:
+            i, at = map(int, (~(x.flatten(1).abs() <= LARGEST)).nonzero()[0])
+            raise InputError(
+                f"x: record {i} holds {float(x[i].flatten()[at])} (entry {at}); expected "
+                f"finite numbers, {LARGEST:g} at most"
+            )
+    if loss is cross_entropy:
+        y = whole_labels(y)
+    elif y.is_floating_point():
+        y = y.to(dtype)
+    if y.is_floating_point() and not bool(y.isfinite().all()):
+        i = int((~y.flatten(1).isfinite().all(1) if y.dim() > 1 else ~y.isfinite()).nonzero()[0])
+        raise InputError(f"y: record {i} has the label {y[i].tolist()}; expected finite numbers")
+    return x, y
+
+
 def whole_labels(y: Tensor) -> Tensor:
     """Labels (records,) as int64; InputError names the first that is no whole number."""
     if y.dim() != 1:
@@ -712,7 +725,8 @@ def whole_labels(y: Tensor) -> Tensor:
     return y.to(torch.int64)
 
 
-def _refuse_classes(y: Tensor, classes: int) -> None:
+def refuse_classes(y: Tensor, classes: int) -> None:
+    """InputError for labels (records,) that are none of so many classes."""
     outside = ((y < 0) | (y >= classes)).nonzero()
     if len(outside):
         i = int(outside[0])

@@ -338,7 +338,8 @@ def c_source(whole: Network) -> str:
         str(Call("cross_entropy", sizes, (logits.x(), labels), "losses[i] = ")),
         *(str(call.shared(shared)) for call in backward),
         "norms[i] = sqrtf(squares);",
-        "const float c = norms[i] > clip ? clip / norms[i] : 1;",
+        # A norm that overflows makes the sum no number: clipped to 0, its record would vanish.
+        "const float c = (norms[i] > clip ? clip / norms[i] : 1) + 0 * norms[i];",
         *map(str, collect),
     ]
     functions = "\n".join(call.definition(name) for call, name in shared.items())

@@ -26,8 +26,23 @@ from tqdm import tqdm
 
 from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
-from hiddenstate.dpsgd.clipping import Block, ClippedSum, KernelName, Loss, cross_entropy, usable
+from hiddenstate.dpsgd.checkpoint import (
+    Checkpoint,
+    Identity,
+    Row,
+    World,
+    fingerprint,
+    structure,
+)
+from hiddenstate.dpsgd.clipping import (
+    Block,
+    ClippedSum,
+    KernelName,
+    Loss,
+    cross_entropy,
+    tensor,
+    usable,
+)
 from hiddenstate.dpsgd.known import Fixed, Known, Movement, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
@@ -94,7 +109,7 @@ class Ensemble:
         if not self.positions:
             raise InputError("x: got no record; expected at least one")
         if self.canary.record is not None:
-            _check_record(self.canary.record, self.x, self.loss)
+            _check_record(self.canary.record, self.x, self.y, self.loss)
         self._refuse_unaccounted()
 
     @property
@@ -190,7 +205,7 @@ class Run:
     def __post_init__(self) -> None:
         given = self.ensemble.initial
         initial = given(self.stream("initialisation")) if callable(given) else given
-        initial = initial.detach().to(self.gradients.dtype)
+        initial = tensor("initial", initial).detach().to(self.gradients.dtype)
         if initial.shape != (self.gradients.parameters,):
             raise InputError(
                 f"initial: got shape {tuple(initial.shape)}; expected "
@@ -690,7 +705,8 @@ def scores(
 
     def observe(run: Run, last: Tensor) -> Row:
         bar.update()
-        others = {name: float(measure(run, last)) for name, measure in measures.items()}
+        # Of a copy, for many an operation of tensors changes them in place.
+        others = {name: float(measure(run, last.clone())) for name, measure in measures.items()}
         return {"score": _score(run, last), **others}
 
     def work(identities: list[Identity]) -> dict[Identity, Row]:
@@ -857,7 +873,8 @@ def _score(run: Run, last: Tensor) -> float:
         )
     raise InputError(
         f"learning_rate: {run.ensemble.mechanism.learning_rate} made model {run.index} of "
-        f"world {run.world!r} diverge (score {score}); expected a smaller one"
+        f"world {run.world!r} diverge (score {score}); expected a smaller one, or records and "
+        "labels with gradients whose norms do not overflow"
     )
 
 
@@ -869,10 +886,14 @@ def read(canary: Fixed, last: Tensor) -> float:
 def _gradients(run: Run) -> Tensor | None:
     """What this run's insertions add, (insertions, p), or (1, p) if all add the same."""
     ensemble, gradients = run.ensemble, run.fixed.gradients
+    if (gradients is None) == (ensemble.canary.record is None):
+        raise InputError(
+            f"canary: it has {'a record and' if gradients is not None else 'neither a record nor'} "
+            "gradients; expected one of them (`canaries.mislabelled` and `canaries.blank` make "
+            "records)"
+        )
     if gradients is None:
         return None
-    if ensemble.canary.record is not None:
-        raise InputError("canary: has a record and gradients; expected one of them")
     rows = np.asarray(gradients)
     shape = (ensemble.most_insertions, len(run.initial))
     if rows.shape != shape:
@@ -896,13 +917,17 @@ def _gradients(run: Run) -> Tensor | None:
 
 
 def _check_record(
-    record: tuple[NDArray[np.float32], int], x: NDArray[np.float32], loss: Loss
+    record: tuple[NDArray[np.float32], int],
+    x: NDArray[np.float32],
+    y: NDArray[Any],
+    loss: Loss,
 ) -> None:
     """Raise InputError for a canary's record that is no record like the others."""
     values, label = np.asarray(record[0]), np.asarray(record[1])
-    shape = np.shape(x)[1:]
-    if len(x) and values.shape != shape:
-        raise InputError(f"canary: its record has shape {values.shape}; expected {shape}")
+    if len(x) and values.shape != np.shape(x)[1:]:
+        raise InputError(f"canary: its record has shape {values.shape}; expected {np.shape(x)[1:]}")
+    if len(y) and label.shape != np.shape(y)[1:]:
+        raise InputError(f"canary: its label has shape {label.shape}; expected {np.shape(y)[1:]}")
     broken = np.flatnonzero(~np.isfinite(values))
     if len(broken):
         raise InputError(
@@ -929,7 +954,11 @@ def _fingerprint(
     ensemble: Ensemble, seed: int, name: tuple[str | int, ...], measures: dict[str, Measure]
 ) -> str:
     """Digest of everything that decides the scores and measures."""
+    initial = ensemble.initial
+    if callable(initial):  # what it draws tells the parameters that it reads from those it does not
+        drawn = initial(streams.stream(seed, *name, "fingerprint"))
+        initial = (structure(initial), drawn)
     return fingerprint(
-        seed, name, ensemble.mechanism, ensemble.model, ensemble.x, ensemble.y,
-        ensemble.canary, ensemble.initial, ensemble.loss, ensemble.augmentation, measures,
+        seed, name, ensemble.mechanism, structure(ensemble.model), ensemble.x, ensemble.y,
+        ensemble.canary, initial, ensemble.loss, ensemble.augmentation, measures,
     )  # fmt: skip

@@ -5,7 +5,9 @@ tell. So each kernel is compared with these gradients once, when it is made.
 """
 
 import copy
+import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,13 +118,14 @@ class Probe:
         return losses
 
     def _refuse_random_and_mixed(self) -> None:
+        before = _generators()
         with torch.no_grad():
             alone, again = (
                 torch.cat([self._losses(self.x[i : i + 1], self.y[i : i + 1]) for i in range(2)])
                 for _ in range(2)
             )
             together = self._losses(self.x, self.y)
-        if not torch.equal(alone, again):
+        if not torch.equal(alone, again) or _generators() != before:
             raise InputError(
                 f"model: gave a record the losses {float(alone[0]):g} and {float(again[0]):g} at "
                 "the same parameters; expected no dropout or other chance in it"
@@ -159,3 +162,10 @@ def _same(found: Tensor, expected: Tensor, tolerance: float) -> bool:
 def first_line(error: Exception) -> str:
     """The beginning of an error's message."""
     return str(error).strip().partition("\n")[0][:200]
+
+
+def _generators() -> tuple[object, ...]:
+    """States of the generators that a model could draw from, whether or not it shows."""
+    shared: Any = np.random.get_state()  # noqa: NPY002 - models may draw from it
+    states = torch.get_rng_state().numpy().tobytes(), shared[1].tobytes(), shared[2:]
+    return (*states, random.getstate())

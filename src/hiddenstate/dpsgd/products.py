@@ -16,6 +16,14 @@ GROUP = 32
 _RECORDS = 1024  # at once, so that a block stays in the cache
 
 
+def factors(norms: Tensor, clipping_norm: float) -> Tensor:
+    """What gradients of these norms are multiplied by, in the same shape.
+
+    No number where a norm overflows: as 0 its record would vanish from the sum without a word.
+    """
+    return (clipping_norm / norms).clamp(max=1).add(norms, alpha=0)
+
+
 def linear_layer(model: nn.Module) -> nn.Linear | None:
     """The model's only layer, if it is a linear one on flattened records with all trained."""
     modules = run_order(model) or []
@@ -57,6 +65,6 @@ def _block(layer: nn.Linear, x: Tensor, y: Tensor, thetas: Tensor, clipping_norm
     g -= g.new_zeros(classes, records).scatter_(0, y[None], 1.0)
     if math.isfinite(clipping_norm):
         norms = (g.square().sum(1) * squares).sqrt_()
-        g *= (clipping_norm / norms).clamp(max=1)[:, None]
+        g *= factors(norms, clipping_norm)[:, None]
     sums = (g.view(models * classes, records) @ x).view(models, size)
     return sums if layer.bias is None else torch.cat((sums, g.sum(2)), 1)

@@ -118,9 +118,10 @@ INLINE void logit_gradient(const int CLASSES, const vec *logits, ivec label, vec
   }
 }
 
-/* What to multiply gradients of these squared norms by, and 0 for lanes without a record. */
+/* What to multiply gradients of these squared norms by, and 0 for lanes without a record. A norm
+   that overflows makes the sum no number: clipped to 0, its record would vanish. */
 INLINE vec clipping_factor(vec squares, float clip, ivec present) {
   vec norm = vsqrt(squares);
-  vec c = pick(norm > clip, clip / norm, splat(1.0f));
+  vec c = pick(norm > clip, clip / norm, splat(1.0f)) + 0.0f * norm;
   return (vec)(present & (ivec)c);
 }
