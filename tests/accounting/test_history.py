@@ -96,3 +96,17 @@ def test_tight_where_a_step_loses_far_less_than_a_thousandth(mechanism):
     bounds = composition.bracket(*mechanism, width=2e-4)
     found = history.epsilon(sigma, rate, steps, 1e6, delta)
     assert bounds.lower <= found <= bounds.upper + 1e-3
+
+
+def test_rounding_comes_off_delta_and_deltas_near_it_are_refused():
+    """At 1e-12 it was below composition's lower bound, by 1e-3, and at 1e-13 four times too large.
+
+    At a large factor it is composition with all but the same noise.
+    """
+    mechanism = (1.0, 1e-3, 10_000)
+    least = pld.least_delta(10_000)
+    bounds = composition.bracket(*mechanism, least, width=2e-3)
+    assert bounds.lower <= history.epsilon(*mechanism, 1e6, least) <= bounds.upper + 2e-3
+    for delta in (1e-12, 1e-13):
+        with pytest.raises(InputError, match=f"^delta: got {delta}; expected at least 1.1e-09"):
+            history.epsilon(*mechanism, 1e6, delta)

@@ -5,7 +5,8 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from hiddenstate.accounting import pld, tradeoff
+from hiddenstate.accounting import composition, pld, tradeoff
+from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
 RATES = np.array([1e-4, 1e-2, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
@@ -178,3 +179,48 @@ def test_deltas_are_those_of_dp_accounting(sigma, q, steps, null):
     epsilons = np.linspace(0, 1.5 * losses.get_epsilon_for_delta(1e-12) + 0.01, 777)
     expected = losses.get_delta_for_epsilon(epsilons)
     np.testing.assert_allclose(pld._deltas(losses, epsilons), expected, rtol=1e-9, atol=1e-16)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps", "delta"),
+    [
+        (1, 0.01, 1000, 2e-14),
+        (1, 0.01, 1000, 1e-13),
+        (1, 0.01, 1000, 1e-12),
+        (1, 0.001, 10_000, 1e-12),
+    ],
+)
+def test_an_upper_bound_is_none_below_the_truth_at_tiny_deltas(sigma, q, steps, delta):
+    """dp-accounting's Fourier transforms err by 1e-13: its bounds were below the certified ones."""
+    mechanism = (sigma, q, steps, delta)
+    bounds = composition.bracket(*mechanism, width=2e-3)
+    assert bounds.lower <= pld.epsilon(*mechanism) <= bounds.upper + 0.01 * bounds.upper
+    calibrated = pld.noise_multiplier(2.0, delta, q, steps)
+    assert composition.bracket(calibrated, q, steps, delta, width=2e-3).lower <= 2.0
+    with pytest.raises(InputError, match=f"^delta: got {delta}; expected at least"):
+        pld.epsilon(*mechanism, interval=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("target", "delta", "q", "steps", "width"),
+    [
+        (5e-4, 1e-6, 0.01, 1000, None),
+        (3e-4, 1e-6, 1e-4, 100_000, None),
+        (1e-4, 1e-6, 0.01, 1000, None),
+        (1e-4, 1e-5, 1.0, 100, None),
+        (1e-3, 1e-6, 0.01, 1000, 1e-2),
+    ],
+)
+def test_calibration_to_an_epsilon_below_the_width_is_no_less_than_half_of_it(
+    target, delta, q, steps, width
+):
+    """Two were a thousand times too noisy, and three raised what is no InputError."""
+    sigma = pld.noise_multiplier(target, delta, q, steps, width=width)
+    bounds = composition.bracket(sigma, q, steps, delta, width=target / 10)
+    assert bounds.lower <= target
+    assert bounds.upper >= target / 2
+
+
+def test_an_epsilon_that_a_fixed_interval_does_not_resolve_is_refused():
+    with pytest.raises(InputError, match=r"^epsilon: got \[0.0001\]; expected such as losses"):
+        pld.noise_multiplier(1e-4, 1e-6, 0.01, 1000, interval=1e-3)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenstate.accounting import linear, pld
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 
 def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDArray[np.float64]:
@@ -39,10 +39,13 @@ def epsilon(
 
     dp-accounting's, with losses spaced by the mechanism: connecting the dots at spacing h adds at
     most T h^2 / 6 to the variance of the T steps' loss, hence about z T h^2 / (12 s) to epsilon, s
-    being its deviation and z = sqrt(2 log(1 / delta)).
+    being its deviation and z = sqrt(2 log(1 / delta)). Its rounding comes off delta, and deltas
+    that are not far above it (``pld.least_delta``) are refused by an InputError.
     """
     linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     linear.check_delta(delta)
+    least = pld.least_delta(steps)
+    expect(delta >= least, "delta", delta, f"at least {least:.2g} for {steps} steps")
     # Noise a millionth too small is an upper bound, and makes most coordinates equal.
     noise = noise_multipliers(noise_multiplier, steps, growth)
     noise = np.exp(np.floor(np.log(noise) * 1e6) / 1e6)
@@ -56,4 +59,4 @@ def epsilon(
         for value, count in zip(values, counts, strict=True)
     ]
     total = reduce(lambda one, other: one.compose(other), each)
-    return float(total.get_epsilon_for_delta(delta))
+    return float(total.get_epsilon_for_delta(delta - least / 100))

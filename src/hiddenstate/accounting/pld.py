@@ -129,7 +129,8 @@ def epsilon(
     larger; at sampling rate 1 or one step it is exact. The default keeps dp-accounting's bound at
     interval 1e-3 wherever that is certified to be so tight; ``interval`` asks for
     dp-accounting's bound at that interval, however loose. Raises InputError on a value out of
-    range and where the memory would not do.
+    range, where the memory would not do, and with an interval where delta is below
+    ``least_delta``.
     """
     if interval is not None:
         return _fixed(noise_multiplier, sampling_rate, steps, delta, interval)
@@ -139,9 +140,9 @@ def epsilon(
     bounds = _half_bracket(*mechanism)
     if sampling_rate == 1 or steps == 1:
         return bounds.upper  # a closed form
-    if _points(*mechanism[:3], INTERVAL) <= MOST_POINTS and delta > _LEAST_DELTA:
+    if _points(*mechanism[:3], INTERVAL) <= MOST_POINTS and delta >= least_delta(steps):
         fixed = _fixed(*mechanism, INTERVAL)
-        if fixed <= bounds.lower + composition.allowed(bounds.lower, None):
+        if bounds.lower <= fixed <= bounds.lower + composition.allowed(bounds.lower, None):
             return fixed
     return bounds.upper
 
@@ -173,10 +174,11 @@ def noise_multipliers(
     """Noise multiplier of each epsilon, shape (n,): never too small, and certified not too large.
 
     The true epsilon at the noise multiplier is at most the one asked for, and below it by at most
-    ``width``, by default 1 % or 1e-3, whichever is larger. As in ``epsilon``, the default
-    calibrates dp-accounting's bound at interval 1e-3 (to 1e-4) wherever that is so tight, and
-    ``interval`` asks for its calibration at that interval, however loose. Raises InputError on a
-    value out of range, and where no noise at all is needed because the canary is rarely sampled.
+    ``width``, by default 1 % or 1e-3, whichever is larger, and never by more than half of it. As
+    in ``epsilon``, the default calibrates dp-accounting's bound at interval 1e-3 (to 1e-4) wherever
+    that is so tight, and ``interval`` asks for its calibration at that interval, however loose.
+    Raises InputError as ``epsilon`` does, and where no noise at all is needed because the canary is
+    rarely sampled.
     """
     epsilons = np.asarray(epsilons, dtype=float)
     linear.check_delta(delta)
@@ -198,16 +200,17 @@ def noise_multipliers(
     if interval is not None:
         return _calibrate(fixed, epsilons, guess)
     solutions = np.full(epsilons.shape, math.nan)
-    if width is None and delta > _LEAST_DELTA:
+    if width is None and delta >= least_delta(steps):
         try:
             solutions = _calibrate(fixed, epsilons, guess)
         except (ArithmeticError, InputError):
             solutions = np.full(epsilons.shape, math.nan)
     for i, (target, sigma) in enumerate(zip(epsilons, solutions, strict=True)):
-        room = composition.allowed(target, width)
+        # Below an epsilon smaller than the width there is no less than half of it.
+        room = min(composition.allowed(target, width), target / 2)
         if not math.isnan(sigma):
-            bounds = _half_bracket(sigma, sampling_rate, steps, delta)
-            if bounds.lower >= target - room:
+            bounds = composition.bracket(sigma, sampling_rate, steps, delta, width=room / 2)
+            if target - room <= bounds.lower <= target:
                 continue
             guess = sigma
         solutions[i] = _certified(target, room, guess, sampling_rate, steps, delta)
@@ -230,7 +233,12 @@ def _certified(
     """Noise multiplier at which epsilon is certified to be in [target - room, target]."""
 
     def upper(log_sigma: float) -> float:
-        return composition.bracket(math.exp(log_sigma), rate, steps, delta, width=room / 4).upper
+        mechanism = (math.exp(log_sigma), rate, steps, delta)
+        rough = composition.bracket(*mechanism)
+        # Far above the target the width left for it may be finer than any grid of losses.
+        if rough.lower > target:
+            return rough.upper
+        return composition.bracket(*mechanism, width=room / 4).upper
 
     # The upper bound falls with noise but for its own width: it is aimed at the middle of what is
     # left for it.
@@ -253,24 +261,28 @@ def _certified(
         low, high = (middle, high) if value > aim else (low, middle)
 
 
-_LEAST_DELTA = 1e-14
-"""Deltas below meet the mass of 1e-15 that dp-accounting cuts off."""
+def least_delta(steps: int) -> float:
+    """Least delta that dp-accounting is asked for: its rounding is less than a hundredth of it.
+
+    Its Fourier transforms err by about 1e-13, and 1e-16 a step, of a probability, and downwards
+    too, as measured for up to a million steps.
+    """
+    return 1e-10 + 1e-13 * steps
 
 
 def _fixed(sigma: float, rate: float, steps: int, delta: float, interval: float) -> float:
     """dp-accounting's bound on epsilon at a fixed interval."""
     linear.check_mechanism(sigma, rate, steps)
     linear.check_delta(delta)
-    value = max(
+    if delta < least_delta(steps):
+        raise InputError(
+            f"delta: got {delta}; expected at least {least_delta(steps):.2g} at a fixed interval, "
+            f"whose sums over {steps} steps are rounded: without an interval, smaller ones will do"
+        )
+    return max(
         _losses(sigma, rate, steps, null, interval).get_epsilon_for_delta(delta)
         for null in _DIRECTIONS
     )
-    if math.isinf(value):
-        raise InputError(
-            f"delta: got {delta}; expected more than 1e-15, the probability that a fixed interval "
-            "cuts off: without an interval, smaller ones will do"
-        )
-    return value
 
 
 def _calibrate(
@@ -282,12 +294,15 @@ def _calibrate(
     from the previous solution and needs two or three evaluations.
     """
     tolerance = 1e-4
+    unresolved = InputError(
+        f"epsilon: got {epsilons.tolist()}; expected such as losses of a fixed interval resolve"
+    )
 
     def log_epsilon(log_sigma: float) -> float:
         sigma = math.exp(log_sigma)
         value = bound(sigma)
         if not 0 < value < math.inf:
-            raise ArithmeticError(f"no finite positive epsilon at noise multiplier {sigma}")
+            raise unresolved
         return math.log(value)
 
     solutions = np.empty_like(epsilons)
@@ -306,7 +321,7 @@ def _calibrate(
             if abs(points[-1][1] - aim) < tolerance / 2:
                 break
         else:
-            raise ArithmeticError(f"calibration to epsilon {epsilons[i]} did not converge")
+            raise unresolved
         solutions[i] = math.exp(points[-1][0])
     return solutions
 

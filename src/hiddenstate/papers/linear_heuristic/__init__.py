@@ -78,7 +78,7 @@ FAMILY = Family(
         Bound(
             cells.keeps_history(cells.HistoryCurves),
             bounds.history_regulariser,
-            revision=2,
+            revision=3,
             cost=takes(7),
         ),
         Bound(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(22)),
