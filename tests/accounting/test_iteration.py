@@ -283,3 +283,13 @@ def test_third_moments_are_those_of_an_integral():
         z = np.linspace(-12, 12, 200_001)
         integral = np.trapezoid(np.abs(shift + deviation * z) ** 3 * norm.pdf(z), z)
         assert iteration._third_moment(shift, deviation) == pytest.approx(integral, rel=1e-7)
+
+
+def test_either_null_hypothesis_is_the_one_that_leaks_more():
+    """It was taken for "in", and epsilon for 0.7 in the place of 2.2."""
+    law = iteration.subsampled(1, 0.1, 10)
+    for of, value in ((law.epsilon, 1e-5), (law.delta, 0.5)):
+        assert of(value, null="either") == max(of(value, null="out"), of(value, null="in"))
+    assert law.epsilon(1e-5, null="either") == pytest.approx(
+        float(linear.last_iterate_epsilon(1, 0.1, 10, 1e-5)), rel=1e-6
+    )

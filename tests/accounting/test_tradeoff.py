@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from hiddenstate.accounting import tradeoff
+from hiddenstate.accounting import composition, iteration, linear, pld, tradeoff, weighted
+from hiddenstate.auditing import composed
+from hiddenstate.errors import InputError
 
 RATES = np.array([1e-6, 1e-4, 1e-2, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4])
 
@@ -106,3 +108,26 @@ def test_lines_whose_slopes_are_far_apart_meet_next_to_the_axis():
     np.testing.assert_allclose(curve([0.0, 1e-200]), [0.9, 0.7])
     # (0.3 - 0.1) e^-500, where the two meet.
     np.testing.assert_allclose(curve.fpr[1], 0.2 * np.exp(-500), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda null: composition.bracket(1, 0.01, 1000, 1e-5, null=null),
+        lambda null: pld.privacy_loss(1, 0.1, 10, null=null),
+        lambda null: pld.tradeoff_curve(1, 0.1, 10, null=null),
+        lambda null: iteration.subsampled(1, 0.1, 10).epsilon(1e-5, null=null),
+        lambda null: iteration.subsampled(1, 0.1, 10).delta(0.5, null=null),
+        lambda null: linear.last_iterate_epsilon(1, 0.1, 10, 1e-5, null=null),
+        lambda null: linear.last_iterate_delta(1, 0.1, 10, 0.5, null=null),
+        lambda null: linear.tradeoff_curve(1, 0.1, 10, null=null),
+        lambda null: linear.last_iterate(1, 0.1, 10).epsilon(1e-5, null=null),
+        lambda null: linear.last_iterate(1, 0.1, 10).log_delta_at(0.5, null=null),
+        lambda null: weighted.epsilon(1, 0.1, [1.0, 1.0], 1e-5, null=null),
+        lambda null: composed([1.0], 0.1, 2, null=null),
+    ],
+)
+def test_a_null_hypothesis_of_another_name_is_refused(ask):
+    """Most took it for "in", the direction that leaks less; some raised a KeyError."""
+    with pytest.raises(InputError, match=r"^null: got 'remove'; expected one of 'out', 'in'"):
+        ask("remove")

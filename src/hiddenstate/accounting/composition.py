@@ -30,7 +30,7 @@ from scipy import fft
 from scipy.special import ndtr, ndtri
 
 from hiddenstate.accounting import linear
-from hiddenstate.accounting.tradeoff import Direction, Null
+from hiddenstate.accounting.tradeoff import Direction, Null, check_null
 from hiddenstate.errors import InputError
 
 _DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
@@ -326,6 +326,7 @@ def bracket(
     """
     linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     linear.check_delta(delta)
+    check_null(null)
     if width is not None and not width > 0:
         raise InputError(f"width: got {width}; expected a number above 0")
     sigma, rate, steps = float(noise_multiplier), float(sampling_rate), int(steps)

@@ -25,6 +25,7 @@ from scipy.sparse import csc_array
 from scipy.special import logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import linear
+from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError, check_count
 
 Array = NDArray[np.float64]
@@ -178,10 +179,16 @@ class Law:
         _, inside = self.below(threshold)
         return float(-ndtri(out) - ndtri(inside))
 
-    def delta(self, epsilon: float, *, null: Literal["out", "in"] = "out") -> float:
-        """Exact hockey-stick divergence at ``epsilon`` >= 0: "out" tests P_in - e^epsilon P_out."""
+    def delta(self, epsilon: float, *, null: Null = "out") -> float:
+        """Exact hockey-stick divergence at ``epsilon`` >= 0.
+
+        "out" tests P_in - e^epsilon P_out, "in" the reverse, "either" is the larger of the two.
+        """
         from scipy.optimize import brentq
 
+        check_null(null)
+        if null == "either":
+            return max(self.delta(epsilon, null="out"), self.delta(epsilon, null="in"))
         if not epsilon >= 0:
             raise InputError(f"epsilon: got {epsilon}; expected 0 or more")
         level = epsilon if null == "out" else -epsilon
@@ -211,7 +218,7 @@ class Law:
             out, inside = logsumexp(np.log(self.weights) - squares, axis=1)
         return float(inside - out)
 
-    def epsilon(self, delta: float, *, null: Literal["out", "in"] = "out") -> float:
+    def epsilon(self, delta: float, *, null: Null = "out") -> float:
         """Exact epsilon at ``delta``: the smallest whose hockey-stick divergence is ``delta``."""
         from scipy.optimize import brentq
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, gammaln, log_ndtr, ndtri, xlog1py
 
 from hiddenstate.accounting import tradeoff
-from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
+from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve, check_null
 from hiddenstate.errors import InputError
 
 _NEGLIGIBLE = 100.0
@@ -101,7 +101,7 @@ class GaussianMixture:
 
         return np.exp(self._sum(y, terms, lambda y, k: self._tail_bounds(y, k, -1)))
 
-    def log_delta_at(self, y: ArrayLike, *, null: Null) -> Floats:
+    def log_delta_at(self, y: ArrayLike, *, null: Direction) -> Floats:
         """Logarithm of delta at epsilon = loss(y) for null "out", at -loss(y) for "in"; exact.
 
         With x_k = (shift_k - y)/s and R = Phi/phi, which increases, null "out" has
@@ -109,7 +109,8 @@ class GaussianMixture:
         x_0 belonging to shift 0: every term is a component's own delta, so none cancels another.
         Null "in" is the same with the signs of all x changed and e^-f(y) before the sum.
         """
-        side = {"out": 1.0, "in": -1.0}[null]
+        check_null(null, _DIRECTIONS)
+        side = 1.0 if null == "out" else -1.0
 
         def terms(y: Floats, k: slice) -> Floats:
             x = side * (self.shifts[k] - y) / self.noise_std
@@ -154,6 +155,7 @@ class GaussianMixture:
 
     def delta(self, epsilon: ArrayLike, *, null: Null = "either") -> Floats:
         """Exact delta at each epsilon (of either sign), in the shape of ``epsilon``."""
+        check_null(null)
         epsilon = np.asarray(epsilon, dtype=float)
         if null == "either":
             return np.maximum(self.delta(epsilon, null="out"), self.delta(epsilon, null="in"))
@@ -172,6 +174,7 @@ class GaussianMixture:
         """
         from scipy.optimize import brentq
 
+        check_null(null)
         if null == "either":
             return max(self.epsilon(delta, null="out"), self.epsilon(delta, null="in"))
         y0 = float(self.threshold(0.0))
@@ -196,6 +199,7 @@ class GaussianMixture:
         their false-positive rates. The contacts are even in y and reach rates of 1e-9 on both
         axes.
         """
+        check_null(null)
         reach = 6.0 * self.noise_std  # Phi(-6) = 9.9e-10
         y = np.linspace(-reach, reach, lines)
         if null == "either":
@@ -469,7 +473,7 @@ def last_iterate_epsilon(
     rates down to 1e-5. Raises InputError on a value out of range.
     Source: *The Last Iterate Advantage*, Theorem 1 and Appendix A.
     """
-
+    check_null(null)
     sigma, rate, trials, level = np.broadcast_arrays(noise_multiplier, sampling_rate, steps, delta)
     sweep = _Sweep(*(np.ravel(a).astype(float) for a in (sigma, rate, trials, level)))
     return sweep.epsilon(null).reshape(sigma.shape)[()]

@@ -42,6 +42,7 @@ def privacy_loss(
     larger of the two, which is what add/remove adjacency asks for. Raises InputError where it
     would take more than a gigabyte.
     """
+    tradeoff.check_null(null)
     size = _points(noise_multiplier, sampling_rate, steps, interval)
     if size > MOST_POINTS:
         raise InputError(
@@ -377,6 +378,8 @@ def tradeoff_curves(
     than 2e-4 where the standard deviation of the privacy loss is 0.2 or more. The interval is 1e-3
     or, where that is too coarse for the mechanism, finer.
     """
+    for null in nulls:
+        tradeoff.check_null(null)
     if interval is None:
         interval = _interval(noise_multiplier, sampling_rate, steps)
     losses: dict[Direction, Any] = {

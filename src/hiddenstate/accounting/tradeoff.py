@@ -6,6 +6,7 @@ function below both, which is what an accountant's delta(epsilon) alone determin
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,10 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
+from hiddenstate.errors import expect
+
 NULLS = ("out", "in", "either")
 
 Direction = Literal["out", "in"]
 Null = Literal["out", "in", "either"]
+
+
+def check_null(null: Null, words: Collection[str] = NULLS) -> None:
+    """InputError unless ``null`` is one of the words: any other would be taken for one of them."""
+    expect(null in words, "null", null, "one of " + ", ".join(map(repr, words)))
 
 
 @dataclass(frozen=True, eq=False)

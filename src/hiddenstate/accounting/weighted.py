@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from hiddenstate.accounting import linear
 from hiddenstate.accounting.composition import Bracket, allowed
 from hiddenstate.accounting.linear import GaussianMixture
-from hiddenstate.accounting.tradeoff import Null
+from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -141,6 +141,7 @@ def epsilon(
         raise InputError("weights: expected finite numbers of at least 0, not all of them 0")
     linear.check_mechanism(noise_multiplier, sampling_rate, len(weights))
     linear.check_delta(delta)
+    check_null(null)
     if noise_std is None:
         spread = weights if noise_weights is None else np.asarray(noise_weights, dtype=float)
         if spread.shape != weights.shape or not np.all(np.isfinite(spread)) or not spread.any():

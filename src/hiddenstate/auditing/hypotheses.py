@@ -208,8 +208,7 @@ class Tabulated:
         steps = np.diff(values)
         if not np.isfinite(values).all() or not (np.all(steps > 0) or np.all(steps < 0)):
             raise InputError(f"values: got {values}; expected finite, strictly monotone ones")
-        if self.null not in tradeoff.NULLS:
-            raise InputError(f"null: got {self.null!r}; expected one of {tradeoff.NULLS}")
+        tradeoff.check_null(self.null)
         if self.direction not in (None, "lower", "upper"):
             raise InputError(f"direction: got {self.direction!r}; expected 'lower' or 'upper'")
         ordered = "upper" if len(steps) and steps[0] < 0 else "lower"
