@@ -1,5 +1,6 @@
 """Campaigns: the same scores whatever happens on the way, and verdicts that hold."""
 
+import functools
 import json
 import os
 import signal
@@ -155,6 +156,60 @@ def test_another_campaigns_directory_is_refused(script, tmp_path):
     script.write_text(TRAINING + "# edited\n")
     with pytest.raises(InputError, match="campaign of another training"):
         audit(script, tmp_path / "a", looks=(3,))
+
+
+HELPED = "import helper\ntrain = lambda world, seed: helper.score(world, seed)\n"
+HELPER = "def score(world, seed):\n    return float(seed % 97 + 100 * (world == 'in'))\n"
+COMMAND = "import sys, helper\nprint(helper.score(sys.argv[1], int(sys.argv[2])))\n"
+
+
+@pytest.mark.parametrize("kind", ["script", "command"])
+@pytest.mark.parametrize("edited", ["training.py", "helper.py", "package/inner.py", "unrelated.py"])
+def test_a_training_whose_code_changed_is_another(tmp_path, monkeypatch, kind, edited):
+    """A command was told by its text alone, and a script by its own file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "training.py").write_text(HELPED if kind == "script" else COMMAND)
+    (tmp_path / "helper.py").write_text("from package import inner\n" + HELPER)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "inner.py").write_text("SCALE = 1\n")
+    (tmp_path / "unrelated.py").write_text("")
+    line = f"{sys.executable} training.py {{world}} {{seed}}"
+    training = Script(Path("training.py")) if kind == "script" else CommandLine(line)
+    before = json.dumps(training.identity)
+    (tmp_path / edited).write_text((tmp_path / edited).read_text() + "# mended\n")
+    assert (json.dumps(training.identity) == before) == (edited == "unrelated.py")
+
+
+def test_files_that_a_command_names_tell_it_from_others(tmp_path):
+    for name in ("a.sh", "in.txt", "out.txt"):
+        (tmp_path / name).write_text("1\n")
+    line = f"sh {tmp_path}/a.sh --data={tmp_path}/{{world}}.txt {{seed}} -c '{'x' * 5000}'"
+    training = CommandLine(line)
+    assert len(training.identity["files"]) == 3
+    for name in ("a.sh", "out.txt"):
+        before = training.identity
+        (tmp_path / name).write_text("2\n")
+        assert training.identity != before
+
+
+def test_the_command_refuses_a_mended_training_and_says_what_it_took_over(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "training.py").write_text(HELPER + "import sys\nprint(score(*sys.argv[1:2], 1))\n")
+    line = f"{sys.executable} training.py {{world}} {{seed}}"
+    again = ("audit-training", line, "--models", 3, "--claim-mu", 0.5, "--out", "a")
+    assert "taken from" not in run(capsys, *again)[1]
+    assert "6 of 6 finished runs taken from a; nothing was trained" in run(capsys, *again)[1]
+    (tmp_path / "training.py").write_text("print(0.0)\n")
+    status, _, err = run(capsys, *again)
+    assert status == 2 and "campaign of another training" in err
+
+
+@pytest.mark.parametrize("train", [functools.partial(max, 1), max])
+def test_a_function_without_a_file_is_refused(tmp_path, train):
+    with pytest.raises(InputError, match=r"^training: got .*expected a function of a Python file"):
+        campaign.run(train, plan((3,)), tmp_path / "a")
 
 
 @pytest.mark.parametrize(

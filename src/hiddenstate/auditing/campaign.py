@@ -12,6 +12,7 @@ A crashed run is tried again with the same seed, and never left out: crashes may
 world, and an audit of the survivors would be of another mechanism.
 """
 
+import ast
 import hashlib
 import importlib.util
 import inspect
@@ -73,11 +74,11 @@ class Script:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name and digest of the file, the function, and its options."""
-        require(self.path, "a Python file with the function that trains one model")
+        """Name of the file, digests of it and of what it imports, the function, its options."""
+        path = require(self.path, "a Python file with the function that trains one model")
         return {
-            "script": Path(self.path).name,
-            "sha256": hashlib.sha256(Path(self.path).read_bytes()).hexdigest(),
+            "script": path.name,
+            "files": _digests(path),
             "function": self.function,
             "options": {name: value for name, value in self.options},
         }
@@ -112,8 +113,15 @@ class CommandLine:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The command."""
-        return {"command": self.line}
+        """The command, and digests of the files that it names and of what they import."""
+        words = {word.replace("{world}", world) for word in self._words for world in WORLDS}
+        named = words | {word.partition("=")[2] for word in words}
+        files = {name: _digests(Path(name)) for name in sorted(named) if os.path.isfile(name)}
+        return {"command": self.line, "files": files}
+
+    @property
+    def _words(self) -> list[str]:
+        return shlex.split(self.line)
 
     def load(self) -> Train:
         """A function that runs the command."""
@@ -121,8 +129,7 @@ class CommandLine:
 
     def _train(self, world: str, seed: int) -> float:
         words = [
-            word.replace("{world}", world).replace("{seed}", str(seed))
-            for word in shlex.split(self.line)
+            word.replace("{world}", world).replace("{seed}", str(seed)) for word in self._words
         ]
         done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
@@ -143,13 +150,49 @@ class _Function:
 
     @property
     def identity(self) -> dict[str, Any]:
-        source = inspect.getsourcefile(self.train)
-        text = Path(source).read_bytes() if source else b""
-        name = getattr(self.train, "__qualname__", repr(self.train))
-        return {"function": name, "sha256": hashlib.sha256(text).hexdigest()}
+        try:
+            source = inspect.getsourcefile(self.train)
+        except TypeError:
+            source = None
+        if source is None:
+            raise InputError(
+                f"training: got {self.train!r:.80}; expected a function of a Python file, or "
+                "Script(path, function, options=...) where it takes more than world and seed"
+            )
+        return {"function": self.train.__qualname__, "files": _digests(Path(source))}
 
     def load(self) -> Train:
         return self.train
+
+
+def _digests(path: Path) -> dict[str, str]:
+    """SHA-256 of a file, and of what a Python file imports from beside it, however deep.
+
+    Nothing else that a training reads is known.
+    """
+    beside = path.resolve().parent
+    found: dict[str, str] = {}
+    waiting = [path.resolve()]
+    while waiting:
+        file = waiting.pop()
+        name = file.relative_to(beside).as_posix()
+        if name in found:
+            continue
+        with file.open("rb") as content:
+            found[name] = hashlib.file_digest(content, "sha256").hexdigest()
+        if file.suffix != ".py" or "site-packages" in file.parts:
+            continue
+        imported: list[str] = []
+        # What is no Python says so when it is run.
+        with suppress(SyntaxError, ValueError):
+            for node in ast.walk(ast.parse(file.read_bytes())):
+                if isinstance(node, ast.Import):
+                    imported += [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    imported.append(node.module)
+        for top in {beside / module.split(".")[0] for module in imported}:
+            waiting += [f for f in (top.with_suffix(".py"), *top.rglob("*.py")) if f.is_file()]
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True)
@@ -157,13 +200,16 @@ class Outcome:
     """How a campaign ended.
 
     verdict: of the test. scores: the score file, of the runs judged. models: how many of them are
-    in each world. crashes: what went wrong in this run and was tried again, one line each.
+    in each world. crashes: what went wrong in this run and was tried again, one line each. taken,
+    finished: how many finished runs were there before, and are there now.
     """
 
     verdict: Verdict
     scores: Path
     models: int
     crashes: list[str] = field(default_factory=list)
+    taken: int = 0
+    finished: int = 0
 
 
 def run(
@@ -181,10 +227,11 @@ def run(
 
     test: its looks have the same number of models in either world. out: directory of the campaign.
     Finished runs are kept there, so a killed campaign goes on; a directory of another training,
-    seed or test is refused. workers: processes, one run at a time each, on one thread unless
-    OMP_NUM_THREADS says otherwise. retries: how often a run that crashes, hangs beyond ``timeout``
-    seconds or gives no finite score is tried again; after that InputError names it. What the
-    training prints goes to ``log.txt`` in ``out``.
+    seed or test is refused. What tells trainings apart is their code, with what a Python file
+    imports from beside it, and not the data that it reads. workers: processes, one run at a time
+    each, on one thread unless OMP_NUM_THREADS says otherwise. retries: how often a run that
+    crashes, hangs beyond ``timeout`` seconds or gives no finite score is tried again; after that
+    InputError names it. What the training prints goes to ``log.txt`` in ``out``.
     """
     if isinstance(workers, bool) or workers < 1:
         raise InputError(f"workers: got {workers}; expected at least 1")
@@ -202,6 +249,7 @@ def run(
         Path(out), {"training": loadable.identity, "seed": seed, "test": _described(test)}
     )
     store.open()
+    taken = len(store.finished)
     tasks = _tasks(seed, looks[-1])
     missing = deque(task for task in tasks if (task.world, task.run) not in store.finished)
     crashes: list[str] = []
@@ -238,7 +286,8 @@ def run(
                 if store.complete() >= next((n for n in looks if n > store.judged), looks[-1]):
                     verdict = _judge(test, store, looks)
     used = verdict.models[0]
-    return Outcome(verdict, store.write(used, loadable.identity, seed, crashes), used, crashes)
+    written = store.write(used, loadable.identity, seed, crashes)
+    return Outcome(verdict, written, used, crashes, taken, len(store.finished))
 
 
 @dataclass(frozen=True)

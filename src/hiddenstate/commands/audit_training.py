@@ -85,6 +85,12 @@ def run(options: argparse.Namespace) -> int:
     )
     for crash in outcome.crashes:
         print(f"tried again: {crash}")
+    if outcome.taken:
+        print(
+            f"{outcome.taken} of {outcome.finished} finished runs taken from "
+            f"{outcome.scores.parent}"
+            + ("; nothing was trained" if outcome.taken == outcome.finished else "")
+        )
     decision = outcome.verdict.decision
     print(
         f"{decision}: {said}, after {outcome.models} models in each world, at "
