@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 WORDS = pa.dictionary(pa.int32(), pa.string())
 """Type of a column of few words, each kept once."""
 
+KEYS = ("repeat", "adversary", "step", "epoch")
+"""Columns that a file has where it holds more than one audit."""
+
 RULES = (Averaged(), UniformBand(), Split(), Bonferroni(), AsPublished())
 
 Curve = Literal["dp", "gdp"]
@@ -39,7 +42,8 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """In- and out-scores of a file with the columns ``world`` and ``score``.
 
     Parquet (.parquet, .pq), or text separated by commas, semicolons or tabs. Raises InputError
-    naming the file and the row of what is no score.
+    naming the file and the row of what is no score, and where the rows are of several audits
+    (``KEYS``) or of one run twice (a column ``run``): a bound takes scores to be independent.
     """
     path = require(path, "scores with the columns world ('in' or 'out') and score")
     is_parquet = path.suffix.lower() in (".parquet", ".pq")
@@ -49,10 +53,13 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable table ({error})") from error
-    if "repeat" in table.column_names and (repeats := len(table["repeat"].unique())) > 1:
-        raise InputError(
-            f"{path}: holds {repeats} repeats; expected one audit, so keep the rows of one"
-        )
+    for name in (key for key in KEYS if key in table.column_names):
+        if len(found := table[name].unique().to_pylist()) > 1:
+            shown = ", ".join(map(str, found[:6])) + (", ..." if len(found) > 6 else "")
+            raise InputError(
+                f"{path}: {name}: got {len(found)} of them ({shown}); expected one audit, so keep "
+                "the rows of one"
+            )
     first = 1 if is_parquet else 2
     world = table["world"]
     if not pa.types.is_dictionary(world.type):
@@ -67,6 +74,15 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             f"{path}: row {row + first}: world: got {table['world'][row].as_py()!r}; "
             "expected 'in' or 'out'"
         )
+    if "run" in table.column_names:
+        runs = table["run"].to_pandas()
+        again = pd.DataFrame({"world": worlds, "run": runs}).duplicated().to_numpy()
+        if again.any():
+            row = int(np.argmax(again))
+            raise InputError(
+                f"{path}: row {row + first}: run {runs[row]} of world {table['world'][row]} stands "
+                "twice; expected one score a run: scores of one run are not independent"
+            )
     scores = _numbers(path, table["score"], first)
     return scores[worlds == 0], scores[worlds == 1]
 
@@ -118,7 +134,7 @@ def _wanted(path: Path, names: list[str]) -> list[str]:
     for column in ("world", "score"):
         if column not in names:
             raise InputError(f"{path}: has the columns {', '.join(names)}; expected {column!r}")
-    return [name for name in ("world", "score", "repeat") if name in names]
+    return [name for name in ("world", "score", "run", *KEYS) if name in names]
 
 
 def bounds(
