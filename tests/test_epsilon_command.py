@@ -34,6 +34,16 @@ def test_three_numbers_and_a_warning(capsys):
     assert "NO GUARANTEE" in shown
 
 
+def test_a_printed_upper_bound_is_not_below_the_certified_one(capsys):
+    """Rounded to nearest, 12.5783636 stood below the lower end of the bracket."""
+    options = arguments(sigma="1.1", q="1", steps="7", delta="1e-5")
+    assert main(options) == 0
+    printed = re.search(r"^standard +([0-9.]+)", capsys.readouterr().out, re.M)
+    assert main([*options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["epsilon"]["standard"]
+    assert found["lower"] <= found["upper"] <= float(printed[1]) <= found["upper"] * (1 + 1e-8)
+
+
 def test_json_of_an_optimiser(capsys):
     optimiser = ["--schedule", "cosine", "--momentum", "0.9", "--weight-decay", "0.01"]
     assert main([*arguments(), *optimiser, "--json"]) == 0

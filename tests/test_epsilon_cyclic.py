@@ -37,6 +37,7 @@ def test_every_bound_with_its_domain(capsys):
     )  # fmt: skip
     expected = {g.name: g.epsilon for g in cyclic_guarantees.guarantees(run, 1e-5)}
     assert {name: float(value) for name, value in numbers.items()} == pytest.approx(expected)
+    assert all(float(value) >= expected[name] for name, value in numbers.items())
     assert expected["gaussian"] < expected["paper"] < expected["composition"]
     for domain in ("all iterates released", "clipping turns no gradient", "any losses of this"):
         assert domain in shown

@@ -9,6 +9,7 @@ from hiddenstate import cli
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import Averaged, GaussianDP, lower_bound, report
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
 from hiddenstate.streams import stream
 
 
@@ -34,7 +35,7 @@ def test_the_command_prints_the_bounds_and_draws_them(scores, tmp_path, capsys):
     worlds = [frame.loc[frame["world"] == w, "score"] for w in ("in", "out")]
     mu = lower_bound(*worlds, GaussianDP(), Averaged()).value
     line = next(x for x in printed.splitlines() if x.startswith("| mu") and "averaged" in x)
-    assert f"{mu:.3f}" in line
+    assert shown(mu, "lower", decimals=3) in line
     assert "True" in line
     assert "as published (not valid)" in printed
     assert figure.stat().st_size > 10_000
@@ -105,6 +106,28 @@ def test_unusable_audits_end_in_one_line(tmp_path, capsys, rows, options, words)
     error = capsys.readouterr().err
     assert words.replace("\\", "") in error
     assert error.count("\n") == 1
+
+
+def test_printed_bounds_are_rounded_to_the_safe_side(scores, capsys):
+    path, _ = scores
+    command = ["audit", str(path), "--delta", "1e-5", "--fpr", "0.01", "0.1", "0.3"]
+    cli.main([*command, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    cli.main([*command, "--claim", "0.7"])
+    printed = capsys.readouterr().out
+    table = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith("| ")]
+    values = [[word.strip() for word in row] for row in table]
+    bounds = values[1 : 1 + len(found["bounds"])]
+    for (_, _, value, _), bound in zip(bounds, found["bounds"], strict=True):
+        off = bound["value"] - float(value)
+        assert abs(off) < 1e-3
+        assert off >= 0 or not bound["valid"]
+    for row, interval in zip(values[-4:], found["intervals"], strict=True):
+        assert abs(float(row[1]) - interval["value"]) <= 5e-4
+        assert interval["low"] - 1e-3 < float(row[2]) <= interval["low"]
+        assert interval["high"] <= float(row[3]) < interval["high"] + 1e-3
+    p_value = report.judge(*report.read(path), 0.7, 1e-5).p_value
+    assert p_value <= float(printed.split("p-value at most ")[1]) <= 1.1 * p_value
 
 
 @pytest.mark.parametrize("separator", [";", "\t", ","])

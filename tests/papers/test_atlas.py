@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from hiddenstate.family import Cell
 from hiddenstate.papers import encoding_loss, gradient_crafting, linear_heuristic, worst_case_init
 from hiddenstate.papers.atlas import FAMILY, bounds, cells, estimates, trained
 from hiddenstate.papers.atlas.cells import AtlasGrid, Cyclic, Poisson
-from hiddenstate.papers.atlas.words import Answer, shown
+from hiddenstate.papers.atlas.words import Answer
 from hiddenstate.papers.gradient_crafting import stated
 
 ROOT = Path(__file__).parents[2]
@@ -374,14 +373,6 @@ def test_the_same_setting_twice_is_refused():
     one = {"title": "one", "setting": FIXED}
     with pytest.raises(ValueError, match="once more"):
         AtlasGrid(shows="small", delta=DELTA, runs=100, settings=[one, one])
-
-
-@pytest.mark.parametrize("value", [1.23456789, 9.99999, 0.000123456789, 1234.56789, 0.0, 10.0])
-def test_shown_numbers_are_rounded_to_the_safe_side(value):
-    up, down = Decimal(shown(value, "upper")), Decimal(shown(value, "lower"))
-    assert down <= Decimal(value) <= up
-    assert up - down <= Decimal(value) * Decimal("1e-3")
-    assert shown(math.nan, "upper") == "--"
 
 
 def test_the_grid_of_every_scale_makes_cells():

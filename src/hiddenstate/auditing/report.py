@@ -19,6 +19,7 @@ from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses, cl
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Split, UniformBand
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
+from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,9 +56,9 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         raise InputError(f"{path}: not a readable table ({error})") from error
     for name in (key for key in KEYS if key in table.column_names):
         if len(found := table[name].unique().to_pylist()) > 1:
-            shown = ", ".join(map(str, found[:6])) + (", ..." if len(found) > 6 else "")
+            some = ", ".join(map(str, found[:6])) + (", ..." if len(found) > 6 else "")
             raise InputError(
-                f"{path}: {name}: got {len(found)} of them ({shown}); expected one audit, so keep "
+                f"{path}: {name}: got {len(found)} of them ({some}); expected one audit, so keep "
                 "the rows of one"
             )
     first = 1 if is_parquet else 2
@@ -244,18 +245,18 @@ def draw(in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: 
     plotting.diagonal(ax)
     # One point for each step of the diagonal that a figure can show.
     places = np.floor((curve.fpr - curve.fnr) * DRAWN)
-    shown = np.unique(np.append(np.flatnonzero(np.diff(places)), [0, len(places) - 1]))
+    drawn = np.unique(np.append(np.flatnonzero(np.diff(places)), [0, len(places) - 1]))
     ax.plot(
-        curve.fpr[shown],
-        curve.fnr[shown],
+        curve.fpr[drawn],
+        curve.fnr[drawn],
         color=plotting.OBSERVED,
         lw=1.6,
         drawstyle="steps-post",
         label=f"observed, {curve.n_in:,} in and {curve.n_out:,} out",
     )
     ax.plot(
-        band.upper(curve.false_positives[shown], curve.n_out, level / 2),
-        band.upper(curve.false_negatives[shown], curve.n_in, level / 2),
+        band.upper(curve.false_positives[drawn], curve.n_out, level / 2),
+        band.upper(curve.false_negatives[drawn], curve.n_in, level / 2),
         color=plotting.OBSERVED,
         lw=0.9,
         ls=":",
@@ -271,7 +272,8 @@ def draw(in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: 
         color=plotting.VALID,
         lw=1.2,
         ls="--",
-        label=f"$\\varepsilon \\geq$ {epsilon:.3f} at $\\delta$ = {delta:g}",
+        label=f"$\\varepsilon \\geq$ {shown(epsilon, 'lower', decimals=3)} "
+        f"at $\\delta$ = {delta:g}",
     )
     ax.plot(
         rates,
@@ -279,7 +281,7 @@ def draw(in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: 
         color=plotting.OTHER,
         lw=1.2,
         ls="--",
-        label=f"$\\mu \\geq$ {mu:.3f}",
+        label=f"$\\mu \\geq$ {shown(mu, 'lower', decimals=3)}",
     )
     ax.set(xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1))
     plotting.legend_below(figure, ax, columns=1)

@@ -124,7 +124,8 @@ def _draw(options: argparse.Namespace, setting: "Setting", rows: "pd.DataFrame")
 
 
 def _print(options: argparse.Namespace, setting: "Setting", rows: "pd.DataFrame") -> None:
-    from hiddenstate.papers.atlas.words import GROUPS, shown
+    from hiddenstate.papers.atlas.words import GROUPS
+    from hiddenstate.rounding import shown
 
     print("\n".join(textwrap.wrap(f"epsilon at delta {options.delta:g}, {setting.words}", WIDTH)))
     name = max(map(len, rows["name"])) + 2

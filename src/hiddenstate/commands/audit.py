@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -79,11 +80,16 @@ def run(options: argparse.Namespace) -> int:
     else:
         import pandas as pd
 
-        shown = table[["parameter", "method", "value", "valid"]].assign(
+        kinds = table["direction"].where(table["valid"], "estimate")
+        bounds = table[["parameter", "method", "value", "valid"]].assign(
             method=table["method"] + table["default"].map({True: " (default)", False: ""}),
+            value=[shown(*row, decimals=3) for row in zip(table["value"], kinds, strict=True)],
         )
-        print(shown.to_markdown(index=False, floatfmt=".3f"))
-        attack = pd.DataFrame([asdict(interval) for interval in intervals])
+        print(bounds.to_markdown(index=False, floatfmt=".3f"))
+        attack = pd.DataFrame([asdict(interval) for interval in intervals]).assign(
+            low=[shown(interval.low, "lower", decimals=3) for interval in intervals],
+            high=[shown(interval.high, "upper", decimals=3) for interval in intervals],
+        )
         print("\n" + attack.drop(columns="confidence").to_markdown(index=False, floatfmt=".3f"))
         print(
             f"\n{len(into)} in-scores, {len(out)} out-scores; delta {delta:g}; "
@@ -96,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
             print(
                 f"\nclaim: {kind}epsilon {judged.epsilon:g} at delta {delta:g}: "
                 f"{'REFUTED' if judged.refuted else 'consistent with the scores'}, "
-                f"p-value at most {judged.p_value:.2g}"
+                f"p-value at most {shown(judged.p_value, 'upper', 2)}"
             )
     if options.figure:
         from hiddenstate import plotting

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
     from hiddenstate.auditing.hypotheses import Hypotheses
@@ -94,14 +95,16 @@ def run(options: argparse.Namespace) -> int:
     decision = outcome.verdict.decision
     print(
         f"{decision}: {said}, after {outcome.models} models in each world, at "
-        f"{100 * confidence:g} % confidence (p-value at most {outcome.verdict.p_value:.2g})"
+        f"{100 * confidence:g} % confidence (p-value at most "
+        f"{shown(outcome.verdict.p_value, 'upper', 2)})"
     )
     if len(looks) == 1 and options.noise_multiplier is None:
         from hiddenstate.auditing import report
 
         scores = report.read(outcome.scores)
         bound = lower_bound(*scores, hypotheses, confidence=confidence)
-        print(f"{bound.parameter} >= {bound.value:.3f}, a statement of its own, as confident")
+        value = shown(bound.value, "lower", decimals=3)
+        print(f"{bound.parameter} >= {value}, a statement of its own, as confident")
     print(f"scores: {outcome.scores}")
     return int(decision == "refuted")
 

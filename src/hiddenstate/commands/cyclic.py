@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict
 
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
 
 _OWN = ("records", "batch_size", "weak_convexity", "smoothness", "diameter")
 _OTHERS = {"schedule": "constant", "momentum": 0.0, "weight_decay": 0.0, "width": None}
@@ -87,7 +88,7 @@ def _print(options: argparse.Namespace) -> None:
         f"{settings['weak_convexity']:g}, smoothness {settings['smoothness']:g}"
     )
     for guarantee in found:
-        value = "--" if guarantee.epsilon is None else f"{guarantee.epsilon:.9g}"
+        value = shown(guarantee.epsilon, "upper", 9)
         print(f"{guarantee.name:<18}{value:>12}  {guarantee.domain}")
     print(
         "Each is an upper bound for every record where its domain holds, and none elsewhere: only\n"

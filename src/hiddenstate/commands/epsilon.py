@@ -6,6 +6,7 @@ from typing import Any
 
 from hiddenstate.commands import cyclic
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
 
 
 def add_mechanism(parser: argparse.ArgumentParser) -> None:
@@ -78,8 +79,8 @@ def run(options: argparse.Namespace) -> None:
             f"weight decay {options.weight_decay:g} x {options.learning_rate:g}"
         )
     for name, row in rows.items():
-        value = "          --" if row["upper"] is None else f"{row['upper']:12.9g}"
-        print(f"{name:<12}{value}  {row['meaning']}")
+        kind = "exact" if row["lower"] == row["upper"] else "upper"
+        print(f"{name:<12}{shown(row['upper'], kind, 9):>12}  {row['meaning']}")
     print(
         "The heuristic is NO GUARANTEE. It predicts what an audit of a trained model may find;\n"
         "losses, regularisers and data sets exist whose last iterate leaks more, up to the\n"

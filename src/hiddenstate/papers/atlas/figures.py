@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate import plotting
 from hiddenstate.estimates import select
 from hiddenstate.family import figure
-from hiddenstate.papers.atlas.words import shown
+from hiddenstate.rounding import shown
 
 STYLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     # group, kind: label, marker

@@ -3,7 +3,8 @@
 import pandas as pd
 
 from hiddenstate.family import table
-from hiddenstate.papers.atlas.words import GROUPS, Answer, shown
+from hiddenstate.papers.atlas.words import GROUPS, Answer
+from hiddenstate.rounding import shown
 
 
 @table(
@@ -46,14 +47,10 @@ def answer(estimates: pd.DataFrame) -> pd.DataFrame:
                 "setting": first["title"],
                 "numbers": f"{first['words']}, delta {first['delta']:g}",
                 "all released": shown(found.proven, "upper"),
-                "at best": _shown(found.linear, "exact"),
-                "at worst": _shown(found.worst, "lower"),
-                "proven, as curved as assumed": _shown(found.curved, "upper"),
-                "audited": _shown(found.audited, "lower"),
+                "at best": shown(found.linear, "exact"),
+                "at worst": shown(found.worst, "lower"),
+                "proven, as curved as assumed": shown(found.curved, "upper"),
+                "audited": shown(found.audited, "lower"),
             }
         )
     return pd.DataFrame(records)
-
-
-def _shown(value: float | None, kind: str) -> str:
-    return "--" if value is None else shown(value, kind)

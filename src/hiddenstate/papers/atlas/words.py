@@ -1,11 +1,11 @@
 """What a setting's bounds answer: how much does hiding the iterates buy?"""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 
 import pandas as pd
 
 from hiddenstate.estimates import select
+from hiddenstate.rounding import shown
 
 GROUPS = {
     "proven": "upper bounds for any loss",
@@ -19,15 +19,6 @@ GROUPS = {
 
 CURVED = "cyclic, clipped"
 """The bound that holds for any losses of the assumed curvature."""
-
-
-def shown(value: float, kind: str, digits: int = 5) -> str:
-    """An epsilon with these significant digits: upper bounds rounded up, lower bounds down."""
-    if pd.isna(value):
-        return "--"
-    rounding = {"upper": ROUND_CEILING, "lower": ROUND_FLOOR}.get(kind, ROUND_HALF_EVEN)
-    rounded = Context(prec=digits, rounding=rounding).create_decimal_from_float(float(value))
-    return f"{rounded.normalize():f}" if rounded else "0"
 
 
 @dataclass(frozen=True)

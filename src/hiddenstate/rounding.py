@@ -1,0 +1,21 @@
+"""Numbers in print: no upper bound is printed below itself, and no lower bound above."""
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+
+
+def shown(
+    value: float | None, kind: str = "exact", digits: int = 5, *, decimals: int | None = None
+) -> str:
+    """The number with so many significant digits, or decimals; "--" if there is none.
+
+    kind: "upper" bounds are rounded up, "lower" ones down, all else to nearest.
+    """
+    if value is None or value != value:
+        return "--"
+    rounding = {"upper": ROUND_CEILING, "lower": ROUND_FLOOR}.get(kind, ROUND_HALF_EVEN)
+    # The shortest decimal that is this float: 0.602, which is a little less in binary, stays it.
+    number = Decimal(repr(float(value)))
+    if decimals is not None:
+        return f"{number.quantize(Decimal(1).scaleb(-decimals), rounding):f}"
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(number)
+    return f"{rounded.normalize():f}" if rounded else "0"
