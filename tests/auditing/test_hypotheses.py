@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from hiddenstate.accounting import tradeoff
+from hiddenstate.accounting import pld, tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.hypotheses import claimed
@@ -155,3 +155,12 @@ def test_a_table_must_be_ordered(gaussian_curve):
         Tabulated("mu", [1.0, 2.0], curves[::-1])
     with pytest.raises(InputError, match="1 values for 2 curves"):
         Tabulated("mu", [1.0], curves)
+
+
+@pytest.mark.parametrize("mechanism", [(5, 0.01, 10_000), (2, 0.001, 20_000), (1, 0.001, 50_000)])
+def test_composed_curves_are_the_accountants_where_a_step_loses_little(mechanism):
+    """With losses 5e-3 apart they claimed mu 0.29, 0.20 and 0.46 for 0.20, 0.08 and 0.30."""
+    (curve,) = composed([mechanism[0]], *mechanism[1:]).curves
+    rates = np.array([1e-3, 0.01, 0.1, 0.5])
+    accountant = pld.tradeoff_curve(*mechanism, null="out")
+    np.testing.assert_allclose(curve(rates), accountant(rates), atol=1e-3)

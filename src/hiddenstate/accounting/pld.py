@@ -347,16 +347,19 @@ def _points(sigma: float, rate: float, steps: int, interval: float) -> float:
     return min(single * steps, single + float(np.min(steps * variance * orders + 72 / orders)))
 
 
-def _interval(sigma: float, rate: float, steps: int) -> float:
-    """Interval at which rounding moves a trade-off function by less than 1e-3.
+def fine_interval(
+    noise_multiplier: float, sampling_rate: float, steps: int, *, most: float = INTERVAL
+) -> float:
+    """Interval, ``most`` or less, at which rounding moves a trade-off function by less than 1e-3.
 
     Connecting the dots adds at most h^2 / 6 to the variance of a step's loss, and so less than
     steps h^2 / (12 s) to the standard deviation s of the sum; 2e-2 / 12 of it moves an error rate
     by 2e-2 / 12 x phi(0).
     """
-    linear.check_mechanism(sigma, rate, steps)
-    spread = rate * math.sqrt(math.expm1(min(1 / sigma**2, 50.0)) * steps)
-    return min(INTERVAL, math.sqrt(2e-2 * spread / steps))
+    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    single = math.expm1(min(1 / noise_multiplier**2, 50.0))
+    spread = sampling_rate * math.sqrt(single * steps)
+    return min(most, math.sqrt(2e-2 * spread / steps))
 
 
 def tradeoff_curves(
@@ -381,7 +384,7 @@ def tradeoff_curves(
     for null in nulls:
         tradeoff.check_null(null)
     if interval is None:
-        interval = _interval(noise_multiplier, sampling_rate, steps)
+        interval = fine_interval(noise_multiplier, sampling_rate, steps)
     losses: dict[Direction, Any] = {
         null: _losses(noise_multiplier, sampling_rate, steps, null, interval)
         for null in _DIRECTIONS

@@ -23,6 +23,8 @@ from hiddenstate.errors import InputError
 RESOLUTION = 1e-6
 """Bounds on a continuous parameter are rounded down to a multiple of this."""
 
+INTERVAL = 5e-3
+"""Largest spacing of the privacy losses of composed curves."""
 
 LINES = (401, 8_001)
 """Supporting lines of composed curves on either side of 0: few, and enough for little noise."""
@@ -294,10 +296,14 @@ def _composed(
 ) -> Tabulated:
     from hiddenstate.accounting import pld
 
-    curves = [
-        pld.tradeoff_curve(sigma, sampling_rate, steps, null=null, lines=lines, interval=5e-3)
-        for sigma in sigmas
-    ]
+    def curve(sigma: float) -> TradeoffCurve:
+        # Coarser than the accountant's, for there are many, but where a step loses too little.
+        interval = pld.fine_interval(sigma, sampling_rate, steps, most=INTERVAL)
+        return pld.tradeoff_curve(
+            sigma, sampling_rate, steps, null=null, lines=lines, interval=interval
+        )
+
+    curves = [curve(sigma) for sigma in sigmas]
     return Tabulated("noise multiplier", sigmas, curves, null, "upper")
 
 

@@ -26,7 +26,12 @@ FAMILY = Family(
     reference="the five papers together",
     grid=cells.AtlasGrid,
     works=(
-        Bound(cells.bounded, bounds.bound, cost=lambda cell: 2.0 * len(cell.parameters.settings)),
+        Bound(
+            cells.bounded,
+            bounds.bound,
+            revision=2,
+            cost=lambda cell: 2.0 * len(cell.parameters.settings),
+        ),
         Bound(cells.trained, trained.bound, cost=takes(6)),
     ),
     estimate=estimates.estimate,
