@@ -222,3 +222,13 @@ def test_checkpoints_of_the_same_runs_are_refused_in_any_format(tmp_path):
             report.read(tmp_path / name)
     frame[:40].to_parquet(tmp_path / "scores.parquet")
     assert [len(side) for side in report.read(tmp_path / "scores.parquet")] == [20, 20]
+
+
+def test_a_confidence_of_999_in_a_thousand_has_every_bound(scores, capsys):
+    """The uniform band's 10,000 simulations did not do, and no option had more."""
+    path, _ = scores
+    command = ["audit", str(path), "--delta", "1e-5", "--claim", "8", "--confidence"]
+    assert cli.main([*command, "0.999"]) == 0
+    assert "uniform band" in capsys.readouterr().out
+    assert cli.main([*command, "0.9999"]) == 2
+    assert "expected at least 69075, or less confidence" in capsys.readouterr().err

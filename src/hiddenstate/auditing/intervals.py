@@ -49,7 +49,7 @@ def allowed_rank(level: float, simulations: int) -> int:
         needed = int(np.ceil(np.log(1 - CERTAINTY) / np.log1p(-level)))
         raise InputError(
             f"simulations: {simulations} cannot resolve a level of {level:.2g}; "
-            f"expected at least {needed}"
+            f"expected at least {needed}, or less confidence"
         )
     return allowed
 
@@ -133,7 +133,8 @@ def uniform_order_statistics(
 
 def _band_gamma(ranks: NDArray[np.int64], n: int, level: float) -> float:
     """Pointwise level whose band over all these ranks fails with probability ``level`` at most."""
-    simulations = min(SIMULATIONS, max(MEMORY // len(ranks), int(10 / level)))
+    # A small level takes more, whatever they cost.
+    simulations = max(min(SIMULATIONS, MEMORY // len(ranks)), int(10 / level))
     rng = stream(0, "auditing", "band", n)
     allowed = allowed_rank(level, simulations) - 1
     # What is not above the bound at the level itself is above none, so few numbers are kept.
