@@ -207,7 +207,7 @@ def noise_multipliers(
         except (ArithmeticError, InputError):
             solutions = np.full(epsilons.shape, math.nan)
     for i, (target, sigma) in enumerate(zip(epsilons, solutions, strict=True)):
-        # Below an epsilon smaller than the width there is no less than half of it.
+        # Of an epsilon smaller than the width half is kept: any noise at all would do otherwise.
         room = min(composition.allowed(target, width), target / 2)
         if not math.isnan(sigma):
             bounds = composition.bracket(sigma, sampling_rate, steps, delta, width=room / 2)
