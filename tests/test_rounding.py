@@ -28,3 +28,10 @@ def test_an_estimate_is_rounded_to_the_nearest_and_nothing_is_two_dashes():
     assert shown(0.0504, "exact", 2) == "0.05"
     assert shown(0.0504, "upper", 2) == "0.051"
     assert shown(math.nan, "upper") == shown(None) == "--"
+
+
+def test_numbers_without_end_and_huge_ones_are_shown():
+    for kind in ("lower", "upper", "exact"):
+        assert shown(math.inf, kind, decimals=3) == shown(math.inf, kind) == "inf"
+        assert shown(-0.0, kind, decimals=3) == "0.000"
+        assert float(shown(1e300, kind, decimals=3)) == 1e300

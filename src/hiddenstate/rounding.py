@@ -1,5 +1,6 @@
 """Numbers in print: no upper bound is printed below itself, and no lower bound above."""
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 
@@ -10,12 +11,15 @@ def shown(
 
     kind: "upper" bounds are rounded up, "lower" ones down, all else to nearest.
     """
-    if value is None or value != value:
+    if value is None or math.isnan(value):
         return "--"
+    if math.isinf(value):
+        return f"{value:g}"
     rounding = {"upper": ROUND_CEILING, "lower": ROUND_FLOOR}.get(kind, ROUND_HALF_EVEN)
     # The shortest decimal that is this float: 0.602, which is a little less in binary, stays it.
-    number = Decimal(repr(float(value)))
+    number = Decimal(repr(float(value) or 0.0))  # and no minus before 0
     if decimals is not None:
-        return f"{number.quantize(Decimal(1).scaleb(-decimals), rounding):f}"
+        unit, every = Decimal(1).scaleb(-decimals), Context(prec=400, rounding=rounding)
+        return f"{number.quantize(unit, context=every):f}"
     rounded = Context(prec=digits, rounding=rounding).create_decimal(number)
     return f"{rounded.normalize():f}" if rounded else "0"
