@@ -90,6 +90,14 @@ def test_a_verdict_names_the_cells_that_were_read_for_it(tmp_path, monkeypatch):
     assert "x; y" not in (tmp_path / "c.md").read_text()
 
 
+def test_a_paper_without_a_claim_has_verdicts_of_no_rows(tmp_path):
+    frame = pd.DataFrame({"quantity": ["a"], "cell": ["x"], "value": [1.0]})
+    verdicts = claims.judge([], {"toy": frame}, "own")
+    claims.write(verdicts, tmp_path / "c.csv", tmp_path / "c.md", "own")
+    assert pd.read_csv(tmp_path / "c.csv").columns.tolist() == claims.COLUMNS
+    assert "0 claims" in (tmp_path / "c.md").read_text()
+
+
 def test_of_several_deviations_the_furthest_counts_with_its_sign():
     assert furthest([1.0, -3.0, 2.0, float("nan"), float("inf")]) == -3.0
     assert furthest([]) is None

@@ -22,6 +22,12 @@ SCALES = ("smoke", "laptop", "paper")
 
 NOT_JUDGED = "not judged at this scale"
 
+COLUMNS = [
+    *("id", "statement", "source", "stated", "measured", "tolerance", "deviation", "verdict"),
+    *("cells", "remark", "grid"),
+]
+"""Of the verdicts; a paper may have no claim."""
+
 
 class Claim(BaseModel):
     """One entry of claims.yaml."""
@@ -97,7 +103,7 @@ def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str
             }
         grid = next(iter(estimates[claim.family].get("grid", ())), "")
         rows.append(row | {"remark": claim.remark, "grid": grid})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def signed(deviation: float | None) -> str:

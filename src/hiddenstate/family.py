@@ -283,6 +283,20 @@ class Check:
     measure: Callable[[pd.DataFrame], Measurement | None]
 
 
+class Lacking(Exception):
+    """Estimates lack what a check needs."""
+
+
+D = TypeVar("D", "pd.DataFrame", "pd.Series")
+
+
+def needed(found: D) -> D:
+    """What a check cannot do without: of no rows, or with a value missing, it measures nothing."""
+    if found.empty or (found.ndim == 1 and found.isna().any()):
+        raise Lacking
+    return found
+
+
 def figure(
     title: str, caption: str, when: Callable[[Any], bool] = _always
 ) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
@@ -299,7 +313,14 @@ def table(
 
 def check(measure: Callable[[pd.DataFrame], Measurement | None]) -> Check:
     """Register a function of the estimates as a claim's check under the function's name."""
-    return Check(measure)
+
+    def measured(estimates: pd.DataFrame) -> Measurement | None:
+        try:
+            return measure(estimates)
+        except Lacking:
+            return None
+
+    return Check(measured)
 
 
 S = TypeVar("S")

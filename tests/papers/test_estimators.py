@@ -10,7 +10,7 @@ from hiddenstate import config, plotting
 from hiddenstate.auditing import ApproxDP, Averaged
 from hiddenstate.dpsgd.mistakes import MISTAKES
 from hiddenstate.family import Cell
-from hiddenstate.papers.estimators import cells, estimates, figures
+from hiddenstate.papers.estimators import cells, checks, estimates, figures
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
     NAME,
@@ -98,6 +98,28 @@ def test_bounds_of_a_cell_do_not_depend_on_its_other_numbers_of_scores():
 def test_the_models_needed_are_enough_from_there_on(power, needed):
     rows = pd.DataFrame({"x": [20, 50, 100], "value": power})
     assert required(rows) == needed
+
+
+@pytest.mark.parametrize("name", ["null_is_null", "as_published", "default_is_tight"])
+def test_a_mechanism_that_a_scale_lacks_is_not_judged(name):
+    """What is claimed of mu 0 and 3, where mu is 1 and 2."""
+    rows = [
+        {"quantity": quantity, "cell": f"gaussian_mu{mu}", "method": method, "x": n}
+        | {"value": 0.05, "audits": 1000, "valid": method == Averaged.name}
+        for quantity in ("exceedance", "median")
+        for mu in (1, 2)
+        for n in (100, 1000)
+        for method in (Averaged.name, "as published (not valid)")
+    ]
+    assert getattr(checks, name).measure(pd.DataFrame(rows)) is None
+
+
+def test_a_zoo_of_which_no_mistake_is_found_is_judged():
+    names = ("none", "mean_noise")
+    rows = [{"quantity": "power", "cell": name, "x": 20, "value": 0.0, "low": 0} for name in names]
+    found = checks.mistakes_found.measure(pd.DataFrame(rows))
+    assert found.measured.startswith("0 of 1 mistakes found with power 0.9, control at its level")
+    assert not found.holds
 
 
 def test_the_root_seed_reaches_the_simulated_audits():

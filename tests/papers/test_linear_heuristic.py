@@ -357,8 +357,8 @@ HOLD = [
 @pytest.mark.parametrize("name", list(FAMILY.checks))
 def test_checks_measure(found, name):
     measurement = FAMILY.checks[name].measure(found)
-    if name == "figure4_tighter":
-        # It is judged from 100 steps on, which so small a scale has not.
+    if name in ("figure4_tighter", "figure3_close"):
+        # They are judged from 100 steps on, which so small a scale has not.
         assert measurement is None
         return
     assert measurement.measured
@@ -421,6 +421,60 @@ def test_audit_checks_judge(check, attack, good, bad):
         frame = pd.DataFrame(rows, columns=["cell", "method", "x", "value"])
         frame = frame.assign(quantity="epsilon", sampling_rate=0.1)
         assert FAMILY.checks[check].measure(frame).holds is holds
+
+
+@pytest.mark.parametrize(
+    ("check", "attack"),
+    [
+        ("figure3_close", "gradient"),
+        ("figure6_bits", "bits"),
+        ("figure6_analog", "analog"),
+        ("figure6_bits_exceed", "bits"),
+        ("figure6_analog_exceed", "analog"),
+    ],
+)
+def test_audits_of_too_few_steps_are_not_judged(check, attack):
+    rows = [(f"{attack}_q0.1", method, 8.0) for method in ("as published", "lower bound")]
+    rows += [("audits_q0.1", "heuristic", 6.0), ("audits_q0.1", "standard", 8.0)]
+    frame = pd.DataFrame(rows, columns=["cell", "method", "value"])
+    frame = frame.assign(quantity="epsilon", sampling_rate=0.1, x=9.0)
+    assert FAMILY.checks[check].measure(frame) is None
+
+
+@pytest.mark.parametrize(
+    ("check", "less"),
+    [
+        ("worst_schedule", "cell != 'schedules' or x < 3"),
+        ("figure5_majority", "cell != 'figure5_eps1' or steps == 1"),
+        ("history", "method != 'history regulariser' or x > 2"),
+        ("quadratic_exceeds", "cell != 'quadratic' or x in (0, 1)"),
+        ("constant_signal", "cell != 'figure1a' or x < 10"),
+    ],
+)
+def test_without_the_points_that_a_claim_is_of_it_is_not_judged(found, check, less):
+    assert FAMILY.checks[check].measure(found.query(less)) is None
+
+
+def test_values_of_section_4_2_are_drawn_and_judged_at_their_setting_alone(found):
+    from hiddenstate import plotting
+
+    other = found.assign(steps=found["steps"].where(found["cell"] != "quadratic", 4))
+    lacking = found.query("cell != 'quadratic' or x != 0.5")
+    for rows, judged, labels in ((found, True, 3), (other, False, 2), (lacking, False, 3)):
+        assert (checks.quadratic_values.measure(rows) is not None) == judged
+        with plotting.style():
+            (ax,) = FAMILY.figures["quadratic"].draw(rows).axes
+        assert len(ax.get_legend_handles_labels()[1]) == labels
+
+
+def test_where_more_steps_never_leak_less_the_bound_says_so():
+    """As with little noise, or where one step alone is looked at."""
+    curve = cells.Curve(most_steps=4, points=2)
+    section = GRID.figure1.model_copy(update={"every_step_up_to": 1, "fixed": curve})
+    rows = bounds.figure1c(Cell("figure1c", section), 0).assign(cell="figure1c")
+    found = checks.not_monotone.measure(rows)
+    assert found.measured.endswith("never below one step")
+    assert not found.holds
 
 
 def test_section_4_1_looks_at_every_number_of_steps():

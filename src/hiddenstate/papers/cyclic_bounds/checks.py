@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.estimates import select
-from hiddenstate.family import Check, Measurement, check
+from hiddenstate.family import Check, Measurement, check, needed
 
 
 def _convex_limit(lipschitz: str) -> Check:
@@ -14,8 +14,9 @@ def _convex_limit(lipschitz: str) -> Check:
     def measure(estimates: pd.DataFrame) -> Measurement:
         rows = select(estimates, part="sweeps", sweep="weak_convexity", quantity="rho")
         line = select(rows, method="Theorem 4.5", lipschitz=lipschitz).sort_values("x")
-        limit = select(rows, method="equation 22")["value"].iloc[0]
+        limit = needed(select(rows, method="equation 22"))["value"].iloc[0]
         positive = line[line["x"] > 0]
+        needed(positive.iloc[1:])
         gaps = positive["value"].to_numpy() / limit - 1
         # Halving m should halve the gap; a gap that stays is a gap of the limit.
         holds = bool(0 < gaps[0] < 1e-3 and np.all(np.diff(gaps) > 0))
@@ -36,7 +37,7 @@ convex_limit_clipped = _convex_limit("clipped")
 @check
 def pabi(estimates: pd.DataFrame) -> Measurement:
     """In one pass of single records the derived bound at m = 0 is PABI's, and attained."""
-    rows = select(estimates, part="sweeps", sweep="single pass", quantity="rho", x=0)
+    rows = needed(select(estimates, part="sweeps", sweep="single pass", quantity="rho", x=0))
     ours = select(rows, method="sharp", lipschitz="unclipped")["value"].iloc[0]
     pabi = select(rows, method="PABI")["value"].iloc[0]
     exact = select(estimates, quantity="pabi")["value"].iloc[0]
@@ -52,6 +53,7 @@ def gaussian(estimates: pd.DataFrame) -> Measurement:
     """As Gaussian differential privacy every epsilon is lower, and none below an exact value."""
     gdp, rdp = (select(estimates, conversion=name)["value"].to_numpy() for name in ("gdp", "rdp"))
     rows = select(estimates, quantity="audit").fillna({"conversion": ""})
+    needed(select(rows, method="exact"))
     table = rows.pivot(index=["instance", "x"], columns=["method", "conversion"], values="value")
     exact = table["exact", ""].dropna()
     upper = table.xs("gdp", axis=1, level="conversion").min(axis=1).loc[exact.index]
@@ -158,7 +160,7 @@ def nonexpansive(estimates: pd.DataFrame) -> Measurement:
 
 def _certified(estimates: pd.DataFrame, bound: str) -> pd.Series:
     """The largest certified divergence over a bound, by number of passes."""
-    rows = select(estimates, quantity=["kl", "d2"])
+    rows = needed(select(estimates, quantity=["kl", "d2"]))
     table = rows.pivot(index=["quantity", "x", "passes"], columns="method", values="value")
     return (table["certified"] / table[bound]).groupby("passes").max()
 
@@ -167,7 +169,8 @@ def _certified(estimates: pd.DataFrame, bound: str) -> pd.Series:
 def violation(estimates: pd.DataFrame) -> Measurement:
     """Clipped convex losses exceed the convex bound, in one pass and in several."""
     ratios = _certified(estimates, "convex bound")
-    one, several = ratios.get(1, np.nan), ratios.drop(index=1, errors="ignore")
+    one = needed(ratios[ratios.index == 1]).iloc[0]
+    several = needed(ratios[ratios.index > 1])
     return Measurement(
         f"certified divergence up to {one:.2f} times the bound in one pass, "
         f"{several.max():.2f} times in {several.idxmax():g} passes (failure probability 1e-6 in "
@@ -207,7 +210,7 @@ def audit(estimates: pd.DataFrame) -> Measurement:
     rows = rows[rows["conversion"] != "rdp"]
     table = rows.pivot(index=["instance", "x"], columns="method", values="value")
     upper = table[["composition", "Theorem 4.5", "sharp"]].min(axis=1)
-    ceiling = table["exact"].fillna(upper)
+    ceiling = table.get("exact", upper).fillna(upper)
     holds = (table["lower bound"] <= ceiling) & (ceiling <= upper)
     share = (table["lower bound"] / ceiling).max()
     return Measurement(

@@ -8,7 +8,7 @@ import pandas as pd
 
 from hiddenstate.auditing import AsPublished, Averaged
 from hiddenstate.estimates import select
-from hiddenstate.family import Check, Measurement, check, furthest
+from hiddenstate.family import Check, Measurement, check, furthest, needed
 from hiddenstate.papers.estimators.cells import LEVEL
 from hiddenstate.papers.estimators.estimates import required
 
@@ -24,7 +24,7 @@ def _validity(choose: Callable[[pd.DataFrame], pd.Series]) -> Check:
     @check
     def measure(estimates: pd.DataFrame) -> Measurement:
         rows = select(estimates, quantity="exceedance")
-        rows = rows[choose(rows)]
+        rows = needed(rows[choose(rows)])
         allowed = rows["audits"].map(_allowed)
         worst = rows.loc[(rows["value"] - allowed).idxmax()]
         return Measurement(
@@ -54,7 +54,7 @@ def as_published(estimates: pd.DataFrame) -> Measurement:
         ("gaussian_mu2", 100): 0.070,
         ("gaussian_mu1", 1000): 0.20,
     }
-    found = rows["value"].reindex(stated)
+    found = needed(rows["value"].reindex(stated))
     errors = [3 * math.sqrt(2 * s * (1 - s) / rows["audits"].iloc[0]) for s in stated.values()]
     # The last is known as "20 %" only.
     errors[-1] = max(errors[-1], 0.03)
@@ -73,7 +73,7 @@ def default_is_tight(estimates: pd.DataFrame) -> Measurement:
     rows = select(estimates, quantity="median", method=Averaged.name)
     rows = rows.set_index(["cell", "x"])
     goals = {("gaussian_mu1", 100): 0.70, ("gaussian_mu3", 100): 2.2}
-    found = rows["value"].reindex(goals)
+    found = needed(rows["value"].reindex(goals))
     return Measurement(
         ", ".join(f"{value:.2f}" for value in found) + " (true mu 1, 3; 100 scores per world)",
         "at least 0.70, 2.2",
@@ -84,15 +84,15 @@ def default_is_tight(estimates: pd.DataFrame) -> Measurement:
 @check
 def mistakes_found(estimates: pd.DataFrame) -> Measurement:
     """At least ten mistakes are found, and the control is not."""
-    rows = select(estimates, quantity="power")
-    needed = rows.groupby("cell")[["x", "value"]].apply(required)
-    found = needed[np.isfinite(needed)]
+    rows = needed(select(estimates, quantity="power"))
+    models = rows.groupby("cell")[["x", "value"]].apply(required)
+    found = models[np.isfinite(models)]
     control = select(rows, cell="none")
     quiet = bool((control["low"] <= LEVEL).all())
     return Measurement(
-        f"{len(found)} of {len(needed) - 1} mistakes found with power 0.9, "
-        f"with up to {int(found.max()):,} models per world; control "
-        + ("at its level" if quiet else "above its level"),
+        f"{len(found)} of {len(models) - 1} mistakes found with power 0.9, "
+        + (f"with up to {int(found.max()):,} models per world; " if len(found) else "")
+        + ("control at its level" if quiet else "control above its level"),
         "at least 10; control's interval reaches 5 % at every number of models",
         len(found) >= 10 and "none" not in found.index and quiet,
     )

@@ -64,7 +64,7 @@ def figure1c(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
     p = cell.parameters
     every = np.arange(1, p.every_step_up_to + 1)
     heuristic = linear.last_iterate_epsilon(p.noise_multiplier, p.sampling_rate, every, p.delta)
-    below = every[1:][heuristic[1:] < heuristic[0]]
+    below = pd.Series(every[1:][heuristic[1:] < heuristic[0]], dtype=float)  # may be none
     # Section 4.1: at these numbers of steps a regulariser that forgets leaks more.
     single = pd.DataFrame(
         {

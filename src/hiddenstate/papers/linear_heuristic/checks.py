@@ -8,7 +8,7 @@ import pandas as pd
 
 from hiddenstate.accounting import linear
 from hiddenstate.estimates import select
-from hiddenstate.family import Check, Measurement, check
+from hiddenstate.family import Check, Measurement, check, needed
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.estimates import CONFIDENCE, curve, named, trained
 
@@ -32,10 +32,14 @@ def not_monotone(estimates: pd.DataFrame) -> Measurement:
     """The heuristic falls below that of a single step as steps grow, and rises again."""
     rows = select(estimates, cell="figure1c", method="heuristic").set_index("quantity")
     value, last = rows["value"], curve(estimates, "figure1c", "heuristic")
+    below = (
+        "never below one step"
+        if pd.isna(value["first_below"])
+        else f"below one step from {value['first_below']:.0f} to {value['last_below']:.0f} steps"
+    )
     return Measurement(
         f"{value['single_step']:.4f} at 1 step, {value['least']:.4f} at "
-        f"{rows['x']['least']:.0f}, {last.iloc[-1]:.3f} at {last.index[-1]:.0f}; below one step "
-        f"from {value['first_below']:.0f} to {value['last_below']:.0f} steps",
+        f"{rows['x']['least']:.0f}, {last.iloc[-1]:.3f} at {last.index[-1]:.0f}; {below}",
         "a fall and a rise, exact to 1e-9",
         bool(value["least"] < value["single_step"] < last.iloc[-1]),
     )
@@ -47,6 +51,7 @@ def constant_signal(estimates: pd.DataFrame) -> Measurement:
     heuristic, standard = (
         curve(estimates, "figure1a", method).to_numpy() for method in ("heuristic", "standard")
     )
+    needed(pd.Series(heuristic[2:]))
     last = heuristic[-1] / heuristic[len(heuristic) // 2] - 1
     return Measurement(
         f"heuristic {heuristic[0]:.4f} to {heuristic[-1]:.4f}, within {last:.1%} of that over the "
@@ -77,7 +82,9 @@ def full_batch(estimates: pd.DataFrame) -> Measurement:
 @check
 def quadratic_values(estimates: pd.DataFrame) -> Measurement:
     """The three epsilons of section 4.2, to their printed digits."""
-    ours = curve(estimates, "quadratic", "quadratic regulariser")[list(stated.QUADRATIC)]
+    there = select(estimates, cell="quadratic", **stated.QUADRATIC_SETTING)
+    line = curve(there, "quadratic", "quadratic regulariser")
+    ours = needed(line.reindex(list(stated.QUADRATIC)))
     over = ours - pd.Series(stated.QUADRATIC)
     return Measurement(
         ", ".join(f"{value:.6f} at curvature {c:g}" for c, value in ours.items()),
@@ -91,6 +98,7 @@ def quadratic_values(estimates: pd.DataFrame) -> Measurement:
 def quadratic_exceeds(estimates: pd.DataFrame) -> Measurement:
     """A curvature between the linear cases leaks more than both."""
     line = curve(estimates, "quadratic", "quadratic regulariser")
+    needed(line.iloc[1:-1])
     ends = line.iloc[[0, -1]].max()
     return Measurement(
         f"largest epsilon {line.max():.4f} at curvature {line.idxmax():g}, against {ends:.4f}",
@@ -107,7 +115,7 @@ def worst_schedule(estimates: pd.DataFrame) -> Measurement:
         for method in ("schedule", "constant curvature", "heuristic")
     }
     # A schedule of two steps has one curvature that matters.
-    ours, constant, heuristic = (line[line.index > 2] for line in lines.values())
+    ours, constant, heuristic = (needed(line[line.index > 2]) for line in lines.values())
     shown = ", ".join(
         f"{ours[t]:.4f} against {constant[t]:.4f} and {heuristic[t]:.4f} at {t:g} steps"
         for t in ours.index
@@ -147,7 +155,7 @@ figure5_rounded = _violation("rounded up")
 @check
 def figure5_majority(estimates: pd.DataFrame) -> Measurement:
     """In most settings of Figure 5 the linear loss leaks more."""
-    rows = select(estimates, quantity="ratio", method="enumerated").query("steps > 1")
+    rows = needed(select(estimates, quantity="ratio", method="enumerated").query("steps > 1"))
     share = (rows["value"] < 1).groupby(rows["cell"]).mean()
     shown = ", ".join(f"{value:.0%} in {cell}" for cell, value in share.items())
     return Measurement(
@@ -161,10 +169,12 @@ def history(estimates: pd.DataFrame) -> Measurement:
     line = curve(estimates, "history", "history regulariser")
     standard = curve(estimates, "history", "standard").iloc[0]
     heuristic = curve(estimates, "history", "heuristic").iloc[0]
-    last = line.iloc[-1]
+    last = needed(line.iloc[1:]).iloc[-1]
+    above = line.index[line > heuristic]
+    where = f"above the heuristic {heuristic:.4f} from factor {above.min():g}"
     return Measurement(
-        f"{last:.4f} at factor {line.index[-1]:g}, against {standard:.4f} standard; above the "
-        f"heuristic {heuristic:.4f} from factor {line[line > heuristic].index.min():g}",
+        f"{last:.4f} at factor {line.index[-1]:g}, against {standard:.4f} standard; "
+        + (where if len(above) else f"nowhere above the heuristic {heuristic:.4f}"),
         "rising, and within 0.1 % of the standard epsilon at the largest factor",
         bool(all(a < b for a, b in pairwise(line)) and abs(last / standard - 1) < 1e-3),
     )
@@ -187,12 +197,13 @@ def audited(estimates: pd.DataFrame, attack: str, method: str) -> pd.DataFrame:
 def figure3_close(estimates: pd.DataFrame) -> Measurement:
     """Figure 3: estimates close to the heuristic except at few steps."""
     rows = audited(estimates, "gradient", "as published")
-    ratio, many = rows["value"] / rows["heuristic"], rows["steps"] >= 100
+    ratio = rows["value"] / rows["heuristic"]
+    many, few = needed(ratio[rows["steps"] >= 100]), ratio[rows["steps"] < 100]
+    below = f", {few.min():.2f} to {few.max():.2f} below" if len(few) else ""
     return Measurement(
-        f"estimate over heuristic {ratio[many].min():.2f} to {ratio[many].max():.2f} from 100 "
-        f"steps on, {ratio[~many].min():.2f} to {ratio[~many].max():.2f} below",
+        f"estimate over heuristic {many.min():.2f} to {many.max():.2f} from 100 steps on{below}",
         "0.88 to 1.03 from 100 steps on (the spread over seeds)",
-        bool(ratio[many].between(0.88, 1.03).all()),
+        bool(many.between(0.88, 1.03).all()),
     )
 
 
@@ -211,20 +222,17 @@ def figure3_below(estimates: pd.DataFrame) -> Measurement:
     )
 
 
-def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFrame | None:
-    """Audits of trained models, with the share of what ideal ones find; None if any is missing."""
+def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFrame:
+    """Audits of trained models, with the share of what ideal ones find; none may be missing."""
     rows = trained(estimates, *figures, **values)
-    if "as published" not in rows or rows["as published"].isna().any():
-        return None
-    return rows.assign(share=rows["as published"] / rows["ideal"])
+    found = needed(rows.get("as published", pd.Series(dtype=float)))
+    return rows.assign(share=found / rows["ideal"])
 
 
 @check
-def figure2_loose(estimates: pd.DataFrame) -> Measurement | None:
+def figure2_loose(estimates: pd.DataFrame) -> Measurement:
     """Figure 2: estimates far below the heuristic, and below what linear losses would give."""
     rows = _audits(estimates, "figure2")
-    if rows is None:
-        return None
     last = rows.loc[rows.groupby("sampling_rate")["steps"].idxmax()]
     shown = "; ".join(
         f"{r['as published']:.2f} at sampling rate {r['sampling_rate']:g} and {r['steps']:g} "
@@ -244,17 +252,13 @@ def figure2_loose(estimates: pd.DataFrame) -> Measurement | None:
 
 
 @check
-def figure4_tighter(estimates: pd.DataFrame) -> Measurement | None:
+def figure4_tighter(estimates: pd.DataFrame) -> Measurement:
     """Figures 2 and 4: a mislabelled record is found more easily than a gradient."""
     rows = _audits(estimates, "figure2", "figure4")
-    if rows is None:
-        return None
     near = rows[rows["steps"] >= 100]
-    record = select(near, attack="natural")
-    if record.empty or select(near, attack="dirac").empty:
-        return None
+    record = needed(select(near, attack="natural"))
     # At the sampling rate of Figure 4, or the nearest.
-    rates = select(near, attack="dirac")["sampling_rate"]
+    rates = needed(select(near, attack="dirac")["sampling_rate"])
     nearest = rates.loc[(rates - record["sampling_rate"].iloc[0]).abs().idxmin()]
     gradient = select(near, attack="dirac", sampling_rate=nearest)
     ours, theirs = record["share"].mean(), gradient["share"].mean()
@@ -267,11 +271,9 @@ def figure4_tighter(estimates: pd.DataFrame) -> Measurement | None:
 
 
 @check
-def figure4_blank(estimates: pd.DataFrame) -> Measurement | None:
+def figure4_blank(estimates: pd.DataFrame) -> Measurement:
     """Figure 4: more is found among blank records."""
     rows = _audits(estimates, "figure4")
-    if rows is None:
-        return None
     shares = rows.groupby("attack")["share"].mean()
     return Measurement(
         f"blank {shares['blank']:.2f}, natural {shares['natural']:.2f} of what as many models with "
@@ -282,11 +284,9 @@ def figure4_blank(estimates: pd.DataFrame) -> Measurement | None:
 
 
 @check
-def trained_below(estimates: pd.DataFrame) -> Measurement | None:
+def trained_below(estimates: pd.DataFrame) -> Measurement:
     """Figures 2 and 4, Table 1: no lower bound exceeds the heuristic."""
     rows = _audits(estimates, "figure2", "figure4", "table1")
-    if rows is None:
-        return None
     over = (rows["lower bound"] / rows["heuristic"]).max()
     return Measurement(
         f"largest lower bound over heuristic {over:.3f} in {len(rows)} audits",
@@ -296,11 +296,10 @@ def trained_below(estimates: pd.DataFrame) -> Measurement | None:
 
 
 @check
-def table1_similar(estimates: pd.DataFrame) -> Measurement | None:
+def table1_similar(estimates: pd.DataFrame) -> Measurement:
     """Table 1: with similar heuristic epsilons, batch sizes give similar models and estimates."""
     rows = _audits(estimates, "table1")
-    if rows is None or len(rows) < 2:
-        return None
+    needed(rows.iloc[1:])
     shown = "; ".join(
         f"batch {r['batch']:g}: accuracy {r['accuracy']:.1%}, empirical {r['as published']:.2f}, "
         f"standard {r['standard']:.1f}"
@@ -318,7 +317,7 @@ def _matches_standard(attack: str) -> Check:
 
     @check
     def measure(estimates: pd.DataFrame) -> Measurement:
-        published = audited(estimates, attack, "as published").query("steps >= 10")
+        published = needed(audited(estimates, attack, "as published").query("steps >= 10"))
         bound = audited(estimates, attack, "lower bound")
         reached = published["value"] / published["standard"]
         over = (bound["value"] / bound["standard"]).max()
@@ -337,7 +336,7 @@ def _exceeds_heuristic(attack: str) -> Check:
 
     @check
     def measure(estimates: pd.DataFrame) -> Measurement:
-        rows = audited(estimates, attack, "lower bound").query("steps >= 10")
+        rows = needed(audited(estimates, attack, "lower bound").query("steps >= 10"))
         above = rows["value"] > rows["heuristic"]
         shown = ", ".join(
             f"{part.sum()} of {len(part)} at sampling rate {q:g}"

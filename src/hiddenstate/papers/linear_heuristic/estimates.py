@@ -29,7 +29,11 @@ def estimate(
     bounds: Mapping[str, pd.DataFrame],
 ) -> pd.DataFrame:
     """The accountant's rows, and what the audits find of every attack."""
-    parts = [rows[rows["quantity"] != "fnr"].assign(cell=name) for name, rows in bounds.items()]
+    setting = {"quadratic": grid.quadratic.model_dump(exclude={"points"})}
+    parts = [
+        rows[rows["quantity"] != "fnr"].assign(cell=name, **setting.get(name, {}))
+        for name, rows in bounds.items()
+    ]
     for rate in grid.audits.sampling_rates:
         matched = _matched(bounds[f"audits_q{rate:g}"], grid.audits.delta)
         for attack in ATTACKS:

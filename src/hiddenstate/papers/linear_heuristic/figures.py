@@ -82,7 +82,8 @@ def quadratic(estimates: pd.DataFrame) -> Any:
     drawn, (ax,) = plotting.panels(1, height=3.2)
     line = curve(estimates, "quadratic", "quadratic regulariser")
     _plot(ax, line, color=plotting.OBSERVED, label="exact")
-    _plot(ax, pd.Series(stated.QUADRATIC), label="stated by the paper", **plotting.STATED)
+    if len(select(estimates, cell="quadratic", **stated.QUADRATIC_SETTING)):
+        _plot(ax, pd.Series(stated.QUADRATIC), label="stated by the paper", **plotting.STATED)
     ends = line.iloc[[0, -1]].max()
     ax.axhline(ends, label="larger of the two linear cases", **_REFERENCE)
     ax.set(xlabel="curvature of the regulariser", ylabel="$\\varepsilon$ of the last iterate")
