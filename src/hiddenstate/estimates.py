@@ -115,6 +115,11 @@ def summarise(rows: pd.DataFrame, by: str | Iterable[str], value: str = "value")
     return groups.agg(mean="mean", sd="std", maximum="max", n="size").reset_index()
 
 
+def largest(rows: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
+    """Rows with the largest value of a column among those that agree in ``by``."""
+    return rows[rows[column] == rows.groupby(by)[column].transform("max")]
+
+
 def plus_minus(mean: float, sd: float, digits: int = 2) -> str:
     """ "mean ± sd" as tables and claims write it; the mean alone where there is no sd."""
     words = f"{mean:.{digits}f}"

@@ -27,6 +27,22 @@ def test_orders_and_tightness(housing_rows, name, broken):
     assert measure(name, housing_rows(GOOD, models=300)) is None
 
 
+@pytest.mark.parametrize("missing", GOOD)
+def test_adversaries_that_a_sweep_lacks_are_not_judged(housing_rows, missing):
+    """Whatever is compared needs both."""
+    less = {name: factor for name, factor in GOOD.items() if name != missing}
+    five = housing_rows(less | {"loss-based": 0.01}, every=5)
+    rows = pd.concat([housing_rows(less), five[five["adversary"] != missing]])
+    assert measure("ordering", rows) is None
+    assert (measure("periodic", rows) is None) == (missing != "random coordinate")
+    assert measure("shared_start", housing_rows(less, start="shared")) is None
+
+
+def test_a_calibration_of_unknown_epsilons_is_not_judged():
+    rows = pd.DataFrame({"part": "ideal", "quantity": "epsilon", "epsilon": [3.0], "mu": [0.7]})
+    assert measure("calibration", rows) is None
+
+
 def test_five_is_judged_by_the_accountant_s_epsilon(housing_rows):
     assert not measure("five_is_tight", housing_rows({"simulated coordinate": 0.4}, every=5)).holds
     assert measure("five_is_tight", housing_rows({"simulated coordinate": 0.9}, every=5)).holds
@@ -60,6 +76,16 @@ def test_a_random_coordinate_of_the_networks_is_nearly_tight(network_rows):
     assert not measure("networks_tight", network_rows({"random coordinate": 0.8})).holds
     # With too few models nothing is judged.
     assert measure("networks_tight", network_rows({"random coordinate": 0.9}, error=0.3)) is None
+
+
+@pytest.mark.parametrize("name", ["networks_tight", "networks_order", "clipping_norm"])
+def test_a_network_s_other_starts_and_smaller_audits_are_no_repeats(network_rows, name):
+    good = network_rows(GOOD | {"random coordinate": 0.9})
+    bad = network_rows(GOOD | {"random coordinate": 0.05, "loss-based": 0.9})
+    found = measure(name, good)
+    others = (bad.assign(start="shared", models=5000), bad.assign(models=999))
+    assert measure(name, pd.concat([good, *others])) == found
+    assert measure(name, others[0]) is None
 
 
 def test_crafted_gradients_of_the_networks_show_more_than_the_loss(network_rows):

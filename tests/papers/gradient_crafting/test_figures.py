@@ -4,7 +4,9 @@ import pytest
 
 from hiddenstate import plotting
 from hiddenstate.estimates import select
+from hiddenstate.family import Figure
 from hiddenstate.papers.gradient_crafting import FAMILY
+from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +43,37 @@ def test_the_audit_of_most_models_is_the_one_that_is_drawn(estimates):
     shown = [line.get_ydata() for line in ax.lines if line.get_marker() == "^"]
     shown = np.concatenate([values for values in shown if len(values)])
     np.testing.assert_allclose(sorted(shown), sorted(expected))
+
+
+def test_a_network_s_other_starts_and_smaller_audits_are_not_pooled(estimates):
+    rows = estimates[estimates["part"] == "network"]
+    others = [rows.assign(start="shared", models=99), rows.assign(models=19)]
+    both = pd.concat([estimates, *(part.assign(value=part["value"] + 9) for part in others)])
+    for name in ("networks", "networks_every", "clipping"):
+
+        def drawn_points(frame, name=name):
+            axes = drawn(frame, name).axes
+            return [np.array(line.get_xydata()) for ax in axes for line in ax.lines]
+
+        for one, other in zip(drawn_points(estimates), drawn_points(both), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hidden"),
+    [
+        ({"start": "shared"}, {"housing_every", "curves"}),
+        ({"adversaries": ["loss-based"]}, {"curves"}),
+    ],
+)
+def test_a_figure_whose_audits_a_scale_lacks_is_not_drawn(content, changes, hidden):
+    sweeps = [sweep | changes for sweep in content["housing"]["sweeps"] if "start" not in sweep]
+    grid = GradientCraftingGrid.model_validate(
+        content | {"housing": content["housing"] | {"sweeps": sweeps}}
+    )
+    shown = FAMILY.shown(Figure, grid)
+    assert "housing" in shown
+    assert hidden.isdisjoint(shown)
 
 
 def test_more_levels_than_colours_are_all_drawn(estimates):

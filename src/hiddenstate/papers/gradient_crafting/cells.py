@@ -31,6 +31,10 @@ Adversary = Literal[
 THREE: tuple[Adversary, ...] = ("loss-based", "random coordinate", "simulated coordinate")
 """Those of the paper."""
 
+SETTING = ["every", "start", "epsilon"]
+NETWORK_SETTING = ["network", "clipping_norm", *SETTING]
+"""What audits of one setting have in common, but for models and repeat."""
+
 Start = Literal["fresh", "shared"]
 Rank = Literal["absolute", "squared", "net"]
 

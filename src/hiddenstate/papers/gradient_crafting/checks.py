@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pandas as pd
 
-from hiddenstate.estimates import plus_minus, select, summarise
-from hiddenstate.family import Measurement, check, furthest
+from hiddenstate.estimates import largest, plus_minus, select, summarise
+from hiddenstate.family import Measurement, check, furthest, needed
+from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING, SETTING, THREE
 from hiddenstate.papers.gradient_crafting.stated import (
     AUDITED,
     EVOLUTION,
@@ -28,25 +29,23 @@ def _housing(
     estimates: pd.DataFrame, method: str = "as published", *, models: int = PAPER_MODELS
 ) -> pd.DataFrame:
     """Audits in every step from fresh initial parameters, with at least so many models."""
-    rows = select(estimates, part="housing", quantity="epsilon", method=method)
-    if rows.empty:
-        return rows
+    rows = needed(select(estimates, part="housing", quantity="epsilon", method=method))
     rows = select(rows, every=1, start="fresh")
     return rows[rows["models"] >= models]
 
 
-def _means(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean of each epsilon (rows) by each adversary (columns)."""
-    return rows.pivot_table(index="epsilon", columns="adversary", values="value", aggfunc="mean")
+def _means(rows: pd.DataFrame, *adversaries: str) -> pd.DataFrame:
+    """Mean of each epsilon from 4 on (rows) by each of these adversaries (columns)."""
+    rows = select(needed(rows[rows["epsilon"] >= 4]), adversary=adversaries)
+    means = rows.pivot_table(index="epsilon", columns="adversary", values="value", aggfunc="mean")
+    return needed(means.reindex(columns=list(adversaries)).dropna())
 
 
 @check
 def no_amplification(estimates: pd.DataFrame) -> Measurement | None:
     """The simulated coordinate nearly reaches the accountant's epsilon from 4 on."""
     rows = select(_housing(estimates), adversary="simulated coordinate")
-    rows = rows[rows["epsilon"] >= 4]
-    if rows.empty:
-        return None
+    rows = needed(rows[rows["epsilon"] >= 4])
     found = summarise(rows, "epsilon")
     ratios = found["mean"] / found["epsilon"]
     words = ", ".join(
@@ -63,13 +62,9 @@ def no_amplification(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def plug_in(estimates: pd.DataFrame) -> Measurement | None:
     """mu of the simulated coordinate is that of the insertions: the mechanism itself."""
-    rows = select(estimates, part="housing", quantity="mu")
-    if rows.empty:
-        return None
+    rows = needed(select(estimates, part="housing", quantity="mu"))
     rows = select(rows, every=1, start="fresh", adversary="simulated coordinate")
-    rows = rows[rows["models"] >= PAPER_MODELS]
-    if rows.empty:
-        return None
+    rows = needed(rows[rows["models"] >= PAPER_MODELS])
     error = rows["high"] - rows["value"]
     signed = (rows["value"] - rows["mu"]) / error
     off = signed.abs()
@@ -102,10 +97,7 @@ def reference(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def ordering(estimates: pd.DataFrame) -> Measurement | None:
     """The simulated coordinate nearly tight; a random one and the loss far below."""
-    means = _means(_housing(estimates))
-    means = means[means.index >= 4] if len(means) else means
-    if means.empty:
-        return None
+    means = _means(_housing(estimates), *THREE)
     best = means["simulated coordinate"]
     others = means[["random coordinate", "loss-based"]].max(axis=1)
     words = "; ".join(
@@ -121,11 +113,9 @@ def ordering(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def shared_start(estimates: pd.DataFrame) -> Measurement | None:
     """With one draw of initial parameters one random coordinate is no longer far below."""
-    rows = select(estimates, part="housing", quantity="epsilon", method="as published")
-    rows = select(rows, start="shared", every=1) if len(rows) else rows
-    means = _means(rows[rows["epsilon"] >= 4]) if len(rows) else rows
-    if means.empty or "one random coordinate" not in means:
-        return None
+    rows = needed(select(estimates, part="housing", quantity="epsilon", method="as published"))
+    rows = select(rows, start="shared", every=1)
+    means = _means(rows, "one random coordinate", "simulated coordinate")
     ratio = means["one random coordinate"] / means["simulated coordinate"]
     words = ", ".join(f"{value:.2f} at {epsilon:g}" for epsilon, value in ratio.items())
     return Measurement(
@@ -138,9 +128,7 @@ def shared_start(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def loss_norm(estimates: pd.DataFrame) -> Measurement | None:
     """The baseline's record does not reach the clipping norm throughout."""
-    rows = select(estimates, part="norms", quantity="share clipped")
-    if rows.empty:
-        return None
+    rows = needed(select(estimates, part="norms", quantity="share clipped"))
     words = ", ".join(
         f"{line['value']:.0%} of steps at k = {line['every']:g}" for _, line in rows.iterrows()
     )
@@ -155,20 +143,19 @@ def periodic(estimates: pd.DataFrame) -> Measurement | None:
 
     Where an audit can tell the idle law from nothing; else only the first.
     """
-    rows = select(estimates, part="housing", quantity="epsilon", method="as published")
-    if rows.empty:
-        return None
-    rows = select(rows, start="fresh")
-    most = rows.groupby(["every", "epsilon"])["models"].transform("max")
-    rows = rows[(rows["models"] == most) & (rows["models"] >= 500)]
-    best = select(rows, adversary="simulated coordinate")
-    means = best.pivot_table(index="epsilon", columns="every", values="value", aggfunc="mean")
-    means = means[means.index >= 4].dropna()
-    if means.shape[1] < 2 or means.empty:
-        return None
-    loss = select(rows, adversary="loss-based").pivot_table(
-        index="epsilon", columns="every", values="value", aggfunc="mean"
+    rows = needed(select(estimates, part="housing", quantity="epsilon", method="as published"))
+    rows = largest(select(rows, start="fresh"), "models", SETTING)
+    rows = rows[(rows["models"] >= 500) & (rows["epsilon"] >= 4)]
+    best, others = (
+        needed(select(rows, adversary=name)) for name in ("simulated coordinate", "loss-based")
     )
+    means, loss = (
+        part.pivot_table(index="epsilon", columns="every", values="value", aggfunc="mean")
+        for part in (best, others)
+    )
+    means = needed(means.where(loss.reindex_like(means).notna()).dropna())
+    if means.shape[1] < 2:
+        return None
     holds, words = True, []
     for every in means.columns:
         for epsilon, value in means[every].items():
@@ -189,15 +176,21 @@ def periodic(estimates: pd.DataFrame) -> Measurement | None:
     )
 
 
+def _network_audits(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Plug-in mu and its standard error of the larger networks, each model with its own start."""
+    rows = needed(select(estimates, part="network", quantity="mu"))
+    rows = largest(select(rows, start="fresh"), "models", NETWORK_SETTING)
+    return rows.assign(error=rows["high"] - rows["value"])
+
+
 def _network_mus(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Plug-in mu and its standard error of the larger networks' audits that tell something.
+    """Those with an insertion in every step that tell something.
 
     Audits with too few models for a standard error below a fifth of the accountant's mu are left
     out.
     """
-    rows = select(estimates, part="network", quantity="mu")
-    rows = rows.assign(error=rows["high"] - rows["value"])
-    return rows[rows["error"] < 0.2 * rows["mu"]]
+    rows = _network_audits(estimates)
+    return needed(select(rows[rows["error"] < 0.2 * rows["mu"]], every=1))
 
 
 def _pooled(values: pd.Series, errors: pd.Series) -> tuple[float, float]:
@@ -210,9 +203,7 @@ def _pooled(values: pd.Series, errors: pd.Series) -> tuple[float, float]:
 def networks_tight(estimates: pd.DataFrame) -> Measurement | None:
     """On ConvNet and ResNet a random coordinate shows nearly all of the insertions' mu."""
     rows = _network_mus(estimates)
-    rows = select(rows, every=1, adversary="random coordinate") if len(rows) else rows
-    if rows.empty:
-        return None
+    rows = needed(select(rows, adversary="random coordinate"))
     words, holds = [], True
     for network, part in rows.groupby("network", sort=False):
         ratio, error = _pooled(part["value"] / part["mu"], part["error"] / part["mu"])
@@ -229,9 +220,6 @@ def networks_tight(estimates: pd.DataFrame) -> Measurement | None:
 def networks_order(estimates: pd.DataFrame) -> Measurement | None:
     """On ConvNet and ResNet crafted gradients show more than the loss, whoever chose them."""
     rows = _network_mus(estimates)
-    rows = select(rows, every=1) if len(rows) else rows
-    if rows.empty:
-        return None
     table = rows.pivot_table(
         index=["network", "cell"], columns="adversary", values=["value", "error", "mu"], sort=False
     )
@@ -260,7 +248,7 @@ def clipping_norm(estimates: pd.DataFrame) -> Measurement | None:
     from scipy import stats
 
     rows = _network_mus(estimates)
-    rows = select(rows, every=1, adversary="random coordinate") if len(rows) else rows
+    rows = select(rows, adversary="random coordinate")
     words, least, comparisons = [], 1.0, 0
     for (network, epsilon), part in rows.groupby(["network", "epsilon"], sort=False):
         norms = part.groupby("clipping_norm")
@@ -288,8 +276,7 @@ def clipping_norm(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def networks_periodic(estimates: pd.DataFrame) -> Measurement | None:
     """With k above 1 a random coordinate shows at most mu / sqrt(k), and more than the loss."""
-    rows = select(estimates, part="network", quantity="mu")
-    rows = rows.assign(error=rows["high"] - rows["value"])
+    rows = _network_audits(estimates)
     rows = rows[(rows["every"] > 1) & (rows["error"] < 0.35 * rows["idle_mu"])]
     words, holds = [], True
     for cell, part in rows.groupby("cell", sort=False):
@@ -313,12 +300,10 @@ def networks_periodic(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def five_is_tight(estimates: pd.DataFrame) -> Measurement | None:
     """Whether an insertion in every fifth step still reaches the accountant's epsilon."""
-    rows = select(estimates, part="housing", quantity="epsilon", method="as published")
-    rows = select(rows, every=5, adversary="simulated coordinate") if len(rows) else rows
+    rows = needed(select(estimates, part="housing", quantity="epsilon", method="as published"))
+    rows = select(rows, every=5, adversary="simulated coordinate")
     # The published estimate lies above the truth with few models, so 500 favour the statement.
-    rows = rows[(rows["epsilon"] >= 4) & (rows["models"] >= 500)] if len(rows) else rows
-    if rows.empty:
-        return None
+    rows = needed(rows[(rows["epsilon"] >= 4) & (rows["models"] >= 500)])
     found = summarise(rows, "epsilon")
     words = ", ".join(
         f"{a:.2f} at {b:g}" for a, b in zip(found["mean"], found["epsilon"], strict=True)
@@ -330,9 +315,7 @@ def five_is_tight(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def agreement(estimates: pd.DataFrame) -> Measurement | None:
     """Scores of a small audit, trained here, are distributed as those of the large one."""
-    rows = select(estimates, part="housing", quantity="p_value")
-    if rows.empty:
-        return None
+    rows = needed(select(estimates, part="housing", quantity="p_value"))
     least = rows["value"].min()
     return Measurement(
         f"smallest of {len(rows)} p-values {least:.3g} ({rows['models'].min():.0f} new models per "
@@ -345,11 +328,9 @@ def agreement(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def calibration(estimates: pd.DataFrame) -> Measurement | None:
     """mu and noise multiplier of every epsilon, against the reference."""
-    rows = select(estimates, part="ideal", quantity="epsilon")
-    if rows.empty:
-        return None
+    rows = needed(select(estimates, part="ideal", quantity="epsilon"))
     worst = 0.0
-    known = rows[rows["epsilon"].isin(GAUSSIAN_MU)].groupby("epsilon")["mu"].first()
+    known = needed(rows[rows["epsilon"].isin(GAUSSIAN_MU)].groupby("epsilon")["mu"].first())
     for epsilon, mu in known.items():
         worst = max(worst, abs(mu - GAUSSIAN_MU[epsilon]))
         worst = max(worst, abs(math.sqrt(INSERTIONS) / mu - NOISE_MULTIPLIERS[epsilon]))
@@ -361,8 +342,8 @@ def calibration(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def idle_table(estimates: pd.DataFrame) -> Measurement | None:
     """The mu / sqrt(k) table: exact values, and mean and deviation of the published estimate."""
-    rows = select(estimates, part="ideal", quantity="epsilon", method="as published")
-    rows = select(rows, models=PAPER_MODELS) if len(rows) else rows
+    rows = needed(select(estimates, part="ideal", quantity="epsilon", method="as published"))
+    rows = select(rows, models=PAPER_MODELS)
     exact, means, count = 0.0, 0.0, 0
     for _, line in rows.iterrows():
         known = IDLE.get(int(line["every"]), {}).get(line["epsilon"])
@@ -383,12 +364,11 @@ def idle_table(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def best_threshold(estimates: pd.DataFrame) -> Measurement | None:
     """The best threshold on the same scores exceeds the truth too often; a fixed one does not."""
-    rows = select(estimates, part="ideal", quantity="share above")
-    rows = select(rows, every=1, models=PAPER_MODELS) if len(rows) else rows
-    best = select(rows, method="as published")["value"] if len(rows) else rows
-    if not len(best):
-        return None
-    fixed = select(rows, method="fixed threshold")["value"]
+    rows = needed(select(estimates, part="ideal", quantity="share above"))
+    rows = select(rows, every=1, models=PAPER_MODELS)
+    best, fixed = (
+        needed(select(rows, method=name)["value"]) for name in ("as published", "fixed threshold")
+    )
     return Measurement(
         f"above the truth in {best.min():.1%} to {best.max():.1%} of the audits, "
         f"with a fixed threshold in {fixed.min():.1%} to {fixed.max():.1%}",
@@ -401,9 +381,7 @@ def _last(
     estimates: pd.DataFrame, method: str, threshold: str = "midpoint"
 ) -> dict[tuple[float, int], float]:
     """Exact laws of section 6 at the last step, by epsilon and batch size, if of 25 steps."""
-    rows = select(estimates, part="single", quantity="epsilon", kind="exact")
-    if rows.empty:
-        return {}
+    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
     rows = select(rows, method=method, threshold=threshold, steps=25)
     rows = rows[rows["x"] == rows["steps"]]
     return {
@@ -432,10 +410,8 @@ def heat_map(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def evolution_table(estimates: pd.DataFrame) -> Measurement | None:
     """The Gaussian-DP reading over the steps at epsilon 4, every number of the reference."""
-    rows = select(estimates, part="single", quantity="epsilon", kind="exact", epsilon=4.0)
-    if rows.empty:
-        return None
-    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint")
+    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
+    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", epsilon=4.0)
     values = rows.set_index(["batch_size", "x"])["value"]
     gaps = [
         abs(values[size, step] - value)
@@ -453,8 +429,8 @@ def evolution_table(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def simulated_audits(estimates: pd.DataFrame) -> Measurement | None:
     """Audits of the simulated process find what the reference's did."""
-    rows = select(estimates, part="single", quantity="epsilon", method="as published")
-    rows = select(rows, models=5000) if len(rows) else rows
+    rows = needed(select(estimates, part="single", quantity="epsilon", method="as published"))
+    rows = select(rows, models=5000)
     worst, count = 0.0, 0
     for _, line in summarise(rows, ["epsilon", "batch_size"]).iterrows():
         known = AUDITED.get(line["epsilon"], {}).get(int(line["batch_size"]))
@@ -532,9 +508,7 @@ def best_landscape(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def converges(estimates: pd.DataFrame) -> Measurement | None:
     """Implication 3: a plateau above 0 with small batches; a flat landscape goes on to fall."""
-    rows = select(estimates, part="single", quantity="epsilon", kind="exact")
-    if rows.empty:
-        return None
+    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
     rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", steps=25)
     values = rows.set_index(["epsilon", "batch_size", "x"])["value"]
     mus = rows.groupby("epsilon")["mu"].first()
@@ -574,8 +548,8 @@ def monotone(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def becomes_gaussian(estimates: pd.DataFrame) -> Measurement | None:
     """Appendix E: distances vanish for a sampled linear loss, and stay for the landscape."""
-    rows = select(estimates, part="hidden", quantity="distance", method="nearest Gaussian")
-    if rows.empty or rows["x"].max() < 100:
+    rows = needed(select(estimates, part="hidden", quantity="distance", method="nearest Gaussian"))
+    if rows["x"].max() < 100:
         return None
     ends = {}
     for column in ("sampling_rate", "beta"):
@@ -599,9 +573,7 @@ def becomes_gaussian(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def one_run_valid(estimates: pd.DataFrame) -> Measurement | None:
     """Bounds from one model exceed the truth in at most 5 % of the audits, but for chance."""
-    rows = select(estimates, part="one run", quantity="share above")
-    if rows.empty:
-        return None
+    rows = needed(select(estimates, part="one run", quantity="share above"))
     above = float((rows["value"] * rows["audits"]).sum())
     total = float(rows["audits"].sum())
     error = math.sqrt(0.05 * 0.95 * total)
@@ -616,10 +588,8 @@ def one_run_valid(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def one_run_reaches(estimates: pd.DataFrame) -> Measurement | None:
     """From how many canaries on one model shows as much as 100 per world."""
-    rows = select(estimates, part="one run", quantity="epsilon", method="idle coordinates")
-    few = select(estimates, part="few", quantity="epsilon", method="valid")
-    if rows.empty or few.empty:
-        return None
+    rows = needed(select(estimates, part="one run", quantity="epsilon", method="idle coordinates"))
+    few = needed(select(estimates, part="few", quantity="epsilon", method="valid"))
     words, holds, seen = [], True, 0
     for epsilon, part in rows.groupby("epsilon"):
         target = select(few, epsilon=epsilon, models=100)["value"]

@@ -8,9 +8,15 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from hiddenstate import plotting
-from hiddenstate.estimates import select, summarise
+from hiddenstate.estimates import largest, select, summarise
 from hiddenstate.family import figure
-from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid, NetworkSweep
+from hiddenstate.papers.gradient_crafting.cells import (
+    NETWORK_SETTING,
+    SETTING,
+    GradientCraftingGrid,
+    NetworkSweep,
+    Sweep,
+)
 
 _ADVERSARIES = {
     "simulated coordinate": ("simulated coordinate (A_GC-S)", plotting.OBSERVED, "o"),
@@ -25,32 +31,34 @@ def _has(*parts: str) -> Any:
     return lambda grid: all(getattr(grid, part) is not None for part in parts)
 
 
-def _has_every(least: int, most: float) -> Any:
-    """Whether a grid has audits with an insertion period in this range."""
+def _has_housing(holds: Callable[[Sweep], bool]) -> Any:
+    """Whether a grid has a sweep of the housing network for which that holds."""
 
     def when(grid: GradientCraftingGrid) -> bool:
-        return grid.housing is not None and any(
-            least <= sweep.every <= most for sweep in grid.housing.sweeps
-        )
+        return grid.housing is not None and any(map(holds, grid.housing.sweeps))
 
     return when
 
 
 def _has_network(holds: Callable[[NetworkSweep], bool]) -> Any:
-    """Whether a grid has a sweep of a larger network for which that holds."""
+    """Whether a grid has a sweep of a larger network, fresh start, for which that holds."""
 
     def when(grid: GradientCraftingGrid) -> bool:
-        networks = grid.networks.values()
-        return any(holds(sweep) for network in networks for sweep in network.sweeps)
+        sweeps = (sweep for network in grid.networks.values() for sweep in network.sweeps)
+        return any(sweep.start == "fresh" and holds(sweep) for sweep in sweeps)
 
     return when
 
 
-def _audits(estimates: pd.DataFrame, quantity: str = "epsilon") -> pd.DataFrame:
+def _audits(estimates: pd.DataFrame) -> pd.DataFrame:
     """Audits of the housing network: those with most models of each setting."""
-    found = select(estimates, part="housing", quantity=quantity)
-    most = found.groupby(["every", "start", "epsilon"])["models"].transform("max")
-    return found[found["models"] == most]
+    return largest(select(estimates, part="housing", quantity="epsilon"), "models", SETTING)
+
+
+def _network_audits(estimates: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """The same of the larger networks, initial parameters drawn for each model."""
+    rows = select(estimates, part="network", quantity=quantity, start="fresh")
+    return largest(rows, "models", NETWORK_SETTING)
 
 
 def _counts(part: pd.DataFrame) -> str:
@@ -133,7 +141,7 @@ def _legend(drawn: Any, axes: Iterable[Any], columns: int) -> None:
     "well as a simulated one, for a drift that all models share is invisible to a threshold. "
     "Which of the two the paper did is not in its text. Grey: what the estimate finds in "
     "simulated audits that leak all the accountant allows.",
-    when=_has_every(1, 1),
+    when=_has_housing(lambda sweep: sweep.every == 1),
 )
 def housing(estimates: pd.DataFrame) -> Any:
     """Empirical against theoretical epsilon with an insertion in every step."""
@@ -156,7 +164,7 @@ def housing(estimates: pd.DataFrame) -> Any:
     "nothing else moves the noise of the steps between accumulates, and exactly mu / sqrt(k) is "
     "left (dotted). The numbers of repeats and models are above each panel; the paper has 5,000 "
     "models at k = 1 and states none here.",
-    when=_has_every(2, np.inf),
+    when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
 )
 def housing_every(estimates: pd.DataFrame) -> Any:
     """Empirical against theoretical epsilon with fewer insertions than steps."""
@@ -182,7 +190,7 @@ _STAND_INS = (
 
 def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -> Any:
     """Empirical against theoretical epsilon: a panel for each network and insertion period."""
-    rows = select(estimates, part="network", quantity="epsilon")
+    rows = _network_audits(estimates, "epsilon")
     rows = rows[rows["every"].map(periods)]
     settings = list(rows.groupby(["network", "every"], sort=False))
     drawn, axes = plotting.panels(len(settings), height=3.8, sharey=True)
@@ -242,11 +250,11 @@ def networks_every(estimates: pd.DataFrame) -> Any:
     "estimated by the difference of the scores' means over their deviation, with one standard "
     "error, over the accountant's. Noise and canary both grow with C, so that a coordinate that "
     f"little else moves shows the same at every C. {_STAND_INS}",
-    when=_has_network(lambda sweep: len(sweep.clipping_norms) > 1),
+    when=_has_network(lambda sweep: sweep.every == 1 and len(sweep.clipping_norms) > 1),
 )
 def clipping(estimates: pd.DataFrame) -> Any:
     """Estimated over theoretical mu, by clipping norm."""
-    rows = select(estimates, part="network", quantity="mu", every=1)
+    rows = select(_network_audits(estimates, "mu"), every=1)
     rows = rows[rows.groupby("network")["clipping_norm"].transform("nunique") > 1]
     settings = list(rows.groupby("network", sort=False))
     drawn, axes = plotting.panels(len(settings), height=3.4, sharey=True)
@@ -420,11 +428,14 @@ def hidden(estimates: pd.DataFrame) -> Any:
     "Trade-off curve of one audit by the simulated coordinate (first repeat), against the "
     "Gaussian curve of mu (dashed) and of mu / sqrt(k) (dotted), which an idle coordinate has "
     "exactly.",
-    when=_has("housing"),
+    when=_has_housing(
+        lambda sweep: sweep.start == "fresh" and "simulated coordinate" in sweep.adversaries
+    ),
 )
 def curves(estimates: pd.DataFrame) -> Any:
     """Observed trade-off curves of the simulated coordinate."""
-    rows = select(_audits(estimates, "fnr"), adversary="simulated coordinate", start="fresh")
+    rows = select(estimates, part="housing", quantity="fnr", start="fresh")
+    rows = largest(select(rows, adversary="simulated coordinate"), "models", SETTING)
     periods = sorted(rows["every"].unique())
     colors = plotting.colors(rows["epsilon"])
     drawn, axes = plotting.panels(len(periods), sharey=True)
