@@ -136,6 +136,15 @@ def test_numbers_of_a_sweep_that_mean_nothing_are_refused(edited, key, value, bo
     assert bound in message
 
 
+def test_figure_2_by_learning_rates_is_refused(edited):
+    """Its panels show epochs alone."""
+    message = refusal(edited(lambda section: section["figure2"][0].update(learning_rates=[4, 8])))
+    assert "figure2.0.learning_rates: got [4.0, 8.0]; expected one for each task" in message
+    more = {"task": "digits", "learning_rates": [4], "epsilons": [10]}
+    message = refusal(edited(lambda section: section["figure2"].append(more)))
+    assert "figure2.1.learning_rates: got [4.0]; expected one for each task" in message
+
+
 def test_more_records_than_are_private_are_refused_with_the_scale_file(edited):
     message = refusal(edited(lambda section: section["figure3"][0].update(records=[20, 720])))
     expected = "figure3.0.records: got 720; expected at most 719, the private records of digits"

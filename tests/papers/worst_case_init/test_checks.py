@@ -177,6 +177,23 @@ CASES = {
 }  # fmt: skip
 
 
+def test_pre_training_is_judged_at_one_epsilon_and_for_each_task_and_clipping_norm():
+    """Comparing a small epsilon's average case with a large one's worst case proves nothing."""
+    flat = [*average("figure2", 6, 0.5), *rows("figure2", 6, 0.5, epochs=2)]
+    small = [*average("figure2", 1, 0.1, epsilon=1.0), *rows("figure2", 9, 0.1, epsilon=1.0)]
+    rises = [*average("figure2", 3, 0.5), *rows("figure2", 6, 0.5, epochs=2)]
+    measure = checks.pretraining_epsilon.measure
+    assert not measure(pd.DataFrame([*small, *flat])).holds
+    assert measure(pd.DataFrame([*average("figure2", 3, 1), *small[2:]])) is None
+    for levels in ({"task": "other"}, {"clipping_norm": 10.0}):
+        other = [row | levels for row in flat]
+        assert not measure(pd.DataFrame([*rises, *other])).holds
+        both = [*norms(1.0, 0.8, 0.6), *(row | levels for row in norms(3.0, 2.0, 1.0))]
+        assert checks.pretraining.measure(pd.DataFrame(both)).holds
+        worse = [*norms(1.0, 0.8, 0.6), *(row | levels for row in norms(0.1, 0.2, 0.3))]
+        assert not checks.pretraining.measure(pd.DataFrame(worse)).holds
+
+
 @pytest.mark.parametrize("check", CASES)
 def test_checks_hold_fail_and_abstain(check):
     measure = FAMILY.checks[check].measure

@@ -70,6 +70,27 @@ def test_values_beside_audits_of_other_records_are_said_to_be_so_in_every_panel(
     assert figure.legends[0].get_texts()[-1].get_text() == "stated by the paper, n = 30,000"
 
 
+@pytest.mark.parametrize("name", ["figure2", "figure6"])
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        ({"epsilon": 5.0}, "$ = 5"),
+        ({"clipping_norm": 10.0}, "C = 10"),
+        ({"task": "other"}, "other"),
+    ],
+)
+def test_what_differs_from_panel_to_panel_is_never_pooled(estimates, name, levels, words):
+    rows = select(estimates, figure=name)
+    ideal = select(estimates, quantity="ideal_epsilon")
+    others = [part.assign(value=part["value"] / 2, **levels) for part in (rows, ideal)]
+    figure = drawn(pd.concat([estimates, *others]), name)
+    titled = [ax for ax in figure.axes if ax.get_title()]
+    assert [words in ax.get_title() for ax in titled] == [False, True]
+    one, other = (points(ax, "s") for ax in titled)
+    np.testing.assert_allclose(other[:, 1], one[:, 1] / 2)
+    assert len(one)
+
+
 def test_numbers_of_records_have_panels_of_their_own(estimates):
     other = estimates.replace({"records": {50.0: 40.0}})
     both = pd.concat([estimates, select(other, figure="figure1", case="worst")])

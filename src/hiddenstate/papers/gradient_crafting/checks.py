@@ -410,8 +410,10 @@ def heat_map(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def evolution_table(estimates: pd.DataFrame) -> Measurement | None:
     """The Gaussian-DP reading over the steps at epsilon 4, every number of the reference."""
-    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
-    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", epsilon=4.0)
+    if "epsilon" not in estimates:
+        return None
+    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact", epsilon=4.0))
+    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint")
     values = rows.set_index(["batch_size", "x"])["value"]
     gaps = [
         abs(values[size, step] - value)

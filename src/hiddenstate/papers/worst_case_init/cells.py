@@ -215,6 +215,18 @@ class WorstCaseInitGrid(FamilyGrid):
     )
 
     @model_validator(mode="after")
+    def _figure_2_has_one_rate_for_each_task(self) -> Self:
+        asked: dict[str, list[float]] = {}
+        for i, sweep in enumerate(self.figure2):
+            rates = sweep.learning_rates or []
+            if len(rates) > 1 or asked.setdefault(sweep.task, rates) != rates:
+                raise ValueError(
+                    f"figure2.{i}.learning_rates: got {rates}; expected one for each task at most, "
+                    "for a panel shows epochs alone"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _sweeps_fit_their_tasks(self) -> Self:
         for figure, sweeps in figures(self).items():
             for i, sweep in enumerate(sweeps):

@@ -9,10 +9,18 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from hiddenstate.estimates import plus_minus, select, summarise
+from hiddenstate.estimates import largest, plus_minus, select, summarise
 from hiddenstate.family import Check, Measurement, check, furthest
 from hiddenstate.papers.worst_case_init.stated import STATED
-from hiddenstate.papers.worst_case_init.summaries import AUDIT, ideal, lacking, planned, summary
+from hiddenstate.papers.worst_case_init.summaries import (
+    AUDIT,
+    EPOCHS,
+    groups,
+    ideal,
+    lacking,
+    planned,
+    summary,
+)
 from hiddenstate.verification import LEVEL
 
 
@@ -22,9 +30,7 @@ def _published(
     """Audits of a figure with at least two repeats; ``top`` keeps each task's largest epsilon."""
     found = summary(estimates, figure, method=method)
     found = found[found["sd"].notna()]
-    if top:
-        return found[found["epsilon"] == found.groupby("task")["epsilon"].transform("max")]
-    return found
+    return largest(found, "epsilon", ["task"]) if top else found
 
 
 def _pm(row: pd.Series) -> str:
@@ -106,28 +112,36 @@ def last_layer_gap(estimates: pd.DataFrame) -> Measurement | None:
     )
 
 
+def _by_epochs(found: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Audits that differ in their epochs alone, at least two, in words and by epochs."""
+    for at, part in groups(found, *EPOCHS):
+        if len(part) > 1:
+            words = f"{at['task']}, n = {at['records']:,.0f}, epsilon {at['epsilon']:g}"
+            norm = "" if at["clipping_norm"] == 1 else f", C = {at['clipping_norm']:g}"
+            yield words + norm, part.sort_values("epochs")
+
+
 @check
 def pretraining(estimates: pd.DataFrame) -> Measurement | None:
     """The mean norm of clipped gradients falls with every epoch."""
-    norms = summary(estimates, "figure2", "gradient_norm", "mean").sort_values("epochs")
-    if len(norms) < 2:
-        return None
-    words = ", ".join(f"{mean:.2f}" for mean in norms["mean"])
-    every = [row for _, row in norms.iterrows()]
-    falls = bool(np.all(np.diff(norms["mean"]) < 0))
-    return Measurement(words + _from(*every), "falls with every epoch", falls)
+    norms = largest(summary(estimates, "figure2", "gradient_norm", "mean"), "epsilon", ["task"])
+    parts = []
+    for levels, line in _by_epochs(norms):
+        words = ", ".join(f"{mean:.2f}" for mean in line["mean"])
+        every = [row for _, row in line.iterrows()]
+        falls = bool(np.all(np.diff(line["mean"]) < 0))
+        parts.append((f"{levels}: {words}{_from(*every)}", falls))
+    return _all(parts, "falls with every epoch")
 
 
 @check
 def pretraining_epsilon(estimates: pd.DataFrame) -> Measurement | None:
     """Epsilon is higher after the last epoch than before the first."""
-    found = _published(estimates, "figure2").sort_values("epochs")
-    if len(found) < 2:
-        return None
-    first, last = found.iloc[0], found.iloc[-1]
-    return Measurement(
-        f"{_pm(first)} to {_pm(last)}", "first and last ± sd disjoint", _above(last, first)
-    )
+    parts = []
+    for levels, line in _by_epochs(_published(estimates, "figure2", top=True)):
+        first, last = line.iloc[0], line.iloc[-1]
+        parts.append((f"{levels}: {_pm(first)} to {_pm(last)}", _above(last, first)))
+    return _all(parts, "first and last ± sd disjoint")
 
 
 @check

@@ -11,7 +11,15 @@ from hiddenstate.estimates import select
 from hiddenstate.family import Figure, figure
 from hiddenstate.papers.worst_case_init.cells import shows
 from hiddenstate.papers.worst_case_init.stated import stated
-from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
+from hiddenstate.papers.worst_case_init.summaries import (
+    EPOCHS,
+    groups,
+    ideal,
+    lacking,
+    planned,
+    summary,
+    title,
+)
 
 _READING = (
     "Squares: the published estimate, mean and standard deviation over the repeats; it takes the "
@@ -105,6 +113,19 @@ def _title(ax: Any, audits: pd.DataFrame, *words: str) -> None:
     ax.set_title("\n".join(filter(None, (", ".join((first, *words)), lacking(audits)))))
 
 
+_DIFFER = {"clipping_norm": "C = {:g}", "steps": "{:g} steps", "models": "{:g} models per world"}
+"""How titles name a level of what panels differ in, besides task, records and epsilon."""
+
+
+def _own(levels: dict[str, Any], every: pd.DataFrame) -> list[str]:
+    """What a panel shows and others do not."""
+    return [
+        words.format(levels[name])
+        for name, words in _DIFFER.items()
+        if name in levels and every[name].nunique() > 1
+    ]
+
+
 def _panels(
     heading: str, caption: str, name: str, factor: str, label: Callable[..., str]
 ) -> Figure:
@@ -145,14 +166,36 @@ figure1 = _panels(
 )
 def figure2(estimates: pd.DataFrame) -> Any:
     """Empirical epsilon and mean clipped gradient norm against epochs of pre-training."""
-    audits = planned(estimates, "figure2")
-    found = summary(estimates, "figure2").sort_values("epochs")
-    valid = summary(estimates, "figure2", method="valid").sort_values("epochs")
-    norms = summary(estimates, "figure2", "gradient_norm", "mean").sort_values("epochs")
-    task, epsilon = audits["task"].iloc[0], audits["epsilon"].iloc[0]
-    best = ideal(estimates, models=audits["models"].max(), epsilon=epsilon).iloc[0]
-    drawn, (ax,) = plotting.panels(1)
-    drawn.set_size_inches(5.2, 4.2)
+    every = planned(estimates, "figure2")
+    parts = groups(every, *EPOCHS)
+    drawn, axes = plotting.panels(len(parts), height=4.1)
+    if len(parts) == 1:
+        drawn.set_size_inches(5.2, 4.2)
+    for ax, (levels, audits) in zip(axes, parts, strict=True):
+        _by_epochs(ax, estimates, levels)
+        where = f"theoretical $\\varepsilon$ = {levels['epsilon']:g}"
+        _title(ax, audits, where, *_own(levels, every))
+    _explain(drawn, *((_stated_by_epochs(at, "mean"), audits) for at, audits in parts))
+    return drawn
+
+
+def _stated_by_epochs(levels: dict[str, Any], quantity: str) -> pd.DataFrame:
+    same = {name: levels[name] for name in ("epsilon", "clipping_norm")}
+    return stated("figure2", levels["task"], quantity, **same)
+
+
+def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None:
+    """Empirical epsilon and gradient norm of audits that differ in their epochs alone."""
+    found, valid, norms = (
+        summary(estimates, "figure2", *what, **levels).sort_values("epochs")
+        for what in (
+            ("epsilon", "as published"),
+            ("epsilon", "valid"),
+            ("gradient_norm", "mean"),
+        )
+    )
+    epsilon = levels["epsilon"]
+    best = ideal(estimates, models=levels["models"], epsilon=epsilon).iloc[0]
     ax.axhspan(best["low"], best["high"], color="0.9", lw=0, zorder=0)
     ax.axhline(epsilon, **_THEORETICAL)
     epochs = found["epochs"]
@@ -166,15 +209,12 @@ def figure2(estimates: pd.DataFrame) -> Any:
         color=plotting.PUBLISHED,
     )  # fmt: skip
     for axis, quantity in ((ax, "mean"), (right, "gradient_norm")):
-        values = stated("figure2", task, quantity)
+        values = _stated_by_epochs(levels, quantity)
         axis.plot(values["epochs"], values["value"], zorder=5, **plotting.STATED)
     ax.set(xlabel="epochs of pre-training", ylim=(0, 1.08 * epsilon))
     ax.set_ylabel("empirical $\\varepsilon$ (squares, triangles)", color=plotting.OBSERVED)
     right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
     right.set_ylabel("mean norm of clipped gradients (diamonds)", color=plotting.PUBLISHED)
-    _title(ax, audits, f"theoretical $\\varepsilon$ = {epsilon:g}")
-    _explain(drawn, (stated("figure2", task, "mean"), audits))
-    return drawn
 
 
 figure3 = _panels(
@@ -203,25 +243,32 @@ figure5 = _panels(
 )
 def figure6(estimates: pd.DataFrame) -> Any:
     """Test accuracy against steps, a line for each learning rate."""
-    audits = planned(estimates, "figure6")
-    task, epsilon = audits["task"].iloc[0], audits["epsilon"].iloc[0]
-    rows = summary(estimates, "figure6", "accuracy", "mean").sort_values("steps")
-    drawn, (ax,) = plotting.panels(1, height=3.7)
-    drawn.set_size_inches(4.6, 3.8)
-    for j, rate in enumerate(sorted(audits["learning_rate"].unique())):
-        line = select(rows, learning_rate=rate)
-        ax.plot(
-            line["steps"], 100 * line["mean"], "s-", color=_COLOURS[j % len(_COLOURS)], ms=4,
-            lw=1.2, label=f"learning rate {rate:g}",
-        )  # fmt: skip
-    values = stated("figure6", task, "accuracy")
-    if len(values):
-        label = {"label": "stated by the paper", "zorder": 5}
-        ax.plot(values["steps"], 100 * values["value"], **label, **plotting.STATED)
-    ax.set_xscale("log")
-    ax.set(xlabel="steps", ylabel="test accuracy in %")
-    _title(ax, audits, f"average case, theoretical $\\varepsilon$ = {epsilon:g}")
-    plotting.legend_below(drawn, ax, columns=2)
+    every = planned(estimates, "figure6")
+    parts, colours = groups(every, "steps", "learning_rate"), _coloured(every["learning_rate"])
+    drawn, axes = plotting.panels(len(parts), height=3.7)
+    if len(parts) == 1:
+        drawn.set_size_inches(4.6, 3.8)
+    known = [
+        stated("figure6", at["task"], "accuracy", epsilon=at["epsilon"], case=at["case"])
+        for at, _ in parts
+    ]
+    for ax, (levels, audits), values in zip(axes, parts, known, strict=True):
+        rows = summary(estimates, "figure6", "accuracy", "mean", **levels).sort_values("steps")
+        # All rates in each panel, for all share one legend.
+        for rate, color in colours.items():
+            line = select(rows, learning_rate=rate)
+            ax.plot(
+                line["steps"], 100 * line["mean"], "s-", color=color, ms=4, lw=1.2,
+                label=f"learning rate {rate:g}",
+            )  # fmt: skip
+        if any(map(len, known)):
+            label = {"label": "stated by the paper", "zorder": 5}
+            ax.plot(values["steps"], 100 * values["value"], **label, **plotting.STATED)
+        ax.set_xscale("log")
+        ax.set(xlabel="steps", ylabel="test accuracy in %")
+        where = f"{levels['case']} case, theoretical $\\varepsilon$ = {levels['epsilon']:g}"
+        _title(ax, audits, where, *_own(levels, every))
+    plotting.legend_below(drawn, axes[0], columns=2)
     return drawn
 
 

@@ -31,7 +31,7 @@ def _at_ten(
     figure: str, task: str, factor: str, quantity: str, values: dict[float, float]
 ) -> list[dict[str, object]]:
     shared = {"figure": figure, "task": task, "quantity": quantity, "epsilon": 10.0}
-    shared |= {"records": _RECORDS[task]}
+    shared |= {"records": _RECORDS[task]} | ({"clipping_norm": 1.0} if factor == "epochs" else {})
     return [
         # Without epochs of pre-training it is the average case.
         shared | {"case": "worst" if level else "average", factor: level, "value": value}

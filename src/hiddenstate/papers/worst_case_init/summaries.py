@@ -1,5 +1,7 @@
 """Summaries of the audits over their repeats, of which figures, tables and checks are made."""
 
+from typing import Any
+
 import pandas as pd
 
 from hiddenstate.estimates import select, summarise
@@ -33,6 +35,16 @@ def planned(estimates: pd.DataFrame, figure: str, **levels: object) -> pd.DataFr
     """Every audit of a figure, with the number n of its repeats that are there."""
     audits = select(estimates, figure=figure, quantity="repeats", **levels)
     return audits.rename(columns={"value": "n"})
+
+
+def groups(audits: pd.DataFrame, *varied: str) -> list[tuple[dict[str, Any], pd.DataFrame]]:
+    """Audits that differ in what is varied alone, each group with the levels that it shares."""
+    by = [name for name in AUDIT if name not in varied]
+    return [(dict(zip(by, key, strict=True)), part) for key, part in audits.groupby(by, sort=False)]
+
+
+EPOCHS = ("epochs", "case", "learning_rate")
+"""What the audits of Figure 2 differ in: the worst case, with epochs, has a rate of its own."""
 
 
 def lacking(audits: pd.DataFrame) -> str:
