@@ -83,6 +83,19 @@ class Cell(Generic[P]):
             )
 
 
+def by_name(named: Iterable[tuple[str, P]]) -> dict[str, P]:
+    """Parameters by their names; InputError where others have a name that is taken."""
+    found: dict[str, P] = {}
+    for name, parameters in named:
+        if (other := found.setdefault(name, parameters)) != parameters:
+            one, two = other.model_dump(), parameters.model_dump()
+            differ = ", ".join(
+                f"{k} {one.get(k)} and {v}" for k, v in two.items() if one.get(k) != v
+            )
+            raise InputError(f"two cells are named {name}: got {differ}; expected one of them")
+    return found
+
+
 @dataclass(frozen=True)
 class Workplace:
     """Where and how models are trained; on a CPU it decides no number.

@@ -9,6 +9,7 @@ from scipy import integrate, stats
 from hiddenstate import config, plotting
 from hiddenstate.auditing import ApproxDP, Averaged
 from hiddenstate.dpsgd.mistakes import MISTAKES
+from hiddenstate.errors import InputError
 from hiddenstate.family import Cell
 from hiddenstate.papers.estimators import cells, checks, estimates, figures
 from hiddenstate.papers.estimators.cells import (
@@ -152,6 +153,13 @@ def test_the_grid_of_every_scale_makes_cells():
         _, grid, _ = config.section(SCALES / f"{scale}.yaml", "estimators")
         assert {"response", "composed", "composed_in"} <= {cell.name for cell in calibrated(grid)}
         assert len(detected(grid)[0].parameters.mistakes) == len(MISTAKES)
+
+
+def test_mechanisms_that_no_name_tells_apart_are_refused():
+    _, grid, _ = config.section(SCALES / "smoke.yaml", "estimators")
+    near = [Gaussian(mu=1.0), Gaussian(mu=1.0000001)]
+    with pytest.raises(InputError, match=r"gaussian_mu1: got mu 1.0 and 1.0000001; expected one"):
+        calibrated(grid.model_copy(update={"gaussian": near}))
 
 
 def test_a_sequential_audit_uses_fewer_models_for_nearly_the_same_power():

@@ -9,6 +9,7 @@ import pytest
 from hiddenstate import estimates as table
 from hiddenstate.accounting import linear, pld
 from hiddenstate.accounting.linear import last_iterate_epsilon
+from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.linear_heuristic import FAMILY, bounds, cells, checks, estimates
@@ -133,6 +134,16 @@ def test_how_many_runs_an_audit_has_does_not_make_its_curves_anew():
     more = FAMILY.jobs(GRID.model_copy(update=sections))
     assert more["bound"] == FAMILY.jobs(GRID)["bound"]
     assert more["simulate"].keys() == {"gradient_q0.1", "bits_q0.1", "analog_q0.1", "history"}
+
+
+def test_trainings_that_differ_in_what_no_name_says_are_refused():
+    """Two learning rates at one mechanism were one cell, trained once and drawn twice."""
+    (panel,) = GRID.training.figure2
+    other = panel.model_copy(update={"learning_rate": 3.0})
+    training = GRID.training.model_copy(update={"figure2": [panel, other]})
+    expected = "digits_mlp_dirac_q0.08_T4_sigma1: got learning_rate 0.3 and 3.0; expected one"
+    with pytest.raises(InputError, match=expected):
+        FAMILY.jobs(GRID.model_copy(update={"training": training}))
 
 
 def attack(steps, runs):

@@ -1,10 +1,10 @@
 """The grid of encoding_loss, and the work of its cells."""
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
@@ -20,6 +20,7 @@ from hiddenstate.family import (
     SamplingRate,
     Several,
     Steps,
+    by_name,
 )
 
 ENCODINGS: tuple[Literal["published", "sound"], ...] = ("published", "sound")
@@ -65,6 +66,22 @@ class EncodingLossGrid(FamilyGrid):
     runs: int = Field(ge=10, le=10_000_000, description="runs of DP-SGD per world and repeat")
     repeats: int = Field(ge=2, le=1000, description="independent repeats of the audit")
 
+    @model_validator(mode="after")
+    def _the_range_holds_what_is_searched(self) -> Self:
+        first, last = self.epsilon_range
+        if last - first < self.epsilon_step:
+            raise ValueError(
+                f"epsilon_range: got {first:g} to {last:g}; expected a last epsilon at least "
+                f"epsilon_step = {self.epsilon_step:g} above the first"
+            )
+        for epsilon in self.epsilons:
+            if not first <= epsilon <= last:
+                raise ValueError(
+                    f"epsilons: got {epsilon:g}; expected one within epsilon_range, {first:g} to "
+                    f"{last:g}, or no estimate can reach it"
+                )
+        return self
+
 
 class Target(Setting):
     """A setting with the epsilon that its noise is calibrated to."""
@@ -93,15 +110,15 @@ class Accounted(Grid):
 
 def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
     """Every mechanism with both encodings."""
-    mechanisms: dict[str, Mechanism | Target] = {curve_name(m): m for m in grid.curves}
+    named: list[tuple[str, Mechanism | Target]] = [(curve_name(m), m) for m in grid.curves]
     for setting in grid.settings:
         for epsilon in grid.epsilons:
             target = Target(**setting.model_dump(), epsilon=epsilon, delta=grid.delta)
-            mechanisms[epsilon_name(setting, epsilon)] = target
+            named.append((epsilon_name(setting, epsilon), target))
     common = grid.model_dump(include={"records", "runs", "repeats"})
     return [
         Cell(f"{name}_{encoding}", Simulated(mechanism=mechanism, encoding=encoding, **common))
-        for name, mechanism in mechanisms.items()
+        for name, mechanism in by_name(named).items()
         for encoding in ENCODINGS
     ]
 

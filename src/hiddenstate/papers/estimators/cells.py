@@ -35,6 +35,7 @@ from hiddenstate.family import (
     NoiseMultiplier,
     SamplingRate,
     Several,
+    by_name,
 )
 from hiddenstate.streams import stream
 
@@ -201,16 +202,16 @@ class Detected(Grid):
 
 def calibrated(grid: EstimatorsGrid) -> list[Cell[Calibrated]]:
     """Calibration: each mechanism, with all numbers of scores."""
-    mechanisms: dict[str, Mechanism] = {
-        **{f"gaussian_mu{gaussian.mu:g}": gaussian for gaussian in grid.gaussian},
-        "response": grid.response,
-        "composed": grid.composed,
-        "composed_in": grid.composed.model_copy(update={"null": "in"}),
-        "leak": grid.leak,
-    }
+    named: list[tuple[str, Mechanism]] = [
+        *((f"gaussian_mu{gaussian.mu:g}", gaussian) for gaussian in grid.gaussian),
+        ("response", grid.response),
+        ("composed", grid.composed),
+        ("composed_in", grid.composed.model_copy(update={"null": "in"})),
+        ("leak", grid.leak),
+    ]
     return [
         Cell(name, Calibrated(mechanism=m, scores=tuple(grid.scores), audits=grid.audits))
-        for name, m in mechanisms.items()
+        for name, m in by_name(named).items()
     ]
 
 

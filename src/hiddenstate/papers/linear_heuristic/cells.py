@@ -26,6 +26,7 @@ from hiddenstate.family import (
     SamplingRate,
     Several,
     Text,
+    by_name,
     short,
 )
 from hiddenstate.streams import stream
@@ -456,8 +457,8 @@ def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
 
 def trained(grid: LinearHeuristicGrid) -> list[Cell[TrainedAudit]]:
     """A cell for each audit of trained models."""
-    every = {trained_name(p): p for audits in trained_audits(grid).values() for p in audits}
-    return [Cell(name, p) for name, p in every.items()]
+    every = (p for audits in trained_audits(grid).values() for p in audits)
+    return [Cell(name, p) for name, p in by_name((trained_name(p), p) for p in every).items()]
 
 
 def trained_name(audit: TrainedAudit) -> str:
@@ -469,11 +470,11 @@ def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:
     """A cell for each mechanism that is trained."""
     t = grid.training.model_dump(include=set(TrainedCurves.model_fields))
     own = set(TrainedMechanism.model_fields)
-    every = {
-        p.name: TrainedCurves.model_validate(t | p.model_dump(include=own))
+    every = by_name(
+        (p.name, TrainedCurves.model_validate(t | p.model_dump(include=own)))
         for audits in trained_audits(grid).values()
         for p in audits
-    }
+    )
     return [Cell(f"trained_{name}", p) for name, p in every.items()]
 
 
