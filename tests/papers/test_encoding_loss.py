@@ -1,14 +1,19 @@
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
+from hiddenstate import config, plotting
 from hiddenstate.accounting import tradeoff
+from hiddenstate.errors import InputError
 from hiddenstate.family import Cell
 from hiddenstate.papers.encoding_loss import FAMILY
 from hiddenstate.papers.encoding_loss import estimates as family
-from hiddenstate.papers.encoding_loss.cells import Mechanism, Simulated, simulate
+from hiddenstate.papers.encoding_loss.cells import Mechanism, Simulated, simulate, simulated
 from hiddenstate.streams import stream
 
 
@@ -106,6 +111,51 @@ def rows_of(repeats):
             yield shared | {"quantity": "epsilon", "method": "algorithm 2", "value": 2 + jitter}
         for i in range(repeats * (repeats - 1) // 2):
             yield gap | {"method": "between repeats", "value": 0.02 + 0.001 * i}
+
+
+def test_where_no_epsilon_fits_a_setting_fails_and_is_drawn_so():
+    """One infinite estimate had made of a claim that fails one that is not judged."""
+    rows = pd.DataFrame(rows_of(3)).assign(sampling_rate=0.1, steps=100)
+    rows = rows.replace({"cell": {"a": "a_eps2", "b": "b_eps4"}})
+    rows.loc[rows["cell"] == "b_eps4", "epsilon"] = 4.0
+    hit = rows["quantity"].eq("epsilon") & rows["cell"].eq("b_eps4")
+    for first in (rows[hit].index[:1], rows[hit].index):
+        changed = rows.assign(value=rows["value"].mask(rows.index.isin(first), math.inf))
+        found = FAMILY.checks["epsilon_published"].measure(changed)
+        assert not found.holds
+        words = f"1 of 2 settings; means 2.00; b_eps4: no epsilon searched fits in {len(first)} of"
+        assert found.measured.startswith(words)
+        with plotting.style():
+            (ax,) = FAMILY.figures["figure2"].draw(changed).axes
+        assert [text.get_text() for text in ax.texts] == ["$\\infty$"]
+
+
+SCALES = Path(__file__).parents[2] / "workflow/config/scales"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"epsilon_range": [6.0, 0.5]}, "epsilon_range: got 6 to 0.5; expected a last epsilon"),
+        ({"epsilon_range": [2.0, 2.1]}, "at least epsilon_step = 0.5 above the first"),
+        ({"epsilons": [2, 8]}, "epsilons: got 8; expected one within epsilon_range, 0.5 to 6"),
+        ({"epsilons": [0.1]}, "epsilons: got 0.1; expected one within"),
+    ],
+)
+def test_a_range_that_cannot_hold_the_epsilons_is_refused(tmp_path, changes, expected):
+    content = yaml.safe_load((SCALES / "smoke.yaml").read_text())
+    content["encoding_loss"] |= changes
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match=re.escape(expected)):
+        config.section(path, "encoding_loss")
+
+
+def test_mechanisms_that_no_name_tells_apart_are_refused():
+    _, grid, _ = config.section(SCALES / "smoke.yaml", "encoding_loss")
+    near = grid.curves[0].model_copy(update={"noise_multiplier": 4.0000001})
+    with pytest.raises(InputError, match=r"sigma4: got noise_multiplier 4.0 and 4.0000001"):
+        simulated(grid.model_copy(update={"curves": [*grid.curves, near]}))
 
 
 @pytest.mark.parametrize("repeats", [0, 1, 3])

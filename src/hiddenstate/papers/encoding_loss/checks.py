@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 
 from hiddenstate.estimates import select, summarise
-from hiddenstate.family import Check, Measurement, check, furthest
+from hiddenstate.family import Check, Measurement, check, furthest, needed
 
 
 def _gap_check(encoding: str, null: str) -> Check:
@@ -64,16 +65,22 @@ def _epsilon_check(encoding: str, method: str) -> Check:
 
     @check
     def measure(estimates: pd.DataFrame) -> Measurement | None:
-        rows = select(estimates, quantity="epsilon", method=method, encoding=encoding)
-        summary = summarise(rows, ["cell", "epsilon"])
-        if not _scatter(summary):
+        rows = needed(select(estimates, quantity="epsilon", method=method, encoding=encoding))
+        # Where no epsilon that is searched fits the estimate is infinite, and the setting fails.
+        beyond = rows.loc[~np.isfinite(rows["value"]), "cell"].value_counts(sort=False)
+        summary = summarise(rows[~rows["cell"].isin(beyond.index)], ["cell", "epsilon"])
+        if not _scatter(summary) and beyond.empty:
             return None
         inside = (summary["mean"] - summary["epsilon"]).abs() <= 2 * summary["sd"]
-        shown = ", ".join(f"{m:.2f}" for m in summary["mean"])
+        shown = "".join(
+            f"; {cell}: no epsilon searched fits in {n} of {(rows['cell'] == cell).sum()} repeats"
+            for cell, n in beyond.items()
+        )
+        means = ", ".join(f"{m:.2f}" for m in summary["mean"]) or "none"
         return Measurement(
-            f"{int(inside.sum())} of {len(summary)} settings; means {shown}",
+            f"{int(inside.sum())} of {len(summary) + len(beyond)} settings; means {means}{shown}",
             "2 standard deviations over repeats, in every setting",
-            bool(inside.all()),
+            bool(inside.all() and beyond.empty),
             furthest(
                 (summary["mean"] - summary["epsilon"]) / (summary["sd"] / summary["n"] ** 0.5)
             ),
