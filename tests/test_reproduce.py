@@ -42,10 +42,11 @@ def reproduce(tree, *arguments, **environment):
 
 
 def test_arguments_go_to_snakemake_and_figures_are_the_default(tree):
-    assert "ran: figures --cores all" in reproduce(tree)[1]
+    assert "ran: --cores all figures\n" in reproduce(tree)[1]
+    # Of several --cores the last counts: the default comes before any of the arguments.
     assert (
-        "ran: all --config scale=smoke --cores 2"
-        in (reproduce(tree, "all", "--config", "scale=smoke", CORES="2")[1])
+        "ran: --cores 4 all --config scale=smoke --cores 2\n"
+        in (reproduce(tree, "all", "--config", "scale=smoke", "--cores", "2", CORES="4")[1])
     )
 
 
@@ -131,4 +132,4 @@ def test_what_is_no_slip_goes_on(tree, option):
         "--until",
         "x",
     )
-    assert f"ran: {' '.join(arguments)} --cores all" in reproduce(tree, *arguments)[1]
+    assert f"ran: --cores all {' '.join(arguments)}\n" in reproduce(tree, *arguments)[1]
