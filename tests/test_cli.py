@@ -298,6 +298,14 @@ def test_a_family_that_the_scale_lacks_is_named(capsys, tiny):
     assert "tiny.yaml: has no section encoding_loss" in err
 
 
+def test_a_plan_that_skips_what_is_missing_trains_nothing(capsys, tiny):
+    for missing, kinds in (("train", {"start", "train", "bound"}), ("skip", {"bound"})):
+        plan = ("plan", "--config", "tiny.yaml", "--results", "none", "--missing", missing)
+        status, out, _ = run(capsys, *plan)
+        assert status == 0
+        assert set(re.findall(r"worst_case_init \| (\w+)", out)) == kinds | {"drawing"}
+
+
 def test_no_command_loads_torch():
     code = "import sys, hiddenstate.cli, hiddenstate.plotting; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

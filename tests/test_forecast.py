@@ -39,6 +39,12 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     assert found["hours"] == pytest.approx(rest / 3600)
     # Told to train all, it looks at no cache.
     assert forecast.table(SCALE, results, None)["cached"].sum() == 0
+    # Told to skip what is missing, it trains nothing, nor makes what that would start from.
+    skipped = forecast.table(SCALE, results, cached, trains=False)
+    skipped = skipped[skipped["family"] == FAMILY].set_index("kind")
+    assert "start" not in skipped.index
+    assert (skipped.loc["train", "jobs"], skipped.loc["train", "missing"]) == (2, 0)
+    assert skipped.loc["train", "hours"] == pytest.approx(costs.DRAWING["restore"] / 3600)
     words = forecast.words(part.reset_index())
     assert f"In all {part['missing'].sum()} of {part['jobs'].sum()} jobs" in words
     # What is shown is one job for all figures of a family and one for all its tables.

@@ -279,7 +279,9 @@ def _plan(options: argparse.Namespace) -> None:
     """Print what a run would take: jobs, processor time, memory and disk, and what is cached."""
     from hiddenstate import forecast
 
-    print(forecast.words(forecast.table(options.config, options.results, options.cached)), end="")
+    trains = options.missing != "skip"
+    found = forecast.table(options.config, options.results, options.cached, trains=trains)
+    print(forecast.words(found), end="")
 
 
 def _gallery(options: argparse.Namespace) -> None:
@@ -343,6 +345,10 @@ def _parser() -> argparse.ArgumentParser:
     def cell(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--cell", required=True, help="a name that `hiddenstate cells` lists")
 
+    def missing(sub: argparse.ArgumentParser, *, default: str, what: str) -> None:
+        words = f"trained scores that are not there: {what} (the default), or left out"
+        sub.add_argument("--missing", choices=(default, "skip"), default=default, help=words)
+
     def trains(sub: argparse.ArgumentParser, *, models: bool) -> None:
         sub.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, …")
         if models:
@@ -384,12 +390,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--results", type=Path, required=True, metavar="DIR", help="directory of scores and bounds"
     )
-    sub.add_argument(
-        "--missing",
-        choices=("error", "skip"),
-        default="error",
-        help="trained scores that are not there: an error (the default), or left out",
-    )
+    missing(sub, default="error", what="an error")
     out(sub, help="CSV file to write")
     for name, run in (("figures", _figures), ("tables", _tables)):
         sub = command(name, run)
@@ -426,6 +427,7 @@ def _parser() -> argparse.ArgumentParser:
         "--results", type=Path, required=True, metavar="DIR", help="results of the scale, by family"
     )
     sub.add_argument("--cached", type=Path, metavar="DIR", help="cached scores; without: train all")
+    missing(sub, default="train", what="trained")
     sub = command("gallery", _gallery, family=False)
     sub.add_argument(
         "figures",

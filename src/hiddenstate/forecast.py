@@ -18,12 +18,15 @@ _PICTURE = 200_000
 """Bytes of a figure, as PDF and PNG."""
 
 
-def table(scale_file: Path, results: Path, cached: Path | None) -> pd.DataFrame:
+def table(
+    scale_file: Path, results: Path, cached: Path | None, *, trains: bool = True
+) -> pd.DataFrame:
     """One row per family and kind of job.
 
     Columns: family, kind, jobs, done (their results are there), cached (restored in place of
     trained), missing, hours (of one core, for what is missing), longest (hours of the longest
-    job), memory (MB of one job), disk (MB of all results). ``cached`` is None to train all.
+    job), memory (MB of one job), disk (MB of all results). ``cached`` is None to train all. Unless
+    it ``trains``, what is not there is left out.
     """
     scale = config.read(scale_file)
     rows = []
@@ -40,17 +43,18 @@ def table(scale_file: Path, results: Path, cached: Path | None) -> pd.DataFrame:
                 row["jobs"] += 1
                 path = results / name / job.work.folder / f"{cell}.parquet"
                 kept = cached / name / f"{cell}.parquet" if cached and kind == "train" else None
-                disk += _FILE
+                size = _FILE
                 if isinstance(job.work, Train):
                     models, repeats = job.work.size(job.cell)
-                    disk += 2 * models * repeats * _ROW
+                    size += 2 * models * repeats * _ROW
+                disk += size
                 if scores.computed(path, job.identity, scale.seed):
                     row["done"] += 1
                 elif kept and scores.computed(kept, job.identity, scale.seed):
                     row["cached"] += 1
-                elif kind == "start" and cell not in wanted:
+                elif (kind == "start" and cell not in wanted) or (kind == "train" and not trains):
                     row["jobs"] -= 1
-                    disk -= _FILE
+                    disk -= size
                 else:
                     row["missing"] += 1
                     seconds.append(job.cost)
