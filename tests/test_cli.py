@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate import cli, config, estimates, scores
+from hiddenstate import cli, config, data, estimates, scores
 from hiddenstate.dpsgd import checkpoint
 from hiddenstate.errors import InputError
 
@@ -296,6 +297,49 @@ def test_a_family_that_the_scale_lacks_is_named(capsys, tiny):
     status, _, err = run(capsys, "simulate", *family)
     assert status == 2
     assert "tiny.yaml: has no section encoding_loss" in err
+
+
+def test_scores_of_data_that_were_replaced_are_refused(capsys, tiny, monkeypatch):
+    """Their path is in the cell's parameters and their content was in none: both passed as new."""
+    monkeypatch.setenv("HIDDENSTATE_DATA", str(tiny))
+    text = TINY.replace("dataset: digits", "dataset: 'features:own.npz'")
+    text = text.replace("model: digits_cnn", "model: features\n      trains: last layer")
+    text = text.replace("private: 719", "private: 20\n      canary: clip_backdoor")
+    (tiny / "tiny.yaml").write_text(text)
+
+    def write(seed):
+        rng = np.random.default_rng(seed)
+        x = {f"{part}_x": rng.normal(size=(20, 4)) for part in ("public", "private", "test")}
+        y = {f"{part}_y": np.arange(20) % 10 for part in ("public", "private", "test")}
+        np.savez(tiny / "own.npz", **x, **y)
+        data._digest.cache_clear()
+        data._splits.cache_clear()
+
+    write(1)
+    trained = ("--start", "start.parquet", "--out", f"cached/{CELL}.parquet")
+    assert trains(capsys, "start", START, "--out", "start.parquet")[0] == 0
+    assert trains(capsys, "train", CELL, *trained)[0] == 0
+    restore = ("restore", "worst_case_init", "--config", "tiny.yaml", "--cached", "cached")
+    assert run(capsys, *restore, "--out", "again")[0] == 0
+    write(2)
+    expected = r"{}: computed for files of features:own.npz \w{{64}}; expected \w{{64}}$"
+    for status, _, err in (
+        trains(capsys, "train", CELL, *trained[:2], "--out", "o.parquet"),
+        run(capsys, *restore, "--out", "never"),
+    ):
+        assert status == 2
+        name = "start.parquet" if "start" in err else f"cached/{CELL}.parquet"
+        assert re.search(expected.format(re.escape(name)), err.strip())
+    family, grid, seed = config.section("tiny.yaml", "worst_case_init")
+    job = family.jobs(grid)["train"][CELL]
+    assert not scores.computed(f"cached/{CELL}.parquet", job.identity, seed, job.files)
+    # Where the data are not, as beside a cache from elsewhere, nothing can be compared.
+    (tiny / "own.npz").unlink()
+    assert run(capsys, *restore, "--out", "again")[0] == 0
+    assert scores.computed(f"cached/{CELL}.parquet", job.identity, seed, job.files)
+    # The same data in other files of the same content are the same.
+    write(1)
+    assert run(capsys, *restore, "--out", "again")[0] == 0
 
 
 def test_a_plan_that_skips_what_is_missing_trains_nothing(capsys, tiny):

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import pickle
 
 import numpy as np
@@ -221,6 +222,32 @@ def test_features_are_taken_as_they_are(root):
         np.testing.assert_array_equal(getattr(found, part).x, given[f"{part}_x"].astype("f4"))
         np.testing.assert_array_equal(getattr(found, part).y, given[f"{part}_y"])
     assert found.classes == 7
+
+
+def test_the_digest_of_files_sees_names_and_bytes_alone(root):
+    (root / "own").mkdir()
+    for part in ("train", "test"):
+        (root / f"own/{part}/cat").mkdir(parents=True)
+        (root / f"own/{part}/cat/1.bin").write_bytes(b"12")
+    np.savez(root / "wide.npz", **arrays())
+
+    def digests():
+        data._digest.cache_clear()
+        return [data.digest(source) for source in ("folder:own", "features:wide.npz")]
+
+    first = digests()
+    assert len({*first, None}) == 3
+    os.utime(root / "own/train/cat/1.bin", (1, 1))
+    (root / "own/readme").write_text("read by nobody")
+    assert digests() == first
+    for path, content in (("own/train/cat/1.bin", b"13"), ("own/test/cat/2.bin", b"")):
+        before = digests()[0]
+        (root / path).write_bytes(content)
+        assert digests()[0] != before
+    np.savez(root / "wide.npz", **arrays() | {"test_y": np.zeros(8)})
+    assert digests()[1] != first[1]
+    for source in ("digits", "mnist", "cifar10", "raw:mnist", "folder:none", "features:none.npz"):
+        assert data.digest(source) is None
 
 
 @pytest.mark.parametrize("lacking", sorted(arrays()))

@@ -69,7 +69,7 @@ def _restore(options: argparse.Namespace) -> None:
     jobs = family.jobs(grid)["train"]
     found = {name: path for name in jobs if (path := options.cached / f"{name}.parquet").exists()}
     for name, path in found.items():
-        scores.check(path, jobs[name].identity, seed)
+        scores.check(path, jobs[name].identity, seed, jobs[name].files)
     options.out.mkdir(parents=True, exist_ok=True)
     for path in found.values():
         with files.atomic(options.out / path.name) as temporary:
@@ -81,7 +81,7 @@ def _verify(options: argparse.Namespace) -> None:
     from hiddenstate import scores, verification
 
     job, seed = _job(options, "train")
-    cached = scores.check(options.cached, job.identity, seed)
+    cached = scores.check(options.cached, job.identity, seed, job.files)
     with _workplace(options, job, seed, purpose="verification") as workplace:
         found = verification.compare(cached, job.run(seed, workplace))
         found.insert(0, "cell", job.cell.name)
@@ -144,8 +144,9 @@ def _workplace(
         return
     if job.start and not options.start:
         raise InputError(f"--start: missing; expected the initial parameters {job.start.cell.name}")
+    begun = job.start and (job.start.identity, seed, job.start.files)
     yield Workplace(
-        start=scores.check(options.start, job.start.identity, seed) if job.start else None,
+        start=scores.check(options.start, *begun) if begun else None,
         checkpoint=options.checkpoint,
         device=_device(options.device),
         workers=options.workers,
@@ -181,6 +182,7 @@ def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:
         from hiddenstate import data
 
         origin["data"] = {name: data.splits(name).sha256 for name in job.data}
+        origin["files"] = job.files
     return origin
 
 
@@ -194,9 +196,9 @@ def _estimate(options: argparse.Namespace) -> None:
         for name, job in family.jobs(grid)[kind].items():
             path = options.results / job.work.folder / f"{name}.parquet"
             skipped = kind == "train" and options.missing == "skip"
-            if skipped and not scores.computed(path, job.identity, seed):
+            if skipped and not scores.computed(path, job.identity, seed, job.files):
                 continue
-            found[job.work.folder][name] = scores.check(path, job.identity, seed)
+            found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
     frame = family.estimate(grid, found["scores"], found["bounds"])
     estimates.write(
         options.out, frame, config.grid_name(options.config, options.family, grid, seed)

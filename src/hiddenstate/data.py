@@ -125,6 +125,39 @@ def place(source: str) -> Path | None:
     return None if name == "mnist" and not found.exists() else found
 
 
+def digest(source: str) -> str | None:
+    """SHA-256 of the files of a data set of the user's own, by their names and bytes.
+
+    None of one that comes with a package or has published checksums, and of one that is not there.
+    It reads no image: of 60,000 it takes seconds, where ``splits`` takes minutes.
+    """
+    found = place(source)
+    own = source.partition(":")[0] in _LAYOUTS
+    return _digest(found) if found and own and found.exists() else None
+
+
+@lru_cache(maxsize=8)
+def _digest(path: Path) -> str:
+    total = hashlib.sha256()
+    files = [path] if path.is_file() else _files(path)
+    for file in files:
+        total.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as content:
+            while block := content.read(2**20):
+                total.update(block)
+    return total.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    """Every file of both parts, in one order everywhere."""
+    return sorted(
+        Path(folder, name)
+        for part in ("train", "test")
+        for folder, _, names in os.walk(path / part, followlinks=True)
+        for name in names
+    )
+
+
 def require(source: str) -> None:
     """Raise InputError unless ``source``, as for ``splits``, can be read; reads none of it."""
     kind, _, path = source.partition(":")

@@ -228,6 +228,13 @@ class Job:
         return self.work.data(self.cell) if isinstance(self.work, Start | Train) else []
 
     @property
+    def files(self) -> dict[str, str]:
+        """Digests of those data sets that are files of the user's own and are there."""
+        from hiddenstate import data
+
+        return {name: found for name in self.data if (found := data.digest(name))}
+
+    @property
     def start(self) -> Job | None:
         """The job that makes the initial parameters, if there is one."""
         if not isinstance(self.work, Train) or self.work.start is None:

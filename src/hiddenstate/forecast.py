@@ -48,9 +48,9 @@ def table(
                     models, repeats = job.work.size(job.cell)
                     size += 2 * models * repeats * _ROW
                 disk += size
-                if scores.computed(path, job.identity, scale.seed):
+                if scores.computed(path, job.identity, scale.seed, job.files):
                     row["done"] += 1
-                elif kept and scores.computed(kept, job.identity, scale.seed):
+                elif kept and scores.computed(kept, job.identity, scale.seed, job.files):
                     row["cached"] += 1
                 elif (kind == "start" and cell not in wanted) or (kind == "train" and not trains):
                     row["jobs"] -= 1

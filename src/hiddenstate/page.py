@@ -196,7 +196,7 @@ def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> l
     for jobs in family.jobs(grid).values():
         for name, job in jobs.items():
             path = results / job.work.folder / f"{name}.parquet"
-            if not scores.computed(path, job.identity, seed):
+            if not scores.computed(path, job.identity, seed, job.files):
                 continue
             kept = cached / path.name
             restored = (

@@ -13,10 +13,11 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -92,22 +93,38 @@ def claimed_origin(path: str | Path) -> dict[str, Any]:
     return _origin(path, schema)
 
 
-def check(path: str | Path, parameters: dict[str, Any], seed: int) -> pd.DataFrame:
-    """What ``read`` reads, refused by name unless it is of these cell parameters and seed."""
+Files = Mapping[str, str]
+"""Digests of data sets of the user's own, by their names; of those alone that are there."""
+
+
+def check(
+    path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
+) -> pd.DataFrame:
+    """What ``read`` reads, refused by name unless of these cell parameters, seed and data."""
     frame, origin = read(path)
-    for what, found, expected in _differences(origin, parameters, seed):
+    for what, found, expected in _differences(origin, parameters, seed, files):
         raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
     return frame
 
 
-def computed(path: str | Path, parameters: dict[str, Any], seed: int) -> bool:
-    """Whether a file is there and claims these cell parameters and seed; reads no scores."""
+def computed(
+    path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
+) -> bool:
+    """Whether a file is there and claims these parameters, seed and data; reads no scores."""
     if not Path(path).is_file():
         return False
     try:
-        return not any(_differences(claimed_origin(path), parameters, seed))
+        return not any(_differences(claimed_origin(path), parameters, seed, files))
     except InputError:
         return False
+
+
+def files_of(path: str | Path) -> Files:
+    """Digests of the data sets that a file claims to be computed from; none without a file."""
+    try:
+        return claimed_origin(path).get("files", {})
+    except InputError:
+        return {}
 
 
 def origin(path: str | Path) -> dict[str, Any]:
@@ -140,10 +157,16 @@ def _origin(path: str | Path, schema: pa.Schema) -> dict[str, Any]:
         ) from error
 
 
-def _differences(origin: dict, parameters: dict, seed: int) -> Iterator[tuple[str, Any, Any]]:
+def _differences(
+    origin: dict, parameters: dict, seed: int, files: Files
+) -> Iterator[tuple[str, Any, Any]]:
     """Key, value found and value expected, wherever a file's origin is another than expected."""
     found = {"seed": origin.get("seed"), **_flat(origin.get("cell", {}))}
     expected = {"seed": seed, **_flat(parameters)}
+    # What is on one side alone cannot be compared: data that are not here, or an old file.
+    for name in origin.get("files", {}).keys() & files.keys():
+        found[f"files of {name}"] = origin["files"][name]
+        expected[f"files of {name}"] = files[name]
     for key in found | expected:
         one, other = found.get(key, "(absent)"), expected.get(key, "(absent)")
         if one != other:

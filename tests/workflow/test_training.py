@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -124,6 +125,41 @@ def test_a_cell_is_trained_again_when_its_parameters_change(trained, snakemake):
     assert status == 0
     assert re.search(rf"{FAMILY}_train +1", output)
     assert not re.search(rf"^{FAMILY}_start +1", output, flags=re.MULTILINE)
+
+
+def test_a_cell_is_trained_again_when_its_data_set_is_replaced(tiny, snakemake):
+    """And not when the data are gone, which finished cells do without."""
+    content = yaml.safe_load(yaml.safe_dump(TINY))
+    own = "features:own.npz"
+    stage = {"dataset": own, "epochs": 1, "batch_size": 8, "learning_rate": 0.1}
+    task = {"dataset": own, "model": "features", "trains": "last layer", "private": 20}
+    task |= {"canary": "clip_backdoor", "pretraining": [stage]}
+    content[FAMILY]["tasks"]["digits"] |= task
+    del content[FAMILY]["figure4"]
+    with_scale(tiny, content)
+    environment = {"HIDDENSTATE_DATA": str(tiny)}
+
+    def write(seed):
+        rng, parts = np.random.default_rng(seed), ("public", "private", "test")
+        x = {f"{part}_x": rng.normal(size=(20, 4)) for part in parts}
+        np.savez(tiny / "own.npz", **x, **{f"{part}_y": np.arange(20) % 10 for part in parts})
+
+    def planned():
+        dry = (tiny, "--dry-run", scores_of(CELL), *AT_TINY)
+        status, output = snakemake(*dry, environment=environment)
+        assert status == 0, output
+        if "Nothing to be done" in output:
+            return set()
+        return set(re.findall(rf"^{FAMILY}_(\w+) +1$", output, flags=re.MULTILINE))
+
+    write(1)
+    status, output = snakemake(tiny, scores_of(CELL), *AT_TINY, environment=environment)
+    assert status == 0, output[-5000:]
+    assert planned() == set()
+    write(2)
+    assert planned() == {"start", "train"}
+    (tiny / "own.npz").unlink()
+    assert planned() == set()
 
 
 def test_cached_scores_are_restored_bit_for_bit_and_not_trained(filled, snakemake):

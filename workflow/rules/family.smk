@@ -158,7 +158,7 @@ rule restore:
 
 rule verify:
     input:
-        absent_data_of("train"),
+        absent_data_of("train", again=True),
         cached=cached("{cell}"),
         start=start_of,
     output:

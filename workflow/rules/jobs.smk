@@ -34,7 +34,7 @@ def checked_cache():
     for name, job in JOBS["train"].items():
         if Path(cached(name)).exists():
             try:
-                scores.check(cached(name), job.identity, SEED)
+                scores.check(cached(name), job.identity, SEED, job.files)
             except InputError as error:
                 raise WorkflowError(
                     f"{error}\nRemove the file, or ignore the cache with --config scores=train"
@@ -48,7 +48,8 @@ CACHED = checked_cache() if config["scores"] == "cached" else []
 LACKING = [
     name
     for name, job in JOBS["train"].items()
-    if name not in CACHED and not scores.computed(result(job), job.identity, SEED)
+    if name not in CACHED
+    and not scores.computed(result(job), job.identity, SEED, job.files)
 ]
 if LACKING and config["scores"] == "cached" and config["missing_scores"] == "error":
     raise WorkflowError(
@@ -62,7 +63,10 @@ def identity_of(kind):
     """Parameter function of the jobs of a kind; Snakemake runs a job again when it changes."""
 
     def identity(wildcards):
-        return {"seed": SEED, **JOBS[kind][wildcards.cell].identity}
+        job = JOBS[kind][wildcards.cell]
+        # Data that are gone are no reason: they count as those that the result was computed from.
+        files = {**scores.files_of(result(job)), **job.files}
+        return {"seed": SEED, **job.identity, **({"files": files} if files else {})}
 
     return identity
 
@@ -70,7 +74,10 @@ def identity_of(kind):
 def start_of(wildcards):
     """The initial parameters of a cell, if it has any; only their parameters' change matters."""
     start = JOBS["train"][wildcards.cell].start
-    return ancient(result(start)) if start else []
+    if not start:
+        return []
+    # Of a job whose ancient input is made anew Snakemake does not ask if it is to run again itself.
+    return result(start) if wildcards.cell in LACKING else ancient(result(start))
 
 
 def absent_data(job):
@@ -79,11 +86,16 @@ def absent_data(job):
     return [str(place) for place in places if place and not place.exists()]
 
 
-def absent_data_of(kind):
-    """Input function: data sets that are not there, which no rule makes, so that no job starts."""
+def absent_data_of(kind, again=False):
+    """Input function: data sets that are not there, which no rule makes, so that no job starts.
+
+    A job whose result is there needs none, but to do it again.
+    """
 
     def absent(wildcards):
-        return absent_data(JOBS[kind][wildcards.cell])
+        job = JOBS[kind][wildcards.cell]
+        done = scores.computed(result(job), job.identity, SEED, job.files)
+        return [] if done and not again else absent_data(job)
 
     return absent
 
