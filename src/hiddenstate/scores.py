@@ -43,9 +43,14 @@ def provenance(parameters: dict[str, Any], *, seed: int, wall_seconds: float) ->
         "python": platform.python_version(),
         "machine": platform.machine(),
         "device": _device(),
-        "packages": {name: _version(name) for name in ("numpy", "scipy", "dp-accounting", "torch")},
+        "packages": packages(),
         "wall_seconds": round(wall_seconds, 3),
     }
+
+
+def packages() -> dict[str, str | None]:
+    """Versions of the libraries that scores come from."""
+    return {name: _version(name) for name in ("numpy", "scipy", "dp-accounting", "torch")}
 
 
 def write(path: str | Path, scores: pd.DataFrame, origin: dict[str, Any]) -> None:

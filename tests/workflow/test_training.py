@@ -303,6 +303,12 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     assert f"differ from scores trained anew: {OTHER} (" in output
     verdicts = pd.read_csv(filled / "results/tiny/verified.csv")
     assert verdicts.groupby("cell")["agree"].all().to_dict() == {CELL: True, OTHER: False}
+    # A verdict is of the code that trained anew: of other code it is another's.
+    dry = (filled, "verify_cache", "--dry-run", *AT_TINY)
+    assert f"{FAMILY}_verify" not in snakemake(*dry)[1]
+    engine = filled / "src/hiddenstate/dpsgd/driver.py"
+    engine.write_text(f"{engine.read_text()}\nOTHER = 1\n")
+    assert re.search(rf"{FAMILY}_verify +2", snakemake(*dry)[1])
 
 
 def test_a_killed_training_trains_no_finished_model_again(tiny, trained, start, snakemake):

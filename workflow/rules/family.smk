@@ -183,6 +183,7 @@ rule verify:
         family=FAMILY,
         config=SCALE_FILE,
         cell=identity_of("train"),
+        trained_by=trained_by,
         checkpoint=f"{HERE}/checkpoints/verified-{{cell}}",
         models=config["verify_models"],
     message:

@@ -71,6 +71,12 @@ def identity_of(kind):
     return identity
 
 
+def trained_by(wildcards):
+    """Code and libraries that train; verdicts on cached scores are of these and no others."""
+    modules = (f"hiddenstate.papers.{FAMILY}", "hiddenstate.verification")
+    return {"code": code.digest(*modules), **scores.packages()}
+
+
 def start_of(wildcards):
     """The initial parameters of a cell, if it has any; only their parameters' change matters."""
     start = JOBS["train"][wildcards.cell].start
