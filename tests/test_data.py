@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -293,6 +294,14 @@ def test_features_that_are_no_numbers_or_classes_are_named(root, name, at, value
     given[name] = given[name].astype(float)
     given[name][at] = value
     np.savez(root / "wide.npz", **given)
+    with pytest.raises(InputError, match=message):
+        data.splits("features:wide.npz")
+
+
+@pytest.mark.parametrize("shape", [(7, 1), (7, 4), ()])
+def test_features_whose_labels_are_no_list_are_refused(root, shape):
+    np.savez(root / "wide.npz", **arrays() | {"private_y": np.zeros(shape, int)})
+    message = rf"wide\.npz: private_y: got shape {re.escape(str(shape))}; expected \(records,\)"
     with pytest.raises(InputError, match=message):
         data.splits("features:wide.npz")
 

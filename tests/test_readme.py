@@ -22,6 +22,19 @@ def test_the_list_of_figures_is_the_families_own():
     assert listed == catalogue.page(), "run: hiddenstate catalogue > docs/figures.md"
 
 
+def test_captions_state_no_parameter_that_a_scale_sets():
+    """They stand beside every scale; what the paper has, or a panel shows, may be said so."""
+    numbers = re.compile(
+        r"delta 1e-|noise multiplier \d|(,|of) \d+ steps|\d+ insertions|epsilon at \d"
+    )
+    for name in papers.names():
+        family = papers.load(name)
+        for thing in (*family.figures.values(), *family.tables.values()):
+            for sentence in re.split(r"(?<=\.) (?=[A-Z])", thing.caption):
+                paper = re.search(r"paper|text states", sentence)
+                assert paper or not numbers.search(sentence), (name, sentence)
+
+
 def test_every_command_has_a_target():
     targets = {
         "figures",

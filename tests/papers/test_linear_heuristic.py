@@ -478,6 +478,23 @@ def test_values_of_section_4_2_are_drawn_and_judged_at_their_setting_alone(found
         assert len(ax.get_legend_handles_labels()[1]) == labels
 
 
+def test_parameters_that_a_scale_sets_stand_above_its_panels(found):
+    from hiddenstate import plotting
+
+    other = found["cell"].isin(["quadratic", "schedules", "history"])
+    rows = found.assign(
+        steps=found["steps"].mask(found["cell"].isin(["quadratic", "history"]), 7),
+        noise_multiplier=found["noise_multiplier"].mask(other, 3),
+        delta=found["delta"].mask(other, 1e-4),
+    )
+    for name in ("quadratic", "schedules", "history"):
+        with plotting.style():
+            ax = FAMILY.figures[name].draw(rows).axes[0]
+        assert ax.get_title().endswith("sampling rate 0.1, noise multiplier 3")
+        assert ax.get_title().startswith("7 steps") == (name != "schedules")
+        assert "= 0.0001" in ax.get_ylabel()
+
+
 def test_where_more_steps_never_leak_less_the_bound_says_so():
     """As with little noise, or where one step alone is looked at."""
     curve = cells.Curve(most_steps=4, points=2)

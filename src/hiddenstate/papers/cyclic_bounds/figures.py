@@ -265,7 +265,7 @@ _DIVERGENCES: dict[str, _Style] = {
     "Convex losses whose clipped steps expand",
     "Divergences of clipped, convex, smooth losses in the plane, over the bound for convex losses: "
     "privacy amplification by iteration in a single pass, equation 22 (our reconstruction) in "
-    "passes of 100 steps. Triangles: certified by simulation (Clopper-Pearson on an event fixed in "
+    "several. Triangles: certified by simulation (Clopper-Pearson on an event fixed in "
     "advance; failure probability 1e-6 for all together). Above 1 the convex bound is violated; "
     "the bound with the corrected constant lies above them all. The affine limit, exact, is that "
     "of ever larger batches.",

@@ -160,7 +160,7 @@ def housing(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Canary in every k-th step (housing)",
-    "As for k = 1, always with 250 insertions, which alone are accounted. In a coordinate that "
+    "As for k = 1, always with as many insertions, which alone are accounted. In a coordinate that "
     "nothing else moves the noise of the steps between accumulates, and exactly mu / sqrt(k) is "
     "left (dotted). The numbers of repeats and models are above each panel; the paper has 5,000 "
     "models at k = 1 and states none here.",
@@ -174,7 +174,7 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     for ax, every in zip(axes, periods, strict=True):
         part = select(audits, every=every)
         _epsilons(ax, part, _ideal(estimates, every, part["models"].max()))
-        ax.set_title(f"k = {every}\n{_counts(part)}")
+        ax.set_title(f"k = {every}, {part['insertions'].iloc[0]:g} insertions\n{_counts(part)}")
     axes[0].set_ylabel("empirical $\\varepsilon$")
     _legend(drawn, axes, len(axes))
     return drawn
@@ -463,7 +463,7 @@ def curves(estimates: pd.DataFrame) -> Any:
     "Filled: the housing network, in its least moved coordinates. Open: simulated idle "
     "coordinates of a larger model, whose scores are exactly Gaussian. Horizontal: the valid "
     "bound from 100 and from 1,000 models per world with one canary, mean over repeats on the "
-    "housing network.",
+    "housing network, where the scale has as many.",
     when=_has("one_run"),
 )
 def one_run(estimates: pd.DataFrame) -> Any:

@@ -13,6 +13,7 @@ from hiddenstate.papers.linear_heuristic.bounds import TAIL
 from hiddenstate.papers.linear_heuristic.cells import (
     ATTACKS,
     LinearHeuristicGrid,
+    Setting,
     TrainedAudit,
     trained_audits,
     trained_name,
@@ -29,7 +30,11 @@ def estimate(
     bounds: Mapping[str, pd.DataFrame],
 ) -> pd.DataFrame:
     """The accountant's rows, and what the audits find of every attack."""
-    setting = {"quadratic": grid.quadratic.model_dump(exclude={"points"})}
+    setting = {
+        "quadratic": grid.quadratic.model_dump(exclude={"points"}),
+        "schedules": grid.schedules.model_dump(exclude={"points", "steps"}),
+        "history": grid.history.model_dump(include=set(Setting.model_fields)),
+    }
     parts = [
         rows[rows["quantity"] != "fnr"].assign(cell=name, **setting.get(name, {}))
         for name, rows in bounds.items()

@@ -35,9 +35,22 @@ def _plot(ax: Any, line: pd.Series, **style: Any) -> None:
     ax.plot(line.index, line, **style)
 
 
+def _epsilon_at(rows: pd.DataFrame, words: str = "") -> str:
+    """The label of an axis of epsilons, with the delta of the rows."""
+    return f"$\\varepsilon$ {words}at $\\delta$ = {rows['delta'].dropna().iloc[0]:g}"
+
+
+def _mechanism(rows: pd.DataFrame, *, steps: bool = True) -> str:
+    """The mechanism of a cell, as a title."""
+    first = rows.dropna(subset=["noise_multiplier", "sampling_rate"]).iloc[0]
+    words = f"sampling rate {first['sampling_rate']:g}, noise multiplier "
+    words += f"{first['noise_multiplier']:g}"
+    return f"{first['steps']:g} steps,\n{words}" if steps else words
+
+
 @figure(
     "Figure 1: heuristic and baselines",
-    "Epsilon at delta 1e-6 of the heuristic (exact for linear losses, a guess for others), "
+    "Epsilon of the heuristic (exact for linear losses, a guess for others), "
     "of composition, which holds for all iterates, and of full-batch gradient descent with "
     "the same expected step and noise. Dotted: the heuristic of a single step, which a "
     "regulariser that forgets attains at any number of steps (section 4.1). The noise of "
@@ -51,9 +64,8 @@ def figure1(estimates: pd.DataFrame) -> Any:
             _plot(ax, curve(estimates, f"figure1{letter}", method), **style)
         ax.set(xscale="log", xlabel="steps T")
     axes[0].set_title("(a) steps T, sampling rate 1/T,\nnoise multiplier 5/$\\sqrt{T}$")
-    delta = select(estimates, cell="figure1c", method="heuristic")["delta"].iloc[0]
     for ax in axes:
-        ax.set_ylabel(f"$\\varepsilon$ at $\\delta$ = {delta:g}")
+        ax.set_ylabel(_epsilon_at(select(estimates, cell="figure1c")))
     axes[0].set_yscale("log")
     axes[1].set_ylim(0, None)
     constant = curve(estimates, "figure1b", "standard").mean()
@@ -72,10 +84,10 @@ def figure1(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Section 4.2: a quadratic regulariser",
-    "Epsilon of the last iterate of a linear loss with a quadratic regulariser, 3 steps, "
-    "sampling rate 0.1, noise multiplier 1, delta 1e-6. Curvature 0 is the linear loss, "
-    "curvature 1 a single step; between them the leak exceeds both. Open circles: stated "
-    "by the paper (2.274 as a value that does not hold).",
+    "Epsilon of the last iterate of a linear loss with a quadratic regulariser. Curvature 0 is the "
+    "linear loss, curvature 1 a single step; between them the leak may exceed both. Open circles: "
+    "stated by the paper (2.274 as a value that does not hold) at its own parameters: 3 steps, "
+    "sampling rate 0.1, noise multiplier 1, delta 1e-6.",
 )
 def quadratic(estimates: pd.DataFrame) -> Any:
     """Epsilon against the curvature of the regulariser, with the paper's three values."""
@@ -86,7 +98,9 @@ def quadratic(estimates: pd.DataFrame) -> Any:
         _plot(ax, pd.Series(stated.QUADRATIC), label="stated by the paper", **plotting.STATED)
     ends = line.iloc[[0, -1]].max()
     ax.axhline(ends, label="larger of the two linear cases", **_REFERENCE)
-    ax.set(xlabel="curvature of the regulariser", ylabel="$\\varepsilon$ of the last iterate")
+    rows = select(estimates, cell="quadratic")
+    ax.set(xlabel="curvature of the regulariser", title=_mechanism(rows))
+    ax.set_ylabel(_epsilon_at(rows, "of the last iterate "))
     plotting.legend_below(drawn, ax, columns=1)
     return drawn
 
@@ -94,9 +108,9 @@ def quadratic(estimates: pd.DataFrame) -> Any:
 @figure(
     "Figure 5: quadratic against linear",
     "Epsilon of the linear loss with a quadratic regulariser of curvature 1/2, over the "
-    "largest epsilon of the linear loss at up to as many steps, delta 1e-6. The noise "
-    "makes a single step (1, 1e-6)- or (2, 1e-6)-private. Top: exact sums (an upper bound "
-    "beyond 12 steps). Bottom: the paper's rounding, an upper bound. The grid is ours; "
+    "largest epsilon of the linear loss at up to as many steps. The noise gives a single step the "
+    "epsilon above the panel (the paper's: 1 and 2, at delta 1e-6). Top: exact sums (an upper "
+    "bound beyond 12 steps). Bottom: the paper's rounding, an upper bound. The grid is ours; "
     "the paper does not state its own.",
 )
 def figure5(estimates: pd.DataFrame) -> Any:
@@ -145,10 +159,10 @@ def _edges(centres: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @figure(
     "Section 4.2 taken further: the worst schedule of regularisers",
-    "Epsilon of the last iterate of a linear loss at delta 1e-6 (sampling rate 0.1, noise "
-    "multiplier 1) with a quadratic regulariser whose curvature may change from step to step: the "
-    "worst that a local search found, against the worst constant curvature and the linear loss. "
-    "Right: the weights that the gradients of the worst schedule have. Ours.",
+    "Epsilon of the last iterate of a linear loss with a quadratic regulariser whose curvature may "
+    "change from step to step: the worst that a local search found, against the worst constant "
+    "curvature and the linear loss. Right: the weights that the gradients of the worst schedule "
+    "have. Ours.",
 )
 def schedules(estimates: pd.DataFrame) -> Any:
     """How far a convex loss was found to exceed the heuristic, and with which weights."""
@@ -160,7 +174,9 @@ def schedules(estimates: pd.DataFrame) -> Any:
     }
     for method, style in styles.items():
         _plot(left, curve(estimates, "schedules", method), **{"marker": "."} | style)
-    left.set(xlabel="steps T", ylabel="$\\varepsilon$ of the last iterate")
+    rows = select(estimates, cell="schedules")
+    left.set(xlabel="steps T", ylabel=_epsilon_at(rows, "of the last iterate "))
+    left.set_title(_mechanism(rows, steps=False))
     weights = select(estimates, cell="schedules", quantity="weight")
     for steps, line in weights.groupby("steps"):
         right.plot(line["x"], line["value"], marker=".", label=f"T = {steps:g}")
@@ -172,11 +188,10 @@ def schedules(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "What the optimiser does to the heuristic",
-    "Epsilon of the last iterate at delta 1e-6 (sampling rate 0.01, noise multiplier 0.7) under "
-    "linear losses for optimisers in use, upper ends of brackets 1 % wide. Right: over the epsilon "
-    "of composition, which learning rates, momentum and weight decay do not change; the noises "
-    "that are not the same in every step, or are correlated, have other guarantees, and are "
-    "left out. Ours.",
+    "Epsilon of the last iterate under linear losses for optimisers in use, upper ends of brackets "
+    "1 % wide. Right: over the epsilon of composition, which learning rates, momentum and weight "
+    "decay do not change; the noises that are not the same in every step, or are correlated, have "
+    "other guarantees, and are left out. Ours.",
 )
 def optimisers(estimates: pd.DataFrame) -> Any:
     """Heuristic of optimisers in use, and its share of composition's epsilon."""
@@ -190,7 +205,8 @@ def optimisers(estimates: pd.DataFrame) -> Any:
         _plot(left, line, label=method, color=color, marker=".")
         if "noise" not in method:
             _plot(right, line / standard, color=color, marker=".")
-    left.set(xscale="log", xlabel="steps T", ylabel="$\\varepsilon$ of the last iterate")
+    left.set(xscale="log", xlabel="steps T", ylabel=_epsilon_at(rows, "of the last iterate "))
+    left.set_title(_mechanism(rows, steps=False))
     right.set(xscale="log", xlabel="steps T", ylabel="$\\varepsilon$ over composition's")
     plotting.legend_below(drawn, left, columns=2)
     return drawn
@@ -198,9 +214,8 @@ def optimisers(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Section 4.3: a regulariser that keeps the history",
-    "Epsilon of the last iterate at delta 1e-5, 100 steps, sampling rate 0.1, noise "
-    "multiplier 1, against the regulariser's factor less one: accounted as a composition "
-    "of unequal noises, and audited by simulation. The estimates are matched to "
+    "Epsilon of the last iterate against the regulariser's factor less one: accounted as a "
+    "composition of unequal noises, and audited by simulation. The estimates are matched to "
     "composition with equal noises, so at small factors they extrapolate along the wrong "
     "curve.",
 )
@@ -214,8 +229,9 @@ def history(estimates: pd.DataFrame) -> Any:
     for method, style in _ESTIMATORS.items():
         line = curve(estimates, "history", method)
         ax.plot(line.index - 1, line, ls="none", **style)
-    ax.set(xscale="log", xlabel="factor of the regulariser, less one", ylabel="$\\varepsilon$")
-    ax.set_ylim(0, None)
+    rows = select(estimates, cell="history")
+    ax.set(xscale="log", xlabel="factor of the regulariser, less one", title=_mechanism(rows))
+    ax.set(ylabel=_epsilon_at(rows), ylim=(0, None))
     plotting.legend_below(drawn, ax, columns=1)
     return drawn
 
@@ -228,7 +244,7 @@ def _audit_panels(estimates: pd.DataFrame, height: float) -> tuple[Any, dict[str
         for method in ("heuristic", "standard"):
             _plot(ax, curve(estimates, f"audits_{rate}", method), **_BASELINES[method])
         ax.set(xscale="log", xlabel="steps", title=f"sampling rate {rate.removeprefix('q')}")
-    axes[0].set_ylabel("$\\varepsilon$")
+    axes[0].set_ylabel(_epsilon_at(select(estimates, cell=f"audits_{rates[0]}")))
     return drawn, dict(zip(rates, axes, strict=True))
 
 
@@ -252,15 +268,10 @@ def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
     ax.set(xscale="log", xlabel="steps", ylim=(0, None))
 
 
-def _epsilon_label(estimates: pd.DataFrame, figure: str) -> str:
-    delta = select(estimates, figure=figure, method="heuristic")["delta"].iloc[0]
-    return f"$\\varepsilon$ at $\\delta$ = {delta:g}"
-
-
 @figure(
     "Figure 2: gradient canary among natural records",
-    "Empirical epsilon at delta 1e-5 of the last iterate against its number of steps, at one noise "
-    "multiplier each; a Dirac gradient is sampled like a record, the others are of the training "
+    "Empirical epsilon of the last iterate against its number of steps, at one noise multiplier "
+    "each; a Dirac gradient is sampled like a record, the others are of the training "
     "data. Estimates and bounds are matched to the heuristic's trade-off functions; the estimate "
     "chooses its threshold on the models it judges and bounds nothing. Shaded: what it finds of "
     "as many models where losses are linear.",
@@ -273,7 +284,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
     for ax, ((rate, noise), part) in zip(axes, panels, strict=True):
         _trained_panel(ax, part)
         ax.set_title(f"sampling rate {rate:g}, noise multiplier {noise:g}")
-        ax.set_ylabel(_epsilon_label(estimates, "figure2"))
+        ax.set_ylabel(_epsilon_at(select(estimates, figure="figure2")))
     plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))
     return drawn
 
@@ -281,8 +292,8 @@ def figure2(estimates: pd.DataFrame) -> Any:
 @figure(
     "Figure 4: mislabelled record",
     "The same for a mislabelled record, whose loss is the score, among blank records and among "
-    "those of the training data; the noise holds the standard epsilon at 8, and the sampling rate "
-    "is ours. Blank records all have the label that the canary's image truly has.",
+    "those of the training data; the noise holds the standard epsilon constant, and the sampling "
+    "rate is ours. Blank records all have the label that the canary's image truly has.",
 )
 def figure4(estimates: pd.DataFrame) -> Any:
     """Mislabelled record: estimates against heuristic and composition."""
@@ -292,15 +303,15 @@ def figure4(estimates: pd.DataFrame) -> Any:
         part = select(rows, attack=attack)
         _trained_panel(ax, part)
         ax.set_title(f"{attack} records, sampling rate {part['sampling_rate'].iloc[0]:g}")
-    axes[0].set_ylabel(_epsilon_label(estimates, "figure4"))
+    axes[0].set_ylabel(_epsilon_at(select(estimates, figure="figure4")))
     plotting.legend_below(drawn, axes[0], columns=2)
     return drawn
 
 
 @figure(
     "Figure 3: gradient canary among zero gradients",
-    "Empirical epsilon at delta 1e-5 of the last iterate against its number of steps; the "
-    "noise holds the standard epsilon at 8. Estimates and bounds are matched to the "
+    "Empirical epsilon of the last iterate against its number of steps; the noise holds the "
+    "standard epsilon constant. Estimates and bounds are matched to the "
     "heuristic's trade-off functions; the estimate chooses its threshold on the runs it "
     "judges and bounds nothing.",
 )
@@ -321,7 +332,7 @@ def figure3(estimates: pd.DataFrame) -> Any:
     "composition's trade-off functions: what is estimated is the noise, hence the standard "
     "epsilon. One bit a step is our reading of Algorithm 3. Dotted: its exact epsilon at "
     "the threshold that leaks most; the audited threshold is the one that leaks most at "
-    "a delta of 0.01, which the runs can resolve. The analog variant is ours.",
+    "a larger delta, which the runs can resolve. The analog variant is ours.",
 )
 def figure6(estimates: pd.DataFrame) -> Any:
     """Malicious data set: estimates against heuristic and composition."""

@@ -11,7 +11,7 @@ from hiddenstate.papers.linear_heuristic.estimates import CONFIDENCE, curve, tra
 
 @table(
     "Table 1: heuristic and standard epsilon",
-    "Printed and computed epsilons at delta 1e-5. The paper states neither steps nor noise "
+    "Printed and computed epsilons, at one delta. The paper states neither steps nor noise "
     "multipliers: those of the first row are recalled from De et al. 2022, the others are "
     "our reconstruction, solved so that both columns come out as printed.",
 )
