@@ -142,7 +142,8 @@ def test_a_scale_of_the_user_s_own_is_judged_whatever_it_lacks(finished, name):
     every = [c for c in claims.read(finished / "workflow/config/claims.yaml") if c.family == name]
     rows = read_estimates(finished, name)
     for less in (rows, *with_less(name, rows)):
-        less = less[[c for c in less if c in estimates.COLUMNS or less[c].notna().any()]]
+        if name == "gradient_crafting":  # its columns are those of the parts it has
+            less = less[[c for c in less if c in estimates.COLUMNS or less[c].notna().any()]]
         verdicts = claims.judge(every, {name: less}, "own")
         for column in ("measured", "tolerance"):
             assert not verdicts[column].str.contains(r"\bnan\b").any(), verdicts[column].tolist()
