@@ -95,7 +95,7 @@ def test_a_paper_without_a_claim_has_verdicts_of_no_rows(tmp_path):
     verdicts = claims.judge([], {"toy": frame}, "own")
     claims.write(verdicts, tmp_path / "c.csv", tmp_path / "c.md", "own")
     assert pd.read_csv(tmp_path / "c.csv").columns.tolist() == claims.COLUMNS
-    assert "0 claims" in (tmp_path / "c.md").read_text()
+    assert "\n0 claims.\n" in (tmp_path / "c.md").read_text()
 
 
 def test_of_several_deviations_the_furthest_counts_with_its_sign():

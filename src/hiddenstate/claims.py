@@ -119,7 +119,9 @@ def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in sorted(counts.index))
     with atomic(markdown) as temporary:
         temporary.write_text(
-            f"# Claims and verdicts at scale `{scale}`\n\n{len(verdicts)} claims: {summary}.\n\n"
+            f"# Claims and verdicts at scale `{scale}`\n\n"
+            + ": ".join(filter(None, (f"{len(verdicts)} claims", summary)))
+            + ".\n\n"
             + verdicts.drop(columns=["cells", "grid"])
             .assign(deviation=verdicts["deviation"].map(signed))
             .to_markdown(index=False, disable_numparse=True)

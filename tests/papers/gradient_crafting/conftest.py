@@ -104,6 +104,7 @@ def housing_rows():
         return pd.DataFrame(
             {
                 "part": "housing", "cell": "x", "quantity": "epsilon", "method": method,
+                "delta": 1e-5,
                 "kind": "estimate", "every": every, "start": start, "models": models,
                 "repeat": repeat, "epsilon": epsilon, "value": factor * epsilon,
                 "adversary": adversary, "idle_epsilon": epsilon / every**0.5,

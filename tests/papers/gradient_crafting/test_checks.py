@@ -40,6 +40,7 @@ def test_adversaries_that_a_sweep_lacks_are_not_judged(housing_rows, missing):
 
 def test_a_calibration_of_unknown_epsilons_is_not_judged():
     rows = pd.DataFrame({"part": "ideal", "quantity": "epsilon", "epsilon": [3.0], "mu": [0.7]})
+    rows = rows.assign(delta=1e-5)
     assert measure("calibration", rows) is None
 
 
@@ -137,7 +138,7 @@ def laws(method, threshold, values):
         {
             "part": "single", "quantity": "epsilon", "kind": "exact", "method": method,
             "threshold": threshold, "steps": 25, "x": 25, "epsilon": epsilon, "batch_size": size,
-            "value": value, "mu": gaussian.mu(epsilon, 1e-5),
+            "value": value, "mu": gaussian.mu(epsilon, 1e-5), "delta": 1e-5,
         }
         for (epsilon, size), value in values.items()
     )  # fmt: skip
@@ -151,6 +152,15 @@ def test_the_heat_map_and_its_order(name):
     assert measure(name, laws("Gaussian-DP reading", "midpoint", RATIOS)).holds
     wrong = RATIOS | {(4.0, 4): 4 * 0.98, (4.0, 8): 4 * 0.97}
     assert not measure(name, laws("Gaussian-DP reading", "midpoint", wrong)).holds
+
+
+def test_reference_values_are_of_one_delta(housing_rows):
+    rows = laws("Gaussian-DP reading", "midpoint", RATIOS)
+    other = rows.assign(delta=1e-6)
+    assert measure("heat_map", other) is None
+    assert measure("monotone", other).holds
+    assert measure("reference", housing_rows(GOOD)) is not None
+    assert measure("reference", housing_rows(GOOD).assign(delta=1e-6)) is None
 
 
 def test_the_exact_epsilon_is_not_the_nominal_one():

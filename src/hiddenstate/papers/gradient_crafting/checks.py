@@ -10,6 +10,7 @@ from hiddenstate.family import Measurement, check, furthest, needed
 from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING, SETTING, THREE
 from hiddenstate.papers.gradient_crafting.stated import (
     AUDITED,
+    DELTA,
     EVOLUTION,
     EXACT,
     EXACT_AT_BEST,
@@ -32,6 +33,11 @@ def _housing(
     rows = needed(select(estimates, part="housing", quantity="epsilon", method=method))
     rows = select(rows, every=1, start="fresh")
     return rows[rows["models"] >= models]
+
+
+def _as_stated(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Estimates at the delta of the reference, whose values are of no other."""
+    return needed(estimates[estimates["delta"] == DELTA])
 
 
 def _means(rows: pd.DataFrame, *adversaries: str) -> pd.DataFrame:
@@ -81,7 +87,7 @@ def plug_in(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def reference(estimates: pd.DataFrame) -> Measurement | None:
     """The published estimate on the housing network is what an idle coordinate gives."""
-    rows = select(_housing(estimates), adversary="simulated coordinate")
+    rows = select(_housing(_as_stated(estimates)), adversary="simulated coordinate")
     words, holds, off = [], True, []
     for _, line in summarise(rows, "epsilon").iterrows():
         _, mean, sd = IDLE[1].get(line["epsilon"], (0.0, math.nan, math.nan))
@@ -328,7 +334,7 @@ def agreement(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def calibration(estimates: pd.DataFrame) -> Measurement | None:
     """mu and noise multiplier of every epsilon, against the reference."""
-    rows = needed(select(estimates, part="ideal", quantity="epsilon"))
+    rows = needed(select(_as_stated(estimates), part="ideal", quantity="epsilon"))
     worst = 0.0
     known = needed(rows[rows["epsilon"].isin(GAUSSIAN_MU)].groupby("epsilon")["mu"].first())
     for epsilon, mu in known.items():
@@ -342,7 +348,8 @@ def calibration(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def idle_table(estimates: pd.DataFrame) -> Measurement | None:
     """The mu / sqrt(k) table: exact values, and mean and deviation of the published estimate."""
-    rows = needed(select(estimates, part="ideal", quantity="epsilon", method="as published"))
+    rows = _as_stated(estimates)
+    rows = needed(select(rows, part="ideal", quantity="epsilon", method="as published"))
     rows = select(rows, models=PAPER_MODELS)
     exact, means, count = 0.0, 0.0, 0
     for _, line in rows.iterrows():
@@ -393,7 +400,7 @@ def _last(
 @check
 def heat_map(estimates: pd.DataFrame) -> Measurement | None:
     """The Gaussian-DP reading of section 6, every number of the reference."""
-    found = _last(estimates, "Gaussian-DP reading")
+    found = _last(_as_stated(estimates), "Gaussian-DP reading")
     gaps = [
         abs(found[e, b] / e - ratio)
         for e, line in RATIOS.items()
@@ -412,7 +419,8 @@ def evolution_table(estimates: pd.DataFrame) -> Measurement | None:
     """The Gaussian-DP reading over the steps at epsilon 4, every number of the reference."""
     if "epsilon" not in estimates:
         return None
-    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact", epsilon=4.0))
+    rows = _as_stated(estimates)
+    rows = needed(select(rows, part="single", quantity="epsilon", kind="exact", epsilon=4.0))
     rows = select(rows, method="Gaussian-DP reading", threshold="midpoint")
     values = rows.set_index(["batch_size", "x"])["value"]
     gaps = [
@@ -431,7 +439,8 @@ def evolution_table(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def simulated_audits(estimates: pd.DataFrame) -> Measurement | None:
     """Audits of the simulated process find what the reference's did."""
-    rows = needed(select(estimates, part="single", quantity="epsilon", method="as published"))
+    rows = _as_stated(estimates)
+    rows = needed(select(rows, part="single", quantity="epsilon", method="as published"))
     rows = select(rows, models=5000)
     worst, count = 0.0, 0
     for _, line in summarise(rows, ["epsilon", "batch_size"]).iterrows():
@@ -469,7 +478,7 @@ def tight_with_large_batches(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def exact_is_lower(estimates: pd.DataFrame) -> Measurement | None:
     """The same landscape's exact epsilon is 23 to 29 % of the nominal one."""
-    found = _last(estimates, "exact")
+    found = _last(_as_stated(estimates), "exact")
     large = max((b for _, b in found), default=0)
     pairs = [(e, found[e, large], value) for e, value in EXACT.items() if (e, large) in found]
     if not pairs or large < 128:
@@ -488,7 +497,7 @@ def exact_is_lower(estimates: pd.DataFrame) -> Measurement | None:
 @check
 def best_landscape(estimates: pd.DataFrame) -> Measurement | None:
     """With the threshold at h* the exact epsilon is the nominal one for large batches."""
-    found = _last(estimates, "exact", "h*")
+    found = _last(_as_stated(estimates), "exact", "h*")
     large = max((b for _, b in found), default=0)
     if large < 128:
         return None

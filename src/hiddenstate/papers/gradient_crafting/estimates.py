@@ -48,7 +48,7 @@ def estimate(
         *_ideal(cells.ideal(grid), bounds),
         *_one_run(cells.one_run(grid), bounds),
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(delta=grid.delta)
 
 
 def _worlds(scores: pd.DataFrame) -> tuple[Floats, Floats]:
