@@ -229,7 +229,7 @@ def test_the_digest_of_files_sees_names_and_bytes_alone(root):
     (root / "own").mkdir()
     for part in ("train", "test"):
         (root / f"own/{part}/cat").mkdir(parents=True)
-        (root / f"own/{part}/cat/1.bin").write_bytes(b"12")
+        (root / f"own/{part}/cat/1.png").write_bytes(b"12")
     np.savez(root / "wide.npz", **arrays())
 
     def digests():
@@ -238,10 +238,11 @@ def test_the_digest_of_files_sees_names_and_bytes_alone(root):
 
     first = digests()
     assert len({*first, None}) == 3
-    os.utime(root / "own/train/cat/1.bin", (1, 1))
-    (root / "own/readme").write_text("read by nobody")
+    os.utime(root / "own/train/cat/1.png", (1, 1))
+    for unread in ("own/readme", "own/train/cat/.DS_Store"):
+        (root / unread).write_text("read by nobody")
     assert digests() == first
-    for path, content in (("own/train/cat/1.bin", b"13"), ("own/test/cat/2.bin", b"")):
+    for path, content in (("own/train/cat/1.png", b"13"), ("own/test/cat/2.png", b"")):
         before = digests()[0]
         (root / path).write_bytes(content)
         assert digests()[0] != before

@@ -55,10 +55,11 @@ def _run(options: argparse.Namespace) -> None:
     job, seed = _job(options, options.kind)
     before = checkpoint.spent(getattr(options, "checkpoint", None))
     start = time.perf_counter() - before
+    given = job.files  # as they are before the work: they may be replaced meanwhile
     with _workplace(options, job, seed) as workplace:
         frame = job.run(seed, workplace)
         write = scores.write if job.work.folder == "scores" else scores.write_table
-        write(options.out, frame, _origin(job, seed, start))
+        write(options.out, frame, _origin(job, seed, start) | {"files": given})
 
 
 def _restore(options: argparse.Namespace) -> None:
@@ -182,7 +183,6 @@ def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:
         from hiddenstate import data
 
         origin["data"] = {name: data.splits(name).sha256 for name in job.data}
-        origin["files"] = job.files
     return origin
 
 

@@ -17,10 +17,17 @@ _ROOT = Path(hiddenstate.__file__).parent
 
 
 def digest(*modules: str) -> str:
-    """Digest of these modules of the package and of what they import from it, however deep."""
+    """Digest of these modules of the package and of what they import from it, however deep.
+
+    C headers beside a module that it names count as well.
+    """
     total = hashlib.sha256()
     for name in sorted(_closure(modules)):
-        total.update(name.encode() + _code(_file(name))[0])
+        compiled = _code(_file(name))[0]
+        total.update(name.encode() + compiled)
+        for header in sorted(_file(name).parent.glob("*.h")):
+            if header.name.encode() in compiled:
+                total.update(header.read_bytes())
     return total.hexdigest()[:16]
 
 

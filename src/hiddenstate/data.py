@@ -148,13 +148,18 @@ def _digest(path: Path) -> str:
     return total.hexdigest()
 
 
+_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""What torchvision's folders take for images, which is here as importing it takes seconds."""
+
+
 def _files(path: Path) -> list[Path]:
-    """Every file of both parts, in one order everywhere."""
+    """Every image of both parts, in one order everywhere; torchvision reads no other file."""
     return sorted(
         Path(folder, name)
         for part in ("train", "test")
         for folder, _, names in os.walk(path / part, followlinks=True)
         for name in names
+        if name.lower().endswith(_IMAGES) and os.path.isfile(os.path.join(folder, name))
     )
 
 

@@ -180,6 +180,25 @@ def test_a_training_whose_code_changed_is_another(tmp_path, monkeypatch, kind, e
     assert (json.dumps(training.identity) == before) == (edited == "unrelated.py")
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["from . import model", "from .model import f", "from own import model", "import own.model"],
+)
+def test_a_module_beside_it_in_its_package_tells_a_training_from_others(tmp_path, line):
+    package = tmp_path / "own"
+    (package / "wandb").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "train.py").write_text(f"import wandb\n{line}\n")
+    (package / "model.py").write_text("def f(): pass\n")
+    before = campaign._digests(package / "train.py")
+    assert {"own/train.py", "own/model.py"} <= set(before)
+    # A folder that happens to have an installed package's name is not what is imported.
+    (package / "wandb" / "code.py").write_text("saved = 1\n")
+    assert campaign._digests(package / "train.py") == before
+    (package / "model.py").write_text("def f(): return 1\n")
+    assert campaign._digests(package / "train.py") != before
+
+
 def test_files_that_a_command_names_tell_it_from_others(tmp_path):
     for name in ("a.sh", "in.txt", "out.txt"):
         (tmp_path / name).write_text("1\n")
@@ -203,7 +222,7 @@ def test_the_command_refuses_a_mended_training_and_says_what_it_took_over(
     assert "6 of 6 finished runs taken from a; nothing was trained" in run(capsys, *again)[1]
     (tmp_path / "training.py").write_text("print(0.0)\n")
     status, _, err = run(capsys, *again)
-    assert status == 2 and "campaign of another training" in err
+    assert status == 2 and "campaign of another training: {'files': {'training.py': " in err
 
 
 @pytest.mark.parametrize("train", [functools.partial(max, 1), max])

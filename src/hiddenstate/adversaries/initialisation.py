@@ -4,7 +4,6 @@ import copy
 import hashlib
 import io
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from hiddenstate.dpsgd.clipping import (
     flat_parameters,
     refuse_classes,
 )
+from hiddenstate.dpsgd.probe import CHANCE
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.files import require
 
@@ -136,16 +136,13 @@ def pretrained(
     return found
 
 
-_CHANCE = threading.Lock()
-
-
 @contextmanager
 def _chance(rng: np.random.Generator, device: torch.device) -> Iterator[None]:
     """Chance in a model, such as dropout, is drawn from ``rng``, which stays where it is.
 
     By one thread at a time, for torch has one generator for all of them.
     """
-    with _CHANCE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with CHANCE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(copy.deepcopy(rng).integers(2**63)))
         yield
 

@@ -27,7 +27,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from multiprocessing.connection import Connection, wait
@@ -168,31 +168,48 @@ class _Function:
 def _digests(path: Path) -> dict[str, str]:
     """SHA-256 of a file, and of what a Python file imports from beside it, however deep.
 
-    Nothing else that a training reads is known.
+    Of a package's module beside means within the package, and beside that. Nothing else that a
+    training reads is known.
     """
-    beside = path.resolve().parent
+    path = path.resolve()
+    top = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
     found: dict[str, str] = {}
-    waiting = [path.resolve()]
+    waiting = [path]
     while waiting:
         file = waiting.pop()
-        name = file.relative_to(beside).as_posix()
+        name = os.path.relpath(file, top)
         if name in found:
             continue
         with file.open("rb") as content:
             found[name] = hashlib.file_digest(content, "sha256").hexdigest()
-        if file.suffix != ".py" or "site-packages" in file.parts:
-            continue
-        imported: list[str] = []
-        # What is no Python says so when it is run.
-        with suppress(SyntaxError, ValueError):
-            for node in ast.walk(ast.parse(file.read_bytes())):
-                if isinstance(node, ast.Import):
-                    imported += [alias.name for alias in node.names]
-                elif isinstance(node, ast.ImportFrom) and node.module:
-                    imported.append(node.module)
-        for top in {beside / module.split(".")[0] for module in imported}:
-            waiting += [f for f in (top.with_suffix(".py"), *top.rglob("*.py")) if f.is_file()]
+        if file.suffix == ".py" and "site-packages" not in file.parts:
+            waiting += _imported(file, {path.parent, top})
     return dict(sorted(found.items()))
+
+
+def _imported(file: Path, places: Iterable[Path]) -> Iterator[Path]:
+    """Files that a Python file imports from these places, or from its own package."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):
+        return  # what is no Python says so when it is run
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                wanted = [(place, alias.name) for place in places for alias in names]
+            case ast.ImportFrom(module=module, names=names, level=level):
+                # What is imported of a package may be a module of it.
+                inside = [f"{module}.{alias.name}" if module else alias.name for alias in names]
+                bases = places if level == 0 else [file.parents[level - 1]]
+                wanted = [(base, name) for base in bases for name in inside]
+            case _:
+                continue
+        for base, name in wanted:
+            parts = name.split(".")
+            for depth in range(1, len(parts) + 1):
+                stem = base.joinpath(*parts[:depth])
+                both = stem.with_name(f"{stem.name}.py"), stem / "__init__.py"
+                yield from (found for found in both if found.is_file())
 
 
 @dataclass(frozen=True)
@@ -360,10 +377,11 @@ class _Store:
             found = _read_json(path)
             for name in own:
                 if found.get(name) != own[name]:
+                    one, other = _differing(found.get(name), own[name])
                     raise InputError(
-                        f"{path}: campaign of another {name}: {found.get(name)}; expected "
-                        f"{own[name]}. Choose another directory: a verdict after changing the "
-                        "training or adding models has not the stated confidence"
+                        f"{path}: campaign of another {name}: {one}; expected {other}. Choose "
+                        "another directory: a verdict after changing the training or adding models "
+                        "has not the stated confidence"
                     )
         else:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -413,6 +431,18 @@ class _Store:
         path = self.directory / "scores.parquet"
         scores.write(path, frame, origin | {"crashes": list(crashes)})
         return path
+
+
+def _differing(one: Any, other: Any) -> tuple[Any, Any]:
+    """Two descriptions without what they have in common."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return one, other
+    parts = {
+        key: _differing(one.get(key), other.get(key))
+        for key in one | other
+        if one.get(key) != other.get(key)
+    }
+    return {key: a for key, (a, _) in parts.items()}, {key: b for key, (_, b) in parts.items()}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

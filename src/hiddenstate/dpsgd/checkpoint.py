@@ -87,15 +87,19 @@ class _Digest:
         if hasattr(value, "named_parameters"):
             return self._of_model(value)
         if hasattr(value, "__dict__"):
-            return _hash(self.of(type(value)), self.of(vars(value)))
+            # What a cached property keeps is told by its code.
+            kept = {k: v for k, v in vars(value).items() if not _cached(type(value), k)}
+            return _hash(self.of(type(value)), self.of(kept))
         try:
             made, *state = value.__reduce_ex__(4)
-        except TypeError:
-            return _hash(kind, repr(value))
+        except TypeError:  # such as locks: their addresses say nothing
+            return _hash(kind)
         return _hash(kind, getattr(made, "__qualname__", ""), *map(self.of, state))
 
     def _of_function(self, function: types.FunctionType) -> bytes:
-        package = function.__module__.partition(".")[0]
+        package = str(function.__module__).partition(".")[0]
+        if package in _LIBRARIES:
+            return _hash("function", function.__module__, function.__qualname__)
         cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
         named = []
         for code in _codes(function.__code__):
@@ -141,8 +145,11 @@ class _Digest:
         return _hash(self.of(type(model)), *map(self.of, (described, inner, attributes)))
 
 
-_LIBRARIES = {"builtins", "torch", "numpy", "abc", "typing", "collections", "functools", "opacus"}
-"""Packages whose classes enter by name."""
+_LIBRARIES = {
+    *("builtins", "abc", "typing", "collections", "functools", "numpy", "scipy", "pandas"),
+    *("sklearn", "torch", "torchvision", "opacus", "lightning", "timm", "transformers"),
+}
+"""Packages whose classes and functions enter by name."""
 _STANDARD = sysconfig.get_path("stdlib")
 
 
@@ -179,12 +186,16 @@ def _plain(value: object) -> bool:
 def _owned(module: str | None, package: str) -> bool:
     """Whether a module is of that package, or of somebody's own that is not installed."""
     root = str(module).partition(".")[0]
-    if root == package:
+    if root in (package, "__main__"):
         return True
     path = getattr(sys.modules.get(root), "__file__", None)
-    if path is None or path.startswith(_STANDARD):
+    if path is None or path.startswith(_STANDARD) or root in _LIBRARIES:
         return False
     return not {"site-packages", "dist-packages"} & set(Path(path).parts)
+
+
+def _cached(kind: type, name: str) -> bool:
+    return isinstance(getattr(kind, name, None), functools.cached_property)
 
 
 def _filled(cell: types.CellType) -> bool:
@@ -231,8 +242,9 @@ class Checkpoint:
                 raise InputError(f"{path}: {error!r}; expected {_KEPT}") from error
             if fingerprint != self._fingerprint or columns != self._columns:
                 raise InputError(
-                    f"{path}: is of another audit (other parameters, data, canary, seed or "
-                    "measures); expected a directory of this one, or an empty one"
+                    f"{path}: is of another audit (other parameters, data, start, canary, seed, "
+                    "measures, or code of any of them); expected a directory of this one, or an "
+                    "empty one"
                 )
             for run, row in zip(runs, values, strict=True):
                 done[run] = dict(zip(columns, row, strict=True))

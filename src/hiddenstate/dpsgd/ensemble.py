@@ -956,7 +956,12 @@ def _fingerprint(
     """Digest of everything that decides the scores and measures."""
     initial = ensemble.initial
     if callable(initial):  # what it draws tells the parameters that it reads from those it does not
-        drawn = initial(streams.stream(seed, *name, "fingerprint"))
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # as where models are trained, or it would round otherwise
+        try:
+            drawn = initial(streams.stream(seed, *name, "fingerprint"))
+        finally:
+            torch.set_num_threads(threads)
         initial = (structure(initial), drawn)
     return fingerprint(
         seed, name, ensemble.mechanism, structure(ensemble.model), ensemble.x, ensemble.y,

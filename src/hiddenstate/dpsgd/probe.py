@@ -6,6 +6,7 @@ tell. So each kernel is compared with these gradients once, when it is made.
 
 import copy
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
+
+CHANCE = threading.Lock()
+"""Held by what draws from, or watches, the generators that a process has one of."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -41,7 +45,7 @@ class Probe:
         if self.x.is_floating_point():
             # The second record is a neighbour, so that two equal ones do not hide mixing.
             self.x[1] += self._noise(self.x[1:])[0]
-        with torch.random.fork_rng(devices=[]):
+        with CHANCE, torch.random.fork_rng(devices=[]):
             try:
                 self._prepare(copy.deepcopy(model).cpu().double(), relabel)
             except InputError:
@@ -125,7 +129,11 @@ class Probe:
                 for _ in range(2)
             )
             together = self._losses(self.x, self.y)
-        if not torch.equal(alone, again) or _generators() != before:
+        if _generators() != before:
+            raise InputError(
+                "model: draws random numbers; expected no dropout or other chance in it"
+            )
+        if not torch.equal(alone, again):
             raise InputError(
                 f"model: gave a record the losses {float(alone[0]):g} and {float(again[0]):g} at "
                 "the same parameters; expected no dropout or other chance in it"
