@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace) -> None:
     with _workplace(options, job, seed) as workplace:
         frame = job.run(seed, workplace)
         write = scores.write if job.work.folder == "scores" else scores.write_table
-        write(options.out, frame, _origin(job, seed, start) | {"files": given})
+        write(options.out, frame, _origin(job, seed, start, given))
 
 
 def _restore(options: argparse.Namespace) -> None:
@@ -173,8 +173,8 @@ def _device(name: str) -> str:
     return str(usable(name, "--device"))
 
 
-def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:
-    """Provenance of what took since ``start`` to compute, with the data sets' digests."""
+def _origin(job: Job, seed: int, start: float, given: dict[str, str]) -> dict[str, Any]:
+    """Provenance of what took since ``start`` to compute, with the digests of its data sets."""
     from hiddenstate import scores
 
     seconds = time.perf_counter() - start
@@ -183,6 +183,7 @@ def _origin(job: Job, seed: int, start: float) -> dict[str, Any]:
         from hiddenstate import data
 
         origin["data"] = {name: data.splits(name).sha256 for name in job.data}
+        origin["files"] = given
     return origin
 
 

@@ -64,12 +64,15 @@ def identity_of(kind):
 
     def identity(wildcards):
         job = JOBS[kind][wildcards.cell]
+        own = {"seed": SEED, **job.identity}
+        if not job.data:
+            return own
         # Data that are gone are no reason: they count as those that the result was computed from.
         # Nor is a result that tells none.
         made = scores.files_of(result(job))
         files = {name: job.files.get(name, found) for name, found in made.items()}
         files = files if Path(result(job)).exists() else job.files
-        return {"seed": SEED, **job.identity, **({"files": files} if files else {})}
+        return {**own, **({"files": files} if files else {})}
 
     return identity
 

@@ -100,6 +100,7 @@ def pretrained(
     # A copy, for the parameters become views of it and are trained in place.
     nn.utils.vector_to_parameters(start.detach().clone().to(device), parameters)
     kept = [buffer.clone() for buffer in trained.buffers()]
+    classes = None
     with _chance(rng, records.device):
         for epoch in range(epochs):
             if epoch == 0 or epoch in drops:
@@ -112,8 +113,9 @@ def pretrained(
                     views = torch.from_numpy(augmentation.draw(len(seen), rng))
                     seen = augmentation.apply(seen, views)
                 outputs = trained(seen)
-                if epoch == 0 and loss is cross_entropy and outputs.dim() == 2:
-                    refuse_classes(labels, outputs.shape[1])
+                if classes is None and loss is cross_entropy and outputs.dim() == 2:
+                    classes = outputs.shape[1]
+                    refuse_classes(labels, classes)
                 mean = loss(outputs, labels[batch]).mean()
                 gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
                 # The optimiser's class imports torch's compiler, which takes more than a second.
