@@ -401,7 +401,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--estimates", type=Path, required=True, metavar="FILE")
         out(sub, metavar="DIR", help="directory to write them to")
     sub = command("claims", _claims, family=False)
-    sub.add_argument("--claims", type=Path, required=True, metavar="FILE", help="claims.yaml")
+    sub.add_argument("--claims", type=Path, required=True, metavar="DIR", help="folder of claims")
     sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="scale file")
     sub.add_argument("--estimates", nargs="+", required=True, metavar="FAMILY=FILE")
     sub.add_argument("--csv", type=Path, required=True, metavar="FILE")
@@ -409,7 +409,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("report", _report, family=False)
     for name, what in (
         ("config", "scale file"),
-        ("claims", "claims.yaml"),
+        ("claims", "folder of claims"),
         ("verdicts", "CSV file of `hiddenstate claims`"),
     ):
         sub.add_argument(f"--{name}", type=Path, required=True, metavar="FILE", help=what)

@@ -13,9 +13,7 @@ Every family's estimates share these columns and add the parameters of its cells
   figure, table or verdict is made of another scale's estimates
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -73,20 +71,6 @@ def read(path: str | Path, grid: str) -> pd.DataFrame:
     return estimates
 
 
-_SELECTED: ContextVar[set[str] | None] = ContextVar("cells selected", default=None)
-
-
-@contextmanager
-def cells_selected() -> Iterator[set[str]]:
-    """A set to which ``select`` adds, within the block, the cells of all rows that it returns."""
-    cells: set[str] = set()
-    token = _SELECTED.set(cells)
-    try:
-        yield cells
-    finally:
-        _SELECTED.reset(token)
-
-
 def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """Rows whose columns have these values; a list, set or tuple allows any of its values.
 
@@ -100,10 +84,7 @@ def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
             kept &= frame[column].isin(value)
         else:
             kept &= frame[column] == value
-    rows, cells = frame[kept], _SELECTED.get()
-    if cells is not None and "cell" in rows:
-        cells.update(rows["cell"].dropna())
-    return rows
+    return frame[kept]
 
 
 def summarise(rows: pd.DataFrame, by: str | Iterable[str], value: str = "value") -> pd.DataFrame:

@@ -9,7 +9,6 @@ themselves with the decorators below.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from hiddenstate.evidence import Evidence
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
 """Pattern of every name that becomes a part of file names and commands."""
@@ -251,26 +252,6 @@ class Job:
 KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bound))
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What a claim's check found: the measured value in words, the tolerance, and the verdict.
-
-    ``deviation`` is what was measured less what is stated, in standard errors of what was measured;
-    of several values that of the one furthest off. None where the statement is no number, or what
-    was measured has no standard error.
-    """
-
-    measured: str
-    tolerance: str
-    holds: bool
-    deviation: float | None = None
-
-
-def furthest(deviations: Iterable[float]) -> float | None:
-    """The deviation that is furthest from 0; None if there is none that is finite."""
-    return max(filter(math.isfinite, map(float, deviations)), key=abs, default=None)
-
-
 def _always(grid: Any) -> bool:
     return True
 
@@ -300,7 +281,7 @@ class Table(Shown):
 class Check:
     """Measures a claim in estimates; None if they lack the cells that it needs."""
 
-    measure: Callable[[pd.DataFrame], Measurement | None]
+    measure: Callable[[pd.DataFrame], Evidence | None]
 
 
 class Lacking(Exception):
@@ -331,10 +312,10 @@ def table(
     return lambda draw: Table(title, caption, draw, when)
 
 
-def check(measure: Callable[[pd.DataFrame], Measurement | None]) -> Check:
+def check(measure: Callable[[pd.DataFrame], Evidence]) -> Check:
     """Register a function of the estimates as a claim's check under the function's name."""
 
-    def measured(estimates: pd.DataFrame) -> Measurement | None:
+    def measured(estimates: pd.DataFrame) -> Evidence | None:
         try:
             return measure(estimates)
         except Lacking:

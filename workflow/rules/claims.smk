@@ -3,7 +3,7 @@
 
 rule judge_claims:
     input:
-        claims=f"{PREFIX}workflow/config/claims.yaml",
+        claims=f"{PREFIX}workflow/config/claims",
         estimates=expand(f"{RESULTS}/{{family}}/estimates.csv", family=FAMILIES),
     output:
         csv=f"{RESULTS}/claims.csv",
@@ -40,7 +40,7 @@ rule judge_claims:
 # The page that a reviewer reads. What the cells took is in the files that the estimates are from.
 rule page:
     input:
-        claims=f"{PREFIX}workflow/config/claims.yaml",
+        claims=f"{PREFIX}workflow/config/claims",
         verdicts=f"{RESULTS}/claims.csv",
         template=f"{os.path.dirname(hiddenstate.__file__)}/page.html",
         shown=shown_parts(),

@@ -1,0 +1,3 @@
+"""Made-up estimates of atlas, by check and outcome."""
+
+CASES = {}

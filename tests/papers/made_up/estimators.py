@@ -1,0 +1,3 @@
+"""Made-up estimates of estimators, by check and outcome."""
+
+CASES = {}

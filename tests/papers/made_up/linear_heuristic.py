@@ -1,0 +1,3 @@
+"""Made-up estimates of linear_heuristic, by check and outcome."""
+
+CASES = {}
