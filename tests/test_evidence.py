@@ -18,6 +18,7 @@ from hiddenstate.evidence import (
     Within,
     mean,
     mean_of,
+    rarely,
 )
 
 
@@ -80,6 +81,20 @@ def test_finding_nothing_agrees_only_where_something_would_have_been_found():
     assert outcome(Test("x", 0.4, 0.9, "a shift of one")) == Outcome.AGREES
     assert outcome(Test("x", 0.4, 0.3, "a shift of one")) == Outcome.UNDECIDED
     assert outcome(Test("x", 0.001, 0.3, "a shift of one")) == Outcome.CONTRADICTS
+
+
+def test_what_may_happen_rarely_is_tested_with_its_power():
+    def said(successes, trials):
+        return outcome(rarely("above", successes, trials, rate=0.05, alternative=0.15))
+
+    # Of 200, 5 % are 10; the level of 5 % is reached at 16, which 15 % nearly always exceed.
+    assert stats.binom.sf(15, 200, 0.05) < 0.05 < stats.binom.sf(14, 200, 0.05)
+    assert said(10, 200) == said(15, 200) == Outcome.AGREES
+    assert said(16, 200) == Outcome.CONTRADICTS
+    assert said(0, 20) == Outcome.UNDECIDED
+    assert said(20, 20) == Outcome.CONTRADICTS
+    found = rarely("above", 10, 200, rate=0.05, alternative=0.15)
+    assert found.power == pytest.approx(stats.binom.sf(15, 200, 0.15))
 
 
 def test_a_printed_number_needs_its_rival_excluded():
@@ -160,6 +175,11 @@ def test_margins_are_in_standard_errors_to_the_next_outcome():
     row = Evidence([Within("a", Estimate(0.0, 1.0), high=3.0)]).rows[0]
     assert row.margin == pytest.approx(3 - stats.norm.ppf(0.975))
     assert Evidence([Within("a", Exact(0.0), high=3.0)]).margin is None
+    # Nor has a single repeat a margin, or a bound that is known from one side alone.
+    assert Evidence([Within("a", mean([1.0]), high=3.0)]).margin is None
+    bound = Within("a", Interval(2.0, 2.0, math.inf, 1 - 1e-6), high=1.0)
+    assert Evidence([bound]).margin is None
+    assert Evidence([bound]).outcome == Outcome.CONTRADICTS
 
 
 def test_evidence_of_nothing_is_refused():

@@ -139,8 +139,8 @@ class Interval:
 
     @property
     def error(self) -> float:
-        """Half of the interval, as if it were normal and two errors wide on either side."""
-        return (self.high - self.low) / 4 if self.high > self.low else math.nan
+        """Not known: the limits are all that there is."""
+        return math.nan
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """The limits, if they hold at this confidence; else the whole line."""
@@ -173,15 +173,16 @@ class Judged:
     allowed: str
     outcome: str
     margin: float | None
-    """Distance to the next other outcome in standard errors; None for exact numbers."""
+    """Distance to the next other outcome in standard errors; None for exact numbers, and where the
+    error is not known."""
 
 
 @dataclass(frozen=True)
 class Within:
     """A quantity and the region that the sentence allows it.
 
-    ``low`` and ``high`` are the region's ends, an infinite one is no end; ``reason`` says where they
-    come from.
+    ``low`` and ``high`` are the region's ends, an infinite one is no end; ``reason`` says where
+    they come from.
     """
 
     what: str
@@ -217,7 +218,7 @@ class Within:
             high,
             _region(self.low, self.high) + (f" ({self.reason})" if self.reason else ""),
             outcome,
-            None if self.exact else margin / self.found.error,
+            _in_errors(margin, self.found.error),
         )
 
 
@@ -272,7 +273,7 @@ class Stated:
             high,
             f"the interval, which has the paper's own error in it, must cover {words}{rival}",
             outcome,
-            None if self.exact else margin / error,
+            _in_errors(margin, error),
         )
 
 
@@ -314,6 +315,27 @@ class Test:
             outcome,
             float(z),
         )
+
+
+def rarely(
+    what: str, successes: int, trials: int, rate: float, alternative: float, tests: int = 1
+) -> Test:
+    """The exact binomial test of "at most this share of independent trials".
+
+    A sentence whose truth is at the rate itself, as of bounds that use their whole level, would
+    never be inside a region; so it is tested, with the power against a larger ``alternative``.
+    ``tests`` is how many estimates of a claim share its level.
+    """
+    from scipy import stats
+
+    # sf(critical - 1) is the probability of as many: isf is the least with sf at most the level.
+    critical = int(stats.binom.isf((1 - CONFIDENCE) / tests, trials, rate)) + 1
+    return Test(
+        f"{what}: {successes} of {trials}",
+        float(stats.binom.sf(successes - 1, trials, rate)),
+        float(stats.binom.sf(critical - 1, trials, alternative)),
+        f"{alternative:.3g} of them, where {rate:.3g} may be",
+    )
 
 
 Item = Within | Stated | Test
@@ -389,6 +411,10 @@ def _difference(one: Estimate | Exact, other: Estimate | Exact) -> Quantity:
 
 def _estimate(one: Estimate | Exact) -> Estimate:
     return one if isinstance(one, Estimate) else Estimate(one.value, 0.0)
+
+
+def _in_errors(distance: float, error: float) -> float | None:
+    return distance / error if math.isfinite(error) and error > 0 else None
 
 
 def _region(low: float, high: float) -> str:

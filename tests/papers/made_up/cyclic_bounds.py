@@ -1,3 +1,118 @@
 """Made-up estimates of cyclic_bounds, by check and outcome."""
 
-CASES = {}
+from functools import partial
+
+import pandas as pd
+
+
+def pair(low, high):
+    return pd.DataFrame([{"quantity": "expanded pair", "low": low, "high": high}])
+
+
+def losses(passes, certified, convex, corrected, affine=0.9):
+    """Divergences of the counterexample beside the bounds."""
+    values = {"certified": certified, "convex bound": convex, "corrected bound": corrected}
+    values["affine limit"] = affine
+    return pd.DataFrame(
+        {"quantity": quantity, "x": 100, "passes": passes, "method": method, "value": value}
+        for quantity in ("kl", "d2")
+        for method, value in values.items()
+    )
+
+
+def sweeps(falling=True):
+    """Theorem 4.5 along the three parameters; the batch size may work the wrong way."""
+    signs = {"step_size": 1, "noise_std": -1, "batch_size": -1 if falling else 1}
+    return pd.DataFrame(
+        {"part": "sweeps", "quantity": "rho", "method": "Theorem 4.5", "lipschitz": "unclipped",
+         "sweep": sweep, "weak_convexity": m, "x": x, "value": x**sign}
+        for sweep, sign in signs.items()
+        for m in (0.0, 0.1)
+        for x in (1.0, 2.0, 4.0)
+    )  # fmt: skip
+
+
+def single_pass(equation_22):
+    values = {"equation 22": equation_22, "PABI": 0.05, "composition": 50.0}
+    return pd.DataFrame(
+        {"part": "sweeps", "sweep": "single pass", "quantity": "rho", "x": 0.0, "method": m,
+         "value": value}
+        for m, value in values.items()
+    )  # fmt: skip
+
+
+def residuals(dual, later=1.0):
+    return pd.DataFrame(
+        {"quantity": "residuals", "method": method, "x": x, "value": value}
+        for x, value in ((1, dual), (10, later))
+        for method in ("sharp", "dual bound")
+    )
+
+
+def audits(gdp=1.5, rdp=1.7, exact=1.4, lower=(1.0,) * 6):
+    """Audits of several data sets, at one number of passes."""
+    rows = []
+    for i, bound in enumerate(lower):
+        shared = {"quantity": "audit", "instance": f"data {i}", "x": 1, "conversion": None}
+        rows += [shared | {"method": "exact", "value": exact}]
+        rows += [shared | {"method": "lower bound", "value": bound}]
+        for method in ("composition", "Theorem 4.5", "sharp"):
+            rows += [shared | {"method": method, "conversion": "gdp", "value": gdp}]
+            rows += [shared | {"method": method, "conversion": "rdp", "value": rdp}]
+    return pd.DataFrame(rows)
+
+
+def curvature_free(theorem):
+    values = {"composition": 1.0, "Theorem 4.3": theorem, "Corollary C.3": 3.0}
+    shared = {"part": "sweeps", "quantity": "rho", "sweep": "passes", "x": 1, "weak_convexity": 0.0}
+    return pd.DataFrame(shared | {"method": m, "value": value} for m, value in values.items())
+
+
+def tightness(tightest=1.0, constant=0.5):
+    return pd.DataFrame(
+        {"quantity": "tightness", "method": "sharp", "slopes": slopes, "value": value}
+        for slopes, value in (("tightest", tightest), ("constant", constant))
+    )
+
+
+CASES = {
+    "nonexpansive": {
+        "agrees": partial(pair, 0.99, 0.9901),
+        "contradicts": partial(pair, 1.001, 1.0011),
+    },
+    "convex_limit": {
+        "agrees": partial(losses, 1, 0.2, 0.5, 0.5),
+        "contradicts": partial(losses, 1, 0.6, 0.5, 1.0),
+        "undecided": partial(losses, 1, 0.4, 0.5, 1.0),
+    },
+    "convex_bound": {
+        "agrees": partial(losses, 10, 0.2, 0.5, 0.5),
+        "contradicts": partial(losses, 10, 0.6, 0.5, 1.0),
+        "undecided": partial(losses, 10, 0.4, 0.5, 1.0),
+    },
+    "parameters": {"agrees": sweeps, "contradicts": partial(sweeps, falling=False)},
+    "residuals": {"agrees": partial(residuals, 1.0), "contradicts": partial(residuals, 0.999)},
+    "pabi": {"agrees": partial(single_pass, 50.05), "contradicts": partial(single_pass, 5000.0)},
+    "gaussian": {"agrees": audits, "contradicts": partial(audits, gdp=1.8)},
+    "composition": {
+        "agrees": partial(curvature_free, 2.0),
+        "contradicts": partial(curvature_free, 0.9),
+    },
+    "residuals_all_passes": {
+        "agrees": partial(residuals, 1.0),
+        "contradicts": partial(residuals, 1.0, later=0.999),
+    },
+    "corrected": {
+        "agrees": partial(losses, 1, 0.2, 0.5, 1.0, affine=0.99),
+        "contradicts": partial(losses, 1, 0.2, 0.5, 1.0, affine=1.01),
+    },
+    "tightness": {
+        "agrees": tightness,
+        "contradicts": partial(tightness, tightest=0.999),
+    },
+    "audit": {
+        "agrees": audits,
+        "contradicts": partial(audits, lower=(1.45,) * 3 + (1.0,) * 3),
+        "undecided": partial(audits, lower=(1.0,) * 2),
+    },
+}
