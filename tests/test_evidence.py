@@ -16,6 +16,7 @@ from hiddenstate.evidence import (
     Stated,
     Test,
     Within,
+    average,
     mean,
     mean_of,
     rarely,
@@ -160,6 +161,17 @@ def test_differences_have_welchs_degrees_of_freedom():
     found = (mean(one) - mean(other)).interval(0.95)
     expected = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
     assert found == pytest.approx((expected.low, expected.high))
+
+
+def test_the_average_of_estimates_has_the_error_of_independent_ones():
+    one, other = mean([1.0, 2.0, 4.0, 3.0]), mean([0.5, 0.1, 0.9])
+    both, apart = average([one, other]), one - other
+    assert both.value == pytest.approx((one.value + other.value) / 2)
+    # Half of a sum is known as well as half of a difference.
+    assert both.error == pytest.approx(apart.error / 2)
+    assert both.freedom == pytest.approx(apart.freedom)
+    assert average([one, Estimate(1.0, 0.0)]).error == pytest.approx(one.error / 2)
+    assert math.isnan(average([one, mean([1.0])]).error)
 
 
 def test_an_outcome_is_exact_only_if_no_statistics_decide_it():

@@ -161,6 +161,16 @@ def mean_of(value: float, sd: float, n: int) -> Estimate:
     return Estimate(value, sd / math.sqrt(n), n - 1)
 
 
+def average(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean of independent estimates, with Welch's degrees of freedom."""
+    n = len(estimates)
+    value = math.fsum(one.value for one in estimates) / n
+    error = math.sqrt(math.fsum(one.error**2 for one in estimates)) / n
+    known = [one for one in estimates if one.error > 0 and math.isfinite(one.freedom)]
+    parts = math.fsum((one.error / n) ** 4 / one.freedom for one in known)
+    return Estimate(value, error, error**4 / parts if parts > 0 else math.inf)
+
+
 @dataclass(frozen=True)
 class Judged:
     """One row of a claim's evidence as pages show it."""

@@ -1,3 +1,110 @@
 """Made-up estimates of encoding_loss, by check and outcome."""
 
-CASES = {}
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from made_up import repeats
+
+MECHANISM = {"sampling_rate": 0.01, "steps": 1024, "noise_multiplier": 0.5}
+
+
+def curves(excess, sd):
+    """Distances of five repeats at the mechanism that the text names, and of all iterates'."""
+    shared = {"quantity": "levy_distance", "null": "out", "encoding": "published", "cell": "a"}
+    distances = {"all iterates, observed": np.full(5, 0.008)}
+    distances["all iterates"] = 0.008 + repeats(excess, sd)
+    return pd.concat(
+        pd.DataFrame({"value": values, "method": method}) for method, values in distances.items()
+    ).assign(**shared, **MECHANISM)
+
+
+def gaps(method, mean, sd):
+    """Gaps of false-negative rates of five repeats, at the same mechanism."""
+    shared = {"quantity": "fnr_gap", "method": method, "encoding": "published", "cell": "a"}
+    return pd.DataFrame({"value": repeats(mean, sd)}).assign(x=0.1, **shared, **MECHANISM)
+
+
+def told(lost, sd, encoding="published"):
+    """Share of pairs that all iterates tell apart, and less by the last, in two settings."""
+    parts = [
+        pd.DataFrame({"value": values, "repeat": range(5), "method": method, "cell": cell})
+        for cell in ("a_eps1", "a_eps2")
+        for method, values in (
+            ("all iterates", np.full(5, 0.6)),
+            ("last iterate", 0.6 - repeats(lost, sd)),
+        )
+    ]
+    return pd.concat(parts).assign(quantity="auc", encoding=encoding, **MECHANISM)
+
+
+def wrong(most):
+    shared = {"quantity": "collision_probability", "encoding": "published", "cell": "a_eps2"}
+    return pd.DataFrame([{"value": most, **shared, **MECHANISM}])
+
+
+def returned(found, of=40):
+    values = np.where(np.arange(of) < found, 2.0, np.inf)
+    shared = {"quantity": "epsilon", "method": "every threshold", "encoding": "published"}
+    return pd.DataFrame({"value": values}).assign(**shared)
+
+
+def epsilons(means, sd, method="algorithm 2", encoding="published"):
+    """Repeats in settings of theoretical epsilon 1, 2, 4 and 10."""
+    parts = [
+        pd.DataFrame({"value": repeats(mean, sd), "epsilon": epsilon, "cell": f"a_eps{epsilon}"})
+        for epsilon, mean in zip((1, 2, 4, 10), means, strict=True)
+    ]
+    shared = {"quantity": "epsilon", "method": method, "encoding": encoding}
+    return pd.concat(parts).assign(**shared, **MECHANISM)
+
+
+def three(agrees, contradicts, undecided):
+    return {"agrees": agrees, "contradicts": contradicts, "undecided": undecided}
+
+
+def matching(**which):
+    return three(
+        partial(epsilons, (1.0, 2.0, 4.0, 10.0), 0.1, **which),
+        partial(epsilons, (1.0, 2.0, 4.0, 9.5), 0.1, **which),
+        partial(epsilons, (1.0, 2.0, 4.0, 10.0), 2.0, **which),
+    )
+
+
+CASES = {
+    "curve": three(
+        partial(curves, 0.001, 0.001), partial(curves, 0.03, 0.006), partial(curves, 0.01, 0.002)
+    ),
+    "no_amplification": three(
+        partial(gaps, "below linear loss", 0.149, 0.01),
+        partial(gaps, "below linear loss", 0.0, 0.005),
+        partial(gaps, "below linear loss", 0.010, 0.002),
+    ),
+    "above_symmetric": three(
+        partial(gaps, "above symmetric", 0.025, 0.004),
+        partial(gaps, "above symmetric", -0.01, 0.004),
+        partial(gaps, "above symmetric", 0.002, 0.004),
+    ),
+    "equivalent": three(
+        partial(told, 0.001, 0.001), partial(told, 0.033, 0.006), partial(told, 0.005, 0.01)
+    ),
+    "equivalent_sound": three(
+        partial(told, 0.0, 0.001, "sound"),
+        partial(told, 0.033, 0.006, "sound"),
+        partial(told, 0.005, 0.01, "sound"),
+    ),
+    "not_corrupted": {
+        "agrees": partial(wrong, 0.04),
+        "contradicts": partial(wrong, 1.0),
+        "undecided": partial(wrong, 0.051),
+    },
+    "algorithm_2": three(partial(returned, 40), partial(returned, 3), partial(returned, 20)),
+    "epsilon": matching(),
+    "epsilon_sound": matching(encoding="sound"),
+    "epsilon_closest": matching(encoding="sound", method="closest curve"),
+    "slightly_above": three(
+        partial(epsilons, (1.1, 2.1, 4.2, 10.3), 0.1),
+        partial(epsilons, (0.9, 1.8, 3.8, 9.7), 0.1),
+        partial(epsilons, (1.1, 2.0, 3.9, 10.0), 0.5),
+    ),
+}

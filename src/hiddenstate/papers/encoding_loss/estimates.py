@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound
@@ -130,6 +131,7 @@ def _curve_rows(cell: pd.DataFrame, predicted: Curves) -> pd.DataFrame:
     """Observed curves, and their Lévy distances from predictions and from each other."""
     rows = []
     gaps = []
+    ideal = cell.assign(score=cell["all_iterates"])
     totals = {key: curve.total(_DIAGONAL) / 2 for key, curve in predicted.items()}
     for null in ("out", "in"):
         curves = observe(cell, null=null)
@@ -144,17 +146,35 @@ def _curve_rows(cell: pd.DataFrame, predicted: Curves) -> pd.DataFrame:
         halves = [curve.total(_DIAGONAL) / 2 for curve in curves]
         near = totals["all iterates", null]
         gaps += [("all iterates", null, np.abs(half - near).max()) for half in halves]
+        # What a curve of so few runs strays by itself.
+        strays = [curve.total(_DIAGONAL) / 2 for curve in observe(ideal, null=null)]
+        gaps += [("all iterates, observed", null, np.abs(half - near).max()) for half in strays]
         gaps += [("between repeats", null, np.abs(a - b).max()) for a, b in combinations(halves, 2)]
         if null == "out":
-            linear_loss = totals["linear loss", "out"]
-            gaps += [("below linear loss", null, (linear_loss - half).max()) for half in halves]
-            # "At large false-positive rates": where they exceed the false-negative ones.
-            right = _DIAGONAL >= 0
-            above = [(half - totals["all iterates", "either"])[right].max() for half in halves]
-            gaps += [("above symmetric", null, gap) for gap in above]
+            rows.append(_gaps(curves, predicted))
     frame = pd.DataFrame(gaps, columns=["method", "null", "value"])
     rows.append(frame.assign(quantity="levy_distance", kind="estimate"))
     return pd.concat(rows)
+
+
+def _gaps(curves: list[TradeoffCurve], predicted: Curves) -> pd.DataFrame:
+    """How far false-negative rates are from two predictions, at one rate ``x`` for each of them.
+
+    That rate is where exact curves say that the gap is largest, so that nothing is chosen on what
+    is observed: from the linear loss's curve, and, where false positives are the more frequent
+    errors, from the symmetric prediction.
+    """
+    x = _PLOTTED
+    linear, either, every = (
+        predicted[key](x)
+        for key in (("linear loss", "out"), ("all iterates", "either"), ("all iterates", "out"))
+    )
+    below = int(np.argmax(linear - every))
+    above = int(np.argmax(np.where(x > either, every - either, -np.inf)))
+    gaps = [("below linear loss", x[below], linear[below] - curve(x[below])) for curve in curves]
+    gaps += [("above symmetric", x[above], curve(x[above]) - either[above]) for curve in curves]
+    frame = pd.DataFrame(gaps, columns=["method", "x", "value"])
+    return frame.assign(quantity="fnr_gap", null="out", kind="estimate")
 
 
 def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.DataFrame:
@@ -186,8 +206,13 @@ def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.Dat
 
 
 def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:
-    """How much of the log-likelihood ratio the last iterate keeps."""
-    return pd.DataFrame(
+    """How much of the log-likelihood ratio the last iterate keeps.
+
+    Quantity "auc" is the probability that a run with the canary scores above one without it, for
+    either adversary on the same runs of each repeat: what the runs' own scatter adds cancels in
+    their difference.
+    """
+    kept = pd.DataFrame(
         {
             "quantity": ["correlation", "collision_probability", "spacing"],
             "method": ["with all iterates", "union bound", "encoding"],
@@ -199,3 +224,17 @@ def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:
             ],
         }
     )
+    told = [
+        {"method": method, "repeat": repeat, "value": _auc(runs.set_index("world")[column])}
+        for repeat, runs in cell.groupby("repeat")
+        for method, column in (("last iterate", "score"), ("all iterates", "all_iterates"))
+    ]
+    return pd.concat([kept, pd.DataFrame(told).assign(quantity="auc", kind="estimate")])
+
+
+def _auc(scores: pd.Series) -> float:
+    """Mann and Whitney's share of pairs, of scores indexed by world; a tie counts half."""
+    inside, outside = scores.loc["in"], scores.loc["out"]
+    ranks = rankdata(np.concatenate((inside, outside)))
+    above = ranks[: len(inside)].sum() - len(inside) * (len(inside) + 1) / 2
+    return float(above / (len(inside) * len(outside)))

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.accounting import history, linear, pld, quadratic, rdp, weighted
+from hiddenstate.accounting import composition, history, linear, pld, quadratic, rdp, weighted
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.adversaries.repeaters import Repeaters, best_threshold
+from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
 from hiddenstate.auditing import AsPublished, Tabulated
 from hiddenstate.dpsgd import linear as linear_losses
 from hiddenstate.estimates import select
@@ -47,8 +47,20 @@ def _baselines(noise: ArrayLike, rate: ArrayLike, steps: ArrayLike, delta: float
 
 def figure1a(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
     """Baselines with expected samples and noise of the sum constant."""
-    steps = np.array(cell.parameters.constant.steps)
-    return _baselines(5 / np.sqrt(steps), 1 / steps, steps, cell.parameters.delta)
+    steps, delta = np.array(cell.parameters.constant.steps), cell.parameters.delta
+    noise, rate = 5 / np.sqrt(steps), 1 / steps
+    # Appendix B: all iterates of the full batch. dp-accounting composes them without knowing that
+    # the sum of Gaussians is one.
+    composed = [
+        pld.epsilon(s / q, 1.0, int(t), delta, interval=pld.INTERVAL)
+        for s, q, t in zip(noise, rate, steps, strict=True)
+    ]
+    return pd.concat(
+        [
+            _baselines(noise, rate, steps, delta),
+            _epsilons("full batch, all iterates", "upper", steps, composed),
+        ]
+    )
 
 
 def figure1b(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
@@ -89,7 +101,8 @@ def figure5(cell: Cell[cells.Figure5], seed: int) -> pd.DataFrame:
     """Epsilon at curvature 1/2 over the largest of the linear loss at up to as many steps."""
     p = cell.parameters
     (epsilon,) = p.epsilons
-    rows = []
+    rows: list[tuple[Any, ...]] = []
+    ends: list[tuple[Any, ...]] = []
     for rate in p.sampling_rates:
         sigma = float(linear.last_iterate_noise_multiplier(epsilon, p.delta, rate, 1))
         every = linear.last_iterate_epsilon(sigma, rate, np.arange(1, max(p.steps) + 1), p.delta)
@@ -103,8 +116,14 @@ def figure5(cell: Cell[cells.Figure5], seed: int) -> pd.DataFrame:
             ):
                 value = leak.epsilon(p.delta) / every[:t].max()
                 rows.append((method, kind, rate, t, sigma, epsilon, value))
+            # Curvature 0 is a linear loss, and curvature 1 one of a single step.
+            extremes = max(every[0], every[t - 1]) / every[:t].max()
+            ends.append(("larger end", "exact", rate, t, sigma, epsilon, extremes))
     names = ["method", "kind", "sampling_rate", "steps", "noise_multiplier", "x", "value"]
-    return pd.DataFrame(rows, columns=names).assign(quantity="ratio")
+    return pd.concat(
+        pd.DataFrame(part, columns=names).assign(quantity=quantity)
+        for quantity, part in (("ratio", rows), ("share of the largest", ends))
+    )
 
 
 def schedules(cell: Cell[cells.Schedules], seed: int) -> pd.DataFrame:
@@ -212,9 +231,13 @@ def audits(cell: Cell[cells.AuditCurves], seed: int) -> pd.DataFrame:
         mechanism = (sigma, rate, steps)
         shared = {"steps": steps, "noise_multiplier": sigma, "sampling_rate": rate}
         bits = Repeaters(*mechanism, best_threshold(*mechanism, p.delta)).epsilon(p.delta)
+        # With the largest noise of any step in all of them nothing leaks more.
+        noise = float(AnalogRepeaters(*mechanism).noise_multipliers.max())
+        kept = composition.bracket(noise, rate, steps, p.delta).lower
         parts += [
             _baselines(sigma, rate, [steps], p.delta),
             _epsilons("one bit a step", "exact", [steps], [bits], **shared),
+            _epsilons("kept values", "lower", [steps], [kept], **shared),
             _fnr(_heuristic_curves(*mechanism, p.delta, p.resolution), **shared),
             _fnr(_standard_curves(*mechanism, p.delta, p.epsilon, p.resolution), **shared),
         ]
