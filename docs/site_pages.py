@@ -8,8 +8,6 @@ from markdown import Extension
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
-from hiddenstate import catalogue, claims
-
 ROOT = Path(__file__).parents[1]
 PAGES = {
     "index.md": "README.md",
@@ -41,8 +39,6 @@ def on_files(files, config):
     """Add the pages that are not in the folder of the documentation."""
     for name, source in PAGES.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
-    stated = claims.read(ROOT / "workflow/config/claims.yaml")
-    files.append(File.generated(config, "claims.md", content=catalogue.claims_page(stated)))
     return files
 
 

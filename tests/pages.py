@@ -64,7 +64,7 @@ def faults(path):
     page = parsed(path)
     found = list(page.faults)
     found += [f"id {name} twice" for name in set(page.ids) if page.ids.count(name) > 1]
-    found += [f"dead link {link}" for link in page.links if not _alive(link, page.ids)]
+    found += [f"dead link {link}" for link in page.links if not _alive(path, link, page.ids)]
     for source in page.pictures:
         kind, _, content = source.partition(";base64,")
         try:
@@ -77,8 +77,8 @@ def faults(path):
     return found
 
 
-def _alive(link, ids):
-    return link.startswith("#") and link[1:] in ids
+def _alive(path, link, ids):
+    return link[1:] in ids if link.startswith("#") else (path.parent / link).is_file()
 
 
 _PROBE = """<script>
@@ -116,14 +116,27 @@ def _in_browser(path, directory, width):
         "p.id = 'found'; p.textContent = JSON.stringify(e.data); document.body.append(p); });"
         "</script>"
     )
+    done = _browse(frame, directory)
+    match = re.search(_FOUND, done.stdout, re.DOTALL)
+    assert match, f"the page did not load: {done.stdout[-500:]} {done.stderr[-2000:]}"
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return json.loads(match[1]) + console
+
+
+_FOUND = '<pre id="found">(.*?)</pre>'
+
+
+def _browse(path, directory):
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
     options += [f"--user-data-dir={directory / 'browser'}", "--virtual-time-budget=20000"]
     # Only what is on this machine: a page that asks for more fails.
     options += ["--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom"]
-    done = subprocess.run(
-        [CHROMIUM, *options, frame.as_uri()], capture_output=True, text=True, timeout=300
+    return subprocess.run(
+        [CHROMIUM, *options, path.as_uri()], capture_output=True, text=True, timeout=300
     )
-    match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert match, f"the page did not load: {done.stdout[-500:]} {done.stderr[-2000:]}"
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return json.loads(match[1]) + console
+
+
+def answer(path, directory):
+    """What a script of a page has put as JSON into an element called found, once it is loaded."""
+    done = _browse(path, directory)
+    return json.loads(html.unescape(re.search(_FOUND, done.stdout, re.DOTALL)[1]))

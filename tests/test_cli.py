@@ -16,7 +16,7 @@ from hiddenstate.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 SMOKE = str(ROOT / "workflow/config/scales/smoke.yaml")
-CLAIMS = ROOT / "workflow/config/claims.yaml"
+CLAIMS = ROOT / "workflow/config/claims"
 
 
 def run(capsys, *arguments):
@@ -72,20 +72,12 @@ def test_every_subcommand_explains_itself(capsys, name):
         ),
         (["digest", "none.parquet"], "none.parquet: no such file"),
         (
-            [
-                "claims",
-                "--claims",
-                "c.yaml",
-                "--config",
-                SMOKE,
-                "--estimates",
-                "encoding_loss",
-                "--csv",
-                "c.csv",
-                "--markdown",
-                "c.md",
-            ],
-            "expected FAMILY=FILE",
+            ["collect", "c.csv", "--config", SMOKE, "--out", "o"],
+            "c.csv: no such file; expected verdicts written by `hiddenstate claims`",
+        ),
+        (
+            ["verdicts", "c.csv", "--config", SMOKE],
+            "c.csv: no such file; expected verdicts written by `hiddenstate claims`",
         ),
     ],
 )
@@ -120,14 +112,35 @@ def test_estimates_of_another_scale_or_family_are_refused(capsys, tmp_path, comm
     scale_file = Path(SMOKE).with_stem(scale)
     given = [family, "--estimates", path, "--out", tmp_path / "out"]
     if command == "claims":
-        out = ("--csv", tmp_path / "c.csv", "--markdown", tmp_path / "c.md")
-        given = ["--claims", CLAIMS, "--estimates", f"{family}={path}", *out]
+        given += ["--claims", CLAIMS / f"{family}.yaml"]
     status, _, err = run(capsys, command, "--config", scale_file, *given)
     assert status == 2
     assert re.search(
         rf"e\.csv: grid: got 'encoding_loss at smoke .*expected '{family} at {scale}", err
     )
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_verdicts_are_judged_collected_and_compared(capsys, tmp_path):
+    path, claims = tmp_path / "e.csv", tmp_path / "encoding_loss.yaml"
+    _, grid, seed = config.section(SMOKE, "encoding_loss")
+    row = {"quantity": "epsilon", "kind": "exact", "value": 1.0}
+    estimates.write(path, pd.DataFrame([row]), config.grid_name(SMOKE, "encoding_loss", grid, seed))
+    claims.write_text("own: []\n")
+    judge = ("claims", "encoding_loss", "--config", SMOKE, "--estimates", path)
+    out = ("--out", tmp_path / "encoding_loss")
+    assert run(capsys, *judge, *out, "--claims", claims)[0] == 0
+    status, _, err = run(capsys, *judge, *out, "--claims", CLAIMS / "atlas.yaml")
+    assert status == 2
+    assert "atlas.yaml: claims of atlas; expected encoding_loss's" in err
+    (tmp_path / "expected.csv").write_text("id,verdict\nencoding_loss.x,holds\n")
+    collect = ("collect", tmp_path / "encoding_loss/claims.csv", "--config", SMOKE)
+    status, out, _ = run(
+        *(capsys, *collect, "--out", tmp_path, "--expected", tmp_path / "expected.csv")
+    )
+    assert status == 0
+    assert "- encoding_loss.x: no such claim, expected: holds" in out
+    assert "- encoding_loss.x: no such claim" in (tmp_path / "claims.md").read_text()
 
 
 def test_scores_of_other_parameters_are_refused(capsys, tmp_path):

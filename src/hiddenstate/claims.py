@@ -4,12 +4,13 @@
 sentences and numbers of the paper, ``own`` has what this package says of itself. The check of a
 claim is the function of its name in the family's ``checks`` module; it sees nothing but the
 family's estimates and returns evidence (``hiddenstate.evidence``). The verdict follows from the
-evidence and from what the claim says of its source, by ``verdict`` alone.
+evidence and from what the claim says of its source, by ``verdict`` alone. How verdicts are written
+and counted is in ``hiddenstate.verdicts``.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -18,10 +19,10 @@ import pandas as pd
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hiddenstate import papers
+from hiddenstate import papers, scores
 from hiddenstate.errors import InputError
 from hiddenstate.evidence import Evidence, Outcome
-from hiddenstate.files import atomic, require
+from hiddenstate.files import text
 
 SCALES = ("smoke", "laptop", "paper")
 """From least to most: a claim is judged at its own scale and those after it."""
@@ -65,7 +66,7 @@ GROUPS: dict[str, tuple[Verdict, ...]] = {
     "undecided": (Verdict.UNDECIDED,),
     "not judged": (Verdict.NOT_JUDGED,),
 }
-"""The verdicts by what they say, best evidence first."""
+"""The verdicts by what they say, best evidence first: four for the eye."""
 
 LEDGERS: dict[str, tuple[Verdict, ...]] = {
     "paper": (
@@ -79,8 +80,9 @@ LEDGERS: dict[str, tuple[Verdict, ...]] = {
 """The verdicts that either ledger can have, in the order of its table."""
 
 COLUMNS = [
-    *("id", "ledger", "quote", "statement", "place", "version", "source", "readings", "parameters"),
-    *("verdict", "group", "measured", "evidence", "margin", "remark", "grid"),
+    *("id", "ledger", "verdict", "statement", "quote", "place", "version", "source", "readings"),
+    *("parameters", "measured", "problem", "evidence", "margin", "remark", "shown"),
+    *("grid", "commit", "date"),
 ]
 """Of the verdicts; a paper may have no claim."""
 
@@ -150,13 +152,17 @@ class _File(_Entry):
     own: tuple[OwnStatement, ...] = ()
 
 
-def read(folder: str | Path) -> list[Claim]:
-    """All claims of a folder, a file per family; an error names the file, the entry and the key."""
-    require(folder, "the folder of claims, workflow/config/claims")
+def read(place: str | Path) -> list[Claim]:
+    """All claims of a folder, a file per family, or of one file.
+
+    An error names the file, the entry and the key.
+    """
+    place = Path(place)
     found: list[Claim] = []
-    for path in sorted(Path(folder).glob("*.yaml")):
+    for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
+        written = text(path, "claims such as workflow/config/claims/encoding_loss.yaml")
         try:
-            content = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+            content = _File.model_validate(yaml.safe_load(written) or {})
         except (yaml.YAMLError, ValidationError) as error:
             raise InputError(f"{path}: {error}") from error
         entries: tuple[Claim, ...] = (*content.paper, *content.own)
@@ -165,7 +171,7 @@ def read(folder: str | Path) -> list[Claim]:
         found += entries
     ids = [claim.id for claim in found]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
-        raise InputError(f"{folder}: two claims have the id {twice[0]!r}")
+        raise InputError(f"{place}: two claims have the id {twice[0]!r}")
     return found
 
 
@@ -213,137 +219,48 @@ def _rank(scale: str, of_others: int) -> int:
     return SCALES.index(scale) if scale in SCALES else of_others
 
 
-def judge(claims: list[Claim], estimates: Mapping[str, pd.DataFrame], scale: str) -> pd.DataFrame:
-    """One row per claim of the families in ``estimates``, of both ledgers.
+def judge(claims: list[Claim], estimates: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """One row per claim of a family, of both ledgers, from the family's estimates.
 
-    A check that raises an error leaves its own claim without a verdict, named, and no other.
-    ``evidence`` is JSON, a list of rows as ``evidence.Judged``; ``grid`` is that of the estimates.
+    A check that raises an error leaves its own claim without a verdict, with the error as its
+    ``problem``, and no other. Checks run at every scale, so that a broken one is found where runs
+    are short; below the scale of their claim their answer is thrown away. ``evidence`` is JSON, a
+    list of rows as ``evidence.Judged``; ``grid`` is that of the estimates; ``commit`` and ``date``
+    (UTC) are those of judging.
     """
+    stamp = {"commit": scores.commit() or "", "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     rows = []
     for claim in claims:
-        if claim.family not in estimates:
-            continue
-        frame, problem = estimates[claim.family], ""
-        evidence: Evidence | None = None
-        if _rank(scale, len(SCALES)) >= SCALES.index(claim.judged_from):
-            try:
-                evidence = papers.load(claim.family).checks[claim.check].measure(frame)
-            except Exception as error:
-                problem = f"The check failed with {type(error).__name__}: {error}"
-        rows.append(_row(claim, evidence, scale, frame, problem))
+        evidence, problem = None, ""
+        try:
+            evidence = papers.load(claim.family).checks[claim.check].measure(estimates)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        if _rank(scale, len(SCALES)) < SCALES.index(claim.judged_from):
+            evidence = None
+        grid = next(iter(estimates.get("grid", ())), "")
+        rows.append(_row(claim, evidence, scale) | {"problem": problem, "grid": grid} | stamp)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(
-    claim: Claim, evidence: Evidence | None, scale: str, frame: pd.DataFrame, problem: str
-) -> dict[str, Any]:
+def _row(claim: Claim, evidence: Evidence | None, scale: str) -> dict[str, Any]:
     found = verdict(claim, evidence, scale)
-    row: dict[str, Any] = {
-        **{"id": claim.id, "statement": claim.statement, "verdict": found, "group": found.group},
-        "measured": problem or ("" if evidence is None else evidence.note),
-        "evidence": "" if evidence is None else json.dumps([asdict(r) for r in evidence.rows]),
-        "margin": None if evidence is None else evidence.margin,
-        "remark": claim.remark or (claim.cost if found == Verdict.NOT_JUDGED else ""),
-        "grid": next(iter(frame.get("grid", ())), ""),
-    }
+    told: dict[str, Any] = {"ledger": "own", "readings": "[]", "parameters": ""}
     if isinstance(claim, PaperClaim):
-        kept = claim.model_dump(include={"quote", "place", "version", "source"})
         readings = [reading.model_dump() for reading in claim.readings]
-        parameters = "reduced" if reduced(claim, scale) else "paper"
-        return (
-            row
-            | kept
-            | {
-                "ledger": "paper",
-                "readings": json.dumps(readings, ensure_ascii=False),
-                "parameters": parameters,
-            }
-        )
-    basis = claim.basis if isinstance(claim, OwnStatement) else ""
-    return row | {"ledger": "own", "place": basis, "readings": "[]", "parameters": ""}
-
-
-def counts(verdicts: pd.DataFrame, ledger: str) -> pd.DataFrame:
-    """How many claims of each family have each verdict, in one ledger; no total over ledgers."""
-    mine = verdicts[verdicts["ledger"] == ledger]
-    families = mine["id"].str.split(".").str[0]
-    table = pd.crosstab(families, mine["verdict"].astype(str))
-    order = list(dict.fromkeys(families))
-    return table.reindex(index=order, columns=[str(v) for v in LEDGERS[ledger]], fill_value=0)
-
-
-def summary(verdicts: pd.DataFrame, ledger: str) -> str:
-    """The verdicts of one ledger in a line: "31 sentences: 11 confirmed, …"."""
-    mine = verdicts.loc[verdicts["ledger"] == ledger, "verdict"].astype(str)
-    found = mine.value_counts()
-    parts = [f"{found[str(v)]} {v}" for v in LEDGERS[ledger] if str(v) in found]
-    noun = "sentences of the papers" if ledger == "paper" else "statements of our own"
-    return f"{len(mine)} {noun}: " + (", ".join(parts) or "none")
-
-
-def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None:
-    """Write the verdicts as CSV and as a Markdown page, a table for each ledger."""
-    with atomic(csv) as temporary:
-        verdicts.to_csv(temporary, index=False)
-    with atomic(markdown) as temporary:
-        temporary.write_text(_markdown(verdicts, scale), encoding="utf-8")
-
-
-def _markdown(verdicts: pd.DataFrame, scale: str) -> str:
-    parts = [f"# Verdicts at scale `{scale}`"]
-    for ledger, title in (
-        ("paper", "Sentences of the papers"),
-        ("own", "Our own statements, counted apart"),
-    ):
-        mine = verdicts[verdicts["ledger"] == ledger]
-        parts += [f"## {title}", f"{summary(verdicts, ledger)}."]
-        if len(mine):
-            parts.append(counts(verdicts, ledger).to_markdown())
-        for row in mine.to_dict("records"):
-            parts.append(_entry(row))
-    return "\n\n".join(parts) + "\n"
-
-
-def _entry(row: Mapping[str, Any]) -> str:
-    lines = [f"### {row['id']}: {row['verdict']}", "", str(row["statement"])]
-    if row["ledger"] == "paper":
-        lines += ["", f"> {row['quote']} ({row['place']}, {row['version']}; {row['source']})"]
-        lines += [
-            "",
-            *(
-                f"- Reading: {reading['choice']}"
-                + (f" Rival: {reading['rival']}" if reading["rival"] else "")
-                for reading in json.loads(row["readings"])
-            ),
-        ]
-    if row["measured"]:
-        lines += ["", f"Measured: {row['measured']}"]
-    if row["evidence"]:
-        lines += ["", evidence_table(row["evidence"]).to_markdown(index=False)]
-    if row["remark"]:
-        lines += ["", f"Remark: {row['remark']}"]
-    return "\n".join(lines)
-
-
-def evidence_table(text: str) -> pd.DataFrame:
-    """A claim's evidence as a reader sees it: stated, measured, interval, allowed, outcome."""
-    rows = json.loads(text)
-    return pd.DataFrame(
-        {
-            "quantity": [row["what"] for row in rows],
-            "stated": [row["stated"] for row in rows],
-            "measured": [f"{row['measured']:.4g}" for row in rows],
-            "interval": [interval(row["low"], row["high"]) for row in rows],
-            "allowed": [row["allowed"] for row in rows],
-            "outcome": [row["outcome"] for row in rows],
+        told = {
+            **claim.model_dump(include={"quote", "place", "version", "source"}),
+            "ledger": "paper",
+            "readings": json.dumps(readings, ensure_ascii=False),
+            "parameters": "reduced" if reduced(claim, scale) else "paper",
         }
-    )
-
-
-def interval(low: float, high: float) -> str:
-    """Limits as pages show them; nothing where there are none, one number where they are equal."""
-    if pd.isna(low) or pd.isna(high):
-        return ""
-    if low == high:
-        return "exact"
-    return f"{low:.4g} to {high:.4g}"
+    elif isinstance(claim, OwnStatement):
+        told["place"] = claim.basis
+    rows = [] if evidence is None else [asdict(row) for row in evidence.rows]
+    return told | {
+        **{"id": claim.id, "statement": claim.statement, "shown": claim.shown, "verdict": found},
+        "measured": "" if evidence is None else evidence.note,
+        "evidence": json.dumps(rows, ensure_ascii=False),
+        "margin": None if evidence is None else evidence.margin,
+        "remark": " ".join([claim.remark, claim.cost * (found == Verdict.NOT_JUDGED)]).strip(),
+    }

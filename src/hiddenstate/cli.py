@@ -233,29 +233,43 @@ def _tables(options: argparse.Namespace) -> None:
 
 
 def _claims(options: argparse.Namespace) -> None:
-    """Judge the claims of the families whose estimates are given."""
-    from hiddenstate import claims, estimates
+    """Judge the claims of a family from its estimates."""
+    from hiddenstate import claims, estimates, verdicts
 
-    frames: dict[str, pd.DataFrame] = {}
-    for item in options.estimates:
-        family, separator, path = item.partition("=")
-        if not separator:
-            raise InputError(f"--estimates: got {item!r}; expected FAMILY=FILE")
-        _, grid, seed = config.section(options.config, family)
-        named = config.grid_name(options.config, family, grid, seed)
-        frames[family] = estimates.read(path, named)
+    _, grid, seed = config.section(options.config, options.family)
+    named = config.grid_name(options.config, options.family, grid, seed)
+    frame = estimates.read(options.estimates, named)
+    stated = claims.read(options.claims)
+    if others := sorted({claim.family for claim in stated} - {options.family}):
+        raise InputError(f"{options.claims}: claims of {others[0]}; expected {options.family}'s")
     scale = options.config.stem
-    verdicts = claims.judge(claims.read(options.claims), frames, scale)
-    claims.write(verdicts, options.csv, options.markdown, scale)
+    verdicts.write(options.out, claims.judge(stated, frame, scale), scale)
+
+
+def _collect(options: argparse.Namespace) -> None:
+    """Join the verdicts of families; say if they are as expected."""
+    from hiddenstate import verdicts
+
+    found = verdicts.read(*options.verdicts)
+    verdicts.write(options.out, found, options.config.stem, options.expected)
+    print("\n".join(verdicts.lines(found)))
+    if options.expected:
+        print(verdicts.compared(found, options.expected))
+
+
+def _verdicts(options: argparse.Namespace) -> None:
+    """Write the verdicts of a run into the pages of a source tree."""
+    from hiddenstate import verdicts
+
+    verdicts.publish(options.tree, verdicts.read(options.verdicts), options.config.stem)
 
 
 def _report(options: argparse.Namespace) -> None:
     """Write the page of claims, figures and tables: one HTML file that needs no network."""
-    from hiddenstate import claims, page
+    from hiddenstate import page
 
     places = page.Places(options.figures, options.results, options.cached)
-    stated = claims.read(options.claims)
-    page.write(options.out, options.config, stated, options.verdicts, places)
+    page.write(options.out, options.config, options.verdicts, places)
 
 
 def _digest(options: argparse.Namespace) -> None:
@@ -400,17 +414,24 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("names", nargs="*", metavar="NAME", help="these alone")
         sub.add_argument("--estimates", type=Path, required=True, metavar="FILE")
         out(sub, metavar="DIR", help="directory to write them to")
-    sub = command("claims", _claims, family=False)
-    sub.add_argument("--claims", type=Path, required=True, metavar="DIR", help="folder of claims")
-    sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="scale file")
-    sub.add_argument("--estimates", nargs="+", required=True, metavar="FAMILY=FILE")
-    sub.add_argument("--csv", type=Path, required=True, metavar="FILE")
-    sub.add_argument("--markdown", type=Path, required=True, metavar="FILE")
+    sub = command("claims", _claims)
+    sub.add_argument("--claims", type=Path, required=True, metavar="FILE", help="of the family")
+    sub.add_argument("--estimates", type=Path, required=True, metavar="FILE")
+    out(sub, metavar="DIR", help="directory to write claims.csv and claims.md to")
+    scale: dict[str, Any] = {"type": Path, "required": True, "metavar": "FILE"}
+    sub = command("collect", _collect, family=False)
+    sub.add_argument("verdicts", nargs="+", type=Path, metavar="FILE", help="families' claims.csv")
+    sub.add_argument("--config", **scale, help="scale file")
+    sub.add_argument("--expected", type=Path, metavar="FILE", help="the verdicts to compare with")
+    out(sub, metavar="DIR", help="directory to write claims.csv and claims.md to")
+    sub = command("verdicts", _verdicts, family=False)
+    sub.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
+    sub.add_argument("--config", **scale, help="scale file")
+    sub.add_argument("--tree", type=Path, default=Path(), metavar="DIR", help="source tree (.)")
     sub = command("report", _report, family=False)
     for name, what in (
         ("config", "scale file"),
-        ("claims", "folder of claims"),
-        ("verdicts", "CSV file of `hiddenstate claims`"),
+        ("verdicts", "CSV file of `hiddenstate collect`"),
     ):
         sub.add_argument(f"--{name}", type=Path, required=True, metavar="FILE", help=what)
     for name, what in (

@@ -1,10 +1,14 @@
-"""The page that a reviewer reads: each claim with its verdict beside the figure that shows it.
+"""The page that a reviewer reads: each claim with its verdict under the figure that shows it.
 
 One HTML file that needs no network and no script: pictures and tables are in it.
 """
 
 import base64
 import filecmp
+import json
+import os
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files as resources
@@ -15,13 +19,11 @@ import jinja2
 import pandas as pd
 
 import hiddenstate
-from hiddenstate import claims, config, estimates, papers, scores
+from hiddenstate import config, papers, scores, verdicts
+from hiddenstate.claims import LEDGERS, Verdict
 from hiddenstate.errors import InputError
-from hiddenstate.family import Family, Figure, Job, Table
+from hiddenstate.family import Family, Figure, Job, Shown, Table
 from hiddenstate.files import atomic, require
-
-VERDICTS = ("not reproduced", "reproduced", claims.NOT_JUDGED)
-"""In the order of the page: what a reviewer looks for comes first."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,16 @@ class Places:
 
 @dataclass(frozen=True)
 class Made:
-    """A job whose result is there: if from the cache, and the seconds it took."""
+    """A job whose result is there: if it is from the cache, and the provenance that it carries."""
 
     job: Job
     restored: bool
-    seconds: float
+    origin: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """What the job took."""
+        return float(self.origin["wall_seconds"])
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,15 @@ class Exhibit:
     caption: str
     command: str
     picture: str = ""
+    pdf: str = ""
     table: str = ""
     claims: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def seen(self) -> str:
+        """The caption's first sentence, or first two if it is short: what is seen, in words."""
+        first, *rest = re.split(r"(?<=[.?!]) (?=[A-Z])", self.caption)
+        return first if len(first) >= 40 or not rest else f"{first} {rest[0]}"
 
 
 @dataclass(frozen=True)
@@ -65,77 +79,95 @@ class Section:
     shows: str
     command: str
     effort: str
+    tallies: list[str]
     exhibits: list[Exhibit]
     others: list[dict[str, Any]]
 
+    @property
+    def claims(self) -> list[dict[str, Any]]:
+        """Every claim, in the order of the page."""
+        return [c for exhibit in self.exhibits for c in exhibit.claims] + self.others
 
-def write(
-    out: Path, scale_file: Path, stated: list[claims.Claim], verdicts: Path, places: Places
-) -> None:
+
+@dataclass(frozen=True)
+class Overview:
+    """The counts of one ledger: a row per family, a column per verdict."""
+
+    ledger: str
+    noun: str
+    columns: list[Verdict]
+    rows: list[tuple[str, int, list[int]]]
+
+
+def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
     """Write the page of a scale.
 
-    ``stated`` are all claims, ``verdicts`` the file that ``claims.write`` wrote. A figure or table
-    that the scale promises and that is not there is an error that names it.
+    ``judged`` is a file of ``verdicts.write``. A figure or table that the scale promises and that
+    is not there is an error that names it.
     """
     scale = config.read(scale_file)
-    rows = _judged(verdicts)
-    shown = {claim.id: claim.shown for claim in stated}
-    unknown = sorted(set(rows["id"]) - set(shown))
-    if unknown:
-        raise InputError(f"{verdicts}: id: got {unknown[0]!r}; expected one of claims.yaml")
-    rows["shown"] = rows["id"].map(shown)
-    sections = [
-        _section(name, getattr(scale, name), scale_file.stem, scale.seed, rows, places)
-        for name in config.families(scale)
-    ]
+    rows = verdicts.read(judged)
+    every: list[Made] = []
+    sections = []
+    for name in config.families(scale):
+        grid = getattr(scale, name)
+        _refuse_others(judged, name, config.grid_name(scale_file, name, grid, scale.seed), rows)
+        found = made(
+            papers.load(name), grid, scale.seed, places.results / name, places.cached / name
+        )
+        every += found
+        sections.append(_section(name, grid, scale_file.stem, found, rows, places, out.parent))
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template = environment.from_string(resources(hiddenstate).joinpath("page.html").read_text())
-    groups = {verdict: rows[rows["verdict"] == verdict] for verdict in VERDICTS}
+    template = environment.from_string(
+        resources(hiddenstate).joinpath("page.html").read_text(encoding="utf-8")
+    )
     page = template.render(
         scale=scale_file.stem,
         version=hiddenstate.__version__,
-        commit=scores.commit(),
+        judged=verdicts.judged(rows).replace("`", ""),
         sections=sections,
-        groups={verdict: part.to_dict("records") for verdict, part in groups.items() if len(part)},
-        count=len(rows),
+        overviews=[_overview(rows, ledger) for ledger in LEDGERS],
+        ledgers={ledger: nouns[1] for ledger, nouns in verdicts.NOUNS.items()},
+        sources=verdicts.SOURCES,
+        symbols=verdicts.SYMBOLS,
+        meanings=verdicts.MEANINGS,
+        origins=origins(every),
+        readable=_readable,
     )
     with atomic(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _judged(path: Path) -> pd.DataFrame:
-    """Verdicts of a file, as words, with the deviation as the page shows it."""
-    require(path, "verdicts written by `hiddenstate claims`")
-    try:
-        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-        rows["deviation"] = pd.to_numeric(rows["deviation"]).map(claims.signed)
-        unknown = sorted(set(rows["verdict"]) - set(VERDICTS))
-        rows["cells"] = rows["cells"].map(lambda cells: set(cells.split("; ")) - {""})
-    except (ValueError, KeyError) as error:
-        raise InputError(f"{path}: expected verdicts of `hiddenstate claims` ({error})") from error
-    if unknown:
-        raise InputError(f"{path}: verdict: got {unknown[0]!r}; expected {', '.join(VERDICTS)}")
-    rows["kind"] = rows["verdict"].map(dict(zip(VERDICTS, ("bad", "good", "open"), strict=True)))
-    return rows
+def _refuse_others(path: Path, name: str, grid: str, rows: pd.DataFrame) -> None:
+    found = set(rows.loc[rows["id"].str.startswith(f"{name}."), "grid"])
+    if others := sorted(found - {grid}):
+        raise InputError(f"{path}: {name}: verdicts on the grid {others[0]!r}; expected {grid!r}")
+
+
+def _overview(rows: pd.DataFrame, ledger: str) -> Overview:
+    found = verdicts.counts(rows, ledger)
+    return Overview(
+        ledger,
+        verdicts.NOUNS[ledger][1],
+        list(LEDGERS[ledger]),
+        [(str(name), sum(row), list(row)) for name, *row in found.itertuples()],
+    )
 
 
 def _section(
-    name: str, grid: Any, scale: str, seed: int, rows: pd.DataFrame, places: Places
+    name: str,
+    grid: Any,
+    scale: str,
+    found: list[Made],
+    rows: pd.DataFrame,
+    places: Places,
+    here: Path,
 ) -> Section:
     family = papers.load(name)
-    named = config.grid_name(scale, name, grid, seed)
-    mine = rows[rows["id"].str.startswith(f"{name}.")].copy()
-    if others := sorted(set(mine["grid"]) - {named}):
-        raise InputError(f"{name}: verdicts on the grid {others[0]!r}; expected {named!r}")
-    results = places.results / name
-    found = made(family, grid, seed, results, places.cached / name)
-    all_cells = set(estimates.read(results / "estimates.csv", named)["cell"].dropna().astype(str))
-    mine["effort"] = [
-        effort(made_for(found, cells, all_cells)) if cells else "" for cells in mine["cells"]
-    ]
-    exhibits = list(_exhibits(name, family, grid, scale, mine, places))
+    mine = rows[rows["id"].str.startswith(f"{name}.")]
+    exhibits = list(_exhibits(name, family, grid, scale, _cards(mine), places, here))
     told = {claim["id"] for exhibit in exhibits for claim in exhibit.claims}
     return Section(
         name=name,
@@ -144,45 +176,78 @@ def _section(
         shows=grid.shows,
         command=f"./reproduce {name} --config scale={scale}",
         effort=effort(found),
+        tallies=verdicts.lines(mine),
         exhibits=exhibits,
-        others=mine[~mine["id"].isin(told)].to_dict("records"),
+        others=[card for card in _cards(mine) if card["id"] not in told],
     )
 
 
+def _cards(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Claims as the page shows them, the papers' sentences first."""
+    cards = []
+    for ledger in LEDGERS:
+        for row in verdicts.of_ledger(rows, ledger).to_dict("records"):
+            group = Verdict(row["verdict"]).group
+            cards.append(
+                {
+                    **{str(key): value for key, value in row.items()},
+                    "family": row["id"].split(".")[0],
+                    "group": group,
+                    "symbol": verdicts.SYMBOLS[group],
+                    "readings": json.loads(row["readings"]),
+                    "evidence": verdicts.evidence(row["evidence"]),
+                }
+            )
+    return cards
+
+
 def _exhibits(
-    name: str, family: Family, grid: Any, scale: str, rows: pd.DataFrame, places: Places
+    name: str,
+    family: Family,
+    grid: Any,
+    scale: str,
+    cards: list[dict[str, Any]],
+    places: Places,
+    here: Path,
 ) -> Iterable[Exhibit]:
     """Figures and then tables that the scale has; a name that both have is the figure's."""
-    for kind, things in (
-        ("figure", family.shown(Figure, grid)),
-        ("table", family.shown(Table, grid)),
-    ):
-        for key, thing in things.items():
-            own = kind == "figure" or key not in family.figures
-            claimed = rows[(rows["shown"] == key) & own].to_dict("records")
-            caption = f"{thing.caption} Scale {scale}: {grid.shows}."
-            if kind == "figure":
-                path = places.figures / name / f"{key}.png"
-                content = require(path, f"the figure {name} {key}").read_bytes()
-                held = {"picture": base64.b64encode(content).decode()}
-                target = f"{name}_{key}"
-            else:
-                path = places.results / name / "tables" / f"{key}.csv"
-                held = {"table": _html(require(path, f"the table {name} {key}"))}
-                target = str(path.with_suffix(".md"))
-            yield Exhibit(
-                name=f"{name}-{kind}-{key}",
-                title=thing.title,
-                caption=caption,
-                command=f"./reproduce {target} claims --config scale={scale}",
-                claims=claimed,
-                **held,
-            )
+    for key, figure in family.shown(Figure, grid).items():
+        drawn = places.figures / name / f"{key}.png"
+        content = require(drawn, f"the figure {name} {key}").read_bytes()
+        yield _exhibit(
+            f"{name}-figure-{key}",
+            figure,
+            f"./reproduce {name}_{key} {name}_claims --config scale={scale}",
+            f"Scale {scale}: {grid.shows}.",
+            picture=base64.b64encode(content).decode(),
+            pdf=os.path.relpath(drawn.with_suffix(".pdf"), here),
+            claims=[card for card in cards if card["shown"] == key],
+        )
+    for key, table in family.shown(Table, grid).items():
+        path = places.results / name / "tables" / f"{key}.csv"
+        own = key not in family.figures
+        yield _exhibit(
+            f"{name}-table-{key}",
+            table,
+            f"./reproduce {path.with_suffix('.md')} {name}_claims --config scale={scale}",
+            f"Scale {scale}: {grid.shows}.",
+            table=_html(require(path, f"the table {name} {key}")),
+            claims=[card for card in cards if card["shown"] == key and own],
+        )
+
+
+def _exhibit(name: str, thing: Shown, command: str, shows: str, **held: Any) -> Exhibit:
+    return Exhibit(name, thing.title, f"{thing.caption} {shows}", command, **held)
 
 
 def _html(path: Path) -> str:
     """A table's file as HTML, cell by cell as it is written."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return _readable(table)
+
+
+def _readable(table: pd.DataFrame) -> str:
+    """A table as HTML."""
     return table.to_html(index=False, border=0, escape=True, justify="left")
 
 
@@ -204,34 +269,8 @@ def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> l
                 and kept.is_file()
                 and filecmp.cmp(path, kept, shallow=False)
             )
-            found.append(Made(job, restored, scores.origin(path)["wall_seconds"]))
+            found.append(Made(job, restored, scores.origin(path)))
     return found
-
-
-def made_for(every: list[Made], cells: set[str], all_cells: set[str]) -> list[Made]:
-    """The jobs that the estimates of these cells may come from; never too few.
-
-    ``all_cells`` are those of all estimates. A job and a cell belong together if they have one
-    name, or one name begins with the other and "_". A job that belongs to none may serve any cell,
-    and a cell that belongs to none may come from any job.
-    """
-    wanted: list[Made] = []
-    matched: set[str] = set()
-    for item in every:
-        own = {cell for cell in all_cells if _related(item.job.cell.name, cell)}
-        matched |= own
-        if item.job.work.kind != "start" and (own & cells or not own):
-            wanted.append(item)
-    if not cells <= matched:
-        return every
-    # Initial parameters belong to what was trained from them.
-    begun = {m.job.start.cell.name for m in wanted if m.job.start}
-    starts = [m for m in every if m.job.work.kind == "start" and m.job.cell.name in begun]
-    return starts + wanted
-
-
-def _related(one: str, other: str) -> bool:
-    return f"{one}_".startswith(f"{other}_") or f"{other}_".startswith(f"{one}_")
 
 
 def effort(found: list[Made]) -> str:
@@ -245,6 +284,46 @@ def effort(found: list[Made]) -> str:
         if seconds:
             parts.append(words.format(len(seconds), duration(sum(seconds))))
     return "; ".join(parts) or "no cells"
+
+
+def origins(found: list[Made]) -> dict[str, dict[str, str]]:
+    """Where the numbers are from: what was computed here and what came from the cache.
+
+    When, where and with what is as the files say; those that do not say are counted.
+    """
+    told = {}
+    for restored, head in ((False, "computed in this run"), (True, "restored from the cache")):
+        mine = [m for m in found if m.restored == restored]
+        if not mine:
+            continue
+        dates = sorted(str(m.origin["date"])[:10] for m in mine if m.origin.get("date"))
+        told[head] = {
+            "results": str(len(mine)),
+            "time of their jobs": duration(sum(m.seconds for m in mine)),
+            "when": " to ".join(dict.fromkeys([*dates[:1], *dates[-1:]])) or "not recorded",
+            "processor": _values(m.origin.get("processor") for m in mine),
+            "accelerator": _values(m.origin.get("device") for m in mine),
+            "Python": _values(m.origin.get("python") for m in mine),
+            **{
+                name: _values((m.origin.get("packages") or {}).get(name) for m in mine)
+                for name in ("torch", "numpy", "scipy", "dp-accounting")
+            },
+            "commit": _values(_commit(m.origin.get("commit")) for m in mine),
+        }
+    return told
+
+
+def _values(found: Iterable[str | None]) -> str:
+    """Different values, most frequent first, each with how many results have it."""
+    counted = Counter(value or "not recorded" for value in found)
+    if len(counted) == 1:
+        return next(iter(counted))
+    return ", ".join(f"{value} ({n})" for value, n in counted.most_common())
+
+
+def _commit(name: str | None) -> str | None:
+    edited = " edited" if name and name.endswith("-dirty") else ""
+    return name and f"{name[:12]}{edited}"
 
 
 def duration(seconds: float) -> str:

@@ -3,18 +3,20 @@
 A score file is Parquet with the columns ``world`` ("in": canary present, "out": absent),
 ``repeat`` (index of the independent repetition of the audit), ``run`` (index within world and
 repeat) and ``score`` (larger speaks for "in"), and whatever else the family records per run. Its
-provenance (cell parameters, seed, versions, commit, device, wall seconds) is JSON in the file's
-own metadata.
+provenance (cell parameters, seed, versions, commit, date, processor, device, wall seconds) is JSON
+in the file's own metadata.
 """
 
 import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -41,11 +43,26 @@ def provenance(parameters: dict[str, Any], *, seed: int, wall_seconds: float) ->
         "hiddenstate": hiddenstate.__version__,
         "commit": commit(),
         "python": platform.python_version(),
+        "date": f"{datetime.now(UTC):%Y-%m-%dT%H:%MZ}",
         "machine": platform.machine(),
+        "processor": processor(),
         "device": _device(),
         "packages": packages(),
         "wall_seconds": round(wall_seconds, 3),
     }
+
+
+def processor() -> str:
+    """The processor's name, and the widest vectors that numbers may have been computed with."""
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = dict(re.findall(r"^([^\t:]+)\s*: (.*)$", told, re.MULTILINE))
+    name = found.get("model name", platform.machine())
+    flags = set(found.get("flags", "").split())
+    wide = [words for flag, words in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags]
+    return " with ".join([name, *wide[:1]])
 
 
 def packages() -> dict[str, str | None]:

@@ -40,7 +40,8 @@ def estimate(grid, scores, bounds):
 SHOWN = '''
 """What is shown and claimed of the gap."""
 from hiddenstate import plotting
-from hiddenstate.family import Measurement, check, figure
+from hiddenstate.evidence import Estimate, Evidence, Within
+from hiddenstate.family import check, figure
 
 @figure("The gap", "Distance of the means of both worlds.")
 def gap(estimates):
@@ -51,7 +52,7 @@ def gap(estimates):
 @check
 def one(estimates):
     (found,) = estimates["value"]
-    return Measurement(f"{found:.2f}", "0.2", abs(found - 1) < 0.2)
+    return Evidence([Within("gap", Estimate(found, 0.09), 0.5, 1.5)], "The gap.")
 '''
 INIT = '''
 """A toy."""
@@ -68,13 +69,13 @@ module toy:
 
 use rule * from toy exclude start, train, restore, verify, bound, tables as toy_*
 """
-CLAIM = [{"id": "toy.one", "statement": "The gap is 1.", "source": "none", "stated": "1"}
-         | {"check": "one", "judged_from": "smoke"}]  # fmt: skip
+CLAIMS = {"own": [{"id": "toy.one", "statement": "The gap is near 1.", "basis": "the mean of `in`"}
+                  | {"judged_from": "smoke", "shown": "gap"}]}  # fmt: skip
 FILES = {"cells": CELLS, "estimates": ESTIMATES, "shown": SHOWN, "__init__": INIT}
 
 
 def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout, snakemake):
-    lines = "".join([*FILES.values(), RULES, yaml.safe_dump(CLAIM)]).split("\n")
+    lines = "".join([*FILES.values(), RULES, yaml.safe_dump(CLAIMS)]).split("\n")
     assert sum(bool(line.strip()) for line in lines) < 70
     tree = checkout(tmp_path / "tree")
     package = tree / "src/hiddenstate/papers/toy"
@@ -82,7 +83,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     for name, content in FILES.items():
         (package / f"{name}.py").write_text(content.lstrip())
     (tree / "workflow/rules/toy.smk").write_text(RULES)
-    (tree / "workflow/config/claims.yaml").write_text(yaml.safe_dump(CLAIM))
+    (tree / "workflow/config/claims/toy.yaml").write_text(yaml.safe_dump(CLAIMS))
     scale = {"seed": 1, "toy": {"shows": "a toy", "noise_multiplier": 2.0}}
     (tree / "workflow/config/scales/own.yaml").write_text(yaml.safe_dump(scale))
     # From another directory, where results are written.
@@ -92,11 +93,14 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     environment = {"PYTHONPATH": str(tree / "src")}
     status, output = snakemake(here, *command, environment=environment)
     assert status == 0, output[-3000:]
-    assert "| reproduced" in (here / "results/own/claims.md").read_text()
+    assert "1 statement of our own: 1 holds" in output
+    for folder in ("results/own", "results/own/toy"):
+        assert "✔ **holds**: The gap is near 1." in (here / folder / "claims.md").read_text()
     assert (here / "figures/own/toy/gap.pdf").read_bytes().startswith(b"%PDF")
     status, output = snakemake(here, "--list", *command, environment=environment)
     assert re.findall(r"^toy\w*", output, flags=re.MULTILINE) == [
         "toy",
+        "toy_claims",
         "toy_estimate",
         "toy_figures",
         "toy_gap",
@@ -107,7 +111,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     status, output = snakemake(here, *dry, environment=environment)
     assert "Nothing to be done" in output
     for file, change, made in (
-        ("shown.py", ('"o"', '"s"'), {"toy_figures", "judge_claims", "page"}),
+        ("shown.py", ('"o"', '"s"'), {"toy_figures", "toy_claims", "page"}),
         ("estimates.py", ('means["in"] - means', '1 * means["in"] - means'), {"toy_estimate"}),
         ("__init__.py", ("simulate),)", "simulate, revision=2),)"), {"toy_simulate"}),
     ):
@@ -121,6 +125,6 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
         planned = set(re.findall(r"^(\w+) +\d+$", output, flags=re.MULTILINE)) - {"total"}
         assert made <= planned, file
         if file == "shown.py":
-            assert planned == made | {"all"}, planned
+            assert planned == made | {"collect_claims", "all"}, planned
         if file == "estimates.py":
             assert "toy_simulate" not in planned

@@ -5,9 +5,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
-from hiddenstate import costs
+from hiddenstate import claims, costs, verdicts
 
 RULES = Path(__file__).parents[2] / "workflow/rules/progress.smk"
 
@@ -152,25 +153,54 @@ def test_the_outcome_names_figures_and_verdicts(names, tmp_path, monkeypatch):
     kept = Kept()
     names["logger"].addHandler(kept)
     import os
+    from pathlib import Path
 
+    rows = [("a", "paper", "refuted"), ("b", "own", "holds"), ("c", "own", "holds")]
+    frame = pd.DataFrame(columns=claims.COLUMNS, index=range(3), data="").assign(
+        **{"id": [f"toy.{row[0]}" for row in rows], "ledger": [row[1] for row in rows]},
+        verdict=[row[2] for row in rows],
+    )
+    for folder, n in (("results/toy", 3), ("results/toy/toy", 1)):
+        (tmp_path / folder).mkdir(parents=True)
+        frame[:n].to_csv(tmp_path / folder / "claims.csv", index=False)
+    expected = tmp_path / "expected.csv"
+    expected.write_text("id,verdict\ntoy.a,confirmed\ntoy.b,holds\ntoy.c,holds\n")
+    asked = ["results/toy/toy/claims.csv"]
     names |= {
-        "os": os,
+        **{"os": os, "Path": Path, "verdicts": verdicts},
         "RESULTS": "results/toy",
         "FIGURES": "figures/toy",
         "FAMILIES": {"toy": None},
         "SHOWN": {"toy": ({"gap": "figures/toy/gap.pdf", "lost": "figures/toy/lost.pdf"}, [])},
+        "expected_verdicts": lambda: ["expected.csv"],
+        "workflow": SimpleNamespace(dag=SimpleNamespace(jobs=[SimpleNamespace(output=asked)])),
     }
     exec(compile(RULES.read_text(), RULES, "exec"), names)
-    for path in ("figures/toy/gap.pdf", "results/toy/toy/estimates.csv", "results/toy/claims.csv"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("id,verdict\na,reproduced\nb,not reproduced\nc,reproduced\n")
+    (tmp_path / "figures/toy").mkdir(parents=True)
+    (tmp_path / "figures/toy/gap.pdf").write_text("")
+    # A family alone.
     names["show_outcome"]([], True)
     assert kept.lines == [
         "figures   figures/toy/ (1, as PDF and PNG)",
-        "verdicts  results/toy/claims.md: 1 not reproduced, 2 reproduced",
+        "verdicts  results/toy/toy/claims.md",
+        "          1 sentence of the papers: 1 refuted",
     ]
-    # Verdicts on estimates of before are not told.
-    os.utime(tmp_path / "results/toy/claims.csv", (1, 1))
+    # All of them, compared with what is expected.
+    asked.append("results/toy/claims.csv")
+    kept.lines.clear()
+    names["show_outcome"]([], True)
+    assert kept.lines[1:] == [
+        "verdicts  results/toy/claims.md",
+        "          1 sentence of the papers: 1 refuted",
+        "          2 statements of our own: 2 hold",
+        "          NOT as expected: 1 verdict differs from expected.csv:",
+        "          - toy.a: refuted, expected: confirmed",
+    ]
+    expected.write_text("id,verdict\ntoy.a,refuted\ntoy.b,holds\ntoy.c,holds\n")
+    kept.lines.clear()
+    names["show_outcome"]([], True)
+    assert kept.lines[-1] == "          As expected: all 3 verdicts are those of expected.csv."
+    # A failed run tells none: they may be of estimates of before.
     kept.lines.clear()
     names["show_outcome"]([], False)
     assert kept.lines[0].startswith("stopped: a job failed")

@@ -1,10 +1,10 @@
-# Claims of the papers and their verdicts.
+# All verdicts together, compared with those that are committed for the scale, and their page.
 
 
-rule judge_claims:
+rule collect_claims:
     input:
-        claims=f"{PREFIX}workflow/config/claims",
-        estimates=expand(f"{RESULTS}/{{family}}/estimates.csv", family=FAMILIES),
+        families=expand(f"{RESULTS}/{{family}}/claims.csv", family=FAMILIES),
+        expected=expected_verdicts(),
     output:
         csv=f"{RESULTS}/claims.csv",
         md=f"{RESULTS}/claims.md",
@@ -20,27 +20,19 @@ rule judge_claims:
         runtime=growing(15),
     params:
         config=SCALE_FILE,
-        code=code.digest(
-            "hiddenstate.claims",
-            *(
-                name
-                for family in FAMILIES.values()
-                for name in family.modules_of(Check)
-            ),
-        ),
-        estimates=[f"{family}={RESULTS}/{family}/estimates.csv" for family in FAMILIES],
+        expected=[f"--expected={path}" for path in expected_verdicts()],
+        out=results_folder,
+        code=code.digest("hiddenstate.verdicts"),
     message:
-        "claims and verdicts"
+        "verdicts"
     shell:
-        "hiddenstate claims --claims {input.claims:q} --config {params.config:q}"
-        " --estimates {params.estimates:q} --csv {output.csv:q} --markdown {output.md:q}"
-        " > {log:q} 2>&1"
+        "hiddenstate collect {input.families:q} --config {params.config:q}"
+        " {params.expected:q} --out {params.out:q} > {log:q} 2>&1"
 
 
 # The page that a reviewer reads. What the cells took is in the files that the estimates are from.
 rule page:
     input:
-        claims=f"{PREFIX}workflow/config/claims",
         verdicts=f"{RESULTS}/claims.csv",
         template=f"{os.path.dirname(hiddenstate.__file__)}/page.html",
         shown=shown_parts(),
@@ -70,8 +62,8 @@ rule page:
     message:
         "report: every claim, figure and table on one page"
     shell:
-        "hiddenstate report --config {params.config:q} --claims {input.claims:q}"
-        " --verdicts {input.verdicts:q} --figures {params.figures:q} --results {params.results:q}"
+        "hiddenstate report --config {params.config:q} --verdicts {input.verdicts:q}"
+        " --figures {params.figures:q} --results {params.results:q}"
         " --cached {params.cached:q} --out {output:q} > {log:q} 2>&1"
 
 

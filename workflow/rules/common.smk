@@ -14,7 +14,7 @@ except ModuleNotFoundError:
         "`. .venv/bin/activate`, or `./reproduce` in place of `snakemake --cores all`"
     )
 
-from hiddenstate import code, costs, data, papers, scores, verification
+from hiddenstate import code, costs, data, papers, scores, verdicts, verification
 from hiddenstate import config as scale_files
 from hiddenstate.errors import InputError
 from hiddenstate.family import Check, Figure, Table

@@ -303,3 +303,34 @@ rule tables:
     shell:
         "hiddenstate tables {params.family} --config {params.config:q}"
         " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
+
+
+rule claims:
+    input:
+        claims=f"{PREFIX}workflow/config/claims/{FAMILY}.yaml",
+        estimates=f"{HERE}/estimates.csv",
+    output:
+        csv=f"{HERE}/claims.csv",
+        md=f"{HERE}/claims.md",
+    log:
+        f"{LOGS}/{FAMILY}/claims.log",
+    benchmark:
+        f"{LOGS}/{FAMILY}/claims.tsv"
+    conda:
+        "../../envs/hiddenstate.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(15),
+    params:
+        family=FAMILY,
+        config=SCALE_FILE,
+        code=code.digest(
+            "hiddenstate.claims", "hiddenstate.verdicts", *PAPER.modules_of(Check)
+        ),
+        out=beside,
+    message:
+        f"{FAMILY}: claims"
+    shell:
+        "hiddenstate claims {params.family} --config {params.config:q} --claims {input.claims:q}"
+        " --estimates {input.estimates:q} --out {params.out:q} > {log:q} 2>&1"

@@ -24,6 +24,12 @@ def shown_parts():
     ]
 
 
+def expected_verdicts():
+    """The file of the verdicts that are expected at the scale, if there is one."""
+    path = Path(f"{PREFIX}{verdicts.expectation(SCALE)}")
+    return [str(path)] if path.exists() else []
+
+
 def verified_files():
     """The cells that verify_cache trains anew: a few cached ones, drawn at random."""
     models = int(config["verify_models"])

@@ -1,10 +1,8 @@
 # What a run prints: a line per finished job, the time that is left, the end of a failed job's log,
 # and in the last lines where everything is. Snakemake's own log file keeps all that it has to say.
 
-import csv
 import logging
 import time
-from collections import Counter
 
 SHOWN_OF_LOG = 15
 """Lines of a failed job's log that are printed."""
@@ -124,17 +122,30 @@ def show_progress():
     logger.addHandler(Progress(costs, len(costs), workflow.nodes or workflow.cores))
 
 
-def verdicts():
-    """How the verdicts came out, in words; nothing if there are none of these estimates."""
-    path = Path(f"{RESULTS}/claims.csv")
-    estimates = [Path(f"{RESULTS}/{family}/estimates.csv") for family in FAMILIES]
-    if not path.exists() or not all(
-        e.exists() and e.stat().st_mtime <= path.stat().st_mtime for e in estimates
-    ):
-        return ""
-    with path.open(newline="") as rows:
-        found = Counter(row["verdict"] for row in csv.DictReader(rows))
-    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items()))
+def planned(path):
+    """If the run was asked for a file, be it made before or now."""
+    return any(path in map(str, job.output) for job in workflow.dag.jobs)
+
+
+def judged():
+    """What to say of the verdicts that the run was asked for; of all, if they are as expected."""
+    if planned(f"{RESULTS}/claims.csv"):
+        return told_of(RESULTS, expected_verdicts())
+    folders = [f"{RESULTS}/{family}" for family in FAMILIES]
+    asked = [folder for folder in folders if planned(f"{folder}/claims.csv")]
+    return [line for folder in asked for line in told_of(folder, [])]
+
+
+def told_of(folder, expected):
+    """How the verdicts of a folder came out, in lines."""
+    found = verdicts.read(Path(f"{folder}/claims.csv"))
+    told = verdicts.lines(found)
+    for path in expected:
+        told += verdicts.compared(found, Path(path)).splitlines()
+    return [
+        f"verdicts  {folder}/claims.md",
+        *(f"          {line}" for line in told),
+    ]
 
 
 def show_outcome(log, ok):
@@ -150,8 +161,9 @@ def show_outcome(log, ok):
     )
     if drawn:
         say(f"figures   {FIGURES}/ ({drawn}, as PDF and PNG)")
-    if found := verdicts():
-        say(f"verdicts  {RESULTS}/claims.md: {found}")
+    # After a failure they may be of estimates of before.
+    for line in judged() if ok else []:
+        say(line)
     if Path(f"{RESULTS}/report.html").exists():
         say(f"report    {RESULTS}/report.html")
     for path in log:

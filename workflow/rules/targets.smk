@@ -9,6 +9,7 @@ for family in FAMILIES:
         input:
             SHOWN[family][0].values(),
             SHOWN[family][1],
+            f"{RESULTS}/{family}/claims.md",
         localrule: True
 
     for name, path in SHOWN[family][0].items():
