@@ -132,7 +132,7 @@ def test_verdicts_are_judged_collected_and_compared(capsys, tmp_path):
     assert run(capsys, *judge, *out, "--claims", claims)[0] == 0
     status, _, err = run(capsys, *judge, *out, "--claims", CLAIMS / "atlas.yaml")
     assert status == 2
-    assert "atlas.yaml: claims of atlas; expected encoding_loss's" in err
+    assert "atlas.yaml; expected encoding_loss.yaml" in err
     (tmp_path / "expected.csv").write_text("id,verdict\nencoding_loss.x,holds\n")
     collect = ("collect", tmp_path / "encoding_loss/claims.csv", "--config", SMOKE)
     status, out, _ = run(

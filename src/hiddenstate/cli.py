@@ -239,11 +239,12 @@ def _claims(options: argparse.Namespace) -> None:
     _, grid, seed = config.section(options.config, options.family)
     named = config.grid_name(options.config, options.family, grid, seed)
     frame = estimates.read(options.estimates, named)
-    stated = claims.read(options.claims)
-    if others := sorted({claim.family for claim in stated} - {options.family}):
-        raise InputError(f"{options.claims}: claims of {others[0]}; expected {options.family}'s")
+    if options.claims.stem != options.family:
+        raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
     scale = options.config.stem
-    verdicts.write(options.out, claims.judge(stated, frame, scale), scale)
+    found = claims.judge(claims.read(options.claims), frame, scale)
+    verdicts.write(options.out, found, scale)
+    print("\n".join(verdicts.lines(found)))
 
 
 def _collect(options: argparse.Namespace) -> None:
