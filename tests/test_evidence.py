@@ -187,6 +187,12 @@ def test_margins_are_in_standard_errors_to_the_next_outcome():
     row = Evidence([Within("a", Estimate(0.0, 1.0), high=3.0)]).rows[0]
     assert row.margin == pytest.approx(3 - stats.norm.ppf(0.975))
     assert Evidence([Within("a", Exact(0.0), high=3.0)]).margin is None
+    # One of two contradictions is enough, and both would have to change.
+    both = [Within("a", Estimate(5.0, 1.0), high=1.0), Within("b", Estimate(9.0, 1.0), high=1.0)]
+    z = stats.norm.ppf(1 - 0.05 / 4)
+    assert Evidence(both).margin == pytest.approx(8 - z)
+    assert Evidence(both, any_of=True).margin == pytest.approx(4 - z)
+    assert Evidence([both[0], Within("c", Exact(2.0), high=1.0)]).margin is None
     # Nor has a single repeat a margin, or a bound that is known from one side alone.
     assert Evidence([Within("a", mean([1.0]), high=3.0)]).margin is None
     bound = Within("a", Interval(2.0, 2.0, math.inf, 1 - 1e-6), high=1.0)

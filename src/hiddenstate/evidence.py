@@ -395,8 +395,18 @@ class Evidence:
 
     @property
     def margin(self) -> float | None:
-        """The least distance of an item to another outcome, in standard errors; None if exact."""
-        return min((row.margin for row in self.rows if row.margin is not None), default=None)
+        """How far the claim is from another outcome, in standard errors; None if exact.
+
+        An outcome that any one item gives needs all of those to change; another, any one.
+        """
+        decisive = Outcome.AGREES if self.any_of else Outcome.CONTRADICTS
+        rows = [row for row in self.rows if row.margin is not None]
+        if self.outcome == decisive:
+            of_all = [row for row in self.rows if row.outcome == decisive]
+            if any(row.margin is None for row in of_all):
+                return None
+            return max(row.margin for row in of_all if row.margin is not None)
+        return min((row.margin for row in rows if row.margin is not None), default=None)
 
 
 def combine(outcomes: Sequence[Outcome], *, any_of: bool) -> Outcome:

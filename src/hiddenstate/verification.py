@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 
 from hiddenstate.errors import InputError
@@ -13,6 +14,23 @@ LEVEL = 1e-3
 def can_disagree(cached: int, anew: int, adversaries: int = 1) -> bool:
     """Whether so many scores per world can ever reject: two disjoint samples are the extreme."""
     return 2 / math.comb(cached + anew, anew) < LEVEL / (2 * adversaries)
+
+
+def comparison_power(scores: int, shift: float, level: float) -> float:
+    """Probability that ``compare`` finds a shift at this level, by simulation.
+
+    Both worlds' scores are shifted, by so many of their deviations; ``scores`` per world, normal,
+    are compared with as many. Error: at most 0.03.
+    """
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(300):
+        one, other = rng.normal(shift, 1, (2, scores)), rng.normal(0, 1, (2, scores))
+        tests = [stats.ks_2samp(a, b, method="asymp") for a, b in zip(one, other, strict=True)]
+        found += 2 * min(test.pvalue for test in tests) < level
+    return found / 300
 
 
 def compare(cached: pd.DataFrame, anew: pd.DataFrame) -> pd.DataFrame:

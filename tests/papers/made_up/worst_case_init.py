@@ -1,3 +1,252 @@
 """Made-up estimates of worst_case_init, by check and outcome."""
 
-CASES = {}
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from hiddenstate.estimates import select
+from hiddenstate.papers.worst_case_init.stated import STATED
+
+PATTERN = np.array([-1.0, -0.5, 0.0, 0.5, 1.0]) / np.sqrt(2.5 / 4)
+"""Five values with a mean of 0 and a standard deviation of 1."""
+
+
+def rows(figure, mean, sd=0.1, *, task="mnist", quantity="epsilon", method=None, n=5, **levels):
+    """The repeats of an audit, with that mean and standard deviation."""
+    levels = {
+        "case": "worst", "epochs": 5, "records": 100, "clipping_norm": 1.0, "steps": 100,
+        "learning_rate": 4.0, "epsilon": 10.0, "models": 100, "planned": 5,
+    } | levels  # fmt: skip
+    shared = {"figure": figure, "task": task, "cell": f"{task}-{sorted(levels.items())}"}
+    shared |= {
+        "quantity": quantity,
+        "most": 2.0,
+        "kind": "lower" if method == "valid" else "estimate",
+    }
+    shared |= {"method": method or ("as published" if quantity == "epsilon" else "mean")}
+    # A single repeat is at the mean.
+    pattern = PATTERN if n == 5 else np.zeros(n)
+    return [shared | levels | {"repeat": i, "value": mean + sd * pattern[i]} for i in range(n)]
+
+
+def average(figure, mean, sd=0.1, **levels):
+    return rows(figure, mean, sd, **{"case": "average", "epochs": 0} | levels)
+
+
+def frame(*parts):
+    return pd.DataFrame([row for part in parts for row in part])
+
+
+def apart(figure, worst, other, **levels):
+    """Separations of both cases; of 100 models their error is about 0.17."""
+    levels = {"quantity": "separation", "records": 30_000, "n": 1} | levels
+    return [*rows(figure, worst, **levels), *average(figure, other, **levels)]
+
+
+def norms(*means, sd=0.01):
+    """Mean norms by epochs; of each start they move together, but for a fifth of the deviation."""
+    found = []
+    for epochs, mean in enumerate(means):
+        options = {"quantity": "gradient_norm", "epochs": epochs}
+        case = rows if epochs else average
+        found += case("figure2", mean, sd * (1 + 0.2 * (epochs % 2)), **options)
+    return frame(found)
+
+
+def pretraining_epsilon(before, after):
+    return frame(average("figure2", before), rows("figure2", after))
+
+
+def by_records(few, many, separations, **many_levels):
+    """Two numbers of records, with epsilons and separations."""
+    parts = []
+    for n, epsilon, separation in zip((100, 30_000), (few, many), separations, strict=True):
+        levels = {"records": n} | (many_levels if n > 100 else {})
+        parts += [rows("figure3", epsilon, 0.5, **levels)]
+        parts += [rows("figure3", separation, quantity="separation", **levels)]
+    return frame(*parts)
+
+
+def clipping(tenth, one, ten, sd=0.3, quantity="epsilon"):
+    return frame(
+        *(
+            rows("figure4", mean, sd, clipping_norm=c, quantity=quantity)
+            for c, mean in ((0.1, tenth), (1.0, one), (10.0, ten))
+        )
+    )
+
+
+def layer(at_one, at_ten, sd=0.2):
+    return frame(
+        rows("figure5", at_one, sd, epsilon=1.0), rows("figure5", at_ten, sd, epsilon=10.0)
+    )
+
+
+def factors(one, ten, sd=0.3):
+    return frame(
+        rows("figure7", one, sd, task="digits"),
+        rows("figure7", ten, sd, task="digits", clipping_norm=10.0),
+        rows("figure7", one, sd, task="digits", records=20),
+    )
+
+
+def perfect(share, deviation=0.3):
+    """What perfect audits publish at the four epsilons: a share of the paper's numbers."""
+    values = {1.0: 0.08, 2.0: 0.54, 4.0: 1.89, 10.0: 6.48}
+    shared = {"quantity": "ideal_epsilon", "method": "as published", "models": 100, "audits": 2000}
+    return pd.DataFrame(
+        shared | {"epsilon": e, "value": v + share, "deviation": deviation}
+        for e, v in values.items()
+    )
+
+
+def printed(figure, task, shift=0.0, sd=0.2, quantity="mean"):
+    """Audits that find what the paper prints, a shift beside it, with the paper's own levels."""
+    values = select(STATED, figure=figure, task=task, quantity=quantity)
+    found = []
+    for row in values.dropna(axis=1, how="all").to_dict("records"):
+        target = row.pop("value") + shift
+        for name in ("figure", "quantity", "task"):
+            row.pop(name)
+        case = rows if row.get("case", "worst") == "worst" else average
+        # The largest of the five is where the mean should be.
+        mean = target - sd * PATTERN.max() if quantity == "maximum" else target
+        found += case(figure, mean, sd, task=task, **row)
+    return frame(found)
+
+
+def accuracies(case, off, scatter=0.001):
+    """One model at each epsilon."""
+    values = select(STATED, figure="figure1", task="mnist", quantity="accuracy", case=case)
+    signs = (1, -1, 1, -1)
+    make = rows if case == "worst" else average
+    found = []
+    for sign, row in zip(signs, values.to_dict("records"), strict=True):
+        levels = {"quantity": "accuracy", "records": 30_000, "epsilon": row["epsilon"], "n": 1}
+        found += make("figure1", row["value"] + off + sign * scatter, **levels)
+    return frame(found).assign(repeats=np.nan)
+
+
+def live(p_value, models=100):
+    row = {"figure": "live", "quantity": "agreement", "value": p_value, "models": models}
+    return pd.DataFrame([row | {"task": "mnist", "records": 100, "epsilon": 10.0}])
+
+
+def bounds(above, below):
+    """One bound of each of so many audits."""
+    values = [11.0] * above + [9.0] * below
+    return frame(
+        *(
+            rows("figure1", value, method="valid", n=1, steps=i + 1)
+            for i, value in enumerate(values)
+        )
+    )
+
+
+def outcomes(figure, task, quantity="mean"):
+    """Printed numbers: as printed, far from them, and with audits that scatter too much."""
+    return {
+        "agrees": partial(printed, figure, task, quantity=quantity),
+        "contradicts": partial(printed, figure, task, shift=2.0, quantity=quantity),
+        "undecided": partial(printed, figure, task, sd=5.0, quantity=quantity),
+    }
+
+
+CASES = {
+    "ordering": {
+        "agrees": lambda: frame(apart("figure1", 2.0, 1.0)),
+        "contradicts": lambda: frame(apart("figure1", 1.0, 2.0)),
+        "undecided": lambda: frame(apart("figure1", 1.3, 1.1)),
+    },
+    "pretraining": {
+        "agrees": partial(norms, 1.0, 0.8, 0.6),
+        "contradicts": partial(norms, 1.0, 1.2, 0.6),
+        "undecided": partial(norms, 1.0, 0.99, 0.6, sd=0.3),
+    },
+    "pretraining_epsilon": {
+        "agrees": partial(pretraining_epsilon, 3, 6),
+        "contradicts": partial(pretraining_epsilon, 6, 3),
+        "undecided": partial(pretraining_epsilon, 6, 6.05),
+    },
+    "few_models": {
+        "agrees": partial(perfect, -1.0),
+        "contradicts": partial(perfect, 1.0),
+        "undecided": partial(perfect, 0.0),
+    },
+    "records": {
+        "agrees": partial(by_records, 9, 6, (2.0, 1.0)),
+        "contradicts": partial(by_records, 6, 9, (1.0, 2.0)),
+        "undecided": partial(by_records, 9, 8.5, (2.0, 1.9)),
+    },
+    "records_mnist": {
+        "agrees": partial(by_records, 8, 8.1, (2.0, 2.0)),
+        "contradicts": partial(by_records, 9, 5, (2.0, 1.0)),
+        "undecided": partial(by_records, 9, 5, (2.0, 1.0), n=1),
+    },
+    "clipping": {
+        "agrees": partial(clipping, 9, 9, 6),
+        "contradicts": partial(clipping, 9, 6, 9),
+        "undecided": partial(clipping, 9, 9, 8.9),
+    },
+    "clipping_accuracy": {
+        "agrees": partial(clipping, 0.97, 0.97, 0.92, sd=0.002, quantity="accuracy"),
+        "contradicts": partial(clipping, 0.97, 0.92, 0.97, sd=0.002, quantity="accuracy"),
+        "undecided": partial(clipping, 0.97, 0.97, 0.969, sd=0.002, quantity="accuracy"),
+    },
+    "last_layer": {
+        "agrees": partial(layer, 0.3, 9),
+        "contradicts": partial(layer, 0.3, 5),
+        "undecided": partial(layer, 0.3, 7),
+    },
+    "last_layer_gap": {
+        "agrees": lambda: frame(
+            apart("figure1", 2.0, 1.0), apart("figure5", 2.0, 1.9, task="digits")
+        ),
+        "contradicts": lambda: frame(
+            apart("figure1", 2.0, 1.9), apart("figure5", 2.0, 1.0, task="digits")
+        ),
+        "undecided": lambda: frame(
+            apart("figure1", 2.0, 1.7), apart("figure5", 2.0, 1.9, task="digits")
+        ),
+    },
+    "last_layer_factors": {
+        "agrees": partial(factors, 9, 8.9),
+        "contradicts": partial(factors, 9, 3),
+        "undecided": partial(factors, 9, 7.2),
+    },
+    "table1_mnist": {
+        "agrees": partial(accuracies, "average", -0.001),
+        "contradicts": partial(accuracies, "average", -0.01),
+        "undecided": partial(accuracies, "average", 0.0, scatter=0.02),
+    },
+    "accuracy_worst_mnist": {
+        "agrees": partial(accuracies, "worst", 0.001),
+        "contradicts": partial(accuracies, "worst", 0.01),
+        "undecided": partial(accuracies, "worst", 0.0, scatter=0.02),
+    },
+    "figure1_mnist": outcomes("figure1", "mnist"),
+    "figure1_cifar10": outcomes("figure1", "cifar10"),
+    "figure2": outcomes("figure2", "mnist"),
+    "figure3_mnist": outcomes("figure3", "mnist"),
+    "figure3_cifar10": outcomes("figure3", "cifar10"),
+    "figure5": outcomes("figure5", "cifar10_last_layer"),
+    "maxima_mnist": outcomes("figure1", "mnist", "maximum"),
+    "maxima_cifar10": outcomes("figure1", "cifar10", "maximum"),
+    "maxima_last_layer": outcomes("figure5", "cifar10_last_layer", "maximum"),
+    "few_records": {
+        "agrees": lambda: frame(average("figure1", 2.1, quantity="separation")),
+        "contradicts": lambda: frame(average("figure1", 1.2, quantity="separation")),
+        "undecided": lambda: frame(average("figure1", 1.82, quantity="separation")),
+    },
+    "live": {
+        "agrees": partial(live, 0.4),
+        "contradicts": partial(live, 0.001),
+        "undecided": partial(live, 0.4, models=8),
+    },
+    "valid": {
+        "agrees": partial(bounds, 8, 152),
+        "contradicts": partial(bounds, 30, 130),
+        "undecided": partial(bounds, 1, 19),
+    },
+}
