@@ -3,55 +3,77 @@
 import pandas as pd
 
 from hiddenstate.estimates import select
-from hiddenstate.family import Measurement, check
+from hiddenstate.evidence import Evidence, Exact, Within, rarely
+from hiddenstate.family import check, needed
+
+
+def _limits(estimates: pd.DataFrame) -> pd.Series:
+    """The least upper bound that is proven for any loss, by setting."""
+    return select(estimates, group="proven").groupby("cell")["value"].min()
 
 
 @check
-def ordered(estimates: pd.DataFrame) -> Measurement:
+def ordered(estimates: pd.DataFrame) -> Evidence:
     """No lower bound, and no exact value, is above an upper bound that holds for any loss."""
-    least = select(estimates, group="proven").groupby("cell")["value"].min()
     here = select(estimates, kind=["lower", "exact"]).dropna(subset="value")
-    limit = here["allowed"].where(here["group"] == "trained", here["cell"].map(least))
-    above = here["value"] > limit
-    closest = (here["value"] / limit).max()
-    return Measurement(
-        f"{int(above.sum())} of {len(here)} lower bounds are above; the largest is "
-        f"{100 * closest:.2f} % of its upper bound",
-        "none; trained audits against their own accountant",
-        not above.any(),
+    # Trained audits are held against their own accountant.
+    limit = here["allowed"].where(here["group"] == "trained", here["cell"].map(_limits(estimates)))
+    share = here["value"] / limit
+    audits = here["confidence"].notna()
+    computed = share[~audits]
+    above = share[share > 1]
+    named = "".join(f"; {here['method'][i]} ({here['cell'][i]}) is above" for i in above.index)
+    return Evidence(
+        [
+            Within(
+                "largest computed bound over the least upper bound",
+                Exact(float(needed(computed).max())),
+                high=1.0,
+            ),
+            rarely(
+                "audits at 95 % above it",
+                int((share[audits] > 1).sum()),
+                int(audits.sum()),
+                0.05,
+                0.25,
+            ),
+        ],
+        f"{len(here)} lower bounds; the largest is {share.max():.2%} of its upper bound{named}.",
     )
 
 
-def _least_share(estimates: pd.DataFrame, name: str) -> pd.Series | None:
+def _least_share(estimates: pd.DataFrame, name: str) -> pd.Series:
     """A bound's share of what is proven for any loss, by setting, ascending."""
-    least = select(estimates, group="proven").groupby("cell")["value"].min()
     found = select(estimates, method=name).dropna(subset="value").set_index("cell")["value"]
-    return (found / least[found.index]).sort_values() if len(found) else None
+    return needed((found / _limits(estimates)[found.index]).sort_values())
 
 
 @check
-def attained(estimates: pd.DataFrame) -> Measurement | None:
+def attained(estimates: pd.DataFrame) -> Evidence:
     """A loss is known whose last iterate leaks what composition proves of all iterates."""
     share = _least_share(estimates, "history regulariser")
-    if share is None:
-        return None
-    return Measurement(
-        f"at least {100 * share.iloc[0]:.2f} % of it ({share.index[0]})",
-        "at least 99 % in every setting",
-        bool(share.iloc[0] >= 0.99),
+    return Evidence(
+        [
+            Within(
+                f"least share of the proven epsilon that is attained, {share.index[0]}",
+                Exact(float(share.iloc[0])),
+                low=0.99,
+            )
+        ],
+        f"{len(share)} settings.",
     )
 
 
 @check
-def audited(estimates: pd.DataFrame) -> Measurement | None:
+def audited(estimates: pd.DataFrame) -> Evidence:
     """Where epsilon is 4 or more, audits of the encoding loss certify most of it."""
-    least = select(estimates, group="proven").groupby("cell")["value"].min()
+    least = _limits(estimates)
     large = estimates[estimates["cell"].isin(least.index[least >= 4])]
-    share = _least_share(large, "encoding-loss audit")
-    if share is None:
-        return None
-    return Measurement(
-        f"{100 * share.iloc[0]:.0f} to {100 * share.iloc[-1]:.0f} % of it, {len(share)} settings",
-        "at least 80 % in each",
-        bool(share.iloc[0] >= 0.8),
+    share = _least_share(needed(large), "encoding-loss audit")
+    return Evidence(
+        [
+            Within(f"share certified, {cell}", Exact(float(value)), low=0.5, reason="most")
+            for cell, value in share.items()
+        ],
+        "What an audit of this seed certifies at 95 %.",
     )

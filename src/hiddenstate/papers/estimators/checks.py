@@ -3,36 +3,46 @@
 import math
 from collections.abc import Callable
 
-import numpy as np
 import pandas as pd
 
 from hiddenstate.auditing import AsPublished, Averaged
 from hiddenstate.estimates import select
-from hiddenstate.family import Check, Measurement, check, furthest, needed
+from hiddenstate.evidence import CONFIDENCE, Estimate, Evidence, Interval, Share, Within, rarely
+from hiddenstate.family import Check, check, needed
 from hiddenstate.papers.estimators.cells import LEVEL
-from hiddenstate.papers.estimators.estimates import required
 
+TOO_OFTEN = 0.09
+"""Share of audits with too much claimed that a study must not overlook, where 5 % may be."""
 
-def _allowed(audits: float) -> float:
-    """The level and three standard errors of a share over this many audits."""
-    return LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / audits)
+SQUARE_ROOT_OF_HALF_PI = math.sqrt(math.pi / 2)
 
 
 def _validity(choose: Callable[[pd.DataFrame], pd.Series]) -> Check:
-    """Exceedance is at most the level and three standard errors in every chosen cell."""
+    """No chosen point claims too much in more audits than its level allows.
+
+    Bounds use their whole level where they can, so the share itself may be 5 %: it is tested.
+    """
 
     @check
-    def measure(estimates: pd.DataFrame) -> Measurement:
+    def measure(estimates: pd.DataFrame) -> Evidence:
         rows = select(estimates, quantity="exceedance")
         rows = needed(rows[choose(rows)])
-        allowed = rows["audits"].map(_allowed)
-        worst = rows.loc[(rows["value"] - allowed).idxmax()]
-        return Measurement(
-            f"at most {100 * worst['value']:.1f} % of audits ({worst['cell']}, "
-            f"{int(worst['x']):,} scores, {worst['method']}), over {len(rows)} points",
-            f"5 % and three standard errors: {100 * allowed[worst.name]:.1f} %",
-            bool((rows["value"] <= allowed).all()),
-            float(3 * (worst["value"] - LEVEL) / (allowed[worst.name] - LEVEL)),
+        items = [
+            rarely(
+                f"{row.cell}, {row.x:,.0f} scores, {row.method}",
+                round(row.value * row.audits),
+                int(row.audits),
+                LEVEL,
+                TOO_OFTEN,
+                len(rows),
+            )
+            for row in rows.itertuples()
+        ]
+        worst = rows.loc[rows["value"].idxmax()]
+        return Evidence(
+            items,
+            f"{len(rows)} points; the truth is exceeded in at most {worst['value']:.1%} of audits "
+            f"({worst['cell']}, {worst['x']:,.0f} scores, {worst['method']}).",
         )
 
     return measure
@@ -40,59 +50,89 @@ def _validity(choose: Callable[[pd.DataFrame], pd.Series]) -> Check:
 
 default_holds = _validity(lambda rows: rows["method"] == Averaged.name)
 valid_hold = _validity(lambda rows: rows["valid"].astype(bool) & (rows["method"] != Averaged.name))
-null_is_null = _validity(lambda rows: rows["valid"].astype(bool) & (rows["cell"] == "gaussian_mu0"))
+null = _validity(lambda rows: rows["valid"].astype(bool) & (rows["cell"] == "gaussian_mu0"))
 
 
 @check
-def as_published(estimates: pd.DataFrame) -> Measurement:
-    """The published recipe exceeds the truth as often as is known of it."""
+def as_published(estimates: pd.DataFrame) -> Evidence:
+    """The published recipe exceeds the truth more often than its level."""
     rows = select(estimates, quantity="exceedance", method=AsPublished.name)
     rows = rows.set_index(["cell", "x"])
-    stated = {
-        ("gaussian_mu0", 100): 0.104,
-        ("gaussian_mu1", 100): 0.099,
-        ("gaussian_mu2", 100): 0.070,
-        ("gaussian_mu1", 1000): 0.20,
+    wanted = {
+        ("gaussian_mu0", 100): LEVEL,
+        ("gaussian_mu1", 100): LEVEL,
+        ("gaussian_mu1", 1000): 0.15,
     }
-    found = needed(rows["value"].reindex(stated))
-    errors = [3 * math.sqrt(2 * s * (1 - s) / rows["audits"].iloc[0]) for s in stated.values()]
-    # The last is known as "20 %" only.
-    errors[-1] = max(errors[-1], 0.03)
-    near = [abs(f - s) <= e for f, s, e in zip(found, stated.values(), errors, strict=True)]
-    return Measurement(
-        ", ".join(f"{100 * f:.1f} %" for f in found) + " (mu 0, 1, 2 at 100 scores; 1 at 1,000)",
-        "three standard errors of both: " + ", ".join(f"{100 * e:.1f}" for e in errors),
-        all(near),
-        furthest(3 * (f - s) / e for f, s, e in zip(found, stated.values(), errors, strict=True)),
+    found = needed(rows["value"].reindex(wanted))
+    audits = rows["audits"].reindex(wanted).astype(int)
+    return Evidence(
+        [
+            Within(
+                f"audits that claim too much, {cell}, {n:,} scores",
+                Share(round(found[cell, n] * audits[cell, n]), int(audits[cell, n])),
+                low=least,
+            )
+            for (cell, n), least in wanted.items()
+        ],
+        ", ".join(f"{value:.1%}" for value in found) + ".",
     )
 
 
 @check
-def default_is_tight(estimates: pd.DataFrame) -> Measurement:
+def default_is_tight(estimates: pd.DataFrame) -> Evidence:
     """The default bound is as tight as was aimed at."""
     rows = select(estimates, quantity="median", method=Averaged.name)
     rows = rows.set_index(["cell", "x"])
     goals = {("gaussian_mu1", 100): 0.70, ("gaussian_mu3", 100): 2.2}
     found = needed(rows["value"].reindex(goals))
-    return Measurement(
-        ", ".join(f"{value:.2f}" for value in found) + " (true mu 1, 3; 100 scores per world)",
-        "at least 0.70, 2.2",
-        bool((found.to_numpy() >= np.array(list(goals.values()))).all()),
-    )
+    items = []
+    for (cell, n), goal in goals.items():
+        row = rows.loc[(cell, n)]
+        # Between the 10 and 90 % quantiles of a normal distribution lie 2.563 deviations.
+        sd = (row["high"] - row["low"]) / 2.563
+        error = SQUARE_ROOT_OF_HALF_PI * sd / math.sqrt(row["audits"])
+        median = Estimate(float(row["value"]), float(error))
+        items.append(Within(f"median bound, {cell}, {n} scores", median, low=goal))
+    return Evidence(items, "Medians " + ", ".join(f"{value:.2f}" for value in found) + ".")
 
 
 @check
-def mistakes_found(estimates: pd.DataFrame) -> Measurement:
-    """At least ten mistakes are found, and the control is not."""
+def mistakes(estimates: pd.DataFrame) -> Evidence:
+    """At least ten mistakes are found in most audits, and the control is not."""
     rows = needed(select(estimates, quantity="power"))
-    models = rows.groupby("cell")[["x", "value"]].apply(required)
-    found = models[np.isfinite(models)]
-    control = select(rows, cell="none")
-    quiet = bool((control["low"] <= LEVEL).all())
-    return Measurement(
-        f"{len(found)} of {len(models) - 1} mistakes found with power 0.9, "
-        + (f"with up to {int(found.max()):,} models per world; " if len(found) else "")
-        + ("control at its level" if quiet else "control above its level"),
-        "at least 10; control's interval reaches 5 % at every number of models",
-        len(found) >= 10 and "none" not in found.index and quiet,
+    wrong = rows[rows["cell"] != "none"]
+    n = wrong["cell"].nunique()
+    # The count and the control share the level.
+    level = (1 - CONFIDENCE) / 2
+    most, least = 0, 0
+    for _, ladder in wrong.groupby("cell"):
+        limits = [
+            Share(round(row.value * row.audits), int(row.audits)).interval(
+                1 - level / n / len(ladder)
+            )
+            for row in ladder.itertuples()
+        ]
+        least += max(low for low, _ in limits) > 0.5
+        most += max(high for _, high in limits) > 0.5
+    found = int((wrong.groupby("cell")["value"].max() > 0.5).sum())
+    control = needed(select(rows, cell="none"))
+    quiet = control.loc[control["audits"].idxmax()]
+    return Evidence(
+        [
+            Within(
+                f"mistakes, of {n}, that most audits find at some number of models",
+                Interval(found, least, most, 1 - level),
+                low=10,
+            ),
+            rarely(
+                f"the right mechanism accused, {quiet['x']:,.0f} models",
+                round(quiet["value"] * quiet["audits"]),
+                int(quiet["audits"]),
+                LEVEL,
+                0.15,
+                2,
+            ),
+        ],
+        f"{found} of {n} found in more than half of the audits of up to "
+        f"{wrong['x'].max():,.0f} models a world.",
     )
