@@ -15,8 +15,8 @@ from hiddenstate import config, plotting, scores
 from hiddenstate.accounting import cyclic_guarantees, gaussian
 from hiddenstate.auditing import Averaged, lower_bound
 from hiddenstate.errors import InputError
-from hiddenstate.evidence import Outcome
 from hiddenstate.estimates import select
+from hiddenstate.evidence import Outcome
 from hiddenstate.family import Cell
 from hiddenstate.papers import encoding_loss, gradient_crafting, linear_heuristic, worst_case_init
 from hiddenstate.papers.atlas import FAMILY, bounds, cells, estimates, trained

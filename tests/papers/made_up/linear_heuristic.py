@@ -1,3 +1,257 @@
 """Made-up estimates of linear_heuristic, by check and outcome."""
 
-CASES = {}
+from functools import partial
+
+import pandas as pd
+
+
+def line(cell, method, values, quantity="epsilon", **more):
+    """One curve: ``values`` by x."""
+    rows = pd.DataFrame({"x": list(values), "value": list(values.values())}).astype(float)
+    return rows.assign(cell=cell, method=method, quantity=quantity, **more)
+
+
+def lines(cell, **methods):
+    parts = [line(cell, method.replace("_", " "), values) for method, values in methods.items()]
+    return pd.concat(parts, ignore_index=True)
+
+
+def figure1(heuristic=1.0, standard=2.0, full=0.5):
+    steps = (1, 10, 100, 1000)
+    return pd.concat(
+        lines(
+            f"figure1{panel}",
+            heuristic=dict.fromkeys(steps, heuristic),
+            standard=dict.fromkeys(steps, standard),
+            full_batch=dict.fromkeys(steps, full),
+        )
+        for panel in "abc"
+    )
+
+
+def levels(heuristic, standard):
+    steps = (1, 10, 100, 1000)
+    return lines(
+        "figure1a",
+        heuristic=dict(zip(steps, heuristic, strict=True)),
+        standard=dict(zip(steps, standard, strict=True)),
+    )
+
+
+def monotone(single, least, last):
+    named = {"single_step": single, "least": least, "first_below": 2.0, "last_below": 9.0}
+    marks = [line("figure1c", "heuristic", {21: v}, quantity=name) for name, v in named.items()]
+    return pd.concat([line("figure1c", "heuristic", {1: single, 1000: last}), *marks])
+
+
+def full_batches(composed):
+    frame = lines("figure1a", full_batch={1: 0.834, 1000: 0.834})
+    return pd.concat([frame, line("figure1a", "full batch, all iterates", {1: composed})])
+
+
+def quadratic(values):
+    setting = {"delta": 1e-6, "noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 3}
+    return line("quadratic", "quadratic regulariser", values, **setting)
+
+
+def schedules(schedule):
+    three = {3: 2.3, 4: 2.4}
+    return lines(
+        "schedules",
+        schedule={k: schedule * v for k, v in three.items()},
+        constant_curvature=three,
+        heuristic={k: 0.9 * v for k, v in three.items()},
+    )
+
+
+def ratios(rounded, exact=1.0, ends=1.0):
+    """Figure 5 in three settings of a panel."""
+    rows = [
+        {"method": method, "value": value, "steps": steps, "quantity": quantity, "kind": kind}
+        for steps in (2, 3, 4)
+        for method, value, quantity, kind in (
+            ("rounded up", rounded, "ratio", "upper"),
+            ("enumerated", exact, "ratio", "exact"),
+            ("larger end", ends, "share of the largest", "exact"),
+        )
+    ]
+    return pd.DataFrame(rows).assign(x=1.0, sampling_rate=0.1, cell="figure5_eps1")
+
+
+def history(last, standard=7.0):
+    return lines(
+        "history",
+        history_regulariser={2.0: 5.0, 100.0: last},
+        standard={1.0: standard},
+        heuristic={1.0: 5.4},
+    )
+
+
+def figure3(many, few=0.8, error=0.01):
+    """Estimates as shares of a heuristic of 6, the standard epsilon being 8, at one rate."""
+    share = {10: few, 30: few, 100: many, 300: many, 1000: many}
+    values = {steps: 6 * one for steps, one in share.items()}
+    audits = [
+        line("gradient_q0.1", method, values, error=6 * error, sampling_rate=0.1)
+        for method in ("as published", "as published, standard")
+    ]
+    return pd.concat([baselines(share), *audits])
+
+
+def baselines(steps):
+    return lines(
+        "audits_q0.1", heuristic=dict.fromkeys(steps, 6.0), standard=dict.fromkeys(steps, 8.0)
+    )
+
+
+def figure6(method, simulated, epsilon):
+    steps = (3, 10, 100, 1000)
+    exact = line("audits_q0.1", method, dict.fromkeys(steps, epsilon))
+    audits = line(f"{simulated}_q0.1", "as published", dict.fromkeys(steps, 8.0), sampling_rate=0.1)
+    return pd.concat([baselines(steps), exact, audits])
+
+
+def trained(shares, width=0.5, accuracy=0.9, heuristic=5.0):
+    """Audits of trained models whose ideal estimate is 4, give or take ``width``."""
+    rows = []
+    for i, ((figure, attack, steps, batch), share) in enumerate(shares.items()):
+        shared = {"figure": figure, "attack": attack, "steps": steps, "batch": batch}
+        shared |= {"sampling_rate": 0.08, "noise_multiplier": 1.0}
+        values = {"heuristic": heuristic, "standard": 8.0, "as published": 4 * share}
+        values["lower bound"] = 0.0
+        rows += [
+            shared | {"quantity": "epsilon", "method": method, "value": float(value)}
+            for method, value in values.items()
+        ]
+        ideal = {"value": 4.0, "low": 4.0 - width, "high": 4.0 + width}
+        rows.append(shared | {"quantity": "epsilon", "method": "ideal"} | ideal)
+        right = accuracy if i else 0.9
+        rows.append(shared | {"quantity": "accuracy", "method": "mean", "value": right})
+    return pd.DataFrame(rows)
+
+
+def audits(gradient=None, natural=None, blank=None, **options):
+    kinds = {"dirac": gradient, "natural": natural, "blank": blank}
+    figures = {"dirac": "figure2", "natural": "figure4", "blank": "figure4"}
+    shares = {
+        (figures[attack], attack, steps, 100): share
+        for attack, share in kinds.items()
+        if share is not None
+        for steps in (100, 300)
+    }
+    return trained(shares, **options)
+
+
+def table1(shares, **options):
+    batches = (4096, 512, 256)
+    rows = {("table1", "natural", 4096, b): s for b, s in zip(batches, shares, strict=True)}
+    return trained(rows, **options)
+
+
+def many(below, of=20):
+    """As many audits, of which the first are below the heuristic."""
+    shares = {("figure4", "natural", i, 100): 0.5 if i < below else 2.0 for i in range(of)}
+    return trained(shares)
+
+
+def printed(origin_values):
+    rows = [
+        {"origin": origin, "method": method, "value": value}
+        for (origin, method), value in origin_values.items()
+    ]
+    return pd.DataFrame(rows).assign(printed_heuristic=6.34, printed_standard=8.0)
+
+
+def row1(heuristic=6.3465, standard=8.1, renyi=7.977):
+    return printed(
+        {
+            ("recalled", "heuristic"): heuristic,
+            ("recalled", "standard"): standard,
+            ("recalled, fewer records", "RDP"): renyi,
+        }
+    )
+
+
+def two(make, agrees, contradicts):
+    return {"agrees": partial(make, *agrees), "contradicts": partial(make, *contradicts)}
+
+
+BITS, KEPT = ("one bit a step", "bits"), ("kept values", "analog")
+
+CASES = {
+    "below_standard": two(figure1, (1.0, 2.0), (1.0, 0.99)),
+    "not_monotone": two(monotone, (4.3, 1.0, 11.6), (1.0, 1.0, 11.6)),
+    "constant_signal": two(
+        levels, ((1, 1.3, 1.31, 1.33), (1, 2, 8, 133)), ((1, 1.3, 1.31, 1.33), (1, 2, 8, 70))
+    ),
+    "full_batch": two(figure1, (), (1.0, 2.0, 1.5)),
+    "full_batch_same": two(full_batches, (0.8342,), (0.9,)),
+    "quadratic_values": two(
+        quadratic,
+        ({0.0: 2.2224, 0.5: 2.2749, 1.0: 2.1817},),
+        ({0.0: 2.2226, 0.5: 2.2749, 1.0: 2.1817},),
+    ),
+    "quadratic_exceeds": two(
+        quadratic,
+        ({0.0: 2.22, 0.5: 2.27, 1.0: 2.18},),
+        ({0.0: 2.22, 0.5: 2.2, 1.0: 2.18},),
+    ),
+    "extremes_tight": two(ratios, (1.0,), (1.0, 1.0, 0.99)),
+    "worst_schedule": two(schedules, (1.01,), (0.99,)),
+    "figure5_violation": two(ratios, (1.03,), (1.04,)),
+    "figure5_exact": two(ratios, (1.0, 1.03), (1.0, 1.04)),
+    "figure5_majority": two(ratios, (0.9,), (1.01,)),
+    "rounding": two(ratios, (1.04, 1.0), (1.06, 1.0)),
+    "history": two(history, (6.99,), (6.8,)),
+    "figure3_close": {
+        "agrees": partial(figure3, 0.97),
+        "contradicts": partial(figure3, 0.8),
+        "undecided": partial(figure3, 0.97, error=0.1),
+    },
+    "figure3_few_steps": {
+        "agrees": partial(figure3, 0.97, 0.8),
+        "contradicts": partial(figure3, 0.97, 1.1),
+        "undecided": partial(figure3, 0.97, 0.96),
+    },
+    "figure3_below": {
+        "agrees": partial(figure3, 0.9),
+        "contradicts": partial(figure3, 1.1),
+        "undecided": partial(figure3, 0.99),
+    },
+    "figure2_loose": {
+        "agrees": partial(audits, 0.2),
+        "contradicts": partial(audits, 0.9),
+        "undecided": partial(audits, 0.5),
+    },
+    "figure4_tighter": {
+        "agrees": partial(audits, 0.2, 0.6),
+        "contradicts": partial(audits, 0.6, 0.2),
+        "undecided": partial(audits, 0.5, 0.52),
+    },
+    "figure4_blank": {
+        "agrees": partial(audits, natural=0.2, blank=0.6),
+        "contradicts": partial(audits, natural=0.6, blank=0.2),
+        "undecided": partial(audits, natural=0.5, blank=0.52),
+    },
+    "trained_below": {
+        "agrees": partial(many, 20),
+        "contradicts": partial(many, 8),
+        "undecided": partial(many, 16),
+    },
+    "table1_similar": {
+        "agrees": partial(table1, (0.4, 0.45, 0.42), width=0.2),
+        "contradicts": partial(table1, (0.4, 0.9, 0.42), width=0.2),
+        "undecided": partial(table1, (0.4, 0.45, 0.42), width=2.0),
+    },
+    "table1_empirical": {
+        "agrees": partial(table1, (0.425, 0.45, 0.4)),
+        "contradicts": partial(table1, (1.25, 1.25, 1.25)),
+        "undecided": partial(table1, (0.425, 0.45, 0.4), width=4.0),
+    },
+    "figure6_bits": two(figure6, (*BITS, 7.8), (*BITS, 5.5)),
+    "figure6_analog": two(figure6, (*KEPT, 7.99), (*KEPT, 7.0)),
+    "figure6_bits_exceed": two(figure6, (*BITS, 6.1), (*BITS, 5.5)),
+    "figure6_analog_exceed": two(figure6, (*KEPT, 7.9), (*KEPT, 5.9)),
+    "table1_heuristic": two(row1, (6.3465,), (6.351,)),
+    "table1_standard": two(row1, (6.3465, 7.977), (6.3465, 6.53)),
+}
