@@ -281,7 +281,7 @@ class Stated:
             self.found.value,
             low,
             high,
-            f"the interval, which has the paper's own error in it, must cover {words}{rival}",
+            f"the interval, with the number's own error in it, must cover {words}{rival}",
             outcome,
             _in_errors(margin, error),
         )

@@ -1,6 +1,5 @@
 """Every cell of a small grid, run once."""
 
-import pandas as pd
 import pytest
 
 from hiddenstate import estimates as files
@@ -94,46 +93,3 @@ def estimates(grid, results, tmp_path_factory):
     path = tmp_path_factory.mktemp("estimates") / "estimates.csv"
     files.write(path, FAMILY.estimate(grid, results["scores"], results["bounds"]), "a grid")
     return files.read(path, "a grid")
-
-
-@pytest.fixture
-def housing_rows():
-    """Estimates as if every audit of the paper had found what its mechanism leaks."""
-
-    def rows(factors, *, every=1, start="fresh", models=5000, method="as published"):
-        return pd.DataFrame(
-            {
-                "part": "housing", "cell": "x", "quantity": "epsilon", "method": method,
-                "delta": 1e-5,
-                "kind": "estimate", "every": every, "start": start, "models": models,
-                "repeat": repeat, "epsilon": epsilon, "value": factor * epsilon,
-                "adversary": adversary, "idle_epsilon": epsilon / every**0.5,
-            }
-            for adversary, factor in factors.items()
-            for epsilon in (4.0, 8.0)
-            for repeat in range(2)
-        )  # fmt: skip
-
-    return rows
-
-
-@pytest.fixture
-def network_rows():
-    """Estimates of mu as if every audit of two networks had found a factor of what is idle."""
-
-    def rows(factors, *, every=1, norms=(1.0, 2.0, 4.0), error=0.05):
-        return pd.DataFrame(
-            {
-                "part": "network", "cell": f"{network} C{norm:g} eps{epsilon:g} k{every}",
-                "quantity": "mu", "method": "plug-in", "network": network, "every": every,
-                "start": "fresh", "models": 1000, "repeat": 0, "epsilon": epsilon, "mu": mu,
-                "idle_mu": mu / every**0.5, "clipping_norm": norm, "adversary": adversary,
-                "value": factor * mu, "low": (factor - error) * mu, "high": (factor + error) * mu,
-            }
-            for adversary, factor in factors.items()
-            for network in ("convnet", "resnet")
-            for epsilon, mu in ((8.0, 1.666), (24.0, 3.953))
-            for norm in norms
-        )  # fmt: skip
-
-    return rows

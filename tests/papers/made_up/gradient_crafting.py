@@ -1,3 +1,318 @@
 """Made-up estimates of gradient_crafting, by check and outcome."""
 
-CASES = {}
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from hiddenstate.accounting import gaussian
+from hiddenstate.papers.gradient_crafting import stated
+
+PATTERN = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+CRAFTED, RANDOM, LOSS = "simulated coordinate", "random coordinate", "loss-based"
+GOOD = {CRAFTED: 0.98, RANDOM: 0.2, LOSS: 0.1}
+
+
+def housing(
+    shares, *, every=1, start="fresh", models=5000, sd=0.01, repeats=5, epsilons=(4.0, 8.0)
+):
+    """Audits whose mu and published epsilon are shares of the accountant's, by adversary."""
+    found = []
+    for adversary, share in shares.items():
+        for epsilon in epsilons:
+            mu = gaussian.mu(epsilon, 1e-5)
+            shared = {
+                "part": "housing", "cell": "x", "delta": 1e-5, "every": every, "start": start,
+                "models": models, "epsilon": epsilon, "adversary": adversary, "mu": mu,
+                "idle_mu": mu / every**0.5,
+            }  # fmt: skip
+            for repeat in range(repeats):
+                off = sd * PATTERN[repeat] if repeats > 1 else 0.0
+                value = (share + off) * mu
+                found += [
+                    shared
+                    | {"quantity": "mu", "method": "plug-in", "repeat": repeat}
+                    | {"value": value, "high": value + sd * mu},
+                    shared
+                    | {"quantity": "epsilon", "method": "as published", "repeat": repeat}
+                    | {"value": (share + off) * epsilon},
+                ]
+    return pd.DataFrame(found)
+
+
+def periods(five, sd=0.01, every=5, **changes):
+    """Insertions in every step, and in every k-th one; one repeat of the latter."""
+    less = GOOD | {CRAFTED: five}
+    return pd.concat([housing(GOOD | changes), housing(less, every=every, repeats=1, sd=sd)])
+
+
+def networks(shares, *, every=1, error=0.03, norms=(1.0, 2.0)):
+    """Audits of two networks whose mu is a share of the accountant's, by adversary."""
+    mu = gaussian.mu(24.0, 1e-5)
+    shared = {"part": "network", "start": "fresh", "models": 100, "repeat": 0, "epsilon": 24.0}
+    shared |= {"mu": mu, "idle_mu": mu / every**0.5, "every": every}
+    found = []
+    for network in ("convnet", "resnet"):
+        for norm in norms:
+            for adversary, share in shares.items():
+                at = {"network": network, "clipping_norm": norm, "adversary": adversary}
+                at |= {"cell": f"{network} C{norm:g}"}
+                value = share[norm] if isinstance(share, dict) else share
+                mus = {"quantity": "mu", "method": "plug-in", "value": value * mu}
+                mus |= {"high": (value + error) * mu}
+                published = {"quantity": "epsilon", "method": "as published", "value": value * 24}
+                found += [shared | at | mus, shared | at | published]
+    return pd.DataFrame(found)
+
+
+def laws(values, method="Gaussian-DP reading", threshold="midpoint", step=25):
+    """Exact laws of section 6 at a step, by epsilon and batch size."""
+    return pd.DataFrame(
+        {
+            "part": "single", "quantity": "epsilon", "kind": "exact", "method": method,
+            "threshold": threshold, "steps": 25, "x": step, "epsilon": epsilon,
+            "batch_size": size, "value": value, "mu": gaussian.mu(epsilon, 1e-5), "delta": 1e-5,
+        }
+        for (epsilon, size), value in values.items()
+    )  # fmt: skip
+
+
+def ratios(**changes):
+    """The reference's ratios with batches of 128 as the largest; some changed, "e4_b1" so."""
+    table = {(e, b): r for e, line in stated.RATIOS.items() for b, r in line.items()}
+    table |= {(e, 128): 1.0 for e in stated.RATIOS}
+    for name, ratio in changes.items():
+        epsilon, size = name.removeprefix("e").split("_b")
+        table[float(epsilon), int(size)] = ratio
+    return laws({(e, b): e * r for (e, b), r in table.items()})
+
+
+def landscape_only(five, sd=0.01, **changes):
+    return pd.concat([ratios(**changes), periods(five, sd)])
+
+
+def steps(small, flat, at_15=1.0):
+    """A landscape and a flat one at steps 15 and 25."""
+    first = laws({(4.0, 1): at_15 * 3.0, (4.0, 0): 2.0}, step=15)
+    return pd.concat([first, laws({(4.0, 1): small * 3.0, (4.0, 0): flat * 2.0}, step=25)])
+
+
+def evolution(off=0.0):
+    parts = [
+        laws({(4.0, size): value + off}, step=step)
+        for size, line in stated.EVOLUTION.items()
+        for step, value in line.items()
+    ]
+    return pd.concat(parts)
+
+
+def distances(column, level, *values):
+    """Distances from the nearest Gaussian curve after 1, 2, 25 and 100 steps."""
+    return pd.DataFrame(
+        {"part": "hidden", "quantity": "distance", "method": "nearest Gaussian", "x": x,
+         "value": value, "beta": None, "sampling_rate": None} | {column: level}
+        for x, value in zip((1, 2, 25, 100), values, strict=True)
+    )  # fmt: skip
+
+
+def published(shift, sd=0.1, **options):
+    """Housing audits that publish the reference's values, a shift beside them."""
+    frame = housing({CRAFTED: 1.0}, **options)
+    frame = frame[frame["quantity"] == "epsilon"]
+    means = frame["epsilon"].map({e: line[1] for e, line in stated.IDLE[1].items()})
+    return frame.assign(value=means + shift + sd * PATTERN[frame["repeat"]])
+
+
+def shares(five, sd=0.01):
+    shared = {"start": "shared", "repeats": 1, "sd": sd}
+    return housing({CRAFTED: 1.0, "one random coordinate": five}, **shared)
+
+
+def norms(share):
+    row = {"part": "norms", "quantity": "share clipped", "every": 1, "models": 10, "value": share}
+    return pd.DataFrame([row])
+
+
+def p_values(least, models=300):
+    row = {"part": "housing", "quantity": "p_value", "models": models}
+    return pd.DataFrame([row | {"value": value} for value in (least, 0.5)])
+
+
+def calibration(off):
+    rows = [
+        {"part": "ideal", "quantity": "epsilon", "epsilon": epsilon, "mu": mu + off, "delta": 1e-5}
+        for epsilon, mu in ((4.0, stated.GAUSSIAN_MU[4.0]), (24.0, stated.GAUSSIAN_MU[24.0]))
+    ]
+    return pd.DataFrame(rows)
+
+
+def idle(off, sd=0.2, audits=200):
+    """Ideal audits whose means are the reference's, and something beside it."""
+    return pd.DataFrame(
+        {"part": "ideal", "quantity": "epsilon", "method": "as published", "models": 5000,
+         "delta": 1e-5, "every": every, "epsilon": epsilon, "idle_epsilon": exact,
+         "audits": audits, "value": mean + off, "low": mean + off - sd, "high": mean + off + sd}
+        for every, line in stated.IDLE.items()
+        for epsilon, (exact, mean, _) in line.items()
+    )  # fmt: skip
+
+
+def above(best, fixed, audits=600):
+    return pd.DataFrame(
+        {"part": "ideal", "quantity": "share above", "every": 1, "models": 5000,
+         "method": method, "value": share, "audits": audits}
+        for method, share in (("as published", best), ("fixed threshold", fixed))
+    )  # fmt: skip
+
+
+def simulated(off, repeats=5):
+    return pd.DataFrame(
+        {"part": "single", "quantity": "epsilon", "method": "as published", "models": 5000,
+         "delta": 1e-5, "epsilon": epsilon, "batch_size": size, "value": mean + off}
+        for epsilon, line in stated.AUDITED.items()
+        for size, (mean, _) in line.items()
+        if size in stated.RATIOS[epsilon] and (epsilon, size) in ((4.0, 1), (8.0, 1))
+        for _ in range(repeats)
+    )  # fmt: skip
+
+
+def exact(factor=1.0):
+    return laws({(e, 128): factor * v for e, v in stated.EXACT.items()}, "exact")
+
+
+def best_landscape(ratio=1.0):
+    return laws({(4.0, 128): 4 * ratio}, "exact", "h*")
+
+
+def one_run_above(count, audits):
+    row = {"part": "one run", "quantity": "share above", "audits": audits, "value": count / audits}
+    return pd.DataFrame([row])
+
+
+def one_run(found, few=3.0, sd=0.2):
+    one = {"part": "one run", "quantity": "epsilon", "method": "idle coordinates", "epsilon": 4.0}
+    one |= {"canaries": 3000, "value": found, "low": found - sd, "high": found + sd, "audits": 20}
+    many = {"part": "few", "quantity": "epsilon", "method": "valid", "epsilon": 4.0, "models": 100}
+    return pd.DataFrame([one, *(many | {"value": few + sd * x} for x in PATTERN)])
+
+
+def both(one, other):
+    """What contradicts and what is undecided besides."""
+    return {"agrees": one, "contradicts": other}
+
+
+CASES = {
+    "implication1": {
+        "agrees": partial(housing, GOOD),
+        "contradicts": partial(housing, GOOD | {CRAFTED: 0.8}),
+        "undecided": partial(housing, GOOD | {CRAFTED: 0.91}),
+    },
+    "networks": {
+        "agrees": partial(networks, {RANDOM: 1.0}),
+        "contradicts": partial(networks, {RANDOM: 0.8}),
+        "undecided": partial(networks, {RANDOM: 0.92}),
+    },
+    "outperforms": {
+        "agrees": partial(housing, GOOD),
+        "contradicts": partial(housing, GOOD | {CRAFTED: 0.05}),
+        "undecided": partial(housing, GOOD | {CRAFTED: 0.101}),
+    },
+    "simulated_dimension": {
+        "agrees": partial(housing, GOOD),
+        "contradicts": partial(housing, GOOD | {CRAFTED: 0.1}),
+        "undecided": partial(housing, GOOD | {CRAFTED: 0.201}),
+    },
+    "less_frequent": {
+        "agrees": partial(periods, 0.44),
+        "contradicts": partial(periods, 1.2),
+        "undecided": partial(periods, 0.95, sd=0.1),
+    },
+    "landscape_only": {
+        "agrees": partial(landscape_only, 0.44),
+        "contradicts": partial(landscape_only, 0.99),
+        "undecided": partial(landscape_only, 0.85, sd=0.1),
+    },
+    "implication2": both(ratios, partial(ratios, e4_b128=0.9)),
+    "implication3": both(ratios, lambda: laws({(4.0, 1): 3.99, (4.0, 2): 4.0, (4.0, 128): 4.0})),
+    "monotone": both(ratios, partial(ratios, e4_b8=0.99)),
+    "gaussian": both(
+        partial(distances, "beta", 1.0, 0.0, 0.02, 0.01, 0.005),
+        partial(distances, "beta", 1.0, 0.0, 0.01, 0.02, 0.03),
+    ),
+    "mu": {
+        "agrees": partial(housing, GOOD | {CRAFTED: 1.0}),
+        "contradicts": partial(housing, GOOD | {CRAFTED: 0.9}),
+        "undecided": partial(housing, GOOD | {CRAFTED: 1.0}, sd=0.6),
+    },
+    "reference": {
+        "agrees": partial(published, 0.0),
+        "contradicts": partial(published, 1.0),
+        "undecided": partial(published, 0.0, sd=4.0),
+    },
+    "shared_start": {
+        "agrees": partial(shares, 0.8),
+        "contradicts": partial(shares, 0.3),
+        "undecided": partial(shares, 0.51),
+    },
+    "norm": both(partial(norms, 0.8), partial(norms, 0.2)),
+    "idle_law": {
+        "agrees": partial(periods, 0.40),
+        "contradicts": partial(periods, 0.60),
+        "undecided": partial(periods, 0.447),
+    },
+    "networks_ordering": {
+        "agrees": partial(networks, {RANDOM: 0.9, LOSS: 0.1}),
+        "contradicts": partial(networks, {RANDOM: 0.1, LOSS: 0.9}),
+        "undecided": partial(networks, {RANDOM: 0.12, LOSS: 0.1}),
+    },
+    "clipping_norm": {
+        "agrees": partial(networks, {RANDOM: {1.0: 1.0, 2.0: 0.98}}),
+        "contradicts": partial(networks, {RANDOM: {1.0: 1.0, 2.0: 0.5}}),
+        "undecided": partial(networks, {RANDOM: {1.0: 1.0, 2.0: 0.8}}),
+    },
+    "networks_periodic": {
+        "agrees": partial(networks, {RANDOM: 0.44, LOSS: 0.1}, every=5),
+        "contradicts": partial(networks, {RANDOM: 0.1, LOSS: 0.44}, every=5),
+        "undecided": partial(networks, {RANDOM: 0.12, LOSS: 0.1}, every=5),
+    },
+    "agreement": {
+        "agrees": partial(p_values, 0.4),
+        "contradicts": partial(p_values, 1e-4),
+        "undecided": partial(p_values, 0.4, models=20),
+    },
+    "calibration": both(partial(calibration, 0.0), partial(calibration, 0.01)),
+    "idle_table": {
+        "agrees": partial(idle, 0.0),
+        "contradicts": partial(idle, -0.2),
+        "undecided": partial(idle, 0.0, sd=2.0),
+    },
+    "best_threshold": {
+        "agrees": partial(above, 0.13, 0.0),
+        "contradicts": partial(above, 0.01, 0.0),
+        "undecided": partial(above, 0.06, 0.0),
+    },
+    "heat_map": both(ratios, partial(ratios, e4_b4=0.98)),
+    "evolution": both(evolution, partial(evolution, 0.01)),
+    "simulated": {
+        "agrees": partial(simulated, 0.0),
+        "contradicts": partial(simulated, 0.4),
+        "undecided": partial(simulated, 0.17, repeats=1),
+    },
+    "exact": both(exact, partial(exact, 1.1)),
+    "best_landscape": both(best_landscape, partial(best_landscape, 0.98)),
+    "plateau": both(partial(steps, 0.998, 0.75), partial(steps, 0.9, 0.75)),
+    "sampled_gaussian": both(
+        partial(distances, "sampling_rate", 0.1, 0.03, 0.05, 0.01, 0.004),
+        partial(distances, "sampling_rate", 0.1, 0.03, 0.05, 0.04, 0.04),
+    ),
+    "one_run_valid": {
+        "agrees": partial(one_run_above, 10, 400),
+        "contradicts": partial(one_run_above, 60, 400),
+        "undecided": partial(one_run_above, 0, 20),
+    },
+    "one_run": {
+        "agrees": partial(one_run, 4.0),
+        "contradicts": partial(one_run, 2.0),
+        "undecided": partial(one_run, 3.0),
+    },
+}

@@ -1,13 +1,31 @@
-"""What the claims of gradient_crafting measure, from its estimates."""
+"""What the claims of gradient_crafting measure, from its estimates.
+
+Audits of five repeats have the errors of their scatter. A single audit's mu has the error of normal
+scores; its published epsilon has none.
+"""
 
 import math
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-from hiddenstate.estimates import largest, plus_minus, select, summarise
-from hiddenstate.family import Measurement, check, furthest, needed
-from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING, SETTING, THREE
+from hiddenstate.estimates import largest, plus_minus, select
+from hiddenstate.evidence import (
+    Estimate,
+    Evidence,
+    Exact,
+    Item,
+    Share,
+    Stated,
+    Test,
+    Within,
+    mean,
+    rarely,
+)
+from hiddenstate.family import Lacking, check, needed
+from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING, SETTING
 from hiddenstate.papers.gradient_crafting.stated import (
     AUDITED,
     DELTA,
@@ -16,23 +34,29 @@ from hiddenstate.papers.gradient_crafting.stated import (
     EXACT_AT_BEST,
     GAUSSIAN_MU,
     IDLE,
+    IDLE_AUDITS,
+    LANDSCAPE_AUDITS,
     NOISE_MULTIPLIERS,
     RATIOS,
 )
+from hiddenstate.verification import comparison_power
 
-PAPER_MODELS = 5000
-"""Models per world of the paper's audits of the housing network."""
+MODELS = 5000
+"""Models per world of our large audits of the housing network; the sources have 5,000 in all."""
 
 INSERTIONS = 250
+TIGHT = 0.9
+"""The least share of the accountant's mu that is called tight: a reading of ours."""
+CRAFTED, RANDOM, LOSS = "simulated coordinate", "random coordinate", "loss-based"
 
 
 def _housing(
-    estimates: pd.DataFrame, method: str = "as published", *, models: int = PAPER_MODELS
+    estimates: pd.DataFrame, quantity: str, *, every: int = 1, start: str = "fresh"
 ) -> pd.DataFrame:
-    """Audits in every step from fresh initial parameters, with at least so many models."""
-    rows = needed(select(estimates, part="housing", quantity="epsilon", method=method))
-    rows = select(rows, every=1, start="fresh")
-    return rows[rows["models"] >= models]
+    """Audits of the housing network with the most models of their setting; at most one row each."""
+    method = {"method": "as published"} if quantity == "epsilon" else {}
+    rows = select(estimates, part="housing", quantity=quantity, every=every, start=start, **method)
+    return largest(needed(rows), "models", SETTING)
 
 
 def _as_stated(estimates: pd.DataFrame) -> pd.DataFrame:
@@ -40,152 +64,382 @@ def _as_stated(estimates: pd.DataFrame) -> pd.DataFrame:
     return needed(estimates[estimates["delta"] == DELTA])
 
 
-def _means(rows: pd.DataFrame, *adversaries: str) -> pd.DataFrame:
-    """Mean of each epsilon from 4 on (rows) by each of these adversaries (columns)."""
-    rows = select(needed(rows[rows["epsilon"] >= 4]), adversary=adversaries)
-    means = rows.pivot_table(index="epsilon", columns="adversary", values="value", aggfunc="mean")
-    return needed(means.reindex(columns=list(adversaries)).dropna())
+def _of(rows: pd.DataFrame, adversary: str, epsilon: float) -> pd.Series:
+    return needed(select(rows, adversary=adversary, epsilon=epsilon)["value"])
 
 
-@check
-def no_amplification(estimates: pd.DataFrame) -> Measurement | None:
-    """The simulated coordinate nearly reaches the accountant's epsilon from 4 on."""
-    rows = select(_housing(estimates), adversary="simulated coordinate")
-    rows = needed(rows[rows["epsilon"] >= 4])
-    found = summarise(rows, "epsilon")
-    ratios = found["mean"] / found["epsilon"]
-    words = ", ".join(
-        f"{plus_minus(line['mean'], line['sd'])} at {line['epsilon']:g} ({line['n']:g} repeats)"
-        for _, line in found.iterrows()
-    )
-    return Measurement(
-        words,
-        "at least 0.85 epsilon in the mean, at epsilon 4 and above",
-        bool(ratios.min() >= 0.85),
+def _audible(rows: pd.DataFrame) -> list[float]:
+    """The epsilons from 4 on: below, an audit of so many models tells little from nothing."""
+    found = sorted(epsilon for epsilon in rows["epsilon"].unique() if epsilon >= 4)
+    if not found:
+        raise Lacking
+    return found
+
+
+def _ratio(rows: pd.DataFrame, over: str = "mu") -> Estimate:
+    """Mean of mu over what it is compared with: by scatter of repeats, else by its own error."""
+    ratios = rows["value"] / rows[over]
+    if len(ratios) > 1:
+        return mean(ratios.tolist())
+    return Estimate(
+        float(ratios.iloc[0]), float(((rows["high"] - rows["value"]) / rows[over]).iloc[0])
     )
 
 
+def _pooled(values: pd.Series, errors: pd.Series) -> Estimate:
+    """Mean weighted by precision."""
+    weights = 1 / errors**2
+    return Estimate(float((values * weights).sum() / weights.sum()), float(weights.sum() ** -0.5))
+
+
+# --- sentences of the paper, and of those who read it ---------------------------------------------
+
+
 @check
-def plug_in(estimates: pd.DataFrame) -> Measurement | None:
-    """mu of the simulated coordinate is that of the insertions: the mechanism itself."""
-    rows = needed(select(estimates, part="housing", quantity="mu"))
-    rows = select(rows, every=1, start="fresh", adversary="simulated coordinate")
-    rows = needed(rows[rows["models"] >= PAPER_MODELS])
-    error = rows["high"] - rows["value"]
-    signed = (rows["value"] - rows["mu"]) / error
-    off = signed.abs()
-    ratio = rows["value"] / rows["mu"]
-    return Measurement(
-        f"mu / accountant's from {ratio.min():.3f} to {ratio.max():.3f}; at most {off.max():.1f} "
-        f"standard errors off ({len(rows)} audits)",
-        "within 4 standard errors, or at least 0.95 of it",
-        bool(((off <= 4) | ((ratio >= 0.95) & (ratio <= 1))).all()),
-        furthest(signed),
+def implication1(estimates: pd.DataFrame) -> Evidence:
+    """The simulated coordinate of the housing network shows nearly all of the accountant's mu."""
+    rows = select(_housing(estimates, "mu"), adversary=CRAFTED)
+    published = select(_housing(estimates, "epsilon"), adversary=CRAFTED)
+    items, words = [], []
+    for epsilon in _audible(rows):
+        ratio = _ratio(select(rows, epsilon=epsilon))
+        what = f"mu over the accountant's, epsilon {epsilon:g}"
+        items.append(Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least"))
+        found = _of(published, CRAFTED, epsilon)
+        words.append(f"{plus_minus(found.mean(), found.std())} of {epsilon:g}")
+    return Evidence(items, f"As published, epsilon {', '.join(words)} is found.")
+
+
+@check
+def networks(estimates: pd.DataFrame) -> Evidence:
+    """On ConvNet and ResNet a random coordinate shows nearly all of the accountant's mu."""
+    rows = needed(select(_network_mus(estimates), adversary=RANDOM))
+    items = [
+        Within(
+            f"mu over the accountant's, {network}, mean of {len(part)} audits",
+            _pooled(part["value"] / part["mu"], part["error"] / part["mu"]),
+            low=TIGHT,
+            reason="tight: nine tenths at least",
+        )
+        for network, part in rows.groupby("network", sort=False)
+    ]
+    published = select(estimates, part="network", quantity="epsilon", method="as published")
+    words = [
+        f"{line['value']:.1f} of {line['epsilon']:g} ({line['network']})"
+        for _, line in select(published, adversary=RANDOM, every=1, clipping_norm=1).iterrows()
+    ]
+    models = int(rows["models"].max())
+    return Evidence(
+        items, f"As published, with {models} models per world, epsilon {', '.join(words)} is found."
     )
 
 
 @check
-def reference(estimates: pd.DataFrame) -> Measurement | None:
+def outperforms(estimates: pd.DataFrame) -> Evidence:
+    """On the housing network the crafted gradient shows more than the loss, at every epsilon."""
+    rows = _housing(estimates, "epsilon")
+    items, words = [], []
+    for epsilon in _audible(rows):
+        best, loss = (_of(rows, name, epsilon) for name in (CRAFTED, LOSS))
+        gap = mean(best.tolist()) - mean(loss.tolist())
+        what = f"published epsilon, simulated coordinate less loss, epsilon {epsilon:g}"
+        items.append(Within(what, gap, low=0, reason="outperforms"))
+        words.append(f"{best.mean():.2f} and {loss.mean():.2f} of {epsilon:g}")
+    return Evidence(
+        items, f"Found by the simulated coordinate and by the loss: {'; '.join(words)}."
+    )
+
+
+@check
+def simulated_dimension(estimates: pd.DataFrame) -> Evidence:
+    """Somewhere the simulated coordinate shows more than a random one."""
+    rows = _housing(estimates, "epsilon")
+    items, words = [], []
+    for epsilon in _audible(rows):
+        best, other = (_of(rows, name, epsilon) for name in (CRAFTED, RANDOM))
+        gap = mean(best.tolist()) - mean(other.tolist())
+        what = f"published epsilon, simulated less random coordinate, epsilon {epsilon:g}"
+        items.append(Within(what, gap, low=0, reason="better"))
+        words.append(f"{best.mean():.2f} and {other.mean():.2f} of {epsilon:g}")
+    note = f"Found by the simulated and by a random coordinate: {'; '.join(words)}."
+    return Evidence(items, note, any_of=True)
+
+
+@check
+def less_frequent(estimates: pd.DataFrame) -> Evidence:
+    """With fewer insertions among the steps the crafted gradient shows less of the same mu."""
+    whole = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
+    whole = largest(needed(whole), "models", SETTING)
+    items, words = [], []
+    for epsilon in _audible(whole):
+        own = select(whole, epsilon=epsilon)
+        found = {every: _ratio(part) for every, part in own.groupby("every")}
+        periods = sorted(found)
+        items += [
+            Within(
+                f"share of mu at k = {few:g} less that at k = {many:g}, epsilon {epsilon:g}",
+                found[few] - found[many],
+                low=0,
+                reason="decreases",
+            )
+            for few, many in pairwise(periods)
+        ]
+        listed = ", ".join(f"{found[k].value:.2f} at k = {k:g}" for k in periods)
+        words.append(f"epsilon {epsilon:g}: {listed}")
+    if not items:
+        raise Lacking
+    return Evidence(items, f"Share of the accountant's mu, {'; '.join(words)}.")
+
+
+def _last(
+    estimates: pd.DataFrame, method: str, threshold: str = "midpoint"
+) -> dict[tuple[float, int], float]:
+    """Exact laws of section 6 at the last step, by epsilon and batch size, if of 25 steps."""
+    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
+    rows = select(rows, method=method, threshold=threshold, steps=25)
+    rows = needed(rows[rows["x"] == rows["steps"]])
+    return {
+        (float(e), int(b)): float(v)
+        for e, b, v in zip(rows["epsilon"], rows["batch_size"], rows["value"], strict=True)
+    }
+
+
+def _large(found: dict[tuple[float, int], float]) -> int:
+    """The largest batch size; small ones alone tell nothing of large ones."""
+    size = max((b for _, b in found), default=0)
+    if size < 128:
+        raise Lacking
+    return size
+
+
+@check
+def landscape_only(estimates: pd.DataFrame) -> Evidence:
+    """Insertions in some steps are tight in Section 6 with large batches, not on the network."""
+    found = _last(estimates, "Gaussian-DP reading")
+    size = _large(found)
+    least = min(value / e for (e, b), value in found.items() if b == size)
+    one = min(value / e for (e, b), value in found.items() if b == 1)
+    items: list[Item] = [
+        Within(
+            f"least epsilon over the nominal one, adversarial landscape, B = {size}",
+            Exact(least),
+            low=TIGHT,
+            reason="matches: nine tenths at least",
+        ),
+        Within(
+            "least epsilon over the nominal one, adversarial landscape, B = 1",
+            Exact(one),
+            high=TIGHT,
+            reason="a large batch is needed",
+        ),
+    ]
+    rows = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
+    rows = needed(rows[(rows["every"] > 1) & (rows["epsilon"] >= 4)])
+    for every, part in largest(rows, "models", SETTING).groupby("every"):
+        errors = (part["high"] - part["value"]) / part["mu"]
+        ratio = _pooled(part["value"] / part["mu"], errors)
+        what = f"mu over the accountant's, housing network, k = {every:g}"
+        items.append(Within(what, ratio, high=TIGHT, reason="does not match"))
+    return Evidence(items, "Gaussian-DP reading after 25 steps; audits at epsilon 4 and above.")
+
+
+@check
+def implication2(estimates: pd.DataFrame) -> Evidence:
+    """With the largest batches the landscape's epsilon is the nominal one, by Gaussian DP."""
+    found = _last(estimates, "Gaussian-DP reading")
+    size = _large(found)
+    least = min(value / e for (e, b), value in found.items() if b == size)
+    mus = select(estimates, part="single", quantity="epsilon", kind="exact")
+    mus = mus.groupby("epsilon")["mu"].first()
+    large = [value / e for (e, b), value in found.items() if b and b * mus[e] >= 2]
+    return Evidence(
+        [
+            Within(
+                f"least epsilon over the nominal one, B = {size}",
+                Exact(least),
+                low=0.999,
+                reason="tight, in the limit of large B / sigma",
+            )
+        ],
+        f"At least {min(large):.4f} wherever B / sigma is 2 or more ({len(large)} settings).",
+    )
+
+
+@check
+def implication3(estimates: pd.DataFrame) -> Evidence:
+    """With batches of one record some amplification is left where sigma is large."""
+    found = _last(estimates, "Gaussian-DP reading")
+    ratios = {e: value / e for (e, b), value in found.items() if b == 1}
+    if not ratios:
+        raise Lacking
+    return Evidence(
+        [
+            Within(
+                "least epsilon over the nominal one, B = 1",
+                Exact(min(ratios.values())),
+                high=TIGHT,
+                reason="amplification: less than nine tenths",
+            )
+        ],
+        f"B = 1: {', '.join(f'{ratio:.2f} at epsilon {e:g}' for e, ratio in ratios.items())}.",
+    )
+
+
+@check
+def monotone(estimates: pd.DataFrame) -> Evidence:
+    """The ratio ascends in the batch size and in epsilon, and is 1 where both are large."""
+    found = _last(estimates, "Gaussian-DP reading")
+    cells = [(e, b, v / e) for (e, b), v in found.items() if b]
+    table = pd.DataFrame(cells, columns=["epsilon", "size", "ratio"])
+    square = table.pivot(index="epsilon", columns="size", values="ratio").to_numpy()
+    if min(square.shape) < 2:
+        raise Lacking
+    least = min(np.diff(square, axis=0).min(), np.diff(square, axis=1).min())
+    return Evidence(
+        [
+            Within(
+                "least change of the ratio to the next batch size or epsilon",
+                Exact(float(least)),
+                low=-1e-9,
+                reason="ascends, but for rounding",
+            ),
+            Within(
+                "ratio at the largest batch size and epsilon",
+                Exact(float(square[-1, -1])),
+                low=0.999,
+                reason="tight",
+            ),
+        ],
+        f"{square.size} pairs of batch size and epsilon, 25 steps.",
+    )
+
+
+def _distances(estimates: pd.DataFrame, column: str) -> Iterator[tuple[float, pd.Series]]:
+    """Distances from the nearest Gaussian curve by steps, for each level of a parameter."""
+    rows = select(estimates, part="hidden", quantity="distance", method="nearest Gaussian")
+    rows = needed(rows[rows[column].notna()])
+    for level, line in rows.groupby(column):
+        yield float(level), line.set_index("x")["value"].sort_index()
+
+
+@check
+def gaussian(estimates: pd.DataFrame) -> Evidence:
+    """The landscape's curve comes nearer to a Gaussian one with more hidden steps."""
+    items: list[Item] = []
+    words = []
+    for beta, line in _distances(estimates, "beta"):
+        after = line[line.index >= 2]
+        if beta < 0.5 or len(after) < 2:
+            continue
+        first, last = after.index[0], after.index[-1]
+        what = f"change of the distance from step {first:g} to {last:g}, B / sigma = {beta:g}"
+        change = Exact(float(after.iloc[-1] - after.iloc[0]))
+        items.append(Within(what, change, high=0, reason="comes nearer"))
+        words.append(f"{after.iloc[0]:.4f} to {after.iloc[-1]:.4f}")
+    if not items:
+        raise Lacking
+    return Evidence(items, f"Distances from the nearest Gaussian curve: {', '.join(words)}.")
+
+
+# --- our own statements: the network --------------------------------------------------------------
+
+
+@check
+def mu(estimates: pd.DataFrame) -> Evidence:
+    """mu of the simulated coordinate is that of the insertions."""
+    rows = select(_housing(estimates, "mu"), adversary=CRAFTED)
+    rows = needed(rows[rows["models"] >= MODELS])
+    items = []
+    for epsilon, part in rows.groupby("epsilon"):
+        ratio = _ratio(part)
+        what = f"mu over the accountant's, epsilon {epsilon:g}"
+        items.append(Stated(what, ratio, Exact(1.0), rival=1 / math.sqrt(5), digits=3))
+    return Evidence(items, "The rival is what an insertion in every fifth step would show.")
+
+
+@check
+def reference(estimates: pd.DataFrame) -> Evidence:
     """The published estimate on the housing network is what an idle coordinate gives."""
-    rows = select(_housing(_as_stated(estimates)), adversary="simulated coordinate")
-    words, holds, off = [], True, []
-    for _, line in summarise(rows, "epsilon").iterrows():
-        _, mean, sd = IDLE[1].get(line["epsilon"], (0.0, math.nan, math.nan))
-        if line["epsilon"] <= 12 and not math.isnan(mean):
-            holds &= bool(abs(line["mean"] - mean) <= 3 * sd)
-            off.append((line["mean"] - mean) / (sd / math.sqrt(line["n"])))
-            words.append(f"{line['mean']:.2f} at {line['epsilon']:g} (reference {mean:.2f})")
-    if not words:
-        return None
-    return Measurement("; ".join(words), "3 standard deviations of one audit", holds, furthest(off))
+    rows = select(_housing(_as_stated(estimates), "epsilon"), adversary=CRAFTED)
+    rows = needed(rows[rows["models"] >= MODELS])
+    items = [
+        Stated(
+            f"published epsilon of {epsilon:g}",
+            mean(part["value"].tolist()),
+            _reference(IDLE[1][epsilon]),
+            rival=IDLE[5][epsilon][1],
+        )
+        for epsilon, part in rows.groupby("epsilon")
+        if epsilon in IDLE[1]
+    ]
+    if not items:
+        raise Lacking
+    return Evidence(items, "The rival is an idle coordinate with an insertion in every fifth step.")
+
+
+def _reference(value: tuple[float, float, float]) -> Estimate:
+    _, average, sd = value
+    return Estimate(average, sd / math.sqrt(IDLE_AUDITS))
 
 
 @check
-def ordering(estimates: pd.DataFrame) -> Measurement | None:
-    """The simulated coordinate nearly tight; a random one and the loss far below."""
-    means = _means(_housing(estimates), *THREE)
-    best = means["simulated coordinate"]
-    others = means[["random coordinate", "loss-based"]].max(axis=1)
-    words = "; ".join(
-        f"epsilon {epsilon:g}: {line['simulated coordinate']:.2f} simulated, "
-        f"{line['random coordinate']:.2f} random, {line['loss-based']:.2f} loss"
-        for epsilon, line in means.iterrows()
-    )
-    return Measurement(
-        words, "the others below half of the simulated one", bool((others < best / 2).all())
-    )
-
-
-@check
-def shared_start(estimates: pd.DataFrame) -> Measurement | None:
+def shared_start(estimates: pd.DataFrame) -> Evidence:
     """With one draw of initial parameters one random coordinate is no longer far below."""
-    rows = needed(select(estimates, part="housing", quantity="epsilon", method="as published"))
-    rows = select(rows, start="shared", every=1)
-    means = _means(rows, "one random coordinate", "simulated coordinate")
-    ratio = means["one random coordinate"] / means["simulated coordinate"]
-    words = ", ".join(f"{value:.2f} at {epsilon:g}" for epsilon, value in ratio.items())
-    return Measurement(
-        f"one random over simulated coordinate: {words}",
-        "above one half",
-        bool((ratio > 0.5).all()),
-    )
+    rows = _housing(estimates, "mu", start="shared")
+    items = []
+    for epsilon in _audible(rows):
+        one, best = (
+            needed(select(rows, adversary=name, epsilon=epsilon))
+            for name in ("one random coordinate", CRAFTED)
+        )
+        ratio = Estimate(
+            float(one["value"].mean() / best["value"].mean()),
+            float((one["high"] - one["value"]).mean() / best["value"].mean()),
+        )
+        what = f"mu of one random over that of the simulated coordinate, epsilon {epsilon:g}"
+        items.append(Within(what, ratio, low=0.5, reason="not far below: half, a limit of ours"))
+    return Evidence(items, "One repeat, another coordinate at each epsilon.")
 
 
 @check
-def loss_norm(estimates: pd.DataFrame) -> Measurement | None:
-    """The baseline's record does not reach the clipping norm throughout."""
+def norm(estimates: pd.DataFrame) -> Evidence:
+    """The baseline's record reaches the clipping norm in most steps."""
     rows = needed(select(estimates, part="norms", quantity="share clipped"))
-    words = ", ".join(
-        f"{line['value']:.0%} of steps at k = {line['every']:g}" for _, line in rows.iterrows()
-    )
-    return Measurement(
-        f"norm at the clipping norm in {words}", "less than half", bool((rows["value"] < 0.5).all())
+    return Evidence(
+        [
+            Within(
+                f"share of steps at the clipping norm, k = {line['every']:g}",
+                Exact(float(line["value"])),
+                low=0.5,
+                reason="most",
+            )
+            for _, line in rows.iterrows()
+        ],
+        f"{rows['models'].min():.0f} trainings.",
     )
 
 
 @check
-def periodic(estimates: pd.DataFrame) -> Measurement | None:
-    """With k above 1: at most the idle law, falling in k, and above the loss.
+def idle_law(estimates: pd.DataFrame) -> Evidence:
+    """With an insertion in every k-th step the crafted gradient shows at most mu / sqrt(k)."""
+    rows = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
+    rows = needed(rows[(rows["every"] > 1) & (rows["epsilon"] >= 4)])
+    items = []
+    for every, part in largest(rows, "models", SETTING).groupby("every"):
+        errors = (part["high"] - part["value"]) / part["idle_mu"]
+        ratio = _pooled(part["value"] / part["idle_mu"], errors)
+        what = f"mu over mu / sqrt(k), k = {every:g}"
+        items.append(Within(what, ratio, high=1, reason="at most the law"))
+    return Evidence(items, "Pooled over epsilon 4 and above, one repeat each.")
 
-    Where an audit can tell the idle law from nothing; else only the first.
-    """
-    rows = needed(select(estimates, part="housing", quantity="epsilon", method="as published"))
-    rows = largest(select(rows, start="fresh"), "models", SETTING)
-    rows = rows[(rows["models"] >= 500) & (rows["epsilon"] >= 4)]
-    best, others = (
-        needed(select(rows, adversary=name)) for name in ("simulated coordinate", "loss-based")
-    )
-    means, loss = (
-        part.pivot_table(index="epsilon", columns="every", values="value", aggfunc="mean")
-        for part in (best, others)
-    )
-    means = needed(means.where(loss.reindex_like(means).notna()).dropna())
-    if means.shape[1] < 2:
-        return None
-    holds, words = True, []
-    for every in means.columns:
-        for epsilon, value in means[every].items():
-            truth = best.loc[
-                (best["every"] == every) & (best["epsilon"] == epsilon), "idle_epsilon"
-            ].iloc[0]
-            models = best.loc[best["every"] == every, "models"].max()
-            # One audit's deviation, about that of mu's plug-in carried over to epsilon.
-            sd = 0.2 * max(1.0, truth / 8) * math.sqrt(PAPER_MODELS / models)
-            holds &= bool(value <= truth + 3 * sd)
-            holds &= bool(truth <= 3 * sd or value > loss.loc[epsilon, every])
-            words.append(f"k = {every:g}, epsilon {epsilon:g}: {value:.2f} of {truth:.2f}")
-    holds &= bool((np.diff(means.to_numpy(), axis=1) < 0).all())
-    return Measurement(
-        "; ".join(words),
-        "at most mu / sqrt(k) + 3 sd, falling in k; above the loss where mu / sqrt(k) is 3 sd",
-        holds,
-    )
+
+# --- our own statements: networks on digits -------------------------------------------------------
 
 
 def _network_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     """Plug-in mu and its standard error of the larger networks, each model with its own start."""
     rows = needed(select(estimates, part="network", quantity="mu"))
-    rows = largest(select(rows, start="fresh"), "models", NETWORK_SETTING)
+    rows = needed(largest(select(rows, start="fresh"), "models", NETWORK_SETTING))
     return rows.assign(error=rows["high"] - rows["value"])
 
 
@@ -199,206 +453,171 @@ def _network_mus(estimates: pd.DataFrame) -> pd.DataFrame:
     return needed(select(rows[rows["error"] < 0.2 * rows["mu"]], every=1))
 
 
-def _pooled(values: pd.Series, errors: pd.Series) -> tuple[float, float]:
-    """Mean weighted by precision, and its standard error."""
-    weights = 1 / errors**2
-    return float((values * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
-
-
 @check
-def networks_tight(estimates: pd.DataFrame) -> Measurement | None:
-    """On ConvNet and ResNet a random coordinate shows nearly all of the insertions' mu."""
-    rows = _network_mus(estimates)
-    rows = needed(select(rows, adversary="random coordinate"))
-    words, holds = [], True
-    for network, part in rows.groupby("network", sort=False):
-        ratio, error = _pooled(part["value"] / part["mu"], part["error"] / part["mu"])
-        holds &= ratio >= 0.85
-        words.append(f"{network}: {ratio:.2f} ± {error:.2f} ({len(part)} audits)")
-    return Measurement(
-        "; ".join(words),
-        "at least 0.85 of the accountant's mu, mean over all audits of a network",
-        bool(holds),
-    )
-
-
-@check
-def networks_order(estimates: pd.DataFrame) -> Measurement | None:
+def networks_ordering(estimates: pd.DataFrame) -> Evidence:
     """On ConvNet and ResNet crafted gradients show more than the loss, whoever chose them."""
     rows = _network_mus(estimates)
-    table = rows.pivot_table(
-        index=["network", "cell"], columns="adversary", values=["value", "error", "mu"], sort=False
-    )
-    words, holds = [], True
-    for network, part in table.groupby(level="network", sort=False):
-        for adversary in ("random coordinate", "simulated coordinate"):
-            pair = [("value", adversary), ("value", "loss-based")]
-            if not set(pair) <= set(part.columns) or (own := part.dropna(subset=pair)).empty:
+    items: list[Item] = []
+    for network, own in rows.groupby("network", sort=False):
+        table = own.pivot_table(index="cell", columns="adversary", values=["value", "error", "mu"])
+        for adversary in (RANDOM, CRAFTED):
+            pair = [("value", adversary), ("value", LOSS)]
+            if not set(pair) <= set(table.columns) or (both := table.dropna(subset=pair)).empty:
                 continue
-            mu = own["mu", adversary]
-            gap = (own[pair[0]] - own[pair[1]]) / mu
-            both = np.hypot(own["error", adversary], own["error", "loss-based"]) / mu
-            mean, error = _pooled(gap, both)
-            holds &= mean > 3 * error and bool((gap > -3 * both).all())
-            words.append(f"{network}, {adversary}: {mean:.2f} ± {error:.2f} of mu above the loss")
-    if not words:
-        return None
-    return Measurement(
-        "; ".join(words), "above by 3 standard errors in the mean, nowhere below by 3", bool(holds)
-    )
+            accountant = both["mu", adversary]
+            gaps = (both[pair[0]] - both[pair[1]]) / accountant
+            errors = np.hypot(both["error", adversary], both["error", LOSS]) / accountant
+            what = f"share of mu above the loss, {network}, {adversary}"
+            items.append(Within(what, _pooled(gaps, errors), low=0, reason="more"))
+    if not items:
+        raise Lacking
+    return Evidence(items, "Pooled over the audits of a network.")
 
 
 @check
-def clipping_norm(estimates: pd.DataFrame) -> Measurement | None:
-    """At every clipping norm a random coordinate shows the same mu."""
-    from scipy import stats
-
-    rows = _network_mus(estimates)
-    rows = select(rows, adversary="random coordinate")
-    words, least, comparisons = [], 1.0, 0
+def clipping_norm(estimates: pd.DataFrame) -> Evidence:
+    """At every clipping norm a random coordinate shows the same mu, but for a quarter."""
+    rows = select(_network_mus(estimates), adversary=RANDOM)
+    items: list[Item] = []
     for (network, epsilon), part in rows.groupby(["network", "epsilon"], sort=False):
-        norms = part.groupby("clipping_norm")
-        if len(norms) < 2:
-            continue
-        found = [(norm, *_pooled(own["value"], own["error"])) for norm, own in norms]
-        values, errors = (pd.Series(column) for column in list(zip(*found, strict=True))[1:])
-        mean, _ = _pooled(values, errors)
-        p_value = stats.chi2.sf((((values - mean) / errors) ** 2).sum(), len(values) - 1)
-        least, comparisons = min(least, float(p_value)), comparisons + 1
-        of_mu = ", ".join(f"{value / part['mu'].iloc[0]:.2f} at C = {c:g}" for c, value, _ in found)
-        words.append(
-            f"{network}, epsilon {epsilon:g}: {of_mu} of mu (± {errors.max() / mean:.2f}, "
-            f"p = {p_value:.2g})"
-        )
-    if not words:
-        return None
-    return Measurement(
-        "; ".join(words),
-        f"equal: chi-squared test of all C, p-value at least 0.01 / {comparisons}",
-        least >= 0.01 / comparisons,
-    )
+        found = {
+            norm: _pooled(own["value"] / own["mu"], own["error"] / own["mu"])
+            for norm, own in part.groupby("clipping_norm")
+        }
+        first = min(found)
+        items += [
+            Within(
+                f"share of mu at C = {norm:g} less that at {first:g}, {network}, "
+                f"epsilon {epsilon:g}",
+                value - found[first],
+                -0.25,
+                0.25,
+                reason="the same but for a quarter, a limit of ours",
+            )
+            for norm, value in found.items()
+            if norm != first
+        ]
+    if not items:
+        raise Lacking
+    return Evidence(items, f"{rows['models'].max():.0f} models per world.")
 
 
 @check
-def networks_periodic(estimates: pd.DataFrame) -> Measurement | None:
-    """With k above 1 a random coordinate shows at most mu / sqrt(k), and more than the loss."""
+def networks_periodic(estimates: pd.DataFrame) -> Evidence:
+    """With k above 1 a random coordinate shows more than the loss."""
     rows = _network_audits(estimates)
     rows = rows[(rows["every"] > 1) & (rows["error"] < 0.35 * rows["idle_mu"])]
-    words, holds = [], True
+    items: list[Item] = []
+    notes = []
     for cell, part in rows.groupby("cell", sort=False):
         own = part.set_index("adversary")
-        if not {"random coordinate", "loss-based"} <= set(own.index):
+        if not {RANDOM, LOSS} <= set(own.index):
             continue
-        best, loss = own.loc["random coordinate"], own.loc["loss-based"]
-        holds &= bool(best["value"] <= best["idle_mu"] + 3 * best["error"])
-        holds &= bool(best["value"] > loss["value"])
-        words.append(
-            f"{cell}: mu {best['value']:.2f} ± {best['error']:.2f} of {best['idle_mu']:.2f}, "
-            f"loss {loss['value']:.2f}"
+        best, loss = (
+            Estimate(own.loc[name, "value"], own.loc[name, "error"]) for name in (RANDOM, LOSS)
         )
-    if not words:
-        return None
-    return Measurement(
-        "; ".join(words), "at most mu / sqrt(k) + 3 standard errors, above the loss", holds
-    )
+        items.append(Within(f"mu above the loss's, {cell}", best - loss, low=0, reason="more"))
+        notes.append(f"mu {best.value:.2f}, loss {loss.value:.2f}, mu / sqrt(k) "
+                     f"{own.loc[RANDOM, 'idle_mu']:.2f}")  # fmt: skip
+    if not items:
+        raise Lacking
+    return Evidence(items, "; ".join(notes) + ".")
+
+
+# --- our own statements: validation ---------------------------------------------------------------
 
 
 @check
-def five_is_tight(estimates: pd.DataFrame) -> Measurement | None:
-    """Whether an insertion in every fifth step still reaches the accountant's epsilon."""
-    rows = needed(select(estimates, part="housing", quantity="epsilon", method="as published"))
-    rows = select(rows, every=5, adversary="simulated coordinate")
-    # The published estimate lies above the truth with few models, so 500 favour the statement.
-    rows = needed(rows[(rows["epsilon"] >= 4) & (rows["models"] >= 500)])
-    found = summarise(rows, "epsilon")
-    words = ", ".join(
-        f"{a:.2f} at {b:g}" for a, b in zip(found["mean"], found["epsilon"], strict=True)
-    )
-    ratios = found["mean"] / found["epsilon"]
-    return Measurement(words, "at least 0.85 epsilon", bool((ratios >= 0.85).all()))
-
-
-@check
-def agreement(estimates: pd.DataFrame) -> Measurement | None:
+def agreement(estimates: pd.DataFrame) -> Evidence:
     """Scores of a small audit, trained here, are distributed as those of the large one."""
     rows = needed(select(estimates, part="housing", quantity="p_value"))
-    least = rows["value"].min()
-    return Measurement(
-        f"smallest of {len(rows)} p-values {least:.3g} ({rows['models'].min():.0f} new models per "
-        "world and adversary)",
-        f"at least 0.001 / {len(rows)}",
-        bool(least >= 1e-3 / len(rows)),
+    least = min(1.0, rows["value"].min() * len(rows))
+    models = int(rows["models"].min())
+    power = comparison_power(models, shift=0.5, level=0.05, worlds=len(rows))
+    return Evidence(
+        [
+            Test(
+                f"least of {len(rows)} p-values, times their number",
+                least,
+                power,
+                "a shift of half a standard deviation of all",
+            )
+        ],
+        f"{models} new models per world and adversary.",
     )
 
 
 @check
-def calibration(estimates: pd.DataFrame) -> Measurement | None:
+def calibration(estimates: pd.DataFrame) -> Evidence:
     """mu and noise multiplier of every epsilon, against the reference."""
     rows = needed(select(_as_stated(estimates), part="ideal", quantity="epsilon"))
-    worst = 0.0
     known = needed(rows[rows["epsilon"].isin(GAUSSIAN_MU)].groupby("epsilon")["mu"].first())
-    for epsilon, mu in known.items():
-        worst = max(worst, abs(mu - GAUSSIAN_MU[epsilon]))
-        worst = max(worst, abs(math.sqrt(INSERTIONS) / mu - NOISE_MULTIPLIERS[epsilon]))
-    return Measurement(
-        f"largest difference {worst:.1e} ({len(known)} epsilons)", "0.001", bool(worst <= 1e-3)
+    gaps = [abs(found - GAUSSIAN_MU[e]) for e, found in known.items()]
+    gaps += [
+        abs(math.sqrt(INSERTIONS) / found - NOISE_MULTIPLIERS[e]) for e, found in known.items()
+    ]
+    return Evidence(
+        [
+            Within(
+                "largest difference from the reference",
+                Exact(float(max(gaps))),
+                high=6e-4,
+                reason="its printed digits",
+            )
+        ],
+        f"{len(known)} epsilons.",
     )
 
 
 @check
-def idle_table(estimates: pd.DataFrame) -> Measurement | None:
-    """The mu / sqrt(k) table: exact values, and mean and deviation of the published estimate."""
+def idle_table(estimates: pd.DataFrame) -> Evidence:
+    """The mu / sqrt(k) table: exact values, and means of the published estimate."""
     rows = _as_stated(estimates)
-    rows = needed(select(rows, part="ideal", quantity="epsilon", method="as published"))
-    rows = select(rows, models=PAPER_MODELS)
-    exact, means, count = 0.0, 0.0, 0
-    for _, line in rows.iterrows():
+    rows = select(rows, part="ideal", quantity="epsilon", method="as published", models=MODELS)
+    items: list[Item] = []
+    gaps = []
+    for _, line in needed(rows).iterrows():
         known = IDLE.get(int(line["every"]), {}).get(line["epsilon"])
-        if known is not None:
-            truth, mean, sd = known
-            exact = max(exact, abs(line["idle_epsilon"] - truth))
-            means = max(means, abs(line["value"] - mean) / sd)
-            count += 1
-    if not count:
-        return None
-    return Measurement(
-        f"exact values within {exact:.1e}, means within {means:.2f} sd ({count} settings)",
-        "0.001 (the printed digits; 0.01 from 10 on), and one sd of a single audit",
-        bool(exact <= 0.001 and means <= 1),
+        if known is None:
+            continue
+        gaps.append(abs(line["idle_epsilon"] - known[0]))
+        error = (line["high"] - line["low"]) / 2 / math.sqrt(line["audits"])
+        what = f"mean published epsilon, k = {line['every']:g}, epsilon {line['epsilon']:g}"
+        found = Estimate(line["value"], error)
+        items.append(Stated(what, found, _reference(known), 5e-4, known[0], digits=3))
+    if not items:
+        raise Lacking
+    largest_gap = Exact(float(max(gaps)))
+    exact = Within(
+        "largest difference of exact values", largest_gap, high=1e-4, reason="four decimals"
+    )
+    return Evidence(
+        [exact, *items], "The rival of each mean is the exact value, which it is biased from."
     )
 
 
 @check
-def best_threshold(estimates: pd.DataFrame) -> Measurement | None:
+def best_threshold(estimates: pd.DataFrame) -> Evidence:
     """The best threshold on the same scores exceeds the truth too often; a fixed one does not."""
     rows = needed(select(estimates, part="ideal", quantity="share above"))
-    rows = select(rows, every=1, models=PAPER_MODELS)
-    best, fixed = (
-        needed(select(rows, method=name)["value"]) for name in ("as published", "fixed threshold")
-    )
-    return Measurement(
-        f"above the truth in {best.min():.1%} to {best.max():.1%} of the audits, "
-        f"with a fixed threshold in {fixed.min():.1%} to {fixed.max():.1%}",
-        "some above 5 %, the mean in 2 to 20 %; fixed at most 4 %",
-        bool(best.max() > 0.05 and 0.02 <= best.mean() <= 0.2 and fixed.max() <= 0.04),
-    )
+    rows = select(rows, every=1, models=MODELS)
 
+    def share(method: str) -> Share:
+        own = needed(select(rows, method=method))
+        return Share(round((own["value"] * own["audits"]).sum()), int(own["audits"].sum()))
 
-def _last(
-    estimates: pd.DataFrame, method: str, threshold: str = "midpoint"
-) -> dict[tuple[float, int], float]:
-    """Exact laws of section 6 at the last step, by epsilon and batch size, if of 25 steps."""
-    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
-    rows = select(rows, method=method, threshold=threshold, steps=25)
-    rows = rows[rows["x"] == rows["steps"]]
-    return {
-        (float(e), int(b)): float(v)
-        for e, b, v in zip(rows["epsilon"], rows["batch_size"], rows["value"], strict=True)
-    }
+    best, fixed = share("as published"), share("fixed threshold")
+    return Evidence(
+        [
+            Within("share above the truth, best threshold", best, low=0.05, reason="nominal 5 %"),
+            Within("share above the truth, fixed threshold", fixed, high=0.05, reason="5 %"),
+        ],
+        f"{best.trials} audits of ideal scores each.",
+    )
 
 
 @check
-def heat_map(estimates: pd.DataFrame) -> Measurement | None:
+def heat_map(estimates: pd.DataFrame) -> Evidence:
     """The Gaussian-DP reading of section 6, every number of the reference."""
     found = _last(_as_stated(estimates), "Gaussian-DP reading")
     gaps = [
@@ -407,21 +626,28 @@ def heat_map(estimates: pd.DataFrame) -> Measurement | None:
         for b, ratio in line.items()
         if (e, b) in found
     ]
+    return _table("ratios", gaps)
+
+
+def _table(what: str, gaps: list[float]) -> Evidence:
     if not gaps:
-        return None
-    return Measurement(
-        f"largest difference {max(gaps):.1e} ({len(gaps)} ratios)", "0.0006", max(gaps) <= 6e-4
+        raise Lacking
+    found = Exact(float(max(gaps)))
+    return Evidence(
+        [
+            Within(
+                f"largest difference of {what}", found, high=6e-4, reason="three decimals, rounded"
+            )
+        ],
+        f"{len(gaps)} {what}.",
     )
 
 
 @check
-def evolution_table(estimates: pd.DataFrame) -> Measurement | None:
+def evolution(estimates: pd.DataFrame) -> Evidence:
     """The Gaussian-DP reading over the steps at epsilon 4, every number of the reference."""
-    if "epsilon" not in estimates:
-        return None
-    rows = _as_stated(estimates)
-    rows = needed(select(rows, part="single", quantity="epsilon", kind="exact", epsilon=4.0))
-    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint")
+    rows = needed(select(_as_stated(estimates), part="single", quantity="epsilon", kind="exact"))
+    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", epsilon=4.0)
     values = rows.set_index(["batch_size", "x"])["value"]
     gaps = [
         abs(values[size, step] - value)
@@ -429,78 +655,61 @@ def evolution_table(estimates: pd.DataFrame) -> Measurement | None:
         for step, value in line.items()
         if (size, step) in values
     ]
-    if not gaps:
-        return None
-    return Measurement(
-        f"largest difference {max(gaps):.1e} ({len(gaps)} values)", "0.0006", max(gaps) <= 6e-4
-    )
+    return _table("values", gaps)
 
 
 @check
-def simulated_audits(estimates: pd.DataFrame) -> Measurement | None:
+def simulated(estimates: pd.DataFrame) -> Evidence:
     """Audits of the simulated process find what the reference's did."""
     rows = _as_stated(estimates)
-    rows = needed(select(rows, part="single", quantity="epsilon", method="as published"))
-    rows = select(rows, models=5000)
-    worst, count = 0.0, 0
-    for _, line in summarise(rows, ["epsilon", "batch_size"]).iterrows():
-        known = AUDITED.get(line["epsilon"], {}).get(int(line["batch_size"]))
-        if known:
-            worst = max(worst, abs(line["mean"] - known[0]) / known[1])
-            count += 1
-    if not count:
-        return None
-    return Measurement(
-        f"means within {worst:.2f} sd of the reference ({count} settings)",
-        "3 sd of a single audit",
-        worst <= 3,
-    )
+    rows = select(rows, part="single", quantity="epsilon", method="as published", models=MODELS)
+    items: list[Item] = []
+    for (epsilon, size), part in needed(rows).groupby(["epsilon", "batch_size"]):
+        known = AUDITED.get(epsilon, {}).get(int(size))
+        if known is None:
+            continue
+        average, sd = known
+        items.append(
+            Stated(
+                f"mean published epsilon of {epsilon:g}, B = {size:g}",
+                Estimate(float(part["value"].mean()), sd / math.sqrt(len(part))),
+                Estimate(average, sd / math.sqrt(LANDSCAPE_AUDITS)),
+                5e-4,
+                RATIOS[epsilon][int(size)] * epsilon,
+                digits=3,
+            )
+        )
+    if not items:
+        raise Lacking
+    return Evidence(items, "The rival of each mean is the exact value, which it is biased from.")
 
 
 @check
-def tight_with_large_batches(estimates: pd.DataFrame) -> Measurement | None:
-    """Implication 2 in the paper's reading: at least 0.99 where B / sigma is 2 or more."""
-    found = _last(estimates, "Gaussian-DP reading")
-    rows = select(estimates, part="single", quantity="epsilon", kind="exact")
-    if not found:
-        return None
-    mus = rows.groupby("epsilon")["mu"].first()
-    large = [v / e for (e, b), v in found.items() if b and b * mus[e] >= 2]
-    if not large:
-        return None
-    return Measurement(
-        f"ratio at least {min(large):.4f} where B / sigma >= 2 ({len(large)} settings)",
-        "0.99",
-        min(large) >= 0.99,
-    )
-
-
-@check
-def exact_is_lower(estimates: pd.DataFrame) -> Measurement | None:
+def exact(estimates: pd.DataFrame) -> Evidence:
     """The same landscape's exact epsilon is 23 to 29 % of the nominal one."""
     found = _last(_as_stated(estimates), "exact")
-    large = max((b for _, b in found), default=0)
+    large = _large(found)
     pairs = [(e, found[e, large], value) for e, value in EXACT.items() if (e, large) in found]
-    if not pairs or large < 128:
-        return None
+    if not pairs:
+        raise Lacking
     ratios = [value / e for e, value, _ in pairs]
-    # The reference at 12 has two decimals.
     gap = max(abs(value - known) for _, value, known in pairs)
-    return Measurement(
-        f"{min(ratios):.1%} to {max(ratios):.1%} of epsilon at B = {large}; "
-        f"within {gap:.4f} of the reference",
-        "23 to 29.5 %, and 0.005 of the reference",
-        bool(min(ratios) >= 0.225 and max(ratios) <= 0.295 and gap <= 0.005),
-    )
+    return Evidence(
+        [
+            Within("least share", Exact(min(ratios)), 0.225, 0.295, reason="23 to 29 %, rounded"),
+            Within("largest share", Exact(max(ratios)), 0.225, 0.295, reason="23 to 29 %, rounded"),
+            Within("largest difference from the reference", Exact(gap), high=0.005,
+                   reason="its digits, two at epsilon 12"),
+        ],
+        f"B = {large}, {len(pairs)} epsilons.",
+    )  # fmt: skip
 
 
 @check
-def best_landscape(estimates: pd.DataFrame) -> Measurement | None:
+def best_landscape(estimates: pd.DataFrame) -> Evidence:
     """With the threshold at h* the exact epsilon is the nominal one for large batches."""
     found = _last(_as_stated(estimates), "exact", "h*")
-    large = max((b for _, b in found), default=0)
-    if large < 128:
-        return None
+    large = _large(found)
     ratios = [value / e for (e, b), value in found.items() if b == large]
     gaps = [
         abs(found[e, b] / e - value)
@@ -508,109 +717,85 @@ def best_landscape(estimates: pd.DataFrame) -> Measurement | None:
         for b, value in line.items()
         if (e, b) in found
     ]
-    return Measurement(
-        f"ratio at least {min(ratios):.5f} at B = {large}; within {max(gaps, default=0):.4f} of "
-        "the reference",
-        "0.999, and 0.0006 of the reference",
-        bool(min(ratios) >= 0.999 and max(gaps, default=0) <= 6e-4),
-    )
+    items = [Within(f"least ratio, B = {large}", Exact(min(ratios)), low=0.999, reason="equal")]
+    if gaps:
+        gap = Exact(max(gaps))
+        what = "largest difference from the reference"
+        items.append(Within(what, gap, high=6e-4, reason="three decimals, rounded"))
+    return Evidence(items, f"{len(ratios)} epsilons.")
 
 
 @check
-def converges(estimates: pd.DataFrame) -> Measurement | None:
-    """Implication 3: a plateau above 0 with small batches; a flat landscape goes on to fall."""
+def plateau(estimates: pd.DataFrame) -> Evidence:
+    """A plateau above 0 where B / sigma is at least 0.5; a flat landscape goes on to fall."""
     rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
     rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", steps=25)
     values = rows.set_index(["epsilon", "batch_size", "x"])["value"]
     mus = rows.groupby("epsilon")["mu"].first()
-    plateaus, falls, amplified = [], [], []
+    plateaus, falls, left = [], [], []
     for (epsilon, size), _ in rows.groupby(["epsilon", "batch_size"]):
         ratio = values[epsilon, size, 25] / values[epsilon, size, 15]
         if size == 0:
             falls.append(ratio)
         elif size * mus[epsilon] >= 0.5:
             plateaus.append(ratio)
-        if size and size * mus[epsilon] < 1:
-            amplified.append(values[epsilon, size, 25] / epsilon)
-    if not (plateaus and falls and amplified):
-        return None
-    return Measurement(
-        f"step 25 over step 15: at least {min(plateaus):.4f} where B / sigma >= 0.5, at most "
-        f"{max(falls):.2f} on a flat landscape; {min(amplified):.2f} to {max(amplified):.2f} of "
-        "epsilon is left where B / sigma < 1",
-        "above 0.99, and less than 0.85; something, less than all",
-        bool(min(plateaus) > 0.99 and max(falls) < 0.85 and 0 < min(amplified) < 0.99),
-    )
+            left.append(values[epsilon, size, 25] / epsilon)
+    if not (plateaus and falls):
+        raise Lacking
+    return Evidence(
+        [
+            Within("least of step 25 over step 15", Exact(min(plateaus)), low=0.99,
+                   reason="converges: changes by less than 1 %"),
+            Within("largest on a flat landscape", Exact(max(falls)), high=0.9,
+                   reason="goes on to fall: by more than a tenth"),
+            Within("least share of epsilon that is left", Exact(min(left)), low=0.1,
+                   reason="above 0: a tenth at least"),
+        ],
+        "Limits of ours.",
+    )  # fmt: skip
 
 
 @check
-def monotone(estimates: pd.DataFrame) -> Measurement | None:
-    """The ratio ascends in the batch size and in epsilon."""
-    found = _last(estimates, "Gaussian-DP reading")
-    if not found:
-        return None
-    cells = [(e, b, v / e) for (e, b), v in found.items() if b]
-    table = pd.DataFrame(cells, columns=["epsilon", "size", "ratio"])
-    square = table.pivot(index="epsilon", columns="size", values="ratio").to_numpy()
-    least = min(np.diff(square, axis=0).min(initial=0), np.diff(square, axis=1).min(initial=0))
-    return Measurement(f"smallest step {least:.1e}", "no step below -1e-9", bool(least >= -1e-9))
-
-
-@check
-def becomes_gaussian(estimates: pd.DataFrame) -> Measurement | None:
-    """Appendix E: distances vanish for a sampled linear loss, and stay for the landscape."""
-    rows = needed(select(estimates, part="hidden", quantity="distance", method="nearest Gaussian"))
-    if rows["x"].max() < 100:
-        return None
-    ends = {}
-    for column in ("sampling_rate", "beta"):
-        for level, line in rows[rows[column].notna()].groupby(column):
-            values = line.sort_values("x")["value"]
+def sampled_gaussian(estimates: pd.DataFrame) -> Evidence:
+    """The curve of a linear loss with a sampled canary comes near to a Gaussian one."""
+    items: list[Item] = []
+    for rate, line in _distances(estimates, "sampling_rate"):
+        if rate < 1 and line.index[-1] >= 100:
             # A canary that is hardly ever sampled leaks nothing, which is Gaussian too: the
             # distance rises before it falls.
-            ends[column, level] = (values.max(), values.iloc[-1])
-    sampled = [end for (column, q), end in ends.items() if column == "sampling_rate" and q < 1]
-    kept = [end for (column, beta), end in ends.items() if column == "beta" and beta >= 0.5]
-    if not (sampled and kept):
-        return None
-    return Measurement(
-        f"sampled: {max(a for a, _ in sampled):.3f} to {max(b for _, b in sampled):.4f}; "
-        f"landscape with beta >= 0.5: {min(b for _, b in kept):.3f} is left",
-        "sampled: falls to a tenth of its largest; landscape: at least 0.01 is left",
-        bool(all(b < a / 10 for a, b in sampled) and all(b >= 0.01 for _, b in kept)),
-    )
+            ratio = Exact(float(line.iloc[-1] / line.max()))
+            what = f"last distance over the largest, sampling rate {rate:g}"
+            items.append(Within(what, ratio, high=0.1, reason="falls to a tenth, a limit of ours"))
+    if not items:
+        raise Lacking
+    return Evidence(items, "Exact curves.")
 
 
 @check
-def one_run_valid(estimates: pd.DataFrame) -> Measurement | None:
-    """Bounds from one model exceed the truth in at most 5 % of the audits, but for chance."""
+def one_run_valid(estimates: pd.DataFrame) -> Evidence:
+    """Bounds from one model exceed the truth in at most 5 % of the audits."""
     rows = needed(select(estimates, part="one run", quantity="share above"))
-    above = float((rows["value"] * rows["audits"]).sum())
-    total = float(rows["audits"].sum())
-    error = math.sqrt(0.05 * 0.95 * total)
-    return Measurement(
-        f"{above:.0f} of {total:.0f} bounds above the truth",
-        "at most 5 % plus 3 standard deviations",
-        above <= 0.05 * total + 3 * error,
-        (above - 0.05 * total) / error,
-    )
+    above, total = round((rows["value"] * rows["audits"]).sum()), int(rows["audits"].sum())
+    return Evidence([rarely("bounds above the truth", above, total, 0.05, 0.1)])
 
 
 @check
-def one_run_reaches(estimates: pd.DataFrame) -> Measurement | None:
-    """From how many canaries on one model shows as much as 100 per world."""
+def one_run(estimates: pd.DataFrame) -> Evidence:
+    """One model with the most canaries shows as much as 100 per world."""
     rows = needed(select(estimates, part="one run", quantity="epsilon", method="idle coordinates"))
     few = needed(select(estimates, part="few", quantity="epsilon", method="valid"))
-    words, holds, seen = [], True, 0
+    items: list[Item] = []
     for epsilon, part in rows.groupby("epsilon"):
         target = select(few, epsilon=epsilon, models=100)["value"]
         if target.empty:
             continue
-        seen += 1
-        enough = part.loc[part["value"] >= target.mean(), "canaries"]
-        holds &= bool(len(enough))
-        reached = f"from {enough.min():,.0f} canaries on" if len(enough) else "not reached"
-        words.append(f"epsilon {epsilon:g}: {target.mean():.2f} {reached}")
-    if not seen:
-        return None
-    return Measurement("; ".join(words), "reached with the canaries simulated", holds)
+        best = part.loc[part["value"].idxmax()]
+        # The median of so many audits, from the middle 80 % of them as if they were normal.
+        sd = (best["high"] - best["low"]) / 2.56
+        found = Estimate(best["value"], 1.25 * sd / math.sqrt(best["audits"]))
+        what = f"bound with {best['canaries']:,.0f} canaries less 100 models' bound, {epsilon:g}"
+        gap = found - mean(target.tolist())
+        items.append(Within(what, gap, low=0, reason="as much"))
+    if not items:
+        raise Lacking
+    return Evidence(items, "Simulated idle coordinates.")
