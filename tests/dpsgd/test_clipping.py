@@ -7,6 +7,8 @@ asserted to be small, and exact ties (a blank record) are tested on their own.
 
 import copy
 import math
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import oracle
@@ -425,16 +427,40 @@ def test_native_leaves_data_that_do_not_fit_the_model_to_torch_s_own_error():
     assert driver.network(models.mnist_cnn(), (1, 32, 32)) is None
 
 
-def test_native_leaves_large_images_to_torch():
-    def chain(side: int):
-        out = (side - 2) // 2
-        model = nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * out * out, 2)
-        )
-        return driver.network(model, (1, side, side))
+def wide_network(side: tuple[int, int], before: int = 0) -> nn.Module:
+    """A convolution with max-pooling on images of these sides, or on so many channels of them."""
+    high, wide = side
+    first = [nn.Conv2d(1, before, 1), nn.ReLU()] if before else []
+    pooled = (high // 2) * ((wide - 2) // 2)
+    return nn.Sequential(
+        *first,
+        nn.Conv2d(before or 1, 32, (1, 3)),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * pooled, 2),
+    )
 
-    assert chain(258) is not None
-    assert chain(300) is None
+
+def test_native_leaves_images_to_torch_whose_rows_would_overflow_a_stack():
+    for wide, known in ((8194, False), (32770, False), (900, True)):
+        model = wide_network((2, wide))
+        assert (driver.network(model, (1, 2, wide)) is not None) is known
+    assert driver.network(wide_network((300, 300)), (1, 300, 300)) is not None
+    assert driver.network(wide_network((4, 1000), before=16), (1, 4, 1000)) is None
+
+
+@needs_compiler
+@pytest.mark.parametrize(("side", "before"), [((2, 900), 0), ((4, 400), 32)])
+def test_native_code_takes_less_of_the_stack_than_any_thread_has(side, before, tmp_path):
+    """The compiler's own account of it, for the widest images that the native kernel takes."""
+    found = driver.network(wide_network(side, before), (1, *side))
+    assert found is not None
+    (tmp_path / "driver.c").write_text(driver.c_source(found))
+    header = Path(native.__file__).with_name("clipped_sum.h")
+    command = [str(native.compiler()), "driver.c", "-o", "driver.so", *native._FLAGS]
+    subprocess.run([*command, "-fstack-usage", f"-I{header.parent}"], cwd=tmp_path, check=True)
+    (told,) = tmp_path.glob("*.su")
+    assert 0 < sum(int(line.split("\t")[1]) for line in told.read_text().splitlines()) <= 2**18
 
 
 @needs_compiler
