@@ -398,15 +398,6 @@ def test_the_compiler_is_the_one_asked_for_or_else_gcc(monkeypatch, tmp_path, th
 
 
 @needs_compiler
-def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    native._compiled.cache_clear()
-    model, x, y = problem("logistic", 8)
-    assert ClippedSum(model, x, y, kernel="native").kind == "native"
-
-
-@needs_compiler
 def test_indices_of_no_record_are_refused_before_memory_is_read():
     model, x, y = problem("logistic", 3)
     total = ClippedSum(model, x, y, kernel="native")
@@ -450,7 +441,7 @@ def test_native_leaves_images_to_torch_whose_rows_would_overflow_a_stack():
 
 
 @needs_compiler
-@pytest.mark.parametrize(("side", "before"), [((2, 900), 0), ((4, 400), 32)])
+@pytest.mark.parametrize(("side", "before"), [((2, 900), 0), ((2, 400), 32)])
 def test_native_code_takes_less_of_the_stack_than_any_thread_has(side, before, tmp_path):
     """The compiler's own account of it, for the widest images that the native kernel takes."""
     found = driver.network(wide_network(side, before), (1, *side))
@@ -693,39 +684,6 @@ def test_opacus_is_there_for_what_it_alone_knows():
     assert (found - expected).norm() <= 1e-5 * expected.norm()
     norms = total.norms(flat_parameters(model), np.arange(6))
     np.testing.assert_allclose(norms, gradients.norm(dim=1), rtol=1e-4)
-
-
-@needs_compiler
-def test_a_damaged_library_in_the_cache_is_made_anew(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model, x, y = problem("logistic", 8)
-    native._compiled.cache_clear()
-    ClippedSum(model, x, y, kernel="native")
-    (path,) = tmp_path.rglob("*.so")
-    whole = path.read_bytes()
-    for damaged in (b"", whole[:100], whole[: len(whole) // 2], whole[:-100] + bytes(100)):
-        # Another file in its place: writing into a loaded library would change it in use.
-        path.unlink()
-        path.write_bytes(damaged)
-        assert not native._whole(path)
-    native._compiled.cache_clear()
-    assert ClippedSum(model, x, y, kernel="native").kind == "native"
-    assert path.read_bytes() == whole
-
-
-@needs_compiler
-def test_a_library_that_may_not_be_loaded_leaves_the_work_to_torch(monkeypatch, tmp_path):
-    def refuse(path):
-        raise OSError(f"{path}: failed to map segment from shared object")
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native.ctypes, "CDLL", refuse)
-    native._compiled.cache_clear()
-    model, x, y = problem("logistic", 8)
-    with pytest.warns(UserWarning, match="failed to map segment"):
-        assert ClippedSum(model, x, y).kind == "torch"
-    with pytest.raises(InputError, match="failed to map segment"):
-        ClippedSum(model, x, y, kernel="native")
 
 
 class Functional(nn.Module):
