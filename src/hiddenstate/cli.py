@@ -146,8 +146,10 @@ def _workplace(
     if job.start and not options.start:
         raise InputError(f"--start: missing; expected the initial parameters {job.start.cell.name}")
     begun = job.start and (job.start.identity, seed, job.start.files)
+    with _removable(options.start):
+        start = scores.check(options.start, *begun) if begun else None
     yield Workplace(
-        start=scores.check(options.start, *begun) if begun else None,
+        start=start,
         checkpoint=options.checkpoint,
         device=_device(options.device),
         workers=options.workers,
@@ -158,6 +160,17 @@ def _workplace(
     )
     if options.checkpoint:
         shutil.rmtree(options.checkpoint, ignore_errors=True)
+
+
+@contextmanager
+def _removable(path: str | Path | None) -> Iterator[None]:
+    """Say of a result that is damaged, or of something else, what to do about it."""
+    try:
+        yield
+    except InputError as error:
+        if not path or not Path(path).exists():
+            raise
+        raise InputError(f"{error}; remove the file and run the same command again") from error
 
 
 def _device(name: str) -> str:
@@ -199,7 +212,8 @@ def _estimate(options: argparse.Namespace) -> None:
             skipped = kind == "train" and options.missing == "skip"
             if skipped and not scores.computed(path, job.identity, seed, job.files):
                 continue
-            found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
+            with _removable(path):
+                found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
     frame = family.estimate(grid, found["scores"], found["bounds"])
     estimates.write(
         options.out, frame, config.grid_name(options.config, options.family, grid, seed)
@@ -243,7 +257,8 @@ def _claims(options: argparse.Namespace) -> None:
             raise InputError(f"--estimates: got {item!r}; expected FAMILY=FILE")
         _, grid, seed = config.section(options.config, family)
         named = config.grid_name(options.config, family, grid, seed)
-        frames[family] = estimates.read(path, named)
+        with _removable(path):
+            frames[family] = estimates.read(path, named)
     scale = options.config.stem
     verdicts = claims.judge(claims.read(options.claims), frames, scale)
     claims.write(verdicts, options.csv, options.markdown, scale)
@@ -307,7 +322,8 @@ def _asked(
             what = f"{options.family} {kind.__name__.lower()}"
             raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(every)}")
     named = config.grid_name(options.config, options.family, grid, seed)
-    rows = estimates.read(options.estimates, named)
+    with _removable(options.estimates):
+        rows = estimates.read(options.estimates, named)
     chosen = {name: thing for name, thing in every.items() if name in options.names}
     return chosen or family.shown(kind, grid), rows, grid
 
