@@ -1,7 +1,10 @@
 """The digest of code covers what is imported, and nothing that cannot change a result."""
 
 import ast
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,14 @@ def after(root, file, old, new):
     path.write_text(text.replace(old, new, 1))
     code._code.cache_clear()
     return code.digest(MODULE)
+
+
+def test_the_locale_does_not_count():
+    script = f"from hiddenstate import code; print(code.digest({MODULE!r}))"
+    places = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
+    assert done.stdout.strip() == code.digest(MODULE), done.stderr
 
 
 def test_comments_docstrings_and_layout_do_not_count(copy):

@@ -56,7 +56,9 @@ def read(path: str | Path) -> list[Claim]:
     """All claims of a file; an error names the entry and the key."""
     require(path, "the list of claims, workflow/config/claims.yaml")
     try:
-        claims = TypeAdapter(list[Claim]).validate_python(yaml.safe_load(Path(path).read_text()))
+        claims = TypeAdapter(list[Claim]).validate_python(
+            yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        )
     except (yaml.YAMLError, ValidationError) as error:
         raise InputError(f"{path}: {error}") from error
     for claim in claims:
@@ -125,5 +127,6 @@ def write(verdicts: pd.DataFrame, csv: Path, markdown: Path, scale: str) -> None
             + verdicts.drop(columns=["cells", "grid"])
             .assign(deviation=verdicts["deviation"].map(signed))
             .to_markdown(index=False, disable_numparse=True)
-            + "\n"
+            + "\n",
+            encoding="utf-8",
         )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status (2 for bad input, told without a traceback)."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    _end_with_driver()
     try:
         return options.run(options) or 0
     except InputError as error:
@@ -37,6 +42,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 1
+    except KeyboardInterrupt:
+        print("hiddenstate: interrupted", file=sys.stderr)
+        return 130
+
+
+def _end_with_driver() -> None:
+    """End this job of a workflow once the process that runs the workflow has ended.
+
+    A driver that is killed cannot end its jobs, and the next run would do their work once more. The
+    environment variable HIDDENSTATE_DRIVER has its process id; only Linux tells when it ends.
+    """
+    driver = os.environ.get("HIDDENSTATE_DRIVER", "")
+    try:
+        ended = os.pidfd_open(int(driver))
+    except (AttributeError, OSError, ValueError):
+        return
+
+    def wait() -> None:
+        select.select([ended], [], [])
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+        os._exit(130)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _cells(options: argparse.Namespace) -> None:
@@ -53,10 +82,10 @@ def _run(options: argparse.Namespace) -> None:
     from hiddenstate.dpsgd import checkpoint
 
     job, seed = _job(options, options.kind)
-    before = checkpoint.spent(getattr(options, "checkpoint", None))
-    start = time.perf_counter() - before
     given = job.files  # as they are before the work: they may be replaced meanwhile
     with _workplace(options, job, seed) as workplace:
+        before = checkpoint.spent(getattr(options, "checkpoint", None))
+        start = time.perf_counter() - before
         frame = job.run(seed, workplace)
         write = scores.write if job.work.folder == "scores" else scores.write_table
         write(options.out, frame, _origin(job, seed, start, given))
@@ -148,7 +177,7 @@ def _workplace(
     begun = job.start and (job.start.identity, seed, job.start.files)
     with _removable(options.start):
         start = scores.check(options.start, *begun) if begun else None
-    yield Workplace(
+    workplace = Workplace(
         start=start,
         checkpoint=options.checkpoint,
         device=_device(options.device),
@@ -158,7 +187,11 @@ def _workplace(
         purpose=purpose,
         models=options.models if purpose else None,
     )
-    if options.checkpoint:
+    if not options.checkpoint:
+        yield workplace
+        return
+    with files.alone(options.checkpoint, f"another process trains {job.cell.name}"):
+        yield workplace
         shutil.rmtree(options.checkpoint, ignore_errors=True)
 
 
@@ -243,7 +276,7 @@ def _tables(options: argparse.Namespace) -> None:
             (".tex", frame.to_latex(index=False, escape=True)),
         ):
             with files.atomic(options.out / f"{name}{suffix}") as temporary:
-                temporary.write_text(text)
+                temporary.write_text(text, encoding="utf-8")
 
 
 def _claims(options: argparse.Namespace) -> None:

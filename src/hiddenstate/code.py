@@ -50,7 +50,7 @@ def _file(name: str) -> Path:
 @cache
 def _code(path: Path) -> tuple[bytes, list[str]]:
     """The compiled code without docstrings and lines, and the package's modules it imports."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_bytes())
     imported: list[str] = []
     for node in _statements(tree):
         if isinstance(node, ast.Import):

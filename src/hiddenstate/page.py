@@ -91,7 +91,9 @@ def write(
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template = environment.from_string(resources(hiddenstate).joinpath("page.html").read_text())
+    template = environment.from_string(
+        resources(hiddenstate).joinpath("page.html").read_text(encoding="utf-8")
+    )
     groups = {verdict: rows[rows["verdict"] == verdict] for verdict in VERDICTS}
     page = template.render(
         scale=scale_file.stem,

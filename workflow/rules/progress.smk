@@ -3,11 +3,27 @@
 
 import csv
 import logging
+import signal
+import threading
 import time
 from collections import Counter
 
 SHOWN_OF_LOG = 15
 """Lines of a failed job's log that are printed."""
+
+
+interrupted = threading.Event()
+"""Set once the run is interrupted: its jobs end then, and none of them has failed."""
+
+
+def note_interruption():
+    """Take note of Ctrl-C, which Snakemake gives to its jobs as well."""
+
+    def note(number, frame):
+        interrupted.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
 
 
 def time_in_words(seconds):
@@ -63,13 +79,17 @@ class Progress(logging.Handler):
 
     def fail(self, record):
         self.failed.add(record.jobid)
+        if interrupted.is_set():
+            return
         lines = [f"failed: {self.names.get(record.jobid) or record.rule_name}"]
         for path in record.log:
             path = path.removesuffix(" (check log file(s) for error details)")
             lines.append(f"  the end of {path}:")
             try:
                 ends = (
-                    Path(path).read_text(errors="replace").splitlines()[-SHOWN_OF_LOG:]
+                    Path(path)
+                    .read_text(encoding="utf-8", errors="replace")
+                    .splitlines()[-SHOWN_OF_LOG:]
                 )
             except OSError as error:
                 ends = [f"(cannot be read: {error.strerror})"]
@@ -85,9 +105,11 @@ def say(text, level=logging.INFO):
 
 
 def essential(record):
-    """Filter of what Snakemake prints beside: warnings and errors, but for those told above."""
+    """Filter of what Snakemake prints beside: warnings and errors, except those told above."""
     if getattr(record, "progress", False):
         return True
+    if interrupted.is_set():
+        return False
     failed = str(getattr(record, "event", None) or "") == "job_error"
     return record.levelno >= logging.WARNING and not failed
 
@@ -114,7 +136,7 @@ def costs_of_jobs():
 def show_progress():
     """Put lines of the run's own in the place of Snakemake's, which go on into its log file."""
     printed = [h for h in logger.handlers if h.name == "DefaultStreamHandler"]
-    # Whoever asks Snakemake for more, or for another way of logging, gets that.
+    # A user who asks Snakemake for more, or for another way of logging, gets that.
     if not printed or not workflow.is_main_process or workflow.output_settings.verbose:
         return
     for handler in printed:
@@ -132,14 +154,16 @@ def verdicts():
         e.exists() and e.stat().st_mtime <= path.stat().st_mtime for e in estimates
     ):
         return ""
-    with path.open(newline="") as rows:
+    with path.open(newline="", encoding="utf-8") as rows:
         found = Counter(row["verdict"] for row in csv.DictReader(rows))
     return ", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items()))
 
 
 def show_outcome(log, ok):
     """The last lines of a run."""
-    if not ok:
+    if interrupted.is_set():
+        say("interrupted; the same command goes on from there.")
+    elif not ok:
         say(
             "stopped: a job failed. What is finished is kept; the same command goes on from there."
         )

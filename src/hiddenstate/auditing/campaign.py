@@ -447,7 +447,7 @@ def _differing(one: Any, other: Any) -> tuple[Any, Any]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not readable as JSON ({error}); remove it") from error
     if not isinstance(found, dict):

@@ -147,7 +147,10 @@ def load(driver: str, *headers: str) -> ctypes.CDLL:
         raise CompilationError("no C compiler was found")
     sources = {
         "driver.c": driver,
-        **{name: files("hiddenstate.dpsgd").joinpath(name).read_text() for name in headers},
+        **{
+            name: files("hiddenstate.dpsgd").joinpath(name).read_text(encoding="utf-8")
+            for name in headers
+        },
     }
     # A cache shared by unlike machines must not hand one machine's instructions to another.
     parts = (*sources.values(), compiler(), *_FLAGS, platform.machine(), _processor())
@@ -183,7 +186,7 @@ def _library(name: str, sources: dict[str, str]) -> Path:
 def _compile(path: Path, sources: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
         for source, text in sources.items():
-            Path(folder, source).write_text(text)
+            Path(folder, source).write_text(text, encoding="utf-8")
         done = subprocess.run(
             [str(compiler()), "driver.c", "-o", str(temporary), *_FLAGS],
             cwd=folder,
@@ -242,7 +245,7 @@ def _private(path: Path) -> bool:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
