@@ -48,7 +48,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_ndtr, ndtr, ndtri, ndtri_exp
-from scipy.stats import binom, chi2
 
 from hiddenstate.auditing.audit import Bound
 from hiddenstate.auditing.curve import check_confidence
@@ -137,6 +136,8 @@ def _simulated_null(
     if not np.ptp(sums) > 0:
         raise InputError("null_scores: all draws are the same; expected those of a noisy training")
     n = len(sums)
+    from scipy.stats import chi2
+
     deviation = float(sums.std(ddof=1)) * math.sqrt((n - 1) / chi2.ppf(level / 2, n - 1))
     return float(sums.mean() - ndtri(level / 2) * deviation / math.sqrt(n)), deviation
 
@@ -205,6 +206,8 @@ def planned_flips(mu: float, canaries: int, *, confidence: float = 0.95) -> int:
 
     The number whose bound is highest at the median number of right guesses.
     """
+    from scipy.stats import binom
+
     right = int(binom.median(canaries, ndtr(mu / 2)))
     guesses = Guesses(canaries, canaries, right)
     level = 1 - check_confidence(confidence)
