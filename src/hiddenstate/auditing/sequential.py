@@ -12,11 +12,10 @@ The statistic of a look is the largest, over the Mann-Whitney counts of ``averag
 less what is surprising under the claim, in standard deviations; so each look has about the same
 level of its own. What is assumed in addition: the looks are planned before the scores are seen, and
 runs come in an order that does not depend on their scores (their index, not their completion).
-Ties are broken by coins that belong to the run and stay the same at every look; they come from a
-stream named by the ranks of the first look's scores.
+Ties are broken by coins that belong to the run and stay the same at every look; their seed is drawn
+without a look at the scores, or ties count against the audit (``averaged``).
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.auditing.averaged import SCALING, World, counts, functional_shares, surprising
+from hiddenstate.auditing.averaged import (
+    SCALING,
+    World,
+    break_ties,
+    counts,
+    functional_shares,
+    surprising,
+)
 from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import Hypotheses, claimed, number
 from hiddenstate.auditing.intervals import (
@@ -68,7 +74,8 @@ class SequentialAudit:
     hypotheses, claim: the claim tested, such as ``ApproxDP(1e-5), 8.0``. looks: scores in each
     world at every look, ascending; a pair is (in-scores, out-scores). confidence: a true claim is
     refuted with probability 1 - confidence at most, over all looks together. A single look is a
-    test at a fixed number of scores. area: share of the level for the area under the curve.
+    test at a fixed number of scores. area: share of the level for the area under the curve. coins:
+    as of ``Averaged``; ``campaign.run`` draws them.
 
         >>> audit = SequentialAudit(GaussianDP(), 1.0, looks=[10, 20, 40, 80, 160])
         >>> audit.judge(in_scores, out_scores).decision  # the scores so far, in order
@@ -82,6 +89,7 @@ class SequentialAudit:
     area: float = 0.5
     simulations: int = SIMULATIONS
     seed: int = 0
+    coins: int | None = None
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
@@ -129,7 +137,7 @@ class SequentialAudit:
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)
-        into, out = self._ordered(into[: taken[-1][0]], out[: taken[-1][1]])
+        into, out = break_ties(into[: taken[-1][0]], out[: taken[-1][1]], self.coins)
         statistic = next(
             iter(self._statistics([(-into[None], -out[None])], self.sizes[: len(taken)]))
         )[0]
@@ -217,16 +225,6 @@ class SequentialAudit:
             rng = stream(seed, "auditing", "sequential", purpose, n_in, n_out, start)
             u, v = rng.random((shape, n_out)), rng.random((shape, n_in))
             yield v, 1 - hypotheses.fnr(index, u)
-
-    def _ordered(self, into: NDArray, out: NDArray) -> tuple[NDArray, NDArray]:
-        """Ranks of all scores, ties broken by each run's own coin."""
-        n_in, n_out = self.sizes[0]
-        first = np.unique(np.concatenate((into[:n_in], out[:n_out])), return_inverse=True)[1]
-        name = hashlib.sha256(np.asarray(first, dtype=np.int64).tobytes()).hexdigest()
-        ranks = np.unique(np.concatenate((into, out)), return_inverse=True)[1].astype(float)
-        for world, part in (("in", ranks[: len(into)]), ("out", ranks[len(into) :])):
-            part += stream(self.seed, "auditing", "ties", world, name).random(len(part))
-        return ranks[: len(into)], ranks[len(into) :]
 
 
 def _look(into: NDArray, out: NDArray, size: Size) -> NDArray[np.floating]:
