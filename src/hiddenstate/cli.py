@@ -11,8 +11,9 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,20 +32,42 @@ S = TypeVar("S", bound=Shown)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status (2 for bad input, told without a traceback)."""
+    """Run one command; return its exit status.
+
+    0, and 1 where an audit refutes a claim; 2 for bad input, told without a traceback; 3 for any
+    other failure. Whoever reads the output and stops, or interrupts, gets the shell's own statuses.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     _end_with_driver()
     try:
-        return options.run(options) or 0
+        status = options.run(options) or 0
+        sys.stdout.flush()
+        return status
     except InputError as error:
         print(f"hiddenstate: error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return 1
     except KeyboardInterrupt:
         print("hiddenstate: interrupted", file=sys.stderr)
-        return 130
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        _discard_output()
+        return 128 + signal.SIGPIPE
+    except Exception:
+        # Python's own status after a traceback is 1, which would accuse a training.
+        traceback.print_exc()
+        _discard_output()
+        return FAILED
+
+
+FAILED = 3
+"""Exit status of a failure of the tool itself."""
+
+
+def _discard_output() -> None:
+    """Spare the interpreter its last attempt to write what cannot be written."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_with_driver() -> None:

@@ -24,18 +24,19 @@ W'_j = inf{t : 1 - f(t) >= V_j}; couple them by quantiles so that W_j >= W'_j. I
 X_i then W_j <= U_i, hence almost surely W'_j < U_i and V_j < 1 - f(U_i). So C_ij <= C'_ij for all
 pairs at once, and S <= S'.
 
-Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is
-a good one. Ties between the worlds are broken as in the proof, by uniform variables of a stream
-whose seed (``coins``) is drawn without a look at the scores; without one they count against the
-audit, which lowers S and needs no chance. A seed that everybody shares would not do: scores that
-are always equal would always meet the same coins. The law of S' depends on f alone and is simulated exactly. Audits with the same
-numbers of scores share their simulations, so their common level is that of the critical value
-found: with the r-th largest of m simulations, a Beta(r, m + 1 - r) variable (the share of a law
-beyond an order statistic of its sample). The rank is the largest whose level is the nominal one or
-less with probability ``CERTAINTY``; p-values are the same bound on the share beyond S. So the
-statement holds at each number of scores by itself and not on average over seeds. Since S does not
-depend on the hypothesis tested and S' grows with the parameter for the same U and V, rejections
-are nested, and the last rejected hypothesis is a lower bound with the stated confidence.
+Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is a
+good one. Ties between the worlds are broken as in the proof, by uniform variables of a stream whose
+seed (``coins``) is drawn without a look at the scores; without one they count against the audit,
+which lowers S and needs no chance. A seed that everybody shares would not do: scores that are
+always equal would always meet the same coins. The law of S' depends on f alone and is simulated
+exactly. Audits with the same numbers of scores share their simulations, so their common level is
+that of the critical value found: with the r-th largest of m simulations, a Beta(r, m + 1 - r)
+variable (the share of a law beyond an order statistic of its sample). The rank is the largest whose
+level is the nominal one or less with probability ``CERTAINTY``; p-values are the same bound on the
+share beyond S. So the statement holds at each number of scores by itself and not on average over
+seeds. Since S does not depend on the hypothesis tested and S' grows with the parameter for the same
+U and V, rejections are nested, and the last rejected hypothesis is a lower bound with the stated
+confidence.
 
 Where the law of the out-scores is known exactly (``known_null``), the U_i need not be drawn: fixed
 numbers take their place in S and in S' alike, and C_ij = 1{W_j < u_i} <= 1{V_j < 1 - f(u_i)} by

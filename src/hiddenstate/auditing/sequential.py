@@ -74,8 +74,7 @@ class SequentialAudit:
     hypotheses, claim: the claim tested, such as ``ApproxDP(1e-5), 8.0``. looks: scores in each
     world at every look, ascending; a pair is (in-scores, out-scores). confidence: a true claim is
     refuted with probability 1 - confidence at most, over all looks together. A single look is a
-    test at a fixed number of scores. area: share of the level for the area under the curve. coins:
-    as of ``Averaged``; ``campaign.run`` draws them.
+    test at a fixed number of scores. area: share of the level for the area under the curve.
 
         >>> audit = SequentialAudit(GaussianDP(), 1.0, looks=[10, 20, 40, 80, 160])
         >>> audit.judge(in_scores, out_scores).decision  # the scores so far, in order
@@ -89,7 +88,6 @@ class SequentialAudit:
     area: float = 0.5
     simulations: int = SIMULATIONS
     seed: int = 0
-    coins: int | None = None
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
@@ -120,12 +118,15 @@ class SequentialAudit:
         """The value that no look may exceed."""
         return float(self._largest[-allowed_rank(1 - self.confidence, self.simulations)])
 
-    def judge(self, in_scores: ArrayLike, out_scores: ArrayLike) -> Verdict:
+    def judge(
+        self, in_scores: ArrayLike, out_scores: ArrayLike, *, coins: int | None = None
+    ) -> Verdict:
         """What the scores so far say, at every planned look that they are enough for.
 
         in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both worlds from
         their first run on. The answer depends on the planned looks alone, not on when it is asked,
-        so a campaign that was killed may ask again from all its scores.
+        so a campaign that was killed may ask again from all its scores. coins: as of ``Averaged``,
+        the same at every look.
         """
         worlds = []
         for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
@@ -137,7 +138,7 @@ class SequentialAudit:
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)
-        into, out = break_ties(into[: taken[-1][0]], out[: taken[-1][1]], self.coins)
+        into, out = break_ties(into[: taken[-1][0]], out[: taken[-1][1]], coins)
         statistic = next(
             iter(self._statistics([(-into[None], -out[None])], self.sizes[: len(taken)]))
         )[0]
