@@ -323,7 +323,7 @@ def test_scores_of_data_that_were_replaced_are_refused(capsys, tiny, monkeypatch
     restore = ("restore", "worst_case_init", "--config", "tiny.yaml", "--cached", "cached")
     assert run(capsys, *restore, "--out", "again")[0] == 0
     write(2)
-    expected = r"{}: computed for files of features:own.npz \w{{64}}; expected \w{{64}};"
+    expected = r"{}: computed for files of features:own.npz \w{{64}}; expected \w{{64}}(;|$)"
     for status, _, err in (
         trains(capsys, "train", CELL, *trained[:2], "--out", "o.parquet"),
         run(capsys, *restore, "--out", "never"),
@@ -462,3 +462,16 @@ def test_a_cell_that_another_process_trains_is_refused(capsys, tmp_path):
     assert status == 2
     assert f"{checkpoint}: another process trains {cell}; wait until it has ended" in err
     assert not (tmp_path / "o.parquet").exists()
+
+
+def test_training_without_its_libraries_says_what_to_install(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    family, grid, _ = config.section(SMOKE, "gradient_crafting")
+    cell = next(iter(family.jobs(grid)["train"]))
+    arguments = ("train", "gradient_crafting", "--config", SMOKE, "--cell", cell, "--out", tmp_path)
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    assert err == (
+        "hiddenstate: error: this needs torch, which is not installed; "
+        "pip install 'hiddenstate[train]'\n"
+    )

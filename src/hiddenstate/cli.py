@@ -53,7 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return 128 + signal.SIGPIPE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _TRAINING:
+            print(
+                f"hiddenstate: error: this needs {error.name}, which is not installed; "
+                "pip install 'hiddenstate[train]'",
+                file=sys.stderr,
+            )
+            return 2
         # Python's own status after a traceback is 1, which would accuse a training.
         traceback.print_exc()
         _discard_output()
@@ -62,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 FAILED = 3
 """Exit status of a failure of the tool itself."""
+_TRAINING = ("torch", "torchvision", "opacus")
+"""What the package can be installed without."""
 
 
 def _discard_output() -> None:

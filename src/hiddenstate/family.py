@@ -414,7 +414,7 @@ class Family:
             if (job.work.folder, job.cell.name) in taken:
                 raise InputError(
                     f"two cells are named {job.work.folder}/{job.cell.name}: expected values "
-                    "that differ in their first six digits"
+                    "that differ in their first six digits, and each of them once"
                 )
             taken.add((job.work.folder, job.cell.name))
             jobs[job.work.kind][job.cell.name] = job
