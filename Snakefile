@@ -17,6 +17,8 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/papers.smk"
+include: "workflow/rules/targets.smk"
+include: "workflow/rules/claims.smk"
 
 
 localrules:
@@ -28,23 +30,28 @@ localrules:
 
 
 rule figures:
+    default_target: True
     input:
+        *STANDS_ON.values(),
         [path for figures, _ in SHOWN.values() for path in figures.values()],
         f"{RESULTS}/claims.md",
 
 
 rule tables:
     input:
+        *STANDS_ON.values(),
         [path for _, tables in SHOWN.values() for path in tables],
 
 
 rule claims:
     input:
+        *STANDS_ON.values(),
         f"{RESULTS}/claims.md",
 
 
 rule report:
     input:
+        *STANDS_ON.values(),
         f"{RESULTS}/report.html",
 
 
@@ -55,6 +62,4 @@ rule all:
         rules.report.input,
 
 
-include: "workflow/rules/targets.smk"
-include: "workflow/rules/claims.smk"
 include: "workflow/rules/hooks.smk"

@@ -1,4 +1,5 @@
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate import cli, config, data, estimates, scores
+from hiddenstate import cli, config, data, estimates, files, scores
 from hiddenstate.dpsgd import checkpoint
 from hiddenstate.errors import InputError
 
@@ -335,7 +336,7 @@ def test_scores_of_data_that_were_replaced_are_refused(capsys, tiny, monkeypatch
     restore = ("restore", "worst_case_init", "--config", "tiny.yaml", "--cached", "cached")
     assert run(capsys, *restore, "--out", "again")[0] == 0
     write(2)
-    expected = r"{}: computed for files of features:own.npz \w{{64}}; expected \w{{64}}$"
+    expected = r"{}: computed for files of features:own.npz \w{{64}}; expected \w{{64}}(;|$)"
     for status, _, err in (
         trains(capsys, "train", CELL, *trained[:2], "--out", "o.parquet"),
         run(capsys, *restore, "--out", "never"),
@@ -430,3 +431,60 @@ def test_a_job_loads_what_it_needs_and_no_more():
     code += "for name in papers.names(): papers.load(name)\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not COSTLY & set(run.stdout.split())
+
+
+def test_an_interrupted_command_says_so_in_a_line(capsys, monkeypatch):
+    def interrupt(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_schema", interrupt)
+    assert run(capsys, "schema") == (130, "", "hiddenstate: interrupted\n")
+
+
+WAITING = """
+import sys, time
+from hiddenstate import cli
+cli._schema = lambda options: (print("on", flush=True), time.sleep(60))
+sys.exit(cli.main(["schema"]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells")
+def test_a_job_ends_with_the_driver_of_its_run():
+    with subprocess.Popen(["sleep", "60"]) as driver:
+        environment = os.environ | {"HIDDENSTATE_DRIVER": str(driver.pid)}
+        command = [sys.executable, "-c", WAITING]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=environment, **pipes) as job:
+            assert job.stdout.readline() == "on\n"
+            assert job.poll() is None
+            driver.kill()
+            assert job.wait(timeout=30) == 130
+            assert job.stderr.read() == "hiddenstate: interrupted\n"
+
+
+def test_a_cell_that_another_process_trains_is_refused(capsys, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    family, grid, _ = config.section(SMOKE, "gradient_crafting")
+    cell = next(iter(family.jobs(grid)["train"]))
+    arguments = ("train", "gradient_crafting", "--config", SMOKE, "--cell", cell)
+    with files.alone(checkpoint, ""):
+        status, _, err = run(
+            *(capsys, *arguments, "--checkpoint", checkpoint, "--out", tmp_path / "o.parquet")
+        )
+    assert status == 2
+    assert f"{checkpoint}: another process trains {cell}; wait until it has ended" in err
+    assert not (tmp_path / "o.parquet").exists()
+
+
+def test_training_without_its_libraries_says_what_to_install(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    family, grid, _ = config.section(SMOKE, "gradient_crafting")
+    cell = next(iter(family.jobs(grid)["train"]))
+    arguments = ("train", "gradient_crafting", "--config", SMOKE, "--cell", cell, "--out", tmp_path)
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    assert err == (
+        "hiddenstate: error: this needs torch, which is not installed; "
+        "pip install 'hiddenstate[train]'\n"
+    )

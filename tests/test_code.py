@@ -1,13 +1,19 @@
 """The digest of code covers what is imported, and nothing that cannot change a result."""
 
 import ast
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import hiddenstate
-from hiddenstate import code, papers
+from hiddenstate import code, config, papers
+from hiddenstate.papers import gradient_crafting
+
+ROOT = Path(__file__).parents[1]
 
 MODULE = "hiddenstate.papers.encoding_loss.estimates"
 
@@ -18,9 +24,11 @@ def copy(tmp_path, monkeypatch):
     root = tmp_path / "hiddenstate"
     shutil.copytree(Path(hiddenstate.__file__).parent, root, dirs_exist_ok=True)
     monkeypatch.setattr(code, "_ROOT", root)
-    code._code.cache_clear()
+    for cached in (code._code, code.digest_of):
+        cached.cache_clear()
     yield root
-    code._code.cache_clear()
+    for cached in (code._code, code.digest_of):
+        cached.cache_clear()
 
 
 def after(root, file, old, new):
@@ -30,6 +38,14 @@ def after(root, file, old, new):
     path.write_text(text.replace(old, new, 1))
     code._code.cache_clear()
     return code.digest(MODULE)
+
+
+def test_the_locale_does_not_count():
+    script = f"from hiddenstate import code; print(code.digest({MODULE!r}))"
+    places = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
+    assert done.stdout.strip() == code.digest(MODULE), done.stderr
 
 
 def test_comments_docstrings_and_layout_do_not_count(copy):
@@ -51,6 +67,39 @@ def test_comments_docstrings_and_layout_do_not_count(copy):
 def test_code_that_is_imported_counts(copy, file, old, new):
     before = code.digest(MODULE)
     assert after(copy, file, old, new) != before
+
+
+def follows(file, root, change="OTHER = 1\n"):
+    """Whether a work that its package imports late changes with a file."""
+    run = gradient_crafting._follow
+    before = code.digest_of(run)
+    path = root / file
+    path.write_text(path.read_text() + change)
+    code._code.cache_clear()
+    code.digest_of.cache_clear()
+    return code.digest_of(run) != before
+
+
+def test_a_work_follows_the_code_that_it_imports_late(copy):
+    assert follows("papers/gradient_crafting/training.py", copy)
+    assert follows("dpsgd/mechanism.py", copy)
+    assert not follows("papers/gradient_crafting/figures.py", copy)
+    assert not follows("papers/gradient_crafting/__init__.py", copy)
+    assert not follows("papers/gradient_crafting/training.py", copy, "# A remark.\n")
+    other = (copy / "papers/gradient_crafting/__init__.py").read_text()
+    assert "training.follow(cell, seed)" in other
+    changed = other.replace("training.follow(cell, seed)", "training.follow(cell, seed + 1)")
+    (copy / "papers/gradient_crafting/__init__.py").write_text(changed)
+    assert follows("papers/gradient_crafting/figures.py", copy, "")
+
+
+def test_only_what_takes_seconds_follows_its_code():
+    grid = config.read(ROOT / "workflow/config/scales/smoke.yaml")
+    for name in papers.names():
+        for kind, jobs in papers.load(name).jobs(getattr(grid, name)).items():
+            for job in jobs.values():
+                assert ("code" in job.identity) == (kind in ("simulate", "bound"))
+                assert ("revision" in job.identity) == (kind in ("start", "train"))
 
 
 @pytest.mark.parametrize(

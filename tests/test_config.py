@@ -1,6 +1,8 @@
+import hashlib
 import json
 import math
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import yaml
 
 from hiddenstate import config, papers
 from hiddenstate.errors import InputError
-from hiddenstate.family import Cell, Grid
+from hiddenstate.family import Cell, FamilyGrid, Grid
 
 ROOT = Path(__file__).parents[1]
 SCALES = sorted((ROOT / "workflow/config/scales").glob("*.yaml"))
@@ -137,7 +139,7 @@ def test_the_paper_scale_says_only_what_differs_from_the_laptop(scale):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("extends: none\n", r"none\.yaml: no such file"),
+        ("extends: none\n", "extends: got .none.; expected a scale"),
         ("extends: odd\n", r"odd\.yaml: extends: got 'odd', which extends this file"),
         ("extends: ../odd\n", r"extends: got '\.\./odd'; expected the name of a scale"),
         ("seed: 1\nseed: 2\n", "the key 'seed' stands twice"),
@@ -312,3 +314,139 @@ def test_two_values_of_one_name_are_refused(tmp_path):
     family, grid, _ = config.section(path, "linear_heuristic")
     with pytest.raises(InputError, match="two cells are named bounds/figure5_eps1"):
         family.jobs(grid)
+
+
+def test_a_scale_has_only_the_families_that_it_names(tmp_path):
+    laptop = (ROOT / "workflow/config/scales/laptop.yaml").read_text()
+    scale(tmp_path, "laptop", laptop)
+    path = scale(tmp_path, "own", "extends: laptop\nonly: [linear_heuristic]\n")
+    assert config.families(config.read(path)) == ["linear_heuristic"]
+    with pytest.raises(InputError, match=r"own\.yaml: has no section atlas"):
+        config.section(path, "atlas")
+    # What extends it may widen it again.
+    wider = scale(tmp_path, "wider", "extends: own\nonly: [atlas, linear_heuristic]\n")
+    assert config.families(config.read(wider)) == ["atlas", "linear_heuristic"]
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (
+            "[linear_heuristik]",
+            "only: got 'linear_heuristik'; expected a family with a section: en",
+        ),
+        ("[atlas]", "only: got 'atlas'; expected a family with a section: encoding_loss$"),
+        ("[1]", "only: got 1; expected a family"),
+        ("atlas", "only: got 'atlas'; expected a list of families"),
+        ("[]", r"only: got \[\]; expected a list of families"),
+    ],
+)
+def test_families_that_a_scale_cannot_have_are_refused(tmp_path, only, expected):
+    path = scale(tmp_path, "own", f"seed: 1\nencoding_loss: {{}}\nonly: {only}\n")
+    with pytest.raises(InputError, match=rf"own\.yaml: {expected}"):
+        config.read(path)
+
+
+def test_each_shipped_scale_has_the_families_that_it_is_for():
+    every = set(papers.names())
+    expected = {"smoke": every, "laptop": every, "paper": every, "mnist": {"linear_heuristic"}}
+    for path in SCALES:
+        families = set(config.families(config.read(path)))
+        assert families == expected.get(path.stem, {"worst_case_init"}), path.stem
+
+
+def test_a_family_that_is_half_written_leaves_the_others_alone(tmp_path, monkeypatch):
+    package = tmp_path / "half"
+    package.mkdir()
+    (package / "__init__.py").write_text("from hiddenstate import family\nFAMILY = family.Famly\n")
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
+    smoke = ROOT / "workflow/config/scales/smoke.yaml"
+    assert "half" in papers.names()
+    assert "half" not in config.families(config.read(smoke))
+    content = smoke.read_text() + "\nhalf: {shows: nothing}\n"
+    with pytest.raises(
+        InputError, match=r"papers\.half cannot be loaded: AttributeError.*\(line 2"
+    ):
+        config.read(scale(tmp_path, "own", content))
+
+
+def refusals(path):
+    with pytest.raises(InputError) as caught:
+        config.read(path)
+    return [line.partition("yaml: ")[2] for line in str(caught.value).splitlines()]
+
+
+@pytest.fixture
+def smoke(tmp_path):
+    scale(tmp_path, "smoke", (ROOT / "workflow/config/scales/smoke.yaml").read_text())
+    return tmp_path
+
+
+def setting(directory, **values):
+    content = {"extends": "smoke", "atlas": {"settings": [{"title": "t", "setting": values}]}}
+    return scale(directory, "own", yaml.safe_dump(content))
+
+
+def test_of_several_models_only_the_nearest_one_s_problems_are_told(smoke):
+    poisson = {"noise_multiplier": -1.0, "sampling_rate": 0.1, "steps": 100}
+    key = "atlas.settings.0.setting"
+    problem = f"{key}.noise_multiplier: got -1.0; input should be greater than 0.1"
+    assert refusals(setting(smoke, **poisson)) == [problem]
+    cyclic = {"noise_multiplier": -1.0, "records": 10, "batch_size": 5, "steps": 100}
+    assert refusals(setting(smoke, **cyclic)) == [problem]
+    slip = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 100, "stpes": 1}
+    (line,) = refusals(setting(smoke, **slip))
+    assert line.startswith(f"{key}.stpes: is not a known key; expected one of noise_multiplier, s")
+    assert "records" not in line
+
+
+def test_two_families_may_have_a_class_of_one_name(smoke, monkeypatch):
+    """Messages and the schema of the one do not change with the other."""
+    before, schema = refusals(setting(smoke, noise_multiplier=-1.0)), config.schema()
+
+    class Poisson(Grid):
+        rate: float
+
+    class OtherGrid(FamilyGrid):
+        sampling: Poisson | None = None
+
+    load = papers.load
+    other = replace(load("encoding_loss"), grid=OtherGrid)
+    monkeypatch.setattr(
+        papers, "load", lambda name: other if name == "encoding_loss" else load(name)
+    )
+    config._model.cache_clear()
+    try:
+        path = setting(smoke, noise_multiplier=-1.0)
+        path.write_text(path.read_text() + "encoding_loss: null\n")
+        assert refusals(path) == before
+        changed = config.schema()
+    finally:
+        config._model.cache_clear()
+    same = {key for key in schema["$defs"] if not key.startswith("encoding_loss")}
+    assert same and all(changed["$defs"][key] == schema["$defs"][key] for key in same)
+
+
+def test_a_check_within_a_section_is_told_with_its_whole_path(tmp_path):
+    weights = tmp_path / "w.npz"
+    weights.write_bytes(b"")
+    stages = [
+        {"dataset": "mnist", "epochs": 1, "batch_size": 8, "learning_rate": 0.1},
+        {"weights": str(weights), "sha256": hashlib.sha256(b"").hexdigest()},
+    ]
+    path = change(tmp_path, "worst_case_init", "tasks", "mnist", "pretraining", value=stages)
+    (line,) = refusals(path)
+    assert line.startswith("worst_case_init.tasks.mnist.pretraining.1")
+
+
+def test_a_file_that_extends_what_is_not_there_is_named(tmp_path):
+    path = scale(tmp_path, "own", "extends: nowhere\n")
+    expected = rf"own\.yaml: extends: got 'nowhere'; expected a scale, .* {tmp_path}/nowhere\.yaml$"
+    with pytest.raises(InputError, match=expected):
+        config.read(path)
+
+
+def test_known_keys_are_all_that_a_file_may_have(smoke):
+    (line,) = refusals(scale(smoke, "own", "extends: smoke\nsead: 1\n"))
+    known = ", ".join(["seed", "extends", "only", *papers.names()])
+    assert line == f"sead: is not a known key; expected one of {known}"

@@ -82,16 +82,21 @@ def commands(page):
                 yield [variables.get(word, word) for word in shlex.split(line)[1:]]
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_the_campaigns_of_the_documentation_run(number, tmp_path, monkeypatch, capsys):
     """With 12 models; a training with mu = 3 that claims 1 is refuted, epsilon 8 is not."""
     lines = list(commands("your-own-training.md"))
-    assert len(lines) == 4
+    assert len(lines) == 5
     monkeypatch.chdir(tmp_path)
     Path("my_training.py").write_text(TRAINING)
     Path("train.sh").write_text('#!/bin/sh\nexec python my_training.py "$1" "$2"\n')
     Path("train.sh").chmod(0o755)
     words = lines[number]
+    if "--check" in words:
+        assert cli.main(words) == 0
+        assert "check: fine; one model takes" in capsys.readouterr().out
+        return
+    words = [*words, "--no-check"]
     words[words.index("--models") + 1] = "12"
     if "--looks" in words:
         start = words.index("--looks") + 1

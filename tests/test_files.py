@@ -1,4 +1,5 @@
 import errno
+import re
 import resource
 import tempfile
 
@@ -97,6 +98,49 @@ def test_a_place_below_a_file_or_taken_by_a_directory_is_told(tmp_path):
 def test_an_error_of_reading_another_file_is_not_blamed_on_the_one_written(tmp_path):
     with pytest.raises(FileNotFoundError), files.atomic(tmp_path / "a.csv"):
         (tmp_path / "other").read_text()
+
+
+def test_one_process_alone_is_in_a_directory(tmp_path):
+    place = tmp_path / "checkpoint"
+    with files.alone(place, "another process trains it"):
+        expected = re.escape(f"{place}: another process trains it; wait until it has ended, or")
+        with (
+            pytest.raises(InputError, match=expected),
+            files.alone(place, "another process trains it"),
+        ):
+            pass
+        (place / "finished").touch()
+    # What it kept stays, and the directory is free.
+    with files.alone(place, "another process trains it"):
+        (place / "finished").unlink()
+    assert not place.exists()
+
+
+def test_a_lock_that_its_holder_removed_is_made_again(tmp_path, monkeypatch):
+    """Between the moments at which a process opens the file and locks it."""
+    place, flock = tmp_path / "checkpoint", files.fcntl.flock
+    removed = []
+
+    def lock(opened, how):
+        if not removed:
+            removed.append((place / ".lock").unlink())
+        flock(opened, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", lock)
+    with files.alone(place, ""):
+        assert (place / ".lock").exists()
+
+
+def test_without_locks_in_the_file_system_a_warning_says_so(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with (
+        pytest.warns(UserWarning, match="cannot be locked: No locks available"),
+        files.alone(tmp_path / "a", ""),
+    ):
+        assert (tmp_path / "a").is_dir()
 
 
 GRID = "a at laptop (1f)"

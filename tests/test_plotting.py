@@ -3,36 +3,56 @@ import sys
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import seaborn as sns
+from matplotlib.colors import to_hex
 from PIL import Image
 
 from hiddenstate import plotting
 
-OWN = {"axes.titlesize", "axes.grid", "grid.alpha", "legend.fontsize", "image.cmap"}
-"""Where the package's style differs from seaborn's on purpose; every map of colours is named."""
 
-
-def test_the_style_is_seaborns_for_papers() -> None:
+def test_the_style_is_seaborns_for_papers_and_ends_with_the_block() -> None:
     expected = {**sns.axes_style("ticks"), **sns.plotting_context("paper")}
-    del expected["font.sans-serif"]
+    before = dict(mpl.rcParams)
     with plotting.style():
         drawn = {key: mpl.rcParams[key] for key in expected}
-    for key in expected.keys() - OWN:
-        if isinstance(expected[key], float):
-            assert abs(drawn[key] - expected[key]) < 1e-9, key
-        else:
-            assert drawn[key] == expected[key], key
+        colors = [to_hex(color) for color in plotting.SERIES]
+    assert {key for key in expected if drawn[key] != expected[key]} <= set(plotting._OWN) | {
+        "font.sans-serif"
+    }
+    assert colors == sns.color_palette("colorblind").as_hex()
+    assert dict(mpl.rcParams) == before
 
 
-def test_the_first_colours_are_seaborns_for_the_colour_blind() -> None:
-    assert list(plotting.SERIES) == sns.color_palette("colorblind").as_hex()
-
-
-def test_drawing_does_not_import_seaborn() -> None:
-    code = "from hiddenstate import plotting\nimport sys\n"
-    code += "with plotting.style(): plotting.panels(1)\nprint('seaborn' in sys.modules)"
+def test_naming_figures_imports_no_library_that_draws() -> None:
+    code = "from hiddenstate import papers, plotting\nimport sys\npapers.load('estimators')\n"
+    code += "print({'seaborn', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.strip() == "set()"
+
+
+def test_repeats_are_drawn_as_mean_and_deviations() -> None:
+    """The point is the mean, the bar two standard deviations either way, one repeat has none."""
+    rows = pd.DataFrame(
+        {"x": [1, 1, 1, 1], "value": [1.0, 2.0, 3.0, 5.0], "series": ["a", "a", "a", "b"]}
+    )
+    with plotting.style():
+        _, (axes,) = plotting.panels(1)
+        series = {"a": ("first", "C0", "s"), "b": ("", "C1", "^")}
+        plotting.repeats(axes, rows, series, deviations=2)
+    drawn = [np.asarray(line.get_ydata(), float) for line in axes.lines]
+    assert any(np.array_equal(y, [2.0]) for y in drawn)
+    assert any(np.array_equal(np.unique(y[np.isfinite(y)]), [0.0, 4.0]) for y in drawn)
+    assert [text for text in axes.get_legend_handles_labels()[1]] == ["first"]
+
+
+def test_a_line_is_drawn_through_its_points_and_averages_nothing() -> None:
+    rows = pd.DataFrame({"x": [2.0, 1.0, 1.0], "value": [3.0, 1.0, 2.0]})
+    with plotting.style():
+        _, (axes,) = plotting.panels(1)
+        plotting.line(axes, rows)
+    assert axes.lines[0].get_linestyle() == "--"
+    assert sorted(axes.lines[0].get_ydata()) == [1.0, 2.0, 3.0]
 
 
 def test_no_label_is_cut_off_in_either_format(tmp_path):

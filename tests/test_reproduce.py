@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SNAKEMAKE = '#!/bin/sh\necho "ran: $*"\necho "cache: ${XDG_CACHE_HOME:-}, ${MPLCONFIGDIR:-}"\n'
+SNAKEMAKE = """#!/usr/bin/env python
+import os, sys
+print("ran:", *sys.argv[1:])
+places = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "HOME")
+print("cache:", ", ".join(os.environ.get(name, "") for name in places))
+print("name:", os.environ.get("LOGNAME", ""))
+"""
 
 
 @pytest.fixture
@@ -99,9 +106,36 @@ def test_a_file_system_without_locks_is_named(tree):
 
 
 def test_without_a_usable_home_caches_stay_in_the_tree(tree):
-    assert "cache: , \n" in reproduce(tree, XDG_CACHE_HOME="", MPLCONFIGDIR="")[1]
-    out = reproduce(tree, HOME=str(tree / "nowhere"))[1]
-    assert f"cache: {tree}/.cache, {tree}/.cache/matplotlib" in out
+    own = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "", "HOME": str(tree)}
+    assert f"cache: , , {tree}\n" in reproduce(tree, **own)[1]
+    for home in (str(tree / "nowhere"), ""):
+        out = reproduce(tree, HOME=home)[1]
+        assert f"cache: {tree}/.cache, {tree}/.cache/matplotlib, {tree}/.cache" in out
+
+
+def test_a_user_without_an_entry_has_a_name(tree):
+    """``id -un`` fails for them, and so does Snakemake without LOGNAME."""
+    program = tree / ".venv/bin/id"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    nameless = {"PATH": f"{program.parent}:{os.environ['PATH']}", "LOGNAME": "", "USER": ""}
+    assert "name: hiddenstate\n" in reproduce(tree, **nameless)[1]
+    assert "name: ada\n" in reproduce(tree, **nameless | {"USER": "ada"})[1]
+    program.unlink()
+    assert "name: \n" in reproduce(tree, LOGNAME="", USER="")[1]
+
+
+def test_an_interruption_before_the_first_job_is_one_line(tree):
+    """While Snakemake loads and reads the workflow; its own answer is a traceback."""
+    (tree / ".venv/bin/snakemake").write_text("import time\nprint('on')\ntime.sleep(60)\n")
+    command = [tree / "reproduce"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
+        assert process.stdout.readline() == "on\n"
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == "reproduce: interrupted; the same command goes on where it stopped"
 
 
 @pytest.mark.parametrize(

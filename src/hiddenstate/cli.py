@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
 import shutil
+import signal
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,16 +32,72 @@ S = TypeVar("S", bound=Shown)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status (2 for bad input, told without a traceback)."""
+    """Run one command; return its exit status.
+
+    0, and 1 where an audit refutes a claim; 2 for bad input, told without a traceback; 3 for any
+    other failure. Whoever reads the output and stops, or interrupts, gets the shell's own statuses.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
+    _end_with_driver()
     try:
-        return options.run(options) or 0
+        status = options.run(options) or 0
+        sys.stdout.flush()
+        return status
     except InputError as error:
         print(f"hiddenstate: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("hiddenstate: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:
-        return 1
+        _discard_output()
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _TRAINING:
+            print(
+                f"hiddenstate: error: this needs {error.name}, which is not installed; "
+                "pip install 'hiddenstate[train]'",
+                file=sys.stderr,
+            )
+            return 2
+        # Python's own status after a traceback is 1, which would accuse a training.
+        traceback.print_exc()
+        _discard_output()
+        return FAILED
+
+
+FAILED = 3
+"""Exit status of a failure of the tool itself."""
+_TRAINING = ("torch", "torchvision", "opacus")
+"""What the package can be installed without."""
+
+
+def _discard_output() -> None:
+    """Spare the interpreter its last attempt to write what cannot be written."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_with_driver() -> None:
+    """End this job of a workflow once the process that runs the workflow has ended.
+
+    A driver that is killed cannot end its jobs, and the next run would do their work once more. The
+    environment variable HIDDENSTATE_DRIVER has its process id; only Linux tells when it ends.
+    """
+    driver = os.environ.get("HIDDENSTATE_DRIVER", "")
+    try:
+        ended = os.pidfd_open(int(driver))
+    except (AttributeError, OSError, ValueError):
+        return
+
+    def wait() -> None:
+        select.select([ended], [], [])
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+        os._exit(130)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _cells(options: argparse.Namespace) -> None:
@@ -53,10 +114,10 @@ def _run(options: argparse.Namespace) -> None:
     from hiddenstate.dpsgd import checkpoint
 
     job, seed = _job(options, options.kind)
-    before = checkpoint.spent(getattr(options, "checkpoint", None))
-    start = time.perf_counter() - before
     given = job.files  # as they are before the work: they may be replaced meanwhile
     with _workplace(options, job, seed) as workplace:
+        before = checkpoint.spent(getattr(options, "checkpoint", None))
+        start = time.perf_counter() - before
         frame = job.run(seed, workplace)
         write = scores.write if job.work.folder == "scores" else scores.write_table
         write(options.out, frame, _origin(job, seed, start, given))
@@ -146,8 +207,10 @@ def _workplace(
     if job.start and not options.start:
         raise InputError(f"--start: missing; expected the initial parameters {job.start.cell.name}")
     begun = job.start and (job.start.identity, seed, job.start.files)
-    yield Workplace(
-        start=scores.check(options.start, *begun) if begun else None,
+    with _removable(options.start):
+        start = scores.check(options.start, *begun) if begun else None
+    workplace = Workplace(
+        start=start,
         checkpoint=options.checkpoint,
         device=_device(options.device),
         workers=options.workers,
@@ -156,8 +219,23 @@ def _workplace(
         purpose=purpose,
         models=options.models if purpose else None,
     )
-    if options.checkpoint:
+    if not options.checkpoint:
+        yield workplace
+        return
+    with files.alone(options.checkpoint, f"another process trains {job.cell.name}"):
+        yield workplace
         shutil.rmtree(options.checkpoint, ignore_errors=True)
+
+
+@contextmanager
+def _removable(path: str | Path | None) -> Iterator[None]:
+    """Say of a result that is damaged, or of something else, what to do about it."""
+    try:
+        yield
+    except InputError as error:
+        if not path or not Path(path).exists():
+            raise
+        raise InputError(f"{error}; remove the file and run the same command again") from error
 
 
 def _device(name: str) -> str:
@@ -199,7 +277,8 @@ def _estimate(options: argparse.Namespace) -> None:
             skipped = kind == "train" and options.missing == "skip"
             if skipped and not scores.computed(path, job.identity, seed, job.files):
                 continue
-            found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
+            with _removable(path):
+                found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
     frame = family.estimate(grid, found["scores"], found["bounds"])
     estimates.write(
         options.out, frame, config.grid_name(options.config, options.family, grid, seed)
@@ -229,7 +308,7 @@ def _tables(options: argparse.Namespace) -> None:
             (".tex", frame.to_latex(index=False, escape=True)),
         ):
             with files.atomic(options.out / f"{name}{suffix}") as temporary:
-                temporary.write_text(text)
+                temporary.write_text(text, encoding="utf-8")
 
 
 def _claims(options: argparse.Namespace) -> None:
@@ -238,7 +317,8 @@ def _claims(options: argparse.Namespace) -> None:
 
     _, grid, seed = config.section(options.config, options.family)
     named = config.grid_name(options.config, options.family, grid, seed)
-    frame = estimates.read(options.estimates, named)
+    with _removable(options.estimates):
+        frame = estimates.read(options.estimates, named)
     if options.claims.stem != options.family:
         raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
     scale = options.config.stem
@@ -322,7 +402,8 @@ def _asked(
             what = f"{options.family} {kind.__name__.lower()}"
             raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(every)}")
     named = config.grid_name(options.config, options.family, grid, seed)
-    rows = estimates.read(options.estimates, named)
+    with _removable(options.estimates):
+        rows = estimates.read(options.estimates, named)
     chosen = {name: thing for name, thing in every.items() if name in options.names}
     return chosen or family.shown(kind, grid), rows, grid
 

@@ -5,11 +5,13 @@ Docstrings, comments and layout do not count, so that only what may change a res
 
 import ast
 import hashlib
+import inspect
 import marshal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import hiddenstate
 
@@ -31,7 +33,22 @@ def digest(*modules: str) -> str:
     return total.hexdigest()[:16]
 
 
-def _closure(modules: tuple[str, ...]) -> set[str]:
+@cache
+def digest_of(run: Callable[..., Any]) -> str:
+    """Digest of what decides what a function of the package returns.
+
+    That is its module with all that it imports; of a function in a package's ``__init__``, which
+    is there to import late, its own code and what it imports itself.
+    """
+    function = inspect.unwrap(getattr(run, "func", run))
+    path = _file(function.__module__)
+    if path.name != "__init__.py":
+        return digest(function.__module__)
+    compiled, imported = _code(path, function.__name__)
+    return hashlib.sha256(compiled + digest(*imported).encode()).hexdigest()[:16]
+
+
+def _closure(modules: Iterable[str]) -> set[str]:
     found: set[str] = set()
     waiting = list(modules)
     while waiting:
@@ -48,9 +65,14 @@ def _file(name: str) -> Path:
 
 
 @cache
-def _code(path: Path) -> tuple[bytes, list[str]]:
-    """The compiled code without docstrings and lines, and the package's modules it imports."""
-    tree = ast.parse(path.read_text())
+def _code(path: Path, function: str = "") -> tuple[bytes, list[str]]:
+    """The compiled code without docstrings and lines, and the package's modules it imports.
+
+    function: of this one alone.
+    """
+    tree = ast.parse(path.read_bytes())
+    if function:
+        tree.body = [node for node in tree.body if getattr(node, "name", "") == function]
     imported: list[str] = []
     for node in _statements(tree):
         if isinstance(node, ast.Import):

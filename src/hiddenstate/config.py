@@ -6,15 +6,18 @@ starts; the JSON schema of the whole is generated from the same models (``hidden
 
 ``extends: other`` takes everything from the scale file of that name in the same directory and
 says only what differs: mappings are merged, lists and values replaced, and null removes a key.
+``only: [family, …]`` leaves out all other families, those that are added later too.
 """
 
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, create_model
@@ -27,9 +30,11 @@ from hiddenstate.files import text
 
 def read(path: str | Path) -> Any:
     """The scale file at ``path`` as a checked model; an error names file, key and value."""
-    content = _content(Path(path))
-    scale = _checked(path, model(), content)
-    if not families(scale):
+    content = _sections(Path(path))
+    # A family that the scale does not have may be half written.
+    present = tuple(name for name in papers.names() if content.get(name) is not None)
+    scale = _checked(path, _model(present), content)
+    if not present:
         raise InputError(f"{path}: expected a section for one of {', '.join(papers.names())}")
     return scale
 
@@ -37,7 +42,7 @@ def read(path: str | Path) -> Any:
 def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
     """A family, its checked section of a scale file, and the root seed; looks at no other."""
     family = papers.load(name)
-    content = _content(Path(path))
+    content = _sections(Path(path))
     if content.get(name) is None:
         raise InputError(f"{path}: has no section {name}")
     part = {key: content[key] for key in ("seed", name) if key in content}
@@ -54,21 +59,13 @@ def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:
 
 def families(scale: Any) -> list[str]:
     """Names of the families that a scale has a section for."""
-    return [name for name in papers.names() if getattr(scale, name) is not None]
-
-
-def model() -> type[BaseModel]:
-    """The closed model of a scale file: ``seed`` and a section for each family it has."""
-    return _model(tuple(papers.names()))
+    return [name for name in papers.names() if getattr(scale, name, None) is not None]
 
 
 @cache
 def _model(names: tuple[str, ...]) -> type[BaseModel]:
-    sections: dict[str, Any] = {}
-    for name in names:
-        family = papers.load(name)
-        about = f"{family.title} ({family.reference})"
-        sections[name] = (family.grid | None, Field(default=None, description=about))
+    """The closed model of a scale file: ``seed`` and a section for each of these families."""
+    sections: dict[str, Any] = {name: (papers.load(name).grid | None, None) for name in names}
     return create_model(
         "Scale",
         __base__=Grid,
@@ -80,16 +77,34 @@ def _model(names: tuple[str, ...]) -> type[BaseModel]:
 
 def schema() -> dict[str, Any]:
     """JSON schema of a scale file."""
-    described = model().model_json_schema()
+    described = _model(()).model_json_schema()
     described["properties"] |= {
         "extends": {
             "type": "string",
             "pattern": f"^{NAME}$",
             "description": "a scale file beside this one, of which only what differs is said",
-        }
+        },
+        "only": {
+            "type": "array",
+            "items": {"enum": papers.names()},
+            "maxItems": len(papers.names()),
+            "description": "families that the scale has, of all whose sections there are",
+        },
     }
+    definitions: dict[str, Any] = {}
+    for name in papers.names():
+        family = papers.load(name)
+        # Each family by itself: two may have a class of the same name.
+        section = family.grid.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
+        inner = section.pop("$defs", {})
+        definitions |= {f"{name}.{key}": value for key, value in inner.items()}
+        definitions[name] = section
+        described["properties"][name] = {
+            "anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}],
+            "description": f"{family.title} ({family.reference})",
+        }
     # What is not said may come from the file that is extended.
-    described["required"] = []
+    described |= {"required": [], "$defs": definitions}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **described}
 
 
@@ -145,6 +160,24 @@ def _loaded(written: str) -> Any:
     return yaml.load(written, _Loader)
 
 
+def _sections(path: Path) -> dict[str, Any]:
+    """Keys and values of a scale file, with the sections of those families alone that it has."""
+    content = _content(path)
+    if "only" not in content:
+        return content
+    only = content.pop("only")
+    if not (isinstance(only, list) and only):
+        raise InputError(f"{path}: only: got {_shown(only)}; expected a list of families")
+    for name in only:
+        if content.get(name) is None:
+            present = ", ".join(key for key in papers.names() if content.get(key) is not None)
+            raise InputError(
+                f"{path}: only: got {_shown(name)}; expected a family with a section: {present}"
+            )
+    left_out = set(papers.names()) - set(only)
+    return {key: value for key, value in content.items() if key not in left_out}
+
+
 def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Keys and values of a scale file, with those of the files that it extends."""
     written = text(path, "a scale file such as workflow/config/scales/laptop.yaml")
@@ -164,6 +197,10 @@ def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     other = path.with_name(f"{base}.yaml")
     if other in (*seen, path):
         raise InputError(f"{path}: extends: got {base!r}, which extends this file")
+    if not other.is_file():
+        raise InputError(
+            f"{path}: extends: got {base!r}; expected a scale, but there is no {other}"
+        )
     return _overlaid(_content(other, (*seen, path)), content)
 
 
@@ -200,42 +237,84 @@ def _shown(value: Any) -> str:
 
 
 def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError) -> str:
+    found = [(problem, _Place(expected, problem["loc"])) for problem in error.errors()]
+    # Where one of several models may stand, the problems of the one that is nearest are told.
+    problems: Counter[tuple[Keys, str]] = Counter()
+    for _, place in found:
+        problems.update(place.chosen.items())
+    nearest = {keys: member for (keys, member), _ in problems.most_common()}
+    told = [
+        (problem, place)
+        for problem, place in found
+        if all(nearest[keys] == member for keys, member in place.chosen.items())
+    ]
     lines = []
-    # Where one of several models may stand, pydantic names the one that it tried within the place.
-    tried = _models_within(expected)
-    for problem in error.errors(include_url=False)[:_MOST]:
-        place = [part for part in problem["loc"] if part not in tried]
-        key = ".".join(str(part)[:_LONGEST] for part in place)
+    for problem, place in told[:_MOST]:
+        key = ".".join(str(part)[:_LONGEST] for part in place.keys)
         if problem["type"] == "missing":
             lines.append(f"{path}: {key}: is missing")
         elif problem["type"] == "extra_forbidden":
-            known = ", ".join(_siblings(expected, problem["loc"]))
-            lines.append(f"{path}: {key}: is not a known key; expected one of {known}")
+            known = [*place.siblings]
+            if len(place.keys) == 1:
+                known = ["seed", "extends", "only", *papers.names()]
+            lines.append(f"{path}: {key}: is not a known key; expected one of {', '.join(known)}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
             if problem["type"] == "value_error" and isinstance(problem["input"], dict):
                 # A check of a whole section names key and value itself.
-                lines.append(f"{path}: {key}: {message}")
+                inner = re.match(r"[a-z_][\w.]*: ", message)
+                lines.append(f"{path}: {key}{'.' if inner else ': '}{message}")
                 continue
             got = _shown(problem["input"])
             lines.append(f"{path}: {key}: got {got}; {message[0].lower()}{message[1:]}")
-    if error.error_count() > _MOST:
-        lines.append(f"{path}: and {error.error_count() - _MOST} more problems")
+    if len(told) > _MOST:
+        lines.append(f"{path}: and {len(told) - _MOST} more problems")
     return "\n".join(lines)
 
 
-@cache
-def _models_within(expected: type[BaseModel]) -> frozenset[str]:
-    return frozenset(expected.model_json_schema().get("$defs", {}))
+Keys = tuple[int | str, ...]
 
 
-def _siblings(expected: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Keys that would have been allowed where ``location`` ends."""
-    node: Any = expected
-    for part in location[:-1]:
-        if part not in node.model_fields:
-            continue  # the place in a list, or a key of a mapping
-        node = node.model_fields[part].annotation
-        while not hasattr(node, "model_fields"):
-            node = node.__args__[1 if get_origin(node) is dict else 0]
-    return list(node.model_fields)
+class _Place:
+    """Where in a file a problem is, from pydantic's location of it.
+
+    keys: as they stand in the file. siblings: keys that the mapping may have in which the last of
+    them stands. chosen: the member that was tried wherever one of several may stand, which pydantic
+    names within the location.
+    """
+
+    def __init__(self, expected: Any, location: Keys) -> None:
+        self.keys: Keys = ()
+        self.siblings: list[str] = []
+        self.chosen: dict[Keys, str] = {}
+        node: Any = expected
+        for part in location:
+            members = _members(node)
+            if len(members) > 1 and self.keys not in self.chosen:
+                tag = str(part)
+                self.chosen[self.keys] = tag
+                named = [m for m in members if re.search(rf"\b{_name(m)}\b", tag)]
+                node = named[0] if named else None
+                continue
+            node = members[0] if members else None
+            self.keys += (part,)
+            if hasattr(node, "model_fields"):
+                self.siblings = list(node.model_fields)
+                field = node.model_fields.get(part)
+                node = field.annotation if field else None
+            else:
+                inner = get_args(node)
+                node = inner[-1] if inner else None
+
+
+def _members(node: Any) -> list[Any]:
+    """The types that may stand somewhere, but for None; those inside Annotated."""
+    if get_origin(node) is Annotated:
+        return _members(get_args(node)[0])
+    if get_origin(node) in (Union, UnionType):
+        return [m for inner in get_args(node) for m in _members(inner)]
+    return [] if node in (None, NoneType) else [node]
+
+
+def _name(member: Any) -> str:
+    return re.escape(getattr(member, "__name__", str(member)))

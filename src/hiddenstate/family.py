@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hiddenstate import code
 from hiddenstate.costs import STARTING
 from hiddenstate.errors import InputError
 
@@ -142,15 +143,14 @@ def _no_data(cell: Cell[Any]) -> list[str]:
 class Simulate(Generic[P]):
     """Scores that need no models: ``run(cell, seed)`` returns a frame as in ``hiddenstate.scores``.
 
-    ``revision`` is a part of every cell's identity: whoever mends ``run`` raises it, and what was
-    computed before is refused or made anew. ``cost(cell)`` estimates seconds of one core.
+    A digest of ``run``'s code, and of all that it imports, is a part of every cell's identity: what
+    other code computed is refused or made again. ``cost(cell)`` estimates seconds of one core.
     """
 
     kind: ClassVar[str] = "simulate"
     folder: ClassVar[str] = "scores"
     cells: Callable[[Any], list[Cell[P]]]
     run: Callable[[Cell[P], int], pd.DataFrame]
-    revision: int = 1
     cost: Callable[[Cell[P]], float] = _second
 
 
@@ -162,13 +162,16 @@ class Bound(Generic[P]):
     folder: ClassVar[str] = "bounds"
     cells: Callable[[Any], list[Cell[P]]]
     run: Callable[[Cell[P], int], pd.DataFrame]
-    revision: int = 1
     cost: Callable[[Cell[P]], float] = _second
 
 
 @dataclass(frozen=True)
 class Start(Generic[P]):
-    """Initial parameters: ``of(cell)`` is the cell of those that a trained cell starts from."""
+    """Initial parameters: ``of(cell)`` is the cell of those that a trained cell starts from.
+
+    ``revision`` is a part of every cell's identity, and raised by hand when ``run`` is corrected:
+    what takes hours is not made again because any code that it imports has changed.
+    """
 
     kind: ClassVar[str] = "start"
     folder: ClassVar[str] = "starts"
@@ -186,6 +189,7 @@ class Train(Generic[P]):
     ``data(cell)`` names the data sets that training reads, ``start`` the work that makes initial
     parameters, if they are made beforehand, ``size(cell)`` the models per world and the repeats,
     and ``adversaries(cell)`` how many there are, whose scores are verified each by themselves.
+    ``revision`` is as for ``Start``: cached files from before a correction are refused.
     """
 
     kind: ClassVar[str] = "train"
@@ -212,8 +216,11 @@ class Job:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the numbers, but for the seed, as plain JSON values."""
-        identity = {"revision": self.work.revision, **self.cell.parameters.model_dump(mode="json")}
+        """What decides the numbers, except the seed, as plain JSON values."""
+        parameters = self.cell.parameters.model_dump(mode="json")
+        if isinstance(self.work, Simulate | Bound):
+            return {"code": code.digest_of(self.work.run), **parameters}
+        identity = {"revision": self.work.revision, **parameters}
         if isinstance(self.work, Train) and self.work.start:
             identity["start_revision"] = self.work.start.revision
         return identity
@@ -388,7 +395,7 @@ class Family:
             if (job.work.folder, job.cell.name) in taken:
                 raise InputError(
                     f"two cells are named {job.work.folder}/{job.cell.name}: expected values "
-                    "that differ in their first six digits"
+                    "that differ in their first six digits, and each of them once"
                 )
             taken.add((job.work.folder, job.cell.name))
             jobs[job.work.kind][job.cell.name] = job

@@ -1,12 +1,14 @@
 """Whole files or none: everything is written under a temporary name and then renamed."""
 
 import errno
+import fcntl
 import hashlib
 import lzma
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,10 +65,44 @@ def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be written: {os.strerror(error.errno or 0)}")
 
 
+@contextmanager
+def alone(directory: Path, otherwise: str) -> Iterator[None]:
+    """Keep other processes out of a directory, which is made; InputError where one is in it.
+
+    otherwise: what it means that there is one. Where the file system has no locks, none is held.
+    """
+    path = directory / ".lock"
+    while True:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            opened = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        with opened:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    f"{directory}: {otherwise}; wait until it has ended, or end it"
+                ) from error
+            except OSError as error:
+                warnings.warn(f"{path}: cannot be locked: {error.strerror}", stacklevel=3)
+            # Whoever held it before may have removed it since it was opened.
+            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(opened.fileno())):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+                with suppress(OSError):  # finished models are in it
+                    directory.rmdir()
+            return
+
+
 def text(path: str | Path, what: str) -> str:
     """The text of a file that ``require`` finds; one that cannot be read is an error."""
     try:
-        return require(path, what).read_text()
+        return require(path, what).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
 

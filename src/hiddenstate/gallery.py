@@ -40,7 +40,7 @@ def write(out: Path, scales: Sequence[Path]) -> None:
                 temporary.write_bytes(_small(source))
             parts.append(entry(name, key, figure, source.parts[-3], picture))
     with atomic(out) as temporary:
-        temporary.write_text("\n".join(parts))
+        temporary.write_text("\n".join(parts), encoding="utf-8")
 
 
 def entry(name: str, key: str, figure: Figure, scale: str, picture: Path) -> str:

@@ -1,12 +1,12 @@
 """One style for every figure: upper bounds dashed, lower bounds with their confidence,
 values that a paper states as open markers.
 
-matplotlib is imported where a figure is drawn, so that naming figures costs no time.
+seaborn and matplotlib are imported where a figure is drawn, so that naming figures costs no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The ten colours of seaborn's palette "colorblind".
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _SKY = SERIES = (
-    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc",
-    "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
-)  # fmt: skip
-"""Colours of lines that have no role, such as one per level of a parameter."""
+SERIES = tuple(f"C{i}" for i in range(10))
+"""Colours of lines that have no role, such as one per level of a parameter: inside ``style`` those
+of seaborn's palette "colorblind"."""
 
-OBSERVED, UPPER, PUBLISHED, VALID, OTHER = _BLUE, _GREY, _ORANGE, _GREEN, _PURPLE
+OBSERVED, UPPER, PUBLISHED, VALID, OTHER = (SERIES[i] for i in (0, 7, 1, 2, 4))
 """Colours by role: what was observed, upper bounds, estimates as published, valid lower bounds."""
 
 STATED: dict[str, Any] = {
@@ -38,34 +35,7 @@ STATED: dict[str, Any] = {
 WIDTH = 3.4
 """Width of one panel in inches."""
 
-_DARK, _THIN, _SMALL, _TEXT = ".15", 0.8, 8.8, 9.6
-_RC: dict[str, Any] = {
-    # seaborn's "ticks" in its context "paper", written out: importing seaborn takes longer than
-    # drawing a figure.
-    "axes.axisbelow": True,
-    "axes.edgecolor": _DARK,
-    "axes.labelcolor": _DARK,
-    "axes.labelsize": _TEXT,
-    "axes.linewidth": 1.0,
-    "font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "sans-serif"],
-    "font.size": _TEXT,
-    "grid.color": ".8",
-    "grid.linewidth": _THIN,
-    "legend.title_fontsize": _TEXT,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4.8,
-    "lines.solid_capstyle": "round",
-    "patch.edgecolor": "w",
-    "patch.force_edgecolor": True,
-    "patch.linewidth": _THIN,
-    "text.color": _DARK,
-    **{f"{axis}tick.color": _DARK for axis in "xy"},
-    **{f"{axis}tick.labelsize": _SMALL for axis in "xy"},
-    **{f"{axis}tick.major.size": 4.8 for axis in "xy"},
-    **{f"{axis}tick.major.width": 1.0 for axis in "xy"},
-    **{f"{axis}tick.minor.size": 3.2 for axis in "xy"},
-    **{f"{axis}tick.minor.width": _THIN for axis in "xy"},
-    # The package's own.
+_OWN: dict[str, Any] = {
     "axes.titlesize": "medium",
     "axes.grid": True,
     "grid.alpha": 0.35,
@@ -80,10 +50,12 @@ _RC: dict[str, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The package's style for the figures made inside the block."""
+    """Seaborn's style for papers, and the package's own, for what is drawn and saved inside."""
     import matplotlib
+    import seaborn as sns
 
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context():
+        sns.set_theme("paper", "ticks", "colorblind", rc=_OWN)
         yield
 
 
@@ -100,8 +72,62 @@ def panels(
 
 def line(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
     """A line through tidy rows, ``value`` by ``x``; dashed, as upper bounds are, by default."""
-    rows = rows.sort_values("x")
-    axes.plot(rows["x"], rows["value"], **{"ls": "--", "lw": 1.3} | style)
+    import seaborn as sns
+
+    own = {"linestyle": "--", "linewidth": 1.3} | _long(style)
+    if "color" in own:
+        own.setdefault("markeredgecolor", own["color"])
+    sns.lineplot(rows, x="x", y="value", estimator=None, legend=False, ax=axes, **own)
+
+
+def curve(axes: Axes, points: pd.Series, **style: Any) -> None:
+    """A solid line through the values of a series by its index."""
+    points = points.rename("value").rename_axis("x").reset_index()
+    line(axes, points, **{"linestyle": "-"} | _long(style))
+
+
+def _long(style: dict[str, Any]) -> dict[str, Any]:
+    """The long names of a line's properties, so that one overrides the other's."""
+    from matplotlib.cbook import normalize_kwargs
+    from matplotlib.lines import Line2D
+
+    return normalize_kwargs(style, Line2D)
+
+
+def repeats(
+    axes: Axes,
+    rows: pd.DataFrame,
+    series: Mapping[str, tuple[str, Any, str]],
+    *,
+    deviations: float,
+    width: float = 0.54,
+) -> None:
+    """Means and standard deviations over repeats by category ``x``, the series side by side.
+
+    ``rows`` have ``x``, ``value`` and ``series``; ``series`` gives each its label, colour and
+    marker, in their order; an empty label keeps it out of the legend. Of a single repeat the mean
+    alone is drawn.
+    """
+    import seaborn as sns
+
+    _, colors, markers = zip(*series.values(), strict=True)
+    sns.pointplot(
+        rows, x="x", y="value", hue="series", hue_order=list(series), order=sorted(set(rows["x"])),
+        palette=list(colors), markers=list(markers), errorbar=("sd", deviations), dodge=width,
+        linestyle="none", markersize=5, markeredgewidth=0, err_kws={"linewidth": 1.2},
+        capsize=0.06, legend=False, ax=axes,
+    )  # fmt: skip
+    for label, color, marker in filter(lambda row: row[0], series.values()):
+        axes.plot([], [], color=color, marker=marker, ls="none", ms=5, label=label)
+    axes.set(xlabel="", ylabel="")
+
+
+def heat_map(axes: Axes, table: pd.DataFrame, label: str, **options: Any) -> None:
+    """A table as colours, its first row at the top; ``label`` is the colour bar's, if any."""
+    import seaborn as sns
+
+    bar = {"label": label} if label else None
+    sns.heatmap(table, ax=axes, cbar=bool(label), cbar_kws=bar, **options)
 
 
 def colors(levels: Iterable[float]) -> dict[float, str]:

@@ -1,5 +1,7 @@
 """The default bound against exact small cases, and its theorem against scores made to break it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
@@ -69,7 +71,7 @@ def two_tests(rng, audits, n):
 def test_no_score_with_errors_above_the_curve_breaks_the_bound(scores, n, exceeding):
     """All are at most 1-Gaussian-DP. False-positive rate 1e-6; detects an exceedance of 13 %."""
     ins, outs = scores(stream(3, "averaged", scores.__name__, n), 500, n)
-    exceeded = exceeding(QUICK, ins, outs, GaussianDP(), 1.0)
+    exceeded = exceeding(replace(QUICK, coins=n), ins, outs, GaussianDP(), 1.0)
     assert exceeded <= stats.binom.ppf(1 - 1e-6, len(ins), 0.05)
 
 
@@ -125,9 +127,9 @@ def test_ties_broken_at_random_cost_little(epsilon, median, exceeding):
     ins, outs = respond(rng, epsilon, 400, 1000)
     hypotheses = ApproxDP(1e-5)
     calibration = Averaged().calibration(ins, outs, hypotheses, 0.05)
-    values, _ = calibration.bounds(np.array([np.median(calibration.observed(ins, outs))]))
+    values, _ = calibration.bounds(np.array([np.median(calibration.observed(ins, outs, 11))]))
     assert values[0] >= 0.985 * median
-    assert exceeding(Averaged(), ins, outs, hypotheses, epsilon) <= stats.binom.ppf(
+    assert exceeding(Averaged(coins=11), ins, outs, hypotheses, epsilon) <= stats.binom.ppf(
         1 - 1e-6, 400, 0.05
     )
 
@@ -196,16 +198,28 @@ def test_one_claim_is_contradicted_when_the_bound_reaches_it():
     assert 0 < found.sum() < 40
 
 
-def test_ties_are_broken_at_random_and_the_same_way_each_time():
+def test_coins_break_ties_the_same_way_each_time():
     n = 50
     tied = np.repeat([1.0, 2.0], n // 2), np.repeat([0.0, 1.0], n // 2)
     broken = np.repeat([1.1, 2.0], n // 2), np.repeat([0.0, 1.0], n // 2)
-    bounds = [lower_bound(*scores, COARSE, QUICK).value for scores in (tied, broken)]
+    tossed = replace(QUICK, coins=7)
+    bounds = [lower_bound(*scores, COARSE, tossed).value for scores in (tied, broken)]
     assert 0 < bounds[0] < bounds[1]
-    assert lower_bound(*tied, COARSE, QUICK).value == bounds[0]
-    # Ranks name the coins, so a monotone transformation changes nothing.
-    assert lower_bound(*(np.exp(s) for s in tied), COARSE, QUICK).value == bounds[0]
-    assert lower_bound(np.ones(n), np.ones(n), COARSE, QUICK).value < 0.9
+    assert lower_bound(*tied, COARSE, tossed).value == bounds[0]
+    assert lower_bound(*(np.exp(s) for s in tied), COARSE, tossed).value == bounds[0]
+    assert lower_bound(*tied, COARSE, replace(QUICK, coins=8)).value != bounds[0]
+
+
+@pytest.mark.parametrize("n", [45, 60, 69])
+def test_equal_scores_prove_nothing_at_numbers_where_one_set_of_coins_did(n):
+    """Coins that the ranks named gave mu >= 0.06, 0.12 and 0.04, always."""
+    assert lower_bound(np.ones(n), np.ones(n), GaussianDP()).value == 0
+
+
+def test_without_coins_ties_count_against_the_audit():
+    ins, outs = np.repeat([1.0, 2.0], 25), np.repeat([0.0, 1.0], 25)
+    below = lower_bound(ins - 1e-9, outs, COARSE, QUICK).value
+    assert lower_bound(ins, outs, COARSE, QUICK).value == below > 0
 
 
 def test_p_values_are_at_most_the_level_exactly_when_the_claim_is_contradicted():

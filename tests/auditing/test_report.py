@@ -7,7 +7,7 @@ from scipy import stats
 
 from hiddenstate import cli
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import Averaged, GaussianDP, lower_bound, report
+from hiddenstate.auditing import Averaged, GaussianDP, claim, lower_bound, report
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 from hiddenstate.streams import stream
@@ -68,6 +68,12 @@ def test_parquet_and_csv_are_the_same_audit(scores, tmp_path):
             "world,score,adversary\nin,2,grey\nout,1,all\n",
             r"adversary: got 2 of them \(grey, all\)",
         ),
+        ("world,score,canary\nin,2,a\nout,1,b\n", r"canary: got 2 of them \(a, b\)"),
+        ("world,score,seed\nin,2,5\nout,1,6\nout,1,5\n", "row 4: seed 5 stands twice"),
+        ("world,score,score\nin,2,5\nout,1,6\n", "has 2 columns 'score'; expected one"),
+        ("world,world,score\nin,in,5\nout,in,6\n", "has 2 columns 'world'; expected one"),
+        ("world,score\nin,nan\nout,1\n", "row 2: score: got nan; expected a finite"),
+        ("world,score\nin,NA\nout,1\n", "row 2: score: got 'NA'; expected a finite"),
         ("world,score,step\nin,2,10\nout,1,20\n", r"step: got 2 of them \(10, 20\); expected"),
         ("world,score,epoch\nin,2,1\nout,1,2\n", "epoch: got 2 of them"),
         (
@@ -126,7 +132,7 @@ def test_printed_bounds_are_rounded_to_the_safe_side(scores, capsys):
         assert abs(float(row[1]) - interval["value"]) <= 5e-4
         assert interval["low"] - 1e-3 < float(row[2]) <= interval["low"]
         assert interval["high"] <= float(row[3]) < interval["high"] + 1e-3
-    p_value = report.judge(*report.read(path), 0.7, 1e-5).p_value
+    p_value = report.judge(*report.read(path), claim.approximate(0.7, 1e-5)).p_value
     assert p_value <= float(printed.split("p-value at most ")[1]) <= 1.1 * p_value
 
 
@@ -164,14 +170,14 @@ def test_the_exit_status_of_a_claim_can_gate_a_build(tmp_path, capsys):
 def test_the_same_scores_refute_less_of_a_claim_that_promises_less():
     rng = stream(2, "claim")
     ins, outs = rng.normal(size=100) + 2, rng.normal(size=100)
-    judged = report.judge(ins, outs, 6.0, 1e-5, curve="gdp")
+    judged = report.judge(ins, outs, claim.gaussian_with(6.0, 1e-5))
     assert judged.refuted
     assert judged.tested == pytest.approx(gaussian.mu(6.0, 1e-5), abs=1.1e-3)
     assert report.epsilon_of(judged.tested, 1e-5) == pytest.approx(6.0, abs=0.01)
-    assert not report.judge(ins, outs, 6.0, 1e-5).refuted
-    assert report.judge(ins, outs, 0.5, 0.0).refuted
+    assert not report.judge(ins, outs, claim.approximate(6.0, 1e-5)).refuted
+    assert report.judge(ins, outs, claim.approximate(0.5, 0.0)).refuted
     with pytest.raises(InputError, match="Gaussian DP has no finite mu"):
-        report.judge(ins, outs, 6.0, 0.0, curve="gdp")
+        claim.gaussian_with(6.0, 0.0)
 
 
 def test_epsilon_through_gaussian_dp_is_the_closed_form():
@@ -199,7 +205,7 @@ def test_the_plan_command_counts_models(capsys):
     common = ["plan-audit", "--true", "30", "--delta", "1e-5"]
     assert cli.main([*common, "--claim", "4", "--power", "0.8"]) == 0
     printed = capsys.readouterr().out
-    assert "| gdp" in printed
+    assert "| Gaussian DP with epsilon 4 at delta 1e-05 " in printed
     assert "sequential" in printed
     assert cli.main([*common, "--claim", "30"]) == 2
     assert "--claim: got 30; expected less than --true, 30" in capsys.readouterr().err
@@ -232,3 +238,53 @@ def test_a_confidence_of_999_in_a_thousand_has_every_bound(scores, capsys):
     assert "uniform band" in capsys.readouterr().out
     assert cli.main([*command, "0.9999"]) == 2
     assert "expected at least 69075, or less confidence" in capsys.readouterr().err
+
+
+def test_a_claim_may_be_a_mu_or_the_mechanism_itself(tmp_path, capsys):
+    rng = stream(4, "claim")
+    path = write(tmp_path / "scores.csv", rng.normal(size=60) + 3, rng.normal(size=60))
+    common = ["audit", path, "--delta", "1e-5"]
+    assert cli.main([*common, "--claim-mu", "1"]) == 1
+    assert "claim: mu 1: REFUTED" in capsys.readouterr().out
+    assert cli.main([*common, "--sigma", "4", "--q", "0.5", "--steps", "2"]) == 1
+    assert "noise multiplier 4, sampling rate 0.5, 2 steps: REFUTED" in capsys.readouterr().out
+    assert cli.main([*common, "--claim-mu", "9"]) == 0
+    assert cli.main([*common, "--claim-mu", "9", "--claim", "1"]) == 2
+    assert cli.main([*common, "--sigma", "4"]) == 2
+
+
+def test_models_and_hours_of_a_mechanisms_claim_are_planned(capsys):
+    mechanism = ["--noise-multiplier", "1.5", "--sampling-rate", "0.5", "--steps", "4"]
+    command = ["plan-audit", *mechanism, "--true", "0.5", "--seconds", "3.6", "--workers", "2"]
+    assert cli.main([*command, "--json"]) == 0
+    fixed, sequential = json.loads(capsys.readouterr().out)["plans"]
+    assert fixed["power"] >= 0.9 <= sequential["power"]
+    assert fixed["hours"] == pytest.approx(fixed["models"] / 1000)
+    assert sequential["expected"] < fixed["models"]
+    assert cli.main(["plan-audit", "--claim-mu", "1", "--true", "3"]) == 0
+    assert "| mu 1 " in capsys.readouterr().out
+    assert cli.main([*command, "--true", "2"]) == 2
+    assert "expected a noise multiplier above 0 and less than" in capsys.readouterr().err
+
+
+def test_tied_scores_are_audited_with_coins_that_are_told(tmp_path, capsys):
+    path = write(tmp_path / "scores.csv", [1.0] * 40 + [0.0] * 20, [1.0] * 20 + [0.0] * 40)
+    command = ["audit", path, "--delta", "1e-5", "--json"]
+    seeds = set()
+    for _ in range(2):
+        assert cli.main(command) == 0
+        printed = capsys.readouterr().out
+        seeds.add(coins := json.loads(printed)["coins"])
+        assert cli.main([*command, "--coins", str(coins)]) == 0
+        assert capsys.readouterr().out == printed
+    assert len(seeds) == 2
+    assert cli.main([*command[:-1], "--coins", "5"]) == 0
+    assert "again: --coins 5" in capsys.readouterr().out
+    untied = write(tmp_path / "untied.csv", [1.0, 2.0], [-1.0, 0.0])
+    assert cli.main(["audit", untied, "--delta", "1e-5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["coins"] is None
+
+
+def test_huge_scores_are_judged_without_a_warning(recwarn):
+    report.bounds([1e308, 1e307, 1e306], [-1e308, -1e307, -1e306], 1e-5, 0.95)
+    assert not [warning for warning in recwarn if warning.category is RuntimeWarning]

@@ -7,6 +7,8 @@ asserted to be small, and exact ties (a blank record) are tested on their own.
 
 import copy
 import math
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import oracle
@@ -396,15 +398,6 @@ def test_the_compiler_is_the_one_asked_for_or_else_gcc(monkeypatch, tmp_path, th
 
 
 @needs_compiler
-def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    native._compiled.cache_clear()
-    model, x, y = problem("logistic", 8)
-    assert ClippedSum(model, x, y, kernel="native").kind == "native"
-
-
-@needs_compiler
 def test_indices_of_no_record_are_refused_before_memory_is_read():
     model, x, y = problem("logistic", 3)
     total = ClippedSum(model, x, y, kernel="native")
@@ -425,16 +418,40 @@ def test_native_leaves_data_that_do_not_fit_the_model_to_torch_s_own_error():
     assert driver.network(models.mnist_cnn(), (1, 32, 32)) is None
 
 
-def test_native_leaves_large_images_to_torch():
-    def chain(side: int):
-        out = (side - 2) // 2
-        model = nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * out * out, 2)
-        )
-        return driver.network(model, (1, side, side))
+def wide_network(side: tuple[int, int], before: int = 0) -> nn.Module:
+    """A convolution with max-pooling on images of these sides, or on so many channels of them."""
+    high, wide = side
+    first = [nn.Conv2d(1, before, 1), nn.ReLU()] if before else []
+    pooled = (high // 2) * ((wide - 2) // 2)
+    return nn.Sequential(
+        *first,
+        nn.Conv2d(before or 1, 32, (1, 3)),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * pooled, 2),
+    )
 
-    assert chain(258) is not None
-    assert chain(300) is None
+
+def test_native_leaves_images_to_torch_whose_rows_would_overflow_a_stack():
+    for wide, known in ((8194, False), (32770, False), (900, True)):
+        model = wide_network((2, wide))
+        assert (driver.network(model, (1, 2, wide)) is not None) is known
+    assert driver.network(wide_network((300, 300)), (1, 300, 300)) is not None
+    assert driver.network(wide_network((4, 1000), before=16), (1, 4, 1000)) is None
+
+
+@needs_compiler
+@pytest.mark.parametrize(("side", "before"), [((2, 900), 0), ((2, 400), 32)])
+def test_native_code_takes_less_of_the_stack_than_any_thread_has(side, before, tmp_path):
+    """The compiler's own account of it, for the widest images that the native kernel takes."""
+    found = driver.network(wide_network(side, before), (1, *side))
+    assert found is not None
+    (tmp_path / "driver.c").write_text(driver.c_source(found))
+    header = Path(native.__file__).with_name("clipped_sum.h")
+    command = [str(native.compiler()), "driver.c", "-o", "driver.so", *native._FLAGS]
+    subprocess.run([*command, "-fstack-usage", f"-I{header.parent}"], cwd=tmp_path, check=True)
+    (told,) = tmp_path.glob("*.su")
+    assert 0 < sum(int(line.split("\t")[1]) for line in told.read_text().splitlines()) <= 2**18
 
 
 @needs_compiler
@@ -667,39 +684,6 @@ def test_opacus_is_there_for_what_it_alone_knows():
     assert (found - expected).norm() <= 1e-5 * expected.norm()
     norms = total.norms(flat_parameters(model), np.arange(6))
     np.testing.assert_allclose(norms, gradients.norm(dim=1), rtol=1e-4)
-
-
-@needs_compiler
-def test_a_damaged_library_in_the_cache_is_made_anew(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model, x, y = problem("logistic", 8)
-    native._compiled.cache_clear()
-    ClippedSum(model, x, y, kernel="native")
-    (path,) = tmp_path.rglob("*.so")
-    whole = path.read_bytes()
-    for damaged in (b"", whole[:100], whole[: len(whole) // 2], whole[:-100] + bytes(100)):
-        # Another file in its place: writing into a loaded library would change it in use.
-        path.unlink()
-        path.write_bytes(damaged)
-        assert not native._whole(path)
-    native._compiled.cache_clear()
-    assert ClippedSum(model, x, y, kernel="native").kind == "native"
-    assert path.read_bytes() == whole
-
-
-@needs_compiler
-def test_a_library_that_may_not_be_loaded_leaves_the_work_to_torch(monkeypatch, tmp_path):
-    def refuse(path):
-        raise OSError(f"{path}: failed to map segment from shared object")
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native.ctypes, "CDLL", refuse)
-    native._compiled.cache_clear()
-    model, x, y = problem("logistic", 8)
-    with pytest.warns(UserWarning, match="failed to map segment"):
-        assert ClippedSum(model, x, y).kind == "torch"
-    with pytest.raises(InputError, match="failed to map segment"):
-        ClippedSum(model, x, y, kernel="native")
 
 
 class Functional(nn.Module):

@@ -2,6 +2,7 @@
 
 import builtins
 import importlib
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,33 @@ def test_a_value_that_means_nothing_is_named(changes, expected):
 def test_a_missing_key_is_named(key):
     with pytest.raises(WorkflowError, match=f"config key '{key}' is missing"):
         common({name: value for name, value in GOOD.items() if name != key})
+
+
+RUN = "3f2b8c1e-0a4d-4c5e-9f60-7a8b9c0d1e2f"
+
+
+@pytest.mark.parametrize(
+    ("listed", "left"),
+    [
+        (f"41 {RUN} {{here}}\n42 {RUN} {{here}}\n", "scancel 41 42"),
+        (f"41 {RUN} {{here}}/elsewhere\n42 bash {{here}}\n", ""),
+        ("", ""),
+    ],
+)
+def test_jobs_that_a_killed_run_left_on_a_cluster_are_named(tmp_path, monkeypatch, listed, left):
+    monkeypatch.chdir(tmp_path)
+    squeue = tmp_path / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f"#!/bin/sh\nprintf '{listed.format(here=tmp_path)}'\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    common(GOOD)["checked_cluster"]()
+    checked = common(GOOD, local_exec=False)["checked_cluster"]
+    if left:
+        with pytest.raises(WorkflowError, match=f"an earlier run that was killed.* {left}$"):
+            checked()
+    else:
+        checked()
 
 
 def test_without_the_package_one_line_says_what_to_run():

@@ -113,7 +113,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     for file, change, made in (
         ("shown.py", ('"o"', '"s"'), {"toy_figures", "toy_claims", "page"}),
         ("estimates.py", ('means["in"] - means', '1 * means["in"] - means'), {"toy_estimate"}),
-        ("__init__.py", ("simulate),)", "simulate, revision=2),)"), {"toy_simulate"}),
+        ("cells.py", ("score = noise", "score = 1 * noise"), {"toy_simulate"}),
     ):
         path = package / file
         text = path.read_text()

@@ -1,6 +1,7 @@
 """What a run prints: its rules' functions, run as plain Python on Snakemake's events."""
 
 import logging
+import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,6 +147,23 @@ def test_a_failed_job_shows_the_end_of_its_log(run, tmp_path):
     log.unlink()
     event(logger, "job_error", logging.ERROR, **fields)
     assert "cannot be read" in printed[-1]
+
+
+def test_an_interrupted_run_tells_of_no_failure(run, names):
+    logger, _, printed, _ = run
+    event(logger, "job_info", jobid=2, rule_msg="toy: train b")
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        names["note_interruption"]()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    event(logger, "job_error", logging.ERROR, jobid=2, rule_name="toy_train", log=[], shellcmd="")
+    logger.error("RuleException: returned non-zero exit status 130")
+    names |= {"SHOWN": {}, "FAMILIES": {}, "RESULTS": "nowhere"}
+    names["show_outcome"]([], False)
+    assert printed == ["interrupted; the same command goes on from there."]
 
 
 def test_the_outcome_names_figures_and_verdicts(names, tmp_path, monkeypatch):

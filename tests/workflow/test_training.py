@@ -1,5 +1,6 @@
 """Scores of trained models: trained, restored from the cache, refused, verified, resumed."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -311,7 +312,9 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     assert re.search(rf"{FAMILY}_verify +2", snakemake(*dry)[1])
 
 
-def test_a_killed_training_trains_no_finished_model_again(tiny, trained, start, snakemake):
+@pytest.fixture
+def training(tiny, trained, start):
+    """A run in the middle of a training, in a process group of its own, and its checkpoint."""
     shutil.copytree(
         trained / f"results/tiny/{FAMILY}/starts", tiny / f"results/tiny/{FAMILY}/starts"
     )
@@ -322,8 +325,35 @@ def test_a_killed_training_trains_no_finished_model_again(tiny, trained, start, 
         assert process.poll() is None, process.communicate()[0][-3000:]
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
+    yield process, checkpoint
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
+
+
+def test_an_interrupted_run_says_so_and_nothing_else(tiny, training):
+    process, checkpoint = training
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "interrupted; the same command goes on" in output
+    assert not re.search("failed|Traceback|Exception|KeyboardInterrupt", output), output
+    # Finished models are kept, and nobody is in their folder.
+    assert list(checkpoint.rglob("[!.]*.npz"))
+    assert not (checkpoint / ".lock").exists()
+
+
+def test_jobs_end_with_their_driver_and_no_finished_model_is_trained_again(
+    tiny, trained, training, snakemake
+):
+    process, checkpoint = training
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
     assert not (tiny / scores_of(LONG)).exists(), "the kill came too late to test anything"
     # On a CPU every finished model has a file of its own.
     finished = len(list(checkpoint.rglob("[!.]*.npz")))

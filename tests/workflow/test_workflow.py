@@ -52,6 +52,27 @@ def test_a_finished_run_has_nothing_left_to_do(finished, snakemake):
     assert "Nothing to be done" in output
 
 
+USE_RDP = {"atlas", "linear_heuristic"}
+"""Families with a simulation or a bound that uses the Rényi accountant."""
+
+
+def test_a_corrected_accountant_makes_again_what_uses_it(finished, snakemake):
+    path = finished / "src/hiddenstate/accounting/rdp.py"
+    before = path.read_text()
+    arguments = ("all", "--dry-run", "--cores", "1", "--config", "scale=smoke")
+    try:
+        path.write_text(f"{before}\n# A remark.\n")
+        assert "Nothing to be done" in snakemake(finished, *arguments)[1]
+        path.write_text(f"{before}\nOTHER = 1\n")
+        status, output = snakemake(finished, *arguments)
+    finally:
+        path.write_text(before)
+    assert status == 0, output[-3000:]
+    planned = set(re.findall(r"^(\w+)_(?:simulate|bound|train|start) +\d+$", output, re.MULTILINE))
+    assert planned == USE_RDP
+    assert not re.search(r"^\w+_(train|start) +\d+$", output, re.MULTILINE)
+
+
 def test_the_report_holds_figures_tables_and_verdicts_offline(finished, snakemake):
     status, output = snakemake(
         finished, "all", "--report", "report.html", "--config", "scale=smoke"

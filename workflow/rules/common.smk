@@ -4,6 +4,7 @@
 import os
 import random
 import re
+import subprocess
 from pathlib import Path
 
 try:
@@ -66,6 +67,26 @@ def checked_place():
         raise WorkflowError(
             f"{os.getcwd()}: jobs cannot be submitted from a directory with a space in its name, "
             "which Snakemake passes on unquoted; move the tree, or run without the profile"
+        )
+
+
+def checked_cluster():
+    """Stop a run on a cluster while jobs that an earlier one submitted from here are there."""
+    if workflow.local_exec:
+        return
+    command = ["squeue", "--me", "--noheader", "--format=%i %j %Z"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True).stdout
+    except OSError:
+        return
+    # Snakemake names the jobs of a run by a UUID.
+    own = re.compile(
+        rf"(\S+) \S*[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-\S+ {re.escape(os.getcwd())}"
+    )
+    if jobs := [found[1] for found in map(own.fullmatch, listed.splitlines()) if found]:
+        raise WorkflowError(
+            "an earlier run that was killed left jobs, which would be done twice; wait for them, "
+            f"or end them: scancel {' '.join(jobs)}"
         )
 
 

@@ -4,9 +4,15 @@
 include: "progress.smk"
 
 
+# Jobs end with this process, even if it is killed.
+os.environ["HIDDENSTATE_DRIVER"] = str(os.getpid())
+
+
 # Which executor runs the jobs is not known before.
 onstart:
     checked_place()
+    checked_cluster()
+    note_interruption()
     show_progress()
 
 

@@ -46,3 +46,5 @@ def verified_files():
 
 
 SHOWN = {family: shown_files(family) for family in FAMILIES}
+# The cells of each paper and its estimates, once its rules are read.
+STANDS_ON = {}

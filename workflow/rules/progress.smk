@@ -2,10 +2,26 @@
 # and in the last lines where everything is. Snakemake's own log file keeps all that it has to say.
 
 import logging
+import signal
+import threading
 import time
 
 SHOWN_OF_LOG = 15
 """Lines of a failed job's log that are printed."""
+
+
+interrupted = threading.Event()
+"""Set once the run is interrupted: its jobs end then, and none of them has failed."""
+
+
+def note_interruption():
+    """Take note of Ctrl-C, which Snakemake gives to its jobs as well."""
+
+    def note(number, frame):
+        interrupted.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
 
 
 def time_in_words(seconds):
@@ -61,13 +77,17 @@ class Progress(logging.Handler):
 
     def fail(self, record):
         self.failed.add(record.jobid)
+        if interrupted.is_set():
+            return
         lines = [f"failed: {self.names.get(record.jobid) or record.rule_name}"]
         for path in record.log:
             path = path.removesuffix(" (check log file(s) for error details)")
             lines.append(f"  the end of {path}:")
             try:
                 ends = (
-                    Path(path).read_text(errors="replace").splitlines()[-SHOWN_OF_LOG:]
+                    Path(path)
+                    .read_text(encoding="utf-8", errors="replace")
+                    .splitlines()[-SHOWN_OF_LOG:]
                 )
             except OSError as error:
                 ends = [f"(cannot be read: {error.strerror})"]
@@ -83,9 +103,11 @@ def say(text, level=logging.INFO):
 
 
 def essential(record):
-    """Filter of what Snakemake prints beside: warnings and errors, but for those told above."""
+    """Filter of what Snakemake prints beside: warnings and errors, except those told above."""
     if getattr(record, "progress", False):
         return True
+    if interrupted.is_set():
+        return False
     failed = str(getattr(record, "event", None) or "") == "job_error"
     return record.levelno >= logging.WARNING and not failed
 
@@ -112,7 +134,7 @@ def costs_of_jobs():
 def show_progress():
     """Put lines of the run's own in the place of Snakemake's, which go on into its log file."""
     printed = [h for h in logger.handlers if h.name == "DefaultStreamHandler"]
-    # Whoever asks Snakemake for more, or for another way of logging, gets that.
+    # A user who asks Snakemake for more, or for another way of logging, gets that.
     if not printed or not workflow.is_main_process or workflow.output_settings.verbose:
         return
     for handler in printed:
@@ -150,7 +172,9 @@ def told_of(folder, expected):
 
 def show_outcome(log, ok):
     """The last lines of a run."""
-    if not ok:
+    if interrupted.is_set():
+        say("interrupted; the same command goes on from there.")
+    elif not ok:
         say(
             "stopped: a job failed. What is finished is kept; the same command goes on from there."
         )

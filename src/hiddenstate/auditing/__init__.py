@@ -21,6 +21,14 @@ from hiddenstate.auditing.one_run import (
 )
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict
+from hiddenstate.auditing.whole_gaussian import (
+    flip_bound,
+    one_canary_ceiling,
+    planned_flips,
+    planned_guesses,
+    whole_gaussian_bound,
+    whole_gaussian_p_value,
+)
 
 __all__ = [
     "ApproxDP",
@@ -39,10 +47,16 @@ __all__ = [
     "Verdict",
     "composed",
     "empirical_curve",
+    "flip_bound",
     "guess",
     "guess_beyond",
     "known_null_bound",
     "lower_bound",
+    "one_canary_ceiling",
     "one_run_bound",
     "one_run_p_value",
+    "planned_flips",
+    "planned_guesses",
+    "whole_gaussian_bound",
+    "whole_gaussian_p_value",
 ]

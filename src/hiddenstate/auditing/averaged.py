@@ -24,17 +24,19 @@ W'_j = inf{t : 1 - f(t) >= V_j}; couple them by quantiles so that W_j >= W'_j. I
 X_i then W_j <= U_i, hence almost surely W'_j < U_i and V_j < 1 - f(U_i). So C_ij <= C'_ij for all
 pairs at once, and S <= S'.
 
-Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is
-a good one. Ties are broken as in the proof, by uniform variables from a stream that the scores
-name (their ranks, in the order given), so the same scores give the same bound and different ones
-independent coins. The law of S' depends on f alone and is simulated exactly. Audits with the same
-numbers of scores share their simulations, so their common level is that of the critical value
-found: with the r-th largest of m simulations, a Beta(r, m + 1 - r) variable (the share of a law
-beyond an order statistic of its sample). The rank is the largest whose level is the nominal one or
-less with probability ``CERTAINTY``; p-values are the same bound on the share beyond S. So the
-statement holds at each number of scores by itself and not on average over seeds. Since S does not
-depend on the hypothesis tested and S' grows with the parameter for the same U and V, rejections
-are nested, and the last rejected hypothesis is a lower bound with the stated confidence.
+Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is a
+good one. Ties between the worlds are broken as in the proof, by uniform variables of a stream whose
+seed (``coins``) is drawn without a look at the scores; without one they count against the audit,
+which lowers S and needs no chance. A seed that everybody shares would not do: scores that are
+always equal would always meet the same coins. The law of S' depends on f alone and is simulated
+exactly. Audits with the same numbers of scores share their simulations, so their common level is
+that of the critical value found: with the r-th largest of m simulations, a Beta(r, m + 1 - r)
+variable (the share of a law beyond an order statistic of its sample). The rank is the largest whose
+level is the nominal one or less with probability ``CERTAINTY``; p-values are the same bound on the
+share beyond S. So the statement holds at each number of scores by itself and not on average over
+seeds. Since S does not depend on the hypothesis tested and S' grows with the parameter for the same
+U and V, rejections are nested, and the last rejected hypothesis is a lower bound with the stated
+confidence.
 
 Where the law of the out-scores is known exactly (``known_null``), the U_i need not be drawn: fixed
 numbers take their place in S and in S' alike, and C_ij = 1{W_j < u_i} <= 1{V_j < 1 - f(u_i)} by
@@ -45,11 +47,10 @@ parameter's truth is judged by the hypotheses' own curves. Those of the wrong sh
 for a subsampled mechanism, bound the smallest member that lies below the mechanism's curve.
 """
 
-import hashlib
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -98,19 +99,27 @@ class Averaged:
     parts for the two ends. The shares decide where the bound is tight; the maximum is then
     calibrated as a whole, so no share is lost to a union bound and validity depends on none of
     them. Audits with the same ``seed`` and numbers of scores share their ``simulations``.
+
+    coins: seed of the coins that break ties between the worlds. Draw it once, without a look at the
+    scores, and keep it beside them. None: ties count against the audit, so scores that are often
+    equal, such as decisions, prove little.
     """
 
     area: float = 0.5
     simulations: int = SIMULATIONS
     seed: int = 0
+    coins: int | None = None
     name = "averaged"
     valid = True
 
     def __post_init__(self) -> None:
         if not 0 < number("area", self.area) < 1:
             raise InputError(f"area: got {self.area}; expected a share inside (0, 1)")
-        for name, least in (("simulations", 1), ("seed", 0)):
-            value = number(name, getattr(self, name))
+        for name, least in (("simulations", 1), ("seed", 0), ("coins", 0)):
+            given = getattr(self, name)
+            if name == "coins" and given is None:
+                continue
+            value = number(name, given)
             if value < least or value != int(value):
                 raise InputError(f"{name}: got {value:g}; expected a whole number >= {least}")
 
@@ -119,7 +128,7 @@ class Averaged:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bounds for the leading axes of the scores; they come from no single threshold."""
         calibration = self.calibration(in_scores, out_scores, hypotheses, level)
-        return calibration.bounds(calibration.observed(in_scores, out_scores))
+        return calibration.bounds(calibration.observed(in_scores, out_scores, self.coins))
 
     def contradicts(
         self,
@@ -134,7 +143,8 @@ class Averaged:
         One test instead of a search: true if and only if the bound is that value or beyond.
         """
         calibration = self.calibration(in_scores, out_scores, hypotheses, level)
-        return calibration.observed(in_scores, out_scores) > calibration.critical(index)
+        observed = calibration.observed(in_scores, out_scores, self.coins)
+        return observed > calibration.critical(index)
 
     def p_values(
         self,
@@ -150,7 +160,8 @@ class Averaged:
         are seen, how the functionals are weighed.
         """
         calibration = self.calibration(in_scores, out_scores, hypotheses, level)
-        return calibration.p_values(calibration.observed(in_scores, out_scores), index)
+        observed = calibration.observed(in_scores, out_scores, self.coins)
+        return calibration.p_values(observed, index)
 
     def calibration(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
@@ -160,7 +171,7 @@ class Averaged:
 
     def sized(self, size: tuple[int, int], hypotheses: Hypotheses, level: float) -> "Calibration":
         """The statistic and its critical values for (in-scores, out-scores); 0 out: known law."""
-        return _calibration(self, size[1], size[0], hypotheses, level)
+        return _calibration(replace(self, coins=None), size[1], size[0], hypotheses, level)
 
 
 class Calibration:
@@ -180,9 +191,11 @@ class Calibration:
         self._drawn: dict[str, tuple[NDArray, NDArray]] = {}
         self._latest: tuple[int, NDArray] | None = None
 
-    def observed(self, in_scores: NDArray, out_scores: NDArray) -> NDArray[np.float64]:
-        """S of the scores, shape of the leading axes."""
-        in_scores, out_scores = break_ties(in_scores, out_scores, self.rule.seed)
+    def observed(
+        self, in_scores: NDArray, out_scores: NDArray, coins: int | None = None
+    ) -> NDArray[np.float64]:
+        """S of the scores, shape of the leading axes; coins as of ``Averaged``."""
+        in_scores, out_scores = break_ties(in_scores, out_scores, coins)
         into, out = (
             -world.kept(scores)
             for world, scores in ((self.into, in_scores), (self.out, out_scores))
@@ -371,37 +384,39 @@ def blocks(simulations: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 def break_ties(
-    in_scores: NDArray, out_scores: NDArray, seed: int
+    in_scores: NDArray, out_scores: NDArray, coins: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The scores, or ranks in their order with ties broken at random where worlds are tied.
 
-    in_scores, out_scores: shapes (..., n_in), (..., n_out). Each audit's coins come from a stream
-    that its ranks name, in the order given.
+    in_scores, out_scores: shapes (..., n_in), (..., n_out). coins: seed of a stream for each world;
+    of one audit, the first scores have the same coins however many follow. None: the scores as
+    they are.
     """
+    if coins is None or not tied(in_scores, out_scores).any():
+        return in_scores, out_scores
     split = in_scores.shape[-1]
     pooled = np.concatenate((in_scores, out_scores), axis=-1)
     order = np.argsort(pooled, axis=-1)
     ascending = np.take_along_axis(pooled, order, axis=-1)
-    tied = ascending[..., 1:] == ascending[..., :-1]
-    is_in = order < split
+    steps = np.zeros(pooled.shape)
+    np.cumsum(ascending[..., 1:] != ascending[..., :-1], axis=-1, out=steps[..., 1:])
+    ranks = np.empty(pooled.shape)
+    np.put_along_axis(ranks, order, steps, axis=-1)
+    into, out = ranks[..., :split], ranks[..., split:]
+    into += stream(coins, "auditing", "coins", "in").random(into.shape)
+    out += stream(coins, "auditing", "coins", "out").random(out.shape)
+    return into, out
+
+
+def tied(in_scores: NDArray, out_scores: NDArray) -> NDArray[np.bool_]:
+    """Whether an in-score equals an out-score, shape of the leading axes."""
+    pooled = np.concatenate((in_scores, out_scores), axis=-1)
+    order = np.argsort(pooled, axis=-1)
+    ascending = np.take_along_axis(pooled, order, axis=-1)
+    equal = ascending[..., 1:] == ascending[..., :-1]
+    is_in = order < in_scores.shape[-1]
     # Runs of equal scores hold both worlds if two neighbours in them do, in whichever order.
-    mixed = (tied & (is_in[..., 1:] != is_in[..., :-1])).any(axis=-1)
-    if not mixed.any():
-        return in_scores, out_scores
-    ranks = np.zeros(pooled.shape)
-    steps = np.cumsum(~tied, axis=-1)
-    np.put_along_axis(
-        ranks, order, np.concatenate((np.zeros_like(steps[..., :1]), steps), axis=-1), axis=-1
-    )
-    for audit in zip(*np.nonzero(mixed), strict=True) if mixed.ndim else [()]:
-        ranks[audit] += coins(ranks[audit], split, seed, pooled.shape[-1])
-    return ranks[..., :split], ranks[..., split:]
-
-
-def coins(ranks: NDArray, split: int, seed: int, n: int) -> NDArray[np.float64]:
-    """n uniform variables from the stream that an audit's ranks name, ``split`` of them in."""
-    name = hashlib.sha256(np.ascontiguousarray(ranks, dtype=np.int64).tobytes()).hexdigest()
-    return stream(seed, "auditing", "ties", split, name).random(n)
+    return np.asarray((equal & (is_in[..., 1:] != is_in[..., :-1])).any(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)

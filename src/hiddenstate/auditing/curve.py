@@ -67,7 +67,7 @@ def empirical_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> EmpiricalCur
     first = np.concatenate(
         (
             np.ones_like(threshold[..., :1], dtype=bool),
-            np.diff(threshold, axis=-1) > 0,
+            threshold[..., 1:] > threshold[..., :-1],
             np.ones_like(threshold[..., :1], dtype=bool),
         ),
         axis=-1,

@@ -130,7 +130,7 @@ def guess(scores: ArrayLike, included: ArrayLike, made: int) -> Guesses:
     (True: in). made: fixed before the training, 1 to m. Ties are broken at random, so that the
     order of the canaries can tell nothing. Raises InputError for unusable scores or coins.
     """
-    observed, coins = _check(scores, included)
+    observed, coins = check_audit(scores, included)
     if isinstance(made, bool) or not isinstance(made, int | np.integer):
         raise InputError(f"made: got {made!r}; expected a whole number of guesses")
     if not 1 <= made <= len(coins):
@@ -148,7 +148,7 @@ def guess_beyond(scores: ArrayLike, included: ArrayLike, low: float, high: float
     The thresholds may come from the scores (never from the coins), so the number of guesses is not
     fixed, and only (epsilon, delta) can be bounded. Arguments as for ``guess``.
     """
-    observed, coins = _check(scores, included)
+    observed, coins = check_audit(scores, included)
     if not low < high:
         raise InputError(f"low, high: got {low}, {high}; expected low < high")
     into, out = observed >= high, observed <= low
@@ -285,7 +285,9 @@ def _require_symmetric(hypotheses: Hypotheses, index: int) -> None:
         )
 
 
-def _check(scores: ArrayLike, included: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def check_audit(
+    scores: ArrayLike, included: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores and coins as arrays, or an InputError that says what is wrong."""
     try:
         observed = np.asarray(scores, dtype=float)

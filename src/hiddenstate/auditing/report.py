@@ -1,8 +1,9 @@
 """An audit of a user's own scores: verdict, bounds, intervals, and a picture."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +15,14 @@ from hiddenstate.accounting import gaussian, tradeoff
 from hiddenstate.auditing import planning
 from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
+from hiddenstate.auditing.claim import Claim
 from hiddenstate.auditing.curve import check, check_confidence, empirical_curve
-from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses, claimed, number
+from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Split, UniformBand
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
 from hiddenstate.rounding import shown
+from hiddenstate.scores import claimed_origin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,13 +30,12 @@ if TYPE_CHECKING:
 WORDS = pa.dictionary(pa.int32(), pa.string())
 """Type of a column of few words, each kept once."""
 
-KEYS = ("repeat", "adversary", "step", "epoch")
+KEYS = ("repeat", "adversary", "canary", "step", "epoch")
 """Columns that a file has where it holds more than one audit."""
 
-RULES = (Averaged(), UniformBand(), Split(), Bonferroni(), AsPublished())
+PARQUET = (".parquet", ".pq")
 
-Curve = Literal["dp", "gdp"]
-"""What is claimed with an epsilon: (epsilon, delta)-DP alone, or the Gaussian DP that has it."""
+RULES = (Averaged(), UniformBand(), Split(), Bonferroni(), AsPublished())
 
 DRAWN = 2_000
 """Points of a drawn curve in each direction; a figure shows no more."""
@@ -44,10 +46,14 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
     Parquet (.parquet, .pq), or text separated by commas, semicolons or tabs. Raises InputError
     naming the file and the row of what is no score, and where the rows are of several audits
-    (``KEYS``) or of one run twice (a column ``run``): a bound takes scores to be independent.
+    (``KEYS``), of one run twice (a column ``run``) or of one seed twice (``seed``): a bound takes
+    scores to be independent. So it takes their number to be fixed in advance: the scores of a
+    campaign that stopped at an earlier look are refused with what they say.
     """
     path = require(path, "scores with the columns world ('in' or 'out') and score")
-    is_parquet = path.suffix.lower() in (".parquet", ".pq")
+    is_parquet = path.suffix.lower() in PARQUET
+    if stopped := _stopped(path) if is_parquet else None:
+        raise InputError(f"{path}: {stopped}")
     try:
         table = _parquet(path) if is_parquet else _text(path)
     except (pa.ArrowException, ValueError, OSError) as error:
@@ -84,6 +90,15 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
                 f"{path}: row {row + first}: run {runs[row]} of world {table['world'][row]} stands "
                 "twice; expected one score a run: scores of one run are not independent"
             )
+    if "seed" in table.column_names:
+        seeds = table["seed"].to_pandas()
+        again = (seeds.duplicated() & seeds.notna()).to_numpy()
+        if again.any():
+            row = int(np.argmax(again))
+            raise InputError(
+                f"{path}: row {row + first}: seed {seeds[row]} stands twice; expected a seed of "
+                "its own for each run: runs that share their randomness are not independent"
+            )
     scores = _numbers(path, table["score"], first)
     return scores[worlds == 0], scores[worlds == 1]
 
@@ -109,6 +124,34 @@ def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.floa
     return scores
 
 
+def _kept(path: Path) -> dict[str, Any]:
+    """What a campaign wrote beside its scores; nothing for any other file."""
+    try:
+        return claimed_origin(path)
+    except InputError:
+        return {}
+
+
+def coins(path: str | Path) -> int | None:
+    """Seed of the coins that a campaign drew for its scores, None of any other file."""
+    path = Path(path)
+    kept = _kept(path).get("coins") if path.suffix.lower() in PARQUET else None
+    return None if kept is None else int(kept)
+
+
+def _stopped(path: Path) -> str | None:
+    """What the scores of a campaign say that ended before its last planned look; else None."""
+    told = _kept(path).get("verdict")
+    if told is None or (models := _kept(path)["cell"]["models"]) == told["planned"]:
+        return None
+    return (
+        f"scores of a campaign that stopped after {models} of {told['planned']} planned models in "
+        f"each world, {told['decision']}: {told['claim']}, p-value at most "
+        f"{shown(told['p_value'], 'upper', 2)}; that statement is valid at any stop, and bounds "
+        "that take the number of scores as fixed in advance are not"
+    )
+
+
 def _parquet(path: Path) -> pa.Table:
     names = parquet.read_schema(path).names
     return parquet.read_table(path, columns=_wanted(path, names), read_dictionary=["world"])
@@ -126,7 +169,10 @@ def _text(path: Path) -> pa.Table:
         read_options=csv.ReadOptions(column_names=names, skip_rows=1),
         parse_options=csv.ParseOptions(delimiter=delimiter),
         convert_options=csv.ConvertOptions(
-            include_columns=_wanted(path, names), column_types={"world": WORDS}
+            include_columns=_wanted(path, names),
+            column_types={"world": WORDS},
+            null_values=[""],
+            strings_can_be_null=True,
         ),
     )
 
@@ -135,22 +181,31 @@ def _wanted(path: Path, names: list[str]) -> list[str]:
     for column in ("world", "score"):
         if column not in names:
             raise InputError(f"{path}: has the columns {', '.join(names)}; expected {column!r}")
-    return [name for name in ("world", "score", "run", *KEYS) if name in names]
+    wanted = [name for name in ("world", "score", "run", "seed", *KEYS) if name in names]
+    for name in wanted:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: has {names.count(name)} columns {name!r}; expected one")
+    return wanted
 
 
 def bounds(
-    in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: float
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    delta: float,
+    confidence: float,
+    coins: int | None = None,
 ) -> pd.DataFrame:
     """Bounds on epsilon at ``delta`` and on mu by every rule that needs no choice in advance.
 
     Columns: parameter, method, value, direction, confidence, valid, threshold, default.
     "epsilon of mu-GDP" is what the default's mu means at ``delta``: a bound if the mechanism is
-    Gaussian, or judged as if it were.
+    Gaussian, or judged as if it were. coins: as of ``Averaged``.
     """
     into, out = check(in_scores, out_scores)
     every: list[Hypotheses] = [ApproxDP(delta), GaussianDP()]
     # Half of fewer than four scores is less than the two that a world must have.
-    rules = [r for r in RULES if not isinstance(r, Split) or min(len(into), len(out)) >= 4]
+    fits = [r for r in RULES if not isinstance(r, Split) or min(len(into), len(out)) >= 4]
+    rules = [replace(r, coins=coins) if isinstance(r, Averaged) else r for r in fits]
     found: list[Bound] = [
         lower_bound(into, out, hypotheses, rule, confidence=confidence)
         for hypotheses in every
@@ -175,13 +230,11 @@ def epsilon_of(mu: float, delta: float) -> float:
 class Judgement:
     """Whether scores refute a claim.
 
-    epsilon, delta, curve: the claim. parameter, tested: the hypothesis tested, which the claim
-    implies. p_value: valid upper bound; refuted if it is at most 1 - confidence.
+    claim: in words. parameter, tested: the hypothesis tested, which the claim implies. p_value:
+    valid upper bound; refuted if it is at most 1 - confidence.
     """
 
-    epsilon: float
-    delta: float
-    curve: Curve
+    claim: str
     parameter: str
     tested: float
     confidence: float
@@ -189,52 +242,40 @@ class Judgement:
     refuted: bool
 
 
-def hypothesis(epsilon: float, delta: float, curve: Curve) -> tuple[Hypotheses, int]:
-    """The hypothesis that a claim of (epsilon, delta) implies, judged by this curve."""
-    if not number("claim", epsilon) >= 0:
-        raise InputError(f"claim: got {epsilon}; expected an epsilon of at least 0")
-    if curve == "dp":
-        claims: Hypotheses = ApproxDP(delta)
-        return claims, claimed(claims, epsilon)
-    if curve != "gdp":
-        raise InputError(f"curve: got {curve!r}; expected 'dp' or 'gdp'")
-    if ApproxDP(delta).delta == 0 or epsilon == 0:
-        raise InputError("curve: Gaussian DP has no finite mu at epsilon 0 or delta 0; expected dp")
-    claims = GaussianDP()
-    return claims, claimed(claims, gaussian.mu(epsilon, delta))
-
-
 def judge(
     in_scores: ArrayLike,
     out_scores: ArrayLike,
-    epsilon: float,
-    delta: float,
+    claim: Claim,
     *,
-    curve: Curve = "dp",
     confidence: float = 0.95,
+    coins: int | None = None,
 ) -> Judgement:
-    """Test the claim of (epsilon, delta) by the default rule.
+    """Test a claim by the default rule.
 
     in_scores, out_scores: shapes (n_in,), (n_out,). A true claim is refuted with probability
-    1 - confidence at most.
+    1 - confidence at most. coins: as of ``Averaged``.
     """
     into, out = check(in_scores, out_scores)
     level = 1 - check_confidence(confidence)
-    claims, index = hypothesis(epsilon, delta, curve)
-    p_value = float(Averaged().p_values(into, out, claims, level, index))
+    rule = Averaged(coins=coins)
+    p_value = float(rule.p_values(into, out, claim.hypotheses, level, claim.index))
     return Judgement(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        curve=curve,
-        parameter=claims.parameter,
-        tested=float(claims.grid[index]),
+        claim=claim.words,
+        parameter=claim.hypotheses.parameter,
+        tested=float(claim.hypotheses.grid[claim.index]),
         confidence=confidence,
         p_value=p_value,
         refuted=p_value <= level,
     )
 
 
-def draw(in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: float) -> "Figure":
+def draw(
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    delta: float,
+    confidence: float,
+    coins: int | None = None,
+) -> "Figure":
     """The empirical curve, its uniform band, and the curves that the default bounds reject."""
     from hiddenstate import plotting
 
@@ -263,8 +304,11 @@ def draw(in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: 
         label=f"uniform band, {100 * confidence:g} %",
     )
     rates = np.concatenate((np.logspace(-6, -2, 100), np.linspace(0.01, 1, 300)))
-    epsilon = lower_bound(in_scores, out_scores, ApproxDP(delta), confidence=confidence).value
-    mu = lower_bound(in_scores, out_scores, GaussianDP(), confidence=confidence).value
+    audit = (in_scores, out_scores), Averaged(coins=coins)
+    epsilon, mu = (
+        lower_bound(*audit[0], claims, audit[1], confidence=confidence).value
+        for claims in (ApproxDP(delta), GaussianDP())
+    )
     claims = ApproxDP(delta)
     ax.plot(
         rates,
@@ -288,27 +332,33 @@ def draw(in_scores: ArrayLike, out_scores: ArrayLike, delta: float, confidence: 
     return figure
 
 
-def draw_plan(true: float, claim: float, delta: float, confidence: float) -> "Figure":
-    """Median bound on epsilon against the number of models, if the mechanism is Gaussian."""
+def draw_plan(
+    claims: Sequence[Claim], truth: Claim, delta: float | None, confidence: float
+) -> "Figure":
+    """Median bound against the number of models, judged by the hypotheses of each claim.
+
+    truth: the curve that the scores attain. With ``delta``, what speaks of mu becomes an epsilon.
+    """
     from hiddenstate import plotting
 
-    truths, index = hypothesis(true, delta, "gdp")
-    truth = float(truths.grid[index])
+    def value(claim: Claim, of: float) -> float:
+        epsilon = delta is not None and claim.hypotheses.parameter == "mu"
+        return epsilon_of(of, delta) if epsilon and delta is not None else of
+
     models = [2**k for k in range(3, 15)]
     figure, (ax,) = plotting.panels(1, height=3.4)
-    judged: list[tuple[Hypotheses, str, str]] = [
-        (GaussianDP(), "judged as Gaussian DP", plotting.VALID),
-        (ApproxDP(delta), "judged as $(\\varepsilon, \\delta)$-DP", plotting.OTHER),
-    ]
-    for claims, label, color in judged:
+    for claim, color in zip(claims, (plotting.OTHER, plotting.VALID), strict=False):
         found = [
-            planning.median_bound(claims, truths, truth, n, confidence=confidence) for n in models
+            planning.median_bound(
+                claim.hypotheses, truth.hypotheses, truth.value, n, confidence=confidence
+            )
+            for n in models
         ]
-        if claims.parameter == "mu":
-            found = [epsilon_of(mu, delta) for mu in found]
-        ax.plot(models, found, color=color, marker="o", ms=3, label=label)
-    ax.axhline(true, color=plotting.UPPER, ls="--", lw=1, label="true epsilon")
-    ax.axhline(claim, color="black", ls=":", lw=1, label="claim")
-    ax.set(xscale="log", xlabel="models in each world", ylabel="median bound on epsilon")
+        drawn = [value(claim, bound) for bound in found]
+        ax.plot(models, drawn, color=color, marker="o", ms=3, label=f"judged as: {claim.words}")
+    ax.axhline(value(truth, truth.value), color=plotting.UPPER, ls="--", lw=1, label="true value")
+    ax.axhline(value(claims[-1], claims[-1].value), color="black", ls=":", lw=1, label="claim")
+    parameter = claims[0].hypotheses.parameter
+    ax.set(xscale="log", xlabel="models in each world", ylabel=f"median bound on {parameter}")
     plotting.legend_below(figure, ax, columns=2)
     return figure

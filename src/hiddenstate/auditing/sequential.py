@@ -12,11 +12,10 @@ The statistic of a look is the largest, over the Mann-Whitney counts of ``averag
 less what is surprising under the claim, in standard deviations; so each look has about the same
 level of its own. What is assumed in addition: the looks are planned before the scores are seen, and
 runs come in an order that does not depend on their scores (their index, not their completion).
-Ties are broken by coins that belong to the run and stay the same at every look; they come from a
-stream named by the ranks of the first look's scores.
+Ties are broken by coins that belong to the run and stay the same at every look; their seed is drawn
+without a look at the scores, or ties count against the audit (``averaged``).
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.auditing.averaged import SCALING, World, counts, functional_shares, surprising
+from hiddenstate.auditing.averaged import (
+    SCALING,
+    World,
+    break_ties,
+    counts,
+    functional_shares,
+    surprising,
+)
 from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import Hypotheses, claimed, number
 from hiddenstate.auditing.intervals import (
@@ -112,12 +118,15 @@ class SequentialAudit:
         """The value that no look may exceed."""
         return float(self._largest[-allowed_rank(1 - self.confidence, self.simulations)])
 
-    def judge(self, in_scores: ArrayLike, out_scores: ArrayLike) -> Verdict:
+    def judge(
+        self, in_scores: ArrayLike, out_scores: ArrayLike, *, coins: int | None = None
+    ) -> Verdict:
         """What the scores so far say, at every planned look that they are enough for.
 
         in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both worlds from
         their first run on. The answer depends on the planned looks alone, not on when it is asked,
-        so a campaign that was killed may ask again from all its scores.
+        so a campaign that was killed may ask again from all its scores. coins: as of ``Averaged``,
+        the same at every look.
         """
         worlds = []
         for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
@@ -129,7 +138,7 @@ class SequentialAudit:
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)
-        into, out = self._ordered(into[: taken[-1][0]], out[: taken[-1][1]])
+        into, out = break_ties(into[: taken[-1][0]], out[: taken[-1][1]], coins)
         statistic = next(
             iter(self._statistics([(-into[None], -out[None])], self.sizes[: len(taken)]))
         )[0]
@@ -217,16 +226,6 @@ class SequentialAudit:
             rng = stream(seed, "auditing", "sequential", purpose, n_in, n_out, start)
             u, v = rng.random((shape, n_out)), rng.random((shape, n_in))
             yield v, 1 - hypotheses.fnr(index, u)
-
-    def _ordered(self, into: NDArray, out: NDArray) -> tuple[NDArray, NDArray]:
-        """Ranks of all scores, ties broken by each run's own coin."""
-        n_in, n_out = self.sizes[0]
-        first = np.unique(np.concatenate((into[:n_in], out[:n_out])), return_inverse=True)[1]
-        name = hashlib.sha256(np.asarray(first, dtype=np.int64).tobytes()).hexdigest()
-        ranks = np.unique(np.concatenate((into, out)), return_inverse=True)[1].astype(float)
-        for world, part in (("in", ranks[: len(into)]), ("out", ranks[len(into) :])):
-            part += stream(self.seed, "auditing", "ties", world, name).random(len(part))
-        return ranks[: len(into)], ranks[len(into) :]
 
 
 def _look(into: NDArray, out: NDArray, size: Size) -> NDArray[np.floating]:

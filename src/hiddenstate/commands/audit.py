@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hiddenstate.commands import claims
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Scores, claim, delta, confidence, outputs."""
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the scores are consistent "
-        "with it, 1 if they refute it, 2 for bad input."
+        "with it, 1 if they refute it, 2 for bad input, 3 for any other failure."
     )
     parser.add_argument(
         "scores",
@@ -25,15 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delta", type=float, required=True, help="probability, such as 1e-5; 0 for pure DP"
     )
-    parser.add_argument("--claim", type=float, metavar="EPSILON", help="epsilon to be tested")
-    parser.add_argument(
-        "--curve",
-        choices=("dp", "gdp"),
-        default="dp",
-        help="what the claim promises: (epsilon, delta)-DP alone (dp), or the Gaussian DP that has "
-        "this epsilon at delta (gdp), which far fewer scores can refute",
-    )
+    claims.add_arguments(parser)
     parser.add_argument("--confidence", type=float, default=0.95, help="of each statement (0.95)")
+    parser.add_argument(
+        "--coins",
+        type=int,
+        metavar="SEED",
+        help="of the coins that break ties between the worlds (drawn and printed where there are "
+        "ties, or a campaign's own)",
+    )
     parser.add_argument(
         "--fpr",
         type=float,
@@ -51,19 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from your own scores, or test a claim."""
     import json
+    import secrets
     from dataclasses import asdict
 
     from hiddenstate.auditing import report, summaries
+    from hiddenstate.auditing.averaged import tied
 
     check_pictures(options.figure)
+    claim = claims.stated(options)
     into, out = report.read(options.scores)
+    coins = options.coins if options.coins is not None else report.coins(options.scores)
+    ties = bool(tied(into, out))
+    if coins is None and ties:
+        coins = secrets.randbits(32)
     delta, confidence = options.delta, options.confidence
-    judged = (
-        report.judge(into, out, options.claim, delta, curve=options.curve, confidence=confidence)
-        if options.claim is not None
-        else None
-    )
-    table = report.bounds(into, out, delta, confidence)
+    judged = report.judge(into, out, claim, confidence=confidence, coins=coins) if claim else None
+    table = report.bounds(into, out, delta, confidence, coins)
     intervals = [summaries.auc(into, out, confidence=confidence)] + [
         summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
     ]
@@ -72,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
             "scores": {"in": len(into), "out": len(out)},
             "delta": delta,
             "confidence": confidence,
+            "coins": coins if ties else None,
             "claim": asdict(judged) if judged else None,
             "bounds": json.loads(table.to_json(orient="records", double_precision=15)),
             "intervals": [asdict(interval) for interval in intervals],
@@ -97,10 +102,13 @@ def run(options: argparse.Namespace) -> int:
             "so choose the method before looking. A bound on 'epsilon of mu-GDP' speaks of a "
             "mechanism whose claim is Gaussian DP."
         )
-        if judged:
-            kind = "Gaussian DP with " if judged.curve == "gdp" else ""
+        if ties:
             print(
-                f"\nclaim: {kind}epsilon {judged.epsilon:g} at delta {delta:g}: "
+                f"scores of the two worlds are equal; coins break the ties (again: --coins {coins})"
+            )
+        if judged:
+            print(
+                f"\nclaim: {judged.claim}: "
                 f"{'REFUTED' if judged.refuted else 'consistent with the scores'}, "
                 f"p-value at most {shown(judged.p_value, 'upper', 2)}"
             )
@@ -108,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
         from hiddenstate import plotting
 
         with plotting.style():
-            drawn = report.draw(into, out, delta, confidence)
+            drawn = report.draw(into, out, delta, confidence, coins)
             plotting.save(drawn, options.figure, options.scores.name)
     return int(judged is not None and judged.refuted)
 

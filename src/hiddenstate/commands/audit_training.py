@@ -1,34 +1,38 @@
 """``hiddenstate audit-training``: your own training script, audited."""
 
 import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+from hiddenstate.commands import claims
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
+    from hiddenstate.auditing.campaign import Outcome, Training
+    from hiddenstate.auditing.checking import Checked
     from hiddenstate.auditing.hypotheses import Hypotheses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The training, the claim, how many models, where."""
+    parser.description = (
+        f"{parser.description} Other exit statuses: 0 if the scores are consistent with it, 2 for "
+        "bad input, such as a training that fails, 3 for any other failure."
+    )
     parser.add_argument(
         "training",
         help="Python file with train(world, seed) -> score, or a command line in quotes with "
         "{world} and {seed} whose last printed line is the score",
     )
     parser.add_argument("--function", default="train", help="its name in the file (train)")
-    for names, what in (
-        (("--claim",), "epsilon that is claimed at --delta"),
-        (("--delta",), "probability, such as 1e-5"),
-        (("--claim-mu",), "mu of Gaussian differential privacy that is claimed"),
-        (("--noise-multiplier", "--sigma"), "claim: the curve of DP-SGD with this noise,"),
-        (("--sampling-rate", "--q"), "this sampling rate (Poisson)"),
-    ):
-        parser.add_argument(*names, type=float, metavar="NUMBER", help=what)
-    parser.add_argument("--steps", type=int, metavar="NUMBER", help="and this many steps")
-    parser.add_argument("--models", type=int, required=True, help="in each world, at most")
+    claims.add_arguments(parser)
+    parser.add_argument("--delta", type=float, help="probability of --claim, such as 1e-5")
+    parser.add_argument("--models", type=int, help="in each world, at most")
     parser.add_argument(
         "--looks",
         type=int,
@@ -42,48 +46,127 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes (1)")
     parser.add_argument("--retries", type=int, default=2, help="of a run that crashes (2)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of a run (none)")
+    checks = parser.add_mutually_exclusive_group()
+    checks.add_argument(
+        "--check",
+        action="store_true",
+        help="train five models, say whether seed and worlds are what an audit needs, and stop "
+        "(done before the first model in any case)",
+    )
+    checks.add_argument("--no-check", action="store_true", help="leave this check out")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of words")
 
 
 def run(options: argparse.Namespace) -> int:
     """Audit your own training; exit status 1 if the claim is refuted."""
-    from hiddenstate.auditing import SequentialAudit, campaign, lower_bound
+    from hiddenstate.auditing import SequentialAudit, campaign
     from hiddenstate.auditing.curve import check_confidence
 
     confidence = check_confidence(options.confidence)
-    hypotheses, claim, said = _claim(options)
-    if options.models < 2:
+    training, name = _training(options)
+    out = options.out or Path(f"{name}-audit")
+    if options.check:
+        _report(_checked(training, out, options), options)
+        return 0
+    claim = claims.required(options)
+    if options.models is None or options.models < 2:
         raise InputError(f"--models: got {options.models}; expected at least 2 in each world")
     looks = tuple(options.looks or ()) or (options.models,)
     if looks[-1] > options.models:
         raise InputError(f"--looks: got {looks[-1]}; expected at most --models {options.models}")
     if looks[-1] < options.models:
         looks = (*looks, options.models)
-    training: campaign.Training
-    if options.training.endswith(".py"):
-        training = campaign.Script(Path(options.training), options.function)
-        name = Path(options.training).stem
-    else:
-        training, name = campaign.CommandLine(options.training), "command"
-    test = SequentialAudit(hypotheses, claim, looks, confidence)
+    test = SequentialAudit(claim.hypotheses, claim.value, looks, confidence)
     # What the best of all scores could show, known before anything is trained.
     perfect = test.judge([1.0 + i for i in range(looks[-1])], [-1.0 - i for i in range(looks[-1])])
     if perfect.decision != "refuted":
         print(
-            f"note: with {looks[-1]} models in each world no scores can refute {said}; "
+            f"note: with {looks[-1]} models in each world no scores can refute {claim.words}; "
             "take more models, or claim the training's own curve (--noise-multiplier, "
             "--sampling-rate, --steps)",
+            file=sys.stderr,
             flush=True,
         )
+    if not options.no_check and not (out / "campaign.json").exists():
+        _report(_checked(training, out, options), options, sys.stderr)
     outcome = campaign.run(
         training,
         test,
-        options.out or Path(f"{name}-audit"),
+        out,
         seed=options.seed,
         workers=options.workers,
         retries=options.retries,
         timeout=options.timeout,
         progress=True,
     )
+    verdict = outcome.verdict
+    found = {
+        "decision": verdict.decision,
+        "claim": claim.words,
+        "confidence": confidence,
+        "p_value": verdict.p_value,
+        "models": outcome.models,
+        "planned": looks[-1],
+        "looks": list(looks),
+        "crashes": outcome.crashes,
+        "scores": str(outcome.scores),
+    }
+    if len(looks) == 1 and options.noise_multiplier is None:
+        found["bound"] = _bound(outcome.scores, claim.hypotheses, confidence)
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        _tell(outcome, found)
+    return int(verdict.decision == "refuted")
+
+
+def _training(options: argparse.Namespace) -> tuple["Training", str]:
+    """The training that the options name, and a name for it."""
+    from hiddenstate.auditing.campaign import CommandLine, Script
+
+    text = options.training
+    if os.path.isfile(text) or (text.endswith(".py") and "{" not in text and " " not in text):
+        return Script(Path(text), options.function), Path(text).stem
+    return CommandLine(text), "command"
+
+
+def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "Checked":
+    """What a check found; InputError if that is not what an audit needs."""
+    from hiddenstate.auditing.checking import check
+
+    found = check(training, out, seed=options.seed, timeout=options.timeout)
+    if found.findings:
+        told = "\n".join(f"  {number}. {what}" for number, what in enumerate(found.findings, 1))
+        way = "" if options.check else ", or go on with --no-check"
+        raise InputError(f"the training is not what an audit needs; fix this{way}:\n{told}")
+    return found
+
+
+def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None = None) -> None:
+    """Say what one model takes, and the campaign if its size is known."""
+    if options.json and to is None:
+        print(json.dumps(asdict(checked), indent=2))
+        return
+    parts = [f"check: fine; one model takes {checked.seconds:.2g} s and {checked.memory:.0f} MiB"]
+    if options.models:
+        hours = 2 * options.models * checked.seconds / options.workers / 3600
+        parts.append(
+            f"{options.models} in each world at most {hours:.2g} h with {options.workers} worker(s)"
+        )
+    print("; ".join(parts), file=to, flush=True)
+
+
+def _bound(path: Path, hypotheses: "Hypotheses", confidence: float) -> dict[str, str | float]:
+    """The bound that the same scores give, which a single look allows."""
+    from hiddenstate.auditing import Averaged, lower_bound, report
+
+    rule = Averaged(coins=report.coins(path))
+    bound = lower_bound(*report.read(path), hypotheses, rule, confidence=confidence)
+    return {"parameter": bound.parameter, "value": bound.value}
+
+
+def _tell(outcome: "Outcome", found: dict[str, Any]) -> None:
+    """The outcome in words."""
     for crash in outcome.crashes:
         print(f"tried again: {crash}")
     if outcome.taken:
@@ -92,53 +175,12 @@ def run(options: argparse.Namespace) -> int:
             f"{outcome.scores.parent}"
             + ("; nothing was trained" if outcome.taken == outcome.finished else "")
         )
-    decision = outcome.verdict.decision
     print(
-        f"{decision}: {said}, after {outcome.models} models in each world, at "
-        f"{100 * confidence:g} % confidence (p-value at most "
+        f"{found['decision']}: {found['claim']}, after {outcome.models} models in each world, at "
+        f"{100 * found['confidence']:g} % confidence (p-value at most "
         f"{shown(outcome.verdict.p_value, 'upper', 2)})"
     )
-    if len(looks) == 1 and options.noise_multiplier is None:
-        from hiddenstate.auditing import report
-
-        scores = report.read(outcome.scores)
-        bound = lower_bound(*scores, hypotheses, confidence=confidence)
-        value = shown(bound.value, "lower", decimals=3)
-        print(f"{bound.parameter} >= {value}, a statement of its own, as confident")
+    if bound := found.get("bound"):
+        value = shown(bound["value"], "lower", decimals=3)
+        print(f"{bound['parameter']} >= {value}, a statement of its own, as confident")
     print(f"scores: {outcome.scores}")
-    return int(decision == "refuted")
-
-
-def _claim(options: argparse.Namespace) -> tuple["Hypotheses", float, str]:
-    """The hypotheses, the claim in their parameter, and the claim in words."""
-    from hiddenstate.auditing import ApproxDP, GaussianDP, composed
-
-    mechanism = (options.noise_multiplier, options.sampling_rate, options.steps)
-    given = [
-        options.claim is not None or options.delta is not None,
-        options.claim_mu is not None,
-        any(value is not None for value in mechanism),
-    ]
-    if sum(given) != 1:
-        raise InputError(
-            "claim: expected one of --claim with --delta, --claim-mu, or --noise-multiplier "
-            "with --sampling-rate and --steps"
-        )
-    if given[0]:
-        if options.claim is None or options.delta is None:
-            raise InputError("claim: got one of --claim and --delta; expected both")
-        said = f"epsilon {options.claim:g} at delta {options.delta:g}"
-        return ApproxDP(options.delta), options.claim, said
-    if given[1]:
-        return GaussianDP(), options.claim_mu, f"mu {options.claim_mu:g}"
-    if None in mechanism:
-        raise InputError("claim: expected all of --noise-multiplier, --sampling-rate and --steps")
-    sigma, rate, steps = mechanism
-    if not sigma > 0:
-        raise InputError(f"--noise-multiplier: got {sigma}; expected a number above 0")
-    if not 0 < rate <= 1:
-        raise InputError(f"--sampling-rate: got {rate}; expected a probability in (0, 1]")
-    if steps < 1:
-        raise InputError(f"--steps: got {steps}; expected at least 1")
-    said = f"noise multiplier {sigma:g}, sampling rate {rate:g}, {steps} steps"
-    return composed([2 * sigma, sigma], rate, steps), sigma, said

@@ -32,7 +32,8 @@ from hiddenstate.dpsgd.layers import (
 )
 from hiddenstate.dpsgd.rules import ordinary
 
-_MOST_PLACES = 2**14  # of a pooled output, which lies on the stack for a vector of channels
+_STACK = 2**18
+"""Bytes of the stack that a layer may take; threads have 512 KiB and more."""
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.Tanh: "TANH", nn.ReLU: "RELU"}
 _KNOWN = {
     nn.Conv2d, nn.Linear, nn.GroupNorm, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
@@ -140,8 +141,7 @@ def _fits(layer: Layer, place: Place) -> bool:
     """Whether the layer can read what lies there, and does not overflow the stack."""
     if isinstance(layer, Linear):
         return place.source.border == 0
-    pooled = isinstance(layer, Convolution) and layer.pooled
-    return not pooled or layer.output.height * layer.output.width <= _MOST_PLACES
+    return not isinstance(layer, Convolution) or layer.stack <= _STACK
 
 
 def _vector(entries: int) -> Tensor:

@@ -28,6 +28,8 @@ _DENSE = 1.4
 """So many of its dense products take the time of one with a winner."""
 _AT_ONCE = 16
 """Tiles, at most, that it transforms before it multiplies, so that they stay in the cache."""
+_NEAR_BY = 4096
+"""Floats of a strip of an input, if one row of windows does not take more (``NEAR_BY`` in C)."""
 _ROOM = "s->room"
 
 
@@ -274,6 +276,16 @@ class Convolution(Layer):
         """The convolution's own output, without what the pooling leaves out."""
         t, each = self.output, 2 if self.pooled else 1
         return replace(t, height=each * t.height, width=each * t.width)
+
+    @property
+    def stack(self) -> int:
+        """Bytes that its calls take of the stack, at most: rows of an image that it pools."""
+        if not self.pooled:
+            return 0
+        wide, pooled = self.input.width + 2 * self.padding, self.output.width
+        rows = 4 * pooled * 2 * PAD  # two before the pooling, of two vectors of channels
+        strip = max(_NEAR_BY, (self.kernel[0] + 1) * wide * 2 * PAD) if self.sparse else 0
+        return 4 * (rows + strip + pooled * PAD)
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""

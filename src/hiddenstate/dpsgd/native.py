@@ -6,12 +6,14 @@ directory, and given its weights and data in the layouts it wants. Where there i
 the model is of another kind, the torch path of ``clipping`` does the same work.
 """
 
+import atexit
 import copy
 import ctypes
 import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -24,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenstate.dpsgd.driver import Network, c_source
+from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
 _FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lm")
@@ -144,25 +147,46 @@ def load(driver: str, *headers: str) -> ctypes.CDLL:
         raise CompilationError("no C compiler was found")
     sources = {
         "driver.c": driver,
-        **{name: files("hiddenstate.dpsgd").joinpath(name).read_text() for name in headers},
+        **{
+            name: files("hiddenstate.dpsgd").joinpath(name).read_text(encoding="utf-8")
+            for name in headers
+        },
     }
     # A cache shared by unlike machines must not hand one machine's instructions to another.
     parts = (*sources.values(), compiler(), *_FLAGS, platform.machine(), _processor())
     name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
-    path = _cache_directory() / name
+    path = _library(name, sources)
     try:
-        if not _whole(path):
-            _compile(path, sources)
         return ctypes.CDLL(str(path))
     except OSError as error:
         # Such as a cache on a file system without permission to execute.
         raise CompilationError(f"{path} cannot be used ({error})") from error
 
 
+def _library(name: str, sources: dict[str, str]) -> Path:
+    """The compiled library: in the cache, or where that cannot be used, in this process's folder.
+
+    A cached one is loaded if nobody but this user and root could have written it: its name tells
+    anyone what to plant.
+    """
+    for folder in (_cache(), _own()):
+        if folder is None:
+            continue
+        path = folder / name
+        if _private(path) and _whole(path):
+            return path
+        try:
+            _compile(path, sources)
+        except (InputError, OSError):  # it cannot be written
+            continue
+        return path
+    raise CompilationError("no folder was found for the library, not even a temporary one")
+
+
 def _compile(path: Path, sources: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
         for source, text in sources.items():
-            Path(folder, source).write_text(text)
+            Path(folder, source).write_text(text, encoding="utf-8")
         done = subprocess.run(
             [str(compiler()), "driver.c", "-o", str(temporary), *_FLAGS],
             cwd=folder,
@@ -173,6 +197,7 @@ def _compile(path: Path, sources: dict[str, str]) -> None:
             raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
         content = temporary.read_bytes()
         temporary.write_bytes(content + hashlib.sha256(content).digest())
+    path.chmod(0o600)  # where each user has a group, others may write a new file
 
 
 def _whole(path: Path) -> bool:
@@ -181,19 +206,46 @@ def _whole(path: Path) -> bool:
     return len(content) > 32 and hashlib.sha256(content[:-32]).digest() == content[-32:]
 
 
-def _cache_directory() -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hiddenstate"
+def _cache() -> Path | None:
+    """The user's folder for libraries, or None where others could write into it."""
+    home = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=home):
-            return home
+        # The specification of base directories has a relative one ignored.
+        parent = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
+        folder = parent / "hiddenstate"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder if _private(folder) else None
+
+
+@cache
+def _own() -> Path:
+    """A folder of this process, which ends with it."""
+    folder = tempfile.TemporaryDirectory(prefix="hiddenstate-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
+def _private(path: Path) -> bool:
+    """Whether nobody but this user and root can write the file or folder, or put another there.
+
+    Folders above may be of anyone's whom they were made for, and open to others if sticky.
+    """
+    own = {0, os.geteuid()}
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode) or found.st_uid not in own or found.st_mode & 0o022:
+            return False
+        above = [folder.stat() for folder in path.resolve().parents]
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="hiddenstate-"))
+        return False
+    return all(not one.st_mode & stat.S_IWOTH or one.st_mode & stat.S_ISVTX for one in above)
 
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")

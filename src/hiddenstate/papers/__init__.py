@@ -8,6 +8,7 @@ claims) and ``stated`` (numbers that the paper prints).
 
 import importlib
 import pkgutil
+import traceback
 
 from hiddenstate.errors import InputError
 from hiddenstate.family import Family
@@ -22,5 +23,12 @@ def load(name: str) -> Family:
     """The family of that name; imports no other."""
     if name not in names():
         raise InputError(f"unknown family {name!r}; expected one of {', '.join(names())}")
-    family: Family = importlib.import_module(f"{__name__}.{name}").FAMILY
+    try:
+        family: Family = importlib.import_module(f"{__name__}.{name}").FAMILY
+    except Exception as error:  # whatever a package that is half written raises
+        places = traceback.extract_tb(error.__traceback__)
+        raise InputError(
+            f"the package {__name__}.{name} cannot be loaded: {error!r} (line {places[-1].lineno} "
+            f"of {places[-1].filename}); expected one that defines FAMILY"
+        ) from error
     return family

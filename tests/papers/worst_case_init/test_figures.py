@@ -133,5 +133,5 @@ def test_a_level_has_one_colour_in_all_panels(estimates):
     drawn = FAMILY.figures["figure4"].draw(pd.concat([estimates, more], ignore_index=True))
     found = [dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) for ax in drawn.axes]
     assert [sorted(labels) for labels in found] == [["C = 1", "C = 10"], ["C = 10"]]
-    colours = [labels["C = 10"].lines[0].get_color() for labels in found]
+    colours = [labels["C = 10"].get_color() for labels in found]
     assert colours[0] == colours[1]

@@ -29,7 +29,6 @@ FAMILY = Family(
         Bound(
             cells.bounded,
             bounds.bound,
-            revision=2,
             cost=lambda cell: 2.0 * len(cell.parameters.settings),
         ),
         Bound(cells.trained, trained.bound, cost=takes(6)),

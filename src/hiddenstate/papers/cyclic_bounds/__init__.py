@@ -26,8 +26,8 @@ FAMILY = Family(
     grid=cells.CyclicBoundsGrid,
     works=(
         Simulate(cells.audits, cells.simulate_audit, cost=takes(3)),
-        Simulate(cells.counterexamples, cells.simulate_counterexample, revision=2, cost=takes(1.7)),
-        Bound(cells.formulas, bounds.formulas, revision=2, cost=takes(14)),
+        Simulate(cells.counterexamples, cells.simulate_counterexample, cost=takes(1.7)),
+        Bound(cells.formulas, bounds.formulas, cost=takes(14)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -7,7 +7,6 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound
@@ -234,6 +233,8 @@ def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:
 
 def _auc(scores: pd.Series) -> float:
     """Mann and Whitney's share of pairs, of scores indexed by world; a tie counts half."""
+    from scipy.stats import rankdata
+
     inside, outside = scores.loc["in"], scores.loc["out"]
     ranks = rankdata(np.concatenate((inside, outside)))
     above = ranks[: len(inside)].sum() - len(inside) * (len(inside) + 1) / 2

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
-from hiddenstate.estimates import select, summarise
+from hiddenstate.estimates import select
 from hiddenstate.family import figure
 
 
@@ -44,11 +44,11 @@ def _draw_curves(
         plotting.diagonal(ax)
         for (method, direction), (label, style) in lines.items():
             line = select(part, method=method, null=direction)
-            ax.plot(line["x"], line["value"], lw=1.2, label=label, zorder=3, **style)
+            plotting.line(ax, line, lw=1.2, label=label, zorder=3, **style)
         for encoding, (label, color) in styles.items():
             line = select(part, encoding=encoding, null=null, method="observed")
             ax.fill_between(line["x"], line["low"], line["high"], color=color, alpha=0.3, lw=0)
-            ax.plot(line["x"], line["value"], color=color, lw=1.6, label=label)
+            plotting.line(ax, line, ls="-", color=color, lw=1.6, label=label)
         first = part.iloc[0]
         ax.set_title(
             f"{_panel_title(part)}\nnoise multiplier {first['noise_multiplier']:g}, "
@@ -88,13 +88,13 @@ def figure1_swapped(estimates: pd.DataFrame) -> Any:
     return _draw_curves(estimates, "in", lines)
 
 
-_EPSILON_SERIES = (
-    # encoding, method, label, colour, marker, offset
-    ("published", "algorithm 2", "Algorithm 2, published encoding", plotting.PUBLISHED, "s", -0.27),
-    ("sound", "algorithm 2", "Algorithm 2, sound encoding", plotting.OBSERVED, "o", -0.09),
-    ("sound", "closest curve", "closest curve, sound encoding", plotting.OTHER, "D", 0.09),
-    ("sound", "lower bound", "lower bound at 95 %, sound encoding", plotting.VALID, "^", 0.27),
-)
+_EPSILON_SERIES = {
+    # encoding, method: label, colour, marker
+    "published, algorithm 2": ("Algorithm 2, published encoding", plotting.PUBLISHED, "s"),
+    "sound, algorithm 2": ("Algorithm 2, sound encoding", plotting.OBSERVED, "o"),
+    "sound, closest curve": ("closest curve, sound encoding", plotting.OTHER, "D"),
+    "sound, lower bound": ("lower bound at 95 %, sound encoding", plotting.VALID, "^"),
+}
 
 
 @figure(
@@ -111,27 +111,20 @@ def figure2(estimates: pd.DataFrame) -> Any:
     drawn, axes = plotting.panels(len(settings), height=3.2, sharey=True)
     for ax, (title, part) in zip(axes, settings, strict=True):
         epsilons = np.sort(part["epsilon"].unique())
-        position = {epsilon: i for i, epsilon in enumerate(epsilons)}
         ticks = np.arange(len(epsilons))
         ax.hlines(
             epsilons, ticks - 0.45, ticks + 0.45, color="black", ls="--", lw=1.2, label="accountant"
         )
         ax.plot(ticks - 0.42, epsilons, label="stated by the paper", zorder=5, **plotting.STATED)
-        for encoding, method, label, color, marker, offset in _EPSILON_SERIES:
-            line = select(part, encoding=encoding, method=method)
-            beyond = set(line.loc[~np.isfinite(line["value"]), "epsilon"])
-            for epsilon in beyond:
-                place = (position[epsilon] + offset, 0.93)
-                where = {"xycoords": ("data", "axes fraction"), "ha": "center", "color": color}
-                ax.annotate("$\\infty$", place, **where)
-            line = line[~line["epsilon"].isin(beyond)]
-            summary = summarise(line, "epsilon")
-            at = np.array([position[e] for e in summary["epsilon"]]) + offset
-            style = {"color": color, "marker": marker, "ms": 5, "label": label}
-            if len(line) > len(summary):
-                ax.errorbar(at, summary["mean"], 2 * summary["sd"], ls="none", capsize=2, **style)
-            else:
-                ax.plot(at, summary["mean"], ls="none", **style)
+        rows = part.assign(x=part["epsilon"], series=part["encoding"] + ", " + part["method"])
+        rows = rows[rows["series"].isin(list(_EPSILON_SERIES))]
+        beyond = np.isinf(rows["value"]).groupby([rows["series"], rows["x"]]).transform("any")
+        plotting.repeats(ax, rows[~beyond], _EPSILON_SERIES, deviations=2)
+        for (name, epsilon), _ in rows[beyond].groupby(["series", "x"]):
+            shift = 0.54 * (list(_EPSILON_SERIES).index(name) / (len(_EPSILON_SERIES) - 1) - 0.5)
+            place = (list(epsilons).index(epsilon) + shift, 0.93)
+            where = {"xycoords": ("data", "axes fraction"), "ha": "center"}
+            ax.annotate("$\\infty$", place, color=_EPSILON_SERIES[name][1], **where)
         ax.set(title=title, xticks=ticks, xticklabels=[f"{e:g}" for e in epsilons])
         ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.6, len(epsilons) - 0.4))
         ax.set_yscale("log", base=2)

@@ -22,7 +22,7 @@ FAMILY = Family(
     grid=cells.EstimatorsGrid,
     works=(
         Simulate(cells.detected, cells.detect, cost=takes(2.6)),
-        Bound(cells.calibrated, cells.calibrate, revision=3, cost=takes(20)),
+        Bound(cells.calibrated, cells.calibrate, cost=takes(20)),
         Bound(cells.sequenced, cells.stop),
     ),
     estimate=estimates.estimate,

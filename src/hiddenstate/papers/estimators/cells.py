@@ -37,7 +37,7 @@ from hiddenstate.family import (
     Several,
     by_name,
 )
-from hiddenstate.streams import stream
+from hiddenstate.streams import key, stream
 
 NAME = "estimators"
 LEVEL = 0.05
@@ -293,9 +293,10 @@ def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[Rule, Float
     beyond = int(np.argmax(hypotheses.grid > truth if upward else hypotheses.grid < truth))
     found: list[list[Any]] = []
     for block in range(math.ceil(audits / BLOCK)):
-        worlds = mechanism.scores(stream(seed, NAME, cell.name, n, block), (BLOCK, n))
+        name = (NAME, cell.name, n, block)
+        worlds = mechanism.scores(stream(seed, *name), (BLOCK, n))
         bounds = [rule.bounds(*worlds, hypotheses, LEVEL)[0] for rule in others]
-        found.append([calibration.observed(*worlds), *bounds])
+        found.append([calibration.observed(*worlds, key(seed, *name, "coins")), *bounds])
     statistic, *values = (np.concatenate(part)[:audits] for part in zip(*found, strict=True))
     shown = calibration.bounds(_quantiles(statistic))[0]
     exceeding = statistic > calibration.critical(beyond)

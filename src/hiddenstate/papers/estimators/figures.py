@@ -98,17 +98,13 @@ def detection(estimates: pd.DataFrame) -> Any:
     table = table.loc[order]
     drawn, (ax,) = plotting.panels(1, height=0.26 * len(table) + 0.9)
     drawn.set_figwidth(7)
-    shown = ax.imshow(100 * table, cmap="Blues", vmin=0, vmax=100, aspect="auto")
-    for i, j in np.ndindex(*table.shape):
-        value = table.iloc[i, j]
-        if np.isfinite(value):
-            shade = "white" if value > 0.6 else "black"
-            ax.text(j, i, f"{100 * value:.0f}", ha="center", va="center", color=shade, fontsize=7)
-    ax.set_xticks(range(table.shape[1]), [f"{int(n):,}" for n in table.columns], rotation=45)
-    ax.set_yticks(range(len(table)), table.index)
-    ax.grid(False)
-    ax.set_xlabel("models per world")
-    drawn.colorbar(shown, ax=ax, label="audits that contradict the claim (%)")
+    label = "audits that contradict the claim (%)"
+    shades = {"cmap": "Blues", "vmin": 0, "vmax": 100, "linewidths": 0.5}
+    plotting.heat_map(
+        ax, 100 * table, label, annot=True, fmt=".0f", annot_kws={"size": 7}, **shades
+    )
+    ax.set_xticklabels([f"{int(n):,}" for n in table.columns], rotation=45)
+    ax.set(xlabel="models per world", ylabel="")
     return drawn
 
 

@@ -57,32 +57,28 @@ FAMILY = Family(
     grid=cells.LinearHeuristicGrid,
     works=(
         *(
-            Simulate(
-                cells.audited(a, cells.AuditRuns), cells.simulate(a), revision=2, cost=takes(6)
-            )
+            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(6))
             for a in cells.ATTACKS
         ),
         Simulate(
             cells.keeps_history(cells.HistoryRuns),
             cells.simulate_history,
-            revision=2,
             cost=takes(5.5),
         ),
-        Bound(cells.figure1("a"), bounds.figure1a, revision=2, cost=takes(1.8)),
-        Bound(cells.figure1("b"), bounds.figure1b, revision=2, cost=takes(11)),
-        Bound(cells.figure1("c"), bounds.figure1c, revision=2, cost=takes(4.4)),
+        Bound(cells.figure1("a"), bounds.figure1a, cost=takes(1.8)),
+        Bound(cells.figure1("b"), bounds.figure1b, cost=takes(11)),
+        Bound(cells.figure1("c"), bounds.figure1c, cost=takes(4.4)),
         Bound(cells.quadratic, bounds.quadratic_regulariser),
         Bound(cells.schedules, bounds.schedules, cost=takes(11)),
         Bound(cells.optimisers, bounds.optimisers, cost=takes(2)),
-        Bound(cells.figure5, bounds.figure5, revision=2, cost=takes(6.1)),
+        Bound(cells.figure5, bounds.figure5, cost=takes(6.1)),
         Bound(
             cells.keeps_history(cells.HistoryCurves),
             bounds.history_regulariser,
-            revision=3,
             cost=takes(7),
         ),
         Bound(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(22)),
-        Bound(cells.table1, bounds.table1, revision=2, cost=takes(5)),
+        Bound(cells.table1, bounds.table1, cost=takes(5)),
         Train(
             cells.trained,
             _train,

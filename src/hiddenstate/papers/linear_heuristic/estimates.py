@@ -140,15 +140,11 @@ def _error(runs: pd.DataFrame, matched: Matched) -> float:
     The paper has one audit of each mechanism, and so have we.
     """
     inside, outside = (select(runs, world=w)["score"].to_numpy() for w in ("in", "out"))
-    found = [
-        lower_bound(
-            *(np.delete(scores, np.s_[group::GROUPS]) for scores in (inside, outside)),
-            matched["heuristic"],
-            AsPublished(),
-            confidence=TAIL,
-        ).value
-        for group in range(GROUPS)
-    ]
+    found = []
+    for group in range(GROUPS):
+        less, fewer = (np.delete(scores, np.s_[group::GROUPS]) for scores in (inside, outside))
+        bound = lower_bound(less, fewer, matched["heuristic"], AsPublished(), confidence=TAIL)
+        found.append(bound.value)
     return math.sqrt((GROUPS - 1) * float(np.var(found)))
 
 

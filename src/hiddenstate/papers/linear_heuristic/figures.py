@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from hiddenstate import plotting
 from hiddenstate.estimates import select
@@ -29,10 +28,6 @@ _ESTIMATORS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 _REFERENCE: dict[str, Any] = {"color": plotting.UPPER, "lw": 0.9, "ls": ":"}
-
-
-def _plot(ax: Any, line: pd.Series, **style: Any) -> None:
-    ax.plot(line.index, line, **style)
 
 
 def _epsilon_at(rows: pd.DataFrame, words: str = "") -> str:
@@ -61,7 +56,7 @@ def figure1(estimates: pd.DataFrame) -> Any:
     drawn, axes = plotting.panels(3)
     for letter, ax in zip("abc", axes, strict=True):
         for method, style in _BASELINES.items():
-            _plot(ax, curve(estimates, f"figure1{letter}", method), **style)
+            plotting.curve(ax, curve(estimates, f"figure1{letter}", method), **style)
         ax.set(xscale="log", xlabel="steps T")
     axes[0].set_title("(a) steps T, sampling rate 1/T,\nnoise multiplier 5/$\\sqrt{T}$")
     for ax in axes:
@@ -93,9 +88,11 @@ def quadratic(estimates: pd.DataFrame) -> Any:
     """Epsilon against the curvature of the regulariser, with the paper's three values."""
     drawn, (ax,) = plotting.panels(1, height=3.2)
     line = curve(estimates, "quadratic", "quadratic regulariser")
-    _plot(ax, line, color=plotting.OBSERVED, label="exact")
+    plotting.curve(ax, line, color=plotting.OBSERVED, label="exact")
     if len(select(estimates, cell="quadratic", **stated.QUADRATIC_SETTING)):
-        _plot(ax, pd.Series(stated.QUADRATIC), label="stated by the paper", **plotting.STATED)
+        plotting.curve(
+            ax, pd.Series(stated.QUADRATIC), label="stated by the paper", **plotting.STATED
+        )
     ends = line.iloc[[0, -1]].max()
     ax.axhline(ends, label="larger of the two linear cases", **_REFERENCE)
     rows = select(estimates, cell="quadratic")
@@ -126,35 +123,27 @@ def figure5(estimates: pd.DataFrame) -> Any:
     # "enumerated" comes before "rounded up", and within a row the cells are in their order.
     panels = ratios.groupby(["method", ratios["cell"].map(list(ratios["cell"].unique()).index)])
     for ax, ((method, _), rows) in zip(axes, panels, strict=True):
-        table = rows.pivot(index="sampling_rate", columns="steps", values="value")
-        steps, rates = table.columns.to_numpy(float), table.index.to_numpy(float)
-        image = ax.pcolormesh(
-            _edges(steps), _edges(rates), table - 1, cmap="RdBu_r", norm=norm, rasterized=True
-        )
+        table = rows.pivot(index="sampling_rate", columns="steps", values="value")[::-1]
+        table.columns = table.columns.astype(int)
+        colours = {"cmap": "RdBu_r", "norm": norm, "rasterized": True}
+        plotting.heat_map(ax, table - 1, "", xticklabels=2, yticklabels=2, **colours)
         row, column = np.unravel_index(np.argmax(table.to_numpy()), table.shape)
-        ax.plot(steps[column], rates[row], "k*", ms=7)
+        ax.plot(column + 0.5, row + 0.5, "k*", ms=7)
         shown = "exact sums" if method == "enumerated" else "the paper's rounding"
         ax.set_title(
             f"one step: $\\varepsilon$ = {rows['x'].iloc[0]:g}, {shown}\n"
             f"largest ratio {table.to_numpy().max():.4f} (star)",
             fontsize="small",
         )
-        ax.set(xscale="log", yscale="log")
-        ax.grid(False)
+        ax.set(xlabel="", ylabel="")
     for ax in axes[columns:]:
         ax.set_xlabel("steps")
     for ax in axes[::columns]:
         ax.set_ylabel("sampling rate")
-    drawn.colorbar(image, ax=axes, shrink=0.6, label="ratio less one; red: heuristic exceeded")
+    drawn.colorbar(
+        axes[0].collections[0], ax=axes, shrink=0.6, label="ratio less one; red: heuristic exceeded"
+    )
     return drawn
-
-
-def _edges(centres: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ends of cells around ascending centres on a logarithmic axis."""
-    middle = np.sqrt(centres[1:] * centres[:-1])
-    if not len(middle):
-        return centres[0] * np.array([0.5, 2.0])
-    return np.concatenate(([centres[0] ** 2 / middle[0]], middle, [centres[-1] ** 2 / middle[-1]]))
 
 
 @figure(
@@ -173,13 +162,13 @@ def schedules(estimates: pd.DataFrame) -> Any:
         "heuristic": _BASELINES["heuristic"],
     }
     for method, style in styles.items():
-        _plot(left, curve(estimates, "schedules", method), **{"marker": "."} | style)
+        plotting.curve(left, curve(estimates, "schedules", method), **{"marker": "."} | style)
     rows = select(estimates, cell="schedules")
     left.set(xlabel="steps T", ylabel=_epsilon_at(rows, "of the last iterate "))
     left.set_title(_mechanism(rows, steps=False))
     weights = select(estimates, cell="schedules", quantity="weight")
     for steps, line in weights.groupby("steps"):
-        right.plot(line["x"], line["value"], marker=".", label=f"T = {steps:g}")
+        plotting.line(right, line, ls="-", marker=".", label=f"T = {steps:g}")
     right.set(xlabel="step", ylabel="weight of its gradient", ylim=(-0.05, 1.05))
     right.legend(title="worst schedule", loc="lower center", ncols=3, fontsize="x-small")
     plotting.legend_below(drawn, left, columns=3)
@@ -197,14 +186,14 @@ def optimisers(estimates: pd.DataFrame) -> Any:
     """Heuristic of optimisers in use, and its share of composition's epsilon."""
     drawn, (left, right) = plotting.panels(2, height=4.2)
     standard = curve(estimates, "optimisers", "standard")
-    _plot(left, standard, **_BASELINES["standard"])
+    plotting.curve(left, standard, **_BASELINES["standard"])
     rows = select(estimates, cell="optimisers")
     methods = [method for method in rows["method"].unique() if method != "standard"]
     for method, color in zip(methods, cycle(plotting.SERIES), strict=False):
         line = curve(estimates, "optimisers", method)
-        _plot(left, line, label=method, color=color, marker=".")
+        plotting.curve(left, line, label=method, color=color, marker=".")
         if "noise" not in method:
-            _plot(right, line / standard, color=color, marker=".")
+            plotting.curve(right, line / standard, color=color, marker=".")
     left.set(xscale="log", xlabel="steps T", ylabel=_epsilon_at(rows, "of the last iterate "))
     left.set_title(_mechanism(rows, steps=False))
     right.set(xscale="log", xlabel="steps T", ylabel="$\\varepsilon$ over composition's")
@@ -223,12 +212,13 @@ def history(estimates: pd.DataFrame) -> Any:
     """Epsilon against the factor of the regulariser that keeps the history."""
     drawn, (ax,) = plotting.panels(1, height=4.0)
     line = curve(estimates, "history", "history regulariser")
-    ax.plot(line.index - 1, line, color=plotting.OTHER, label="this regulariser, accounted")
+    grown = line.set_axis(line.index - 1)
+    plotting.curve(ax, grown, color=plotting.OTHER, label="this regulariser, accounted")
     for method in ("heuristic", "standard"):
         ax.axhline(curve(estimates, "history", method).iloc[0], **_BASELINES[method])
     for method, style in _ESTIMATORS.items():
         line = curve(estimates, "history", method)
-        ax.plot(line.index - 1, line, ls="none", **style)
+        plotting.curve(ax, line.set_axis(line.index - 1), ls="none", **style)
     rows = select(estimates, cell="history")
     ax.set(xscale="log", xlabel="factor of the regulariser, less one", title=_mechanism(rows))
     ax.set(ylabel=_epsilon_at(rows), ylim=(0, None))
@@ -242,7 +232,7 @@ def _audit_panels(estimates: pd.DataFrame, height: float) -> tuple[Any, dict[str
     drawn, axes = plotting.panels(len(rates), height=height, sharey=True)
     for ax, rate in zip(axes, rates, strict=True):
         for method in ("heuristic", "standard"):
-            _plot(ax, curve(estimates, f"audits_{rate}", method), **_BASELINES[method])
+            plotting.curve(ax, curve(estimates, f"audits_{rate}", method), **_BASELINES[method])
         ax.set(xscale="log", xlabel="steps", title=f"sampling rate {rate.removeprefix('q')}")
     axes[0].set_ylabel(_epsilon_at(select(estimates, cell=f"audits_{rates[0]}")))
     return drawn, dict(zip(rates, axes, strict=True))
@@ -261,10 +251,10 @@ def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
         label="published estimate if losses were linear (90 %)",
     )
     for method in ("heuristic", "standard"):
-        _plot(ax, rows[method], **{"marker": "."} | _BASELINES[method])
+        plotting.curve(ax, rows[method], **{"marker": "."} | _BASELINES[method])
     for method, style in _ESTIMATORS.items():
         if method in rows:
-            _plot(ax, rows[method], lw=0.8, **style)
+            plotting.curve(ax, rows[method], lw=0.8, **style)
     ax.set(xscale="log", xlabel="steps", ylim=(0, None))
 
 
@@ -320,7 +310,7 @@ def figure3(estimates: pd.DataFrame) -> Any:
     drawn, axes = _audit_panels(estimates, 3.4)
     for rate, ax in axes.items():
         for method, style in _ESTIMATORS.items():
-            _plot(ax, curve(estimates, f"gradient_{rate}", method), lw=0.8, **style)
+            plotting.curve(ax, curve(estimates, f"gradient_{rate}", method), lw=0.8, **style)
         ax.set_ylim(0, None)
     plotting.legend_below(drawn, ax, columns=min(2, len(axes)))
     return drawn
@@ -344,12 +334,12 @@ def figure6(estimates: pd.DataFrame) -> Any:
     exact = {"color": plotting.PUBLISHED, "lw": 1, "ls": ":"}
     exact["label"] = "one bit a step, largest exact $\\varepsilon$"
     for rate, ax in axes.items():
-        _plot(ax, curve(estimates, f"audits_{rate}", "one bit a step"), **exact)
+        plotting.curve(ax, curve(estimates, f"audits_{rate}", "one bit a step"), **exact)
         for attack, (name, color) in attacks.items():
             for method, style in _ESTIMATORS.items():
                 own = {"color": color, "label": f"{name}: {style['label']}", "lw": 0.8}
                 own["mfc"] = "none" if method == "lower bound" else color
-                _plot(ax, curve(estimates, f"{attack}_{rate}", method), **style | own)
+                plotting.curve(ax, curve(estimates, f"{attack}_{rate}", method), **style | own)
         ax.set_ylim(0, None)
     plotting.legend_below(drawn, ax, columns=min(2, len(axes)))
     return drawn

@@ -430,7 +430,7 @@ def _printed(
 
 def _rivals(figure: str, task: str, *cases: str) -> dict[tuple[str, float], float]:
     """Each case's rival is the other case's number, where the paper tells the two apart."""
-    found = {}
+    found: dict[tuple[str, float], float] = {}
     for case, other in zip(cases, reversed(cases), strict=True):
         values = stated(figure, task, "mean", case=other).set_index("epsilon")["value"]
         # Below 4 the paper itself calls the cases indistinguishable for want of models.

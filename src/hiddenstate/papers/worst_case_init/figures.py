@@ -24,11 +24,13 @@ from hiddenstate.papers.worst_case_init.summaries import (
 _READING = (
     "Squares: the published estimate, mean and standard deviation over the repeats; it takes the "
     "best threshold on the same scores and is no valid bound. Triangles: a valid bound at 95 % "
-    "confidence (averaged errors), mean over the repeats. Dashed: the theoretical epsilon. Grey: "
+    "confidence (averaged errors), likewise. Dashed: the theoretical epsilon. Grey: "
     "what 90 % of audits publish, with as many models, if everything leaks. Open circles: stated "
     "by the paper for the same data and model, and for as many records unless the legend says how "
     "many."
 )
+_WIDTH = 0.6
+"""Of all series at one epsilon, which are one apart."""
 _COLOURS = [plotting.SERIES[i] for i in (0, 1, 2, 4, 5)]
 _PUBLISHED: dict[str, Any] = {"fmt": "s", "ms": 4.5, "capsize": 2.5, "lw": 1.2}
 _VALID: dict[str, Any] = {"marker": "^", "ms": 4.5, "ls": "none", "alpha": 0.5}
@@ -50,18 +52,17 @@ def _by_epsilon(
     for epsilon, place in places.items():
         ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
     levels, overlaid = sorted(audits[factor].unique()), []
+    rows = select(estimates, figure=name, quantity="epsilon", task=task, **{factor: levels})
+    rows = rows[rows["records"].isin(set(audits["records"]))]
+    rows = rows.assign(x=rows["epsilon"], series=rows[factor].astype(str) + ", " + rows["method"])
+    series = {
+        f"{level}, {method}": (label(level) if method == "as published" else "", colour, marker)
+        for level, colour in ((level, colours[level]) for level in levels)
+        for method, marker in (("as published", "s"), ("valid", "^"))
+    }
+    plotting.repeats(ax, rows, series, deviations=1, width=_WIDTH)
     for j, level in enumerate(levels):
-        color = colours[level]
-        shift = (j - (len(levels) - 1) / 2) * 0.72 / len(levels)
-        where = {"task": task, "records": set(audits["records"]), factor: level}
-        part = summary(estimates, name, **where)
-        ax.errorbar(
-            places[part["epsilon"]] + shift, part["mean"], part["sd"].fillna(0), color=color,
-            label=label(level), **_PUBLISHED,
-        )  # fmt: skip
-        bound = summary(estimates, name, method="valid", **where)
-        aside = shift + 0.16 / len(levels)
-        ax.plot(places[bound["epsilon"]] + aside, bound["mean"], color=color, **_VALID)
+        shift = _WIDTH * (2 * j / (len(series) - 1) - 0.5)
         values = stated(name, task, "mean", **{factor: level, "epsilon": epsilons})
         ax.plot(places[values["epsilon"]] + shift, values["value"], zorder=5, **plotting.STATED)
         overlaid.append(values)
@@ -89,7 +90,7 @@ def _explain(drawn: Any, *panels: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     handles = [
         Line2D([], [], **_THEORETICAL, label="theoretical (upper bound)"),
         Line2D([], [], marker="s", ms=4.5, color="0.35", label="as published: mean ± sd"),
-        Line2D([], [], color="0.35", **_VALID, label="valid 95 % bound: mean"),
+        Line2D([], [], color="0.35", **_VALID, label="valid 95 % bound: mean ± sd"),
         Patch(color="0.9", label="90 % of perfect audits"),
     ]
     if any(len(values) for values, _ in panels):
@@ -257,10 +258,9 @@ def figure6(estimates: pd.DataFrame) -> Any:
         # All rates in each panel, for all share one legend.
         for rate, color in colours.items():
             line = select(rows, learning_rate=rate)
-            ax.plot(
-                line["steps"], 100 * line["mean"], "s-", color=color, ms=4, lw=1.2,
-                label=f"learning rate {rate:g}",
-            )  # fmt: skip
+            points = line.set_index("steps")["mean"] * 100
+            own = {"color": color, "label": f"learning rate {rate:g}"}
+            plotting.curve(ax, points, marker="s", ms=4, lw=1.2, **own)
         if any(map(len, known)):
             label = {"label": "stated by the paper", "zorder": 5}
             ax.plot(values["steps"], 100 * values["value"], **label, **plotting.STATED)

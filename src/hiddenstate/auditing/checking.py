@@ -1,0 +1,264 @@
+"""Whether a training is what an audit takes it to be, found by training a few models.
+
+An audit needs runs that are decided by their seed (a killed campaign must go on with the same
+scores), that share nothing (a counter kept between runs makes scores depend on the number of
+workers), and worlds that differ in the canary alone (a step more in one world is found instead of
+it). Five models are trained: two with the same seed and canary in one process and one in another,
+whose hash seed is different, one without the canary and one of another seed. What torch and Opacus
+do meanwhile is counted; of other libraries nothing is seen.
+"""
+
+import json
+import resource
+import statistics
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hiddenstate.auditing.trainings import Function, Train, Training
+from hiddenstate.auditing.workers import Task, Worker
+from hiddenstate.errors import InputError
+from hiddenstate.streams import key
+
+ONE_MORE = ("records",)
+"""What is larger by one in world "in": the canary."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found.
+
+    findings: what is not as an audit needs it, a sentence each. seen: what torch and Opacus did in
+    either world, with the same seed. seconds: of one model, the median. memory: of the largest
+    process, in MiB.
+    """
+
+    findings: list[str]
+    seconds: float
+    memory: float
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A training whose runs are observed, from the second in a process on; notes go to a file."""
+
+    training: Training
+    notes: Path
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """That of the training."""
+        return self.training.identity
+
+    def load(self) -> Train:
+        """The function, which writes a line of notes after each run."""
+        train, runs = self.training.load(), Counter[str]()
+
+        def observed(world: str, seed: int) -> float:
+            runs["all"] += 1
+            start = time.perf_counter()
+            # The first run in a process shows it as it is, and imports what is to be observed.
+            with ExitStack() as stack:
+                seen = stack.enter_context(observing()) if runs["all"] > 1 else None
+                score = train(world, seed)
+            note = {"seconds": time.perf_counter() - start, "memory": _memory(), "seen": seen}
+            with self.notes.open("a") as file:
+                file.write(json.dumps(note) + "\n")
+            return score
+
+        return observed
+
+
+def check(
+    training: Training | Train,
+    directory: str | Path,
+    *,
+    seed: int = 0,
+    timeout: float | None = None,
+) -> Checked:
+    """Train five models and say what is not as an audit needs it.
+
+    directory: for what the training prints (``check.txt``). seed: of the models, two different ones
+    follow from it. timeout: seconds of one model. Raises InputError if one cannot be trained.
+    """
+    directory = Path(directory)
+    loadable = training if isinstance(training, Training) else Function(training)
+    directory.mkdir(parents=True, exist_ok=True)
+    log, notes = directory / "check.txt", directory / "check.jsonl"
+    notes.unlink(missing_ok=True)
+    one, two = (key(seed, "check", index) % 2**31 for index in range(2))
+    observed = Observed(loadable, notes)
+    try:
+        first, again, out = _trained(
+            observed, log, [("in", one), ("in", one), ("out", one)], "1", timeout
+        )
+        other, another = _trained(observed, log, [("in", one), ("out", two)], "2", timeout)
+        told = [json.loads(line) for line in notes.read_text().splitlines()]
+    finally:
+        notes.unlink(missing_ok=True)
+    seen = {"in": told[1]["seen"], "out": told[2]["seen"]}
+    findings = [*_repeated(first, again, other), *_seeded(out, another), *_differing(seen)]
+    if any(seen[world].get("secure_mode") for world in seen):
+        findings.append("Opacus's secure_mode draws noise that no seed decides; switch it off")
+    seconds = statistics.median(note["seconds"] for note in told)
+    return Checked(findings, seconds, max(note["memory"] for note in told), seen)
+
+
+def _trained(
+    training: Training, log: Path, runs: list[tuple[str, int]], hashes: str, timeout: float | None
+) -> list[float]:
+    """Scores of these runs, in one interpreter of its own with this hash seed."""
+    tasks = deque(Task(world, index, seed) for index, (world, seed) in enumerate(runs))
+    worker, scores = Worker(training, log, {"PYTHONHASHSEED": hashes}), []
+    try:
+        for task in tasks:
+            worker.start(task)
+            while (result := worker.result(timeout)) is None:
+                worker.wait()
+            if result.error is not None:
+                raise InputError(
+                    f"check: a model of world {task.world!r}, seed {task.seed}, cannot be trained: "
+                    f"{result.error} ({log} has what was printed)"
+                )
+            scores.append(result.score)
+    finally:
+        worker.end()
+    return scores
+
+
+def _repeated(first: float, again: float, other: float) -> Iterator[str]:
+    """What the same run gives twice in a process, and in another."""
+    if first == again == other:
+        return
+    found = (
+        f"the same world and seed gave {first!r}, {again!r} in the same process and {other!r} in "
+        "another"
+    )
+    if first == other:
+        yield f"{found}: something is kept between runs, such as a counter or a generator"
+    elif first == again:
+        yield (
+            f"{found}: something differs between processes, such as the order of a set of words "
+            "(PYTHONHASHSEED), or is drawn without a seed where the file is imported"
+        )
+    else:
+        yield (
+            f"{found}: the seed does not decide the run. Every generator must be seeded (random, "
+            "numpy, torch, CUDA), and its algorithms deterministic"
+        )
+
+
+def _seeded(one: float, two: float) -> Iterator[str]:
+    """Whether another seed is another run."""
+    if one == two:
+        yield (
+            f"two seeds gave the same score without the canary, {one!r}: runs must differ in their "
+            "randomness, and a score that is always equal finds nothing"
+        )
+
+
+def _differing(seen: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """What the worlds differ in besides the canary."""
+    for name in sorted(seen["in"].keys() | seen["out"].keys()):
+        here, there = (seen[world].get(name, 0) for world in ("in", "out"))
+        if name in ONE_MORE and _one_more(here, there):
+            continue
+        if here != there:
+            yield (
+                f"the worlds differ in more than the canary: {name} {here} in world in, {there} in "
+                "world out; what is computed from the number of records must be a constant"
+            )
+
+
+def _one_more(here: Any, there: Any) -> bool:
+    """Whether each number is the other or one more."""
+    same = isinstance(here, list) and isinstance(there, list) and len(here) == len(there)
+    return same and all(0 <= a - b <= 1 for a, b in zip(here, there, strict=True))
+
+
+def _memory() -> float:
+    """Peak memory of this process and of the largest that it waited for, in MiB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return max(resource.getrusage(who).ru_maxrss for who in whose) * unit / 2**20
+
+
+@contextmanager
+def observing() -> Iterator[dict[str, Any]]:
+    """Count what torch and Opacus do, where they are imported."""
+    seen: dict[str, Any] = {}
+    with ExitStack() as stack:
+        if "torch" in sys.modules:
+            _observe_torch(seen, stack)
+        if "opacus" in sys.modules:
+            _observe_opacus(seen, stack)
+        yield seen
+
+
+def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    def stepped(optimizer: Any, *_: Any) -> None:
+        seen["optimizer steps"] = seen.get("optimizer steps", 0) + 1
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        seen.setdefault("first learning rate", rates)
+        seen["last learning rate"] = rates
+
+    def began(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def begin(self: Any) -> Any:
+            if hasattr(self.dataset, "__len__"):
+                seen.setdefault("records", []).append(len(self.dataset))
+            rate = getattr(self, "sample_rate", None)
+            if rate is not None:
+                seen["sampling rate of the loader"] = float(rate)
+            return original(self)
+
+        return begin
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def batch(self: Any) -> Any:
+            found = original(self)
+            seen["batches"] = seen.get("batches", 0) + 1
+            return found
+
+        return batch
+
+    handle = register_optimizer_step_post_hook(stepped)
+    stack.callback(handle.remove)
+    for owner, name, wrapped in (
+        (DataLoader, "__iter__", began),
+        (_BaseDataLoaderIter, "__next__", counted),
+    ):
+        stack.enter_context(patch.object(owner, name, wrapped(getattr(owner, name))))
+
+
+def _observe_opacus(seen: dict[str, Any], stack: ExitStack) -> None:
+    from opacus.optimizers import DPOptimizer
+
+    original = DPOptimizer.pre_step
+
+    @wraps(original)
+    def pre_step(self: Any, *given: Any, **named: Any) -> Any:
+        seen["noise multiplier"] = float(self.noise_multiplier)
+        seen["clipping norm"] = _plain(self.max_grad_norm)
+        seen["expected batch size"] = _plain(self.expected_batch_size)
+        seen["secure_mode"] = bool(self.secure_mode)
+        return original(self, *given, **named)
+
+    stack.enter_context(patch.object(DPOptimizer, "pre_step", pre_step))
+
+
+def _plain(value: Any) -> Any:
+    return [float(v) for v in value] if isinstance(value, list | tuple) else value

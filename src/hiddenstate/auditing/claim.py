@@ -1,0 +1,77 @@
+"""Claims of privacy, as a test takes them: hypotheses, a value of their parameter, and words."""
+
+from dataclasses import dataclass
+
+from hiddenstate.accounting import gaussian
+from hiddenstate.auditing.hypotheses import (
+    ApproxDP,
+    GaussianDP,
+    Hypotheses,
+    claimed,
+    composed,
+    number,
+)
+from hiddenstate.errors import InputError, check_count
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is claimed of a training. Make one by the functions of this module.
+
+    hypotheses, value: the hypothesis to be tested and all less private ones, as ``SequentialAudit``
+    takes them. words: the claim in words.
+    """
+
+    hypotheses: Hypotheses
+    value: float
+    words: str
+
+    @property
+    def index(self) -> int:
+        """Position in the grid of the hypothesis tested, which the claim implies."""
+        return claimed(self.hypotheses, self.value)
+
+
+def approximate(epsilon: float, delta: float) -> Claim:
+    """(epsilon, delta)-differential privacy and nothing more."""
+    if not number("claim", epsilon) >= 0:
+        raise InputError(f"claim: got {epsilon}; expected an epsilon of at least 0")
+    return Claim(ApproxDP(delta), epsilon, f"epsilon {epsilon:g} at delta {delta:g}")
+
+
+def gaussian_with(epsilon: float, delta: float) -> Claim:
+    """The Gaussian differential privacy that has this epsilon at delta."""
+    said = approximate(epsilon, delta).words
+    if delta == 0 or epsilon == 0:
+        raise InputError("curve: Gaussian DP has no finite mu at epsilon 0 or delta 0; expected dp")
+    return Claim(GaussianDP(), gaussian.mu(epsilon, delta), f"Gaussian DP with {said}")
+
+
+def gaussian_dp(mu: float) -> Claim:
+    """mu-Gaussian differential privacy."""
+    return Claim(GaussianDP(), number("mu", mu), f"mu {mu:g}")
+
+
+def dpsgd(
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    *,
+    other: float | None = None,
+) -> Claim:
+    """The trade-off curve of all iterates of DP-SGD with Poisson sampling, the sharpest claim.
+
+    noise_multiplier: noise deviation over the clipping norm. other: another noise multiplier whose
+    curve the hypotheses have too, as that of the truth (twice as much noise by default).
+    """
+    if not number("noise multiplier", noise_multiplier) > 0:
+        raise InputError(f"noise multiplier: got {noise_multiplier}; expected a number above 0")
+    if not 0 < number("sampling rate", sampling_rate) <= 1:
+        raise InputError(f"sampling rate: got {sampling_rate}; expected a probability in (0, 1]")
+    check_count("steps", steps)
+    both = {noise_multiplier, 2 * noise_multiplier if other is None else other}
+    return Claim(
+        composed(sorted(both, reverse=True), sampling_rate, steps),
+        noise_multiplier,
+        f"noise multiplier {noise_multiplier:g}, sampling rate {sampling_rate:g}, {steps} steps",
+    )

@@ -1,0 +1,267 @@
+"""What an audit trains: a function of a world and a seed, in whichever form a user has it.
+
+World "in" trains with the canary, world "out" without it; a larger score speaks for "in". Each form
+can be loaded by a new process, and tells itself from others by digests of its code.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol, runtime_checkable
+
+from hiddenstate.errors import InputError
+from hiddenstate.files import require
+
+WORLDS = ("in", "out")
+
+Train = Callable[[str, int], float]
+
+
+@runtime_checkable
+class Training(Protocol):
+    """What is audited, in a form that a new process can load."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells this training from others, as JSON."""
+
+    def load(self) -> Train:
+        """The function that trains one model and scores it."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A function of a Python file, ``train(world, seed) -> score`` unless named otherwise.
+
+    options: keyword arguments that every call gets.
+    """
+
+    path: Path
+    function: str = "train"
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Name of the file, digests of it and of what it imports, the function, its options."""
+        path = require(self.path, "a Python file with the function that trains one model")
+        return {
+            "script": path.name,
+            "files": _digests(path),
+            "function": self.function,
+            "options": {name: value for name, value in self.options},
+        }
+
+    def load(self) -> Train:
+        """The function, from a fresh import of the file."""
+        path = require(self.path, "a Python file with the function that trains one model")
+        spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+        if spec is None or spec.loader is None:
+            raise InputError(f"{path}: expected a file whose name ends in .py")
+        module = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, str(path.resolve().parent))
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        train = getattr(module, self.function, None)
+        if not callable(train):
+            raise InputError(f"{path}: has no function {self.function}(world, seed)")
+        options = dict(self.options)
+        return lambda world, seed: train(world, seed, **options)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A command whose last printed line is a score; {world} and {seed} are filled in."""
+
+    line: str
+
+    def __post_init__(self) -> None:
+        for name in ("{world}", "{seed}"):
+            if name not in self.line:
+                raise InputError(f"command: got {self.line!r}; expected {name} in it")
+        try:
+            program = self._words[0]
+        except ValueError as error:
+            raise InputError(f"command: got {self.line!r}: {error}") from error
+        if shutil.which(program) is None:
+            raise InputError(f"command: got {self.line!r}; {program!r} is no program that is found")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The command, and digests of the files that it names and of what they import."""
+        words = {word.replace("{world}", world) for word in self._words for world in WORLDS}
+        named = words | {word.partition("=")[2] for word in words}
+        files = {name: _digests(Path(name)) for name in sorted(named) if os.path.isfile(name)}
+        return {"command": self.line, "files": files}
+
+    @property
+    def _words(self) -> list[str]:
+        return shlex.split(self.line)
+
+    def load(self) -> Train:
+        """A function that runs the command."""
+        return self._train
+
+    def _train(self, world: str, seed: int) -> float:
+        words = [
+            word.replace("{world}", world).replace("{seed}", str(seed)) for word in self._words
+        ]
+        with _session(words) as process:
+            # What is printed goes to this process's own output, the campaign's log, as it comes.
+            printed, told = _Copied(process.stdout, 1), _Copied(process.stderr, 2)
+            process.wait()
+        printed.join()
+        told.join()
+        if process.returncode != 0:
+            last = told.last_line or "nothing on stderr"
+            raise RuntimeError(f"exit status {process.returncode}: {last:.300}")
+        try:
+            return float(printed.last_line)
+        except ValueError:
+            raise RuntimeError(
+                f"last line printed is no score: {printed.last_line!r:.80}"
+            ) from None
+
+
+RUNNING: set[int] = set()
+"""Sessions of commands that this process runs."""
+
+
+def end_commands() -> None:
+    """Kill the commands that this process runs, and what they started."""
+    for session in tuple(RUNNING):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(session, signal.SIGKILL)
+
+
+@contextmanager
+def _session(words: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A command in a session of its own; what it leaves in the background ends with it."""
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    RUNNING.add(process.pid)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        RUNNING.discard(process.pid)
+
+
+class _Copied:
+    """A thread that copies a stream to a file descriptor and keeps its end."""
+
+    KEPT = 4096
+    PATIENCE = 5.0
+    """Seconds to wait for a stream that a process outside the session still holds."""
+
+    def __init__(self, stream: IO[bytes] | None, to: int) -> None:
+        assert stream is not None
+        self.stream, self.to, self.tail = stream, to, b""
+        self.thread = threading.Thread(target=self._copy, daemon=True)
+        self.thread.start()
+
+    def _copy(self) -> None:
+        with self.stream:
+            while chunk := os.read(self.stream.fileno(), 1 << 16):
+                with suppress(OSError):
+                    os.write(self.to, chunk)
+                self.tail = (self.tail + chunk)[-self.KEPT :]
+
+    def join(self) -> None:
+        """Wait until all is copied that the command printed."""
+        self.thread.join(self.PATIENCE)
+
+    @property
+    def last_line(self) -> str:
+        """The last line that is not blank, "" if there is none."""
+        return (self.tail.decode(errors="replace").strip().splitlines() or [""])[-1].strip()
+
+
+@dataclass(frozen=True)
+class Function:
+    """An importable function."""
+
+    train: Train
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Its name, and digests of its file and of what that imports."""
+        try:
+            source = inspect.getsourcefile(self.train)
+        except TypeError:
+            source = None
+        if source is None:
+            raise InputError(
+                f"training: got {self.train!r:.80}; expected a function of a Python file, or "
+                "Script(path, function, options=...) where it takes more than world and seed"
+            )
+        return {"function": self.train.__qualname__, "files": _digests(Path(source))}
+
+    def load(self) -> Train:
+        """The function itself."""
+        return self.train
+
+
+def _digests(path: Path) -> dict[str, str]:
+    """SHA-256 of a file, and of what a Python file imports from beside it, however deep.
+
+    Of a package's module beside means within the package, and beside that. Nothing else that a
+    training reads is known.
+    """
+    path = path.resolve()
+    top = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
+    found: dict[str, str] = {}
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        name = os.path.relpath(file, top)
+        if name in found:
+            continue
+        with file.open("rb") as content:
+            found[name] = hashlib.file_digest(content, "sha256").hexdigest()
+        if file.suffix == ".py" and "site-packages" not in file.parts:
+            waiting += _imported(file, {path.parent, top})
+    return dict(sorted(found.items()))
+
+
+def _imported(file: Path, places: Iterable[Path]) -> Iterator[Path]:
+    """Files that a Python file imports from these places, or from its own package."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):
+        return  # what is no Python says so when it is run
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                wanted = [(place, alias.name) for place in places for alias in names]
+            case ast.ImportFrom(module=module, names=names, level=level):
+                # What is imported of a package may be a module of it.
+                inside = [f"{module}.{alias.name}" if module else alias.name for alias in names]
+                bases = places if level == 0 else [file.parents[level - 1]]
+                wanted = [(base, name) for base in bases for name in inside]
+            case _:
+                continue
+        for base, name in wanted:
+            parts = name.split(".")
+            for depth in range(1, len(parts) + 1):
+                stem = base.joinpath(*parts[:depth])
+                both = stem.with_name(f"{stem.name}.py"), stem / "__init__.py"
+                yield from (found for found in both if found.is_file())

@@ -1,0 +1,115 @@
+"""A check names what an audit cannot do with."""
+
+import json
+
+import pytest
+
+from hiddenstate import cli
+from hiddenstate.auditing import checking
+from hiddenstate.auditing.campaign import CommandLine, Script
+from hiddenstate.errors import InputError
+
+SCRIPT = """
+import random
+runs = []
+
+def fine(world, seed):
+    return random.Random(seed).random()
+
+def counting(world, seed):
+    runs.append(seed)
+    return fine(world, seed) + len(runs)
+
+def failing(world, seed):
+    raise ValueError("no data")
+
+def stepping(world, seed):
+    import torch
+    torch.manual_seed(seed)
+    records = torch.randn(10 + (world == "in"))
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1 / len(records))
+    for batch in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(records), 2):
+        optimizer.zero_grad()
+        (weight * batch[0].sum()).sum().backward()
+        optimizer.step()
+    return float(weight)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "my_training.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_training_that_is_as_it_must_be_passes_and_its_time_is_told(script, tmp_path):
+    found = checking.check(Script(script, "fine"), tmp_path / "a")
+    assert found.findings == []
+    assert 0 <= found.seconds < 60 and 5 < found.memory < 5_000
+    assert not list((tmp_path / "a").glob("*.jsonl"))
+
+
+def test_what_is_kept_between_runs_is_named(script, tmp_path):
+    (finding,) = checking.check(Script(script, "counting"), tmp_path / "a").findings
+    assert "something is kept between runs" in finding
+
+
+def test_what_the_worlds_differ_in_is_named(script, tmp_path):
+    """As where a loader makes a sampling rate and a number of steps of the number of records."""
+    found = checking.check(Script(script, "stepping"), tmp_path / "a")
+    told = "\n".join(found.findings)
+    assert "optimizer steps 6 in world in, 5 in world out" in told
+    assert "first learning rate" in told and "batches 6 in world in, 5 in world out" in told
+    assert "records" not in told.replace("number of records", "")
+    assert found.seen["in"]["records"] == [11] and found.seen["out"]["records"] == [10]
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ((1.0, 1.0, 1.0), []),
+        ((1.0, 2.0, 1.0), ["kept between runs"]),
+        ((1.0, 1.0, 2.0), ["PYTHONHASHSEED"]),
+        ((1.0, 2.0, 3.0), ["the seed does not decide the run"]),
+    ],
+)
+def test_scores_that_differ_say_why(scores, expected):
+    found = list(checking._repeated(*scores))
+    assert len(found) == len(expected)
+    assert all(word in finding for word, finding in zip(expected, found, strict=True))
+
+
+def test_a_score_that_no_seed_changes_is_named():
+    assert list(checking._seeded(1.0, 2.0)) == []
+    assert "two seeds gave the same score" in next(checking._seeded(1.0, 1.0))
+
+
+def test_a_training_that_cannot_be_trained_is_an_error(script, tmp_path):
+    with pytest.raises(InputError, match=r"world 'in', seed \d+, cannot be trained: ValueError"):
+        checking.check(Script(script, "failing"), tmp_path / "a")
+
+
+def test_a_command_whose_words_are_in_another_order_each_time_is_named(tmp_path):
+    """Sets of words are in the order of their hashes, which a process draws."""
+    import shlex
+    import sys
+
+    code = "import sys; print(list({str(i) for i in range(99)}).index('7') + int(sys.argv[1]))"
+    line = f'{shlex.quote(sys.executable)} -c "{code}" {{seed}} {{world}}'
+    (finding,) = checking.check(CommandLine(line), tmp_path / "a").findings
+    assert "PYTHONHASHSEED" in finding
+
+
+def test_the_command_checks_before_the_first_model_or_alone(script, tmp_path, capsys):
+    base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--function"]
+    assert cli.main([*base, "fine", "--check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+    assert not (tmp_path / "a" / "campaign.json").exists()
+    claim = ["--claim-mu", "0.5", "--models", "3"]
+    assert cli.main([*base, "counting", *claim]) == 2
+    error = capsys.readouterr().err
+    assert "1. the same world and seed gave" in error and "or go on with --no-check" in error
+    assert not (tmp_path / "a" / "campaign.json").exists()
+    assert cli.main([*base, "counting", *claim, "--no-check"]) in (0, 1)
