@@ -54,4 +54,6 @@ def on_page_markdown(markdown, page, config, files):
         found = pages.get(path) or os.path.relpath(path, ROOT / "docs")
         return f"[{text}]({found}{anchor})" if found in files.src_uris else text
 
-    return re.sub(r"\[([^]]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)", link, markdown)
+    # Tags are words here, and so would be the marks of generated parts.
+    told = re.sub(r"^<!-- .* -->\n", "", markdown, flags=re.MULTILINE)
+    return re.sub(r"\[([^]]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)", link, told)

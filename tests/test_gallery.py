@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hiddenstate import gallery, papers
+from hiddenstate import cli, gallery, papers
 from hiddenstate.errors import InputError
 
 PAGE = Path(__file__).parents[1] / "docs/gallery.md"
@@ -23,7 +23,7 @@ def test_the_repository_shows_every_figure_as_it_is_described():
     for (name, key), figure in figures().items():
         picture = Path(f"gallery/{name}_{key}.png")
         match = re.search(rf"`\./reproduce {name}_{key} --config scale=([\w-]+)`", text)
-        assert match, f"{name}_{key}: draw it and run `hiddenstate gallery`"
+        assert match, f"{name}_{key}: draw it and run `hiddenstate gallery {name}`"
         assert gallery.entry(name, key, figure, match[1], picture) in text
         with Image.open(PAGE.parent / picture) as image:
             image.load()
@@ -33,27 +33,70 @@ def test_the_repository_shows_every_figure_as_it_is_described():
     assert sum(path.stat().st_size for path in seen) < 3e6
 
 
-def test_the_best_scale_that_has_a_figure_gives_it(tmp_path):
-    best = ("encoding_loss", "figure1")
-    for scale, shade, names in (("paper", 10, [best]), ("laptop", 200, figures())):
+def test_the_page_is_the_families_own(tmp_path):
+    """Captions and tables as they are, with the pictures that are there."""
+    copy = tmp_path / "gallery.md"
+    copy.write_text(PAGE.read_text())
+    (tmp_path / "gallery").symlink_to(PAGE.parent / "gallery")
+    gallery.write(copy, [])
+    assert copy.read_text() == PAGE.read_text(), "run: hiddenstate gallery --figures"
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """A tree in which every figure is drawn at laptop scale, light, and one at paper's, dark."""
+    for scale, shade, names in (
+        ("paper", 10, [("encoding_loss", "figure1")]),
+        ("laptop", 200, figures()),
+    ):
         for name, key in names:
             path = tmp_path / "figures" / scale / name / f"{key}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("L", (2000, 800), shade).save(path)
-    out = tmp_path / "docs/gallery.md"
-    scales = [tmp_path / "figures" / scale for scale in ("paper", "laptop")]
-    gallery.write(out, scales)
-    text = out.read_text()
+    return tmp_path
+
+
+def shade(path):
+    with Image.open(path) as image:
+        return image.convert("L").getpixel((0, 0))
+
+
+def test_the_best_scale_that_has_a_figure_gives_it(drawn, monkeypatch):
+    monkeypatch.chdir(drawn)
+    (drawn / "docs").mkdir()
+    assert cli.main(["gallery"]) == 0
+    text = (drawn / "docs/gallery.md").read_text()
     assert re.findall(r"\w+ --config scale=paper", text) == [
         "encoding_loss_figure1 --config scale=paper"
     ]
     assert text.count("--config scale=laptop") == len(figures()) - 1
-    with Image.open(tmp_path / "docs/gallery/encoding_loss_figure1.png") as image:
+    for name in papers.names():
+        for key, table in papers.load(name).tables.items():
+            assert f"- `{key}`: *{table.title}.* {table.caption}" in text
+    with Image.open(drawn / "docs/gallery/encoding_loss_figure1.png") as image:
         assert image.size == (900, 360)
-        assert image.convert("L").getpixel((0, 0)) == 10
-    (scales[1] / "estimators/detection.png").unlink()
+    assert shade(drawn / "docs/gallery/encoding_loss_figure1.png") == 10
+    (drawn / "figures/laptop/estimators/detection.png").unlink()
     with pytest.raises(InputError, match=r"no figure estimators/detection\.png in .*laptop"):
-        gallery.write(out, scales)
+        gallery.write(drawn / "docs/gallery.md", gallery.at_hand(drawn / "figures"))
+
+
+def test_one_paper_s_pictures_are_made_and_all_others_stay(drawn):
+    out, scales = drawn / "gallery.md", gallery.at_hand(drawn / "figures")
+    with pytest.raises(InputError, match=r"no picture of atlas \w+ yet; draw it .*gallery atlas`"):
+        gallery.write(out, scales, ["encoding_loss"])
+    gallery.write(out, scales)
+    before = out.read_text()
+    for name, key in figures():
+        Image.new("L", (2000, 800), 90).save(drawn / "figures/laptop" / name / f"{key}.png")
+    gallery.write(out, scales[1:], ["encoding_loss"])
+    for name, key in figures():
+        mine = name == "encoding_loss"
+        assert shade(drawn / f"gallery/{name}_{key}.png") == (90 if mine else 200), (name, key)
+    # Now it is the laptop scale's.
+    assert out.read_text() == before.replace("scale=paper", "scale=laptop")
+    with pytest.raises(InputError, match="unknown family 'toy'"):
+        gallery.write(out, scales, ["toy"])
 
 
 def test_a_thin_line_keeps_its_colour_among_many_greys(tmp_path):

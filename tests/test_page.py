@@ -115,7 +115,7 @@ def test_every_claim_is_told_in_full_under_its_figure(made):
                 assert reading["choice"] in told and reading["rival"] in told
         else:
             assert "Our own statement" in told and "<blockquote>" not in told
-        cells = ("<gap>", "2.22", "2.222", "2.2 to 2.3", "2.1 to 2.4 (rounding)", "agrees")
+        cells = ("<gap>", "2.22", "2.222", "2.2 to 2.3", "2.1 to 2.4 (rounding)", "✔ agrees")
         shows = row["evidence"] != "[]"
         assert [f"<td>{cell}</td>" in told for cell in cells] == [shows] * 6
         (block,) = [block for block in blocks if f'id="{row["id"]}"' in block]
@@ -145,8 +145,10 @@ def test_either_ledger_is_counted_by_itself(made):
     for ledger, noun in (("paper", "sentences of the papers"), ("own", "statements of our own")):
         head, *lines = rows_of(text, f"Counts of {noun} by verdict")
         assert [cell.split(" ", 1)[1] for cell in head[2:]] == list(claims.LEDGERS[ledger])
-        assert [line[0] for line in lines] == papers.names()
-        for name, *numbers in lines:
+        assert [line[0].split()[0] for line in lines] == papers.names()
+        for head, *numbers in lines:
+            name, _, reference = head.partition(" ")
+            assert reference == papers.load(name).reference
             mine = [r for r in rows if r["id"].startswith(f"{name}.") and r["ledger"] == ledger]
             assert [int(n) for n in numbers] == [len(mine)] + [
                 sum(r["verdict"] == verdict for r in mine) for verdict in claims.LEDGERS[ledger]

@@ -366,13 +366,6 @@ def _schema(options: argparse.Namespace) -> None:
     print(json.dumps(config.schema(), indent=2))
 
 
-def _catalogue(options: argparse.Namespace) -> None:
-    """Print the page that lists every figure and table."""
-    from hiddenstate import catalogue
-
-    print(catalogue.page(), end="")
-
-
 def _plan(options: argparse.Namespace) -> None:
     """Print what a run would take: jobs, processor time, memory and disk, and what is cached."""
     from hiddenstate import forecast
@@ -383,10 +376,11 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _gallery(options: argparse.Namespace) -> None:
-    """Write the gallery: a page with a small picture of every figure."""
+    """Write the page of every figure and table, with small pictures from what is drawn."""
     from hiddenstate import gallery
 
-    gallery.write(options.out, options.figures)
+    figures = gallery.at_hand(Path("figures")) if options.figures is None else options.figures
+    gallery.write(options.out, figures, options.families)
 
 
 def _asked(
@@ -526,7 +520,6 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("digest", _digest, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     command("schema", _schema, family=False)
-    command("catalogue", _catalogue, family=False)
     sub = command("plan", _plan, family=False)
     sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="scale file")
     sub.add_argument(
@@ -535,14 +528,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cached", type=Path, metavar="DIR", help="cached scores; without: train all")
     missing(sub, default="train", what="trained")
     sub = command("gallery", _gallery, family=False)
+    sub.add_argument("families", nargs="*", metavar="FAMILY", help="these alone have new pictures")
     sub.add_argument(
-        "figures",
-        nargs="+",
+        "--figures",
+        nargs="*",
         type=Path,
         metavar="DIR",
-        help="figures of a scale, such as figures/laptop; the first that has a figure gives it",
+        help="figures of scales, the best first (figures/paper, figures/mnist, figures/laptop, as "
+        "far as they are there); none: captions alone",
     )
-    out(sub, help="Markdown file to write, such as docs/gallery.md")
+    page = Path("docs/gallery.md")
+    sub.add_argument("--out", type=Path, default=page, metavar="FILE", help=f"page ({page})")
     for name, module in (
         ("epsilon", epsilon),
         ("atlas", atlas),

@@ -1,6 +1,9 @@
-"""The gallery: every figure at its best scale, small enough to be kept in the repository."""
+"""Every figure and table on one page, with captions and commands: ``docs/gallery.md``.
 
-import inspect
+The pictures are kept in the repository, each at its best scale and small enough for that.
+"""
+
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -14,41 +17,65 @@ WIDTH = 900
 """Pixels that a picture is wide at most."""
 COLOURS = 128
 """Colours of a picture: enough for lines, and a third of the bytes."""
+SCALES = ("paper", "mnist", "laptop")
+"""Whose figures are taken where nobody says otherwise, the best first."""
 
-_HEAD = """# Gallery
+_HEAD = """# Every figure and table
 
-Every figure that the package draws, each at the best scale at hand, made by `hiddenstate gallery`
-from the workflow's own figures. What is drawn in full, with its caption, is in `figures/<scale>/`
-after a run; [the list of figures](figures.md) has the captions, the report of a run the claims.
+Each figure is shown at the best scale at hand; its command draws it. Files are in
+`figures/<scale>/<family>/` (PDF and PNG) and `results/<scale>/<family>/tables/` (CSV, Markdown and
+LaTeX). A family's cells are shared by all it shows, so the second figure takes seconds. The page is
+made by `hiddenstate gallery`; with the name of a family, its pictures alone are made again.
 """
 
 
-def write(out: Path, scales: Sequence[Path]) -> None:
-    """Write the page, and its pictures into a folder of the same name beside it.
+def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> None:
+    """Write the page, and pictures of these families, or else of all, into a folder beside it.
 
     ``scales`` are folders of figures such as ``figures/laptop``, the best first: a figure is taken
-    from the first that has it. One that none has is an error that names it.
+    from the first that has it. Without any, and for other families, the pictures stay. One that is
+    nowhere is an error that names it.
     """
+    for name in families:
+        papers.load(name)
+    kept = {}
+    if out.exists():
+        kept = dict(re.findall(r"reproduce (\w+) --config scale=([\w-]+)", out.read_text("utf-8")))
     parts = [_HEAD]
     for name in papers.names():
         family = papers.load(name)
         parts.append(f"## {family.title}\n\n`{name}`, {family.reference}\n")
         for key, figure in family.figures.items():
-            source = _best(scales, name, key)
             picture = Path(out.stem) / f"{name}_{key}.png"
-            with atomic(out.parent / picture) as temporary:
-                temporary.write_bytes(_small(source))
-            parts.append(entry(name, key, figure, source.parts[-3], picture))
+            scale = kept.get(f"{name}_{key}")
+            if scales and (not families or name in families):
+                source = _best(scales, name, key)
+                scale = source.parts[-3]
+                with atomic(out.parent / picture) as temporary:
+                    temporary.write_bytes(_small(source))
+            if scale is None or not (out.parent / picture).is_file():
+                raise InputError(
+                    f"{out}: has no picture of {name} {key} yet; draw it (./reproduce "
+                    f"{name}_{key}) and make it by `hiddenstate gallery {name}`"
+                )
+            parts.append(entry(name, key, figure, scale, picture))
+        parts.append("### Tables\n")
+        listed = [f"- `{key}`: *{t.title}.* {t.caption}" for key, t in family.tables.items()]
+        parts.append("\n".join(listed) + "\n")
     with atomic(out) as temporary:
         temporary.write_text("\n".join(parts), encoding="utf-8")
 
 
+def at_hand(folder: Path) -> list[Path]:
+    """Figures of the usual scales in a folder such as ``figures``, the best first."""
+    return [folder / scale for scale in SCALES if (folder / scale).is_dir()]
+
+
 def entry(name: str, key: str, figure: Figure, scale: str, picture: Path) -> str:
-    """The lines of one figure: title, picture, one sentence, and the command that draws it."""
-    sentence = inspect.getdoc(figure.draw) or figure.title
+    """The lines of one figure: title, picture, caption, and the command that draws it."""
     return (
         f"### {figure.title}\n\n![{figure.title}]({picture.as_posix()})\n\n"
-        f"{sentence.splitlines()[0]} `./reproduce {name}_{key} --config scale={scale}`\n"
+        f"{figure.caption}\n\n`./reproduce {name}_{key} --config scale={scale}`\n"
     )
 
 

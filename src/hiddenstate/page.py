@@ -128,6 +128,7 @@ def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
         version=hiddenstate.__version__,
         judged=verdicts.judged(rows).replace("`", ""),
         sections=sections,
+        references={section.name: section.reference for section in sections},
         overviews=[_overview(rows, ledger) for ledger in LEDGERS],
         ledgers={ledger: nouns[1] for ledger, nouns in verdicts.NOUNS.items()},
         sources=verdicts.SOURCES,

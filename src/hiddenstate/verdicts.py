@@ -166,7 +166,8 @@ def _commit(name: str) -> str:
 def table(verdicts: pd.DataFrame, ledger: str) -> str:
     """The counts of one ledger as a Markdown table, a row per family."""
     found = counts(verdicts, ledger)
-    shown = pd.DataFrame({"": [_named(name) for name in found.index]})
+    head = "paper" if ledger == "paper" else "family"
+    shown = pd.DataFrame({head: [_named(name) for name in found.index]})
     shown["sentences" if ledger == "paper" else "statements"] = found.sum(axis=1).to_numpy()
     for verdict in found:
         shown[f"{SYMBOLS[Verdict(verdict).group]} {verdict}"] = found[verdict].to_numpy()
@@ -216,34 +217,34 @@ def entry(row: Mapping[Any, Any], pictures: Mapping[str, str]) -> str:
     verdict = Verdict(row["verdict"])
     parts = [
         f"### {row['id']}",
-        f"{SYMBOLS[verdict.group]} **{verdict}**: {_plain(row['statement'])}",
+        f"{SYMBOLS[verdict.group]} **{verdict}**: {plain(row['statement'])}",
     ]
     if row["ledger"] == "paper":
         parts.append(
-            f"> {_plain(row['quote'])}\n>\n> {_plain(row['place'])}; {_plain(row['version'])}; "
+            f"> {plain(row['quote'])}\n>\n> {plain(row['place'])}; {plain(row['version'])}; "
             f"{SOURCES[row['source']]}."
         )
         parts += [
-            f"Our choice: {_plain(reading['choice'])}"
-            + (f" Otherwise: {_plain(reading['rival'])}" if reading["rival"] else "")
+            f"Our choice: {plain(reading['choice'])}"
+            + (f" Otherwise: {plain(reading['rival'])}" if reading["rival"] else "")
             for reading in json.loads(row["readings"])
         ]
     else:
-        parts.append(f"Our own statement. Basis: {_plain(row['place'])}")
+        parts.append(f"Our own statement. Basis: {plain(row['place'])}")
     if row["measured"]:
-        parts.append(f"Measured: {_plain(row['measured'])}")
+        parts.append(f"Measured: {plain(row['measured'])}")
     if row["problem"]:
-        parts.append(f"The check failed: {_plain(row['problem'])}")
+        parts.append(f"The check failed: {plain(row['problem'])}")
     if len(found := evidence(row["evidence"])):
         parts.append(markdown(found))
     if row["remark"]:
-        parts.append(f"Remark: {_plain(row['remark'])}")
+        parts.append(f"Remark: {plain(row['remark'])}")
     if picture := pictures.get(f"{_family(row['id'])}_{row['shown']}"):
         parts.append(f"[The figure]({picture})")
     return "\n\n".join(parts)
 
 
-def _plain(words: str) -> str:
+def plain(words: str) -> str:
     """Words in which Markdown finds no emphasis, link or tag."""
     escaped = re.sub(r"([\\*_\[\]`])", r"\\\1", " ".join(str(words).split()))
     return escaped.replace("<", "&lt;")
@@ -262,7 +263,7 @@ def evidence(rows: str) -> pd.DataFrame:
             "measured": ["" if pd.isna(x := row["measured"]) else f"{x:.4g}" for row in found],
             "interval": [interval(row["low"], row["high"]) for row in found],
             "allowed": [row["allowed"] for row in found],
-            "outcome": [str(row["outcome"]) for row in found],
+            "outcome": [f"{SYMBOLS.get(o := row['outcome'], '')} {o}".strip() for row in found],
         }
     )
     return shown.loc[:, (shown != "").any()]
