@@ -107,8 +107,37 @@ def test_every_page_and_every_claim_is_there(site):
 
 
 def plain(words):
-    """Words as they read, however they are broken and quoted."""
-    return re.sub(r"[\s`*]+", "", words)
+    """Words as they read, however they are broken and quoted; formulas without their marks."""
+    return re.sub(r"[\s`*$]+|\\\\[()]", "", words)
+
+
+def test_every_formula_is_marked_for_drawing(site):
+    """Between dollars on the page, and nothing of it read as emphasis or as a tag."""
+    source = (ROOT / "docs/cyclic-bounds.md").read_text(encoding="utf-8")
+    source = re.sub(r"`[^`]*`", "", re.sub(r"^```.*?^```", "", source, flags=re.S | re.M))
+    blocks = re.findall(r"^\$\$\n(.*?)\n\$\$$", source, re.DOTALL | re.MULTILINE)
+    rest = re.sub(r"^\$\$\n.*?\n\$\$$", "", source, flags=re.DOTALL | re.MULTILINE)
+    inline = re.findall(r"\$([^$]+)\$", rest)
+    page = (site / "cyclic-bounds.html").read_text(encoding="utf-8")
+    drawn = [html.unescape(f) for f in re.findall(r'class="arithmatex">(.*?)</', page, re.DOTALL)]
+    assert [f.strip()[2:-2].strip() for f in drawn if f.strip().startswith("\\[")] == blocks
+    assert [f[2:-2] for f in drawn if f.startswith("\\(")] == inline
+    assert r"t^\ast" in inline and len(inline) > 100
+
+
+@pytest.mark.skipif(not pages.CHROMIUM, reason="no Chromium here")
+def test_every_formula_is_drawn_without_a_network(site, tmp_path):
+    copy = shutil.copytree(site, tmp_path / "site")
+    page = copy / "cyclic-bounds.html"
+    probe = """<script>addEventListener("load", () => { const all = [...document.querySelectorAll(
+      ".arithmatex")]; const p = document.createElement("pre"); p.id = "found"; p.textContent =
+      JSON.stringify({all: all.length, drawn: all.filter(e => e.querySelector(".katex")).length,
+      wrong: [...document.querySelectorAll(".katex-error")].map(e => e.title)});
+      document.body.append(p); });</script>"""
+    page.write_text(page.read_text(encoding="utf-8").replace("<head>", f"<head>{probe}", 1))
+    found = pages.answer(page, tmp_path)
+    assert found["wrong"] == []
+    assert found["drawn"] == found["all"] > 100
 
 
 @pytest.mark.parametrize("package", ["accounting", "auditing", "dpsgd", "adversaries"])

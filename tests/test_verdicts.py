@@ -158,6 +158,7 @@ def test_the_page_tells_every_claim_in_full_and_is_read_as_it_is_written(tmp_pat
         "Remark: Because \\*so\\*.",
     ):
         assert words in block
+    assert verdicts.plain("a*b $x_i < *y*$ c_d") == "a\\*b $x_i < *y*$ c\\_d"
     assert verdicts.markdown(pd.DataFrame({"a|b": ["c\nd"]})) == "| a\\|b |\n| --- |\n| c d |"
 
 

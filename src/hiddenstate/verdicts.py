@@ -245,9 +245,11 @@ def entry(row: Mapping[Any, Any], pictures: Mapping[str, str]) -> str:
 
 
 def plain(words: str) -> str:
-    """Words in which Markdown finds no emphasis, link or tag."""
-    escaped = re.sub(r"([\\*_\[\]`])", r"\\\1", " ".join(str(words).split()))
-    return escaped.replace("<", "&lt;")
+    """Words in which Markdown finds no emphasis, link or tag; formulas between dollars stay."""
+    parts = re.split(r"(\$[^$]+\$)", " ".join(str(words).split()))
+    parts[::2] = [re.sub(r"([\\*_\[\]`])", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [part.replace("<", "&lt;") for part in parts[::2]]
+    return "".join(parts)
 
 
 def evidence(rows: str) -> pd.DataFrame:
