@@ -14,17 +14,17 @@ from scipy.optimize import minimize_scalar
 
 SMOOTH = 0.05
 """Deviation of normal noise that is added to the loss, over the saddle point's scale: it cuts the
-integral off, and moves delta by about SMOOTH^2 / 2. It is a hundredth of epsilon at most, so that it
-does not lift the bulk of the losses, near 0, above epsilon."""
+integral off, and moves delta by about SMOOTH^2 / 2. It is a hundredth of epsilon at most, so that
+it does not lift the bulk of the losses, near 0, above epsilon."""
 
 MOST = 3_000_000
 """Terms of a sum, which take a fraction of a second."""
 
 
 def delta(*arguments):
-    """Delta at noise multiplier, sampling rate, steps and epsilon > 0, null "out" or "in", to a relative 5e-3.
+    """Delta at a noise multiplier, sampling rate, steps, epsilon > 0 and null, to a relative 5e-3.
 
-    None where the sums would have more than ``MOST`` terms.
+    null is "out" or "in". None where the sums would have more than ``MOST`` terms.
     """
     try:
         return _delta(*arguments)
