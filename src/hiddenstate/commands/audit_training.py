@@ -46,6 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes (1)")
     parser.add_argument("--retries", type=int, default=2, help="of a run that crashes (2)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of a run (none)")
+    parser.add_argument(
+        "--battery",
+        nargs="+",
+        default=(),
+        metavar="SCORE",
+        help="names of several scores that each run gives (a mapping, or a JSON object printed), "
+        "judged as one audit with the level shared out",
+    )
     checks = parser.add_mutually_exclusive_group()
     checks.add_argument(
         "--check",
@@ -78,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
         looks = (*looks, options.models)
     test = SequentialAudit(claim.hypotheses, claim.value, looks, confidence)
     # What the best of all scores could show, known before anything is trained.
-    perfect = test.judge([1.0 + i for i in range(looks[-1])], [-1.0 - i for i in range(looks[-1])])
+    separated = [1.0 + i for i in range(looks[-1])], [-1.0 - i for i in range(looks[-1])]
+    perfect = test.shared(max(1, len(options.battery))).judge(*separated)
     if perfect.decision != "refuted":
         print(
             f"note: with {looks[-1]} models in each world no scores can refute {claim.words}; "
@@ -98,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
         retries=options.retries,
         timeout=options.timeout,
         progress=True,
+        battery=options.battery,
     )
     verdict = outcome.verdict
     found = {
@@ -111,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
         "crashes": outcome.crashes,
         "scores": str(outcome.scores),
     }
-    if len(looks) == 1 and options.noise_multiplier is None:
+    if len(looks) == 1 and options.noise_multiplier is None and not options.battery:
         found["bound"] = _bound(outcome.scores, claim.hypotheses, confidence)
     if options.json:
         print(json.dumps(found, indent=2))
