@@ -606,6 +606,10 @@ def test_a_script_may_lie_at_a_path_with_a_space(tmp_path, capsys):
     status, printed, _ = run(capsys, "audit-training", script, *arguments)
     found = json.loads(printed)
     assert status == 0 and found["decision"] == "consistent" and found["models"] == 3
+    page = Path(found["page"]).read_text()
+    assert page.count("data:image/png;base64,") == 1 and "is taken\non trust" in page
+    assert "mu 0.5" in page and "3 in each world, planned at most 3" in page
+    assert "http" not in page
 
 
 def test_a_battery_finds_what_one_of_its_scores_finds_at_one_level(script, tmp_path):

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,12 +11,18 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hiddenstate.commands import claims
 from hiddenstate.errors import InputError
+from hiddenstate.files import atomic
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
+    from hiddenstate.auditing import SequentialAudit
     from hiddenstate.auditing.campaign import Outcome, Training
     from hiddenstate.auditing.checking import Checked
+    from hiddenstate.auditing.claim import Claim
     from hiddenstate.auditing.hypotheses import Hypotheses
+
+CHECKED = "check.json"
+"""What the check before the first model found, in the campaign's directory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +104,10 @@ def run(options: argparse.Namespace) -> int:
             flush=True,
         )
     if not options.no_check and not (out / "campaign.json").exists():
-        _report(_checked(training, out, options), options, sys.stderr)
+        checked = _checked(training, out, options)
+        _report(checked, options, sys.stderr)
+        with atomic(out / CHECKED) as temporary:
+            temporary.write_text(json.dumps(asdict(checked), indent=2) + "\n")
     outcome = campaign.run(
         training,
         test,
@@ -123,11 +133,22 @@ def run(options: argparse.Namespace) -> int:
     }
     if len(looks) == 1 and options.noise_multiplier is None and not options.battery:
         found["bound"] = _bound(outcome.scores, claim.hypotheses, confidence)
+    found["page"] = str(_page(out, outcome, claim, test))
     if options.json:
         print(json.dumps(found, indent=2))
     else:
         _tell(outcome, found)
     return int(verdict.decision == "refuted")
+
+
+def _page(out: Path, outcome: "Outcome", claim: "Claim", test: "SequentialAudit") -> Path:
+    """Write the page of the campaign."""
+    from hiddenstate.auditing import page
+
+    kept = out / CHECKED
+    checked = json.loads(kept.read_text()) if kept.exists() else None
+    command = shlex.join(["hiddenstate", *sys.argv[1:]])
+    return page.write(out / "audit.html", outcome, claim, test, command=command, checked=checked)
 
 
 def _training(options: argparse.Namespace) -> tuple["Training", str]:
@@ -194,3 +215,4 @@ def _tell(outcome: "Outcome", found: dict[str, Any]) -> None:
         value = shown(bound["value"], "lower", decimals=3)
         print(f"{bound['parameter']} >= {value}, a statement of its own, as confident")
     print(f"scores: {outcome.scores}")
+    print(f"page: {found['page']}")
