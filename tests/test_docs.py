@@ -58,6 +58,34 @@ def test_the_audit_from_one_training_runs_as_documented():
     assert p_value < 0.05
 
 
+def test_the_audit_from_one_training_runs_from_the_shell(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = stream(3, "docs")
+    rows = [f"{w},{x + 3 * (w == 'in')}" for w in ("in", "out") for x in rng.normal(size=60)]
+    Path("scores.csv").write_text("\n".join(["world,score", *rows]))
+    (words,) = commands("one-run.md")
+    assert cli.main(words) == 1
+    assert "mu 1: REFUTED" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_training_with_opacus_runs_as_documented():
+    pytest.importorskip("opacus")
+    code = blocks("your-own-training.md", "python")[1]
+    names = {}
+    exec(compile(code, "docs", "exec"), names)
+    first, again, other = (names["train"](w, 1) for w in ("in", "in", "out"))
+    assert first == again != other
+    words = next(w for w in commands("your-own-training.md") if "--battery" in w)
+    assert set(words[words.index("--battery") + 1 :]) < set(first)
+
+
+def test_the_guide_to_canaries_is_the_kits():
+    kit = pytest.importorskip("hiddenstate.auditing.kit")
+    rows = [f"| {mistake} | {canary} | {score} |" for mistake, canary, score in kit.GUIDE]
+    assert "\n".join(rows) in (DOCS / "your-own-training.md").read_text()
+
+
 TRAINING = """
 import sys
 import numpy as np
@@ -82,16 +110,18 @@ def commands(page):
                 yield [variables.get(word, word) for word in shlex.split(line)[1:]]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_the_campaigns_of_the_documentation_run(number, tmp_path, monkeypatch, capsys):
     """With 12 models; a training with mu = 3 that claims 1 is refuted, epsilon 8 is not."""
     lines = list(commands("your-own-training.md"))
-    assert len(lines) == 5
+    assert len(lines) == 6
     monkeypatch.chdir(tmp_path)
     Path("my_training.py").write_text(TRAINING)
     Path("train.sh").write_text('#!/bin/sh\nexec python my_training.py "$1" "$2"\n')
     Path("train.sh").chmod(0o755)
     words = lines[number]
+    if "--battery" in words:
+        pytest.skip("the training with Opacus has a test of its own")
     if "--check" in words:
         assert cli.main(words) == 0
         assert "check: fine; one model takes" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
 from hiddenstate import config, files, papers
-from hiddenstate.commands import atlas, audit, audit_training, epsilon, plan
+from hiddenstate.commands import atlas, audit, audit_one_run, audit_training, epsilon, plan
 from hiddenstate.errors import InputError
 from hiddenstate.family import FamilyGrid, Figure, Job, Shown, Table, Workplace
 
@@ -545,6 +545,7 @@ def _parser() -> argparse.ArgumentParser:
         ("audit", audit),
         ("plan-audit", plan),
         ("audit-training", audit_training),
+        ("audit-one-run", audit_one_run),
     ):
         module.add_arguments(command(name, module.run, family=False))
     return parser

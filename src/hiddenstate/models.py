@@ -89,7 +89,11 @@ def digits_resnet(classes: int = 10) -> nn.Module:
 
 
 def logistic_regression(features: int, classes: int) -> nn.Module:
-    """Multinomial logistic regression on flattened records."""
+    """Multinomial logistic regression on flattened records.
+
+    With three classes or more a clipped gradient step of its loss expands, convex as it is: the
+    constant that bounds it is ``accounting.cyclic_operator.logistic``.
+    """
     return nn.Sequential(nn.Flatten(), nn.Linear(features, classes))
 
 

@@ -2,16 +2,19 @@
 
 import itertools
 import math
+import re
 
+import contour
 import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from hiddenstate.accounting import composition, pld
+from hiddenstate.accounting import composition, linear, pld
 from hiddenstate.accounting.composition import bracket
 from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
 
 
 def allowed(lower):
@@ -140,6 +143,97 @@ def test_a_narrow_bracket_in_every_corner(setting):
     # Another grid of losses gives another bracket of the same number.
     other = bracket(sigma, rate, steps, delta, width=0.6 * allowed(bounds.lower))
     assert max(bounds.lower, other.lower) <= min(bounds.upper, other.upper)
+
+
+# Rarely sampled with little noise, where a first guess of epsilon is far off: a lower end that
+# took the transform's rounding for mass was above the upper one.
+FAR_OFF = [
+    pytest.param(
+        (0.0708161497622437, 1.2046694300510176e-05, 341, 6.647726874110635e-13),
+        "either",
+        marks=pytest.mark.slow,
+    ),
+    ((0.0963830465072713, 1.14820905163889e-05, 287, 1.0212142051204571e-10), "out"),
+]
+
+
+@pytest.mark.parametrize(("setting", "null"), FAR_OFF)
+def test_rounding_of_the_transform_is_no_mass(setting, null):
+    bounds = bracket(*setting, null=null)
+    assert bounds.lower <= bounds.upper
+    *mechanism, delta = setting
+    assert contour.delta(*mechanism, bounds.lower, "out") >= delta * (1 - 5e-3)
+    assert contour.delta(*mechanism, bounds.upper, "out") <= delta * (1 + 5e-3)
+    # The truth that they are held against is sharp: a thousandth of epsilon beside them it refutes.
+    wide = 1e-3 * bounds.upper
+    assert contour.delta(*mechanism, bounds.upper + wide, "out") < delta * (1 - 5e-3)
+    assert contour.delta(*mechanism, bounds.lower - wide, "out") > delta * (1 + 5e-3)
+
+
+@pytest.mark.parametrize("null", ["out", "in"])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0, 9.0])
+def test_the_contour_integral_is_the_closed_form_of_one_step(epsilon, null):
+    exact = float(linear.last_iterate(0.8, 0.9, 1).delta(epsilon, null=null))
+    found = contour.delta(0.8, 0.9, 1, epsilon, null)
+    if exact > 0 and found is not None:
+        assert found == pytest.approx(exact, rel=5e-3)
+    assert exact > 0 or null == "in"
+
+
+def random_setting(number):
+    """An extreme setting: (noise multiplier, sampling rate, steps, delta), log-uniform."""
+    draw = stream(0, "tests", "composition", str(number)).uniform
+    steps = int(10 ** draw(0.31, 6))
+    rate = 10 ** draw(max(-7, -2.5 - math.log10(steps)), -0.001)
+    return 10 ** draw(-1.3, 2), rate, steps, 10 ** draw(-15, -1)
+
+
+def judged(number, monkeypatch):
+    """Whether the contour integral judges the ends of a random setting's brackets."""
+    *mechanism, delta = random_setting(number)
+    monkeypatch.setattr(composition, "MOST_WORK", 1 << 22)
+    found = []
+    for null in ("out", "in"):
+        try:
+            bounds = bracket(*mechanism, delta, null=null)
+        except InputError as refusal:
+            # It says what was found until then.
+            ends = re.search(r"bracket is \[(.*), (.*)\]", str(refusal))
+            bounds = composition.Bracket(float(ends[1]), float(ends[2]))
+        assert bounds.lower <= bounds.upper
+        for end, over in ((bounds.lower, False), (bounds.upper, True)):
+            truth = contour.delta(*mechanism, end, null) if end > 1e-6 else None
+            if truth is not None:
+                fine = truth <= 1.005 * delta if over else truth >= 0.995 * delta
+                assert fine, (number, null, bounds, truth / delta)
+            found.append(truth is not None)
+    return found
+
+
+def to_be_had(refusal):
+    return float(re.search("at least (.*) or so", str(refusal))[1])
+
+
+def test_brackets_of_random_settings_hold_the_contour_integral(monkeypatch):
+    # Of all ends about half need more terms than the integral is given.
+    assert np.mean([one for number in range(8) for one in judged(number, monkeypatch)]) > 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_brackets_of_2000_extreme_settings_hold_the_contour_integral(part, monkeypatch):
+    numbers = range(100 * part, 100 * part + 100)
+    assert np.mean([one for number in numbers for one in judged(number, monkeypatch)]) > 0.3
+
+
+def test_a_bracket_that_takes_too_long_says_what_is_to_be_had(monkeypatch):
+    setting = (0.5, 0.01, 1000, 1e-6)
+    monkeypatch.setattr(composition, "MOST_WORK", 1 << 18)
+    with pytest.raises(InputError, match=r"^width: got 1e-07") as refusal:
+        bracket(*setting, width=1e-7)
+    width = to_be_had(refusal.value)
+    bounds = bracket(*setting, width=width)
+    assert bounds.upper - bounds.lower <= width < 1
 
 
 def test_a_canary_rarely_sampled_costs_nothing():

@@ -275,6 +275,21 @@ def test_epsilon_is_the_optimum_over_orders_and_never_below_it():
     assert cyclic.epsilon(0.0, 1e-5) == 0
 
 
+@pytest.mark.parametrize("mu", [2e-6, 4e-6, 1e-5, 1e-4])
+def test_gaussian_epsilon_keeps_its_stated_error_at_small_mu(mu):
+    delta = 0.15 * mu
+    found = cyclic.gaussian_epsilon(mu**2 / 2, delta)
+    with mpmath.workdps(60):
+        m = mpmath.mpf(cyclic.gaussian_mu(mu**2 / 2))
+
+        def excess(e):
+            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m) - delta
+
+        exact = float(mpmath.findroot(excess, (found * 0.99, found * 1.01), solver="anderson"))
+    stated = 1e-8 if mu >= 1e-5 else 1e-7
+    assert 0 <= found - exact < stated * max(exact, mu)
+
+
 @pytest.mark.parametrize("rho", [1e-12, 1e-8, 1e-4, 0.05, 0.55, 3.0, 200.0, 1e6])
 @pytest.mark.parametrize("delta", [1e-100, 1e-10, 1e-5, 1e-2, 0.5])
 def test_gaussian_epsilon_is_the_root_of_the_exact_delta_and_below_the_renyi_one(rho, delta):
@@ -401,13 +416,72 @@ short_runs = st.builds(
 
 @given(short_runs, lipschitzes, st.floats(0, 1))
 def test_bounded_domain_is_the_least_over_all_first_steps(run, lipschitz, diameter):
-    best = cyclic.bounded_domain(run, lipschitz, diameter)
+    # The programme without the steps that clipping alone bounds, which the next test is of.
+    best = min(
+        cyclic._Beginnings(run, lipschitz).least(diameter / run.noise_std)[0] / 2,
+        cyclic.sharp(run, lipschitz),
+    )
     brute = best_beginning(run, lipschitz, diameter)
     assert best == pytest.approx(brute, rel=2e-12, abs=1e-15)
-    assert best >= brute * (1 - 1e-13)
+    assert cyclic.bounded_domain(run, lipschitz, diameter) <= best * (1 + 1e-11)
     assert best <= cyclic.sharp(run, lipschitz) * (1 + 1e-11)
     if run.visits:
         assert best <= cyclic.theorem_4_4(run, lipschitz, diameter) * (1 + 1e-11)
+
+
+def by_clipping(run, diameter):
+    """Least price of the last K steps, each of which adds 2 lambda C, by a general solver."""
+    each = 2 * run.step_size * run.clipping_norm
+    return min(
+        least_spending(np.array([diameter + each] + [each] * (k - 1)), 1.0)
+        for k in range(1, run.steps + 1)
+    ) / (2 * run.noise_std**2)
+
+
+@given(short_runs, st.floats(0, 5))
+def test_clipping_and_a_domain_bound_any_loss(run, diameter):
+    found = cyclic.clipped_domain(run, diameter)
+    assert found == pytest.approx(by_clipping(run, diameter), rel=1e-10)
+    assert found >= by_clipping(run, diameter) * (1 - 1e-13)
+    assert cyclic.bounded_domain(run, 1e6, diameter) <= found * (1 + 1e-11)
+
+
+def test_clipping_and_a_domain_at_the_reviewed_setting():
+    """One step hides d + 2 lambda C: mu 0.8, where composition has epsilon 24.38 at 1e-5."""
+    run = schedule(1000, 10, 1, 0.1, 1.0, 0.5, smoothness=1000.0)
+    mu = cyclic.gaussian_mu(cyclic.clipped_domain(run, 0.2))
+    assert mu == pytest.approx(0.8, rel=1e-12)
+    assert cyclic.gaussian_mu(cyclic.bounded_domain(run, 101.0, 0.2)) <= 0.8 * (1 + 1e-9)
+
+
+def mixed_spending(run, lipschitz, diameter, grid=400):
+    """Least price over all beginnings with z = min(L R + s, R + 2 lambda C) by a dynamic programme.
+
+    Over a grid of shifts that a step leaves, which only loses: every path on it is allowed.
+    """
+    each, signal = 2 * run.step_size * run.clipping_norm, run.displacement
+    at = np.append(0.0, np.geomspace(signal / 50, diameter, grid))
+    at[-1] = diameter
+    price = np.where(at == diameter, 0.0, math.inf)  # least price to leave this shift
+    start = np.where(at == 0, 0.0, math.inf)
+    for t in range(1, run.steps + 1):
+        visit = t >= run.position and (t - run.position) % run.steps_per_pass == 0
+        before = np.minimum(price, start) if t == 1 else price
+        z = np.minimum(lipschitz * at + signal * visit, at + each)
+        spent = np.maximum(z[:, None] - at[None, :], 0.0)
+        price = np.min(before[:, None] + spent**2, axis=0)
+        price[-1] = 0.0  # the analysis may begin after any step
+    return price[0] / (2 * run.noise_std**2)
+
+
+@pytest.mark.parametrize("lipschitz", [1.05, 1.3, 3.0])
+@pytest.mark.parametrize("diameter", [0.5, 2.0, 6.0])
+@pytest.mark.parametrize("steps_per_pass", [1, 4])
+def test_turning_from_clipping_to_curvature_is_near_the_best(lipschitz, diameter, steps_per_pass):
+    run = schedule(60, steps_per_pass, 5, 0.1, 1.0, 0.3)
+    best = mixed_spending(run, lipschitz, diameter)
+    found = cyclic.bounded_domain(run, lipschitz, diameter)
+    assert 0.9 * best < found < 1.1 * best
 
 
 def test_beginning_right_after_a_visit_beats_beginning_at_visits():

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -172,3 +173,42 @@ def test_correlated_noise():
 def test_bad_input_is_named(call, name):
     with pytest.raises(InputError, match=f"^{name}: "):
         call()
+
+
+@pytest.mark.parametrize(
+    "options", [{"schedule": "cosine"}, {"momentum": 0.9}, {"weight_decay": 0.3}, {}]
+)
+@pytest.mark.parametrize("group", [1, 3])
+def test_with_every_record_in_every_step_it_is_gaussian(options, group):
+    weights = optimiser_weights(1000, **options)
+    bounds = epsilon(10.0, 1.0, weights, 1e-5, group=group)
+    mu = group * weights.sum() / (10.0 * np.linalg.norm(weights))
+    with mpmath.workdps(40):
+
+        def delta(e):
+            return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
+
+        assert delta(mpmath.mpf(bounds.upper)) < 1e-5 < delta(mpmath.mpf(bounds.lower))
+    assert bounds.upper - bounds.lower < 3e-9 * bounds.upper
+
+
+def test_the_default_width_is_a_thousandth_where_that_is_cheap():
+    bounds = epsilon(0.7, 0.01, optimiser_weights(250, schedule="linear"), DELTA)
+    assert bounds.upper - bounds.lower <= max(1e-4, 1e-3 * bounds.lower)
+
+
+def test_sums_that_take_too_long_are_refused_with_what_is_to_be_had(monkeypatch):
+    weights = optimiser_weights(200, schedule="cosine")
+    monkeypatch.setattr(weighted, "MOST_WORK", 1 << 24)
+    with pytest.raises(InputError, match=r"^width: got 1e-09") as refusal:
+        epsilon(0.7, 0.1, weights, DELTA, width=1e-9)
+    width = float(str(refusal.value).split("at least ")[1].split(",")[0])
+    bounds = epsilon(0.7, 0.1, weights, DELTA, width=width)
+    assert bounds.upper - bounds.lower <= width
+
+
+def test_a_sum_that_rounding_takes_beyond_the_grid_is_no_error():
+    weights = optimiser_weights(300, schedule="cosine")
+    full = epsilon(10.0, 1.0, weights, 1e-5)
+    near = epsilon(10.0, 1 - 1e-3, weights, 1e-5, width=1.0)
+    assert near.lower <= full.upper and 0.9 * full.lower <= near.upper

@@ -6,11 +6,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import cyclic
-from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandedPair, ExpandingClip
+from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandedPair, ExpandingClip, SoftmaxPair
 from hiddenstate.auditing.divergence import certified
 from hiddenstate.dpsgd.cyclic import displaced, last_iterates
 from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
 
 
 @pytest.mark.parametrize(
@@ -207,3 +208,47 @@ def test_losses_that_cannot_be_are_refused(change, message):
     arguments = {"steps": 100, "step_size": 1.0, "displacement": 0.8, "margin": 0.1}
     with pytest.raises(InputError, match="^" + message.replace("(", "[(]")):
         ExpandingClip(**arguments | {"passes": 4, "expansions": 24} | change)
+
+
+def test_a_clipped_step_of_softmax_regression_expands():
+    """The proof in interval arithmetic, and the same two points in 50 digits."""
+    pair = SoftmaxPair()
+    low, high = pair.certified_expansion()
+    assert 1.0211083 < low <= high < 1.0211084
+    with mpmath.workdps(50):
+
+        def step(logits):
+            weights = [mpmath.exp(z) for z in logits]
+            gradient = [w / sum(weights) for w in weights]
+            gradient[0] -= 1
+            norm = mpmath.sqrt(sum(g**2 for g in gradient))
+            turned = [2 * mpmath.mpf("1.2") * g / norm for g in gradient]
+            return np.array(logits) - np.array(turned)
+
+        first = np.array([mpmath.mpf(z.numerator) / z.denominator for z in pair.logits])
+        move = np.array([mpmath.mpf(d.numerator) / d.denominator for d in pair.difference])
+        apart = step(first + move) - step(first)
+        ratio = mpmath.sqrt((apart**2).sum() / (move**2).sum())
+    assert low <= ratio <= high
+    # What was said of generalised linear losses is 1; the constant that holds is above.
+    assert cyclic_operator.unclipped(2.0, 0.0, 0.5) == 1 < low
+    assert cyclic_operator.logistic(2.0, 1.0, 3) == cyclic_operator.clipped(2.0, 0.0, 0.5) > high
+    assert cyclic_operator.logistic(2.0, 1.0, 2) == 1
+
+
+def test_no_clipped_step_of_softmax_regression_expands_by_more_than_its_constant():
+    draw = stream(0, "tests", "softmax")
+    for _ in range(300):
+        classes, norm = int(draw.integers(3, 6)), 10 ** draw.uniform(-0.5, 0.3)
+        step = draw.uniform(0.05, 1.0) * 2 / norm**2
+        logits, clipping = draw.normal(size=classes) * 2, draw.uniform(0.2, 1.4) * norm
+        p = np.exp(logits) / np.exp(logits).sum()
+        gradient = (p - np.eye(classes)[0]) * norm
+        size = np.linalg.norm(gradient)
+        jacobian = (np.diag(p) - np.outer(p, p)) * norm**2
+        if size > clipping:
+            away = np.eye(classes) - np.outer(gradient, gradient) / size**2
+            jacobian = clipping / size * away @ jacobian
+        expansion = np.linalg.norm(np.eye(classes) - step * jacobian, 2)
+        assert expansion <= cyclic_operator.logistic(step, norm, classes)
+        assert cyclic_operator.logistic(step, norm, 2) == 1

@@ -148,3 +148,17 @@ def test_clipped_repeaters_are_refused():
     attack = AnalogRepeaters(1.0, 0.5, 3)
     with pytest.raises(ArithmeticError, match="clipped in step 1"):
         _run(attack, lambda model, i: 2.0 * (i == 1) + model * 0, 1, False, 2, stream(0))
+
+
+def test_thresholds_far_out_and_random_settings_have_an_epsilon():
+    """A delta of 0 has no logarithm, and a rate of 0 no binomial distribution in SciPy."""
+    draw = stream(0, "tests", "repeaters").uniform
+    for _ in range(8):
+        mechanism = (10 ** draw(-1.5, 1), 10 ** draw(-4, -0.01), int(10 ** draw(0, 1.7)))
+        delta = 10 ** draw(-12, -2)
+        attack = Repeaters(*mechanism, draw(-2, 8))
+        found = attack.epsilon(delta)
+        if found > 1e-6:
+            assert attack.delta(found * (1 - 1e-6)) >= delta * (1 - 1e-9)
+        assert attack.delta(found * (1 + 1e-6) + 1e-8) <= delta * (1 + 1e-9)
+    assert 0 < best_threshold(0.02, 0.01, 10, 1e-6) < 1.2

@@ -27,6 +27,7 @@ from hiddenstate.auditing import (
     workers,
 )
 from hiddenstate.auditing.campaign import CommandLine, Script
+from hiddenstate.auditing.sequential import Verdict, jointly
 from hiddenstate.errors import InputError
 
 PYTHON = shlex.quote(sys.executable)
@@ -80,6 +81,10 @@ def forking(world, seed):
         return 999.0
     time.sleep(0.3)
     return train(world, seed)
+
+def several(world, seed, leak=9.0):
+    score = train(world, seed, leak)
+    return {"blind": random.Random(-seed).gauss(0, 1), "seeing": score, "unused": 0.0}
 
 def same(world, seed):
     return 0.0
@@ -601,3 +606,58 @@ def test_a_script_may_lie_at_a_path_with_a_space(tmp_path, capsys):
     status, printed, _ = run(capsys, "audit-training", script, *arguments)
     found = json.loads(printed)
     assert status == 0 and found["decision"] == "consistent" and found["models"] == 3
+    page = Path(found["page"]).read_text()
+    assert page.count("data:image/png;base64,") == 1 and "is taken\non trust" in page
+    assert "mu 0.5" in page and "3 in each world, planned at most 3" in page
+    assert "http" not in page
+
+
+def test_a_battery_finds_what_one_of_its_scores_finds_at_one_level(script, tmp_path):
+    names = ("blind", "seeing")
+    training, looks = Script(script, "several"), (5, 10, 40)
+    outcome = campaign.run(training, plan(looks), tmp_path / "a", battery=names)
+    assert outcome.verdict.decision == "refuted" and outcome.models <= 10
+    frame, _ = scores.read(outcome.scores)
+    assert len(frame) == 4 * outcome.models and set(frame["adversary"]) == set(names)
+    # Each score by itself, at half the level.
+    half = plan(looks).shared(2)
+    assert half.confidence == pytest.approx(0.975)
+    alone = {}
+    for name, rows in frame.groupby("adversary"):
+        worlds = [rows.loc[rows["world"] == w, "score"] for w in ("in", "out")]
+        alone[name] = half.judge(*worlds)
+    assert alone["seeing"].decision == "refuted" and alone["blind"].decision != "refuted"
+    assert outcome.verdict.p_value == pytest.approx(2 * alone["seeing"].p_value)
+    with pytest.raises(InputError, match="campaign of another battery"):
+        campaign.run(training, plan(looks), tmp_path / "a", battery=("seeing",))
+
+
+def test_two_verdicts_without_a_refutation_are_one_with_twice_the_p_value():
+    fine = [Verdict("continue", 1, (5, 5), p) for p in (0.3, 0.2)]
+    assert jointly(fine) == Verdict("continue", 1, (5, 5), 0.4)
+    late, early = Verdict("refuted", 3, (9, 9), 0.001), Verdict("refuted", 2, (7, 7), 0.02)
+    assert jointly([late, early, *fine]) == Verdict("refuted", 2, (7, 7), 0.08)
+
+
+@pytest.mark.parametrize(
+    ("function", "battery", "expected"),
+    [
+        ("several", (), "gives the scores blind, seeing, unused; expected one"),
+        ("several", ("blind", "loss"), "gives blind, seeing, unused; expected scores blind, loss"),
+        ("train", ("blind",), "gives one number; expected scores blind"),
+    ],
+)
+def test_a_training_gives_the_scores_that_are_asked_for(
+    script, tmp_path, function, battery, expected
+):
+    training = Script(script, function)
+    with pytest.raises(InputError, match=expected):
+        campaign.run(training, plan((2,)), tmp_path / "a", battery=battery, retries=0)
+
+
+def test_a_command_may_print_several_scores():
+    code = "import json; print(json.dumps({'a': 1, 'b': 2.5}))"
+    assert CommandLine(f'{PYTHON} -c "{code}" {{world}} {{seed}}').load()("in", 1) == {
+        "a": 1.0,
+        "b": 2.5,
+    }

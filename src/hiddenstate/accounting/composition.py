@@ -17,6 +17,13 @@ is their mean. So rounding, wrapping around and truncation cost a small share of
 small it is: each of these errors, as a probability of the tilted sum, moves delta by at most that
 probability times M(lambda)^T e^(-lambda epsilon) / (1 + lambda). Computed masses have a relative
 accuracy of about 1e-11, which no bound below adds to its error.
+
+Rounding. Of a vector of sum 1 and length N each computed Fourier coefficient is off by at most
+a = 4 log2(N) u, u being the spacing of doubles at 1 (Higham 2002, chapter 24). Its T-th power z^T
+is then off by at most T (a + 5 u) |z|^(T - 1), and by Parseval and Cauchy-Schwarz the absolute
+errors of all tilted probabilities together are at most T (2 a + 5 u) times the Euclidean norm of
+the z^(T - 1). The inverse transform is used as it is: setting its negative values to 0 would add
+mass that no error holds.
 """
 
 import math
@@ -42,12 +49,34 @@ MOST_POINTS = 1 << 23
 MOST_STEPS = 10**9
 """Beyond, a bracket would take minutes."""
 
+MOST_WORK = 1 << 26
+"""Privacy losses and points of Fourier transforms that a direction's bracket may take in all, which
+is ten seconds or so."""
+
+_U = float(np.finfo(float).eps)
+
 
 class Bracket(NamedTuple):
     """Certified bounds: ``lower`` <= epsilon <= ``upper``."""
 
     lower: float
     upper: float
+
+
+class _Exhausted(Exception):
+    """A bracket's work is spent."""
+
+
+@dataclass
+class _Work:
+    """Losses and points that a bracket may still take."""
+
+    points: int
+
+    def spend(self, points: int) -> None:
+        if points > self.points:
+            raise _Exhausted
+        self.points -= points
 
 
 @dataclass(frozen=True)
@@ -222,13 +251,14 @@ def _reach(weights: Floats, values: Floats, steps: int, probability: float) -> f
 
 
 def _epsilon(
-    losses: _Losses, steps: int, delta: float, epsilon: float, share: float
+    losses: _Losses, steps: int, delta: float, epsilon: float, share: float, work: _Work
 ) -> float | None:
     """Epsilon at ``delta`` of the composition: rounded up, or down if there are residuals.
 
     The nearer ``epsilon`` is to it, the less the rounding; None where it is too far above.
     """
     h = losses.spacing
+    work.spend(len(losses.masses))
     cumulants = _Cumulants(losses, steps)
     tilt = cumulants.tilt_for_epsilon(epsilon)
     # Probabilities of the tilted sum that are lost: ``share`` of delta's own.
@@ -255,10 +285,11 @@ def _epsilon(
     if right - first > 2 * MOST_POINTS:
         return None
     length = fft.next_fast_len(math.ceil(right) + 2 - first, real=True)
+    work.spend(length)
     folded = np.bincount((kept - centre) % length, weights=weights, minlength=length)
-    tilted = fft.irfft(fft.rfft(folded) ** steps, length)
-    tilted = np.maximum(np.roll(tilted, -(first % length)), 0)
-    error = 3 * lost + 1e-13 + 1e-14 * steps
+    transformed = fft.rfft(folded)
+    tilted = np.roll(fft.irfft(transformed**steps, length), -(first % length))
+    error = 3 * lost + _rounding(transformed, steps, length)
     shift = 0.0
     if losses.residuals is not None:
         residuals = losses.residuals[kept]
@@ -273,7 +304,8 @@ def _epsilon(
     discounted = untilted * np.exp(-x)
     above = np.append(np.cumsum(untilted[:0:-1])[::-1], 0.0)
     below = np.append(np.cumsum(discounted[:0:-1])[::-1], 0.0)
-    pad = error * np.exp(-tilt * x) / (1 + tilt)
+    # Running sums of n terms are off by at most n roundings of their total.
+    pad = (error / (1 + tilt) + 2 * _U * len(x)) * np.exp(-tilt * x)
     log_scale = steps * log_m - tilt * h * drift
     finite = delta + math.expm1(steps * math.log1p(-losses.infinite))
     if finite <= 0:
@@ -305,6 +337,13 @@ def _epsilon(
     return max(offset + crossing, 0.0)
 
 
+def _rounding(transformed: NDArray[np.complex128], steps: int, length: int) -> float:
+    """Bound on the sum of the absolute errors of the tilted probabilities: see "Rounding"."""
+    powers = np.abs(transformed) ** (2 * (steps - 1))
+    norm = math.sqrt(2 * float(np.sum(powers)))
+    return steps * (8 * math.log2(length) + 5) * _U * norm
+
+
 def bracket(
     noise_multiplier: float,
     sampling_rate: float,
@@ -322,7 +361,7 @@ def bracket(
     the reverse, ``"either"`` the larger of the two.
 
     Raises InputError on a value out of range, and where the width would take more memory than half
-    a gigabyte.
+    a gigabyte or more than ten seconds or so; it names the width that is to be had.
     """
     linear.check_mechanism(noise_multiplier, sampling_rate, steps)
     linear.check_delta(delta)
@@ -361,13 +400,15 @@ def allowed(epsilon: float, width: float | None) -> float:
     return max(1e-3, 0.01 * epsilon) if width is None else width
 
 
-def _search(losses: _Losses, steps: int, delta: float, guess: float, share: float) -> float:
+def _search(
+    losses: _Losses, steps: int, delta: float, guess: float, share: float, work: _Work
+) -> float:
     """Best bound that some tilt gives, from tilts for ever better guesses of epsilon."""
     lower = losses.residuals is not None
     best = 0.0 if lower else math.inf
     near, far = 0.0, math.inf
     for _ in range(20):
-        found = _epsilon(losses, steps, delta, guess, share)
+        found = _epsilon(losses, steps, delta, guess, share, work)
         if found is None or math.isinf(found):
             # Too far above epsilon, or so far below that rounding is as large as delta.
             near, far = (near, guess) if found is None else (guess, far)
@@ -406,24 +447,41 @@ def _bracket(
     h = max(min(h, single, top / 100), top / (1 << 18))
     # What truncation, wrapping around and residuals may each cost of delta.
     share = 1e-4
-    # No loss of null "in" exceeds that of a step without the canary.
-    lower, upper = 0.0, -steps * math.log1p(-rate) if direction == "in" else math.inf
+    # Sampling the record in every step leaks more, and no loss of null "in" exceeds that of a step
+    # without the canary.
+    every = linear.last_iterate(sigma, 1.0, steps).epsilon(delta, null=direction) * (1 + 5e-10)
+    lower, upper = 0.0, min(every, -steps * math.log1p(-rate) if direction == "in" else math.inf)
     if upper <= least:
         return Bracket(lower, upper)
-    while top / h <= MOST_POINTS:
-        step = _Step.of(sigma, rate, h, tail)
-        # A guess that is too low says nothing of the upper bound, but raises the lower one.
-        lower = max(lower, _search(step.lower(direction), steps, delta, guess, share))
-        guess = lower or guess
-        upper = min(upper, _search(step.upper(direction), steps, delta, guess, share))
-        guess = guess if math.isinf(upper) else upper
-        excess = (upper - lower) / allowed(lower, width)
-        if excess <= 1 or upper <= least:
-            return Bracket(lower, upper)
-        h *= max(min(0.5, 0.9 / math.sqrt(excess)), 0.1)
-        share = max(share / 10, 1e-8)
+    work = _Work(MOST_WORK)
+    try:
+        while top / h <= MOST_POINTS:
+            work.spend(4 * math.ceil(top / h))
+            step = _Step.of(sigma, rate, h, tail)
+            # A guess that is too low says nothing of the upper bound, but raises the lower one.
+            found = _search(step.lower(direction), steps, delta, guess, share, work)
+            lower = max(lower, found)
+            guess = lower or guess
+            found = _search(step.upper(direction), steps, delta, guess, share, work)
+            upper = min(upper, found)
+            guess = guess if math.isinf(found) else upper
+            if lower > upper * (1 + 1e-9) + 1e-12:
+                raise ArithmeticError(f"a lower bound of {lower} above the upper one, {upper}")
+            excess = (upper - lower) / allowed(lower, width)
+            if excess <= 1 or upper <= least:
+                return Bracket(min(lower, upper), upper)
+            h *= max(min(0.5, 0.9 / math.sqrt(excess)), 0.1)
+            share = max(share / 10, 1e-8)
+    except _Exhausted:
+        pass
     raise InputError(
         f"width: got {allowed(lower, width):.3g} at noise multiplier {sigma}, sampling rate "
         f"{rate}, {steps} steps and delta {delta}; expected a width of at least "
-        f"{upper - lower:.3g}, the finest that {MOST_POINTS} privacy losses resolve"
+        f"{_above(upper - lower)} or so, for what can be had here in time and memory: the bracket "
+        f"is [{lower:.9g}, {upper:.9g}]"
     )
+
+
+def _above(width: float) -> str:
+    """The width with three digits, rounded up."""
+    return f"{width * 1.005:.3g}"

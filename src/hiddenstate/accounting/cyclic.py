@@ -272,15 +272,46 @@ def theorem_4_4(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
 
 
 def bounded_domain(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
-    """Least rho that shift reduction can prove on a domain of this diameter (rounded up).
+    """Upper bound on rho by shift reduction on a domain of this diameter (rounded up).
 
     Two iterates are never further apart than the diameter d, so the analysis may begin before any
-    step with the shift d, or at the start with none. For each beginning the programme of
-    ``quadratic_programme`` is solved exactly, and the least is taken. Only the steps right after a
-    visit need be tried: beginning a step earlier, up to the visit before, never costs more. Derived
-    (proof: docs/cyclic-bounds.md); at most ``theorem_4_4`` and ``sharp``.
+    step with the shift d, or at the start with none. A step takes a shift R to at most L R + s, and
+    by clipping to at most R + 2 lambda C. With the first alone the programme of
+    ``quadratic_programme`` is solved exactly for each beginning, and the least is taken. Only the
+    steps right after a visit need be tried: beginning a step earlier, up to the visit before, never
+    costs more. With both, steps of the second kind bring the shift down to an R from which the
+    first goes on: the best of ``_TURNS`` values of R is taken, R = 0 (``clipped_domain``) and R = d
+    (no such step) among them. Derived (proof: docs/cyclic-bounds.md); at most ``theorem_4_4``,
+    ``sharp`` and ``clipped_domain``.
     """
-    return _bounded(run, _valid(run, lipschitz), diameter)
+    lipschitz = _valid(run, lipschitz)
+    shift = _in_noise("diameter", diameter, run)
+    found = [_Beginnings(run, lipschitz).least(shift)[0], 2 * sharp(run, lipschitz)]
+    found.append(2 * clipped_domain(run, diameter))
+    if lipschitz > 1:
+        for turn in np.geomspace(1e-6, 1, _TURNS) * shift:
+            price, steps = _Beginnings(run, lipschitz).least(float(turn))
+            if run.steps > steps:
+                found.append(price + _by_clipping(run, shift - turn, run.steps - steps))
+    return _rho(min(found), _UP_POOLED)
+
+
+def clipped_domain(run: CyclicDPSGD, diameter: float) -> float:
+    """Upper bound on rho of any clipped losses on a domain of this diameter (rounded up).
+
+    The last K steps enlarge the diameter d by at most 2 lambda C each and hide it evenly:
+    rho = (d + 2 K lambda C)^2 / (2 K sigma^2), least near K = d / 2 lambda C, where it is
+    4 d lambda C / sigma^2. It needs clipping and the projection, and nothing of the losses. Derived
+    (Theorem 1 of docs/cyclic-bounds.md with L = 1 and s_t = 2 lambda C).
+    """
+    return _rho(_by_clipping(run, _in_noise("diameter", diameter, run), run.steps))
+
+
+def _by_clipping(run: CyclicDPSGD, shift: float, most: int) -> float:
+    """Squared price of a shift that at most so many steps hide, each of which clips."""
+    each = run.signal * run.batch_size
+    best = min(max(shift / each, 1.0), float(most))
+    return min((shift + k * each) ** 2 / k for k in {math.floor(best), min(math.ceil(best), most)})
 
 
 def strongly_convex(
@@ -297,17 +328,17 @@ def strongly_convex(
     """
     expect(run.weak_convexity == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
     factor = cyclic_operator.contraction(run.step_size, strong_convexity, run.smoothness)
-    return _bounded(run, factor, diameter)
+    return _contracting(run, factor, diameter)
 
 
-def _bounded(run: CyclicDPSGD, lipschitz: float, diameter: float | None) -> float:
-    """Least rho over all beginnings, for any L > 0."""
-    stretches = _Stretches(lipschitz)
+def _contracting(run: CyclicDPSGD, factor: float, diameter: float | None) -> float:
+    """Least rho over all beginnings, for steps with a Lipschitz constant of at most 1."""
+    stretches = _Stretches(factor)
     found = []
     since = run.hidden_steps - 1  # steps between a visit and the stretches
     for length in _visited_backwards(run):
         if diameter is not None and (since or stretches.pools):
-            shift = lipschitz * _in_noise("diameter", diameter, run)
+            shift = factor * _in_noise("diameter", diameter, run)
             found.append(stretches.spent(shift, since))
         stretches.prepend(run.signal, length)
         since = run.steps_per_pass - 1
@@ -477,8 +508,8 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     """Upper bound on epsilon at ``delta`` by Gaussian differential privacy, mu = sqrt(2 rho).
 
     The root of delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), rounded up by
-    less than 1e-8 max(epsilon, mu) if mu > 1e-6; a mu below 1e-10 counts as 1e-10. Source: Dong,
-    Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
+    less than 1e-8 max(epsilon, mu) if mu > 1e-5, and 1e-7 of it if mu > 1e-6; a mu below 1e-10
+    counts as 1e-10. Source: Dong, Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
     """
     # Imported here because it takes a while and most commands never account.
     from scipy.optimize import brentq
@@ -511,6 +542,61 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     most += math.sqrt(max(0.0, -2 * target) + 1)
     distance = float(brentq(excess, -mu / 2, most, xtol=1e-12, rtol=8 * eps))
     return mu * (mu / 2 + distance + 2e-12) * (1 + 8 * eps)
+
+
+# --- beginnings on a bounded domain ---------------------------------------------------------------
+
+_TURNS = 65
+"""Shifts at which the analysis of a bounded domain may turn from one kind of step to the other."""
+
+
+class _Beginnings:
+    """Prices of a shift that the analysis begins with right after a visit, for L >= 1.
+
+    After the beginning come ell - 1 steps and k visits, k = 0, 1, ...: k - 1 stretches of ell steps
+    and a last one of r. The shift is pooled with the first stretches until its payments no longer
+    fall by more than a factor L a step. How many that takes does not depend on k, but for the last
+    stretch, and every further visit costs s^2 theta(ell): so no more of them need be tried.
+    """
+
+    def __init__(self, run: CyclicDPSGD, lipschitz: float) -> None:
+        self.run, self.lipschitz = run, lipschitz
+
+    def least(self, shift: float) -> tuple[float, int]:
+        """Least squared price over all beginnings, and how many steps it is spent on."""
+        run, lipschitz = self.run, self.lipschitz
+        whole, last = run.steps_per_pass, run.hidden_steps
+        if run.visits == 0:
+            return 0.0, 0
+        log, each = math.log1p(lipschitz - 1), run.signal
+        theta_last, theta_whole = _theta(lipschitz, last), _theta(lipschitz, whole)
+
+        def price(pooled: float, steps: int) -> float:
+            return pooled**2 * _theta(lipschitz, steps)
+
+        def levelled(pooled: float, steps: int, theta: float) -> bool:
+            """Whether payments fall by less than a factor L from this pool to the next."""
+            if steps == 0:
+                return False
+            ends = pooled * _theta(lipschitz, steps) * math.exp((1 - steps) * log)
+            return ends < lipschitz * each * theta
+
+        pooled, steps = lipschitz * shift, whole - 1
+        found: list[tuple[float, int]] = []
+        if last > 1:
+            found.append((price(pooled, last - 1), last - 1))
+        for _ in range(1, run.visits):
+            # All stretches but the last are pooled with the shift.
+            if levelled(pooled, steps, theta_last):
+                found.append((price(pooled, steps) + each**2 * theta_last, steps + last))
+            else:
+                joined = pooled + each * math.exp(-steps * log)
+                found.append((price(joined, steps + last), steps + last))
+            if levelled(pooled, steps, theta_whole):
+                break
+            pooled += each * math.exp(-steps * log)
+            steps += whole
+        return min(found, default=(math.inf, 0))
 
 
 # --- pooling --------------------------------------------------------------------------------------
@@ -602,7 +688,11 @@ _UP_POOLED = 1 + 1e-12
 
 
 def _theta(lipschitz: float, steps: int) -> float:
-    return float(visible_fraction(lipschitz, steps))
+    """``visible_fraction`` of one number of steps, without NumPy's microseconds."""
+    if steps == 0:
+        return 0.0
+    rate = 2 * math.log1p(lipschitz - 1)
+    return math.expm1(-rate) / math.expm1(-rate * steps) if rate > 0 else 1 / steps
 
 
 def _rho(squared_signal: float, up: float = _UP) -> float:

@@ -16,7 +16,7 @@ from hiddenstate.errors import InputError, expect
 ANY = "any loss, all iterates released"
 TURNS_NONE = (
     "last iterate, where clipping turns no gradient: it never acts, the model has one parameter, "
-    "or the losses are generalised linear"
+    "or every loss is f(x) = l(<a, x>), one output"
 )
 ANY_CLIPPED = "last iterate, any losses of this curvature, clipped"
 

@@ -12,8 +12,8 @@ up. Averaging over a batch and a proximal step afterwards keep them valid.
 Which constant applies is a matter of what clipping can do:
 
 * ``unclipped``      clipping never acts, or cannot turn a gradient: every gradient norm is at most
-                     the clipping norm, or the dimension is one, or the losses are generalised
-                     linear, f(x) = l(<a, x>);
+                     the clipping norm, or the dimension is one, or every loss is
+                     f(x) = l(<a, x>), with one output;
 * ``clipped``        any other loss. Clipping a gradient turns differences of gradients, and in
                      two dimensions or more the step then expands even when every loss is convex;
 * ``reconstructed``  what the paper states for both cases (its equation 12, our reconstruction);
@@ -66,6 +66,20 @@ def clipped(step_size: float, weak_convexity: float, smoothness: float) -> float
     if spread <= 0 or worst < m * m:
         return _up(1 + step_size * m)
     return _up(math.sqrt((1 + step_size * m * smoothness / spread) / (1 - step_size * spread / 4)))
+
+
+def logistic(step_size: float, feature_norm: float, classes: int) -> float:
+    """Lipschitz constant of the step on clipped logistic regression (rounded up).
+
+    feature_norm: the largest norm of a record's features, with a 1 for a bias. The smoothness is
+    half its square. Two classes are one output, f(x) = l(<a, x>): 1 if step M <= 2 (``unclipped``).
+    More of them are not, and a clipped step then expands (``expanding_clip.SoftmaxPair``):
+    ``clipped`` holds. Raises an input error where that has no constant.
+    """
+    expect(0 < feature_norm < math.inf, "feature_norm", feature_norm, "a positive number")
+    expect(classes >= 2, "classes", classes, "a whole number >= 2")
+    smoothness = feature_norm**2 / 2
+    return (unclipped if classes == 2 else clipped)(step_size, 0.0, smoothness)
 
 
 def contraction(step_size: float, strong_convexity: float, smoothness: float) -> float:

@@ -134,7 +134,7 @@ def epsilon(
     ``least_delta``.
     """
     if interval is not None:
-        return _fixed(noise_multiplier, sampling_rate, steps, delta, interval)
+        return _fixed(noise_multiplier, sampling_rate, steps, delta, interval, up=True)
     if width is not None:
         return composition.bracket(noise_multiplier, sampling_rate, steps, delta, width=width).upper
     mechanism = (noise_multiplier, sampling_rate, steps, delta)
@@ -142,7 +142,7 @@ def epsilon(
     if sampling_rate == 1 or steps == 1:
         return bounds.upper  # a closed form
     if _points(*mechanism[:3], INTERVAL) <= MOST_POINTS and delta >= least_delta(steps):
-        fixed = _fixed(*mechanism, INTERVAL)
+        fixed = _fixed(*mechanism, INTERVAL, up=True)
         if bounds.lower <= fixed <= bounds.lower + composition.allowed(bounds.lower, None):
             return fixed
     return bounds.upper
@@ -271,8 +271,14 @@ def least_delta(steps: int) -> float:
     return 1e-10 + 1e-13 * steps
 
 
-def _fixed(sigma: float, rate: float, steps: int, delta: float, interval: float) -> float:
-    """dp-accounting's bound on epsilon at a fixed interval."""
+def _fixed(
+    sigma: float, rate: float, steps: int, delta: float, interval: float, *, up: bool = False
+) -> float:
+    """dp-accounting's bound on epsilon at a fixed interval; ``up``: with its rounding off delta.
+
+    Calibration, which leaves more room than that, has always been to the bound as it is, and noise
+    multipliers that trainings are known by stay.
+    """
     linear.check_mechanism(sigma, rate, steps)
     linear.check_delta(delta)
     if delta < least_delta(steps):
@@ -280,8 +286,9 @@ def _fixed(sigma: float, rate: float, steps: int, delta: float, interval: float)
             f"delta: got {delta}; expected at least {least_delta(steps):.2g} at a fixed interval, "
             f"whose sums over {steps} steps are rounded: without an interval, smaller ones will do"
         )
+    at = delta - least_delta(steps) / 100 if up else delta
     return max(
-        _losses(sigma, rate, steps, null, interval).get_epsilon_for_delta(delta)
+        float(_losses(sigma, rate, steps, null, interval).get_epsilon_for_delta(at))
         for null in _DIRECTIONS
     )
 

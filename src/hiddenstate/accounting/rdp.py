@@ -33,7 +33,7 @@ def epsilon(
     *,
     orders: Sequence[float] | None = None,
 ) -> float:
-    """Upper bound on epsilon at ``delta`` from Rényi divergences (add/remove).
+    """Upper bound on epsilon at ``delta`` from Rényi divergences (add/remove), rounded up.
 
     orders: Rényi orders above 1, ``ORDERS`` by default. Raises InputError on a value out of range
     and where no order bounds epsilon.
@@ -44,7 +44,9 @@ def epsilon(
         raise InputError(f"orders: got {list(orders)}; expected numbers above 1")
     a = np.array(ORDERS if orders is None else orders, dtype=float)
     with np.errstate(over="ignore"):
-        total = steps * np.array([divergence(noise_multiplier, sampling_rate, o) for o in a])
+        each = np.array([divergence(noise_multiplier, sampling_rate, o) for o in a])
+        # Up by the error of a divergence.
+        total = steps * (each * (1 + 1e-9) + 1e-13)
     value = float(np.min(total + np.log1p(-1 / a) - np.log(delta * a) / (a - 1)))
     if not math.isfinite(value):
         raise InputError(

@@ -266,5 +266,61 @@ class ExpandedPair:
         return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
 
 
+@dataclass(frozen=True)
+class SoftmaxPair:
+    """A clipped gradient step of multinomial logistic regression, and two points; all rational.
+
+    One record with the feature 1 and the label 0, so the logits are the parameters, the loss is
+    log sum_i e^(z_i) - z_0, and its smoothness 1/2. The losses of several outputs are no
+    l(<a, x>), and clipping turns their gradients.
+    """
+
+    logits: tuple[Fraction, ...] = (
+        Fraction(-1759499, 10**6),
+        Fraction(189515, 10**6),
+        Fraction(1569984, 10**6),
+    )
+    clipping_norm: Fraction = Fraction(6, 5)
+    step_size: Fraction = Fraction(2)
+    difference: tuple[Fraction, ...] = (
+        Fraction(-795290, 10**12),
+        Fraction(237533, 10**12),
+        Fraction(557757, 10**12),
+    )
+
+    def certified_expansion(self) -> tuple[float, float]:
+        """Interval that holds the factor by which the step moves the two points apart (proved).
+
+        In interval arithmetic with 40 digits, rounded outwards, as for ``ExpandedPair``.
+        """
+        # Imported here because few commands prove anything.
+        from mpmath.ctx_iv import MPIntervalContext
+
+        interval = MPIntervalContext()
+        interval.dps = 40
+
+        def exactly(value: Fraction) -> Any:
+            return interval.mpf(value.numerator) / value.denominator
+
+        moved = []
+        for sign in (0, 1):
+            logits = [z + sign * d for z, d in zip(self.logits, self.difference, strict=True)]
+            weights = [interval.exp(exactly(z)) for z in logits]
+            gradient = [w / sum(weights) for w in weights]
+            gradient[0] -= 1
+            norm = interval.sqrt(sum(g**2 for g in gradient))
+            if not norm.a > exactly(self.clipping_norm).b:
+                raise ArithmeticError("a gradient is not certainly above the clipping norm")
+            step = exactly(self.step_size * self.clipping_norm)
+            moved.append(
+                [exactly(z) - step * g / norm for z, g in zip(logits, gradient, strict=True)]
+            )
+        apart = interval.sqrt(sum((a - b) ** 2 for a, b in zip(*moved, strict=True)))
+        before = interval.sqrt(sum(exactly(d * d) for d in self.difference))
+        factor = apart / before
+        low, high = float(factor.a), float(factor.b)  # rounded, so one further
+        return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+
+
 def _rotation(angle: float) -> Array:
     return np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])

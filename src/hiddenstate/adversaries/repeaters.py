@@ -59,10 +59,14 @@ class Repeaters:
 
     @property
     def bit_rates(self) -> tuple[float, float]:
-        """Probability that a step's bit is one, without and with the canary; exact."""
+        """Probability that a step's bit is one, without and with the canary; exact.
+
+        But at least 1e-300 and below 1, so that they have logarithms.
+        """
         sigma, rate = self.noise_multiplier, self.sampling_rate
-        out = float(ndtr(-self.threshold / sigma))
-        return out, (1 - rate) * out + rate * float(ndtr((1 - self.threshold) / sigma))
+        out, sampled = (float(ndtr((a - self.threshold) / sigma)) for a in (0, 1))
+        least, most = 1e-300, math.nextafter(1.0, 0.0)
+        return min(max(out, least), most), min(max(out + rate * (sampled - out), least), most)
 
     def scores(self, present: bool, runs: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Log-likelihood ratios of ``runs`` last iterates, by the reduction, shape (runs,)."""
@@ -86,11 +90,9 @@ class Repeaters:
         Given K the last step is a subsampled Gaussian, whose delta at epsilon - loss(K) counts
         with the probability of K.
         """
-        from scipy.stats import binom
-
         pair = linear.last_iterate(self.noise_multiplier, self.sampling_rate, 1)
         bits = np.arange(self.steps)
-        out, in_ = (binom.pmf(bits, self.steps - 1, rate) for rate in self.bit_rates)
+        out, in_ = (np.exp(linear.log_binomial(self.steps - 1, r)) for r in self.bit_rates)
         occur = np.maximum(out, in_) > 1e-30
         bits, out, in_ = bits[occur], out[occur], in_[occur]
         with_canary = in_ @ pair.delta(epsilon - self.loss(bits), null="out")
@@ -106,7 +108,12 @@ class Repeaters:
         high = 1.0
         while self.delta(high) > delta:
             high *= 2
-        return float(brentq(lambda e: math.log(self.delta(e) / delta), 0.0, high, xtol=1e-10))
+
+        def excess(epsilon: float) -> float:
+            # Beyond the largest loss delta is 0, which has no logarithm.
+            return math.log(max(self.delta(epsilon), 1e-300)) - math.log(delta)
+
+        return float(brentq(excess, 0.0, high, xtol=1e-10))
 
     def run(self, present: bool, runs: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Last iterates of Algorithm 4 step by step, shape (runs, steps): the test of the above.

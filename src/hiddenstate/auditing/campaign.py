@@ -20,7 +20,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from hiddenstate import scores
-from hiddenstate.auditing.sequential import SequentialAudit, Verdict
+from hiddenstate.auditing.sequential import SequentialAudit, Verdict, jointly
 from hiddenstate.auditing.trainings import WORLDS, CommandLine, Function, Script, Train, Training
 from hiddenstate.auditing.workers import Crew, Result, Task
 from hiddenstate.errors import InputError
@@ -66,6 +66,7 @@ def run(
     retries: int = 2,
     timeout: float | None = None,
     progress: bool = False,
+    battery: Sequence[str] = (),
 ) -> Outcome:
     """Train until the test decides; write the scores to ``scores.parquet`` in ``out``.
 
@@ -75,7 +76,9 @@ def run(
     imports from beside it, and not the data that it reads. workers: processes, one run at a time
     each, on one thread unless OMP_NUM_THREADS says otherwise. retries: how often a run that
     crashes, hangs beyond ``timeout`` seconds or gives no finite score is tried again; after that
-    InputError names it. What the training prints goes to ``log.txt`` in ``out``.
+    InputError names it. battery: names of several scores that each run gives, as a mapping; all are
+    judged as one audit, each at its share of the level. What the training prints goes to
+    ``log.txt`` in ``out``.
     """
     if isinstance(workers, bool) or workers < 1:
         raise InputError(f"workers: got {workers}; expected at least 1")
@@ -91,8 +94,15 @@ def run(
     loadable = training if isinstance(training, Training) else Function(training)
     tasks = _tasks(seed, looks[-1])
     store = _Store(
-        Path(out), {"training": loadable.identity, "seed": seed, "test": _described(test)}
+        Path(out),
+        {
+            "training": loadable.identity,
+            "seed": seed,
+            "test": _described(test),
+            "battery": list(battery) or None,
+        },
     )
+    test = test.shared(len(store.names))
     with store.opened(tasks):
         taken = len(store.finished)
         missing = deque(task for task in tasks if (task.world, task.run) not in store.finished)
@@ -112,6 +122,7 @@ def run(
             ):
                 while verdict.decision == "continue":
                     for result in crew.work(missing):
+                        result = store.named(result)
                         if result.error is None:
                             store.keep(result)
                             bar.update()
@@ -175,8 +186,12 @@ def _judge(test: SequentialAudit, store: "_Store", looks: Sequence[int]) -> Verd
     """The test's verdict on the runs finished without a gap, at the last look they reach."""
     reached = max((n for n in looks if n <= store.complete()), default=0)
     store.judged = reached
-    worlds = [store.scores(world, reached) for world in WORLDS]
-    return test.judge(*worlds, coins=store.coins)
+    return jointly(
+        [
+            test.judge(*(store.scores(world, reached, name) for world in WORLDS), coins=store.coins)
+            for name in store.names
+        ]
+    )
 
 
 class _Store:
@@ -187,6 +202,7 @@ class _Store:
         self.finished: dict[tuple[str, int], dict[str, Any]] = {}
         self.judged = 0
         self.coins: int | None = None
+        self.names: list[str] = identity["battery"] or [ONLY]
 
     @contextmanager
     def opened(self, tasks: Sequence[Task]) -> Iterator[None]:
@@ -245,22 +261,41 @@ class _Store:
             count += 1
         return count
 
-    def scores(self, world: str, models: int) -> list[float]:
-        """Scores of the first runs of a world."""
-        return [self.finished[world, i]["score"] for i in range(models)]
+    def named(self, result: Result) -> Result:
+        """The result with the battery's scores by their names; one that lacks any is an error."""
+        if result.error is not None:
+            return result
+        given, wanted = result.score, self.identity["battery"]
+        if wanted is None and isinstance(given, dict):
+            told = f"gives the scores {', '.join(given)}; expected one, or their names (battery)"
+            return replace(result, error=told)
+        if wanted is None:
+            return result
+        if not (isinstance(given, dict) and set(wanted) <= set(given)):
+            told = ", ".join(given) if isinstance(given, dict) else "one number"
+            return replace(result, error=f"gives {told}; expected scores {', '.join(wanted)}")
+        return replace(result, score={name: given[name] for name in wanted})
+
+    def scores(self, world: str, models: int, name: str) -> list[float]:
+        """Scores by this name of the first runs of a world."""
+        return [_score(self.finished[world, i], name) for i in range(models)]
 
     def write(self, models: int, training: dict[str, Any], seed: int, told: dict[str, Any]) -> Path:
         """Write the first runs of both worlds as a score file."""
         rows = [self.finished[world, i] for world in WORLDS for i in range(models)]
-        frame = pd.DataFrame(
-            {
-                "world": [row["world"] for row in rows],
-                "repeat": 0,
-                "run": [row["run"] for row in rows],
-                "score": [row["score"] for row in rows],
-                "seed": [row["seed"] for row in rows],
-            }
-        )
+        parts = [
+            pd.DataFrame(
+                {
+                    "world": [row["world"] for row in rows],
+                    "repeat": 0,
+                    "run": [row["run"] for row in rows],
+                    "score": [_score(row, name) for row in rows],
+                    "seed": [row["seed"] for row in rows],
+                }
+            ).assign(**({} if name == ONLY else {"adversary": name}))
+            for name in self.names
+        ]
+        frame = pd.concat(parts, ignore_index=True)
         parameters = {"training": training, "test": self.identity["test"], "models": models}
         seconds = sum(row["seconds"] for row in rows)
         origin = scores.provenance(parameters, seed=seed, wall_seconds=seconds)
@@ -281,8 +316,17 @@ def _differing(one: Any, other: Any) -> tuple[Any, Any]:
     return {key: a for key, (a, _) in parts.items()}, {key: b for key, (_, b) in parts.items()}
 
 
+ONLY = ""
+"""Name of the score where there is one alone."""
+
+
+def _score(entry: dict[str, Any], name: str) -> float:
+    return float(entry["score"] if name == ONLY else entry["score"][name])
+
+
 def _finite(score: Any) -> bool:
-    return isinstance(score, int | float) and math.isfinite(score)
+    numbers = list(score.values()) if isinstance(score, dict) else [score]
+    return all(isinstance(x, int | float) and math.isfinite(x) for x in numbers)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -23,7 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 from hiddenstate.auditing.trainings import Function, Train, Training
-from hiddenstate.auditing.workers import Task, Worker
+from hiddenstate.auditing.workers import Score, Task, Worker
 from hiddenstate.errors import InputError
 from hiddenstate.streams import key
 
@@ -62,7 +62,7 @@ class Observed:
         """The function, which writes a line of notes after each run."""
         train, runs = self.training.load(), Counter[str]()
 
-        def observed(world: str, seed: int) -> float:
+        def observed(world: str, seed: int) -> float | Mapping[str, float]:
             runs["all"] += 1
             start = time.perf_counter()
             # The first run in a process shows it as it is, and imports what is to be observed.
@@ -114,10 +114,11 @@ def check(
 
 def _trained(
     training: Training, log: Path, runs: list[tuple[str, int]], hashes: str, timeout: float | None
-) -> list[float]:
+) -> list[Score]:
     """Scores of these runs, in one interpreter of its own with this hash seed."""
     tasks = deque(Task(world, index, seed) for index, (world, seed) in enumerate(runs))
-    worker, scores = Worker(training, log, {"PYTHONHASHSEED": hashes}), []
+    worker = Worker(training, log, {"PYTHONHASHSEED": hashes})
+    scores: list[Score] = []
     try:
         for task in tasks:
             worker.start(task)
@@ -134,7 +135,7 @@ def _trained(
     return scores
 
 
-def _repeated(first: float, again: float, other: float) -> Iterator[str]:
+def _repeated(first: Score, again: Score, other: Score) -> Iterator[str]:
     """What the same run gives twice in a process, and in another."""
     if first == again == other:
         return
@@ -156,7 +157,7 @@ def _repeated(first: float, again: float, other: float) -> Iterator[str]:
         )
 
 
-def _seeded(one: float, two: float) -> Iterator[str]:
+def _seeded(one: Score, two: Score) -> Iterator[str]:
     """Whether another seed is another run."""
     if one == two:
         yield (

@@ -41,14 +41,17 @@ DRAWN = 2_000
 """Points of a drawn curve in each direction; a figure shows no more."""
 
 
-def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def read(
+    path: str | Path, *, one_run: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """In- and out-scores of a file with the columns ``world`` and ``score``.
 
     Parquet (.parquet, .pq), or text separated by commas, semicolons or tabs. Raises InputError
     naming the file and the row of what is no score, and where the rows are of several audits
     (``KEYS``), of one run twice (a column ``run``) or of one seed twice (``seed``): a bound takes
     scores to be independent. So it takes their number to be fixed in advance: the scores of a
-    campaign that stopped at an earlier look are refused with what they say.
+    campaign that stopped at an earlier look are refused with what they say. one_run: the rows are
+    canaries of one training, each of which stands once, with one seed.
     """
     path = require(path, "scores with the columns world ('in' or 'out') and score")
     is_parquet = path.suffix.lower() in PARQUET
@@ -60,7 +63,8 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable table ({error})") from error
-    for name in (key for key in KEYS if key in table.column_names):
+    held = [key for key in KEYS if not (one_run and key == "canary")]
+    for name in (key for key in held if key in table.column_names):
         if len(found := table[name].unique().to_pylist()) > 1:
             some = ", ".join(map(str, found[:6])) + (", ..." if len(found) > 6 else "")
             raise InputError(
@@ -81,7 +85,15 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             f"{path}: row {row + first}: world: got {table['world'][row].as_py()!r}; "
             "expected 'in' or 'out'"
         )
-    if "run" in table.column_names:
+    if one_run and "canary" in table.column_names:
+        canaries = table["canary"].to_pandas()
+        if (again := canaries.duplicated().to_numpy()).any():
+            row = int(np.argmax(again))
+            raise InputError(
+                f"{path}: row {row + first}: canary {canaries[row]} stands twice; expected a row "
+                "for each"
+            )
+    if "run" in table.column_names and not one_run:
         runs = table["run"].to_pandas()
         again = pd.DataFrame({"world": worlds, "run": runs}).duplicated().to_numpy()
         if again.any():
@@ -90,7 +102,7 @@ def read(path: str | Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
                 f"{path}: row {row + first}: run {runs[row]} of world {table['world'][row]} stands "
                 "twice; expected one score a run: scores of one run are not independent"
             )
-    if "seed" in table.column_names:
+    if "seed" in table.column_names and not one_run:
         seeds = table["seed"].to_pandas()
         again = (seeds.duplicated() & seeds.notna()).to_numpy()
         if again.any():

@@ -17,7 +17,7 @@ without a look at the scores, or ties count against the audit (``averaged``).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal
@@ -65,6 +65,18 @@ class Verdict:
     looks: int
     models: Size
     p_value: float
+
+
+def jointly(verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict of several tests of the same claim, each at its share of the level.
+
+    The claim is refuted where the first of them refutes it; the p-value is theirs by the union
+    bound.
+    """
+    share = len(verdicts)
+    refuting = [verdict for verdict in verdicts if verdict.decision == "refuted"]
+    first = min(refuting or verdicts, key=lambda v: (v.looks if refuting else 0, v.p_value))
+    return replace(first, p_value=min(1.0, share * first.p_value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +129,12 @@ class SequentialAudit:
     def critical(self) -> float:
         """The value that no look may exceed."""
         return float(self._largest[-allowed_rank(1 - self.confidence, self.simulations)])
+
+    def shared(self, tests: int) -> "SequentialAudit":
+        """The same test at this share of the level, for one of several scores of the same runs."""
+        if tests == 1:
+            return self
+        return replace(self, confidence=1 - (1 - self.confidence) / tests)
 
     def judge(
         self, in_scores: ArrayLike, out_scores: ArrayLike, *, coins: int | None = None

@@ -8,6 +8,7 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import json
 import os
 import shlex
 import shutil
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ from hiddenstate.files import require
 
 WORLDS = ("in", "out")
 
-Train = Callable[[str, int], float]
+Train = Callable[[str, int], float | Mapping[str, float]]
+"""Maps a world and a seed to a score, or to several by their names."""
 
 
 @runtime_checkable
@@ -82,7 +84,10 @@ class Script:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command whose last printed line is a score; {world} and {seed} are filled in."""
+    """A command whose last printed line is a score; {world} and {seed} are filled in.
+
+    Several scores are a JSON object of them.
+    """
 
     line: str
 
@@ -113,7 +118,7 @@ class CommandLine:
         """A function that runs the command."""
         return self._train
 
-    def _train(self, world: str, seed: int) -> float:
+    def _train(self, world: str, seed: int) -> float | dict[str, float]:
         words = [
             word.replace("{world}", world).replace("{seed}", str(seed)) for word in self._words
         ]
@@ -127,8 +132,10 @@ class CommandLine:
             last = told.last_line or "nothing on stderr"
             raise RuntimeError(f"exit status {process.returncode}: {last:.300}")
         try:
+            if printed.last_line.startswith("{"):
+                return {name: float(x) for name, x in json.loads(printed.last_line).items()}
             return float(printed.last_line)
-        except ValueError:
+        except (TypeError, ValueError):
             raise RuntimeError(
                 f"last line printed is no score: {printed.last_line!r:.80}"
             ) from None

@@ -21,11 +21,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from hiddenstate.auditing.trainings import Train, Training, end_commands
 
 GRACE = 2.0
 """Seconds that a worker has to end what it started; then it is killed."""
+
+
+Score = float | dict[str, float]
+"""One number, or several by their names."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Result:
     """A score, or what went wrong."""
 
     task: Task
-    score: float
+    score: Score
     seconds: float
     error: str | None = None
 
@@ -130,7 +135,8 @@ class Worker:
         """What became of the task, None if it still runs."""
         assert self.task is not None
         task, seconds = self.task, time.monotonic() - self.since
-        score, error = math.nan, None
+        score: Score = math.nan
+        error: str | None = None
         if self.connection.poll():
             try:
                 number, process, score, error = self.connection.recv()
@@ -185,6 +191,8 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
     os.dup2(output, 2)
     process = os.getpid()
     train: Train | None = None
+    score: Score
+    error: str | None
     while True:
         try:
             number, world, seed = connection.recv()
@@ -193,8 +201,8 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
         try:
             if train is None:
                 train = training.load()
-            score, error = float(train(world, seed)), None
-            if not math.isfinite(score):
+            score, error = _numbers(train(world, seed)), None
+            if not all(map(math.isfinite, score.values() if isinstance(score, dict) else [score])):
                 error = f"its score is {score}; expected a finite number"
         except (Exception, SystemExit) as caught:
             traceback.print_exc()
@@ -206,6 +214,13 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
             connection.send((number, os.getpid(), score, error))
         if os.getpid() != process:
             os._exit(1)
+
+
+def _numbers(score: Any) -> Score:
+    """A score, or several by their names."""
+    if isinstance(score, Mapping):
+        return {str(name): float(value) for name, value in score.items()}
+    return float(score)
 
 
 def _end_with_the_campaign(alive: Connection) -> None:

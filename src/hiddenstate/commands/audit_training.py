@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,12 +11,18 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hiddenstate.commands import claims
 from hiddenstate.errors import InputError
+from hiddenstate.files import atomic
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
+    from hiddenstate.auditing import SequentialAudit
     from hiddenstate.auditing.campaign import Outcome, Training
     from hiddenstate.auditing.checking import Checked
+    from hiddenstate.auditing.claim import Claim
     from hiddenstate.auditing.hypotheses import Hypotheses
+
+CHECKED = "check.json"
+"""What the check before the first model found, in the campaign's directory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes (1)")
     parser.add_argument("--retries", type=int, default=2, help="of a run that crashes (2)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of a run (none)")
+    parser.add_argument(
+        "--battery",
+        nargs="+",
+        default=(),
+        metavar="SCORE",
+        help="names of several scores that each run gives (a mapping, or a JSON object printed), "
+        "judged as one audit with the level shared out",
+    )
     checks = parser.add_mutually_exclusive_group()
     checks.add_argument(
         "--check",
@@ -78,7 +93,8 @@ def run(options: argparse.Namespace) -> int:
         looks = (*looks, options.models)
     test = SequentialAudit(claim.hypotheses, claim.value, looks, confidence)
     # What the best of all scores could show, known before anything is trained.
-    perfect = test.judge([1.0 + i for i in range(looks[-1])], [-1.0 - i for i in range(looks[-1])])
+    separated = [1.0 + i for i in range(looks[-1])], [-1.0 - i for i in range(looks[-1])]
+    perfect = test.shared(max(1, len(options.battery))).judge(*separated)
     if perfect.decision != "refuted":
         print(
             f"note: with {looks[-1]} models in each world no scores can refute {claim.words}; "
@@ -88,7 +104,10 @@ def run(options: argparse.Namespace) -> int:
             flush=True,
         )
     if not options.no_check and not (out / "campaign.json").exists():
-        _report(_checked(training, out, options), options, sys.stderr)
+        checked = _checked(training, out, options)
+        _report(checked, options, sys.stderr)
+        with atomic(out / CHECKED) as temporary:
+            temporary.write_text(json.dumps(asdict(checked), indent=2) + "\n")
     outcome = campaign.run(
         training,
         test,
@@ -98,6 +117,7 @@ def run(options: argparse.Namespace) -> int:
         retries=options.retries,
         timeout=options.timeout,
         progress=True,
+        battery=options.battery,
     )
     verdict = outcome.verdict
     found = {
@@ -111,13 +131,24 @@ def run(options: argparse.Namespace) -> int:
         "crashes": outcome.crashes,
         "scores": str(outcome.scores),
     }
-    if len(looks) == 1 and options.noise_multiplier is None:
+    if len(looks) == 1 and options.noise_multiplier is None and not options.battery:
         found["bound"] = _bound(outcome.scores, claim.hypotheses, confidence)
+    found["page"] = str(_page(out, outcome, claim, test))
     if options.json:
         print(json.dumps(found, indent=2))
     else:
         _tell(outcome, found)
     return int(verdict.decision == "refuted")
+
+
+def _page(out: Path, outcome: "Outcome", claim: "Claim", test: "SequentialAudit") -> Path:
+    """Write the page of the campaign."""
+    from hiddenstate.auditing import page
+
+    kept = out / CHECKED
+    checked = json.loads(kept.read_text()) if kept.exists() else None
+    command = shlex.join(["hiddenstate", *sys.argv[1:]])
+    return page.write(out / "audit.html", outcome, claim, test, command=command, checked=checked)
 
 
 def _training(options: argparse.Namespace) -> tuple["Training", str]:
@@ -184,3 +215,4 @@ def _tell(outcome: "Outcome", found: dict[str, Any]) -> None:
         value = shown(bound["value"], "lower", decimals=3)
         print(f"{bound['parameter']} >= {value}, a statement of its own, as confident")
     print(f"scores: {outcome.scores}")
+    print(f"page: {found['page']}")

@@ -307,15 +307,16 @@ def _heuristic_curves(
 def _standard_curves(
     sigma: float, rate: float, steps: int, delta: float, audited: float, resolution: float
 ) -> Curves:
-    # A coarse grid of losses makes bounds pessimistic by 0.01.
-    interval = 4e-3
+    def interval(noise: float) -> float:
+        # A grid of losses as coarse as the mechanism allows makes bounds pessimistic by 0.01.
+        return pld.fine_interval(noise, rate, steps, most=4e-3)
 
     def leak(noise: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.array([pld.epsilon(s, rate, steps, delta, interval=interval) for s in noise])
+        return np.array([pld.epsilon(s, rate, steps, delta, interval=interval(s)) for s in noise])
 
     for noise in _noises(sigma * np.geomspace(0.9, 16, 16), leak, audited, resolution):
-        epsilon = pld.epsilon(noise, rate, steps, delta, interval=interval)
-        curve = pld.tradeoff_curve(noise, rate, steps, null="out", interval=interval)
+        epsilon = pld.epsilon(noise, rate, steps, delta, interval=interval(noise))
+        curve = pld.tradeoff_curve(noise, rate, steps, null="out", interval=interval(noise))
         yield "standard", epsilon, curve
 
 

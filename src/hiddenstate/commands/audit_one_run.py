@@ -1,0 +1,138 @@
+"""``hiddenstate audit-one-run``: what one training with many canaries proves."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hiddenstate.commands import claims
+from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
+
+if TYPE_CHECKING:
+    from hiddenstate.auditing.audit import Bound
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Scores and coins, number of guesses, hypotheses, claim."""
+    parser.description = (
+        f"{parser.description} Exit status: 0 if no claim is given or the guesses are consistent "
+        "with it, 1 if they refute it, 2 for bad input, 3 for any other failure."
+    )
+    parser.add_argument(
+        "scores",
+        type=Path,
+        metavar="FILE",
+        help="CSV or Parquet, one row for each canary: world ('in' or 'out', by its coin) and "
+        "score (larger: more 'in')",
+    )
+    parser.add_argument(
+        "--guesses",
+        type=int,
+        metavar="NUMBER",
+        help="of coins, fixed before the training: the highest scores 'in', the lowest 'out'",
+    )
+    parser.add_argument(
+        "--planned-mu",
+        type=float,
+        metavar="MU",
+        help="instead: plan the number as if the scores were normal and this far apart; fixed "
+        "before the training as well",
+    )
+    parser.add_argument("--delta", type=float, help="bound epsilon at this probability as well")
+    parser.add_argument(
+        "--whole-gaussian",
+        action="store_true",
+        help="also bound mu under the hypothesis that the whole mechanism is Gaussian DP: any d "
+        "canaries together mu sqrt(d), as of noise that all of them share",
+    )
+    claims.add_arguments(parser)
+    parser.add_argument("--confidence", type=float, default=0.95, help="of each statement (0.95)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Bound epsilon and mu from one training with many canaries, or test a claim."""
+    import numpy as np
+
+    from hiddenstate.auditing import (
+        ApproxDP,
+        GaussianDP,
+        flip_bound,
+        guess,
+        one_run_bound,
+        one_run_p_value,
+        planned_flips,
+        planned_guesses,
+        report,
+    )
+    from hiddenstate.auditing.curve import check_confidence
+
+    confidence = check_confidence(options.confidence)
+    claim = claims.stated(options)
+    if (options.guesses is None) == (options.planned_mu is None):
+        raise InputError("guesses: expected one of --guesses and --planned-mu, fixed in advance")
+    if options.whole_gaussian and options.planned_mu is None:
+        raise InputError(
+            "--whole-gaussian: expected --planned-mu, which plans how many coins count"
+        )
+    into, out = report.read(options.scores, one_run=True)
+    scores = np.concatenate((into, out))
+    included = np.repeat([True, False], [len(into), len(out)])
+    canaries, mu = len(scores), options.planned_mu
+    made = options.guesses
+    if made is None:
+        made = planned_guesses(mu, canaries, confidence=confidence)
+    guesses = guess(scores, included, made)
+    found: list[tuple[str, Bound]] = [
+        ("each canary alone", one_run_bound(guesses, GaussianDP(), confidence=confidence))
+    ]
+    if options.delta is not None:
+        bound = one_run_bound(guesses, ApproxDP(options.delta), confidence=confidence)
+        found.insert(0, ("each canary alone", bound))
+    if options.whole_gaussian:
+        flips = planned_flips(mu, canaries, confidence=confidence)
+        every = guess(scores, included, canaries)
+        found.append(("whole mechanism", flip_bound(every, flips, confidence=confidence)))
+    judged = None
+    if claim is not None:
+        p_value = one_run_p_value(guesses, claim.hypotheses, claim.value)
+        judged = {"claim": claim.words, "p_value": p_value, "refuted": p_value <= 1 - confidence}
+    if options.json:
+        rows = [{"hypothesis": name} | asdict(bound) for name, bound in found]
+        for row in rows:
+            del row["threshold"]
+        told = {"canaries": canaries, "guesses": made, "right": guesses.correct}
+        print(json.dumps(told | {"bounds": rows, "claim": judged}, indent=2))
+    else:
+        _tell(canaries, made, guesses.correct, found, confidence)
+        if judged:
+            print(
+                f"\nclaim: {judged['claim']}: "
+                f"{'REFUTED' if judged['refuted'] else 'consistent with the guesses'}, p-value at "
+                f"most {shown(p_value, 'upper', 2)}"
+            )
+    return int(judged is not None and bool(judged["refuted"]))
+
+
+def _tell(
+    canaries: int, made: int, right: int, found: "list[tuple[str, Bound]]", confidence: float
+) -> None:
+    """The bounds as a table."""
+    import pandas as pd
+
+    rows = [
+        {
+            "parameter": bound.parameter,
+            "claim about": name,
+            "method": bound.method,
+            "at least": shown(bound.value, "lower", decimals=3),
+        }
+        for name, bound in found
+    ]
+    print(pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True))
+    print(
+        f"\n{right} of {made} guesses right, {canaries} canaries; each statement holds alone with "
+        f"{100 * confidence:g} % confidence if the number of guesses was fixed before the training"
+    )

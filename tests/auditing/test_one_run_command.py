@@ -1,0 +1,69 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hiddenstate import cli
+from hiddenstate.auditing import (
+    ApproxDP,
+    GaussianDP,
+    flip_bound,
+    guess,
+    one_run_bound,
+    one_run_p_value,
+    planned_flips,
+    planned_guesses,
+)
+from hiddenstate.streams import stream
+
+
+@pytest.fixture
+def audit(tmp_path):
+    """200 canaries, 2 apart; the file, their scores and their coins, canaries in first."""
+    rng = stream(0, "one-run command")
+    coins = rng.random(200) < 0.5
+    scores = rng.normal(size=200) + 2 * coins
+    frame = pd.DataFrame({"world": np.where(coins, "in", "out"), "score": scores})
+    # All of one training: a canary each, and one seed.
+    frame = frame.assign(canary=range(200), seed=7, run=0)
+    frame.to_csv(tmp_path / "scores.csv", index=False)
+    order = np.argsort(~coins, kind="stable")
+    return str(tmp_path / "scores.csv"), scores[order], coins[order]
+
+
+def test_the_command_says_what_the_library_says(audit, capsys):
+    path, scores, coins = audit
+    command = ["audit-one-run", path, "--planned-mu", "2", "--delta", "1e-5", "--whole-gaussian"]
+    assert cli.main([*command, "--claim-mu", "0.3", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    guesses = guess(scores, coins, planned_guesses(2, 200))
+    assert (found["guesses"], found["right"]) == (guesses.made, guesses.correct)
+    flips = flip_bound(guess(scores, coins, 200), planned_flips(2, 200))
+    epsilon, mu = (one_run_bound(guesses, h) for h in (ApproxDP(1e-5), GaussianDP()))
+    assert [b["value"] for b in found["bounds"]] == [epsilon.value, mu.value, flips.value]
+    assert [b["hypothesis"] for b in found["bounds"]][1:] == [
+        "each canary alone",
+        "whole mechanism",
+    ]
+    assert found["claim"]["p_value"] == one_run_p_value(guesses, GaussianDP(), 0.3)
+    assert cli.main([*command, "--claim-mu", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "mu 3: consistent with the guesses" in printed and "| whole mechanism   |" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "expected one of --guesses and --planned-mu"),
+        (["--guesses", "9", "--planned-mu", "1"], "expected one of --guesses and --planned-mu"),
+        (["--guesses", "900"], "made: got 900; expected 1 to 200"),
+        (["--guesses", "50", "--whole-gaussian"], "--whole-gaussian: expected --planned-mu"),
+        (["--guesses", "50", "--claim", "3"], "got one of --claim and --delta"),
+        (["--guesses", "50", "--confidence", "95"], "confidence: got 95"),
+    ],
+)
+def test_unusable_options_end_in_one_line(audit, capsys, options, expected):
+    assert cli.main(["audit-one-run", audit[0], *options]) == 2
+    error = capsys.readouterr().err
+    assert expected in error and error.count("\n") == 1
