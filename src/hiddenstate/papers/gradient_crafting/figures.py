@@ -510,8 +510,8 @@ def curves(estimates: pd.DataFrame) -> Any:
 
 _RULES = {
     "known null law": ("whole mechanism, null law known", plotting.VALID),
-    "no null law known": ("whole mechanism, no null law known", plotting.OBSERVED),
-    "planned share guessed": ("each canary alone, share of guesses planned", plotting.PUBLISHED),
+    "no null law known": ("whole mechanism, null law unknown", plotting.OBSERVED),
+    "planned share guessed": ("each canary alone", plotting.PUBLISHED),
 }
 """Of the bounds from one model those that are drawn."""
 
@@ -548,7 +548,7 @@ def one_run(estimates: pd.DataFrame) -> Any:
                 ax.axhline(mean, color="0.3", ls=style, lw=1.2, label=label)
         ceiling = select(ceilings, epsilon=epsilon).sort_values("canaries")
         if len(ceiling):
-            label = "each canary alone: no valid median is above"
+            label = "each canary alone: ceiling"
             ax.plot(ceiling["canaries"], ceiling["value"], color=plotting.UPPER, lw=2, label=label)
         for rule, (words, color) in _RULES.items():
             for what, fill, shift in (("idle coordinates", color, 1.0), ("housing", "white", 1.13)):
@@ -559,12 +559,14 @@ def one_run(estimates: pd.DataFrame) -> Any:
                     line["canaries"] * shift, line["value"],
                     (line["value"] - line["low"], line["high"] - line["value"]), color=color,
                     marker="o" if shift == 1 else "s", mfc=fill, ms=4.5, capsize=2, lw=1.1,
-                    ls="-" if shift == 1 else "none", label=f"{words} ({what})",
+                    ls="-" if shift == 1 else "none", label=words if shift == 1 else None,
                 )  # fmt: skip
         ax.set(xscale="log", xlabel="canaries m in one model", ylim=(-0.03 * epsilon, None))
-        counts = part.groupby("method")["audits"].first()
-        told = ", ".join(f"{counts[what]:g} {what}" for what in counts.index)
-        ax.set_title(f"$\\varepsilon$ = {epsilon:g}\naudits of one model: {told}")
+        counts = part.groupby("method")["audits"].first().sort_index(ascending=False)
+        told = ", ".join(f"{what}: {count:g}" for what, count in counts.items())
+        ax.set_title(f"$\\varepsilon$ = {epsilon:g}\naudits ({told})")
+    empty: dict[str, Any] = {"color": "0.3", "ls": "none", "marker": "s", "mfc": "w", "ms": 4.5}
+    axes[0].plot([], [], label="the same on the housing network", **empty)
     axes[0].set_ylabel("valid lower bound on $\\varepsilon$")
     _legend(drawn, axes, 2)
     return drawn

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.special import expit, ndtr, ndtri
 
 from hiddenstate.accounting import gaussian, iteration
@@ -194,15 +193,19 @@ def _exceeding(coins: NDArray[np.bool_], scores: NDArray[np.float64], mu: float)
 
 def _responding(m: int) -> float:
     """Probability that randomised response has so many right guesses that the bound exceeds it."""
-    hypotheses, law = ApproxDP(0.0), stats.binom(m, expit(RESPONSE))
+    from scipy.stats import binom
+
+    hypotheses, law = ApproxDP(0.0), binom(m, expit(RESPONSE))
     return _above(m, RESPONSE, hypotheses, lambda v: float(law.sf(v - 1)))
 
 
 def _in_event(m: int, accuracy: float) -> float:
     """The same of the mechanism that gives every coin away with that accuracy, rarely."""
+    from scipy.stats import binom
+
     # Its steepest point decides: the rest of its trade-off function has slope 1.
     mu = float(ndtri(RARE * accuracy) - ndtri(RARE * (1 - accuracy)))
-    told, nothing = stats.binom(m, accuracy), stats.binom(m, 0.5)
+    told, nothing = binom(m, accuracy), binom(m, 0.5)
 
     def tail(v: int) -> float:
         return float(RARE * told.sf(v - 1) + (1 - RARE) * nothing.sf(v - 1))

@@ -186,12 +186,11 @@ def _one_network(
         learning_rate=mechanism.learning_rate,
         clipping_norm=mechanism.clipping_norm,
     )
-    order = np.argsort(trainer.simulated(initial, batches).absolute, kind="stable")
-    chosen = order[: len(coins)]
+    simulated = trainer.simulated(initial, batches)
+    chosen = np.argsort(simulated.absolute, kind="stable")[: len(coins)]
     shape = (mechanism.steps, audit.network.parameters)
     added = stream(int(seed), *path, "noise").standard_normal(shape, dtype=np.float32)
     added *= np.float32(mechanism.noise_std)
     added[:, chosen] += np.float32(mechanism.clipping_norm) * coins
-    expected = trainer.last_iterate(initial, batches, None)
     last = trainer.last_iterate(initial, batches, added)
-    return (expected - last)[chosen].astype(float)
+    return (np.asarray(simulated.last) - last)[chosen].astype(float)
