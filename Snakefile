@@ -25,7 +25,6 @@ localrules:
     figures,
     tables,
     claims,
-    report,
     all,
 
 
@@ -49,17 +48,8 @@ rule claims:
         f"{RESULTS}/claims.md",
 
 
-rule report:
-    input:
-        *STANDS_ON.values(),
-        f"{RESULTS}/report.html",
-
-
 rule all:
     input:
         rules.figures.input,
         rules.tables.input,
         rules.report.input,
-
-
-include: "workflow/rules/hooks.smk"

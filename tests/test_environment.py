@@ -96,9 +96,12 @@ def test_version_and_licence_agree_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     version = PROJECT["project"]["version"]
     assert version == hiddenstate.__version__ == citation["version"]
-    assert citation["license"] == "MIT"
-    # MNIST, which the package carries, has a licence of its own.
-    assert PROJECT["project"]["license"] == "MIT AND CC-BY-SA-3.0"
+    # Data sets that the package carries have licences of their own.
+    assert PROJECT["project"]["license"] == " AND ".join(citation["license"])
+    assert citation["license"] == ["MIT", "CC-BY-SA-3.0", "CC-BY-4.0"]
+    carried = (ROOT / "src/hiddenstate/LICENSE-DATA.md").read_text()
+    for path in [*(ROOT / "src/hiddenstate").glob("*.csv.xz"), ROOT / "src/hiddenstate/mnist"]:
+        assert f"`{path.name}" in carried
     for file in PROJECT["project"]["license-files"]:
         assert (ROOT / file).is_file()
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()

@@ -3,6 +3,7 @@ import math
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -347,3 +348,24 @@ def test_the_paper_s_ordering_on_its_own_network_and_data():
     assert 0.9 * audit.mu - 3 * 0.157 < mu["simulated coordinate"] < audit.mu + 3 * 0.157
     assert mu["random coordinate"] < 0.5 * audit.mu
     assert mu["loss-based"] < 0.5 * audit.mu
+
+
+def test_what_is_simulated_is_where_a_run_with_hardly_any_noise_ends():
+    """At epsilon 1000 the noise is small: the worlds end where simulated, and a shift beyond."""
+    audit = CraftedAudit(x=X, y=Y, epsilon=1000.0, insertions=20, batch_size=20)
+    shared = {"models": 6, "seed": 4, "name": ("known",)}
+    table = scores(audit, **shared)
+    known = scores(audit, **shared, noiseless=True)
+    keys = ["world", "repeat", "run", "adversary", "coordinate"]
+    pd.testing.assert_frame_equal(table[keys], known[keys])
+    mechanism = audit.mechanism
+    shift = mechanism.learning_rate * mechanism.clipping_norm * mechanism.steps
+    noise = mechanism.learning_rate * mechanism.noise_std * mechanism.steps**0.5
+    assert shift > 20 * noise
+    groups = table.assign(left=table.score - known.score)
+    for (word, world), part in groups.groupby(["adversary", "world"]):
+        if word != "loss-based":
+            expected = shift * (world == "in")
+            # Where a canary moves a coordinate that gradients move, they answer.
+            most = 6 * noise if world == "out" else 0.25 * shift
+            assert (part.left - expected).abs().max() < most

@@ -373,3 +373,16 @@ def test_unusable_input_is_refused(call, expected):
 class _Lopsided(GaussianDP):
     def fnr(self, index, fpr):
         return super().fnr(index, fpr) ** 2
+
+
+@pytest.mark.parametrize("hypotheses", [GaussianDP(), GaussianDP(limit=1.0, step=0.01)])
+@pytest.mark.parametrize("counts", [(30, 24, 24), (30, 30, 16), (68, 68, 64), (300, 240, 231)])
+def test_hypotheses_judged_side_by_side_are_those_judged_one_by_one(hypotheses, counts):
+    guesses = Guesses(*counts)
+    some = range(0, len(hypotheses.grid), len(hypotheses.grid) // 100)
+    refuted = [one_run._refuted(guesses, hypotheses, index, 0.05) for index in some]
+    found = one_run._last_refuted(guesses, hypotheses, 0.05)
+    assert refuted == [index <= found for index in some]
+    if 0 <= found < len(hypotheses.grid) - 1:
+        assert one_run._refuted(guesses, hypotheses, found, 0.05)
+        assert not one_run._refuted(guesses, hypotheses, found + 1, 0.05)

@@ -8,6 +8,7 @@ from scipy.special import ndtr, ndtri
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import (
     Guesses,
+    Imitation,
     flip_bound,
     one_canary_ceiling,
     planned_flips,
@@ -169,6 +170,13 @@ def test_the_imitation_is_private_for_each_canary_and_refutes_more_than_it_shoul
         least = min(least, np.max(ndtri(curve) - ndtri(rates)))
     assert least == pytest.approx(ceiling, abs=2e-3)
     coins, scores, _, _ = imitation(mu, m, 0.15, 1_000, stream(5, "whole Gaussian"))
+    own_coins, own = Imitation(mu, m, 0.15).sampled(1_000, stream(6, "whole Gaussian"))
+    for world in (False, True):
+        one, other = scores[coins == world], own[own_coins == world]
+        # The two codes' marginal laws; scores of one audit depend on each other through its event.
+        assert stats.ks_2samp(one[::997], other[::997]).pvalue > 1e-4
+        assert abs((one > 4).mean() - (other > 4).mean()) < 0.02
+    assert Imitation(mu, m, 0.15).gdp_mu >= ceiling
     # 11 to 17 % exceed it: a bound under the stronger hypothesis is not valid under the weaker.
     assert exceeding(coins, scores, ceiling, deviation=1.0) > 0.08 * 1_000
 

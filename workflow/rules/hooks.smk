@@ -4,8 +4,11 @@
 include: "progress.smk"
 
 
-# Jobs end with this process, even if it is killed.
-os.environ["HIDDENSTATE_DRIVER"] = str(os.getpid())
+# Jobs end with this process, even if it is killed; and a conda environment gets the package of this
+# tree, wherever it is run.
+os.environ.update(
+    HIDDENSTATE_DRIVER=str(os.getpid()), HIDDENSTATE_TREE=str(workflow.basedir)
+)
 
 
 # Which executor runs the jobs is not known before.

@@ -248,6 +248,7 @@ def scores(
     checkpoint: str | Path | None = None,
     progress: bool = False,
     kernel: Kernel = "auto",
+    noiseless: bool = False,
 ) -> pd.DataFrame:
     """One audit by each adversary: columns world, repeat, run, score, adversary and coordinate.
 
@@ -257,6 +258,8 @@ def scores(
     a call that is repeated goes on. ``workers`` threads train a model each. The scores depend on
     none of these, and ``repeat`` is but a name for other random numbers. ``anew`` names other runs
     of the same audit: what all its runs share, such as a record or a start, stays as it is.
+    ``noiseless``: what each adversary reads at the end of a training of the same run without noise
+    and canary, which it can simulate before it sees the last iterate.
     """
     for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
         check_count(argument, value)
@@ -275,8 +278,9 @@ def scores(
                 place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
                 columns = tuple(f"{a.name} {what}" for a in those for what in _OBSERVED)
                 mark = fingerprint(
-                    seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those
-                )
+                    seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those,
+                    *(["noiseless"] if noiseless else [])
+                )  # fmt: skip
                 store = Checkpoint(place, mark, columns)
                 found = store.read()
                 runs = [
@@ -286,7 +290,9 @@ def scores(
                 ]
                 bar.update(models - len(runs))
                 parts = [runs[i : i + chunk] for i in range(0, len(runs), chunk)]
-                futures = [pool.submit(_observe, part, those, store, stop) for part in parts]
+                futures = [
+                    pool.submit(_observe, part, those, store, stop, noiseless) for part in parts
+                ]
                 for future in as_completed(futures):
                     found |= (rows := future.result())
                     bar.update(len(rows))
@@ -306,7 +312,11 @@ _OBSERVED = ("score", "coordinate")
 
 
 def _observe(
-    runs: list[_Run], adversaries: tuple[Adversary, ...], store: Checkpoint, stop: threading.Event
+    runs: list[_Run],
+    adversaries: tuple[Adversary, ...],
+    store: Checkpoint,
+    stop: threading.Event,
+    noiseless: bool,
 ) -> dict[Identity, Row]:
     """Scores and coordinates of a chunk of runs, kept."""
     found: dict[Identity, Row] = {}
@@ -315,7 +325,12 @@ def _observe(
             return {}
         # All canaries are there before the training starts.
         canaries = [adversary.canary(run.known(adversary)) for adversary in adversaries]
-        last = run.trained(canaries[0] if run.world == "in" else None)
+        if noiseless:
+            last = run.trainer(run.audit.x, run.audit.y).last_iterate(
+                run.initial, run.batches, None
+            )
+        else:
+            last = run.trained(canaries[0] if run.world == "in" else None)
         row: Row = {}
         for adversary, canary in zip(adversaries, canaries, strict=True):
             score = float(canary.score(last.copy()))

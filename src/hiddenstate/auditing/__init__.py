@@ -22,6 +22,7 @@ from hiddenstate.auditing.one_run import (
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict
 from hiddenstate.auditing.whole_gaussian import (
+    Imitation,
     flip_bound,
     one_canary_ceiling,
     planned_flips,
@@ -40,6 +41,7 @@ __all__ = [
     "Fixed",
     "GaussianDP",
     "Guesses",
+    "Imitation",
     "SequentialAudit",
     "Split",
     "Tabulated",

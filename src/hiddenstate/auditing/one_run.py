@@ -86,10 +86,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, expit
 
+from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import Bound
 from hiddenstate.auditing.curve import check_confidence
-from hiddenstate.auditing.hypotheses import ApproxDP, Hypotheses, Tabulated, claimed
+from hiddenstate.auditing.hypotheses import (
+    ApproxDP,
+    GaussianDP,
+    Hypotheses,
+    Tabulated,
+    claimed,
+)
 from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -173,12 +180,7 @@ def one_run_bound(guesses: Guesses, hypotheses: Hypotheses, *, confidence: float
     assumptions of the module. For ``ApproxDP`` by Theorems 1 and 3, else by Theorem 2.
     """
     level = 1 - check_confidence(confidence)
-    if guesses.made and guesses.correct:
-        rejected = last_true(
-            lambda index: _refuted(guesses, hypotheses, index, level), len(hypotheses.grid)
-        )
-    else:
-        rejected = -1
+    rejected = _last_refuted(guesses, hypotheses, level) if guesses.made and guesses.correct else -1
     return Bound(
         parameter=hypotheses.parameter,
         value=float(hypotheses.trivial if rejected < 0 else hypotheses.grid[rejected]),
@@ -206,6 +208,33 @@ def _p_value(guesses: Guesses, hypotheses: Hypotheses, index: int) -> float:
             return 1.0
         low, high = candidates[max(found[0] - 1, 0)], candidates[found[0]]
     return min(1.0, float(np.exp(high)) * (1 + MARGIN))
+
+
+_AT_ONCE = 64
+"""Hypotheses that are judged side by side where their trade-off functions are one formula."""
+
+
+def _last_refuted(guesses: Guesses, hypotheses: Hypotheses, level: float) -> int:
+    """Last index of ``hypotheses.grid`` that the guesses refute; -1 if there is none."""
+    if not isinstance(hypotheses, GaussianDP):
+        return last_true(
+            lambda index: _refuted(guesses, hypotheses, index, level), len(hypotheses.grid)
+        )
+    if not guesses.fixed:
+        _least(hypotheses, 0, guesses)
+    low, high = -1, len(hypotheses.grid)
+    while high - low > 1:
+        parts = np.unique(np.linspace(low + 1, high - 1, _AT_ONCE).astype(int))
+        mus = hypotheses.grid[parts]
+
+        def least(right: NDArray[np.float64], mus: NDArray[np.float64] = mus) -> Any:
+            return tradeoff.gaussian(mus, np.clip(1 - right, 0, 1))
+
+        held = np.flatnonzero(~_contradicted(guesses, least, np.full(len(parts), level)))
+        first = int(held[0]) if len(held) else len(parts)
+        low = int(parts[first - 1]) if first else low
+        high = int(parts[first]) if first < len(parts) else high
+    return low
 
 
 def _refuted(guesses: Guesses, hypotheses: Hypotheses, index: int, level: float) -> bool:

@@ -44,6 +44,7 @@ most p. The bound Phi(Phi^-1(x) + mu sqrt(k)) is concave in x, so that it holds 
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -244,33 +245,67 @@ def planned_guesses(mu: float, canaries: int, *, confidence: float = 0.95) -> in
     return chosen
 
 
+@dataclass(frozen=True)
+class Imitation:
+    """A mechanism that is Gaussian DP for each canary alone, and imitates a less private one.
+
+    With probability tau it releases independent normal scores, mu apart, except that an out-score
+    above a threshold (of probability a = apart / canaries) is drawn again from the in-scores above
+    it, and an in-score below the mirrored threshold from the out-scores below it. Otherwise it
+    releases noise alone. Given the first event it differs from the scores that it imitates by at
+    most ``apart`` in total variation. tau = level / (1/2 - apart).
+    """
+
+    mu: float
+    canaries: int
+    apart: float
+    level: float = 0.05
+
+    @property
+    def tau(self) -> float:
+        """Probability of the event."""
+        return self.level / (0.5 - self.apart)
+
+    @property
+    def _first(self) -> float:
+        return float(ndtri(self.apart / self.canaries))
+
+    @property
+    def gdp_mu(self) -> float:
+        """Gaussian DP of each canary, given all other coins; to 1e-5, rounded up.
+
+        A canary's trade-off function is tau times the normal one, clipped where it is steepest, and
+        of slope 1 elsewhere; this is the largest mu that any of its points has.
+        """
+        if self.tau >= 1 or self._first >= -self.mu / 2:
+            return math.inf
+        quantiles, log_tau = np.linspace(self._first, -self.mu / 2, 2001), math.log(self.tau)
+        right = ndtri_exp(log_tau + log_ndtr(quantiles + self.mu))
+        return float((right - ndtri_exp(log_tau + log_ndtr(quantiles))).max()) + 1e-5
+
+    def sampled(
+        self, audits: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Coins and scores of independent audits, both of shape (audits, canaries)."""
+        coins = rng.random((audits, self.canaries)) < 0.5
+        scores = self.mu * coins + rng.standard_normal(coins.shape)
+        beyond = (2 * coins - 1) * (scores - self.mu * coins) < self._first
+        again = self.mu - ndtri(ndtr(self.mu + self._first) * rng.random(coins.shape))
+        scores = np.where(beyond, np.where(coins, self.mu - again, again), scores)
+        event = rng.random(audits) < self.tau
+        return coins, np.where(event[:, None], scores, rng.standard_normal(coins.shape))
+
+
 def one_canary_ceiling(mu: float, canaries: int, *, confidence: float = 0.95) -> float:
     """What the median of no valid bound exceeds if each canary alone is all that is assumed.
 
-    mu: the truth, independent normal scores mu apart. Returns the mu0 of a mechanism that is
-    mu0-Gaussian DP for each canary, given all other coins, and can hardly be told from the truth.
-    With probability tau it releases the truth's scores, except that an out-score above a threshold
-    (of probability a) is drawn again from the in-scores above it, and an in-score below the
-    mirrored threshold from the out-scores below it. Otherwise it releases noise alone. Given the
-    first event it differs from the truth by at most m a in total variation. A valid bound exceeds
-    mu0 with probability at most 1 - confidence there, so with at most (1 - confidence) / tau + m a
-    for the truth, which tau makes 1/2. The trade-off function of a canary is tau times the normal
-    one, clipped where it is steepest, and of slope 1 elsewhere; mu0 is the largest that any of its
-    points has. The returned value is the least over a.
+    mu: the truth, independent normal scores mu apart. A valid bound exceeds the Gaussian DP of an
+    ``Imitation`` with probability at most 1 - confidence there, so for the truth with at most
+    (1 - confidence) / tau + apart = 1/2. The returned value is the least over ``apart``.
     """
     check_count("canaries", canaries)
     level = 1 - check_confidence(confidence)
     mu = number("mu", mu)
     if not 0 < mu < math.inf:
         raise InputError(f"mu: got {mu}; expected a positive number")
-    least = math.inf
-    for apart in np.linspace(0.01, 0.35, 69):
-        tau = level / (0.5 - apart)
-        first = float(ndtri(apart / canaries))
-        if tau >= 1 or first >= -mu / 2:
-            continue
-        quantiles = np.linspace(first, -mu / 2, 2001)
-        power = ndtri_exp(math.log(tau) + log_ndtr(quantiles + mu))
-        least = min(least, float((power - ndtri_exp(math.log(tau) + log_ndtr(quantiles))).max()))
-    # Up to the spacing of the points between which the largest lies.
-    return math.inf if least == math.inf else least + 1e-5
+    return min(Imitation(mu, canaries, a, level).gdp_mu for a in np.linspace(0.01, 0.35, 69))

@@ -21,12 +21,14 @@ Floats = NDArray[np.float32]
 class Movement:
     """How far each parameter (p,) moved in a training: over all steps, and in the end.
 
-    absolute: the sum of its steps' sizes. squared: of their squares. net: from start to end.
+    absolute: the sum of its steps' sizes. squared: of their squares. net: from start to end. last:
+    where it ended, if that is kept.
     """
 
     absolute: Floats
     squared: Floats
     net: Floats
+    last: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)

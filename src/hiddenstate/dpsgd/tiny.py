@@ -188,7 +188,8 @@ class Trainer:
     def simulated(self, initial: NDArray[Any], batches: Sequence[NDArray[np.int64]]) -> Movement:
         """How the parameters would move without noise and canary: what anyone can work out."""
         last, moved = self._train(initial, batches, None)
-        return Movement(moved[0], moved[1], np.abs(last - np.asarray(initial, np.float32)))
+        net = np.abs(last - np.asarray(initial, np.float32))
+        return Movement(moved[0], moved[1], net, last)
 
     def _train(
         self,

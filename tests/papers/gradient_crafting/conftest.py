@@ -14,7 +14,12 @@ GRID = {
         "insertions": 10,
         "batch_size": 20,
         "sweeps": [
-            {"epsilons": [24], "models": 24, "repeats": 2},
+            {
+                "epsilons": [24],
+                "models": 24,
+                "repeats": 2,
+                "centred": {"epsilons": [24], "models": 20, "repeats": 2},
+            },
             {"epsilons": [24], "models": 20, "repeats": 1},
             {"epsilons": [24], "models": 20, "repeats": 1, "start": "shared"},
             {"epsilons": [24], "models": 20, "repeats": 1, "every": 2},
@@ -64,7 +69,14 @@ GRID = {
         "sampled_steps": [1, 3],
     },
     "ideal": {"epsilons": [4], "every": [1, 4], "models": [100], "audits": 20},
-    "one_run": {"epsilons": [4], "housing": [10], "idle": [50], "audits": 2},
+    "one_run": {
+        "epsilons": [4],
+        "housing": [10],
+        "idle": [50],
+        "audits": 2,
+        "null_draws": 100,
+        "validity_audits": 100,
+    },
 }
 
 

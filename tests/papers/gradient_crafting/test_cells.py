@@ -96,3 +96,25 @@ def test_cost_counts_every_training(checked):
     assert cells.cost(p) == pytest.approx(24 * 6 * 10 * 20 * 2.1e-8)
     more = p.model_copy(update={"every": 5, "adversaries": ("loss-based",)})
     assert cells.cost(more) == pytest.approx(24 * 2 * 50 * 20 * 2.1e-8)
+
+
+@pytest.mark.parametrize(
+    ("centred", "words"),
+    [
+        ({"epsilons": [8], "models": 20}, "got 8; expected some"),
+        ({"epsilons": [24], "models": 25}, "got 25; expected at most 24"),
+        ({"epsilons": [24], "models": 20, "repeats": 3}, "got 3; expected at most 2"),
+    ],
+)
+def test_only_models_that_are_there_can_be_read_again(checked, content, centred, words):
+    housing = copy.deepcopy(content["housing"])
+    housing["sweeps"][0]["centred"] = centred
+    with pytest.raises(ValidationError, match=words):
+        checked(housing=housing)
+
+
+def test_a_second_reading_leaves_the_audit_s_identity(checked, content):
+    housing = copy.deepcopy(content["housing"])
+    del housing["sweeps"][0]["centred"]
+    assert cells.housing_audits(checked()) == cells.housing_audits(checked(housing=housing))
+    assert cells.centred(checked(housing=housing)) == []

@@ -2,12 +2,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.papers.gradient_crafting import estimates as family
 
 
 def test_every_part_is_there(estimates):
     parts = {"housing", "network", "norms", "single", "hidden", "ideal", "one run"}
+    parts |= {"one run validity", "centred"}
     assert set(estimates["part"]) == parts
 
 
@@ -41,3 +43,23 @@ def test_the_observed_curve_descends_from_one_to_nothing(estimates):
     rows = select(estimates, part="housing", quantity="fnr")
     for _, line in rows.groupby(["cell", "adversary"]):
         assert (np.diff(line["value"]) <= 1e-12).all() and line["value"].iloc[-1] == 0
+
+
+def test_what_is_known_is_taken_off_the_same_models(estimates):
+    rows = select(estimates, part="centred", quantity="mu")
+    counts = rows.groupby(["repeat", "adversary", "reading"]).size()
+    assert (counts == 1).all() and len(counts) == 2 * 3 * 2
+    # Least gradients, fresh starts: without the known drift all that is left is noise.
+    left = select(estimates, part="centred", quantity="noise over spread")
+    left = select(left, adversary="simulated coordinate")["value"]
+    assert left.between(0.7, 1.4).all()  # 76 scores: four errors of a deviation
+    random = select(rows, adversary="random coordinate").groupby("reading")["value"].mean()
+    assert random["known end point taken off"] > random["as published"]
+
+
+def test_end_points_of_other_coordinates_are_refused(grid, results):
+    name = "ends_housing_k1_fresh_eps24_24_repeat0"
+    frame = results["bounds"][name]
+    other = frame.assign(coordinate=frame["coordinate"] + 1)
+    with pytest.raises(InputError, match="its coordinates are not those"):
+        family.estimate(grid, results["scores"], results["bounds"] | {name: other})

@@ -1,12 +1,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 from scipy import stats
 
 from hiddenstate import scores
 from hiddenstate.adversaries import crafted_gradients as crafted
+from hiddenstate.errors import InputError
 from hiddenstate.family import Workplace
 from hiddenstate.papers.gradient_crafting import FAMILY, cells, training
+from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES
 
 SEED = 3
 """That of the results in conftest."""
@@ -64,9 +67,26 @@ def test_audits_of_other_sizes_and_repeats_are_independent(grid, results):
     assert not values[0] & values[1] and not values[0] & values[2]
 
 
-@pytest.mark.parametrize("word", cells.Adversary.__args__)
+@pytest.mark.parametrize("word", ADVERSARIES)
 def test_the_words_of_scale_files_are_the_adversaries_own(word):
     assert training.adversary(word, "net").name == word
+
+
+def test_an_unknown_adversary_is_refused_wherever_it_is_named(content, grid, estimates):
+    with pytest.raises(InputError, match="'nobody'; expected one of simulated coordinate"):
+        training.adversary("nobody", "net")
+    sweeps = [content["housing"]["sweeps"][0] | {"adversaries": ["nobody"]}]
+    with pytest.raises(ValidationError, match="'nobody'"):
+        cells.GradientCraftingGrid.model_validate(
+            content | {"housing": content["housing"] | {"sweeps": sweeps}}
+        )
+    unknown = estimates.assign(adversary=estimates["adversary"].replace("loss-based", "nobody"))
+    for name in ("housing", "clipping"):
+        with pytest.raises(InputError, match="nobody"):
+            FAMILY.figures[name].draw(unknown)
+    p = cells.housing_audits(grid)[0].parameters
+    with pytest.raises(InputError, match="nobody"):
+        cells.cost(p.model_copy(update={"adversaries": ("nobody",)}))
 
 
 def test_scores_of_many_canaries_in_one_network_show_their_coins(grid):
@@ -74,9 +94,7 @@ def test_scores_of_many_canaries_in_one_network_show_their_coins(grid):
     cell = next(c for c in cells.one_run(grid) if c.parameters.network is not None)
     audit = training.audit_of(cell.parameters.network)
     coins = np.arange(10) % 2 == 0
-    found = np.concatenate(
-        [training._one_network(cell.parameters.network, coins, (SEED, i)) for i in range(40)]
-    )
+    found = np.concatenate([training._one_network(audit, coins, (SEED, i)) for i in range(40)])
     # Noise of the sum over the steps, times the step size; 400 scores.
     mechanism = audit.mechanism
     unit = mechanism.learning_rate * mechanism.noise_std * mechanism.steps**0.5
@@ -88,7 +106,7 @@ def test_scores_of_many_canaries_in_one_network_show_their_coins(grid):
 def test_bounds_from_one_model_are_those_of_the_guesses(grid):
     cell = next(c for c in cells.one_run(grid) if c.parameters.network is None)
     frame = training.one_run(cell, SEED)
-    assert set(frame["made"]) == {50, 10} and len(frame) == 4
+    assert list(frame.groupby("rule", sort=False).size()) == [2] * 5
     # Of 50 coins, each guess right with probability Phi(mu / 2) = 0.678.
-    right = frame.loc[frame["made"] == 50, "correct"]
+    right = frame.loc[frame["rule"] == "all guessed", "correct"]
     assert right.between(*stats.binom.ppf([1e-5, 1 - 1e-5], 50, 0.678)).all()

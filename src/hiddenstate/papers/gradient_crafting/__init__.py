@@ -62,6 +62,12 @@ def _one_run(cell: Cell[cells.OneRunAudits], seed: int) -> pd.DataFrame:
     return training.one_run(cell, seed)
 
 
+def _ends(cell: Cell[cells.SimulatedEnds], seed: int) -> pd.DataFrame:
+    from hiddenstate.papers.gradient_crafting import training
+
+    return training.simulated_ends(cell, seed)
+
+
 FAMILY = Family(
     title="Tighter Privacy Auditing of DP-SGD in the Hidden State Threat Model",
     reference="arXiv 2405.14457",
@@ -76,11 +82,13 @@ FAMILY = Family(
             adversaries=lambda cell: len(cell.parameters.adversaries),
         ),
         Simulate(cells.simulated, simulations.simulate, cost=takes(0.2)),
+        Bound(cells.centred, _ends, cost=cells.ends_cost),
         Bound(cells.followed, _follow, cost=takes(2.5)),
         Bound(cells.landscapes, simulations.landscape, cost=takes(2.6)),
         Bound(cells.distances, simulations.distances, cost=takes(0.8)),
         Bound(cells.ideal, simulations.ideal, cost=takes(1.3)),
-        Bound(cells.one_run, _one_run, cost=takes(2.7)),
+        Bound(cells.one_run, _one_run, cost=takes(6)),
+        Bound(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

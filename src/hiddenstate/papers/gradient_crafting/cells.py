@@ -20,23 +20,16 @@ from hiddenstate.family import (
     Text,
     short,
 )
+from hiddenstate.papers.gradient_crafting.adversaries import THREE as THREE
+from hiddenstate.papers.gradient_crafting.adversaries import Adversary, Rank, kind
 
 NAME = "gradient_crafting"
-
-Adversary = Literal[
-    "loss-based", "random coordinate", "one random coordinate", "simulated coordinate"
-]
-"""Who chooses the canary; the third draws one coordinate for the whole audit."""
-
-THREE: tuple[Adversary, ...] = ("loss-based", "random coordinate", "simulated coordinate")
-"""Those of the paper."""
 
 SETTING = ["every", "start", "epsilon"]
 NETWORK_SETTING = ["network", "clipping_norm", *SETTING]
 """What audits of one setting have in common, but for models and repeat."""
 
 Start = Literal["fresh", "shared"]
-Rank = Literal["absolute", "squared", "net"]
 
 
 class Sweep(Grid):
@@ -52,12 +45,43 @@ class Sweep(Grid):
     adversaries: tuple[Adversary, ...] = Field(
         default=THREE,
         min_length=1,
-        max_length=4,
+        max_length=20,
         description="who audits the same models of world 'out'",
     )
     rank: Rank = Field(
         default="absolute", description="by which a simulated training ranks coordinates"
     )
+
+
+class Centred(Grid):
+    """What the adversary can simulate, a training without noise and canary, taken off its score."""
+
+    epsilons: Several[Epsilon] = Field(min_length=1, description="of the sweep's, in nats")
+    models: int = Field(ge=20, le=1_000_000, description="the first models of each world")
+    repeats: int = Field(default=1, ge=1, le=1000, description="the first repeats")
+
+
+class HousingSweep(Sweep):
+    """Audits of the housing network, and a second reading of some of their models."""
+
+    centred: Centred | None = Field(
+        default=None, description="audits that are read with the simulated end point taken off too"
+    )
+
+    @model_validator(mode="after")
+    def _centred_are_some_of_them(self) -> Self:
+        if self.centred is None:
+            return self
+        others = sorted(set(self.centred.epsilons) - set(self.epsilons))
+        if others:
+            raise ValueError(
+                f"centred.epsilons: got {short(others[0])}; expected some of the sweep's epsilons"
+            )
+        for name in ("models", "repeats"):
+            asked, there = getattr(self.centred, name), getattr(self, name)
+            if asked > there:
+                raise ValueError(f"centred.{name}: got {asked}; expected at most {there}")
+        return self
 
 
 class Housing(Grid):
@@ -70,7 +94,7 @@ class Housing(Grid):
     learning_rate: Positive = Field(default=0.1, description="step size on a batch's mean")
     clipping_norm: Positive = Field(default=1.0, description="gradients' largest norm")
     hidden_units: Count = Field(default=6, description="units of the hidden layer")
-    sweeps: Several[Sweep] = Field(min_length=1, description="the audits")
+    sweeps: Several[HousingSweep] = Field(min_length=1, description="the audits")
 
     @model_validator(mode="after")
     def _audits_differ(self) -> Self:
@@ -183,7 +207,22 @@ class OneRun(Grid):
     idle: Several[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
         description="canaries in one simulated model of idle coordinates"
     )
-    audits: int = Field(ge=2, le=10_000, description="models, an audit each")
+    audits: int = Field(ge=2, le=10_000, description="simulated models, an audit each")
+    housing_audits: int = Field(
+        default=40, ge=2, le=10_000, description="housing networks, an audit each"
+    )
+    null_draws: int = Field(
+        default=1000,
+        ge=100,
+        le=100_000,
+        description="housing networks without a canary, which the null law is simulated by",
+    )
+    validity_audits: int = Field(
+        default=2000,
+        ge=100,
+        le=100_000,
+        description="simulated audits of each mechanism that attains a bound's level",
+    )
 
 
 class GradientCraftingGrid(FamilyGrid):
@@ -238,6 +277,13 @@ class HousingAudit(Audit):
         return audit_name(HOUSING, self, self.epsilon)
 
 
+class SimulatedEnds(Grid):
+    """What decides the noiseless end points of an audit's first models."""
+
+    audit: HousingAudit
+    models: int
+
+
 class NetworkAudit(Audit):
     """Of a network of the torch engine."""
 
@@ -274,6 +320,23 @@ def housing_audits(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
     return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _housing_audits(grid)]
 
 
+def centred(grid: GradientCraftingGrid) -> list[Cell[SimulatedEnds]]:
+    """Audits of the housing network of which simulated end points are taken off, one a repeat."""
+    asked: dict[tuple[str, float, int], int] = {}
+    for sweep in grid.housing.sweeps if grid.housing else ():
+        part = sweep.centred
+        for epsilon in part.epsilons if part else ():
+            for repeat in range(part.repeats if part else 0):
+                name = audit_name(HOUSING, sweep, epsilon)
+                asked[name, epsilon, repeat] = part.models if part else 0
+    return [
+        Cell(f"ends_{cell.name}", SimulatedEnds(audit=cell.parameters, models=models))
+        for cell in housing_audits(grid)
+        if (models := asked.get((cell.parameters.name, cell.parameters.epsilon,
+                                 cell.parameters.repeat), 0))
+    ]  # fmt: skip
+
+
 def network_audits(grid: GradientCraftingGrid) -> list[Cell[NetworkAudit]]:
     """Those of the networks of the torch engine."""
     return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _network_audits(grid)]
@@ -284,7 +347,7 @@ def _housing_audits(grid: GradientCraftingGrid) -> Iterator[HousingAudit]:
         return
     common = grid.housing.model_dump(exclude={"sweeps"})
     for sweep in grid.housing.sweeps:
-        shared = sweep.model_dump(exclude={"epsilons", "repeats"})
+        shared = sweep.model_dump(exclude={"epsilons", "repeats", "centred"})
         for repeat, epsilon in product(range(sweep.repeats), sweep.epsilons):
             yield HousingAudit(epsilon=epsilon, delta=grid.delta, repeat=repeat, **common, **shared)
 
@@ -362,6 +425,16 @@ class OneRunAudits(Grid):
     canaries: int
     audits: int
     network: HousingAudit | None
+    null_draws: int
+
+
+class OneRunValidity(Grid):
+    """What decides how often bounds from one model exceed the truth, where they attain it."""
+
+    epsilon: float
+    delta: float
+    canaries: tuple[int, ...]
+    audits: int
 
 
 def followed(grid: GradientCraftingGrid) -> list[Cell[Followed]]:
@@ -487,11 +560,31 @@ def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
                 epsilon=epsilon,
                 delta=grid.delta,
                 canaries=m,
-                audits=grid.one_run.audits,
+                audits=grid.one_run.housing_audits if network else grid.one_run.audits,
                 network=network,
+                null_draws=grid.one_run.null_draws if network else 0,
             ),
         )
         for what, m, epsilon, network in asked
+    ]
+
+
+def one_run_validity(grid: GradientCraftingGrid) -> list[Cell[OneRunValidity]]:
+    """One cell for each epsilon, with the numbers of idle canaries up to 1,000."""
+    if grid.one_run is None:
+        return []
+    few = tuple(m for m in grid.one_run.idle if m <= 1000)
+    return [
+        Cell(
+            f"onerun_validity_eps{short(epsilon)}",
+            OneRunValidity(
+                epsilon=epsilon,
+                delta=grid.delta,
+                canaries=few,
+                audits=grid.one_run.validity_audits,
+            ),
+        )
+        for epsilon in (grid.one_run.epsilons if few else ())
     ]
 
 
@@ -501,10 +594,16 @@ _HOUSING_RECORD = 2.1e-8
 
 def cost(audit: HousingAudit | NetworkAudit) -> float:
     """Seconds of one core that the models of a cell take, simulated ones included."""
-    simulated = 2 * ("simulated coordinate" in audit.adversaries)
-    trainings = audit.models * (1 + len(audit.adversaries) + simulated)
+    simulated = sum(kind(word).simulates for word in audit.adversaries)
+    trainings = audit.models * (1 + len(audit.adversaries) + 2 * simulated)
     if isinstance(audit, NetworkAudit):
         step = step_seconds(audit.model, audit.batch_size)
     else:
         step = audit.batch_size * _HOUSING_RECORD
     return trainings * audit.every * audit.insertions * step
+
+
+def ends_cost(cell: Cell[SimulatedEnds]) -> float:
+    """Seconds of one core that an audit's noiseless end points take."""
+    p = cell.parameters
+    return cost(p.audit.model_copy(update={"models": p.models}))

@@ -6,16 +6,19 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import empirical_curve
+from hiddenstate.auditing import empirical_curve, one_canary_ceiling
+from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting import cells
+from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES
 from hiddenstate.papers.gradient_crafting.cells import (
     GradientCraftingGrid,
     HousingAudit,
     NetworkAudit,
 )
 from hiddenstate.papers.gradient_crafting.summaries import (
+    ALONE,
     CONFIDENCE,
     Floats,
     Row,
@@ -37,16 +40,19 @@ def estimate(
 
     housing: epsilon and mu of every audit that is there, its trade-off curve, and how well audits
     of the same setting agree. network: epsilon and mu of the larger networks' audits. norms,
+    centred: the same models in both readings, with and without the simulated end point.
     single, hidden, ideal, one run: as their cells. single: audits of the simulated landscapes too.
     """
     rows = [
         *_housing(cells.housing_audits(grid), scores),
+        *_centred(cells.centred(grid), scores, bounds),
         *_networks(cells.network_audits(grid), scores),
         *_norms(cells.followed(grid), bounds),
         *_single(grid, scores, bounds),
         *_hidden(cells.distances(grid), bounds),
         *_ideal(cells.ideal(grid), bounds),
         *_one_run(cells.one_run(grid), bounds),
+        *_one_run_validity(cells.one_run_validity(grid), bounds),
     ]
     return pd.DataFrame(rows).assign(delta=grid.delta)
 
@@ -99,6 +105,49 @@ def _housing(audits: list[Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame
     yield from _agreement(there, scores)
 
 
+def _centred(
+    asked: list[Cell[cells.SimulatedEnds]],
+    scores: Mapping[str, pd.DataFrame],
+    bounds: Mapping[str, pd.DataFrame],
+) -> Iterator[Row]:
+    """Audits of the same models with their scores as published, and less the simulated end point.
+
+    Beside them the deviation of what is known (the end points) over that of the noise, where the
+    canary is a coordinate, and what of mu it leaves to the published score.
+    """
+    for cell in asked:
+        p = cell.parameters.audit
+        name = cell.name.removeprefix("ends_")
+        if name not in scores:
+            continue
+        keys = ["world", "repeat", "run", "adversary"]
+        both = scores[name].merge(bounds[cell.name], on=keys, suffixes=("", "_end"))
+        if not (both["coordinate"] == both["coordinate_end"]).all():
+            raise InputError(f"{name}: its coordinates are not those of its simulated end points")
+        shared = _audited("centred", Cell(name, p)) | {"models": cell.parameters.models}
+        noise = noise_deviation(p)
+        for adversary, part in both.groupby("adversary", sort=False):
+            own = shared | {"adversary": adversary}
+            for centred in (False, True):
+                shown = part.assign(score=part["score"] - centred * part["score_end"])
+                reading = {"reading": "known end point taken off" if centred else "as published"}
+                yield from (own | reading | row for row in audit(*_worlds(shown), p.delta))
+            if (part["coordinate"] >= 0).all():
+                drift = float(part.groupby("world")["score_end"].std().mean()) / noise
+                yield own | {"quantity": "known drift", "kind": "estimate", "value": drift}
+                left = (part["score"] - part["score_end"]).groupby(part["world"]).std().mean()
+                ratio = noise / float(left)
+                yield own | {"quantity": "noise over spread", "kind": "estimate", "value": ratio}
+
+
+def noise_deviation(p: HousingAudit) -> float:
+    """Of the noise in a coordinate of the last iterate: of all steps, times the step size."""
+    mu = gaussian.mu(p.epsilon, p.delta)
+    shift = p.learning_rate / p.batch_size * p.clipping_norm * p.insertions
+    # Without other movement the insertions shift a coordinate by mu / sqrt(k) of it.
+    return shift / (mu / p.every**0.5)
+
+
 def _curve(inside: Floats, outside: Floats) -> Iterator[Row]:
     """The observed trade-off curve at the plotted false-positive rates."""
     curve = empirical_curve(inside, outside)
@@ -131,7 +180,7 @@ def _agreement(
             p = small.parameters
             if p.start != "fresh":
                 continue
-            for adversary in ("random coordinate", "simulated coordinate"):
+            for adversary in (word for word, entry in ADVERSARIES.items() if entry.each):
                 for world in ("in", "out"):
                     wanted = {"adversary": adversary, "world": world}
                     one = select(scores[small.name], **wanted)["score"]
@@ -252,7 +301,7 @@ def _ideal(
 def _one_run(
     asked: list[Cell[cells.OneRunAudits]], bounds: Mapping[str, pd.DataFrame]
 ) -> Iterator[Row]:
-    """Median and middle 80 % of the bounds, and how many exceed the truth."""
+    """Median and middle 80 % of the bounds, how many exceed the truth, and the ceiling."""
     for cell in asked:
         p = cell.parameters
         table = bounds[cell.name]
@@ -260,12 +309,35 @@ def _one_run(
             "canaries": p.canaries, "method": "housing" if p.network else "idle coordinates",
             "audits": p.audits,
         }  # fmt: skip
-        for share, part in table.groupby("share"):
+        for (hypothesis, rule), part in table.groupby(["hypothesis", "rule"], sort=False):
             values = gaussian.epsilon_below(part["mu"], p.delta)
             low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
-            yield shared | {"quantity": "epsilon", "kind": "lower", "share": share} | {
+            made = part["made"].iloc[0]
+            own = shared | {"hypothesis": hypothesis, "rule": rule, "share": made / p.canaries}
+            yield own | {"quantity": "epsilon", "kind": "lower"} | {
                 "value": middle, "low": low, "high": high, "confidence": CONFIDENCE,
             }  # fmt: skip
-            yield shared | {"quantity": "share above", "kind": "estimate", "share": share} | {
+            yield own | {"quantity": "share above", "kind": "estimate"} | {
                 "value": float((values > p.epsilon).mean()),
+            }  # fmt: skip
+            if made:
+                right = float((part["correct"] == part["made"]).mean())
+                yield own | {"quantity": "share all right", "kind": "estimate", "value": right}
+        if p.network is None:
+            ceiling = one_canary_ceiling(gaussian.mu(p.epsilon, p.delta), p.canaries)
+            yield shared | {"quantity": "ceiling", "kind": "upper", "hypothesis": ALONE} | {
+                "value": float(gaussian.epsilon(ceiling, p.delta)),
+            }  # fmt: skip
+
+
+def _one_run_validity(
+    asked: list[Cell[cells.OneRunValidity]], bounds: Mapping[str, pd.DataFrame]
+) -> Iterator[Row]:
+    """How often the truth is exceeded on mechanisms that attain the level."""
+    for cell in asked:
+        for line in bounds[cell.name].itertuples():
+            yield {"part": "one run validity", "cell": cell.name, "quantity": "share above"} | {
+                "epsilon": cell.parameters.epsilon, "canaries": line.canaries,
+                "hypothesis": line.hypothesis, "method": line.mechanism, "value": line.above,
+                "kind": "estimate" if line.audits else "exact", "audits": line.audits,
             }  # fmt: skip

@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 from hiddenstate import plotting
 from hiddenstate.estimates import largest, select, summarise
 from hiddenstate.family import figure
+from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, kind
 from hiddenstate.papers.gradient_crafting.cells import (
     NETWORK_SETTING,
     SETTING,
@@ -17,13 +18,6 @@ from hiddenstate.papers.gradient_crafting.cells import (
     NetworkSweep,
     Sweep,
 )
-
-_ADVERSARIES = {
-    "simulated coordinate": ("simulated coordinate (A_GC-S)", plotting.OBSERVED, "o"),
-    "random coordinate": ("random coordinate of each model (A_GC-R)", plotting.PUBLISHED, "s"),
-    "one random coordinate": ("one random coordinate (A_GC-R)", plotting.OTHER, "D"),
-    "loss-based": ("loss (A_L)", plotting.SERIES[3], "v"),
-}
 
 
 def _has(*parts: str) -> Any:
@@ -89,10 +83,9 @@ def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame) -> None:
             band["epsilon"], band["low"], band["high"], color=plotting.UPPER, alpha=0.35, lw=0,
             label="idle coordinate, published estimate",
         )  # fmt: skip
-    for adversary, (label, color, marker) in _ADVERSARIES.items():
-        own = select(part, adversary=adversary)
-        if own.empty:
-            continue
+    for word in _drawn(part):
+        own, entry = select(part, adversary=word), kind(word)
+        label, color, marker = entry.label, entry.color, entry.marker
         line = summarise(select(own, method="as published"), "epsilon").sort_values("epsilon")
         ax.errorbar(
             line["epsilon"], line["mean"], line["sd"].fillna(0), color=color, marker=marker, ms=4,
@@ -108,6 +101,12 @@ def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame) -> None:
     ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
     ax.set_ylim(-0.06, epsilons[-1] * 1.4)
     ax.minorticks_off()
+
+
+def _drawn(part: pd.DataFrame) -> list[str]:
+    """The adversaries of a panel, in the order of their registry; InputError for an unknown one."""
+    words = list(part["adversary"].unique())
+    return sorted(words, key=lambda word: list(ADVERSARIES).index(word) if kind(word) else 0)
 
 
 def _wide(line: pd.DataFrame) -> pd.DataFrame:
@@ -177,6 +176,60 @@ def housing_every(estimates: pd.DataFrame) -> Any:
         ax.set_title(f"k = {every}, {part['insertions'].iloc[0]:g} insertions\n{_counts(part)}")
     axes[0].set_ylabel("empirical $\\varepsilon$")
     _legend(drawn, axes, len(axes))
+    return drawn
+
+
+@figure(
+    "What the adversary can simulate, taken off (housing)",
+    "Not in the paper. What audits show of mu / sqrt(k), all that an idle coordinate leaks: mu "
+    "estimated by the difference of the scores' means over their deviation, with one standard "
+    "error. Open: the published score. Filled: the same models, less what the adversary, who knows "
+    "the start and the batches, reads at the end of a training without noise and canary. A known "
+    "drift that differs between models is spread in the published score alone: it is all that the "
+    "simulated coordinate lacks, and most of what a random coordinate of each model and the loss "
+    "lack. The first models of a cached audit, whose starts and batches are known.",
+    when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),
+)
+def centred(estimates: pd.DataFrame) -> Any:
+    """Estimated over idle mu, with and without what is known taken off."""
+    rows = select(estimates, part="centred", quantity="mu")
+    settings = list(rows.groupby(["every", "start"], sort=True))
+    drawn, axes = plotting.panels(len(settings), height=3.6, sharey=True)
+    if len(settings) == 1:
+        drawn.set_size_inches(1.6 * plotting.WIDTH, 4)
+    words = _drawn(rows)
+    epsilons = sorted(rows["epsilon"].unique())
+    for ax, ((every, start), part) in zip(axes, settings, strict=True):
+        for word in words:
+            for i, epsilon in enumerate(epsilons):
+                own = select(part, adversary=word, epsilon=epsilon)
+                place = words.index(word) + 0.3 * (i - (len(epsilons) - 1) / 2)
+                both = {}
+                for reading, line in own.groupby("reading"):
+                    filled = reading != "as published"
+                    mean = (line["value"] / line["idle_mu"]).mean()
+                    error = ((line["high"] - line["value"]) / line["idle_mu"]).mean()
+                    both[filled] = mean
+                    ax.errorbar(
+                        place, mean, error / len(line) ** 0.5, color=kind(word).color, capsize=2,
+                        marker="os^Dv"[i % 5], ms=5.5, mfc=kind(word).color if filled else "white",
+                    )  # fmt: skip
+                if len(both) == 2:
+                    ax.plot([place] * 2, [both[False], both[True]], color="0.7", lw=0.8, zorder=0)
+        ax.axhline(1, color="black", ls="--", lw=1.2)
+        ax.axhline(0, color="0.6", lw=0.8)
+        ax.set_xticks(range(len(words)), [word.replace(" ", "\n", 1) for word in words])
+        models = part["models"].max()
+        ax.set_title(f"k = {every:g}, {start} start\n{models:,.0f} models per world")
+    for i, epsilon in enumerate(epsilons):
+        style = {"color": "0.3", "ls": "none", "marker": "os^Dv"[i % 5], "ms": 5.5}
+        axes[0].plot(
+            [], [], mfc="w", label=f"published score, $\\varepsilon$ = {epsilon:g}", **style
+        )
+        axes[0].plot([], [], label=f"known end point off, $\\varepsilon$ = {epsilon:g}", **style)
+    axes[0].plot([], [], color="black", ls="--", lw=1.2, label="idle coordinate")
+    axes[0].set_ylabel("estimated $\\mu$ / ($\\mu$ / $\\sqrt{k}$)")
+    _legend(drawn, axes[:1], 3)
     return drawn
 
 
@@ -264,7 +317,7 @@ def clipping(estimates: pd.DataFrame) -> Any:
         for i, ((adversary, epsilon), line) in enumerate(lines):
             if line["clipping_norm"].nunique() < 2:
                 continue
-            _, color, marker = _ADVERSARIES[adversary]
+            color, marker = kind(adversary).color, kind(adversary).marker
             mu = line["mu"].to_numpy()
             places = np.array([norms.index(norm) for norm in line["clipping_norm"]], float)
             ax.errorbar(
@@ -455,22 +508,34 @@ def curves(estimates: pd.DataFrame) -> Any:
     return drawn
 
 
+_RULES = {
+    "known null law": ("whole mechanism, null law known", plotting.VALID),
+    "no null law known": ("whole mechanism, null law unknown", plotting.OBSERVED),
+    "planned share guessed": ("each canary alone", plotting.PUBLISHED),
+}
+"""Of the bounds from one model those that are drawn."""
+
+
 @figure(
-    "How many trainings does a gradient canary need?",
-    "Not in the paper. Valid lower bound (95 %) from ONE model in which each of m coordinates has "
-    "a canary or not by its own coin, and the adversary guesses the coins from the last iterate "
-    "(median and middle 80 % over independent audits): all coins guessed, or the clearest fifth. "
-    "Filled: the housing network, in its least moved coordinates. Open: simulated idle "
-    "coordinates of a larger model, whose scores are exactly Gaussian. Horizontal: the valid "
-    "bound from 100 and from 1,000 models per world with one canary, mean over repeats on the "
-    "housing network, where the scale has as many.",
+    "How many trainings does a gradient canary need? One",
+    "Not in the paper. Lower bound (95 %) from ONE model in which each of m coordinates has a "
+    "canary or not by its own coin (median and middle 80 % over independent audits). Green and "
+    "blue assume that the whole mechanism is Gaussian DP, which DP-SGD with a canary in each of "
+    "m coordinates is; orange that each canary alone is, under which no valid bound has a median "
+    "above the grey line. Filled: simulated idle coordinates, whose scores are exactly normal. "
+    "Open: the housing network, in its least moved coordinates, its null law simulated and taken "
+    "as normal. Shares of guesses and coins turned over are planned from the accountant's "
+    "epsilon; a bar without width says that all guesses are right. Horizontal: the valid bound "
+    "from 100 and from 1,000 models per world with one canary, mean over repeats on the housing "
+    "network, where the scale has as many.",
     when=_has("one_run"),
 )
 def one_run(estimates: pd.DataFrame) -> Any:
     """Valid lower bounds from one model, by the number of canaries."""
     rows = select(estimates, part="one run", quantity="epsilon")
+    ceilings = select(estimates, part="one run", quantity="ceiling")
     epsilons = sorted(rows["epsilon"].unique())
-    drawn, axes = plotting.panels(len(epsilons), height=3.4)
+    drawn, axes = plotting.panels(len(epsilons), height=4.2)
     for ax, epsilon in zip(axes, epsilons, strict=True):
         part = select(rows, epsilon=epsilon)
         ax.axhline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
@@ -480,20 +545,28 @@ def one_run(estimates: pd.DataFrame) -> Any:
             if len(few):
                 mean = few["value"].mean()
                 label = f"one canary, {models:,} models per world"
-                ax.axhline(mean, color=plotting.VALID, ls=style, lw=1.4, label=label)
-        for (what, share), line in part.groupby(["method", "share"]):
-            color = plotting.OBSERVED if share == 1 else plotting.PUBLISHED
-            fill = color if what == "housing" else "white"
-            words = "all guessed" if share == 1 else f"clearest {share:.0%} guessed"
-            ax.errorbar(
-                line["canaries"] * (1.05 if share == 1 else 0.95), line["value"],
-                (line["value"] - line["low"], line["high"] - line["value"]), color=color,
-                marker="o" if what == "housing" else "s", mfc=fill, ms=5, ls="none", capsize=2,
-                label=f"{what}, {words}",
-            )  # fmt: skip
+                ax.axhline(mean, color="0.3", ls=style, lw=1.2, label=label)
+        ceiling = select(ceilings, epsilon=epsilon).sort_values("canaries")
+        if len(ceiling):
+            label = "each canary alone: ceiling"
+            ax.plot(ceiling["canaries"], ceiling["value"], color=plotting.UPPER, lw=2, label=label)
+        for rule, (words, color) in _RULES.items():
+            for what, fill, shift in (("idle coordinates", color, 1.0), ("housing", "white", 1.13)):
+                line = select(part, rule=rule, method=what).sort_values("canaries")
+                if line.empty:
+                    continue
+                ax.errorbar(
+                    line["canaries"] * shift, line["value"],
+                    (line["value"] - line["low"], line["high"] - line["value"]), color=color,
+                    marker="o" if shift == 1 else "s", mfc=fill, ms=4.5, capsize=2, lw=1.1,
+                    ls="-" if shift == 1 else "none", label=words if shift == 1 else None,
+                )  # fmt: skip
         ax.set(xscale="log", xlabel="canaries m in one model", ylim=(-0.03 * epsilon, None))
-        audits = part["audits"].iloc[0]
-        ax.set_title(f"$\\varepsilon$ = {epsilon:g}, {audits:g} audits of one model")
+        counts = part.groupby("method")["audits"].first().sort_index(ascending=False)
+        told = ", ".join(f"{what}: {count:g}" for what, count in counts.items())
+        ax.set_title(f"$\\varepsilon$ = {epsilon:g}\naudits ({told})")
+    empty: dict[str, Any] = {"color": "0.3", "ls": "none", "marker": "s", "mfc": "w", "ms": 4.5}
+    axes[0].plot([], [], label="the same on the housing network", **empty)
     axes[0].set_ylabel("valid lower bound on $\\varepsilon$")
-    _legend(drawn, axes, len(axes))
+    _legend(drawn, axes, 2)
     return drawn

@@ -18,7 +18,8 @@ from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.driver import network
 from hiddenstate.errors import InputError
 from hiddenstate.family import Workplace
-from hiddenstate.papers.gradient_crafting.cells import NAME, Adversary, NetworkAudit
+from hiddenstate.papers.gradient_crafting.adversaries import kind
+from hiddenstate.papers.gradient_crafting.cells import NAME, NetworkAudit
 from hiddenstate.streams import stream
 
 SIDE_BY_SIDE = 25
@@ -55,7 +56,7 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     first, *others = p.adversaries
     alone = workplace.device == "cpu" and network(model, records.x.shape[1:]) is not None
 
-    def scored(word: Adversary, world: Literal["in", "out"], **more: Any) -> pd.DataFrame:
+    def scored(word: str, world: Literal["in", "out"], **more: Any) -> pd.DataFrame:
         ensemble = engine.Ensemble(model, mechanism, records.x, records.y, given[word], initial)
         place = workplace.checkpoint
         return engine.scores(
@@ -100,20 +101,18 @@ class Reading:
 
 
 def _canary(
-    word: Adversary,
+    word: str,
     p: NetworkAudit,
     model: nn.Module,
     records: data.Dataset,
     rng: np.random.Generator,
 ) -> engine.Canary:
     """The canary of whom a scale file calls so; ``rng`` draws what all runs of an audit share."""
-    schedule = crafted.Periodic(p.every)
-    if word == "loss-based":
+    schedule, entry = crafted.Periodic(p.every), kind(word)
+    if entry.gradients is None:
         record = canaries.mislabelled(records.x, records.y, records.classes, rng)
         return dataclasses.replace(record, schedule=schedule)
-    if word == "one random coordinate":
+    if not entry.each:
         d = int(rng.integers(models.parameter_count(model)))
         return crafted.Inserted(crafted.Coordinate(d), schedule)
-    if word == "random coordinate":
-        return crafted.Inserted(crafted.RandomCoordinate(), schedule)
-    return crafted.Inserted(crafted.SimulatedCoordinate(p.rank), schedule)
+    return crafted.Inserted(entry.gradients(p.rank), schedule)

@@ -1,14 +1,27 @@
 """Work of gradient_crafting that trains no model: exact laws, and simulated audits."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr, ndtri
 
 from hiddenstate.accounting import gaussian, iteration
 from hiddenstate.accounting.iteration import SingleInsertion
-from hiddenstate.auditing import AsPublished, Fixed, GaussianDP
+from hiddenstate.auditing import (
+    ApproxDP,
+    AsPublished,
+    Fixed,
+    GaussianDP,
+    Guesses,
+    Imitation,
+    one_run_bound,
+    whole_gaussian_bound,
+)
+from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.family import Cell, short
 from hiddenstate.papers.gradient_crafting.cells import (
@@ -16,9 +29,10 @@ from hiddenstate.papers.gradient_crafting.cells import (
     Distances,
     IdealAudits,
     Landscape,
+    OneRunValidity,
     SimulatedLandscape,
 )
-from hiddenstate.papers.gradient_crafting.summaries import HALF
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, CONFIDENCE, HALF, WHOLE
 from hiddenstate.streams import stream
 
 POINTS = 1001
@@ -128,3 +142,82 @@ def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
             }
             parts.append(pd.DataFrame({"epsilon": epsilon, **found}))
     return pd.concat(parts, ignore_index=True)
+
+
+RARE = 0.05
+"""Probability of the event in which a mechanism gives coins away, and the bounds' level."""
+
+RESPONSE = 1.0
+"""Epsilon of the randomised response."""
+
+
+def one_run_validity(cell: Cell[OneRunValidity], seed: int) -> pd.DataFrame:
+    """How often bounds from one model exceed the truth, on mechanisms that (nearly) attain it.
+
+    Columns: hypothesis, mechanism, canaries, above (a probability), audits (0: it is exact).
+
+    "normal scores": independent, which attain whole-mechanism Gaussian DP at every coin vector.
+    "randomised response": attains pure epsilon-DP of each canary. "rare event": with a small
+    probability every coin comes out with one accuracy, that which exceeds most often, and nothing
+    does otherwise. "imitation": Gaussian DP of each canary alone, at which the bound that assumes
+    it of the whole mechanism is not valid.
+    """
+    p = cell.parameters
+    mu = gaussian.mu(p.epsilon, p.delta)
+    rows: list[tuple[str, str, int, float, int]] = []
+    for m in p.canaries:
+        rng = stream(seed, NAME, cell.name, m)
+        coins = rng.random((p.audits, m)) < 0.5
+        scores = mu * coins + rng.standard_normal(coins.shape)
+        rows.append((WHOLE, "normal scores", m, _exceeding(coins, scores, mu), p.audits))
+        imitation = Imitation(mu, m, apart=0.15)
+        coins, scores = imitation.sampled(p.audits, rng)
+        above = _exceeding(coins, scores, imitation.gdp_mu)
+        rows.append((WHOLE, "imitation", m, above, p.audits))
+        rows.append((ALONE, "randomised response", m, _responding(m), 0))
+        rows.append((ALONE, "rare event", m, max(_in_event(m, a) for a in _ACCURACIES), 0))
+    return pd.DataFrame(rows, columns=["hypothesis", "mechanism", "canaries", "above", "audits"])
+
+
+_ACCURACIES = ndtr(np.linspace(0.5, 2.5, 9))
+
+
+def _exceeding(coins: NDArray[np.bool_], scores: NDArray[np.float64], mu: float) -> float:
+    """Share of audits whose bound, with the known null law, exceeds mu."""
+    found = [
+        whole_gaussian_bound(z, s, deviation=1.0, confidence=CONFIDENCE).value
+        for s, z in zip(coins, scores, strict=True)
+    ]
+    return float(np.mean(np.array(found) > mu))
+
+
+def _responding(m: int) -> float:
+    """Probability that randomised response has so many right guesses that the bound exceeds it."""
+    from scipy.stats import binom
+
+    hypotheses, law = ApproxDP(0.0), binom(m, expit(RESPONSE))
+    return _above(m, RESPONSE, hypotheses, lambda v: float(law.sf(v - 1)))
+
+
+def _in_event(m: int, accuracy: float) -> float:
+    """The same of the mechanism that gives every coin away with that accuracy, rarely."""
+    from scipy.stats import binom
+
+    # Its steepest point decides: the rest of its trade-off function has slope 1.
+    mu = float(ndtri(RARE * accuracy) - ndtri(RARE * (1 - accuracy)))
+    told, nothing = binom(m, accuracy), binom(m, 0.5)
+
+    def tail(v: int) -> float:
+        return float(RARE * told.sf(v - 1) + (1 - RARE) * nothing.sf(v - 1))
+
+    return _above(m, mu, GaussianDP(limit=12.0), tail)
+
+
+def _above(m: int, truth: float, hypotheses: Hypotheses, tail: Callable[[int], float]) -> float:
+    """Probability ``tail`` of the least number of right guesses whose bound exceeds the truth."""
+    low, high = m // 2, m + 1
+    while high - low > 1:
+        v = (low + high) // 2
+        bound = one_run_bound(Guesses(m, m, v), hypotheses, confidence=CONFIDENCE)
+        low, high = (low, v) if bound.value > truth else (v, high)
+    return tail(high) if high <= m else 0.0

@@ -18,6 +18,9 @@ HALF = (1 - CONFIDENCE) / 2
 """Level of each error rate's Clopper-Pearson bound, as published."""
 
 
+ALONE, WHOLE = "each canary alone", "whole mechanism"
+"""Of what Gaussian DP is assumed by bounds from one model."""
+
 HYPOTHESES = GaussianDP(limit=8.0, step=0.01)
 """What the valid bound chooses from; audits share the critical values of so few."""
 

@@ -1,6 +1,7 @@
 """Models of gradient_crafting, trained with DP-SGD in both worlds."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,19 +11,27 @@ from hiddenstate import housing
 from hiddenstate.accounting import gaussian
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.adversaries import gradient_canaries
-from hiddenstate.auditing import GaussianDP
-from hiddenstate.auditing.one_run import Guesses, guess, one_run_bound
+from hiddenstate.auditing import (
+    GaussianDP,
+    Guesses,
+    flip_bound,
+    guess,
+    one_run_bound,
+    planned_flips,
+    planned_guesses,
+    whole_gaussian_bound,
+)
 from hiddenstate.dpsgd.tiny import Dense, Trainer
 from hiddenstate.family import Cell, Workplace
+from hiddenstate.papers.gradient_crafting.adversaries import Rank, kind
 from hiddenstate.papers.gradient_crafting.cells import (
     NAME,
-    Adversary,
     Followed,
     HousingAudit,
     OneRunAudits,
-    Rank,
+    SimulatedEnds,
 )
-from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, CONFIDENCE, WHOLE
 from hiddenstate.streams import stream
 
 
@@ -44,6 +53,24 @@ def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     return frame.astype({"score": np.float32, "coordinate": np.int16})
 
 
+def simulated_ends(cell: Cell[SimulatedEnds], seed: int) -> pd.DataFrame:
+    """What each adversary of an audit reads at the end of a training without noise and canary.
+
+    Of the first models of each world, from their own starts and batches, which the adversary knows.
+    Columns as of scores.
+    """
+    p = cell.parameters.audit
+    return crafted.scores(
+        audit_of(p),
+        models=cell.parameters.models,
+        seed=seed,
+        repeat=p.repeat,
+        adversaries=[adversary(word, p.rank) for word in p.adversaries],
+        name=(NAME, p.name),
+        noiseless=True,
+    ).astype({"coordinate": np.int16})
+
+
 def audit_of(p: HousingAudit) -> crafted.CraftedAudit:
     """The audit that the parameters ask for."""
     x, y = housing.records()
@@ -62,16 +89,10 @@ def audit_of(p: HousingAudit) -> crafted.CraftedAudit:
     )
 
 
-def adversary(word: Adversary, rank: Rank) -> gradient_canaries.Adversary:
-    """Whoever a scale file calls so."""
-    match word:
-        case "loss-based":
-            return crafted.LossBased()
-        case "random coordinate":
-            return gradient_canaries.RandomCoordinate()
-        case "one random coordinate":
-            return gradient_canaries.RandomCoordinate(shared=True)
-    return gradient_canaries.SimulatedCoordinate(rank)
+def adversary(word: str, rank: Rank) -> gradient_canaries.Adversary:
+    """Whoever a scale file calls so; InputError for an unknown word."""
+    gradients = kind(word).gradients
+    return crafted.LossBased() if gradients is None else gradients(rank)
 
 
 def follow(cell: Cell[Followed], seed: int) -> pd.DataFrame:
@@ -89,44 +110,63 @@ def follow(cell: Cell[Followed], seed: int) -> pd.DataFrame:
     return pd.DataFrame({"run": runs.ravel(), "step": steps.ravel() + 1, "norm": norms.ravel()})
 
 
-SHARES = (1.0, 0.2)
-"""Of the coins that are guessed, fixed before training: all of them, or the clearest fifth."""
+ALL, FIFTH, PLANNED = "all guessed", "clearest fifth guessed", "planned share guessed"
+FLIPPED, KNOWN = "no null law known", "known null law"
 
 
 def one_run(cell: Cell[OneRunAudits], seed: int) -> pd.DataFrame:
-    """Lower bounds from one model each; columns audit, share, made, correct, mu.
+    """Lower bounds from one model each; columns audit, hypothesis, rule, made, correct, mu.
 
     A canary is the gradient C e_d in every step of its own coordinate d. Of a simulated model the
-    coordinates are idle: their scores are normal, exactly.
+    coordinates are idle: their scores are normal, exactly. Numbers of guesses, and of coins turned
+    over, are planned from the epsilon that is claimed. The null law of the housing network's scores
+    is simulated: independent trainings without a canary.
     """
     p = cell.parameters
-    law = GaussianDP()
+    mu = gaussian.mu(p.epsilon, p.delta)
+    made = {ALL: p.canaries, FIFTH: max(2, round(p.canaries / 5))}
+    made[PLANNED] = planned_guesses(mu, p.canaries, confidence=CONFIDENCE)
+    flips = planned_flips(mu, p.canaries, confidence=CONFIDENCE)
+    null: dict[str, Any] = {"deviation": 1.0}
+    if p.network is not None:
+        audit, nothing = audit_of(p.network), np.zeros(p.canaries, bool)
+        drawn = [
+            _one_network(audit, nothing, (seed, NAME, cell.name, "null", draw))
+            for draw in range(p.null_draws)
+        ]
+        null = {"null_scores": np.stack(drawn)}
     rows = []
     for index in range(p.audits):
         coins = stream(seed, NAME, cell.name, index, "coins").random(p.canaries) < 0.5
         if p.network is None:
-            mu = gaussian.mu(p.epsilon, p.delta)
             noise = stream(seed, NAME, cell.name, index, "noise").standard_normal(p.canaries)
-            scores = mu * coins + noise
+            scores, midpoint = mu * coins + noise, mu / 2
         else:
-            scores = _one_network(p.network, coins, (seed, NAME, cell.name, index))
-        for share in SHARES:
-            made = max(2, round(share * p.canaries))
-            guesses = guess(scores, coins, made)
-            bound = _bound(p.canaries, made, guesses.correct, law)
-            rows.append((index, share, made, guesses.correct, bound))
-    return pd.DataFrame(rows, columns=["audit", "share", "made", "correct", "mu"])
+            scores = _one_network(audit, coins, (seed, NAME, cell.name, index))
+            mechanism = audit.mechanism
+            midpoint = mechanism.learning_rate * mechanism.clipping_norm * mechanism.steps / 2
+        for rule, count in made.items():
+            guesses = guess(scores, coins, count)
+            bound = _bound(p.canaries, count, guesses.correct)
+            rows.append((index, ALONE, rule, count, guesses.correct, bound))
+        right = int(((scores > midpoint) == coins).sum())
+        guesses = Guesses(p.canaries, p.canaries, right)
+        bound = flip_bound(guesses, flips, confidence=CONFIDENCE).value
+        rows.append((index, WHOLE, FLIPPED, p.canaries, right, bound))
+        bound = whole_gaussian_bound(scores, coins, confidence=CONFIDENCE, **null).value
+        rows.append((index, WHOLE, KNOWN, 0, 0, bound))
+    return pd.DataFrame(rows, columns=["audit", "hypothesis", "rule", "made", "correct", "mu"])
 
 
 @cache
-def _bound(canaries: int, made: int, correct: int, law: GaussianDP) -> float:
-    """Lower bound on mu, the same for all audits with so many right guesses."""
+def _bound(canaries: int, made: int, correct: int) -> float:
+    """Lower bound on mu of each canary, the same for all audits with so many right guesses."""
     guesses = Guesses(canaries, made, correct)
-    return one_run_bound(guesses, law, confidence=CONFIDENCE).value
+    return one_run_bound(guesses, GaussianDP(limit=10.0), confidence=CONFIDENCE).value
 
 
 def _one_network(
-    p: HousingAudit, coins: NDArray[np.bool_], name: tuple[int | str, ...]
+    audit: crafted.CraftedAudit, coins: NDArray[np.bool_], name: tuple[int | str, ...]
 ) -> NDArray[np.float64]:
     """Scores (m,) of the canaries in the m coordinates that a simulated training moves least.
 
@@ -134,7 +174,6 @@ def _one_network(
     against the canary beyond where it ends without noise and canaries.
     """
     seed, *path = name
-    audit = audit_of(p)
     mechanism = audit.mechanism
     initial = audit.network.initial(stream(int(seed), *path, "initialisation"))
     batches = mechanism.sampling.batches(
@@ -147,12 +186,11 @@ def _one_network(
         learning_rate=mechanism.learning_rate,
         clipping_norm=mechanism.clipping_norm,
     )
-    order = np.argsort(trainer.simulated(initial, batches).absolute, kind="stable")
-    chosen = order[: len(coins)]
+    simulated = trainer.simulated(initial, batches)
+    chosen = np.argsort(simulated.absolute, kind="stable")[: len(coins)]
     shape = (mechanism.steps, audit.network.parameters)
     added = stream(int(seed), *path, "noise").standard_normal(shape, dtype=np.float32)
     added *= np.float32(mechanism.noise_std)
     added[:, chosen] += np.float32(mechanism.clipping_norm) * coins
-    expected = trainer.last_iterate(initial, batches, None)
     last = trainer.last_iterate(initial, batches, added)
-    return (expected - last)[chosen].astype(float)
+    return (np.asarray(simulated.last) - last)[chosen].astype(float)
