@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from hiddenstate import config, costs, forecast, scores
+from hiddenstate.page import duration
 
 SCALE = Path(__file__).parents[1] / "workflow/config/scales/smoke.yaml"
 FAMILY = "worst_case_init"
@@ -47,5 +48,12 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     assert skipped.loc["train", "hours"] == pytest.approx(costs.DRAWING["restore"] / 3600)
     words = forecast.words(part.reset_index())
     assert f"In all {part['missing'].sum()} of {part['jobs'].sum()} jobs" in words
+    # No run ends before its longest job, however many cores there are.
+    total, longest = part["hours"].sum(), part["longest"].max()
+    assert forecast.wall_hours(part, 1) == pytest.approx(total)
+    assert forecast.wall_hours(part, 2) == pytest.approx(max(total / 2, longest))
+    assert forecast.wall_hours(part, 10**6) == longest > total / 10**6
+    many = forecast.words(part.reset_index(), 10**6)
+    assert f"1000000 cores need at least {duration(3600 * longest)}." in many
     # What is shown is one job for all figures of a family and one for all its tables.
     assert part.loc[FAMILY, "drawing"]["jobs"] == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -372,7 +373,14 @@ def _plan(options: argparse.Namespace) -> None:
 
     trains = options.missing != "skip"
     found = forecast.table(options.config, options.results, options.cached, trains=trains)
-    print(forecast.words(found), end="")
+    print(forecast.words(found, options.cores), end="")
+
+
+def _cores(given: str) -> int:
+    """A number of cores of the command line."""
+    if not re.fullmatch("[1-9][0-9]{0,6}", given):
+        raise argparse.ArgumentTypeError(f"got {given!r}; expected a number from 1")
+    return int(given)
 
 
 def _gallery(options: argparse.Namespace) -> None:
@@ -526,6 +534,7 @@ def _parser() -> argparse.ArgumentParser:
         "--results", type=Path, required=True, metavar="DIR", help="results of the scale, by family"
     )
     sub.add_argument("--cached", type=Path, metavar="DIR", help="cached scores; without: train all")
+    sub.add_argument("--cores", type=_cores, default=1, help="on which to run (1)")
     missing(sub, default="train", what="trained")
     sub = command("gallery", _gallery, family=False)
     sub.add_argument("families", nargs="*", metavar="FAMILY", help="these alone have new pictures")

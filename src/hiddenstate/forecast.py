@@ -83,8 +83,13 @@ def _row(name: str, kind: str, counts: dict[str, int], seconds: list[float], dis
     }
 
 
-def words(rows: pd.DataFrame) -> str:
-    """The table as it is printed, with its sum."""
+def wall_hours(rows: pd.DataFrame, cores: int) -> float:
+    """Hours that a run takes at least on so many cores, each of which does one job at a time."""
+    return max(rows["hours"].sum() / cores, rows["longest"].max())
+
+
+def words(rows: pd.DataFrame, cores: int = 1) -> str:
+    """The table as it is printed, with its sum and what it takes on so many cores."""
     shown = rows.copy()
     for column in ("hours", "longest"):
         shown[column] = [duration(3600 * hours) for hours in rows[column]]
@@ -96,7 +101,8 @@ def words(rows: pd.DataFrame) -> str:
         f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n"
         f"In all {rows['missing'].sum()} of {rows['jobs'].sum()} jobs, {total} of one core, "
         f"{rows['disk'].sum():.0f} MB of disk; "
-        f"the longest job {duration(3600 * rows['longest'].max())}.\n"
+        f"the longest job {duration(3600 * rows['longest'].max())}; "
+        f"{cores} cores need at least {duration(3600 * wall_hours(rows, cores))}.\n"
         "From costs measured on one core of an x86-64 with AVX-512 at laptop scale: another "
         "machine, a busy one or a smaller scale differs; drawing counts as if all were stale.\n"
     )

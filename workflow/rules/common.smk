@@ -118,6 +118,11 @@ def read_scale():
         raise WorkflowError(str(error))
 
 
+def side_by_side(wildcards):
+    """How many jobs there are side by side: cores here, or jobs on a cluster."""
+    return workflow.nodes or workflow.cores
+
+
 def any_of(names):
     """Wildcard constraint: one of these names and no other."""
     # A scale may have no such cell, and an empty constraint would allow every name.
