@@ -25,7 +25,7 @@ NOUNS = {
 }
 """What a ledger counts, one and several."""
 SOURCES = {
-    "text": "text at hand",
+    "text": "quoted from the text",
     "second-hand": "second-hand: the text was not at hand",
     "reconstructed": "formula reconstructed: the text at hand has lost it",
 }
