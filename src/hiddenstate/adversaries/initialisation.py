@@ -22,7 +22,7 @@ from hiddenstate.dpsgd.clipping import (
     flat_parameters,
     refuse_classes,
 )
-from hiddenstate.dpsgd.probe import CHANCE
+from hiddenstate.dpsgd.probe import CHANCE, copied
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.files import require
 
@@ -95,7 +95,7 @@ def pretrained(
     if augmentation:
         augmentation.check(np.shape(x)[1:])
     records, labels = (part.to(device) for part in checked(x, y, model, loss))
-    trained = copy.deepcopy(model).to(device)
+    trained = copied(model).to(device)
     parameters = [p for p in trained.parameters() if p.requires_grad]
     # A copy, for the parameters become views of it and are trained in place.
     nn.utils.vector_to_parameters(start.detach().clone().to(device), parameters)

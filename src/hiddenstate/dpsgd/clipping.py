@@ -30,7 +30,7 @@ from torch.utils.hooks import RemovableHandle
 from hiddenstate.dpsgd import native, products
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.driver import network
-from hiddenstate.dpsgd.probe import Probe, first_line
+from hiddenstate.dpsgd.probe import CHANCE, Probe, copied, first_line, refuse_mixing
 from hiddenstate.dpsgd.rules import Rule, rule_of
 from hiddenstate.errors import InputError
 
@@ -38,6 +38,10 @@ KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
 
+_Way = Literal["side by side", "models", "records"]
+"""What torch.func maps over at once: models and their records, one model's records, or nothing."""
+_COMPARED = 128
+"""Records, at most, whose losses together are compared with those of each alone."""
 _BLOCK_BYTES = 2**26
 """Activations and patches of the records that are processed at once, for one model."""
 
@@ -112,9 +116,10 @@ class ClippedSum:
                 )
             augmentation.check(tuple(x.shape[1:]))
         self.augmentation = augmentation
-        _refuse_mixing(model)
         self.device = usable(device)
-        self._model = copy.deepcopy(model).to(self.device)
+        held = copied(model)
+        _refuse_mixing(model)
+        self._model = held.to(self.device)
         self._loss = loss
         self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self.dtype = _precision(model)
@@ -122,10 +127,6 @@ class ClippedSum:
         self._x = records.to(self.device)
         self._y = labels.to(self.device)
         probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
-        self._channels_last = self._x.dim() == 4 and self._takes_channels_last()
-        if self._channels_last:
-            # Max-pooling and the unfolding of patches are far faster so.
-            self._x = _with_channels_last(self._x)
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
         self._native: native.Kernel | None = None
@@ -133,23 +134,38 @@ class ClippedSum:
         self._writes = self._channels_first = False
         self._opacus: nn.Module | None = None
         self._linear: nn.Linear | None = None
+        self._way: _Way = "side by side"
         if kernel == "linear":
             self._linear = self._linear_layer(probe)
         if kernel in ("auto", "native") and augmentation is None:
             self._native = self._native_kernel(probe, required=kernel == "native")
+        if self._native is None and self._linear is None:
+            self._refuse_mixing_on_device()
+        self._channels_last = self._x.dim() == 4 and self._takes_channels_last()
+        if self._channels_last:
+            # Max-pooling and the unfolding of patches are far faster so.
+            self._x = _with_channels_last(self._x)
         if kernel in ("auto", "torch", "linear") and self._native is None:
             self._taps = self._find_taps(probe)
-        if kernel == "opacus":
-            self._opacus = _for_opacus(self._model)
         if self._native is None and not self._taps:
-            self._refuse_wrong(probe, kernel)
+            if self._channels_last:
+                # torch.func's convolutions are far slower on such images, and fail on some.
+                self._x, self._channels_last = self._x.contiguous(), False
+            if kernel == "opacus":
+                self._opacus = _for_opacus(self._model)
+                self._refuse_wrong_opacus(probe)
+            else:
+                self._way = self._explicit_way(probe)
         self.kind = (
             "native" if self._native
             else "linear" if self._linear
             else "torch" if self._taps
             else "opacus" if self._opacus
+            else "loop" if self._way == "records"
             else "explicit"
         )  # fmt: skip
+        if self.device.type not in ("cpu", "meta"):
+            self._refuse_on_device(probe)
         floats = self._record_floats()
         self.record_bytes, self.widest = self.dtype.itemsize * sum(floats), max(floats)
         # Native code holds one record at a time.
@@ -353,9 +369,7 @@ class ClippedSum:
                 )
             )
         if not self._taps:
-            each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))
-            many = vmap(each, in_dims=(0, *[None if shared else 0] * 2))
-            found = many(thetas, x, y)
+            found = self._explicit(thetas, x, y, shared)
             return _Explicit(found if views == 1 else found.unflatten(1, (-1, views)).mean(2))
         with torch.enable_grad():
             if len(thetas) == 1:
@@ -370,8 +384,36 @@ class ClippedSum:
         return self._x.movedim(1, -1)[indices].movedim(-1, -3)
 
     def _record_loss(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        outputs = functional_call(self._model, named(theta, self._model), (x[None],))
-        return self._loss(outputs, y[None])[0]
+        return self._named_loss(named(theta, self._model), x, y)
+
+    def _explicit(self, thetas: Tensor, x: Tensor, y: Tensor, shared: bool) -> Tensor:
+        """Per-sample gradients (models, records, p), in the way that is right for the model."""
+        if self._way == "side by side" and len(thetas) > 1:
+            each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))
+            return vmap(each, in_dims=(0, *[None if shared else 0] * 2))(thetas, x, y)
+        alone = self._by_record if self._way == "records" else self._by_vmap
+        own = [(x, y) if shared else (x[m], y[m]) for m in range(len(thetas))]
+        return torch.stack([alone(theta, *its) for theta, its in zip(thetas, own, strict=True)])
+
+    def _by_vmap(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Per-sample gradients (records, p) of one model."""
+        each = vmap(grad(self._named_loss), in_dims=(None, 0, 0))
+        found = each(named(theta, self._model), x, y)
+        return torch.cat([gradients.flatten(1) for gradients in found.values()], 1)
+
+    def _named_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return self._loss(functional_call(self._model, parameters, (x[None],)), y[None])[0]
+
+    def _by_record(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Per-sample gradients (records, p), by one backward pass each."""
+        rows = []
+        with torch.enable_grad():
+            at = theta.detach().requires_grad_()
+            parameters = named(at, self._model)
+            for record, label in zip(x, y, strict=True):
+                loss = self._named_loss(parameters, record, label)
+                rows.append(torch.autograd.grad(loss, at, retain_graph=True)[0])
+        return torch.stack(rows)
 
     def _by_opacus(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Per-sample gradients (records, p) by Opacus's hooks."""
@@ -477,7 +519,9 @@ class ClippedSum:
             and self._loss is cross_entropy
             and self.dtype == self._x.dtype == torch.float32
         )
-        known = network(self._model, tuple(self._x.shape[1:])) if applies else None
+        # Of a copy: a forward that is traced may leave what it was traced with in its model.
+        shape = tuple(self._x.shape[1:])
+        known = network(copy.deepcopy(self._model), shape) if applies else None
         if known is None:
             reason = "it knows no such model, loss or device"
         else:
@@ -523,42 +567,116 @@ class ClippedSum:
         return layer
 
     def _on(
-        self, probe: Probe, taps: dict[str, "_Tap"], beside: int = 0
+        self,
+        probe: Probe,
+        taps: dict[str, "_Tap"],
+        beside: int = 0,
+        device: torch.device | None = None,
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """Per-sample gradients of a probe's records, by this kernel with these taps.
 
-        Of one model, which may have so many others beside it.
+        Of one model, which may have so many others beside it. With a device there and in the sum's
+        own precision, otherwise on the CPU in the probe's.
         """
         other = copy.copy(self)
         other.device, other.dtype = torch.device("cpu"), probe.dtype
-        other._model, other._taps = copy.deepcopy(probe.model), taps
+        if device is not None:
+            other.device, other.dtype = device, self.dtype
+        there: Any = {"device": other.device, "dtype": other.dtype}
+        other._model, other._taps = copy.deepcopy(probe.model).to(**there), taps
         if self._opacus is not None:
             other._opacus = _for_opacus(other._model)
+        theta = probe.theta.to(**there)
 
         def gradients(x: Tensor, y: Tensor) -> Tensor:
-            other._x, other._y = _with_channels_last(x) if self._channels_last else x, y
-            thetas = torch.stack([probe.theta, *[1.1 * probe.theta] * beside])
-            found = other._gradients(thetas, other._gathered(torch.arange(len(x))))
-            each = torch.eye(len(x), dtype=probe.dtype)
+            x = x.to(**there) if x.is_floating_point() else x.to(other.device)
+            other._x = _with_channels_last(x) if self._channels_last else x
+            other._y = y.to(other.device)
+            thetas = torch.stack([theta, *[1.1 * theta] * beside])
+            places = torch.arange(len(x), device=other.device)
+            found = other._gradients(thetas, other._gathered(places))
+            each = torch.eye(len(x), **there)
             rows = [found.weighted_sum(weights.expand(len(thetas), -1))[0] for weights in each]
-            return torch.stack(rows)
+            return torch.stack(rows).cpu()
 
         return gradients
 
-    def _refuse_wrong(self, probe: Probe, kernel: str) -> None:
+    def _refuse_mixing_on_device(self) -> None:
+        """Raise InputError for a model that fails on the device, or mixes a block of records.
+
+        Each record's loss alone is compared with that among a block of them: the first ones, and
+        those with the largest and the smallest entries and norms, by which a model may branch.
+        """
+        unlike: list[int] = []
+        if self.device.type != "meta":
+            flat = self._x.flatten(1)
+            flat = flat if flat.is_floating_point() else flat.float()
+            sizes = [torch.linalg.vector_norm(flat, order, dim=1) for order in (2, math.inf)]
+            unlike = [int(pick(size)) for size in sizes for pick in (torch.argmax, torch.argmin)]
+        chosen = list(dict.fromkeys([*unlike, *range(min(len(self._x), _COMPARED))]))
+        x, y = self._x[chosen], self._y[chosen]
+        try:
+            with CHANCE, torch.random.fork_rng(devices=[]), torch.no_grad():
+                together = self._loss(self._model(x), y)
+                alone = [self._loss(self._model(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
+        except RuntimeError as error:
+            raise InputError(
+                f"model: fails on device {str(self.device)!r} ({first_line(error)}); expected "
+                "tensors that move with it, by register_buffer, or are made on the records' device"
+            ) from error
+        if self.device.type != "meta":
+            refuse_mixing(torch.cat(alone), together, 1e-3)
+
+    def _explicit_way(self, probe: Probe) -> "_Way":
+        """The fastest way to explicit gradients that gives those of autograd, one by one."""
+        reason = ""
+        ways: tuple[_Way, ...] = ("side by side", "models", "records")
+        for way in ways:
+            self._way = way
+            try:
+                # As many models as records: torch's rules have confused the two.
+                wrong = any(
+                    probe.differs(self._on(probe, {}, beside), probe.tolerance) for beside in (0, 1)
+                )
+            except Exception as error:  # whatever torch.func makes a model raise
+                reason = first_line(error)
+                continue
+            if not wrong:
+                if way == "records":
+                    warnings.warn(
+                        "the model's gradients are taken record by record, which takes long, for "
+                        f"torch.func cannot take them together ({reason or 'it is wrong for it'})",
+                        stacklevel=4,
+                    )
+                return way
+        raise InputError(
+            "model: its per-sample gradients are not those of autograd, record by record"
+            f"{f' ({reason})' if reason else ''}; expected a model that treats each record on its "
+            "own, the same way every time"
+        )
+
+    def _refuse_wrong_opacus(self, probe: Probe) -> None:
         try:
             wrong = probe.differs(self._on(probe, {}), probe.tolerance)
-        except (RuntimeError, LookupError, AttributeError) as error:
-            other = "expected another model" if self._opacus else "kernel='opacus' may know it"
+        except Exception as error:  # whatever its hooks raise
             raise InputError(
-                f"model: no per-sample gradients of it can be taken ({first_line(error)}); {other}"
+                f"model: Opacus takes no per-sample gradients of it ({first_line(error)}); "
+                "expected kernel='auto'"
             ) from error
         if wrong:
             raise InputError(
-                f"model: its per-sample gradients (kernel={kernel!r}) are not those of autograd, "
-                "record by record; expected a model that treats each record on its own, the same "
-                "way every time"
+                "model: its per-sample gradients (kernel='opacus') are not those of autograd, "
+                "record by record; expected kernel='auto'"
             )
+
+    def _refuse_on_device(self, probe: Probe) -> None:
+        """InputError where the kernel's gradients on its device are not those of float64."""
+        for beside in (0, 1):
+            if probe.differs(self._on(probe, self._taps, beside, self.device), 1e-3):
+                raise InputError(
+                    f"device: on {str(self.device)!r} the gradients of kernel {self.kind!r} are "
+                    "not those of float64 on a CPU, to 1e-3; expected another device or kernel"
+                )
 
     def _find_taps(self, probe: Probe) -> dict[str, "_Tap"]:
         """A tap for every layer with trainable parameters, or none if any has no rule."""
@@ -579,6 +697,8 @@ class ClippedSum:
             reasons.append("shared parameters")
         if not reasons:
             reasons = self._trial(taps)
+        if not reasons and probe.branches():
+            reasons.append("the model, which does other things for other values of its records")
         if not reasons:
             try:
                 alone = probe.differs(self._on(probe, taps), probe.tolerance)
@@ -769,8 +889,12 @@ def _for_opacus(model: nn.Module) -> nn.Module:
         raise InputError(
             "kernel: got 'opacus', which is not installed; expected `pip install opacus`"
         ) from error
+    held = copy.deepcopy(model)
+    for module in held.modules():
+        # Its hooks keep nothing in eval mode; a dropout or norm, of no parameters, keeps its own.
+        module.training |= any(p.requires_grad for p in module.parameters(recurse=False))
     try:
-        return GradSampleModule(copy.deepcopy(model), batch_first=True, loss_reduction="sum")
+        return GradSampleModule(held, batch_first=True, loss_reduction="sum")
     except NotImplementedError as error:
         raise InputError(f"model: Opacus does not know it ({first_line(error)})") from error
 

@@ -5,6 +5,7 @@ tell. So each kernel is compared with these gradients once, when it is made.
 """
 
 import copy
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
+from hiddenstate.dpsgd.checkpoint import fingerprint
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -34,7 +37,7 @@ class Probe:
     gradients are large. A model that cannot run in float64 runs in its own precision.
 
     x: shape (records, *record shape). y: shape (records,). Raises InputError for a model that
-    fails on the records, is random, or mixes the records of a batch.
+    fails on the records, is random, mixes the records of a batch, or changes when it is called.
     """
 
     def __init__(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, relabel: bool):
@@ -47,13 +50,13 @@ class Probe:
             self.x[1] += self._noise(self.x[1:])[0]
         with CHANCE, torch.random.fork_rng(devices=[]):
             try:
-                self._prepare(copy.deepcopy(model).cpu().double(), relabel)
+                self._prepare(copied(model).cpu().double(), relabel)
             except InputError:
                 raise
             except _FAILURES:
                 self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
                 try:
-                    self._prepare(copy.deepcopy(model).cpu(), relabel)
+                    self._prepare(copied(model).cpu(), relabel)
                 except InputError:
                     raise
                 except _FAILURES as error:
@@ -76,13 +79,23 @@ class Probe:
                 p.add_(scale * torch.from_numpy(draw).to(p))
         self.theta = torch.cat([p.detach().flatten() for p in trainable])
         self.x = self._cast(self.x)
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):
             raise TypeError(f"its output is {type(outputs).__name__}, no tensor")
+        attributes = _attributes(model)  # after the first call, which may make what it needs
         self.classes = outputs.shape[1] if outputs.dim() == 2 else None
         if relabel and self.classes:
             with torch.no_grad():
                 alone = [self._outputs(record[None])[0] for record in self.x]
             self.y = torch.stack(alone).argmin(1)
+        found = {name: buffer for name, buffer in model.named_buffers() if name in buffers}
+        changed = [n for n, b in found.items() if not torch.equal(b, buffers[n])]
+        changed += [n for n, v in _attributes(model).items() if attributes.get(n) != v]
+        if changed:
+            raise InputError(
+                f"model: calling it changes {changed[0]!r}, so that a model depends on those "
+                "that are trained before it; expected a forward that leaves the model as it is"
+            )
         self._refuse_random_and_mixed()
         self.gradients = self._gradients(self.x)
 
@@ -135,17 +148,22 @@ class Probe:
             )
         if not torch.equal(alone, again):
             raise InputError(
-                f"model: gave a record the losses {float(alone[0]):g} and {float(again[0]):g} at "
+                f"model: gave a record the losses {float(alone[0])!r} and {float(again[0])!r} at "
                 "the same parameters; expected no dropout or other chance in it"
             )
-        close = 1e-6 if self.dtype == torch.float64 else 1e-3
-        if not torch.allclose(alone, together, rtol=close, atol=close):
-            i = int((alone - together).abs().argmax())
-            raise InputError(
-                f"model: mixes the records of a batch (a record's loss is {float(alone[i]):g} "
-                f"alone and {float(together[i]):g} beside another); expected each record to be "
-                "treated on its own"
-            )
+        refuse_mixing(alone, together, 1e-6 if self.dtype == torch.float64 else 1e-3)
+
+    def branches(self) -> bool:
+        """Whether what ``forward`` does depends on the records' values, as ``if x.max() > 1`` does.
+
+        Records that torch maps over have no values to read.
+        """
+        try:
+            with CHANCE, torch.random.fork_rng(devices=[]), torch.no_grad():
+                vmap(lambda record: self.model(record[None]))(self.x)
+        except RuntimeError as error:
+            return any(sign in str(error) for sign in _VALUES_READ)
+        return False
 
     def _gradients(self, x: Tensor) -> Tensor:
         """Shape (records, p)."""
@@ -159,6 +177,65 @@ class Probe:
                 )
                 rows.append(torch.cat([g.flatten() for g in found]))
         return torch.stack(rows)
+
+
+_VALUES_READ = (".item()", "data-dependent control flow", "data pointer")
+"""What torch says where a mapped tensor's values are read."""
+
+
+def refuse_mixing(alone: Tensor, together: Tensor, close: float) -> None:
+    """InputError where records' losses (records,) are others alone than beside other records."""
+    if torch.allclose(alone, together, rtol=close, atol=close, equal_nan=True):
+        return
+    i = int((alone - together).abs().nan_to_num(math.inf).argmax())
+    raise InputError(
+        f"model: mixes the records of a batch (a record's loss is {float(alone[i]):g} alone and "
+        f"{float(together[i]):g} beside others); expected each record to be treated on its own"
+    )
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of the model; InputError, which says what to do, where torch makes none."""
+    if hasattr(model, "_orig_mod"):
+        raise InputError(
+            "model: is compiled (torch.compile), and its code was made for its own parameters; "
+            "expected the model that was compiled, model._orig_mod"
+        )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "model: is a script (torch.jit), whose layers cannot be told; expected the model that "
+            "it was made from"
+        )
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor) and value.grad_fn is not None:
+                raise InputError(
+                    f"model: {path + '.' if path else ''}{name} is calculated from other "
+                    "parameters by a hook, which no copy of the model can have; expected "
+                    "torch.nn.utils.prune.remove(module, name) after pruning, or "
+                    "torch.nn.utils.parametrizations.weight_norm in place of "
+                    "torch.nn.utils.weight_norm"
+                )
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # whatever a module's own attributes raise
+        raise InputError(
+            f"model: cannot be copied ({first_line(error)}); expected one that copy.deepcopy copies"
+        ) from error
+
+
+def _attributes(model: nn.Module) -> dict[str, str]:
+    """Digests of the data that modules keep besides parameters and buffers, by name."""
+    return {
+        f"{path}.{name}" if path else name: fingerprint(value)
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, _DATA) and name not in _TORCH_S_OWN
+    }
+
+
+_DATA = (bool, int, float, complex, str, list, tuple, dict, set, Tensor, np.ndarray)
+_TORCH_S_OWN = set(vars(nn.Module()))
 
 
 def _same(found: Tensor, expected: Tensor, tolerance: float) -> bool:

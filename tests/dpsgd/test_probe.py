@@ -1,0 +1,332 @@
+"""What a model does that a sum over its records cannot have: found before training, and told."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from oracle import clipped, explicit
+from torch import nn
+from torch.nn.utils import prune
+
+from hiddenstate.adversaries.canaries import blank
+from hiddenstate.adversaries.initialisation import pretrained
+from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
+from hiddenstate.dpsgd.ensemble import Ensemble, scores
+from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.dpsgd.probe import Probe
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+FALLS_BACK = pytest.mark.filterwarnings("ignore:no book-keeping rule")
+LOOPS = pytest.mark.filterwarnings("ignore:.*record by record")
+
+
+class Net(nn.Module):
+    """Two layers, and what a subclass does before, between and after them."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.after(self.other(self.between(self.one(self.before(x))).tanh()))
+
+    def before(self, x):
+        return x
+
+    def between(self, h):
+        return h
+
+    def after(self, logits):
+        return logits
+
+
+def table(records=9, name="probe"):
+    rng = stream(0, name)
+    return rng.normal(size=(records, 6)).astype(np.float32), rng.integers(3, size=records)
+
+
+def agrees(total: ClippedSum, model: nn.Module, x, y, norm=0.5) -> None:
+    expected = clipped(explicit(model, x, y), norm)
+    found = total(flat_parameters(model), np.arange(len(x)), norm)
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
+
+
+# A record's gradient that depends on the records beside it
+
+
+class Bytes(Net):
+    """A common idiom: pixels in bytes are scaled, wherever one of the batch is in bytes."""
+
+    def before(self, x):
+        return x / 255 if x.max() > 20 else x
+
+
+class Largest(Net):
+    def before(self, x):
+        return x / x.abs().amax().clamp(min=20)
+
+
+class Guarded(Net):
+    def between(self, h):
+        return h / 10 if h.abs().max() > 20 else h
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.parametrize("build", [Bytes, Largest, Guarded])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+@pytest.mark.parametrize("at", [0, 4, 250])
+def test_one_unlike_record_among_many_tells_a_model_that_mixes_them(build, kernel, at):
+    x, y = table(300)
+    x[at] *= 200
+    with pytest.raises(InputError, match="model: mixes the records of a batch"):
+        ClippedSum(build(), x, y, kernel=kernel)
+
+
+@LOOPS
+@FALLS_BACK
+def test_a_branch_on_values_is_taken_by_each_record_on_its_own():
+    x, y = table()
+    model = Bytes()
+    with pytest.warns(UserWarning, match="record by record"):
+        total = ClippedSum(model, x, y)
+    assert total.kind == "loop"
+    agrees(total, model, x, y)
+
+
+# What a forward leaves behind
+
+
+class Counting(Net):
+    """Its temperature falls with every call, as in annealing."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def after(self, logits):
+        self.calls += 1
+        return logits / (1 + 0 * self.calls)
+
+
+class Remembering(Net):
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def after(self, logits):
+        self.seen += 1
+        return logits
+
+
+class Caching(Net):
+    """It makes what it needs once, as many models do."""
+
+    mask = None
+
+    def after(self, logits):
+        if self.mask is None:
+            self.mask = torch.ones(3, dtype=logits.dtype)
+        return logits * self.mask.to(logits)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "explicit", "opacus"])
+@pytest.mark.parametrize(("build", "name"), [(Counting, "calls"), (Remembering, "seen")])
+def test_a_forward_that_changes_its_model_is_refused(build, name, kernel):
+    x, y = table()
+    with pytest.raises(InputError, match=rf"model: calling it changes '{name}'"):
+        ClippedSum(build(), x, y, kernel=kernel)
+
+
+def test_what_is_made_by_the_first_call_alone_is_no_change():
+    x, y = table()
+    agrees(ClippedSum(model := Caching(), x, y), model, x, y)
+
+
+def test_spectral_norm_in_training_mode_is_refused_by_the_buffer_that_it_changes():
+    x, y = table()
+    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3)))
+    with pytest.raises(InputError, match=r"changes '0\.parametrizations\.weight\.0\._[uv]'"):
+        ClippedSum(model, x, y)
+
+
+# Many models at once, by torch.func
+
+
+def unlike(kernel_of_models: ClippedSum, thetas: torch.Tensor, records: int) -> float:
+    """How far sums side by side are from those of each model alone, relatively."""
+    alone = torch.stack([kernel_of_models(t, np.arange(records), 0.5) for t in thetas])
+    together = kernel_of_models.side_by_side(thetas, torch.arange(records), None, 0.5)
+    return float((together - alone).norm() / alone.norm())
+
+
+@FALLS_BACK
+@pytest.mark.parametrize("models", [2, 5, 8])
+def test_explicit_gradients_of_many_models_are_probed_too(models):
+    """torch's nested vmap of a PReLU is wrong where there are as many models as records."""
+    rng = stream(0, "prelu")
+    model = nn.Sequential(nn.Linear(6, 5), nn.PReLU(), nn.Linear(5, 3))
+    x, y = table(8)
+    total = ClippedSum(model, x, y, kernel="explicit")
+    theta = flat_parameters(model)
+    noise = torch.from_numpy(rng.normal(size=(models, len(theta)))).float()
+    assert unlike(total, theta + noise, 8) <= 1e-5
+
+
+@FALLS_BACK
+def test_scores_of_a_prelu_side_by_side_are_those_of_one_model_at_a_time():
+    x, y = table(8)
+    model = nn.Sequential(nn.Linear(6, 5), nn.PReLU(), nn.Linear(5, 3))
+    mechanism = Mechanism(
+        sampling=FullBatch(), steps=4, learning_rate=0.1, clipping_norm=1.0, noise_multiplier=1.0,
+        adjacency="replace",
+    )  # fmt: skip
+    audit = Ensemble(model, mechanism, x, y, blank((6,), 2), flat_parameters(model))
+    beside, alone = (
+        scores(audit, models=8, seed=1, side_by_side=side)["score"] for side in (True, False)
+    )
+    np.testing.assert_allclose(beside, alone, rtol=1e-4, atol=1e-4)
+
+
+# Refusals that say what to do
+
+
+def pruned():
+    model = Net()
+    prune.l1_unstructured(model.one, "weight", amount=0.3)
+    return model
+
+
+def normed():
+    with pytest.warns(FutureWarning):
+        return nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 3)))
+
+
+@pytest.mark.parametrize(
+    ("build", "hint"),
+    [(pruned, r"one\.weight .*prune\.remove"), (normed, r"0\.weight .*parametrizations")],
+)
+@pytest.mark.parametrize("use", ["sum", "pre-training"])
+def test_models_that_torch_cannot_copy_are_refused_with_what_to_do(build, hint, use):
+    x, y = table()
+    model = build()
+    with pytest.raises(InputError, match=f"model: {hint}"):
+        if use == "sum":
+            ClippedSum(model, x, y)
+        else:
+            pretrained(
+                model, x, y, start=flat_parameters(model), epochs=1, batch_size=3,
+                learning_rate=0.1, rng=stream(0, "p"),
+            )  # fmt: skip
+
+
+class Compiled(nn.Module):
+    """As ``torch.compile`` wraps a model, without its compiler."""
+
+    def __init__(self, model):
+        super().__init__()
+        self._orig_mod = model
+
+    def forward(self, x):
+        return self._orig_mod(x)
+
+
+def test_compiled_and_scripted_models_are_refused_for_those_they_were_made_from(monkeypatch):
+    x, y = table()
+    with pytest.raises(InputError, match=r"model: .*torch\.compile.*_orig_mod"):
+        ClippedSum(Compiled(Net()), x, y)
+    with pytest.warns(FutureWarning):
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(6, 3)))
+    with pytest.raises(InputError, match=r"model: .*script"):
+        ClippedSum(scripted, x, y)
+
+
+class Elsewhere(Net):
+    """A tensor that stays on the processor when the model moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = torch.ones(5)
+
+    def between(self, h):
+        return h + self.shift
+
+
+@pytest.mark.parametrize("kernel", ["torch", "explicit"])
+def test_tensors_that_do_not_move_with_the_model_are_refused_with_what_to_do(kernel):
+    x, y = table()
+    with pytest.raises(InputError, match=r"model: fails on device 'meta' .*register_buffer"):
+        ClippedSum(Elsewhere(), x, y, kernel=kernel, device="meta")
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+@pytest.mark.parametrize("mode", [True, False])
+def test_opacus_takes_models_in_either_mode(mode):
+    x, y = table()
+    model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.0 if mode else 0.5), nn.Linear(5, 3))
+    model.train(mode)
+    before = copy.deepcopy(model.state_dict())
+    total = ClippedSum(model, x, y, kernel="opacus")
+    assert total.kind == "opacus"
+    agrees(total, model, x, y)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+# A loop over records is the last resort
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.memory, self.last = kind(2, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(self.memory(x.unflatten(1, (3, 2)))[0][:, -1])
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+def test_what_torch_func_does_not_know_is_taken_record_by_record(kind, kernel):
+    x, y = table()
+    model = Recurrent(kind)
+    total = ClippedSum(model, x, y, kernel=kernel)
+    assert total.kind == "loop"
+    agrees(total, model, x, y)
+    theta = flat_parameters(model)
+    assert unlike(total, torch.stack([theta, 1.1 * theta, -theta]), 9) <= 1e-6
+
+
+@FALLS_BACK
+def test_the_loop_is_announced_once_with_its_reason():
+    x, y = table()
+    with pytest.warns(UserWarning, match=r"record by record.*\(.+\)") as told:
+        ClippedSum(Recurrent(nn.LSTM), x, y)
+    assert sum("record by record" in str(one.message) for one in told) == 1
+
+
+# On the device itself
+
+
+def test_a_kernel_that_is_wrong_on_its_device_is_refused(monkeypatch):
+    """Here the processor stands in for the device; a fault of a device shows there alone."""
+    x, y = table()
+    model = Net()
+    total = ClippedSum(model, x, y, kernel="torch")
+    probe = Probe(model, torch.from_numpy(x), torch.from_numpy(y), cross_entropy, relabel=True)
+    total._refuse_on_device(probe)
+    right = ClippedSum._gradients
+
+    class Off:
+        def __init__(self, gradients):
+            self.gradients = gradients
+
+        def weighted_sum(self, weights):
+            return 1.01 * self.gradients.weighted_sum(weights)
+
+    monkeypatch.setattr(ClippedSum, "_gradients", lambda *given: Off(right(*given)))
+    with pytest.raises(InputError, match=r"device: on 'cpu' .* 'torch' are not those of float64"):
+        total._refuse_on_device(probe)
