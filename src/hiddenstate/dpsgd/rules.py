@@ -6,6 +6,9 @@ and the sum of the gradients, each record weighted. Leading dimensions are (mode
 ``read``. Many models' layers run at once on what was read (``outputs``): nothing is read twice.
 """
 
+import itertools
+import math
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -13,9 +16,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+RULES: dict[type[nn.Module], list[type["Rule"]]] = {}
+"""The rules of each type of layer; the first that knows a layer's options is taken."""
+
+
+def rule_for(*kinds: type[nn.Module]) -> Callable[[type["Rule"]], type["Rule"]]:
+    """Register a rule for layers of exactly these types."""
+
+    def add(rule: type[Rule]) -> type[Rule]:
+        for kind in kinds:
+            RULES.setdefault(kind, []).append(rule)
+        return rule
+
+    return add
+
 
 class Rule:
-    """What a rule offers. ``layer`` is of the type that ``RULES`` names for it."""
+    """What a rule offers. ``layer`` is of a type that it is registered for."""
 
     @staticmethod
     def knows(layer: Any) -> bool:
@@ -65,8 +82,8 @@ class Rule:
 
 def rule_of(layer: nn.Module) -> type[Rule] | None:
     """The rule for this layer, or None."""
-    rule = RULES.get(type(layer))
-    return rule if rule is not None and ordinary(layer) and rule.knows(layer) else None
+    known = RULES.get(type(layer), []) if ordinary(layer) else []
+    return next((rule for rule in known if rule.knows(layer)), None)
 
 
 def ordinary(layer: nn.Module) -> bool:
@@ -147,6 +164,7 @@ def _norms(a: Tensor, g: Tensor) -> Tensor:
     return torch.linalg.vector_norm(products, dim=(2, 3)).mT
 
 
+@rule_for(nn.Linear)
 class LinearRule(Product):
     """Linear layers, on vectors or on sequences of them."""
 
@@ -171,18 +189,19 @@ class LinearRule(Product):
         return output_shape.numel() // layer.out_features * (layer.in_features + layer.out_features)
 
 
+@rule_for(nn.Conv1d, nn.Conv2d)
 class ConvolutionRule(Product):
     """Convolutions of one group, as a linear layer on the patches."""
 
     @staticmethod
     def knows(layer: Any) -> bool:
         """Whether the rule covers this layer's options."""
-        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
+        return layer.groups == 1
 
     @staticmethod
-    def read(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
+    def read(layer: Any, inputs: Tensor) -> Tensor:
         """What the gradient takes of images (n, ...): the patches; (n, places, patch)."""
-        return _Patches.apply(inputs, layer)
+        return _Patches.apply(*_bordered(layer, inputs), layer)
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
@@ -190,12 +209,12 @@ class ConvolutionRule(Product):
         return outputs.reshape(-1, *shape[1:], shape[0]).movedim(-1, 1)
 
     @staticmethod
-    def prepare(layer: nn.Conv2d, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """What was read, and output gradients, in the form that the methods below take."""
-        return a, g.movedim(2, -1).flatten(2, 3)
+        return a, g.movedim(2, -1).flatten(2, -2)
 
     @staticmethod
-    def weighted_sums(layer: nn.Conv2d, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums over the records by parameter name; shapes (models, ...)."""
         sums = Product.weighted_sums(layer, a, g, weights)
         if "weight" in sums:
@@ -204,9 +223,9 @@ class ConvolutionRule(Product):
         return sums
 
     @staticmethod
-    def floats(layer: nn.Conv2d, output_shape: torch.Size) -> int:
+    def floats(layer: Any, output_shape: torch.Size) -> int:
         """Numbers that one record needs, about, in the form of ``prepare``."""
-        kernel = layer.kernel_size[0] * layer.kernel_size[1] * layer.in_channels
+        kernel = math.prod(layer.kernel_size) * layer.in_channels
         return output_shape[1:].numel() * (kernel + layer.out_channels)
 
 
@@ -214,95 +233,76 @@ class _Patches(torch.autograd.Function):
     """``_patches`` for autograd: what places saw of an image is added up where they saw it."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, layer: nn.Conv2d) -> Tensor:
+    def forward(ctx: Any, images: Tensor, padding: tuple[int, int], layer: Any) -> Tensor:
         """The patches (images, places, patch)."""
-        ctx.layer, ctx.size = layer, images.shape[2:]
-        return _patches(layer, images)
+        ctx.layer, ctx.padding, ctx.shape = layer, padding, images.shape
+        return _patches(layer, images if images.dim() == 4 else images[:, :, None], padding)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """The gradient by the images, from that by the patches."""
-        layer = ctx.layer
-        places = gradients[0].unflatten(-1, (layer.kernel_size[0] * layer.kernel_size[1], -1))
+        kernel, stride, dilation = _plane(ctx.layer)
+        places = gradients[0].unflatten(-1, (kernel[0] * kernel[1], -1))
         columns = places.permute(0, 3, 2, 1).flatten(1, 2)
-        shape = layer.kernel_size, layer.dilation, _padding(layer), layer.stride
-        return F.fold(columns, ctx.size, *shape), None
+        size = ctx.shape[2:] if len(ctx.shape) == 4 else (1, *ctx.shape[2:])
+        images = F.fold(columns, size, kernel, dilation, ctx.padding, stride)
+        return images.view(ctx.shape), None, None
 
 
-def _padding(layer: nn.Conv2d) -> tuple[int, ...]:
-    return layer.padding if isinstance(layer.padding, tuple) else (0, 0)  # the word "valid"
+def _bordered(layer: Any, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    """Images with the border that the layer makes, and how many more zeros it adds to rows and
+    columns on either side."""
+    if layer.padding_mode == "zeros" and layer.padding == "valid":
+        return images, (0, 0)
+    if layer.padding_mode == "zeros" and layer.padding != "same":
+        return images, (0, *layer.padding)[-2:]
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    return F.pad(images, layer._reversed_padding_repeated_twice, mode), (0, 0)
 
 
-def _patches(layer: nn.Conv2d, images: Tensor) -> Tensor:
+def _plane(layer: Any) -> tuple[Any, Any, Any]:
+    """Kernel, stride and dilation in two dimensions, where sequences are images of one row."""
+    sizes = layer.kernel_size, layer.stride, layer.dilation
+    return tuple((1, *size)[-2:] for size in sizes)  # type: ignore[return-value]
+
+
+def _patches(layer: Any, images: Tensor, padding: tuple[int, int]) -> Tensor:
     """What each output place sees; (images, places, kernel height x width x channels).
 
     Channels last, so that a patch is a few contiguous runs and nothing is transposed after it.
     """
-    padding = _padding(layer)
+    kernel, stride, dilation = _plane(layer)
     if any(padding):
         images = F.pad(images, (padding[1], padding[1], padding[0], padding[0]))
     images = images.movedim(1, -1).contiguous()
     n, high, wide = images.stride()[:3]
     sizes = [
-        (images.shape[i + 1] - layer.dilation[i] * (layer.kernel_size[i] - 1) - 1)
-        // layer.stride[i]
-        + 1
-        for i in (0, 1)
+        (images.shape[i + 1] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1)
     ]
-    steps = (high * layer.stride[0], wide * layer.stride[1])
-    taps = (high * layer.dilation[0], wide * layer.dilation[1], 1)
+    steps = (high * stride[0], wide * stride[1])
+    taps = (high * dilation[0], wide * dilation[1], 1)
     patches = images.as_strided(
-        (len(images), *sizes, *layer.kernel_size, images.shape[-1]), (n, *steps, *taps)
+        (len(images), *sizes, *kernel, images.shape[-1]), (n, *steps, *taps)
     )
     return patches.flatten(3).flatten(1, 2)
 
 
-class NormRule(Rule):
-    """Group and layer norm: the gradient of the gain is the sum of g times the normalised input.
+class Few(Rule):
+    """Layers of few parameters, whose per-sample gradients are taken as they are.
 
-    Prepared, a and g are the gradients by gain and bias, (models, records, channels).
+    Prepared, a and g are the gradients by weight and by bias, (models, records, numbers), without
+    any number where there is none that is trained.
     """
 
     @staticmethod
-    def knows(layer: Any) -> bool:
-        """Whether the rule covers this layer's options."""
-        return (
-            layer.weight is not None
-            and layer.bias is not None
-            and (layer.weight.requires_grad and layer.bias.requires_grad)
-        )
-
-    @staticmethod
     def read(layer: Any, inputs: Tensor) -> Tensor:
-        """What the gradient takes of inputs (n, channels, ...): their normalised values."""
-        if isinstance(layer, nn.GroupNorm):
-            return F.group_norm(inputs, layer.num_groups, eps=layer.eps)
-        return F.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
-
-    @staticmethod
-    def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
-        """A new tensor: what layers with weights (models, ...) make of what was read."""
-        after = a.dim() - 3 if isinstance(layer, nn.GroupNorm) else 0
-        before = a.dim() - 1 - layer.weight.dim() - after
-        gain, bias = (
-            weights[n].reshape(len(a), *[1] * before, *layer.weight.shape, *[1] * after)
-            for n in ("weight", "bias")
-        )
-        return torch.addcmul(bias, gain, a)
+        """What the gradient takes of inputs (n, ...): themselves, unless a rule says otherwise."""
+        return inputs
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
         """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
-        return outputs.flatten(0, 1)
-
-    @staticmethod
-    def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
-        if isinstance(layer, nn.GroupNorm):
-            product = (g * a).flatten(3).sum(-1) if a.dim() > 3 else g * a
-            return product, (g.flatten(3).sum(-1) if a.dim() > 3 else g)
-        shape = (*a.shape[:2], -1, layer.weight.numel())
-        return (g * a).reshape(shape).sum(2), g.reshape(shape).sum(2)
+        return outputs.reshape(-1, *shape)
 
     @staticmethod
     def mean(a: Tensor, g: Tensor, views: int) -> tuple[Tensor, Tensor]:
@@ -319,9 +319,87 @@ class NormRule(Rule):
     def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums over the records by parameter name; shapes (models, ...)."""
         return {
-            "weight": torch.einsum("mb,mbc->mc", weights, a),
-            "bias": torch.einsum("mb,mbc->mc", weights, g),
+            name: torch.einsum("mb,mbc->mc", weights, gradients)
+            for name, gradients in (("weight", a), ("bias", g))
+            if gradients.shape[-1]
         }
+
+    @staticmethod
+    def floats(layer: Any, output_shape: torch.Size) -> int:
+        """Numbers that one record needs, about, in the form of ``prepare``."""
+        return 3 * output_shape.numel() + sum(p.numel() for p in layer.parameters())
+
+
+def _trained(layer: Any, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Gradients (models, records, numbers) by weight and bias, or none where they are frozen."""
+    none = weight.new_zeros((*weight.shape[:2], 0))
+    trains = layer.bias is not None and layer.bias.requires_grad if hasattr(layer, "bias") else 0
+    return (
+        weight if layer.weight is not None and layer.weight.requires_grad else none,
+        bias if trains and bias is not None else none,
+    )
+
+
+_BY_CHANNEL = (
+    nn.GroupNorm,
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+)
+"""Norms with a gain for each channel; others have one for each entry of the last dimensions."""
+
+
+@rule_for(*_BY_CHANNEL, nn.LayerNorm, nn.RMSNorm)
+class NormRule(Few):
+    """Norms: the gradient of the gain is the sum of g times the normalised input."""
+
+    @staticmethod
+    def knows(layer: Any) -> bool:
+        """Whether the rule covers this layer's options: no statistics of the batch."""
+        return layer.weight is not None and not (
+            isinstance(layer, nn.modules.batchnorm._NormBase)
+            and layer.track_running_stats
+            and layer.training
+        )
+
+    @staticmethod
+    def read(layer: Any, inputs: Tensor) -> Tensor:
+        """What the gradient takes of inputs (n, channels, ...): their normalised values."""
+        if isinstance(layer, nn.GroupNorm):
+            return F.group_norm(inputs, layer.num_groups, eps=layer.eps)
+        if isinstance(layer, nn.LayerNorm):
+            return F.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
+        if isinstance(layer, nn.RMSNorm):
+            return F.rms_norm(inputs, layer.normalized_shape, eps=layer.eps)
+        if layer.running_mean is None:
+            return F.instance_norm(inputs, eps=layer.eps)
+        known = layer.running_mean.to(inputs), layer.running_var.to(inputs)
+        return F.batch_norm(inputs, *known, eps=layer.eps)
+
+    @staticmethod
+    def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
+        """A new tensor: what layers with weights (models, ...) make of what was read."""
+        after = a.dim() - 3 if isinstance(layer, _BY_CHANNEL) else 0
+        before = a.dim() - 1 - layer.weight.dim() - after
+        gain, *bias = (
+            weights[n].reshape(len(a), *[1] * before, *layer.weight.shape, *[1] * after)
+            for n in ("weight", "bias")
+            if n in weights
+        )
+        return torch.addcmul(*bias, gain, a) if bias else gain * a
+
+    @staticmethod
+    def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
+        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
+        return outputs.flatten(0, 1)
+
+    @staticmethod
+    def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """What was read, and output gradients, in the form that the methods below take."""
+        if isinstance(layer, _BY_CHANNEL):
+            product = (g * a).flatten(3).sum(-1) if a.dim() > 3 else g * a
+            return _trained(layer, product, g.flatten(3).sum(-1) if a.dim() > 3 else g)
+        shape = (*a.shape[:2], -1, layer.weight.numel())
+        return _trained(layer, (g * a).reshape(shape).sum(2), g.reshape(shape).sum(2))
 
     @staticmethod
     def floats(layer: Any, output_shape: torch.Size) -> int:
@@ -329,9 +407,149 @@ class NormRule(Rule):
         return 3 * output_shape.numel()
 
 
-RULES: dict[type[nn.Module], type[Rule]] = {
-    nn.Linear: LinearRule,
-    nn.Conv2d: ConvolutionRule,
-    nn.GroupNorm: NormRule,
-    nn.LayerNorm: NormRule,
-}
+@rule_for(nn.PReLU)
+class SlopeRule(Few):
+    """PReLU: the gradient of a slope is the sum of g times the inputs below 0."""
+
+    @staticmethod
+    def outputs(layer: nn.PReLU, weights: dict[str, Tensor], a: Tensor) -> Tensor:
+        """A new tensor: what layers with weights (models, ...) make of what was read."""
+        after = [1] * (a.dim() - 3)
+        return torch.where(a > 0, a, weights["weight"].view(len(a), 1, -1, *after) * a)
+
+    @staticmethod
+    def prepare(layer: nn.PReLU, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """What was read, and output gradients, in the form that the methods below take."""
+        product = (g * a.clamp(max=0)).flatten(3).sum(-1) if a.dim() > 3 else g * a.clamp(max=0)
+        each = product if layer.num_parameters > 1 else product.sum(-1, keepdim=True)
+        return _trained(layer, each, None)
+
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+@rule_for(nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
+class TapsRule(Few):
+    """Other convolutions: grouped (depthwise, say), transposed, or of volumes.
+
+    The gradient of the weights at one tap is the product of the smaller image with what it meets
+    of the larger one there: of outputs' gradients and inputs, or the other way round where the
+    convolution is transposed.
+    """
+
+    @staticmethod
+    def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
+        """A new tensor: what layers with weights (models, ...) make of what was read."""
+        models, dims = len(a), len(layer.kernel_size)
+        images = a.movedim(0, 1).flatten(1, 2)  # the models' channels beside each other, in groups
+        weight = weights["weight"].flatten(0, 1)
+        bias = weights["bias"].flatten() if "bias" in weights else None
+        groups = models * layer.groups
+        if isinstance(layer, _TRANSPOSED):
+            turned: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+            found = turned(
+                images, weight, bias, layer.stride, layer.padding, layer.output_padding, groups,
+                layer.dilation,
+            )  # fmt: skip
+        else:
+            plain: Any = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+            bordered = _whole(layer, images)
+            found = plain(bordered, weight, bias, layer.stride, 0, layer.dilation, groups)
+        return found.unflatten(1, (models, -1)).movedim(1, 0)
+
+    @staticmethod
+    def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """What was read, and output gradients, in the form that the methods below take."""
+        shape, bias = g.shape[:2], g.flatten(3).sum(-1)
+        small, large = g.flatten(0, 1), a.flatten(0, 1)
+        if isinstance(layer, _TRANSPOSED):
+            sides = [side for pad in reversed(layer.padding) for side in (pad, pad)]
+            small, large = large, F.pad(small, sides)
+        else:
+            large = _whole(layer, large)
+        rows = small.unflatten(1, (layer.groups, -1)).flatten(3)  # (n, groups, channels, places)
+        taps = []
+        for tap in itertools.product(*map(range, layer.kernel_size)):
+            met = large
+            for dim, (at, side) in enumerate(zip(tap, small.shape[2:], strict=True), 2):
+                first, step = at * layer.dilation[dim - 2], layer.stride[dim - 2]
+                met = met.narrow(dim, first, step * (side - 1) + 1)
+                met = met[(slice(None),) * dim + (slice(None, None, step),)]
+            columns = met.unflatten(1, (layer.groups, -1)).flatten(3)
+            if columns.shape[2] == 1:
+                taps.append((rows * columns).sum(-1, keepdim=True))
+            else:
+                taps.append(rows @ columns.mT)
+        weight = torch.stack(taps, -1).flatten(1).unflatten(0, shape)
+        return _trained(layer, weight, bias)
+
+
+def _whole(layer: Any, images: Tensor) -> Tensor:
+    """Images with all of the border that a convolution makes."""
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    return F.pad(images, layer._reversed_padding_repeated_twice, mode)
+
+
+@rule_for(nn.Embedding)
+class EmbeddingRule(Rule):
+    """Embeddings: g goes to the rows of the tokens. a is (models, records, t), g (.., t, width)."""
+
+    @staticmethod
+    def knows(layer: nn.Embedding) -> bool:
+        """Whether the rule covers this layer's options."""
+        return layer.max_norm is None and not layer.sparse and not layer.scale_grad_by_freq
+
+    @staticmethod
+    def read(layer: nn.Embedding, inputs: Tensor) -> Tensor:
+        """What the gradient takes of tokens (n, ...): themselves in a row; (n, t)."""
+        return inputs.reshape(len(inputs), -1)
+
+    @staticmethod
+    def outputs(layer: nn.Embedding, weights: dict[str, Tensor], a: Tensor) -> Tensor:
+        """A new tensor: what layers with weights (models, ...) make of what was read."""
+        return F.embedding(_rows(layer, a), weights["weight"].flatten(0, 1))
+
+    @staticmethod
+    def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
+        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
+        return outputs.reshape(-1, *shape)
+
+    @staticmethod
+    def prepare(layer: nn.Embedding, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """What was read, and output gradients, in the form that the methods below take."""
+        g = g.reshape(*g.shape[:2], -1, g.shape[-1])
+        if layer.padding_idx is not None:
+            g = g * (a != layer.padding_idx)[..., None]
+        return a, g
+
+    @staticmethod
+    def mean(a: Tensor, g: Tensor, views: int) -> tuple[Tensor, Tensor]:
+        """All views' tokens are tokens of the one record."""
+        a, g = (part.unflatten(1, (-1, views)).flatten(2, 3) for part in (a, g))
+        return a, g / views
+
+    @staticmethod
+    def squared_norms(layer: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
+        """Squared norm of each record's gradient, where equal tokens add up; (models, records)."""
+        return ((g @ g.mT) * (a[..., None] == a[..., None, :])).sum((-2, -1))
+
+    @staticmethod
+    def weighted_sums(
+        layer: nn.Embedding, a: Tensor, g: Tensor, weights: Tensor
+    ) -> dict[str, Tensor]:
+        """Weighted sums over the records by parameter name; shapes (models, ...)."""
+        sums = g.new_zeros(len(g) * layer.num_embeddings, layer.embedding_dim)
+        sums.index_add_(0, _rows(layer, a).flatten(), (g * weights[..., None, None]).flatten(0, 2))
+        return {"weight": sums.unflatten(0, (len(g), -1))}
+
+    @staticmethod
+    def floats(layer: nn.Embedding, output_shape: torch.Size) -> int:
+        """Numbers that one record needs, about, in the form of ``prepare``."""
+        tokens = output_shape[:-1].numel()
+        return tokens * (layer.embedding_dim + 2 * tokens)
+
+
+def _rows(layer: nn.Embedding, tokens: Tensor) -> Tensor:
+    """Where tokens (models, ...) lie in the models' tables, one below the other."""
+    first = layer.num_embeddings * torch.arange(len(tokens), device=tokens.device)
+    return tokens + first.view(-1, *[1] * (tokens.dim() - 1))
