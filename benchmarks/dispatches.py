@@ -12,7 +12,6 @@ as ``--memory`` allows. "Before" is commit cdc0844: vmap, and blocks of at most 
 
 import argparse
 import collections
-import weakref
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -20,14 +19,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.dpsgd.memory import Allocations
 
 SHAPES = {"mnist_cnn": (1, 28, 28), "cifar_cnn": (3, 32, 32)}
 BEFORE = {"mnist_cnn": (174, 125, 8), "cifar_cnn": (377, 246, 48)}
@@ -36,36 +34,20 @@ RECORDS, MODELS = 1000, (10, 30)
 _NOTHING = {"aten.detach.default", "aten._unsafe_view.default"}  # though not declared as views
 
 
-class Count(TorchDispatchMode):
-    """Counts operations and allocated bytes while it is entered."""
+class Count(Allocations):
+    """Counts operations too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.views, self.kernels = collections.Counter[str](), collections.Counter[str]()
-        self.bytes = self.peak = 0
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Run the operation and count it."""
-        found = function(*args, **(kwargs or {}))
         free = function.is_view or str(function) in _NOTHING
         (self.views if free else self.kernels)[str(function)] += 1
-        for tensor in tree_leaves(found):
-            if isinstance(tensor, torch.Tensor):
-                self._allocated(tensor.untyped_storage())
-        self.peak = max(self.peak, self.bytes)
-        return found
-
-    def _allocated(self, storage: torch.UntypedStorage) -> None:
-        if storage not in self._known:
-            self._known.add(storage)
-            self.bytes += storage.nbytes()
-            weakref.finalize(storage, self._freed, storage.nbytes())
-
-    def _freed(self, size: int) -> None:
-        self.bytes -= size
+        return super().__torch_dispatch__(function, types, args, kwargs)
 
 
 def counted(work: Callable[[], object]) -> Count:
@@ -125,7 +107,7 @@ def main() -> None:
             two, three = (training(name, total, together, n, memory) for n in (2, 3))
             step = sum(c.total() for c in (three.views - two.views, three.kernels - two.kernels))
             once = two.views.total() + two.kernels.total() - 2 * step
-            reckoned = len(batch[0].y) * engine._activations(total) + engine._vectors(total)
+            reckoned = len(batch[0].y) * total.activations + engine._vectors(total)
             print(
                 name, together, len(batch[0].y), len(batch), block.views.total(),
                 block.kernels.total(), step, f"{before / step:.1f}", once,

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
+import pytest
 import torch
 
 from hiddenstate.dpsgd import checkpoint
 from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint, structure
+from hiddenstate.errors import InputError
 from hiddenstate.models import fcnn
 
 
@@ -153,7 +155,7 @@ def test_the_seconds_kept_are_those_between_writes(tmp_path, monkeypatch):
     now = SimpleNamespace(at=5.0)
     monkeypatch.setattr(checkpoint, "time", SimpleNamespace(perf_counter=lambda: now.at))
     for place, took in (("a", (3, 4)), ("b", (10,))):
-        kept = Checkpoint(tmp_path / place, "mark", ("score",))
+        kept = Checkpoint(tmp_path / place, "mark", ("score",), {"kernel": "native"})
         for index, seconds in enumerate(took):
             now.at += seconds
             kept.write({("in", 0, index): {"score": 1.0}})
@@ -162,3 +164,40 @@ def test_the_seconds_kept_are_those_between_writes(tmp_path, monkeypatch):
     assert checkpoint.spent(None) == checkpoint.spent(tmp_path / "none") == 0
     np.savez(tmp_path / "old.npz", values=[1.0])  # of a release that told no time
     assert checkpoint.spent(tmp_path) == 17
+
+
+def test_chunks_that_were_made_in_another_way_are_refused_with_both_named(tmp_path):
+    def kept(**made):
+        return Checkpoint(tmp_path, "mark", ("score",), {"kernel": "native", **made})
+
+    kept().write({("in", 0, 0): {"score": 1.0}})
+    assert kept().read() == {("in", 0, 0): {"score": 1.0}}
+    with pytest.raises(InputError, match=r"made with kernel native, .* has kernel torch"):
+        kept(kernel="torch").read()
+    with pytest.raises(InputError, match="precision TF32"):
+        kept(precision="TF32").read()
+
+
+def test_chunks_of_other_numerics_are_refused(tmp_path, monkeypatch):
+    kept = Checkpoint(tmp_path, "mark", ("score",), {})
+    kept.write({("in", 0, 0): {"score": 1.0}})
+    monkeypatch.setitem(checkpoint._NUMERICS, "numerics", 0)
+    with pytest.raises(InputError, match=r"made with numerics 1; this call has numerics 0"):
+        Checkpoint(tmp_path, "mark", ("score",), {}).read()
+
+
+def test_a_chunk_that_a_loss_of_power_left_empty_is_trained_again(tmp_path):
+    kept = Checkpoint(tmp_path, "mark", ("score",), {})
+    for index in range(2):
+        kept.write({("in", 0, index): {"score": float(index)}})
+    (tmp_path / "in-0-0.npz").write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"in-0-0\.npz: is empty; its models are trained again"):
+        assert kept.read() == {("in", 0, 1): {"score": 1.0}}
+    assert checkpoint.spent(tmp_path) >= 0
+
+
+def test_a_chunk_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(checkpoint.os, "fsync", lambda file: done.append([*tmp_path.glob("in*")]))
+    Checkpoint(tmp_path, "mark", ("score",), {}).write({("in", 0, 0): {"score": 1.0}})
+    assert done == [[]]

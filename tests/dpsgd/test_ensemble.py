@@ -26,7 +26,8 @@ from hiddenstate.adversaries.gradient_canaries import (
 )
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as module
-from hiddenstate.dpsgd.clipping import cross_entropy, flat_parameters, named
+from hiddenstate.dpsgd import memory
+from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
 from hiddenstate.dpsgd.ensemble import (
     Accuracy,
     Ensemble,
@@ -304,9 +305,57 @@ def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):
 
     monkeypatch.setattr(module, "last_iterates", limited)
     runs = [run(audit, "in", i, kernel="torch") for i in range(5)]
-    found = [r.index for r, _ in module._as_fits(runs, 4)]
+    for one in runs:
+        one.gradients = runs[0].gradients  # as in one audit
+    block, fit = runs[0].gradients.block, module._Fit(4)
+    found = [r.index for r, _ in module._as_fits(runs, fit)]
     assert found == [0, 1, 2, 3, 4]
     assert groups == [4, 2, 2, 1]
+    assert runs[0].gradients.block == block // 2
+    # What fitted is remembered: the next chunk does not run out again.
+    assert [r.index for r, _ in module._as_fits(runs, fit)] == [0, 1, 2, 3, 4]
+    assert groups[4:] == [2, 2, 1]
+
+
+def test_blocks_become_smaller_until_one_record_of_one_model_does_not_fit(monkeypatch):
+    runs = [run(make(), "in", 0, kernel="torch")]
+    blocks = []
+
+    def limited(group, most):
+        blocks.append(group[0].gradients.block)
+        if blocks[-1] > most:
+            raise torch.OutOfMemoryError
+        return last_iterates(group)
+
+    runs[0].gradients.block = 6
+    monkeypatch.setattr(module, "last_iterates", functools.partial(limited, most=2))
+    assert len(list(module._as_fits(runs, module._Fit(1)))) == 1
+    assert blocks == [6, 3, 2]
+    monkeypatch.setattr(module, "last_iterates", functools.partial(limited, most=0))
+    with pytest.raises(torch.OutOfMemoryError):
+        list(module._as_fits(runs, module._Fit(1)))
+    assert blocks[3:] == [2, 1]
+
+
+@pytest.mark.filterwarnings("ignore:no book-keeping rule")
+@pytest.mark.parametrize("kernel", ["torch", "explicit"])
+def test_the_memory_of_a_record_is_measured_where_shapes_do_not_tell_it(kernel):
+    """Depthwise convolutions on large images: 7 parameters' worth of weights, pages of images."""
+    channels = 8
+    parts = [nn.Conv2d(1, channels, 1)]
+    for _ in range(3):
+        parts += [nn.Conv2d(channels, channels, 3, padding=1, groups=channels), nn.ReLU()]
+    model = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 2))
+    rng = stream(0, "memory")
+    x, y = rng.random((16, 1, 48, 48)).astype(np.float32), rng.integers(2, size=16)
+    total = ClippedSum(model, x, y, kernel=kernel)
+    assert total.kind == ("explicit" if kernel == "explicit" else "torch")
+    assert total.activations > 20 * 4 * (total.parameters + x[0].size)
+    thetas = torch.stack([flat_parameters(model)] * 3)
+    indices = torch.arange(16).expand(3, -1)
+    total.block = 16
+    peak = memory.peak(lambda: total.side_by_side(thetas, indices, None, 1.0))
+    assert 0.7 * 3 * model_bytes(total) < peak < 3 * model_bytes(total)
 
 
 def test_a_checkpoint_of_another_audit_or_a_damaged_one_is_refused(tmp_path):
@@ -324,7 +373,7 @@ def test_a_checkpoint_of_another_audit_or_a_damaged_one_is_refused(tmp_path):
         with pytest.raises(InputError, match="another audit"):
             scores(other, models=1, seed=seed, name=name, checkpoint=tmp_path)
     path = next(tmp_path.glob("*.npz"))
-    for damaged in (path.read_bytes()[:100], b""):
+    for damaged in (path.read_bytes()[:100], b"none"):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match="; expected finished models of an audit"):
             scores(audit, models=1, seed=1, checkpoint=tmp_path)

@@ -209,7 +209,7 @@ def test_models_go_side_by_side_first_and_blocks_grow_then():
     one = module.model_bytes(total)
 
     def reckoned(together, block):
-        return together * (2.5 * block * total.record_bytes + 32 * total.parameters)
+        return together * (block * total.activations + 32 * total.parameters)
 
     for memory in np.geomspace(one / 10, 3e3 * one, 60):
         together, block = arranged(total, 100, memory)
@@ -247,7 +247,8 @@ def test_the_estimate_of_the_memory_is_above_what_is_allocated(name, own):
     indices = torch.empty((5, 300) if own else 300, dtype=torch.int64, device="meta")
     work = functools.partial(total.side_by_side, thetas, indices, None, 1.0)
     peak = BENCHMARK["counted"](work).peak
-    assert 5 * module.model_bytes(total) / 3 < peak < 5 * module.model_bytes(total)
+    # The last iterates, their noise and sums are reckoned with, and no part of this call.
+    assert 5 * module.model_bytes(total) / 1.5 < peak < 5 * module.model_bytes(total)
 
 
 @pytest.mark.parametrize("where", ["cpu", "meta"])

@@ -187,6 +187,11 @@ class _Run:
             simulated=partial(trainer.simulated, self.initial, self.batches),
         )
 
+    @property
+    def kind(self) -> str:
+        """The kernel that trains it."""
+        return self.trainer(self.audit.x, self.audit.y).kind
+
     def trainer(self, x: Floats, y: NDArray[np.int64]) -> Trainer:
         """Of the network on these records."""
         return Trainer(
@@ -281,7 +286,8 @@ def scores(
                     seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those,
                     *(["noiseless"] if noiseless else [])
                 )  # fmt: skip
-                store = Checkpoint(place, mark, columns)
+                made = {"kernel": _Run(audit, world, repeat, 0, seed, name, kernel=kernel).kind}
+                store = Checkpoint(place, mark, columns, made)
                 found = store.read()
                 runs = [
                     _Run(audit, world, repeat, index, seed, name, role, kernel, anew)

@@ -2,11 +2,14 @@
 
 import functools
 import hashlib
+import os
 import sys
 import sysconfig
 import threading
 import time
 import types
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -213,18 +216,30 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 
 
 _KEPT = "finished models of an audit"
+_NUMERICS = {"numerics": 1}
+"""Raised where the engine's own code changes scores: no chunk of before is gone on from."""
 
 
 class Checkpoint:
     """Finished runs, one file a chunk, in a directory of one audit; None keeps nothing.
 
-    columns: the names of what is kept of a run. ``read`` raises InputError for another audit.
+    columns: the names of what is kept of a run. made: what else decides the last digits of scores
+    (kernel, device, precision), by name. ``read`` raises InputError for another audit, and for
+    chunks that were made in another way: a table of both is that of no uninterrupted run. A chunk
+    that a loss of power left empty is trained again.
     """
 
-    def __init__(self, directory: str | Path | None, fingerprint: str, columns: tuple[str, ...]):
+    def __init__(
+        self,
+        directory: str | Path | None,
+        fingerprint: str,
+        columns: tuple[str, ...],
+        made: Mapping[str, object],
+    ):
         self._directory = None if directory is None else Path(directory)
         self._fingerprint = fingerprint
         self._columns = columns
+        self._made = ", ".join(f"{key} {value}" for key, value in {**made, **_NUMERICS}.items())
         self._told, self._clock = threading.Lock(), time.perf_counter()
 
     def read(self) -> dict[Identity, Row]:
@@ -233,6 +248,9 @@ class Checkpoint:
         if self._directory is None or not self._directory.is_dir():
             return done
         for path in sorted(self._directory.glob("[!.]*.npz")):
+            if not path.stat().st_size:
+                warnings.warn(f"{path}: is empty; its models are trained again", stacklevel=3)
+                continue
             found = {key: array.tolist() for key, array in arrays(path, _KEPT).items()}
             try:
                 fingerprint, columns = found["fingerprint"], tuple(found["columns"])
@@ -246,6 +264,11 @@ class Checkpoint:
                     "measures, or code of any of them); expected a directory of this one, or an "
                     "empty one"
                 )
+            if (made := found.get("made", "nobody knows how")) != self._made:
+                raise InputError(
+                    f"{path}: was made with {made}; this call has {self._made}; expected the same, "
+                    "or an empty directory"
+                )
             for run, row in zip(runs, values, strict=True):
                 done[run] = dict(zip(columns, row, strict=True))
         return done
@@ -258,20 +281,25 @@ class Checkpoint:
         with self._told:
             since, self._clock = self._clock, time.perf_counter()
             seconds = self._clock - since
-        with atomic(self._directory / f"{world[0]}-{repeat[0]}-{run[0]}.npz") as temporary:
+        path = self._directory / f"{world[0]}-{repeat[0]}-{run[0]}.npz"
+        with atomic(path) as temporary, temporary.open("wb") as file:
             np.savez(
-                temporary,
+                file,
                 fingerprint=self._fingerprint,
                 columns=self._columns,
+                made=self._made,
                 world=world,
                 repeat=repeat,
                 run=run,
                 values=[[row[column] for column in self._columns] for row in found.values()],
                 seconds=seconds,
             )
+            file.flush()
+            os.fsync(file.fileno())  # or the new name could outlive its content
 
 
 def spent(directory: Path | None) -> float:
     """Seconds that the runs kept in a directory, and those below it, took before now."""
-    paths = [] if directory is None else directory.rglob("[!.]*.npz")
+    found = [] if directory is None else directory.rglob("[!.]*.npz")
+    paths = [path for path in found if path.stat().st_size]
     return sum(float(arrays(path, _KEPT).get("seconds", 0)) for path in paths)

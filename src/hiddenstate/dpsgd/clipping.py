@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.hooks import RemovableHandle
 
-from hiddenstate.dpsgd import native, products
+from hiddenstate.dpsgd import memory, native, products
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.driver import network
 from hiddenstate.dpsgd.probe import CHANCE, Probe, copied, first_line, refuse_mixing
@@ -169,7 +169,36 @@ class ClippedSum:
         floats = self._record_floats()
         self.record_bytes, self.widest = self.dtype.itemsize * sum(floats), max(floats)
         # Native code holds one record at a time.
-        self.block = 1 if self._native else max(1, min(128, _BLOCK_BYTES // self.record_bytes))
+        self.block = 1 if self._native else max(1, min(128, int(_BLOCK_BYTES // self._weighs())))
+
+    def _weighs(self) -> float:
+        """Bytes by which a record counts in a block."""
+        return self.record_bytes if self._taps or self._linear else self.activations / 2.5
+
+    @cached_property
+    def activations(self) -> float:
+        """Bytes of one more record in one model, at most at once.
+
+        Measured, but for native code, which has room for one record, and linear models; a tenth
+        more, for allocators waste some.
+        """
+        if self._native or self._linear:
+            return 2.5 * self.record_bytes
+        models = 2
+        thetas = flat_parameters(self._model).expand(models, -1)
+        views = self.augmentation.views if self.augmentation else 0
+
+        def work(records: int) -> None:
+            indices = torch.arange(records, device=self.device).expand(models, -1) % len(self._y)
+            shape = (models, records, views, 3)
+            drawn = torch.zeros(shape, dtype=torch.int64, device=self.device) if views else None
+            self._block_sum(thetas, self._gathered(indices, None, drawn), 1.0)
+
+        taken = memory.slope(work)
+        if 128 * taken <= _BLOCK_BYTES:
+            # Of small records two take less than what is done once: the most is elsewhere then.
+            taken = memory.slope(work, 64)
+        return max(1.1 * taken / models, float(self.dtype.itemsize))
 
     def copy(self) -> "ClippedSum":
         """An independent one that shares the data; for another thread."""
@@ -645,7 +674,9 @@ class ClippedSum:
                 if way == "records":
                     warnings.warn(
                         "the model's gradients are taken record by record, which takes long, for "
-                        f"torch.func cannot take them together ({reason or 'it is wrong for it'})",
+                        f"torch.func cannot take them together ({reason or 'it is wrong for it'}); "
+                        "a forward that reads no values of its records (one that is given its "
+                        "attention mask, say) and layers with a book-keeping rule are faster",
                         stacklevel=4,
                     )
                 return way

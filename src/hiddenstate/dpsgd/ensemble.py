@@ -669,7 +669,11 @@ def scores(
         if isinstance(measure, Accuracy):
             gradients.refuse_tests(measure.x, measure.y)
     identity = "" if checkpoint is None else _fingerprint(ensemble, seed, name, measures)
-    store = Checkpoint(checkpoint, identity, ("score", *measures))
+    made = {
+        "kernel": gradients.kind, "device": gradients.device.type,
+        "precision": "TF32" if tf32 else gradients.dtype, "side by side": side_by_side,
+    }  # fmt: skip
+    store = Checkpoint(checkpoint, identity, ("score", *measures), made)
     done = store.read()
     pending: dict[World, list[Identity]] = {
         world: [
@@ -687,6 +691,7 @@ def scores(
         chunk = chunk or together
         if gradients.device.type != "cpu":
             gradients.block = block  # a CPU's are as large as its cache
+    fit = _Fit(together if side_by_side else 1)
     chunk = chunk or 10
     chunks = [
         part
@@ -731,7 +736,7 @@ def scores(
                 found[identity] = observe(run, last)
         else:
             train = partial(last_iterates, kept=memory * _KEPT_SHARE, graph=graph)
-            for run, last in _as_fits(list(runs), together, train):
+            for run, last in _as_fits(list(runs), fit, train):
                 found[run.world, run.repeat, run.index] = observe(run, last)
         store.write(found)
         return found
@@ -809,17 +814,8 @@ def free_memory(device: torch.device) -> float:
 
 
 def model_bytes(gradients: ClippedSum) -> int:
-    """Estimate of the memory that one more model side by side takes."""
-    return int(gradients.block * _activations(gradients)) + _vectors(gradients)
-
-
-def _activations(gradients: ClippedSum) -> float:
-    """Bytes of one record in one model: what its gradients are products of, and what is between.
-
-    The factor is above what is allocated for the package's networks (1.4 to 2.3), as counted on
-    torch's meta device.
-    """
-    return 2.5 * gradients.record_bytes
+    """The memory that one more model side by side takes, from what a few records are seen to."""
+    return int(gradients.block * gradients.activations) + _vectors(gradients)
 
 
 def _vectors(gradients: ClippedSum) -> int:
@@ -837,28 +833,40 @@ def arranged(gradients: ClippedSum, models: int, memory: float) -> tuple[int, in
     room = (1 - _KEPT_SHARE) * memory
     fitting = max(1, min(models, int(room // model_bytes(gradients))))
     together = -(-models // -(-models // fitting))
-    block = int((room / together - _vectors(gradients)) // _activations(gradients))
+    block = int((room / together - _vectors(gradients)) // gradients.activations)
     return together, max(1, min(block, (2**31 - 1) // (together * gradients.widest)))
 
 
+@dataclass
+class _Fit:
+    """How many models go side by side: fewer once that many ran out of memory."""
+
+    models: int
+
+
 def _as_fits(
-    runs: list[Run], most: int, train: Callable[[list[Run]], Tensor] | None = None
+    runs: list[Run], fit: _Fit, train: Callable[[list[Run]], Tensor] | None = None
 ) -> Iterator[tuple[Run, Tensor]]:
-    """Runs with their last iterates, ``most`` side by side, or fewer if memory runs out."""
+    """Runs with their last iterates, as many side by side as fit.
+
+    Where memory runs out, both models and the records of a block are halved, for good.
+    """
     train = train or last_iterates
-    for start in range(0, len(runs), most):
-        group = runs[start : start + most]
+    while runs:
+        group, gradients = runs[: fit.models], runs[0].gradients
         try:
             lasts = train(group)
         except torch.OutOfMemoryError:
-            if len(group) == 1:
+            if len(group) == gradients.block == 1:
                 raise
             lasts = None
         # Outside the except clause, whose traceback would keep the tensors alive.
         if lasts is None:
-            yield from _as_fits(group, (len(group) + 1) // 2, train)
+            fit.models = (len(group) + 1) // 2
+            gradients.block = (gradients.block + 1) // 2
         else:
             yield from zip(group, lasts, strict=True)
+            runs = runs[len(group) :]
 
 
 def _score(run: Run, last: Tensor) -> float:

@@ -1,0 +1,57 @@
+"""Memory that operations take, counted as they are dispatched, on whatever device they run.
+
+Layers of few parameters may take hundreds of times what their shapes suggest, and torch.func keeps
+what no layer shows: so it is measured, with a few records, not modelled.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the bytes of the tensors that operations make while it is entered.
+
+    bytes: of those that are there now. peak: the most at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self.peak = 0
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Run the operation and count what it allocates."""
+        found = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(found):
+            if isinstance(tensor, torch.Tensor):
+                self._allocated(tensor.untyped_storage())
+        self.peak = max(self.peak, self.bytes)
+        return found
+
+    def _allocated(self, storage: torch.UntypedStorage) -> None:
+        if storage not in self._known:
+            self._known.add(storage)
+            self.bytes += storage.nbytes()
+            weakref.finalize(storage, self._freed, storage.nbytes())
+
+    def _freed(self, size: int) -> None:
+        self.bytes -= size
+
+
+def peak(work: Callable[[], object]) -> int:
+    """The most bytes that ``work`` has allocated at once."""
+    with Allocations() as count:
+        work()
+    return count.peak
+
+
+def slope(work: Callable[[int], object], few: int = 2) -> float:
+    """Bytes that each further record takes, by ``few`` of them and twice as many."""
+    return (peak(lambda: work(2 * few)) - peak(lambda: work(few))) / few
