@@ -15,7 +15,7 @@ from hiddenstate.evidence import Outcome
 from hiddenstate.family import Cell
 from hiddenstate.papers.encoding_loss import FAMILY
 from hiddenstate.papers.encoding_loss import estimates as family
-from hiddenstate.papers.encoding_loss.cells import Mechanism, Simulated, simulate, simulated
+from hiddenstate.papers.encoding_loss.cells import Mechanism, Simulated, Target, simulate, simulated
 from hiddenstate.streams import stream
 
 
@@ -196,3 +196,20 @@ def test_a_claim_without_repeats_is_not_judged_and_one_repeat_decides_nothing():
         assert check.measure(many[:0]) is None
         assert check.measure(one).outcome == Outcome.UNDECIDED
         assert not math.isnan(check.measure(many).rows[0].low)
+
+
+def test_a_part_of_the_published_encoding_loses_less_than_the_whole():
+    """At sampling rate 0.01 and epsilon 1: 0.908 whole, 0.938 and 0.967 in an independent code."""
+    target = Target(sampling_rate=0.01, steps=1024, epsilon=1.0, delta=1e-5)
+
+    def kept(encoding):
+        parameters = {"mechanism": target, "records": 10**10, "encoding": encoding}
+        cell = simulate(Cell("x", Simulated(runs=800, repeats=2, **parameters)), 1)
+        return np.corrcoef(cell["score"], cell["all_iterates"])[0, 1]
+
+    whole, decimals, spacing = map(kept, ("published", "decimals alone", "spacing alone"))
+    # 3,200 runs: errors of a correlation near 0.9 are about 0.003.
+    assert whole == pytest.approx(0.908, abs=0.02)
+    assert decimals == pytest.approx(0.938, abs=0.015)
+    assert spacing == pytest.approx(0.967, abs=0.015)
+    assert whole < decimals < spacing

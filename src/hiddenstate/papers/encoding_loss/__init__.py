@@ -26,7 +26,7 @@ FAMILY = Family(
     reference="arXiv 2407.06496",
     grid=cells.EncodingLossGrid,
     works=(
-        Simulate(cells.simulated, cells.simulate, cost=takes(3.6)),
+        Simulate(cells.simulated, cells.simulate, cost=cells.cost),
         Bound(cells.accounted, cells.account, cost=takes(9)),
     ),
     estimate=estimates.estimate,

@@ -12,9 +12,11 @@ from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound
 from hiddenstate.papers.encoding_loss.cells import (
     ENCODINGS,
+    PARTS,
     EncodingLossGrid,
     curve_name,
     epsilon_name,
+    part_name,
     setting_name,
 )
 
@@ -23,6 +25,8 @@ Curves = dict[tuple[str, str], TradeoffCurve]
 """Predicted trade-off curves by mechanism and null hypothesis."""
 RARE = 0.01
 """Least share of errors of either kind at which Algorithm 2 is compared."""
+CUTS = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+"""Cut-offs at which it is shown: none, as printed, and seven of ours."""
 
 
 def observe(scores: pd.DataFrame, *, null: str = "out") -> list[TradeoffCurve]:
@@ -93,11 +97,23 @@ def estimate(
             name = epsilon_name(setting, epsilon)
             for encoding in ENCODINGS:
                 cell = scores[f"{name}_{encoding}"]
-                rows = pd.concat([_epsilon_rows(cell, by_epsilon), _signal_rows(cell)])
+                found = [f(cell, by_epsilon) for f in (_epsilon_rows, _cut_rows)]
+                rows = pd.concat([*found, _signal_rows(cell)])
                 parts.append(
                     rows.assign(
                         cell=name,
                         encoding=encoding,
+                        epsilon=epsilon,
+                        noise_multiplier=cell["noise_multiplier"].iloc[0],
+                        **setting.model_dump(),
+                    )
+                )
+            for part in PARTS:
+                cell = scores[part_name(name, part)]
+                parts.append(
+                    _signal_rows(cell).assign(
+                        cell=name,
+                        encoding=part,
                         epsilon=epsilon,
                         noise_multiplier=cell["noise_multiplier"].iloc[0],
                         **setting.model_dump(),
@@ -202,6 +218,20 @@ def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.Dat
     frame.loc[len(frame)] = {"method": "lower bound", "value": bound.value, "kind": "lower"}
     frame.loc[frame["kind"] == "lower", "confidence"] = CONFIDENCE
     return frame.assign(quantity="epsilon")
+
+
+def _cut_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.DataFrame:
+    """Algorithm 2 of each repeat by cut-off ``x``: the least share of errors of either kind."""
+    epsilons, curves = np.array(list(by_epsilon)), observe(cell)
+    fpr = curves[0].fpr
+    symmetric = np.array([c["all iterates", "either"](fpr) for c in by_epsilon.values()])
+    rows = [
+        (repeat, cut, algorithm_2(fpr, curve.fnr, epsilons, symmetric, rare=cut))
+        for repeat, curve in enumerate(curves)
+        for cut in CUTS
+    ]
+    frame = pd.DataFrame(rows, columns=["repeat", "x", "value"])
+    return frame.assign(quantity="epsilon by cut-off", method="algorithm 2", kind="estimate")
 
 
 def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import pandas as pd
 from hiddenstate import plotting
 from hiddenstate.estimates import select
 from hiddenstate.family import figure
+from hiddenstate.papers.encoding_loss.cells import ENCODINGS
 
 
 def _panel_title(part: pd.DataFrame) -> str:
@@ -140,8 +141,9 @@ def figure2(estimates: pd.DataFrame) -> Any:
     "Where the published encoding breaks",
     "Correlation of the decoded score with the log-likelihood ratio of all iterates, and "
     "the probability that a run decodes some step wrongly. A spacing of the power of ten "
-    "above 3 sigma collides at epsilon 2 and sampling rate 0.1; two decimals lose the "
-    "signal at sampling rate 0.01. Probabilities below 1e-12 are drawn at 1e-12.",
+    "above 3 sigma collides at epsilon 2 and sampling rate 0.1. At sampling rate 0.01 both of its "
+    "choices lose signal, as the sound encoding with one of them shows (dotted): a spacing of few "
+    "deviations, and two decimals for small ratios. Probabilities below 1e-12 are drawn at 1e-12.",
 )
 def encodings(estimates: pd.DataFrame) -> Any:
     """Where the published encoding loses the signal, and that the sound one keeps it."""
@@ -160,6 +162,8 @@ def encodings(estimates: pd.DataFrame) -> Any:
             for encoding, color, marker in (
                 ("published", plotting.PUBLISHED, "s"),
                 ("sound", plotting.OBSERVED, "o"),
+                ("spacing alone", plotting.OTHER, "v"),
+                ("decimals alone", plotting.VALID, "^"),
             ):
                 line = select(part, encoding=encoding).sort_values("epsilon")
                 ax.plot(
@@ -167,7 +171,10 @@ def encodings(estimates: pd.DataFrame) -> Any:
                     np.maximum(line["value"], options.get("ylim", (-1,))[0]),
                     color=color,
                     marker=marker,
-                    label=f"{encoding} encoding",
+                    label=f"{encoding} encoding"
+                    if encoding in ENCODINGS
+                    else f"sound, with the published {encoding}",
+                    ls="-" if encoding in ENCODINGS else ":",
                 )
             ax.set(**options)
             ax.set_xticks(np.arange(len(line)), [f"{e:g}" for e in line["epsilon"]])
@@ -176,5 +183,51 @@ def encodings(estimates: pd.DataFrame) -> Any:
             else:
                 ax.set_xlabel("theoretical $\\varepsilon$")
         axes[row * columns].set_ylabel(label)
-    axes[0].legend()
+    plotting.legend_below(drawn, axes[0], columns=2)
+    return drawn
+
+
+@figure(
+    "Algorithm 2 by cut-off",
+    "Empirical over theoretical epsilon (mean and two standard deviations over repeats) where "
+    "Algorithm 2 compares only thresholds with at least this share of errors of either kind. The "
+    "paper prints no cut-off (left), and then hardly any repeat has an epsilon that fits: above 2 "
+    "stands how many have none. The cut-offs are ours; figures elsewhere have 1 %.",
+)
+def cutoffs(estimates: pd.DataFrame) -> Any:
+    """Algorithm 2's epsilon by the least share of errors that counts, for both encodings."""
+    rows = select(estimates, quantity="epsilon by cut-off")
+    settings = list(rows.groupby(["encoding", "sampling_rate", "steps"], sort=False))
+    columns = 2 if len(settings) % 2 == 0 else 1
+    drawn, axes = plotting.panels(
+        columns, len(settings) // columns, height=2.7, sharex=True, sharey=True
+    )
+    cuts = sorted(rows["x"].unique())
+    colors = plotting.colors(rows["epsilon"])
+    for ax, ((encoding, rate, steps), part) in zip(axes, settings, strict=True):
+        ax.axhline(1, color="black", ls="--", lw=1.2, label="accountant")
+        for i, (epsilon, own) in enumerate(part.groupby("epsilon")):
+            shift = 0.13 * (i - (part["epsilon"].nunique() - 1) / 2)
+            for x, line in own.groupby("x"):
+                values = line["value"][np.isfinite(line["value"])] / epsilon
+                place, missing = cuts.index(x) + shift, len(line) - len(values)
+                if len(values):
+                    ax.errorbar(
+                        place, values.mean(), 2 * values.std() if len(values) > 1 else 0,
+                        color=colors[epsilon], marker="o", ms=3.5, capsize=1.5, lw=1,
+                    )  # fmt: skip
+                if missing:
+                    style = {"color": colors[epsilon], "ha": "center", "fontsize": 6}
+                    ax.text(place, 2.03 + 0.11 * i, f"{missing}", **style)
+            ax.plot([], [], color=colors[epsilon], marker="o", ms=3.5, ls="none",
+                    label=f"$\\varepsilon$ = {epsilon:g}")  # fmt: skip
+        ax.set_xticks(range(len(cuts)), [f"{cut:.1%}".replace(".0", "") if cut else "none"
+                                         for cut in cuts])  # fmt: skip
+        ax.set(ylim=(0, 2.6))
+        ax.set_title(f"{encoding} encoding\nsampling rate {rate:g}, {steps:g} steps")
+    for ax in axes[-columns:]:
+        ax.set_xlabel("least share of errors of either kind")
+    for ax in axes[::columns]:
+        ax.set_ylabel("empirical / theoretical $\\varepsilon$")
+    plotting.legend_below(drawn, axes[0], columns=5)
     return drawn
