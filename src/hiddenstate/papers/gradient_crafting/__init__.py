@@ -9,16 +9,19 @@ follows is our reconstruction:
 
 * The network of 68 parameters is 8-6-2 with ReLU; a house is worth more than the median or not.
 * Initial parameters are drawn for each model and known to the adversary ("fresh", the main
-  reading). Only so are a random coordinate and the loss far below the simulated coordinate; with
-  one draw for all models ("shared") the drift of a coordinate is the same in all of them, and a
-  threshold does not see it.
-* A random coordinate is drawn for each model, or one for the whole audit (a second reading).
+  reading), or once for all models of a repeat ("shared").
+* A random coordinate is drawn for each model, or one for the whole audit (a second reading). This
+  decides how far below the simulated coordinate it is, more than the start does: coordinates of
+  each model's own have drifts of their own, whatever the start.
+* The published score takes off nothing but the start. The adversary knows more: where a training
+  without noise and canary ends. With that taken off ("centred", ours) all of mu is there in the
+  simulated coordinate and most of it in a random one.
 * The simulation has neither noise nor canary; coordinates rank by the sum of absolute steps.
 * Insertions are in the steps k, 2k, ..., and they alone are accounted, by exact Gaussian DP.
 * Section 6: the landscape -B C |theta - h|, whose gradient is a threshold function of theta. At the
-  midpoint threshold its last iterate carries one bit, and "tight" holds for the paper's reading
-  (one point of the trade-off curve read as Gaussian DP) and not for (epsilon, delta). With the
-  threshold at h* = epsilon / mu + mu / 2 the exact (epsilon, delta) is tight.
+  midpoint threshold its last iterate keeps little more than one bit, and "tight" holds for the
+  paper's reading (one point of the trade-off curve read as Gaussian DP) and not for (epsilon,
+  delta). With the threshold at h* = epsilon / mu + mu / 2 the exact (epsilon, delta) is tight.
 
 The published estimate takes the best threshold on the scores it judges, each error rate at its own
 one-sided bound of 97.5 %: not valid. A valid bound stands beside every one of them.
