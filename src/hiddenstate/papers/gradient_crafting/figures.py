@@ -453,8 +453,8 @@ def ratio(estimates: pd.DataFrame) -> Any:
     "are hidden, and stays away. Right: a linear loss whose canary is sampled at a rate q in each "
     "step, where the distance vanishes with more steps; dotted the bound of Berry and Esseen, "
     "which proves so much. No model is trained. Without subsampling (q = 1) and on a flat "
-    "landscape the curve is Gaussian: the distance that is drawn there is rounding. Distances below 1e-6 are drawn at "
-    "1e-6.",
+    "landscape the curve is Gaussian: the distance that is drawn there is rounding. Distances "
+    "below 1e-6 are drawn at 1e-6.",
     when=_has("hidden"),
 )
 def hidden(estimates: pd.DataFrame) -> Any:
