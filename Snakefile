@@ -19,6 +19,7 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/papers.smk"
 include: "workflow/rules/targets.smk"
 include: "workflow/rules/claims.smk"
+include: "workflow/rules/hooks.smk"
 
 
 localrules:

@@ -95,7 +95,7 @@ rule plan:
         "plan of the scale"
     shell:
         "hiddenstate plan --config {params.config:q} --results {params.results:q}"
-        " {params.cached:q} --missing {params.missing} --cores {params.cores} 2>&1 | tee {log:q}"
+        " {params.cached:q} --missing {params.missing} --cores {params.cores:q} 2>&1 | tee {log:q}"
 
 
 # The verdicts are no declared output, for Snakemake would delete them when one is bad.
