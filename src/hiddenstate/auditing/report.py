@@ -18,7 +18,8 @@ from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.claim import Claim
 from hiddenstate.auditing.curve import check, check_confidence, empirical_curve
 from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses
-from hiddenstate.auditing.rules import AsPublished, Bonferroni, Split, UniformBand
+from hiddenstate.auditing.methods import RULES
+from hiddenstate.auditing.rules import Split, UniformBand
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
 from hiddenstate.rounding import shown
@@ -34,8 +35,6 @@ KEYS = ("repeat", "adversary", "canary", "step", "epoch")
 """Columns that a file has where it holds more than one audit."""
 
 PARQUET = (".parquet", ".pq")
-
-RULES = (Averaged(), UniformBand(), Split(), Bonferroni(), AsPublished())
 
 DRAWN = 2_000
 """Points of a drawn curve in each direction; a figure shows no more."""

@@ -12,18 +12,14 @@ from pydantic import Field
 from hiddenstate.accounting import linear
 from hiddenstate.auditing import (
     ApproxDP,
-    AsPublished,
     Averaged,
-    Bonferroni,
-    Fixed,
     GaussianDP,
     SequentialAudit,
-    Split,
     Tabulated,
-    UniformBand,
     composed,
 )
 from hiddenstate.auditing.hypotheses import Hypotheses
+from hiddenstate.auditing.methods import every
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.family import (
@@ -286,7 +282,7 @@ def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[Rule, Float
     mechanism, audits = cell.parameters.mechanism, cell.parameters.audits
     hypotheses, truth, threshold = mechanism.setting
     upward = hypotheses.trivial == 0
-    default, *others = _rules(threshold)
+    default, *others = every(threshold)
     # The default's bounds are in the order of its statistic, so those of a few of its values will
     # do, and a single test says which of them are beyond the truth.
     calibration = Averaged().sized((n, n), hypotheses, LEVEL)
@@ -308,17 +304,3 @@ def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[Rule, Float
 
 def _quantiles(values: Floats) -> Floats:
     return np.quantile(values, QUANTILES, method="inverted_cdf")
-
-
-def _rules(threshold: float) -> list[Rule]:
-    return [
-        Averaged(),
-        Fixed(threshold),
-        Split(),
-        UniformBand(),
-        UniformBand("dkw"),
-        Bonferroni(),
-        AsPublished(),
-        Fixed(threshold, "jeffreys"),
-        Fixed(threshold, "joint-beta"),
-    ]

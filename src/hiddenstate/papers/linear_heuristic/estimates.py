@@ -9,6 +9,7 @@ import pandas as pd
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, AsPublished, Averaged, Tabulated, lower_bound
+from hiddenstate.auditing.rules import Rule
 from hiddenstate.estimates import select
 from hiddenstate.papers.linear_heuristic.bounds import TAIL
 from hiddenstate.papers.linear_heuristic.cells import (
@@ -110,7 +111,7 @@ def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
 def _audit(runs: pd.DataFrame, matched: Matched, curves: str) -> pd.DataFrame:
     """Epsilon by every estimator, from the scores of one mechanism."""
     inside, outside = (select(runs, world=w)["score"].to_numpy() for w in ("in", "out"))
-    estimators: list[tuple[str, str, str, AsPublished | Averaged, float]] = [
+    estimators: list[tuple[str, str, str, Rule, float]] = [
         ("as published", "estimate", curves, AsPublished(), TAIL),
         ("lower bound", "lower", curves, Averaged(), CONFIDENCE),
         ("lower bound, direct", "lower", "direct", Averaged(), CONFIDENCE),

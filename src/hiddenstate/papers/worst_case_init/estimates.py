@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hiddenstate import verification
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
+from hiddenstate.auditing.rules import Rule
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.worst_case_init import cells
@@ -25,7 +26,7 @@ from hiddenstate.streams import stream
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
 LEVEL = 0.05
-METHODS: dict[str, tuple[AsPublished | Averaged, float]] = {
+METHODS: dict[str, tuple[Rule, float]] = {
     "as published": (AsPublished(), LEVEL),
     "two-sided": (AsPublished(), LEVEL / 2),
     "valid": (Averaged(), LEVEL),

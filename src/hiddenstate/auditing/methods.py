@@ -1,0 +1,36 @@
+"""The list of lower-bound rules, which reports and the calibration study read.
+
+A rule of one's own is a class like those of ``rules`` and an entry here.
+"""
+
+from hiddenstate.auditing.averaged import Averaged
+from hiddenstate.auditing.rules import (
+    AsPublished,
+    Bonferroni,
+    Fixed,
+    Rule,
+    Split,
+    UniformBand,
+)
+
+RULES: tuple[Rule, ...] = (
+    Averaged(),
+    Split(),
+    UniformBand(),
+    UniformBand("dkw"),
+    Bonferroni(),
+    AsPublished(),
+)
+"""Rules that need no choice in advance; the first is the default."""
+
+
+def every(threshold: float) -> list[Rule]:
+    """All rules, with those that need a threshold at this one."""
+    default, *others = RULES
+    return [
+        default,
+        Fixed(threshold),
+        *others,
+        Fixed(threshold, "jeffreys"),
+        Fixed(threshold, "joint-beta"),
+    ]
