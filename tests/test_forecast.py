@@ -56,4 +56,4 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     many = forecast.words(part.reset_index(), 10**6)
     assert f"1000000 cores need at least {duration(3600 * longest)}." in many
     # What is shown is one job for all figures of a family and one for all its tables.
-    assert part.loc[FAMILY, "drawing"]["jobs"] == 3
+    assert part.loc[FAMILY, "drawing"]["jobs"] == 4

@@ -63,7 +63,7 @@ def table(
             seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
             kinds[kind] = _row(name, kind, row, seconds, disk)
         figures, tables = family.shown(Figure, grid), family.shown(Table, grid)
-        drawing = ["estimate", *["figures"] * bool(figures), *["tables"] * bool(tables)]
+        drawing = ["estimate", "claims", *["figures"] * bool(figures), *["tables"] * bool(tables)]
         counts = {"jobs": len(drawing), "done": 0, "cached": 0, "missing": len(drawing)}
         times = [0.0, *(costs.DRAWING[job] for job in drawing)]
         kinds["drawing"] = _row(name, "drawing", counts, times, len(figures) * _PICTURE)
