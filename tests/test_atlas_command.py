@@ -77,7 +77,7 @@ def test_every_bound_is_there_with_its_assumption(answered):
         assert f"in place of {bracket.upper:.3f}" in row["assumption"]
     assert all(row["assumption"] for row in found["bounds"])
     assert [line.split(":")[0] for line in found["answer"][1:4]] == [
-        "at best",
+        "if every loss is linear",
         "at worst",
         "for all that can be proven",
     ]
@@ -102,7 +102,9 @@ def test_a_fixed_order_without_a_cache(capsys, tmp_path, monkeypatch):
         for name in (r"composition \(Gaussian\)", "cyclic, clipped")
     )
     _, answer = re.sub(r"\s+", " ", shown).split("How much does hiding the iterates buy? ")
-    assert answer.startswith(f"If all are released, epsilon is at most {proven}. at best: ")
+    assert answer.startswith(
+        f"If all are released, epsilon is at most {proven}. if every loss is linear: "
+    )
     assert f"if no loss is more curved than assumed: {curved} remains" in answer
 
 
@@ -118,7 +120,6 @@ def test_a_fixed_order_without_a_cache(capsys, tmp_path, monkeypatch):
         ({"seed": "-1"}, [], "--seed: got -1"),
         ({"q": None}, [], "--sampling-rate: got none"),
         ({}, ["--records", "100"], "--records: expected only with --sampler cyclic"),
-        ({}, ["--learning-rate", "1"], "--learning-rate: expected only with --sampler cyclic"),
         ({}, ["--cached", "nowhere"], "--cached: no trained audits in nowhere"),
         ({}, ["--figure", "atlas.gif"], "--figure: got atlas.gif"),
         (

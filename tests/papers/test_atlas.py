@@ -30,9 +30,11 @@ FILES = [
     CACHE / "gradient_crafting/housing_k5_fresh_eps8_5000_repeat0.parquet",
     CACHE / "worst_case_init/mnist_pre5_n1000_C1_T100_lr4_eps10_5x100_repeat0.parquet",
 ]
+NAMES = {short: name for name, short in cyclic_guarantees._NAMES.items()}
 DELTA = 1e-5
 SEED = 20240709
-SAMPLED = Poisson(noise_multiplier=1.0, sampling_rate=0.1, steps=100)
+NUMBERS = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 100}
+SAMPLED = Poisson(**NUMBERS)
 FIXED = Cyclic(noise_multiplier=5.0, records=1000, batch_size=100, steps=50, smoothness=1.0)
 
 
@@ -84,7 +86,7 @@ def shown_rows():
 def test_the_encoding_loss_is_audited_as_its_family_does(sampled):
     """Scores, curves and bound of encoding_loss, at epsilons that are 0.5 apart."""
     family = encoding_loss.cells
-    mechanism = family.Mechanism(**SAMPLED.model_dump())
+    mechanism = family.Mechanism(**NUMBERS)
     grid = config.section(ROOT / "workflow/config/scales/laptop.yaml", "encoding_loss")[1]
     (cell,) = [c for c in family.simulated(grid) if c.name == "q0.1_T100_sigma1_sound"]
     assert cell.parameters.mechanism == mechanism
@@ -173,7 +175,7 @@ def test_the_rows_insert_in_every_kth_step(quick):
     # Full batch: hiding buys nothing, even if losses are linear.
     answer = Answer.of(rows.reset_index())
     assert answer.linear == pytest.approx(answer.proven, rel=1e-8)
-    assert "nothing, even if every loss is linear" in answer.lines[1]
+    assert "if every loss is linear: nothing" in answer.lines[1]
 
 
 def test_trained_audits_are_bounded_as_their_families_do():
@@ -210,7 +212,7 @@ def test_a_fixed_order_has_the_guarantees_of_its_command(quick):
         records=1000, batch_size=100, steps=50, noise_multiplier=5.0, step_size=0.1, smoothness=1.0
     )
     for found in cyclic_guarantees.guarantees(run, DELTA):
-        assert rows.loc[bounds._NAMES[found.name], "value"] == found.epsilon
+        assert rows.loc[NAMES[found.name], "value"] == found.epsilon
     # Linear losses: five visits of a shift of 2 against the noise of 50 steps.
     mu = 5 * 2 / (5.0 * math.sqrt(50))
     exact = gaussian.epsilon(mu, DELTA)
@@ -392,6 +394,58 @@ def test_on_a_bounded_domain_no_last_iterate_is_known():
     rows = bounds.rows(ball, DELTA, 100, SEED)
     assert rows[rows["kind"] != "upper"]["value"].isna().all()
     answer = Answer.of(rows)
-    assert answer.curved < answer.proven
+    # Clipping and the projection alone are no better than composition on so large a domain.
+    assert answer.curved < answer.hidden == answer.proven
+    assert "nothing for any loss. Promise" in answer.lines[3]
     assert "not known here" in answer.lines[1]
     assert "not known here" in answer.lines[2]
+
+
+def test_clipping_and_a_projection_promise_something_to_any_loss():
+    """A domain that one step's noise hides: 3.387, where composition of 100 visits has 24.4."""
+    ball = Cyclic(
+        noise_multiplier=5.0,
+        records=10,
+        batch_size=1,
+        steps=1000,
+        smoothness=1000.0,
+        diameter=0.2,
+        learning_rate=0.1,
+    )
+    rows = bounds.rows(ball, DELTA, 100, SEED).set_index("name")
+    found = rows.loc["clipping and a domain"]
+    assert found["value"] == pytest.approx(gaussian.epsilon(0.8, DELTA), rel=1e-6)
+    assert found["value"] < 3.3871 < 24 < rows.loc["composition (Gaussian)", "value"]
+    answer = Answer.of(rows.reset_index())
+    assert "Promise 3.387" in answer.lines[3]
+    assert "nothing for any loss" not in " ".join(answer.lines)
+
+
+def test_convex_losses_on_a_domain_have_a_bound_with_sampled_batches():
+    numbers = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 5000}
+    setting = Poisson(**numbers, smoothness=0.5, diameter=2.0)
+    rows = bounds.rows(setting, DELTA, 100, SEED).set_index("name")
+    assert rows.loc["convex, sampled", "value"] < rows.loc["composition (PLD)", "value"] / 5
+    answer = Answer.of(rows.reset_index())
+    assert "if losses are convex and clipping never changes a gradient" in answer.lines[3]
+    assert "Promise" in answer.lines[3] and "nothing for any loss" in answer.lines[3]
+    assert setting.name != Poisson(**numbers).name
+    # Where clipping or a large curvature breaks the assumption the row says why there is none.
+    steep = bounds.rows(setting.model_copy(update={"smoothness": 3.0}), DELTA, 100, SEED)
+    steep = steep.set_index("name").loc["convex, sampled"]
+    assert np.isnan(steep["value"]) and steep["assumption"].startswith("none: step_size")
+
+
+def test_the_sentences_say_what_the_rows_say(sampled):
+    answer = Answer.of(sampled.reset_index())
+    linear, worst = sampled.loc["linear losses", "value"], sampled.loc["history regulariser"]
+    assert "if every loss is linear" in answer.lines[1] and "at best" not in answer.lines[1]
+    assert "not clipped and whose numbers grow without end" in answer.lines[2]
+    assert "every batch has" in answer.lines[2]
+    assert "any loss" not in answer.lines[3].split("Promise")[1]
+    # A loss that leaks less than linear ones is named as the best that is known.
+    gentle = sampled.reset_index()
+    gentle.loc[gentle["name"] == "quadratic regulariser", "value"] = 0.1 * linear
+    assert "At best known" in Answer.of(gentle).lines[1]
+    assert "(quadratic regulariser)" in Answer.of(gentle).lines[1]
+    assert worst["value"] > linear

@@ -134,6 +134,17 @@ def visible_fraction(lipschitz: float, steps: ArrayLike) -> NDArray[np.float64]:
     return np.where(steps > 0, theta, 0.0)
 
 
+def contracted_fraction(factor: float, steps: int) -> float:
+    """Fraction of a squared shift that so many steps of contraction c <= 1 cannot hide.
+
+    The least sum of squares that spends a shift of 1 over noisy steps, each of which first takes
+    what is left to c times it: c^2 theta_c(n) = (1 - c^2) c^(2n) / (1 - c^(2n)), and 1/n at c = 1.
+    """
+    expect(0 < factor <= 1, "factor", factor, "a number in (0, 1]")
+    log = 2 * math.log1p(factor - 1)
+    return math.expm1(log) / math.expm1(log * steps) * math.exp(log * steps) if log else 1 / steps
+
+
 def minimal_steps(lipschitz: float, excess: float) -> int:
     """Fewest steps s from which theta_L(s) <= excess * (1 - L^-2), for excess xi > 1 and L > 1.
 

@@ -6,19 +6,28 @@ epsilons with the domain in which each may be promised.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.accounting import bounds, cyclic
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import expect
 
-ANY = "any loss, all iterates released"
-TURNS_NONE = (
-    "last iterate, where clipping turns no gradient: it never acts, the model has one parameter, "
-    "or every loss is f(x) = l(<a, x>), one output"
-)
-ANY_CLIPPED = "last iterate, any losses of this curvature, clipped"
+_NAMES = {
+    "composition (Gaussian)": "composition",
+    "clipping and a domain": "domain",
+    "cyclic, Theorem 4.5 (our reconstruction)": "paper",
+    "cyclic": "gaussian",
+    "cyclic, clipped": "gaussian, clipped",
+    "full batch on a domain": "full batch",
+}
+"""By the name in ``bounds.CYCLIC``: what the command line calls it."""
+
+_RHOS = {
+    "composition": bounds.composed_rho,
+    "domain": bounds.domain_rho,
+    "gaussian": bounds.unclipped_rho,
+    "gaussian, clipped": bounds.clipped_rho,
+}
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,7 @@ class Guarantee:
     """An upper bound on epsilon, for every record of the data set, and where it holds."""
 
     name: str
-    """What bounds it: "composition", "paper", "gaussian" or "gaussian, clipped"."""
+    """What bounds it: "composition", "domain", "paper", "gaussian", "gaussian, clipped", ..."""
     epsilon: float | None
     """Upper bound; None if this bound says nothing of the mechanism, for the reason in domain."""
     domain: str
@@ -76,56 +85,25 @@ def guarantees(run: CyclicDPSGD, delta: float, *, diameter: float | None = None)
     that iterates are projected on, in the parameters' unit; None without projection. In turn:
 
     * "composition": Gaussian composition of a record's visits, for any loss and all iterates;
+    * "domain", with a diameter: any clipped loss, by clipping and the projection alone;
     * "paper": Theorem 4.5 with the paper's constant (our reconstruction), converted as Rényi
       divergences are; valid only where clipping turns no gradient;
     * "gaussian": the bound by visits, or with the domain's diameter, as Gaussian differential
       privacy, where clipping turns no gradient;
-    * "gaussian, clipped": the same for any clipped loss.
+    * "gaussian, clipped": the same for any clipped loss;
+    * "full batch", with a diameter and one step a pass: by the last step's noise alone.
 
-    The last two are at most composition. The curvature is the run's: a bound says nothing of losses
-    that have more, and without a smoothness (0: linear losses) only composition holds for others.
+    All but the paper's are at most composition. The curvature is the run's: a bound says nothing of
+    losses that have more, and without a smoothness (0: linear losses) those of any loss alone hold
+    for others.
     """
-    first = replace(run, position=1)
-    composed = cyclic.composition(first)
-    found = [_gaussian("composition", composed, delta, ANY)]
-    try:
-        constant = cyclic_operator.reconstructed(*run.curvature)
-        paper = cyclic.epsilon(cyclic.theorem_4_5(run, constant), delta)
-        found.append(Guarantee("paper", paper, TURNS_NONE))
-    except InputError as refusal:
-        found.append(Guarantee("paper", None, f"not stated for these numbers: {refusal}"))
-    constants: tuple[tuple[str, Callable[[float, float, float], float], str], ...] = (
-        ("gaussian", cyclic_operator.unclipped, TURNS_NONE),
-        ("gaussian, clipped", _any_clipped, ANY_CLIPPED),
-    )
-    for name, constant_of, domain in constants:
-        rho = _worst(run, constant_of(*run.curvature), diameter)
-        found.append(_gaussian(name, min(rho, composed), delta, domain))
-    return found
-
-
-def _gaussian(name: str, rho: float, delta: float, domain: str) -> Guarantee:
-    return Guarantee(name, cyclic.gaussian_epsilon(rho, delta), domain, cyclic.gaussian_mu(rho))
-
-
-def _any_clipped(step_size: float, weak_convexity: float, smoothness: float) -> float:
-    """Lipschitz constant of the step for any clipped loss, for large steps by the triangle."""
-    try:
-        return cyclic_operator.clipped(step_size, weak_convexity, smoothness)
-    except InputError:
-        return cyclic_operator.trivial(step_size, weak_convexity, smoothness)
-
-
-def _worst(run: CyclicDPSGD, lipschitz: float, diameter: float | None) -> float:
-    """Largest rho over the positions of the swapped record.
-
-    Of the positions with a given number of visits the latest is the worst: fewer steps hide every
-    spending. So are two candidates, the last step's batch and the last batch.
-    """
-    if diameter is None:
-        return cyclic.worst_position(run, lipschitz)
-    last_step = (run.steps - 1) % run.steps_per_pass + 1
-    return max(
-        cyclic.bounded_domain(replace(run, position=position), lipschitz, diameter)
-        for position in {last_step, run.steps_per_pass}
-    )
+    fixed = bounds.FixedOrder(run, diameter)
+    answers = []
+    for one in bounds.found(bounds.CYCLIC, fixed, delta):
+        name = _NAMES[one.bound.name]
+        mu = None
+        if name in _RHOS:
+            rho = min(_RHOS[name](fixed), bounds.composed_rho(fixed))
+            mu = cyclic.gaussian_mu(rho)
+        answers.append(Guarantee(name, one.epsilon, one.assumption, mu))
+    return answers

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--learning-rate",
         type=float,
         metavar="NUMBER",
-        help="cyclic: step size on a batch's mean (0.1)",
+        help="step size: on a batch's mean if cyclic (0.1), else on the sum of gradients (1)",
     )
     parser.add_argument(
         "--runs",
@@ -91,8 +91,6 @@ def _setting(options: argparse.Namespace) -> "Setting":
     from hiddenstate.papers.atlas.cells import Cyclic, Poisson
 
     fixed = cyclic.chosen(options)
-    if not fixed and options.learning_rate is not None:
-        raise InputError("--learning-rate: expected only with --sampler cyclic")
     kind = Cyclic if fixed else Poisson
     given = {name: getattr(options, name) for name in kind.model_fields}
     return _checked(kind, **{name: value for name, value in given.items() if value is not None})
@@ -144,7 +142,11 @@ def _print(options: argparse.Namespace, setting: "Setting", rows: "pd.DataFrame"
                 if row.truth == row.truth:
                     words += f", a perfect audit would find {shown(row.truth, 'upper')}"
             first, *more = textwrap.wrap(words, WIDTH - name - 12)
-            print(f"  {row.name:<{name}}{shown(row.value, row.kind):>8}  {first}")
+            value = shown(row.value, row.kind)
+            if row.group == "trained" and row.allowed > 0 and "another" in words:
+                # Of another setting: a share of what its own accountant proves.
+                value = f"{int(100 * row.value / row.allowed)} %"
+            print(f"  {row.name:<{name}}{value:>8}  {first}")
             for line in more:
                 print(" " * (name + 12) + line)
     print()

@@ -8,6 +8,9 @@ from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
 _OWN = ("records", "batch_size", "weak_convexity", "smoothness", "diameter")
+_SHARED = ("smoothness", "diameter")
+"""Of these, what the bounds of sampled batches take too."""
+
 _OTHERS = {"schedule": "constant", "momentum": 0.0, "weight_decay": 0.0, "width": None}
 """Options of ``epsilon`` that a fixed order has no use for, and what they are by default."""
 
@@ -24,10 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--records", int, "records in the data set"),
         ("--batch-size", int, "records in a batch; divides the records"),
         ("--weak-convexity", float, "of every loss, 0 (the default) if convex"),
-        ("--smoothness", float, "largest curvature of every loss, 0 (the default) if linear"),
+        (
+            *("--smoothness", float),
+            "largest curvature of every loss, 0 (the default) if linear; if sampled, of a batch's "
+            "sum of convex losses whose gradients are never clipped",
+        ),
         ("--diameter", float, "of the domain that iterates are projected on (none)"),
     ):
-        parser.add_argument(name, type=kind, metavar="NUMBER", help=f"cyclic: {what}")
+        only = "" if name == "--diameter" else "cyclic: "
+        parser.add_argument(name, type=kind, metavar="NUMBER", help=only + what)
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -45,6 +53,7 @@ def chosen(options: argparse.Namespace) -> bool:
     """
     given = [name for name in _OWN if getattr(options, name) is not None]
     if options.sampler == "poisson":
+        given = [name for name in given if name not in _SHARED]
         if given:
             raise InputError(f"{_option(given[0])}: expected only with --sampler cyclic")
         if options.sampling_rate is None:

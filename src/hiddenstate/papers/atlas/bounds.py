@@ -7,13 +7,14 @@ The rows of a setting are a frame with the columns ``group``, ``name``, ``kind``
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from hiddenstate.accounting import bounds as upper
 from hiddenstate.accounting import (
     composition,
     cyclic,
@@ -22,9 +23,9 @@ from hiddenstate.accounting import (
     history,
     linear,
     quadratic,
-    rdp,
 )
 from hiddenstate.accounting.cyclic import CyclicDPSGD
+from hiddenstate.accounting.sampled import SampledDPSGD
 from hiddenstate.adversaries.repeaters import AnalogRepeaters
 from hiddenstate.adversaries.swapped_record import tightest_slopes
 from hiddenstate.auditing import Tabulated, composed, lower_bound
@@ -34,7 +35,6 @@ from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.atlas.cells import NAME, Bounded, Cyclic, Poisson, Setting
-from hiddenstate.papers.atlas.words import CURVED
 from hiddenstate.papers.encoding_loss import cells as encoding_loss
 from hiddenstate.streams import stream
 
@@ -93,27 +93,34 @@ def _row(group: str, name: str, kind: str, value: float | None, assumption: str)
     return {"group": group, "name": name, "kind": kind, "value": value, "assumption": assumption}
 
 
+def _upper(answers: Iterable[upper.Found]) -> Iterator[Row]:
+    """Rows of the list of upper bounds."""
+    groups = {"released": "proven", "hidden": "hidden", "assumed": "assumed"}
+    for one in answers:
+        yield _row(groups[one.bound.group], one.bound.name, "upper", one.epsilon, one.assumption)
+
+
+def _unknown() -> Row:
+    """What there is in place of counterexamples where iterates are projected."""
+    return _row(
+        *("counterexample", "linear losses", "lower", None),
+        "none: the last iterates that are known exactly are of a domain without end",
+    )
+
+
 # --- sampled batches ------------------------------------------------------------------------------
 
 
 def _poisson(setting: Poisson, delta: float, runs: int, seed: int) -> Iterator[Row]:
     mechanism = (setting.noise_multiplier, setting.sampling_rate, setting.steps)
     sigma, rate, steps = mechanism
-    standard = composition.fine_bracket(*mechanism, delta)
-    yield _row(
-        *("proven", "composition (PLD)", "upper", standard.upper),
-        "any loss and data, all iterates released",
-    )
-    try:
-        renyi, words = rdp.epsilon(*mechanism, delta), "the same by Rényi differential privacy"
-    except InputError as refusal:
-        renyi, words = None, f"none: {refusal}"
-    yield _row("proven", "composition (RDP)", "upper", renyi, words)
-    every = float(linear.last_iterate_epsilon(sigma, 1.0, steps, delta))
-    yield _row(
-        *("proven", "Gaussian, sampling ignored", "upper", every / DOWN),
-        "the same, as if every step used the record",
-    )
+    run = SampledDPSGD(**setting.model_dump())
+    proven = list(_upper(upper.found(upper.SAMPLED, run, delta)))
+    yield from proven
+    standard = float(proven[0]["value"])
+    if setting.diameter is not None:
+        yield _unknown()
+        return
     heuristic = float(linear.last_iterate_epsilon(*mechanism, delta))
     yield _row(
         *("assumed", "linear losses", "exact", heuristic),
@@ -124,7 +131,7 @@ def _poisson(setting: Poisson, delta: float, runs: int, seed: int) -> Iterator[R
         "another mechanism: every record in every step, the same mean step and noise",
     )
     yield from _counterexamples(setting, delta)
-    yield _encoding_loss(setting, standard.upper, delta, runs, seed)
+    yield _encoding_loss(setting, standard, delta, runs, seed)
     for period in PERIODS:
         inserted = steps // period
         # The shift of so many insertions against the noise of all steps.
@@ -176,7 +183,8 @@ def _encoding_loss(setting: Poisson, most: float, delta: float, runs: int, seed:
         )
     if most > MOST:
         return _row("simulated", name, "lower", None, f"none: epsilon is beyond {MOST:g}")
-    mechanism = encoding_loss.Mechanism(**setting.model_dump())
+    numbers = setting.model_dump(include=set(encoding_loss.Mechanism.model_fields))
+    mechanism = encoding_loss.Mechanism(**numbers)
     parameters = encoding_loss.Simulated(
         mechanism=mechanism, records=10**10, runs=runs, repeats=1, encoding="sound"
     )
@@ -237,30 +245,19 @@ def _crafted(
 
 # --- batches in a fixed order ---------------------------------------------------------------------
 
-_NAMES = {
-    "composition": "composition (Gaussian)",
-    "paper": "cyclic, Theorem 4.5 (our reconstruction)",
-    "gaussian": "cyclic",
-    "gaussian, clipped": CURVED,
-}
-
 
 def _cyclic(setting: Cyclic, delta: float, runs: int, seed: int) -> Iterator[Row]:
     run = cyclic_guarantees.schedule(
         **setting.model_dump(exclude={"learning_rate", "diameter"}),
         step_size=setting.learning_rate,
     )
-    for found in cyclic_guarantees.guarantees(run, delta, diameter=setting.diameter):
-        group = "proven" if found.name == "composition" else "assumed"
-        yield _row(group, _NAMES[found.name], "upper", found.epsilon, found.domain)
+    fixed = upper.FixedOrder(run, setting.diameter)
+    yield from _upper(upper.found(upper.CYCLIC, fixed, delta))
     # A record of the first batch is visited most often, one of the last step's batch seen best.
     runs_of = [replace(run, position=p) for p in {1, (run.steps - 1) % run.steps_per_pass + 1}]
     steps, sigma = run.steps, setting.noise_multiplier
     if setting.diameter is not None:
-        yield _row(
-            *("counterexample", "linear losses", "lower", None),
-            "none: the last iterates that are known exactly are of a domain without end",
-        )
+        yield _unknown()
         return
 
     def leak(curvature: float) -> float:

@@ -36,11 +36,28 @@ class Poisson(Grid):
     )
     sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: Steps = Field(description="steps of DP-SGD")
+    learning_rate: Positive = Field(
+        default=1.0, description="step size on the sum of clipped gradients, clipping norm 1"
+    )
+    smoothness: NotNegative | None = Field(
+        default=None,
+        description="of convex losses that clipping never changes, any batch's sum; null: any loss",
+    )
+    diameter: Positive | None = Field(
+        default=None, description="of the domain that iterates are projected on; null: none"
+    )
 
     @property
     def name(self) -> str:
         """Its name, as a part of files'."""
-        return f"q{short(self.sampling_rate)}_T{self.steps}_sigma{short(self.noise_multiplier)}"
+        known = "".join(
+            f"_{letter}{short(value)}"
+            for letter, value in (("M", self.smoothness), ("D", self.diameter))
+            if value is not None
+        )
+        rate = "" if self.learning_rate == 1 else f"_lr{short(self.learning_rate)}"
+        mechanism = f"q{short(self.sampling_rate)}_T{self.steps}"
+        return f"{mechanism}_sigma{short(self.noise_multiplier)}{rate}{known}"
 
     @property
     def words(self) -> str:
@@ -48,6 +65,12 @@ class Poisson(Grid):
         return (
             f"noise multiplier {self.noise_multiplier:g}, sampling rate {self.sampling_rate:g}, "
             f"{self.steps:,} steps (add or remove a record)"
+            + ("" if self.smoothness is None else f", convex, smoothness {self.smoothness:g}")
+            + (
+                ""
+                if self.diameter is None
+                else f", domain of diameter {self.diameter / self.learning_rate:g} steps"
+            )
         )
 
 

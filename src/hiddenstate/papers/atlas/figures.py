@@ -14,6 +14,10 @@ from hiddenstate.rounding import shown
 STYLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     # group, kind: label, marker
     ("proven", "upper"): ("proven for any loss", {"marker": "<", "color": plotting.UPPER}),
+    ("hidden", "upper"): (
+        "proven for any loss, last iterate",
+        {"marker": "v", "color": plotting.UPPER},
+    ),
     ("assumed", "upper"): (
         "proven under an assumption",
         {"marker": "<", "color": plotting.UPPER, "mfc": "none"},
@@ -35,7 +39,7 @@ STYLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
         {"marker": ">", "color": plotting.OBSERVED},
     ),
     ("trained", "lower"): (
-        "trained elsewhere, 95 % (bar: its own accountant)",
+        "trained elsewhere, 95 %, as a share of its own accountant",
         {"marker": ">", "color": plotting.OBSERVED, "mfc": "none"},
     ),
 }
@@ -48,8 +52,8 @@ COLUMNS = 3
     "Every upper and lower bound of the package on common settings, at one delta. Dashed: the "
     "least epsilon that is proven for any loss, all iterates released. Numbers on the right are "
     "rounded up (upper bounds) or down (lower bounds). Simulated audits hold with 95 % confidence; "
-    "trained audits are of other settings, the nearest in epsilon, and their bars are what their "
-    "own accountant proves. What lies beyond an axis is drawn at its end.",
+    "trained audits are of other settings, the nearest in epsilon, and are drawn as the share of "
+    "what their own accountant proves. What lies beyond an axis is drawn at its end.",
 )
 def atlas(estimates: pd.DataFrame) -> Any:
     """A panel for each setting."""
@@ -106,13 +110,20 @@ def _panel(ax: Any, title: str, rows: pd.DataFrame, names: list[str]) -> dict[st
         if np.isnan(row.value):
             ax.text(0.99, at, "none", **_number(ax), color="0.6")
             continue
+        if row.group == "trained" and row.allowed > 0:
+            # Of another setting: as a share of what its own accountant proves.
+            share = row.value / row.allowed
+            row = row._replace(value=share * least, allowed=least)
         bar = row.allowed if row.group == "trained" else row.truth
         if not np.isnan(bar):
             ax.plot([min(row.value, end), min(bar, end)], [at, at], color="0.75", lw=1, zorder=1)
             ax.plot(min(bar, end), at, marker="|", color="0.35", ms=7, zorder=2)
         style = {"ls": "none", "ms": 6, "zorder": 3, "clip_on": False} | style
         (handles[label],) = ax.plot(min(row.value, end), at, **style)
-        ax.text(0.99, at, shown(row.value, row.kind, 4), **_number(ax))
+        number = shown(row.value, row.kind, 4)
+        if row.group == "trained":
+            number = f"{math.floor(100 * row.value / row.allowed)} %"
+        ax.text(0.99, at, number, **_number(ax))
     ax.set(title=title, xlabel="$\\varepsilon$", xlim=(0, 1.25 * end))
     return handles
 
