@@ -50,12 +50,18 @@ def test_the_audits_of_the_documentation_run():
 
 
 def test_the_audit_from_one_training_runs_as_documented():
-    (code,) = blocks("one-run.md", "python")
-    mu, epsilon, p_value = shown(code, {})
+    code, whole = blocks("one-run.md", "python")
+    names = {}
+    mu, epsilon, p_value = shown(code, names)
     assert mu.valid and epsilon.valid
     assert 1 < mu.value < 3
     assert epsilon.value > 0
     assert p_value < 0.05
+    known, unknown = shown(whole, names)
+    assert known.valid and unknown.valid
+    # The truth is 3; 1,000 canaries with a known null law are close to it.
+    assert 2.7 < known.value < 3.1
+    assert 1 < unknown.value < known.value
 
 
 def test_the_audit_from_one_training_runs_from_the_shell(tmp_path, monkeypatch, capsys):
