@@ -176,7 +176,7 @@ class _Copied:
     """A thread that copies a stream to a file descriptor and keeps its end."""
 
     KEPT = 4096
-    PATIENCE = 5.0
+    PATIENCE = 30.0
     """Seconds to wait for a stream that a process outside the session still holds."""
 
     def __init__(self, stream: IO[bytes] | None, to: int) -> None:
