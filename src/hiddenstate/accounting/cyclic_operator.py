@@ -107,7 +107,10 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
 
 
 def reconstructed(step_size: float, weak_convexity: float, smoothness: float) -> float:
-    """The paper's Lipschitz constant, equation 12 as we reconstruct it (rounded up).
+    """The paper's Lipschitz constant, equation 12 (rounded up).
+
+    Reconstructed by us; the public code of Liang et al. 2025 (arXiv 2502.17772), which draws the
+    bound for comparison, has the same.
 
     L = sqrt(1 + 2 step m (1 + m / (2 (M + m)))). It is at least ``unclipped`` on its domain,
     step (M + m) <= 1, with equality at the end; an input error is raised outside. Where clipping
