@@ -3,10 +3,11 @@
 The heuristic pretends that losses are linear. Here: the heuristic against its baselines (Figure 1),
 the regularisers that beat it (sections 4.1 to 4.3, Figure 5), audits by gradient canaries among
 zero gradients (Figure 3) and by a malicious data set (Figure 6), and the accounting columns of
-Table 1. All of it runs at the paper's own parameters, because every simulation has an exact
-reduction: see ``dpsgd.linear.projections`` and ``adversaries.repeaters`` for the proofs. What needs
-trained models runs at the scale's own: gradient canaries among natural records (Figure 2),
-mislabelled records (Figure 4), and the accuracies and empirical epsilons of Table 1.
+Table 1. All of it runs at the paper's own counts and, where the text states them, parameters,
+because every simulation has an exact reduction: see ``dpsgd.linear.projections`` and
+``adversaries.repeaters`` for the proofs. What needs trained models runs at the scale's own:
+gradient canaries among natural records (Figure 2), mislabelled records (Figure 4), and the
+accuracies and empirical epsilons of Table 1.
 
 Readings of what the paper leaves open, all of them ours:
 
