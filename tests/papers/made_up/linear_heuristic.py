@@ -3,6 +3,7 @@
 from functools import partial
 
 import pandas as pd
+from made_up import repeats
 
 
 def line(cell, method, values, quantity="epsilon", **more):
@@ -87,15 +88,18 @@ def history(last, standard=7.0):
     )
 
 
-def figure3(many, few=0.8, error=0.01):
-    """Estimates as shares of a heuristic of 6, the standard epsilon being 8, at one rate."""
+def figure3(many, few=0.8, sd=0.01):
+    """Ten audits each as shares of a heuristic of 6, the standard epsilon being 8, at one rate."""
     share = {10: few, 30: few, 100: many, 300: many, 1000: many}
-    values = {steps: 6 * one for steps, one in share.items()}
-    audits = [
-        line("gradient_q0.1", method, values, error=6 * error, sampling_rate=0.1)
-        for method in ("as published", "as published, standard")
+    rows = [
+        {"x": steps, "value": 6 * value}
+        for steps, one in share.items()
+        for value in repeats(one, sd, 10)
     ]
-    return pd.concat([baselines(share), *audits])
+    shared = {"cell": "audits_q0.1", "quantity": "epsilon", "sampling_rate": 0.1}
+    audits = pd.DataFrame(rows).assign(method="as published, repeated", **shared)
+    other = line("gradient_q0.1", "as published, standard", share, sampling_rate=0.1)
+    return pd.concat([baselines(share), audits, other])
 
 
 def baselines(steps):
@@ -206,17 +210,17 @@ CASES = {
     "figure3_close": {
         "agrees": partial(figure3, 0.97),
         "contradicts": partial(figure3, 0.8),
-        "undecided": partial(figure3, 0.97, error=0.1),
+        "undecided": partial(figure3, 0.97, sd=0.3),
     },
     "figure3_few_steps": {
         "agrees": partial(figure3, 0.97, 0.8),
         "contradicts": partial(figure3, 0.97, 1.1),
-        "undecided": partial(figure3, 0.97, 0.96),
+        "undecided": partial(figure3, 0.97, 0.96, sd=0.1),
     },
     "figure3_below": {
         "agrees": partial(figure3, 0.9),
         "contradicts": partial(figure3, 1.1),
-        "undecided": partial(figure3, 0.99),
+        "undecided": partial(figure3, 0.99, sd=0.05),
     },
     "figure2_loose": {
         "agrees": partial(audits, 0.2),

@@ -184,9 +184,16 @@ class AuditRuns(AuditCell):
 
 
 class AuditCurves(AuditCell):
-    """What decides the curves that the audits are matched to."""
+    """What decides the curves that the audits are matched to, and how far an audit scatters."""
 
+    runs: int = Runs
     resolution: float = Resolution
+    repeats: int = Field(
+        default=10,
+        ge=2,
+        le=1000,
+        description="independent audits of the gradient canary, for the error of one",
+    )
 
 
 class Audits(AuditRuns, AuditCurves):

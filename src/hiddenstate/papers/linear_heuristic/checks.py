@@ -9,10 +9,10 @@ import pandas as pd
 
 from hiddenstate.accounting import linear
 from hiddenstate.estimates import select
-from hiddenstate.evidence import Estimate, Evidence, Exact, Share, Stated, Within, average
+from hiddenstate.evidence import Estimate, Evidence, Exact, Share, Stated, Within, average, mean
 from hiddenstate.family import Check, check, needed
 from hiddenstate.papers.linear_heuristic import stated
-from hiddenstate.papers.linear_heuristic.estimates import GROUPS, curve, named, trained
+from hiddenstate.papers.linear_heuristic.estimates import curve, named, trained
 
 CLOSE = 0.1
 """Relative distance at which two epsilons of a figure whose axis ends at 8 are close: a tenth."""
@@ -357,7 +357,7 @@ def history(estimates: pd.DataFrame) -> Evidence:
 
 
 def audited(estimates: pd.DataFrame, attack: str, method: str) -> pd.DataFrame:
-    """One row per audit: its value with its error, the heuristic's and the standard epsilon."""
+    """One row per audit: its value, the heuristic's and the standard epsilon."""
     parts = []
     for cell in named(estimates, f"{attack}_q"):
         rows = select(estimates, quantity="epsilon", cell=cell, method=method).set_index("x")
@@ -365,8 +365,7 @@ def audited(estimates: pd.DataFrame, attack: str, method: str) -> pd.DataFrame:
             name: curve(estimates, cell.replace(attack, "audits"), name)
             for name in ("heuristic", "standard")
         }
-        kept = rows.reindex(columns=["value", "error", "sampling_rate"])
-        parts.append(kept.assign(**baselines))
+        parts.append(rows[["value", "sampling_rate"]].assign(**baselines))
     return needed(pd.concat(parts).rename_axis("steps").reset_index())
 
 
@@ -375,14 +374,17 @@ def _at(row: Any) -> str:
 
 
 def _shares(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Figure 3's estimates over the heuristic, with their errors as ``Estimate``."""
-    rows = audited(estimates, "gradient", "as published")
-    return rows.assign(
-        share=[
-            Estimate(r.value / r.heuristic, r.error / r.heuristic, GROUPS - 1)
-            for r in rows.itertuples()
+    """Figure 3's estimates over the heuristic: the mean of independent audits, as ``share``."""
+    rows = []
+    for cell in named(estimates, "audits_q"):
+        heuristic = curve(estimates, cell, "heuristic")
+        found = select(estimates, cell=cell, method="as published, repeated")
+        rows += [
+            {"steps": steps, "sampling_rate": part["sampling_rate"].iloc[0]}
+            | {"share": mean(part["value"] / heuristic[steps])}
+            for steps, part in found.groupby("x")
         ]
-    )
+    return needed(pd.DataFrame(rows))
 
 
 @check
@@ -399,8 +401,8 @@ def figure3_close(estimates: pd.DataFrame) -> Evidence:
             )
             for row in many.itertuples()
         ],
-        f"Judged from {FEW} steps on. With composition's curves in place of the heuristic's: "
-        f"{other.min():.2f} to {other.max():.2f}.",
+        f"Means of independent audits, from {FEW} steps on. With composition's curves in place of "
+        f"the heuristic's one audit gives {other.min():.2f} to {other.max():.2f}.",
     )
 
 
@@ -418,7 +420,9 @@ def figure3_few_steps(estimates: pd.DataFrame) -> Evidence:
             f"estimate over heuristic, fewer than {FEW} steps less others, sampling rate {rate:g}"
         )
         items.append(Within(shown, few - many, high=0.0, reason="looser"))
-    return Evidence(items, "Means over the numbers of steps on either side.")
+    return Evidence(
+        items, "Means of independent audits and of the numbers of steps on either side."
+    )
 
 
 @check
@@ -433,7 +437,7 @@ def figure3_below(estimates: pd.DataFrame) -> Evidence:
             Within(f"estimate over heuristic, {_at(row)}", row.share, high=1.0)
             for row in rows.itertuples()
         ],
-        f"{len(over)} of {len(rows)} estimates are above"
+        f"Means of independent audits; {len(over)} of {len(rows)} are above"
         + (": " + ", ".join(over) if over else "")
         + ".",
     )

@@ -1,6 +1,5 @@
 """Estimates of linear_heuristic: the accountant's rows, and what the audits find."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +21,6 @@ from hiddenstate.papers.linear_heuristic.cells import (
 )
 
 CONFIDENCE = 0.95
-GROUPS = 10
-"""Groups of runs of which one at a time is left out, for the error of an audit that is one run."""
-
 Matched = Mapping[str, ApproxDP | Tabulated]
 """What an audit can be matched to, by name."""
 
@@ -51,9 +47,6 @@ def estimate(
             curves = "heuristic" if attack == "gradient" else "standard"
             for steps, runs in scores[name].groupby("steps"):
                 rows = _audit(runs, matched[steps], curves)
-                if attack == "gradient":
-                    errors = rows["method"].map({"as published": _error(runs, matched[steps])})
-                    rows = rows.assign(error=errors)
                 parts.append(rows.assign(cell=name, x=steps, steps=steps, sampling_rate=rate))
     (composition,) = _matched(bounds["history"], grid.history.delta).values()
     for growth, runs in scores["history"].groupby("growth"):
@@ -133,20 +126,6 @@ def _audit(runs: pd.DataFrame, matched: Matched, curves: str) -> pd.DataFrame:
         noise_multiplier=first["noise_multiplier"],
         threshold=first.get("threshold", np.nan),
     )
-
-
-def _error(runs: pd.DataFrame, matched: Matched) -> float:
-    """Standard error of the estimate as published, by the jackknife over ``GROUPS`` of the runs.
-
-    The paper has one audit of each mechanism, and so have we.
-    """
-    inside, outside = (select(runs, world=w)["score"].to_numpy() for w in ("in", "out"))
-    found = []
-    for group in range(GROUPS):
-        less, fewer = (np.delete(scores, np.s_[group::GROUPS]) for scores in (inside, outside))
-        bound = lower_bound(less, fewer, matched["heuristic"], AsPublished(), confidence=TAIL)
-        found.append(bound.value)
-    return math.sqrt((GROUPS - 1) * float(np.var(found)))
 
 
 def curve(estimates: pd.DataFrame, cell: str, method: str, quantity: str = "epsilon") -> pd.Series:
