@@ -281,14 +281,14 @@ def _audited(
     *name: str,
 ) -> NDArray[np.float64]:
     """What independent audits of linear losses find by the estimator as published."""
-    worlds = [
+    inside, outside = (
         linear_losses.projections(
             *mechanism, world == "in", audits * runs, stream(seed, cells.NAME, *name, world)
         ).reshape(audits, runs)
         for world in ("in", "out")
-    ]
+    )
     hypotheses = Tabulated("epsilon", np.array([e for _, e, _ in curves]), [c for *_, c in curves])
-    return AsPublished().bounds(*worlds, hypotheses, 1 - TAIL)[0]
+    return AsPublished().bounds(inside, outside, hypotheses, 1 - TAIL)[0]
 
 
 TAIL = 0.975
