@@ -184,10 +184,15 @@ class AuditRuns(AuditCell):
 
 
 class AuditCurves(AuditCell):
-    """What decides the curves that the audits are matched to, and how far an audit scatters."""
+    """What decides the curves that the audits are matched to."""
+
+    resolution: float = Resolution
+
+
+class AuditRepeats(AuditCurves):
+    """What decides how far an audit scatters."""
 
     runs: int = Runs
-    resolution: float = Resolution
     repeats: int = Field(
         default=10,
         ge=2,
@@ -196,7 +201,7 @@ class AuditCurves(AuditCell):
     )
 
 
-class Audits(AuditRuns, AuditCurves):
+class Audits(AuditRuns, AuditRepeats):
     """Figures 3 and 6."""
 
 

@@ -376,9 +376,9 @@ def _at(row: Any) -> str:
 def _shares(estimates: pd.DataFrame) -> pd.DataFrame:
     """Figure 3's estimates over the heuristic: the mean of independent audits, as ``share``."""
     rows = []
-    for cell in named(estimates, "audits_q"):
+    for cell in named(estimates, "repeated_q"):
         heuristic = curve(estimates, cell, "heuristic")
-        found = select(estimates, cell=cell, method="as published, repeated")
+        found = select(estimates, cell=cell, method="as published")
         rows += [
             {"steps": steps, "sampling_rate": part["sampling_rate"].iloc[0]}
             | {"share": mean(part["value"] / heuristic[steps])}
