@@ -125,7 +125,7 @@ def test_how_finely_an_audit_is_resolved_does_not_make_its_scores_anew():
     finer = FAMILY.jobs(GRID.model_copy(update=sections))
     assert finer["simulate"] == coarse["simulate"]
     changed = {name for name, job in finer["bound"].items() if job != coarse["bound"][name]}
-    assert changed == {"history", "audits_q0.1"}
+    assert changed == {"history", "audits_q0.1", "repeated_q0.1"}
 
 
 def test_how_many_runs_an_audit_has_does_not_make_its_curves_anew():

@@ -79,7 +79,7 @@ FAMILY = Family(
             cost=takes(7),
         ),
         Bound(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(22)),
-        Bound(cells.audited("repeated", cells.AuditRepeats), bounds.repeated, cost=takes(30)),
+        Bound(cells.audited("repeated", cells.AuditRepeats), bounds.repeated, cost=takes(40)),
         Bound(cells.table1, bounds.table1, cost=takes(5)),
         Train(
             cells.trained,

@@ -194,7 +194,7 @@ class AuditRepeats(AuditCurves):
 
     runs: int = Runs
     repeats: int = Field(
-        default=10,
+        default=20,
         ge=2,
         le=1000,
         description="independent audits of the gradient canary, for the error of one",
