@@ -68,6 +68,7 @@ GRID = cells.LinearHeuristicGrid.model_validate(
             "steps": [1, 10],
             "runs": 2000,
             "resolution": 0.2,
+            "repeats": 4,
         },
         "table1": {
             "delta": 1e-5,
