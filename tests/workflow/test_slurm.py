@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -187,6 +188,14 @@ def test_a_run_outlives_a_node_and_its_driver(tmp_path, cluster, checkout, start
 
     status, output = snakemake(there, "--unlock", "--config", "scale=smoke")
     assert status == 0, output
+    # What the killed run submitted would be done twice: it is named, and ended here.
+    if left := asked("squeue", "--me", "-h", "-o", "%i").split():
+        status, output = snakemake(there, *submitted)
+        assert status != 0
+        found = re.search(r"an earlier run that was killed left jobs.* scancel (.+)", output)
+        assert set(found[1].split()) <= set(left)
+        subprocess.run(["scancel", *left], check=True)
+        until("no job", 60, lambda: not asked("squeue", "--me", "-h"))
     status, output = snakemake(there, *submitted)
     assert status == 0, output[-5000:]
     assert "n2" in asked("sinfo", "-h", "-N", "-t", "down", "-o", "%N").split()
