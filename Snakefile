@@ -1,4 +1,4 @@
-# How much does the last iterate of DP-SGD leak? Five papers, one workflow.
+# How much does the last iterate of DP-SGD leak? The papers, one workflow.
 #   snakemake --cores all figures                       every figure, laptop scale
 #   snakemake --cores all all --config scale=smoke      everything once, tiny
 #   snakemake --cores all encoding_loss                 one paper
