@@ -111,3 +111,16 @@ def test_too_few_scores_to_disagree_are_refused(cached, anew):
     else:
         with pytest.raises(InputError, match=f"got {anew} new and {cached} cached scores"):
             verification.compare(one, other)
+
+
+def test_the_power_of_a_comparison_is_that_of_the_comparison_itself():
+    """A shift of 0.4 deviations with 100 scores per world, at the level of the verdict."""
+    rng = stream(0, "verification", "power")
+    runs = 100
+    found = 0
+    for _ in range(runs):
+        one, other = (frame(*rng.normal(shift, 1, (2, 100))) for shift in (0.4, 0.0))
+        found += verification.compare(one, other)["p_value"].min() < 0.05
+    power = verification.comparison_power(100, shift=0.4, level=0.05)
+    assert power == pytest.approx(found / runs, abs=4 * (0.25 / runs + 0.25 / 300) ** 0.5)
+    assert verification.comparison_power(100, shift=0.0, level=0.05) < 0.1

@@ -101,7 +101,7 @@ def perfect(share, deviation=0.3):
     )
 
 
-def printed(figure, task, shift=0.0, sd=0.2, quantity="mean"):
+def printed(figure, task, shift=0.0, sd=0.2, quantity="mean", shown=""):
     """Audits that find what the paper prints, a shift beside it, with the paper's own levels."""
     values = select(STATED, figure=figure, task=task, quantity=quantity)
     found = []
@@ -112,7 +112,7 @@ def printed(figure, task, shift=0.0, sd=0.2, quantity="mean"):
         case = rows if row.get("case", "worst") == "worst" else average
         # The largest of the five is where the mean should be.
         mean = target - sd * PATTERN.max() if quantity == "maximum" else target
-        found += case(figure, mean, sd, task=task, **row)
+        found += case(shown or figure, mean, sd, task=task, **row)
     return frame(found)
 
 
@@ -126,6 +126,16 @@ def accuracies(case, off, scatter=0.001):
         levels = {"quantity": "accuracy", "records": 30_000, "epsilon": row["epsilon"], "n": 1}
         found += make("figure1", row["value"] + off + sign * scatter, **levels)
     return frame(found).assign(repeats=np.nan)
+
+
+def best_thresholds(middle, audits=2000):
+    """Shares in tenths of the scores: of the middle six, and of the rest."""
+    shares = [(1 - 6 * middle) / 4] * 2 + [middle] * 6 + [(1 - 6 * middle) / 4] * 2
+    shared = {"quantity": "best threshold", "method": "as published", "models": 100}
+    return pd.DataFrame(
+        shared | {"epsilon": 10.0, "audits": audits, "x": (i + 1) / 10, "value": share}
+        for i, share in enumerate(shares)
+    )
 
 
 def live(p_value, models=100):
@@ -173,6 +183,16 @@ CASES = {
         "agrees": partial(perfect, -1.0),
         "contradicts": partial(perfect, 1.0),
         "undecided": partial(perfect, 0.0),
+    },
+    "thresholds": {
+        "agrees": partial(best_thresholds, 0.1),
+        "contradicts": partial(best_thresholds, 0.13),
+        "undecided": partial(best_thresholds, 0.1, audits=20),
+    },
+    "accuracy_95": {
+        "agrees": partial(accuracies, "average", 0.02),
+        "contradicts": partial(accuracies, "average", -0.02),
+        "undecided": partial(accuracies, "average", -0.003),
     },
     "records": {
         "agrees": partial(by_records, 9, 6, (2.0, 1.0)),
@@ -231,6 +251,13 @@ CASES = {
     "figure3_mnist": outcomes("figure3", "mnist"),
     "figure3_cifar10": outcomes("figure3", "cifar10"),
     "figure5": outcomes("figure5", "cifar10_last_layer"),
+    "last_layer_introduction": {
+        "agrees": partial(printed, "introduction", "cifar10_last_layer", shown="figure5"),
+        "contradicts": partial(printed, "figure5", "cifar10_last_layer"),
+        "undecided": partial(
+            printed, "introduction", "cifar10_last_layer", sd=5.0, shown="figure5"
+        ),
+    },
     "maxima_mnist": outcomes("figure1", "mnist", "maximum"),
     "maxima_cifar10": outcomes("figure1", "cifar10", "maximum"),
     "maxima_last_layer": outcomes("figure5", "cifar10_last_layer", "maximum"),

@@ -378,6 +378,40 @@ def few_models(estimates: pd.DataFrame) -> Evidence:
     return Evidence(items, f"Perfect audits of 100 models per world publish {found_words}.")
 
 
+@check
+def thresholds(estimates: pd.DataFrame) -> Evidence:
+    """In perfect audits the best threshold is anywhere among the scores, equally often."""
+    from scipy import stats
+
+    rows = needed(select(estimates, quantity="best threshold", method="as published", models=100))
+    groups = list(rows.groupby("epsilon"))
+    items: list[Item] = []
+    notes = []
+    for epsilon, part in groups:
+        shares = part.sort_values("x")["value"].to_numpy()
+        audits = part["audits"].iloc[0]
+        evenly = 1 / len(shares)
+        distance = audits * float(((shares - evenly) ** 2 / evenly).sum())
+        freedom = len(shares) - 1
+        # A middle half that is twice as likely as the rest.
+        away = audits * len(shares) * (evenly / 3) ** 2 / evenly
+        critical = stats.chi2.isf(0.05 / len(groups), freedom)
+        items.append(
+            Test(
+                f"best thresholds in tenths of the scores, epsilon {epsilon:g}",
+                float(stats.chi2.sf(distance, freedom)),
+                float(stats.ncx2.sf(critical, freedom, away)),
+                "a middle half that is twice as likely as the rest",
+            )
+        )
+        middle = shares[len(shares) // 4 : -(len(shares) // 4)].sum()
+        notes.append(f"{middle:.0%} at epsilon {epsilon:g}")
+    inner = len(shares) - 2 * (len(shares) // 4)
+    return Evidence(
+        items, f"In the middle {inner / len(shares):.0%} of the scores: {', '.join(notes)}."
+    )
+
+
 # --- printed numbers ------------------------------------------------------------------------------
 
 
@@ -387,13 +421,16 @@ def _printed(
     task: str,
     rivals: dict[tuple[str, float], float],
     quantity: str = "mean",
+    printed: str = "",
 ) -> Evidence:
     """Every number that the paper prints for a figure and task, where several repeats are there.
+
+    ``printed`` is where it stands, if not beside the figure.
 
     The paper prints no deviations here. Its mean of five has the error of five of our repeats.
     ``rivals`` has, by case and epsilon, the nearest number that the paper tells one from.
     """
-    values = select(STATED, figure=figure, task=task, quantity=quantity)
+    values = select(STATED, figure=printed or figure, task=task, quantity=quantity)
     values = values.drop(columns=["figure", "quantity"]).dropna(axis=1, how="all")
     factors = [name for name in values if name != "value"]
     varies = [name for name in factors if name not in ("task", "epsilon", "clipping_norm")]
@@ -477,6 +514,14 @@ def figure5(estimates: pd.DataFrame) -> Evidence:
 
 
 @check
+def last_layer_introduction(estimates: pd.DataFrame) -> Evidence:
+    """The introduction's values at epsilon 10; rivals are those of section 5.3."""
+    rivals = {("worst", 10.0): 9.33, ("average", 10.0): 9.19}
+    task = "cifar10_last_layer"
+    return _printed(estimates, "figure5", task, rivals, printed="introduction")
+
+
+@check
 def maxima_mnist(estimates: pd.DataFrame) -> Evidence:
     """The largest of five epsilons, for MNIST in the worst case."""
     return _printed(estimates, "figure1", "mnist", {("worst", 10.0): 3.41}, "maximum")
@@ -508,17 +553,8 @@ def accuracy_worst_mnist(estimates: pd.DataFrame) -> Evidence:
 
 def _accuracies(estimates: pd.DataFrame, case: str, other: str) -> Evidence:
     """The mean over the four epsilons, with the error by which single models scatter about it."""
-    figure = "table1" if len(planned(estimates, "table1")) else "figure1"
-    found = {
-        at["epsilon"]: values.mean()
-        for at, values in _whole(_audits(estimates, figure, "accuracy", task="mnist", case=case))
-    }
-    printed, rival = (
-        stated("figure1", "mnist", "accuracy", case=one).set_index("epsilon")["value"]
-        for one in (case, other)
-    )
-    if set(printed.index) - set(found):
-        raise Lacking
+    found, printed = _single_models(estimates, case)
+    rival = stated("figure1", "mnist", "accuracy", case=other)["value"]
     off = mean([found[e] - printed[e] for e in printed.index])
     both = Estimate(100 * (printed.mean() + off.value), 100 * off.error, off.freedom)
     listed = ", ".join(
@@ -536,6 +572,35 @@ def _accuracies(estimates: pd.DataFrame, case: str, other: str) -> Evidence:
         ],
         f"At epsilon 1, 2, 4 and 10: {listed} %.",
     )
+
+
+@check
+def accuracy_95(estimates: pd.DataFrame) -> Evidence:
+    """The least accurate of the models of all records, in the average case."""
+    found, printed = _single_models(estimates, "average")
+    off = mean([found[e] - printed[e] for e in printed.index])
+    # One model has the deviation by which the four scatter about the printed values.
+    sd = off.error * np.sqrt(len(printed))
+    least = min(found, key=lambda epsilon: found[epsilon])
+    accuracy = Estimate(100 * found[least], 100 * sd, off.freedom)
+    what = f"accuracy in %, average case, epsilon {least:g}"
+    return Evidence(
+        [Within(what, accuracy, low=95, reason="95 % for all")],
+        f"The least accurate of {len(found)} models, one at each epsilon.",
+    )
+
+
+def _single_models(estimates: pd.DataFrame, case: str) -> tuple[dict[float, float], pd.Series]:
+    """Accuracies of models of all records of MNIST by epsilon, ours and the printed ones."""
+    figure = "table1" if len(planned(estimates, "table1")) else "figure1"
+    found = {
+        at["epsilon"]: float(values.mean())
+        for at, values in _whole(_audits(estimates, figure, "accuracy", task="mnist", case=case))
+    }
+    printed = stated("figure1", "mnist", "accuracy", case=case).set_index("epsilon")["value"]
+    if set(printed.index) - set(found):
+        raise Lacking
+    return found, printed
 
 
 # --- our own statements ---------------------------------------------------------------------------

@@ -33,6 +33,8 @@ METHODS: dict[str, tuple[Rule, float]] = {
 }
 """Rules and their levels. "95 % confidence (Clopper-Pearson)" may mean one-sided or two-sided
 intervals; the former is the main reading."""
+THRESHOLDS = np.linspace(0, 1, 11)
+"""Shares of all scores above a threshold, between which the best ones are counted."""
 SIMULATED = ("as published", "two-sided")
 """Methods whose perfect audits are simulated: what publishes is what needs a ceiling."""
 
@@ -41,21 +43,33 @@ def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
     """What audits find where the last iterate leaks all that the accountant allows.
 
     Scores of the full-batch mechanism that releases everything are Gaussian, mu apart; so these are
-    simulated. Columns: method, value (an epsilon), one row per audit and method.
+    simulated. Columns: method, value (an epsilon) and above (the share of all scores that are at or
+    above the threshold that gives it), one row per audit and method.
     """
     p = cell.parameters
     mu = gaussian.mu(p.epsilon, p.delta)
     rng = stream(seed, NAME, cell.name)
     shape = (p.audits, p.models)
     in_scores, out_scores = rng.normal(mu, 1, shape), rng.normal(0, 1, shape)
-    found = {method: _epsilons(method, in_scores, out_scores, p.delta) for method in SIMULATED}
-    return pd.DataFrame(found).melt(var_name="method", value_name="value")
+    pooled = np.concatenate((in_scores, out_scores), axis=1)
+    frames = []
+    for method in SIMULATED:
+        mus, thresholds = _bounds(method, in_scores, out_scores)
+        above = (pooled >= thresholds[:, None]).mean(axis=1)
+        columns = {"method": method, "value": gaussian.epsilon_below(mus, p.delta), "above": above}
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _bounds(method: str, in_scores: Floats, out_scores: Floats) -> tuple[Floats, Floats]:
+    """A method's bound on mu for each audit, and the threshold that gives it."""
+    rule, level = METHODS[method]
+    return rule.bounds(in_scores, out_scores, GaussianDP(), level)
 
 
 def _epsilons(method: str, in_scores: Floats, out_scores: Floats, delta: float) -> Floats:
-    """A method's bound on mu for each audit, as an epsilon."""
-    rule, level = METHODS[method]
-    mus, _ = rule.bounds(in_scores, out_scores, GaussianDP(), level)
+    """A method's bound for each audit, as an epsilon."""
+    mus, _ = _bounds(method, in_scores, out_scores)
     return gaussian.epsilon_below(mus, delta)
 
 
@@ -69,8 +83,9 @@ def estimate(
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
     separation (of the worlds' scores, with the mu that the accountant allows as ``most``), repeats
     (how many there are; ``planned`` is how many there should be), agreement (p-value of a
-    repeat of a live audit and the same repeat of another), and ideal_epsilon (of each method: mean
-    over simulated audits, with the range of 90 %).
+    repeat of a live audit and the same repeat of another), ideal_epsilon (of each method: mean over
+    simulated audits, with the range of 90 %), and best threshold (how often it has at most a share
+    x of all scores above it, and more than the share before).
     """
     rows: list[Row] = []
     found: dict[str, list[Row]] = {}
@@ -91,10 +106,17 @@ def estimate(
         rows += [{"figure": "live"} | described(live) | row for row in compared]
     for cell in cells.ideal(grid):
         shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters.model_dump()
-        for method, part in bounds[cell.name].groupby("method", sort=False)["value"]:
-            low, high = part.quantile([0.05, 0.95])
-            row = {"method": method, "value": part.mean(), "low": low, "high": high}
-            rows.append(shared | row | {"kind": "estimate", "deviation": part.std()})
+        for method, part in bounds[cell.name].groupby("method", sort=False):
+            low, high = part["value"].quantile([0.05, 0.95])
+            row = {"method": method, "value": part["value"].mean(), "low": low, "high": high}
+            rows.append(shared | row | {"kind": "estimate", "deviation": part["value"].std()})
+            shares, _ = np.histogram(part["above"], bins=THRESHOLDS)
+            rows += [
+                shared
+                | {"quantity": "best threshold", "method": method, "kind": "estimate"}
+                | {"x": x, "value": count / len(part)}
+                for x, count in zip(THRESHOLDS[1:], shares, strict=True)
+            ]
     return pd.DataFrame(rows)
 
 
