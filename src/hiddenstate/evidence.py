@@ -313,7 +313,9 @@ class Test:
             outcome = Outcome.AGREES if self.power >= POWER else Outcome.UNDECIDED
         from scipy import stats
 
-        z = abs(stats.norm.isf(self.p_value / 2) - stats.norm.isf((1 - confidence) / 2))
+        # A p-value of 0 is one below the least number.
+        p_value = max(self.p_value, 1e-300)
+        z = abs(stats.norm.isf(p_value / 2) - stats.norm.isf((1 - confidence) / 2))
         return Judged(
             self.what,
             "",

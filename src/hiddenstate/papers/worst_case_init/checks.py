@@ -36,10 +36,9 @@ def _audits(
     """Every audit of a figure: what tells it apart, and a value for each of its repeats."""
     method = {"method": "as published"} if quantity == "epsilon" else {}
     rows = select(estimates, figure=figure, quantity=quantity, **method, **levels)
-    groups = rows.groupby(AUDIT, sort=False)
     return [
-        (pd.Series(dict(zip(AUDIT, key, strict=True))), part.set_index("repeat")["value"])
-        for key, part in groups
+        (part[AUDIT].iloc[0], part.set_index("repeat")["value"])
+        for _, part in rows.groupby("cell", sort=False)
     ]
 
 
@@ -460,9 +459,8 @@ def _printed(
         )
     if not items:
         raise Lacking
-    repeats = {int(at["planned"]) for at, _ in _audits(estimates, figure, task=task)}
     words = "maxima" if quantity == "maximum" else "means"
-    return Evidence(items, f"The {words} of {task}, of up to {max(repeats)} repeats, as published.")
+    return Evidence(items, f"The {words} of {task} over the repeats, as published.")
 
 
 def _rivals(figure: str, task: str, *cases: str) -> dict[tuple[str, float], float]:

@@ -44,7 +44,8 @@ def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
 
     Scores of the full-batch mechanism that releases everything are Gaussian, mu apart; so these are
     simulated. Columns: method, value (an epsilon) and above (the share of all scores that are at or
-    above the threshold that gives it), one row per audit and method.
+    above the threshold that gives it; empty if every threshold gives 0), one row per audit and
+    method.
     """
     p = cell.parameters
     mu = gaussian.mu(p.epsilon, p.delta)
@@ -55,7 +56,8 @@ def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
     frames = []
     for method in SIMULATED:
         mus, thresholds = _bounds(method, in_scores, out_scores)
-        above = (pooled >= thresholds[:, None]).mean(axis=1)
+        # Where the best bound is 0 every threshold gives it.
+        above = np.where(mus > 0, (pooled >= thresholds[:, None]).mean(axis=1), np.nan)
         columns = {"method": method, "value": gaussian.epsilon_below(mus, p.delta), "above": above}
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
@@ -110,12 +112,13 @@ def estimate(
             low, high = part["value"].quantile([0.05, 0.95])
             row = {"method": method, "value": part["value"].mean(), "low": low, "high": high}
             rows.append(shared | row | {"kind": "estimate", "deviation": part["value"].std()})
-            shares, _ = np.histogram(part["above"], bins=THRESHOLDS)
+            above = part["above"].dropna()
+            counts, _ = np.histogram(above, bins=THRESHOLDS)
+            best = {"quantity": "best threshold", "method": method, "kind": "estimate"}
+            best |= {"audits": len(above)}
             rows += [
-                shared
-                | {"quantity": "best threshold", "method": method, "kind": "estimate"}
-                | {"x": x, "value": count / len(part)}
-                for x, count in zip(THRESHOLDS[1:], shares, strict=True)
+                shared | best | {"x": x, "value": count / max(len(above), 1)}
+                for x, count in zip(THRESHOLDS[1:], counts, strict=True)
             ]
     return pd.DataFrame(rows)
 
