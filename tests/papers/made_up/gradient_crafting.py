@@ -184,16 +184,28 @@ def best_landscape(ratio=1.0):
     return laws({(4.0, 128): 4 * ratio}, "exact", "h*")
 
 
-def one_run_above(count, audits):
-    row = {"part": "one run", "quantity": "share above", "audits": audits, "value": count / audits}
-    return pd.DataFrame([row])
+def one_run_above(normal, audits=8000, responding=0.04):
+    """How often bounds exceed the truth: of normal scores, and of exact laws."""
+    shared = {"part": "one run validity", "quantity": "share above"}
+    rows = [
+        {"method": "normal scores", "kind": "estimate", "value": normal, "audits": audits},
+        {"method": "randomised response", "kind": "exact", "value": responding, "audits": 0},
+        {"method": "imitation", "kind": "estimate", "value": 0.5, "audits": audits},
+    ]
+    return pd.DataFrame([shared | row for row in rows])
 
 
-def one_run(found, few=3.0, sd=0.2):
-    one = {"part": "one run", "quantity": "epsilon", "method": "idle coordinates", "epsilon": 4.0}
-    one |= {"canaries": 3000, "value": found, "low": found - sd, "high": found + sd, "audits": 20}
-    many = {"part": "few", "quantity": "epsilon", "method": "valid", "epsilon": 4.0, "models": 100}
-    return pd.DataFrame([one, *(many | {"value": few + sd * x} for x in PATTERN)])
+def one_run(found, few=3.0, sd=0.2, epsilon=24.0):
+    """One model's bound or ceiling beside those of five audits of 100 models."""
+    one = {"part": "one run", "method": "idle coordinates", "epsilon": epsilon, "canaries": 3000}
+    bound = {"quantity": "epsilon", "hypothesis": "whole mechanism", "rule": "known null law"}
+    bound |= {"value": found, "low": found - sd, "high": found + sd, "audits": 20}
+    ceiling = {"quantity": "ceiling", "hypothesis": "each canary alone", "value": found}
+    many = {"part": "few", "quantity": "epsilon", "method": "valid", "epsilon": epsilon}
+    many |= {"models": 100}
+    return pd.DataFrame(
+        [one | bound, one | ceiling, *(many | {"value": few + sd * x} for x in PATTERN)]
+    )
 
 
 def both(one, other):
@@ -306,13 +318,18 @@ CASES = {
         partial(distances, "sampling_rate", 0.1, 0.03, 0.05, 0.04, 0.04),
     ),
     "one_run_valid": {
-        "agrees": partial(one_run_above, 10, 400),
-        "contradicts": partial(one_run_above, 60, 400),
-        "undecided": partial(one_run_above, 0, 20),
+        "agrees": partial(one_run_above, 0.05),
+        "contradicts": partial(one_run_above, 0.03, responding=0.06),
+        "undecided": partial(one_run_above, 0.05, audits=200),
     },
     "one_run": {
         "agrees": partial(one_run, 4.0),
         "contradicts": partial(one_run, 2.0),
+        "undecided": partial(one_run, 3.0),
+    },
+    "one_run_alone": {
+        "agrees": partial(one_run, 2.0),
+        "contradicts": partial(one_run, 4.0),
         "undecided": partial(one_run, 3.0),
     },
 }

@@ -39,6 +39,7 @@ from hiddenstate.papers.gradient_crafting.stated import (
     NOISE_MULTIPLIERS,
     RATIOS,
 )
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, WHOLE
 from hiddenstate.verification import comparison_power
 
 MODELS = 5000
@@ -47,6 +48,8 @@ MODELS = 5000
 INSERTIONS = 250
 TIGHT = 0.9
 """The least share of the accountant's mu that is called tight: a reading of ours."""
+KNOWN = "known null law"
+"""The rule of bounds from one model that knows how scores without canaries are distributed."""
 CRAFTED, RANDOM, LOSS = "simulated coordinate", "random coordinate", "loss-based"
 
 
@@ -773,29 +776,66 @@ def sampled_gaussian(estimates: pd.DataFrame) -> Evidence:
 
 @check
 def one_run_valid(estimates: pd.DataFrame) -> Evidence:
-    """Bounds from one model exceed the truth in at most 5 % of the audits."""
-    rows = needed(select(estimates, part="one run", quantity="share above"))
-    above, total = round((rows["value"] * rows["audits"]).sum()), int(rows["audits"].sum())
-    return Evidence([rarely("bounds above the truth", above, total, 0.05, 0.1)])
+    """Where the level is attained, bounds from one model exceed the truth in at most 5 %."""
+    rows = needed(select(estimates, part="one run validity", quantity="share above"))
+    # "imitation" is private in each canary alone, where the stronger hypothesis fails.
+    rows = needed(rows[rows["method"] != "imitation"])
+    items: list[Item] = [
+        Within(
+            f"largest probability to exceed the truth, {mechanism}",
+            Exact(float(part["value"].max())),
+            high=0.05,
+            reason="5 %",
+        )
+        for mechanism, part in select(rows, kind="exact").groupby("method")
+    ]
+    drawn = select(rows, kind="estimate")
+    above, total = round((drawn["value"] * drawn["audits"]).sum()), int(drawn["audits"].sum())
+    items.append(rarely("bounds above the truth, normal scores", above, total, 0.05, 0.06))
+    return Evidence(items, "Mechanisms that attain the hypothesis, or nearly.")
+
+
+def _one_run(estimates: pd.DataFrame, **levels: str) -> Iterator[tuple[float, pd.Series, Estimate]]:
+    """(epsilon, what one model with the most canaries shows, the bound of 100 models per world)."""
+    rows = select(estimates, part="one run", method="idle coordinates", **levels)
+    few = needed(select(estimates, part="few", quantity="epsilon", method="valid", models=100))
+    for epsilon, part in needed(rows).groupby("epsilon"):
+        target = select(few, epsilon=epsilon)["value"]
+        if len(target):
+            yield float(epsilon), part.loc[part["canaries"].idxmax()], mean(target.tolist())
 
 
 @check
 def one_run(estimates: pd.DataFrame) -> Evidence:
-    """One model with the most canaries shows as much as 100 per world."""
-    rows = needed(select(estimates, part="one run", quantity="epsilon", method="idle coordinates"))
-    few = needed(select(estimates, part="few", quantity="epsilon", method="valid"))
+    """Under Gaussian DP of the whole mechanism one model shows as much as 100 per world."""
     items: list[Item] = []
-    for epsilon, part in rows.groupby("epsilon"):
-        target = select(few, epsilon=epsilon, models=100)["value"]
-        if target.empty:
-            continue
-        best = part.loc[part["value"].idxmax()]
+    levels = {"quantity": "epsilon", "hypothesis": WHOLE, "rule": KNOWN}
+    for epsilon, best, target in _one_run(estimates, **levels):
         # The median of so many audits, from the middle 80 % of them as if they were normal.
         sd = (best["high"] - best["low"]) / 2.56
         found = Estimate(best["value"], 1.25 * sd / math.sqrt(best["audits"]))
-        what = f"bound with {best['canaries']:,.0f} canaries less 100 models' bound, {epsilon:g}"
-        gap = found - mean(target.tolist())
-        items.append(Within(what, gap, low=0, reason="as much"))
+        what = f"{best['canaries']:,.0f} canaries' bound less 100 models', epsilon {epsilon:g}"
+        items.append(Within(what, found - target, low=0, reason="as much"))
     if not items:
         raise Lacking
-    return Evidence(items, "Simulated idle coordinates.")
+    return Evidence(items, "Simulated idle coordinates, known null law.")
+
+
+@check
+def one_run_alone(estimates: pd.DataFrame) -> Evidence:
+    """Under Gaussian DP of each canary alone no bound can show as much at epsilon 24."""
+    found = {e: rest for e, *rest in _one_run(estimates, quantity="ceiling", hypothesis=ALONE)}
+    if 24.0 not in found:
+        raise Lacking
+    ceiling, target = found[24.0]
+    return Evidence(
+        [
+            Within(
+                f"{ceiling['canaries']:,.0f} canaries' ceiling less 100 models' bound, epsilon 24",
+                Estimate(ceiling["value"], 0.0) - target,
+                high=0,
+                reason="less",
+            )
+        ],
+        "The ceiling is what no valid bound's median exceeds.",
+    )
