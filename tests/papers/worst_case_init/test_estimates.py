@@ -33,6 +33,15 @@ def test_perfect_audits_err_as_often_as_their_method_lets_them(monkeypatch):
     assert frame.equals(audits.simulate(Cell("ideal", parameters), 0))
 
 
+def test_the_best_threshold_of_an_audit_is_found_among_its_scores():
+    """Of two hundred scores about half are above a threshold that errs as often either way."""
+    parameters = cells.IdealParameters(epsilon=10.0, models=100, delta=1e-5, audits=50)
+    frame = audits.simulate(Cell("ideal", parameters), 0)
+    shares = frame.loc[frame["value"] > 0, "above"]
+    assert np.allclose(200 * shares, np.round(200 * shares))
+    assert 0.4 < shares.median() < 0.6 and shares.between(0.05, 0.95).all()
+
+
 def test_perfect_audits_follow_the_root_seed(make):
     (cell,) = cells.ideal(make(models=20))
     one, other = audits.simulate(cell, 1), audits.simulate(cell, 2)
@@ -48,7 +57,9 @@ def test_estimates_are_of_each_repeat_and_the_figures_that_show_it(make):
     table["score"] = rng.normal(size=32) + 100 * ((table["world"] == "in") & (table["repeat"] == 1))
     table["accuracy"] = [0.5, np.nan, 0.25, np.nan] * 8
     table["gradient_norm"] = table["repeat"] + 0.5
-    ideal = pd.DataFrame({"method": "as published", "value": np.arange(101.0)})
+    # Where the best thresholds are among the scores; the first two audits have a bound of 0.
+    above = np.array([np.nan, np.nan, 0.35, 1.0, 0.95] + [0.4, 1.0, 1.0] * 32)
+    ideal = pd.DataFrame({"method": "as published", "value": np.arange(101.0), "above": above})
     found = audits.estimate(grid, {cell.name: table}, {"ideal_eps10_models8": ideal})
     values = found.set_index(["quantity", "method", "repeat"])["value"]
     assert values["accuracy", "mean", 0] == 0.375
@@ -73,6 +84,11 @@ def test_estimates_are_of_each_repeat_and_the_figures_that_show_it(make):
     assert values["epsilon", "valid", 0] < 0.5 * most
     row = found[found["quantity"] == "ideal_epsilon"].iloc[0]
     assert (row["value"], row["low"], row["high"]) == (50, 5, 95)
+    best = found[found["quantity"] == "best threshold"]
+    best = best.set_index(best["x"].round(1))
+    assert (best["audits"] == 99).all() and best["value"].sum() == pytest.approx(1)
+    # 0.4 begins the fifth tenth, and 1 belongs to the last.
+    assert best["value"][[0.4, 0.5, 1.0]].tolist() == pytest.approx([1 / 99, 32 / 99, 66 / 99])
     kinds = found[found["quantity"] == "epsilon"].groupby("method")["kind"].first()
     expected = {"as published": "estimate", "two-sided": "estimate", "valid": "lower"}
     assert kinds.to_dict() == expected
@@ -107,7 +123,7 @@ def test_estimates_are_tidy(smoke):
     assert set(frame["kind"]) == {"lower", "estimate", "exact"}
     assert (frame.loc[frame["kind"] == "lower", "confidence"] == 0.95).all()
     assert len(frame) == len(
-        frame.drop_duplicates(["figure", "cell", "repeat", "quantity", "method"])
+        frame.drop_duplicates(["figure", "cell", "repeat", "quantity", "method", "x"])
     )
 
 
@@ -117,7 +133,7 @@ def test_a_live_audit_is_compared_with_the_same_repeat_of_the_one_with_more(make
     live = grid.figure3[0].model_copy(update={"repeats": 1})
     grid = grid.model_copy(update={"live": [live]})
     known, fresh = (cell.name for cell in cells.trained(grid))
-    ideal = pd.DataFrame({"method": ["as published"] * 2, "value": [1.0, 2.0]})
+    ideal = pd.DataFrame({"method": ["as published"] * 2, "value": [1.0, 2.0], "above": 0.5})
     bounds = {cell.name: ideal for cell in cells.ideal(grid)}
     rng = stream(0, "live")
 
