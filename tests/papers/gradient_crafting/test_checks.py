@@ -87,9 +87,11 @@ def test_a_perfect_replication_of_an_idle_coordinate_is_contradicted_in_one_of_t
     )
     # 5 % by the level, and three standard errors of so few runs.
     assert wrong / runs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
-    # The shortfall of the housing network at epsilon 24 is found: a mean of 22.4.
-    low = rng.normal(means - 1.05 * (frame["epsilon"] == 24), sds)
-    assert outcome("reference", frame.assign(value=low)) != Outcome.AGREES
+    # With an insertion in every fifth step, the nearest rival, it is contradicted.
+    rivals = frame["epsilon"].map({e: line[1] for e, line in stated.IDLE[5].items()})
+    for _ in range(10):
+        rival = frame.assign(value=rng.normal(rivals, sds))
+        assert outcome("reference", rival) == Outcome.CONTRADICTS
 
 
 def test_checks_without_their_cells_judge_nothing(estimates):
