@@ -126,7 +126,7 @@ def test_flipped_coins_prove_less_than_a_known_null_law_and_more_with_more_canar
     assert found[0] < found[1]
 
 
-# Epsilon at delta 1e-5 of 4 and 24, computed independently for the review of the one-run audits.
+# Epsilon at delta 1e-5 of 4 and 24, computed independently.
 CEILINGS = {
     (4, 30): 3.07, (4, 68): 3.18, (4, 300): 3.33, (4, 1000): 3.41, (4, 3000): 3.47,
     (24, 30): 10.26, (24, 68): 11.56, (24, 300): 13.58, (24, 1000): 14.93, (24, 3000): 15.96,
