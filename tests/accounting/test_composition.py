@@ -228,7 +228,7 @@ def test_brackets_of_2000_extreme_settings_hold_the_contour_integral(part, monke
 
 def test_a_bracket_that_takes_too_long_says_what_is_to_be_had(monkeypatch):
     setting = (0.5, 0.01, 1000, 1e-6)
-    monkeypatch.setattr(composition, "MOST_WORK", 1 << 18)
+    monkeypatch.setattr(composition, "MOST_WORK", 1 << 23)
     with pytest.raises(InputError, match=r"^width: got 1e-07") as refusal:
         bracket(*setting, width=1e-7)
     width = to_be_had(refusal.value)

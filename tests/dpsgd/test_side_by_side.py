@@ -164,7 +164,7 @@ def test_gathered_blocks_serve_again_and_the_first_layers_read_once(name, monkey
     read = []
     patches = rules._patches
     monkeypatch.setattr(
-        rules, "_patches", lambda layer, x: read.append(len(x)) or patches(layer, x)
+        rules, "_patches", lambda layer, x, *rest: read.append(len(x)) or patches(layer, x, *rest)
     )
     blocks = list(total.blocks(torch.arange(7)))
     first = total.sums(thetas, blocks, 0.5)
@@ -254,7 +254,7 @@ def test_the_estimate_of_the_memory_is_above_what_is_allocated(name, own):
 @pytest.mark.parametrize("where", ["cpu", "meta"])
 def test_scores_arrange_models_and_blocks_by_the_memory(where, monkeypatch):
     audit = make(initial=functools.partial(average_case, models.digits_cnn()))
-    total = audit.clipped_sum(kernel="torch")
+    total = audit.clipped_sum(where, "torch")
     found = []
 
     def train(runs, *, kept, graph):
