@@ -68,7 +68,7 @@ THREE = ("loss-based", "random coordinate", "simulated coordinate")
 def kind(word: str) -> Kind:
     """The entry of this word; InputError if there is none."""
     if word not in ADVERSARIES:
-        raise InputError(f"adversary: got {word!r}; expected one of {', '.join(ADVERSARIES)}")
+        raise InputError(f"adversary: got {word[:100]!r}; expected one of {', '.join(ADVERSARIES)}")
     return ADVERSARIES[word]
 
 
