@@ -28,6 +28,12 @@ from hiddenstate.papers.gradient_crafting.summaries import (
 FEW = (100, 1000)
 """Models per world that a canary in one run is compared with: the first ones of an audit."""
 
+LEVELS = (
+    *("part", "network", "every", "start", "adversary", "models", "epsilon", "clipping_norm"),
+    *("batch_size", "beta", "sampling_rate", "canaries", "hypothesis", "rule", "mu", "audits"),
+)
+"""Columns that there are whichever parts a scale has."""
+
 PLOTTED = np.linspace(0, 1, 101)
 
 
@@ -54,7 +60,8 @@ def estimate(
         *_one_run(cells.one_run(grid), bounds),
         *_one_run_validity(cells.one_run_validity(grid), bounds),
     ]
-    return pd.DataFrame(rows).assign(delta=grid.delta)
+    found = pd.DataFrame(rows).assign(delta=grid.delta)
+    return found.reindex(columns=[*found.columns, *(c for c in LEVELS if c not in found)])
 
 
 def _worlds(scores: pd.DataFrame) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ import pandas as pd
 from hiddenstate.accounting import linear
 from hiddenstate.estimates import select
 from hiddenstate.evidence import Estimate, Evidence, Exact, Share, Stated, Within, average, mean
-from hiddenstate.family import Check, check, needed
+from hiddenstate.family import Check, Lacking, check, needed
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.estimates import curve, named, trained
 
@@ -458,7 +458,7 @@ def _share(rows: pd.DataFrame, of: str = "ideal") -> Estimate:
     """What audits found together, as a share of what linear losses or the heuristic would give."""
     total = float(needed(rows)[of].sum())
     if total <= 0:
-        return Estimate(math.nan, math.nan)
+        raise Lacking
     return Estimate(float(rows["found"].sum()) / total, math.hypot(*rows["sd"]) / total)
 
 
