@@ -55,69 +55,39 @@ ADVERSARIES: tuple[Adversary, ...] = (LossBased(), RandomCoordinate(), Simulated
 """The three of the paper."""
 
 
-def periodic(
-    *,
-    epsilon: float,
-    delta: float,
-    every: int,
-    insertions: int,
-    batch_size: int,
-    learning_rate: float,
-    clipping_norm: float,
-) -> Mechanism:
-    """DP-SGD with an insertion in every ``every``-th step; see ``CraftedAudit``."""
-    noise = linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, insertions)
-    return Mechanism(
-        sampling=Cyclic(batch_size, shuffled=True),
-        steps=every * insertions,
-        learning_rate=learning_rate / batch_size,
-        clipping_norm=clipping_norm,
-        noise_multiplier=float(noise),
-        adjacency="add_or_remove",
-        insertions=insertions,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CraftedAudit:
+@dataclass(frozen=True, kw_only=True)
+class Insertions:
     """DP-SGD with an insertion in every ``every``-th step, ``insertions`` in all.
 
-    x: shape (records, features). y: shape (records,). The batches are disjoint, in an order drawn
-    for each run. ``learning_rate`` is per mean of a batch. epsilon, delta: what the insertions
-    alone are accounted for, exactly, by Gaussian differential privacy. start: initial parameters
-    drawn for each run, or once for each repeat.
+    The batches are disjoint, in an order drawn for each run. ``learning_rate`` is per mean of a
+    batch. epsilon, delta: what the insertions alone are accounted for, exactly, by Gaussian
+    differential privacy.
     """
 
-    x: Floats = field(repr=False)
-    y: NDArray[np.int64] = field(repr=False)
     epsilon: float
     every: int = 1
-    start: Start = "fresh"
     insertions: int = 250
     batch_size: int = 400
     learning_rate: float = 0.1
     clipping_norm: float = 1.0
     delta: float = 1e-5
-    network: Dense = Dense((8, 6, 2))  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         for name in ("every", "insertions"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: got {getattr(self, name)}; expected at least 1")
-        if self.start not in ("fresh", "shared"):
-            raise InputError(f"start: got {self.start!r}; expected 'fresh' or 'shared'")
+            check_count(name, getattr(self, name))
 
     @cached_property
     def mechanism(self) -> Mechanism:
         """What is trained."""
-        return periodic(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            every=self.every,
-            insertions=self.insertions,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+        noise = linear.last_iterate_noise_multiplier(self.epsilon, self.delta, 1.0, self.insertions)
+        return Mechanism(
+            sampling=Cyclic(self.batch_size, shuffled=True),
+            steps=self.every * self.insertions,
+            learning_rate=self.learning_rate / self.batch_size,
             clipping_norm=self.clipping_norm,
+            noise_multiplier=float(noise),
+            adjacency="add_or_remove",
+            insertions=self.insertions,
         )
 
     @property
@@ -133,6 +103,25 @@ class CraftedAudit:
     def inserted(self) -> NDArray[np.int64]:
         """Indices of the steps with an insertion: every, 2 every, ..., counted from 1."""
         return np.arange(1, self.insertions + 1) * self.every - 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CraftedAudit(Insertions):
+    """An audit of a small network that is trained so.
+
+    x: shape (records, features). y: shape (records,). start: initial parameters drawn for each run,
+    or once for each repeat.
+    """
+
+    x: Floats = field(repr=False)
+    y: NDArray[np.int64] = field(repr=False)
+    start: Start = "fresh"
+    network: Dense = Dense((8, 6, 2))  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start not in ("fresh", "shared"):
+            raise InputError(f"start: got {self.start!r}; expected 'fresh' or 'shared'")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from torch.func import functional_call
 
 from hiddenstate import data
 from hiddenstate.adversaries import canaries
+from hiddenstate.adversaries.crafted_gradients import Insertions
 from hiddenstate.adversaries.gradient_canaries import Inserted, Periodic, RandomCoordinate
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as engine
@@ -152,10 +153,7 @@ def test_one_random_coordinate_is_drawn_once(jobs, monkeypatch):
 def test_a_reading_is_the_canary_s_own():
     records = data.splits("digits").train.take(slice(0, 20))
     record = canaries.RecordCanary(records.x[3], 1, Periodic())
-    mechanism = networks.periodic(
-        epsilon=8.0, delta=1e-5, every=1, insertions=2, batch_size=4, learning_rate=0.01,
-        clipping_norm=1.0,
-    )  # fmt: skip
+    mechanism = Insertions(epsilon=8.0, insertions=2, batch_size=4, learning_rate=0.01).mechanism
     model = digits_resnet()
     start = average_case(model, np.random.default_rng(0))
     crafted = Inserted(RandomCoordinate())

@@ -20,6 +20,7 @@ from hiddenstate.estimates import select
 from hiddenstate.family import Cell, Family, Job, Train
 from hiddenstate.papers import gradient_crafting, worst_case_init
 from hiddenstate.papers.atlas.cells import Trained, cache, cached_files
+from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS
 from hiddenstate.papers.gradient_crafting.cells import HousingAudit
 from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE, HYPOTHESES
 from hiddenstate.papers.worst_case_init.cells import AuditParameters
@@ -69,7 +70,7 @@ def _described(path: Path) -> list[Row]:
             f"all {steps:,} steps" if p.every == 1 else f"{p.insertions:,} of {steps:,} steps"
         )
         crafted = f"gradient-crafting audit, k = {p.every}"
-        rows = {"simulated coordinate": crafted} | ({"loss-based": AVERAGE} if p.every == 1 else {})
+        rows = {CRAFTED: crafted} | ({LOSS: AVERAGE} if p.every == 1 else {})
         there = {word: audit for word, audit in rows.items() if word in p.adversaries}
         return [
             shared

@@ -36,32 +36,35 @@ class Kind:
     simulates: bool = False
 
 
+CRAFTED, RANDOM, ONE_RANDOM = "simulated coordinate", "random coordinate", "one random coordinate"
+LOSS = "loss-based"
+
 ADVERSARIES: dict[str, Kind] = {
-    "simulated coordinate": Kind(
+    CRAFTED: Kind(
         "simulated coordinate (A_GC-S)",
         plotting.OBSERVED,
         "o",
         SimulatedCoordinate,
         simulates=True,
     ),
-    "random coordinate": Kind(
+    RANDOM: Kind(
         "random coordinate of each model (A_GC-R)",
         plotting.PUBLISHED,
         "s",
         lambda rank: RandomCoordinate(),
     ),
-    "one random coordinate": Kind(
+    ONE_RANDOM: Kind(
         "one random coordinate (A_GC-R)",
         plotting.OTHER,
         "D",
         lambda rank: RandomCoordinate(shared=True),
         each=False,
     ),
-    "loss-based": Kind("loss (A_L)", plotting.SERIES[3], "v", None, each=False),
+    LOSS: Kind("loss (A_L)", plotting.SERIES[3], "v", None, each=False),
 }
 """By the word of a scale file and of a table; figures draw them in this order."""
 
-THREE = ("loss-based", "random coordinate", "simulated coordinate")
+THREE = (LOSS, RANDOM, CRAFTED)
 """Those of the paper."""
 
 

@@ -20,8 +20,8 @@ from hiddenstate.family import (
     Text,
     short,
 )
+from hiddenstate.papers.gradient_crafting.adversaries import LOSS, Adversary, Rank, kind
 from hiddenstate.papers.gradient_crafting.adversaries import THREE as THREE
-from hiddenstate.papers.gradient_crafting.adversaries import Adversary, Rank, kind
 
 NAME = "gradient_crafting"
 
@@ -265,6 +265,12 @@ class Audit(Grid):
     models: int
     repeat: int
 
+    @property
+    def insertion(self) -> dict[str, Any]:
+        """The arguments of ``crafted_gradients.Insertions``."""
+        names = ("epsilon", "delta", "every", "insertions", "batch_size", "learning_rate")
+        return self.model_dump(include={*names, "clipping_norm"})
+
 
 class HousingAudit(Audit):
     """Of the housing network."""
@@ -461,7 +467,7 @@ def _plain(
         delta=grid.delta,
         every=every,
         start="fresh",
-        adversaries=("loss-based",),
+        adversaries=(LOSS,),
         rank="absolute",
         models=1,
         repeat=0,

@@ -25,6 +25,7 @@ from hiddenstate.evidence import (
     rarely,
 )
 from hiddenstate.family import Lacking, check, needed
+from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS, ONE_RANDOM, RANDOM
 from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING, SETTING
 from hiddenstate.papers.gradient_crafting.stated import (
     AUDITED,
@@ -50,7 +51,6 @@ TIGHT = 0.9
 """The least share of the accountant's mu that is called tight: a reading of ours."""
 KNOWN = "known null law"
 """The rule of bounds from one model that knows how scores without canaries are distributed."""
-CRAFTED, RANDOM, LOSS = "simulated coordinate", "random coordinate", "loss-based"
 
 
 def _housing(
@@ -392,8 +392,7 @@ def shared_start(estimates: pd.DataFrame) -> Evidence:
     items = []
     for epsilon in _audible(rows):
         one, best = (
-            needed(select(rows, adversary=name, epsilon=epsilon))
-            for name in ("one random coordinate", CRAFTED)
+            needed(select(rows, adversary=name, epsilon=epsilon)) for name in (ONE_RANDOM, CRAFTED)
         )
         ratio = Estimate(
             float(one["value"].mean() / best["value"].mean()),

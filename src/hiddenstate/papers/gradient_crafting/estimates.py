@@ -11,7 +11,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting import cells
-from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES
+from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED
 from hiddenstate.papers.gradient_crafting.cells import (
     GradientCraftingGrid,
     HousingAudit,
@@ -103,7 +103,7 @@ def _housing(audits: list[Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame
             inside, outside = _worlds(part)
             own = shared | {"adversary": adversary}
             yield from (own | row for row in audit(inside, outside, p.delta))
-            few = [n for n in FEW if n < p.models and adversary == "simulated coordinate"]
+            few = [n for n in FEW if n < p.models and adversary == CRAFTED]
             for n in few if (p.every, p.start) == (1, "fresh") else []:
                 found = audit(inside[:n], outside[:n], p.delta)
                 yield from (own | row | {"part": "few", "models": n} for row in found)

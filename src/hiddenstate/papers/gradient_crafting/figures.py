@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 from hiddenstate import plotting
 from hiddenstate.estimates import largest, select, summarise
 from hiddenstate.family import figure
-from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, kind
+from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED, RANDOM, kind
 from hiddenstate.papers.gradient_crafting.cells import (
     NETWORK_SETTING,
     SETTING,
@@ -258,7 +258,7 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
         _epsilons(ax, least, _ideal(estimates, every, part["models"].max()))
         for i, norm in enumerate(norms[1:], 1):
             own = select(part, clipping_norm=norm, method="as published")
-            line = summarise(select(own, adversary="random coordinate"), "epsilon")
+            line = summarise(select(own, adversary=RANDOM), "epsilon")
             line = line.sort_values("epsilon")
             ax.errorbar(
                 line["epsilon"] * 1.08**i, line["mean"], line["sd"].fillna(0), ms=6, capsize=2,
@@ -487,14 +487,12 @@ def hidden(estimates: pd.DataFrame) -> Any:
     "Trade-off curve of one audit by the simulated coordinate (first repeat), against the "
     "Gaussian curve of mu (dashed) and of mu / sqrt(k) (dotted), which an idle coordinate has "
     "exactly.",
-    when=_has_housing(
-        lambda sweep: sweep.start == "fresh" and "simulated coordinate" in sweep.adversaries
-    ),
+    when=_has_housing(lambda sweep: sweep.start == "fresh" and CRAFTED in sweep.adversaries),
 )
 def curves(estimates: pd.DataFrame) -> Any:
     """Observed trade-off curves of the simulated coordinate."""
     rows = select(estimates, part="housing", quantity="fnr", start="fresh")
-    rows = largest(select(rows, adversary="simulated coordinate"), "models", SETTING)
+    rows = largest(select(rows, adversary=CRAFTED), "models", SETTING)
     periods = sorted(rows["every"].unique())
     colors = plotting.colors(rows["epsilon"])
     drawn, axes = plotting.panels(len(periods), sharey=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hiddenstate import data, models
 from hiddenstate.adversaries import canaries
 from hiddenstate.adversaries import gradient_canaries as crafted
-from hiddenstate.adversaries.crafted_gradients import periodic
+from hiddenstate.adversaries.crafted_gradients import Insertions
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.driver import network
@@ -40,15 +40,7 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
             f"{p.dataset}"
         )
     model = models.build(p.model, splits.classes)
-    mechanism = periodic(
-        epsilon=p.epsilon,
-        delta=p.delta,
-        every=p.every,
-        insertions=p.insertions,
-        batch_size=p.batch_size,
-        learning_rate=p.learning_rate,
-        clipping_norm=p.clipping_norm,
-    )
+    mechanism = Insertions(**p.insertion).mechanism
     drawn = partial(average_case, model)
     shared = partial(stream, seed, NAME, p.name, "shared", p.repeat)
     initial: engine.Initial = drawn if p.start == "fresh" else drawn(shared("initialisation"))

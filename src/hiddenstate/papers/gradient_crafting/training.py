@@ -74,19 +74,8 @@ def simulated_ends(cell: Cell[SimulatedEnds], seed: int) -> pd.DataFrame:
 def audit_of(p: HousingAudit) -> crafted.CraftedAudit:
     """The audit that the parameters ask for."""
     x, y = housing.records()
-    return crafted.CraftedAudit(
-        x=x,
-        y=y,
-        epsilon=p.epsilon,
-        delta=p.delta,
-        every=p.every,
-        start=p.start,
-        insertions=p.insertions,
-        batch_size=p.batch_size,
-        learning_rate=p.learning_rate,
-        clipping_norm=p.clipping_norm,
-        network=Dense((x.shape[1], p.hidden_units, 2)),
-    )
+    network = Dense((x.shape[1], p.hidden_units, 2))
+    return crafted.CraftedAudit(x=x, y=y, start=p.start, network=network, **p.insertion)
 
 
 def adversary(word: str, rank: Rank) -> gradient_canaries.Adversary:
