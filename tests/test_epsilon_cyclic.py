@@ -35,7 +35,7 @@ def test_every_bound_with_its_domain(capsys):
         records=1000, batch_size=10, steps=1000, noise_multiplier=2.0,
         step_size=0.1, weak_convexity=0.01, smoothness=1.0,
     )  # fmt: skip
-    expected = {g.name: g.epsilon for g in cyclic_guarantees.guarantees(run, 1e-5)}
+    expected = {g.bound.key: g.epsilon for g in cyclic_guarantees.guarantees(run, 1e-5)}
     assert {name: float(value) for name, value in numbers.items()} == pytest.approx(expected)
     assert all(float(value) >= expected[name] for name, value in numbers.items())
     assert expected["gaussian"] < expected["paper"] < expected["composition"]
@@ -50,6 +50,21 @@ def test_a_domain_only_helps_and_json_says_all(capsys):
     assert main([*arguments(), "--json"]) == 0
     free = json.loads(capsys.readouterr().out)
     assert shown["epsilon"]["gaussian"]["epsilon"] < free["epsilon"]["gaussian"]["epsilon"]
+
+
+def test_orders_and_losses_of_which_more_is_known(capsys):
+    def epsilons(**changes):
+        assert main([*arguments(weak_convexity="0", **changes), "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        return {name: one["epsilon"] for name, one in shown["epsilon"].items()}
+
+    fixed = epsilons()
+    shuffled = epsilons(sampler="shuffled", strong_convexity="0.1")
+    assert shuffled["strongly convex"] < shuffled["gaussian"]
+    assert shuffled["gaussian"] < fixed["gaussian"]
+    rough = epsilons(holder="0.5", diameter="0.001")
+    assert set(rough) == {"composition", "domain", "Hölder"}
+    assert rough["Hölder"] < rough["domain"] <= rough["composition"]
 
 
 @pytest.mark.parametrize(

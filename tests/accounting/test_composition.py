@@ -214,16 +214,22 @@ def to_be_had(refusal):
     return float(re.search("at least (.*) or so", str(refusal))[1])
 
 
+ENOUGH = 0.1
+"""Share of ends that the integral must judge, so that a study says something. An end of 0, and one
+for which it needs too many terms, are not judged: some two in three, more or fewer of 100 settings
+as they fall. Of 100 settings 40 judged ends find a mistake that moves one judged end in ten by half
+a per cent of delta with probability 0.985, and the 800 of 20 such parts one in 200 with 0.98."""
+
+
 def test_brackets_of_random_settings_hold_the_contour_integral(monkeypatch):
-    # Of all ends about half need more terms than the integral is given.
-    assert np.mean([one for number in range(8) for one in judged(number, monkeypatch)]) > 0.3
+    assert np.mean([one for number in range(8) for one in judged(number, monkeypatch)]) > ENOUGH
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(20))
 def test_brackets_of_2000_extreme_settings_hold_the_contour_integral(part, monkeypatch):
     numbers = range(100 * part, 100 * part + 100)
-    assert np.mean([one for number in numbers for one in judged(number, monkeypatch)]) > 0.3
+    assert np.mean([one for number in numbers for one in judged(number, monkeypatch)]) > ENOUGH
 
 
 def test_a_bracket_that_takes_too_long_says_what_is_to_be_had(monkeypatch):

@@ -27,8 +27,8 @@ def test_a_laptop_setting_reads_as_the_modules_bounds():
     assert run.signal == pytest.approx(2 / 2.0)
     assert run.noise_std == pytest.approx(0.02)
     found = guarantees(run, 1e-5)
-    assert [g.name for g in found] == NAMES
-    by_name = {g.name: g for g in found}
+    assert [g.bound.key for g in found] == NAMES
+    by_name = {g.bound.key: g for g in found}
     # Ten visits of a Gaussian mechanism with mu = 1.
     assert by_name["composition"].mu == pytest.approx(np.sqrt(10))
     epsilon, mu = by_name["composition"].epsilon, np.sqrt(10)
@@ -41,8 +41,8 @@ def test_a_laptop_setting_reads_as_the_modules_bounds():
     assert by_name["gaussian"].epsilon == pytest.approx(cyclic.gaussian_epsilon(unclipped, 1e-5))
     assert by_name["gaussian"].epsilon < by_name["paper"].epsilon
     assert by_name["gaussian"].epsilon < by_name["gaussian, clipped"].epsilon
-    assert "turns no gradient" in by_name["paper"].domain
-    assert "all iterates" in by_name["composition"].domain
+    assert "turns no gradient" in by_name["paper"].assumption
+    assert "all iterates" in by_name["composition"].assumption
 
 
 @given(
@@ -58,7 +58,7 @@ def test_every_record_is_covered_whatever_its_position(per_pass, steps, sigma, m
         records=3 * per_pass, batch_size=3, steps=steps, noise_multiplier=sigma, step_size=0.3,
         weak_convexity=m, smoothness=smooth,
     )  # fmt: skip
-    by_name = {g.name: g for g in guarantees(run, 1e-3, diameter=diameter)}
+    by_name = {g.bound.key: g for g in guarantees(run, 1e-3, diameter=diameter)}
     constants = {
         "gaussian": cyclic_operator.unclipped(*run.curvature),
         "gaussian, clipped": cyclic_operator.clipped(*run.curvature)
@@ -79,9 +79,9 @@ def test_every_record_is_covered_whatever_its_position(per_pass, steps, sigma, m
 
 
 def test_steps_too_large_for_the_paper_have_no_bound_of_its():
-    by_name = {g.name: g for g in guarantees(schedule(**ARGUMENTS | {"step_size": 5.0}), 1e-5)}
+    by_name = {g.bound.key: g for g in guarantees(schedule(**ARGUMENTS | {"step_size": 5.0}), 1e-5)}
     assert by_name["paper"].epsilon is None
-    assert "step_size: got 5.0" in by_name["paper"].domain
+    assert "step_size: got 5.0" in by_name["paper"].assumption
     for name in ("gaussian", "gaussian, clipped"):
         assert by_name[name].epsilon <= by_name["composition"].epsilon
 

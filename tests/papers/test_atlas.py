@@ -30,7 +30,6 @@ FILES = [
     CACHE / "gradient_crafting/housing_k5_fresh_eps8_5000_repeat0.parquet",
     CACHE / "worst_case_init/mnist_pre5_n1000_C1_T100_lr4_eps10_5x100_repeat0.parquet",
 ]
-NAMES = {short: name for name, short in cyclic_guarantees._NAMES.items()}
 DELTA = 1e-5
 SEED = 20240709
 NUMBERS = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 100}
@@ -212,7 +211,7 @@ def test_a_fixed_order_has_the_guarantees_of_its_command(quick):
         records=1000, batch_size=100, steps=50, noise_multiplier=5.0, step_size=0.1, smoothness=1.0
     )
     for found in cyclic_guarantees.guarantees(run, DELTA):
-        assert rows.loc[NAMES[found.name], "value"] == found.epsilon
+        assert rows.loc[found.bound.name, "value"] == found.epsilon
     # Linear losses: five visits of a shift of 2 against the noise of 50 steps.
     mu = 5 * 2 / (5.0 * math.sqrt(50))
     exact = gaussian.epsilon(mu, DELTA)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.accounting import cyclic_operator
+from hiddenstate.accounting import cyclic_operator, domain
 from hiddenstate.errors import expect
 
 
@@ -319,6 +319,33 @@ def clipped_domain(run: CyclicDPSGD, diameter: float) -> float:
     return _rho(_by_clipping(run, _in_noise("diameter", diameter, run), run.steps))
 
 
+def holder_domain(run: CyclicDPSGD, exponent: float, diameter: float) -> float:
+    """Upper bound on rho of clipped losses with Hölder gradients on a domain (rounded up).
+
+    |grad f(x) - grad f(y)| <= H |x - y|^p for every loss f, H the run's smoothness and p the
+    exponent from 0 to 1. A step takes a distance R to at most R + lambda min(H R^p, 2 C), a visit
+    to s more. The best of ``domain.spendings``, which need not be the least: valid at any position
+    with as many visits that is earlier. Derived (docs/cyclic-bounds.md, section 6); source of the
+    idea: Chien and Li 2024.
+    """
+    expect(0 <= exponent <= 1, "holder", exponent, "a number from 0 to 1")
+    unit = run.noise_std
+    constant = run.step_size * run.smoothness * unit ** (exponent - 1)
+    growth, most = domain.holder(constant, exponent), run.signal * run.batch_size
+    found = math.inf
+    for _, spent in domain.spendings(
+        lambda distance: np.minimum(growth(distance), distance + most),
+        _in_noise("diameter", diameter, run),
+        run.steps,
+    ):
+        # The last visit is hidden_steps before the end, and the others a pass before each other.
+        since = max(run.hidden_steps, 1) - 1
+        visits = spent[::-1][since :: run.steps_per_pass][: run.visits]
+        extra = run.signal * (2 * float(visits.sum()) + len(visits) * run.signal)
+        found = min(found, float(spent @ spent) + extra)
+    return _rho(found, _UP_POOLED)
+
+
 def _by_clipping(run: CyclicDPSGD, shift: float, most: int) -> float:
     """Squared price of a shift that at most so many steps hide, each of which clips."""
     each = run.signal * run.batch_size
@@ -396,7 +423,7 @@ def equation_22(run: CyclicDPSGD) -> float:
     """The paper's convex bound: 2 (lambda C / (b sigma))^2 [1 + E / ell] (our reconstruction).
 
     An upper bound where clipping cannot turn a gradient (see ``cyclic_operator.unclipped``).
-    Clipped convex losses in the plane exceed it, over many passes by any factor
+    Clipped convex losses in the plane exceed it, by factors of up to 19 in docs/cyclic-bounds.md
     (``adversaries.expanding_clip``); later versions of the paper exclude clipping. Raises an input
     error unless m = 0 and step M <= 2.
     """
@@ -458,7 +485,8 @@ def pabi(run: CyclicDPSGD) -> float:
 
     One pass over convex losses, one record a batch. Source: Feldman, Mironov, Talwar and Thakurta
     2018, Theorem 23, with Lipschitz losses in place of clipping; as for ``equation_22``, clipping
-    must not turn gradients. Raises an input error outside that domain.
+    must not turn gradients. ``sharp`` at L = 1 is the same there. Raises an input error outside
+    that domain.
     """
     _check_convex(run)
     expect(run.batch_size == 1, "batch_size", run.batch_size, "1")
@@ -525,7 +553,6 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     """
     # Imported here because it takes a while and most commands never account.
     from scipy.optimize import brentq
-    from scipy.special import erfcx, log_ndtr
 
     expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
     if rho == 0:
@@ -536,17 +563,8 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     # Above the rounding error of the logarithm below.
     target = math.log(delta) - 1e-10 - 64 * eps * most / mu
 
-    def log_mills(x: float) -> float:
-        """Logarithm of Phi(x) / phi(x), up to a constant."""
-        if x > 0:
-            return float(log_ndtr(x)) + x * x / 2
-        return math.log(erfcx(-x / math.sqrt(2)) / 2)
-
     def excess(distance: float) -> float:
-        # Logarithm of the delta at epsilon = mu (mu/2 + distance), over the target: with
-        # R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
-        ratio = log_mills(-distance - mu) - log_mills(-distance)
-        return float(log_ndtr(-distance)) + math.log(-math.expm1(ratio)) - target
+        return _log_delta(mu, distance) - target
 
     if excess(-mu / 2) <= 0:
         return 0.0
@@ -554,6 +572,58 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     most += math.sqrt(max(0.0, -2 * target) + 1)
     distance = float(brentq(excess, -mu / 2, most, xtol=1e-12, rtol=8 * eps))
     return mu * (mu / 2 + distance + 2e-12) * (1 + 8 * eps)
+
+
+def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
+    """Upper bound on epsilon where each rho holds for its share of a random draw, rounded up.
+
+    rhos, shares: shape (n,), shares at least 0 and 1 in all. Delta is at most the mean of theirs,
+    as the divergence that defines it is jointly convex: of an order of the batches that is drawn
+    once, whatever the data, the mean over the record's positions. At most 1e-8 epsilon above the
+    root of the mean.
+    """
+    # Imported here because it takes a while and most commands never account.
+    from scipy.optimize import brentq
+
+    rhos, shares = np.asarray(rhos, dtype=float), np.asarray(shares, dtype=float)
+    right = rhos.shape == shares.shape and rhos.ndim == 1 and bool(np.all(shares >= 0))
+    total = float(shares.sum()) if right else 0.0
+    expect(right and abs(total - 1) < 1e-9, "shares", total, "as many as rhos, 1 in all")
+    worst = gaussian_epsilon(float(rhos.max()), delta)
+    mus = [
+        (max(gaussian_mu(float(rho)), 1e-10), float(one))
+        for rho, one in zip(rhos, shares, strict=True)
+    ]
+
+    def excess(epsilon: float) -> float:
+        deltas = (one * math.exp(_log_delta(mu, epsilon / mu - mu / 2)) for mu, one in mus)
+        return sum(deltas) / delta * (1 + 1e-9) - 1
+
+    if worst == 0 or excess(0.0) <= 0:
+        return 0.0
+    if excess(worst) >= 0:
+        return worst
+    root = float(brentq(excess, 0.0, worst, xtol=1e-300, rtol=1e-10))
+    return min(worst, root * (1 + 1e-9))
+
+
+def _log_delta(mu: float, distance: float) -> float:
+    """Logarithm of the delta of mu-Gaussian privacy at epsilon = mu (mu/2 + distance) >= 0."""
+    # With R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
+    from scipy.special import log_ndtr
+
+    ratio = _log_mills(-distance - mu) - _log_mills(-distance)
+    left = -math.expm1(ratio)
+    return float(log_ndtr(-distance)) + math.log(left) if left > 0 else -math.inf
+
+
+def _log_mills(x: float) -> float:
+    """Logarithm of Phi(x) / phi(x), up to a constant."""
+    from scipy.special import erfcx, log_ndtr
+
+    if x > 0:
+        return float(log_ndtr(x)) + x * x / 2
+    return math.log(erfcx(-x / math.sqrt(2)) / 2)
 
 
 # --- beginnings on a bounded domain ---------------------------------------------------------------

@@ -1,24 +1,30 @@
-"""The last iterate of DP-SGD with sampled batches: an upper bound for convex losses.
+"""The last iterate of DP-SGD with sampled batches on a bounded domain: upper bounds.
 
 Shifted interpolation (Bok, Su and Altschuler 2024, arXiv 2403.00278, noisy SGD; Altschuler and
 Talwar 2022) with Poisson sampling and add/remove adjacency. In units of learning rate times
 clipping norm a step is x <- proj(x - sum of gradients + N(0, sigma^2 I)); a record adds at most 1
-with probability q. Let a step without it take two iterates to a distance of at most c <= 1 times
-theirs: convex losses whose gradients clipping never changes (``cyclic_operator.contraction``).
+with probability q. Let a step without it take two iterates R apart to a distance of at most h(R).
 Split the noise of each of the last K steps into variances (1 - beta) sigma^2 and beta sigma^2.
 The first part hides the record, as in K steps whose iterates are all released at the noise
-multiplier sigma sqrt(1 - beta); the second hides the shift R that the steps before have left, at
-the price of mu^2 = (c R)^2 theta_c(K) / (beta sigma^2). Two runs are never further apart than the
-domain's diameter, nor than 1 / (1 - c). Proof: docs/cyclic-bounds.md, section 6.
+multiplier sigma sqrt(1 - beta); the second hides the shift that the steps before have left, which
+is at most the domain's diameter, at the price of mu^2 = sum a_t^2 / (beta sigma^2) for what each
+step hides of it. Proof: docs/cyclic-bounds.md, section 6. The bounds differ in h:
+
+* ``convex``   h(R) = c R with c <= 1: convex losses of which clipping turns no gradient, or
+               strongly convex ones that are never clipped (``cyclic_operator.contraction``);
+* ``clipped``  h(R) = L R: any clipped losses of the curvature, L = ``cyclic_operator.clipped``, or
+               ``trivial`` for larger steps;
+* ``holder``   h(R) = R + step size * H R^p: any clipped losses with Hölder continuous gradients.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hiddenstate.accounting import cyclic, cyclic_operator, linear, pld
+from hiddenstate.accounting import cyclic, cyclic_operator, domain, linear, pld
 from hiddenstate.errors import InputError, expect
 
 SHARES = np.linspace(0.02, 0.9, 45)
@@ -30,9 +36,11 @@ class SampledDPSGD:
     """DP-SGD whose steps sample each record independently, and what is assumed of its losses.
 
     ``learning_rate`` multiplies the noisy sum of gradients of norm at most ``clipping_norm``. The
-    curvatures hold for what a step descends whatever the batch, which may be empty: the smoothness
-    of the largest sum, and the strong convexity of a regulariser that is in every step. Without a
-    smoothness nothing is assumed of the losses.
+    curvatures are of the largest sum that a batch can have, which is all records': each record's
+    loss has at most as much, divided by the records. The strong convexity is of a regulariser that
+    is in every step, whatever the batch, which may be empty. ``smoothness`` is the Hölder constant
+    of the gradients where ``holder``, their exponent, is less than 1. Without a smoothness nothing
+    is assumed of the losses.
     """
 
     noise_multiplier: float
@@ -40,63 +48,130 @@ class SampledDPSGD:
     steps: int
     learning_rate: float = 1.0
     clipping_norm: float = 1.0
+    weak_convexity: float = 0.0
     smoothness: float | None = None
     strong_convexity: float = 0.0
+    holder: float = 1.0
     diameter: float | None = None
 
     def __post_init__(self) -> None:
         linear.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
-        for name in ("learning_rate", "clipping_norm", "smoothness", "diameter"):
+        for name in ("learning_rate", "clipping_norm", "diameter"):
             value = getattr(self, name)
-            if value is not None:
-                least = "a number >= 0" if name == "smoothness" else "a number > 0"
-                fine = value >= 0 if name == "smoothness" else value > 0
-                expect(fine and value < math.inf, name, value, least)
+            fine = value is None or 0 < value < math.inf
+            expect(fine, name, value, "a number > 0")
+        for name in ("weak_convexity", "smoothness", "strong_convexity"):
+            value = getattr(self, name)
+            fine = value is None or 0 <= value < math.inf
+            expect(fine, name, value, "a number >= 0")
+        expect(0 <= self.holder <= 1, "holder", self.holder, "a number from 0 to 1")
 
     @property
     def mechanism(self) -> tuple[float, float, int]:
         """Noise multiplier, sampling rate and steps."""
         return self.noise_multiplier, self.sampling_rate, self.steps
 
+    @property
+    def width(self) -> float | None:
+        """Diameter of the domain in units of learning rate times clipping norm."""
+        if self.diameter is None:
+            return None
+        return self.diameter / self.learning_rate / self.clipping_norm * (1 + 1e-15)
+
+
+Price = Callable[[int], float]
+"""Least sum of squares of what that many last steps hide, in units of learning rate and clip."""
+
 
 def convex(run: SampledDPSGD, delta: float) -> float:
-    """Upper bound on epsilon of the last iterate of convex losses that clipping never changes.
+    """Upper bound on epsilon of the last iterate of convex losses; clipping turns no gradient.
 
-    The best of splits of the noise and numbers of last steps, chosen by an approximation; what is
-    returned is dp-accounting's bound of the one chosen. Raises an input error without a smoothness,
-    a diameter or strong convexity, and where a step does not contract.
+    With a strong convexity, of losses whose gradients clipping never changes. The best of splits of
+    the noise and numbers of last steps, chosen by an approximation; what is returned is
+    dp-accounting's bound of the one chosen. Raises an input error without a smoothness, a diameter
+    or strong convexity, and where losses are not convex or a step does not contract.
     """
-    linear.check_delta(delta)
-    if run.smoothness is None:
-        raise InputError("smoothness: got none; expected that of convex losses")
-    factor = cyclic_operator.contraction(run.learning_rate, run.strong_convexity, run.smoothness)
-    apart = [] if run.diameter is None else [run.diameter / run.learning_rate / run.clipping_norm]
+    smoothness = _smooth(run)
+    expect(run.weak_convexity == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
+    factor = cyclic_operator.contraction(run.learning_rate, run.strong_convexity, smoothness)
+    apart = [] if run.width is None else [run.width]
     if factor < 1:
         apart.append(1 / (1 - factor))
     expect(bool(apart), "diameter", run.diameter, "a number, or losses that are strongly convex")
-    steps, share = _chosen(run, factor, min(apart))
-    mu = _shift(run, factor, min(apart), steps, share)
-    return _composed(run, steps, share, mu, delta)
+    shift = min(apart)
+    return _best(
+        run, delta, lambda steps: shift**2 * float(cyclic.contracted_fraction(factor, steps))
+    )
 
 
-def _shift(run: SampledDPSGD, factor: float, shift: float, steps: int, share: float) -> float:
-    """Gaussian differential privacy of hiding the shift in the last steps, rounded up."""
-    theta = float(cyclic.contracted_fraction(factor, steps))
-    return shift * math.sqrt(theta / share) / run.noise_multiplier * (1 + 1e-12)
+def clipped(run: SampledDPSGD, delta: float) -> float:
+    """Upper bound on epsilon of the last iterate of any clipped losses of the curvature.
+
+    The bounds of Chien and Li 2024 for smooth losses and of Liang et al. 2025 (by the last step's
+    noise alone, K = 1) rest on the same; this is their setting with Poisson sampling. Raises an
+    input error without a smoothness or a diameter.
+    """
+    curvature = (run.learning_rate, run.weak_convexity, _smooth(run))
+    try:
+        lipschitz = cyclic_operator.clipped(*curvature)
+    except InputError:  # large steps: by the triangle inequality
+        lipschitz = cyclic_operator.trivial(*curvature)
+    shift = lipschitz * _width(run)
+    return _best(
+        run, delta, lambda steps: shift**2 * float(cyclic.visible_fraction(lipschitz, steps))
+    )
 
 
-def _chosen(run: SampledDPSGD, factor: float, shift: float) -> tuple[int, float]:
-    """Number of last steps and share of the noise, by the central limit of the losses."""
-    every = np.unique(np.geomspace(1, run.steps, 200).astype(int))
-    best = (math.inf, run.steps, float(SHARES[0]))
-    for steps in every.tolist():
-        mu = np.array([_shift(run, factor, shift, steps, float(b)) for b in SHARES])
-        variance = run.noise_multiplier**2 * (1 - SHARES)
-        spread = run.sampling_rate**2 * np.expm1(np.minimum(1 / variance, 50))
-        total = mu**2 + steps * spread
-        at = int(np.argmin(total))
-        best = min(best, (float(total[at]), steps, float(SHARES[at])))
-    return best[1:]
+def holder(run: SampledDPSGD, delta: float) -> float:
+    """Upper bound on epsilon of the last iterate of clipped losses with Hölder gradients.
+
+    |grad F(x) - grad F(y)| <= H |x - y|^p of the largest sum F, H the run's smoothness and p its
+    ``holder``; clipping keeps it, as it enlarges no distance. Raises an input error without a
+    smoothness or a diameter.
+    """
+    expect(run.smoothness is not None, "smoothness", None, "the Hölder constant of the gradients")
+    assert run.smoothness is not None
+    rate, clip, power = run.learning_rate, run.clipping_norm, run.holder
+    growth = domain.holder(run.smoothness * rate**power * clip ** (power - 1), power)
+    prices: dict[int, float] = {}
+    for steps, spent in domain.spendings(growth, _width(run), run.steps):
+        prices[steps] = min(prices.get(steps, math.inf), float(spent @ spent))
+    return _best(run, delta, prices.__getitem__, list(prices))
+
+
+def _smooth(run: SampledDPSGD) -> float:
+    """The smoothness; refused where there is none."""
+    if run.smoothness is None:
+        raise InputError("smoothness: got none; expected that of the losses")
+    expect(run.holder == 1, "holder", run.holder, "1: smooth losses")
+    return run.smoothness
+
+
+def _width(run: SampledDPSGD) -> float:
+    if run.width is None:
+        raise InputError("diameter: got none; expected that of the domain")
+    return run.width
+
+
+def _best(
+    run: SampledDPSGD, delta: float, price: Price, every: Sequence[int] | None = None
+) -> float:
+    """Least epsilon of some numbers of last steps and shares of the noise.
+
+    Which is least is found by the central limit of the losses.
+    """
+    linear.check_delta(delta)
+    if every is None:
+        every = np.unique(np.geomspace(1, run.steps, 200).astype(int)).tolist()
+    squares = np.array([price(steps) for steps in every])[:, None] * (1 + 1e-12)
+    spread = run.sampling_rate**2 * np.expm1(
+        np.minimum(1 / (run.noise_multiplier**2 * (1 - SHARES)), 50)
+    )
+    mus = np.sqrt(squares / SHARES) / run.noise_multiplier
+    total = mus**2 + np.array(every)[:, None] * spread
+    steps, share = np.unravel_index(int(np.argmin(total)), total.shape)
+    mu = float(mus[steps, share]) * (1 + 1e-12)
+    return _composed(run, every[int(steps)], float(SHARES[share]), mu, delta)
 
 
 def _composed(run: SampledDPSGD, steps: int, share: float, mu: float, delta: float) -> float:

@@ -106,8 +106,7 @@ def _of_these_losses(options: argparse.Namespace) -> "list[Found]":
         sampling_rate=options.sampling_rate,
         steps=options.steps,
         learning_rate=options.learning_rate,
-        smoothness=options.smoothness,
-        diameter=options.diameter,
+        **cyclic.assumed(options),
     )
     known = [bound for bound in bounds.SAMPLED if bound.group != "released"]
     return bounds.found(known, run, options.delta)
