@@ -180,3 +180,26 @@ def test_publishing_changes_what_stands_between_the_marks_alone(tmp_path, found)
     (tmp_path / "README.md").write_text("no marks")
     with pytest.raises(InputError, match=r"README\.md: no place for verdicts"):
         verdicts.publish(tmp_path, found, "laptop")
+
+
+def test_claims_that_little_would_turn_are_listed_with_the_value_that_would(tmp_path, found):
+    values = [{"what": "one_a", "margin": 3.0}, {"what": "two_b", "margin": 1.25}]
+    values.append({"what": "exact", "margin": None})
+    rest = dict.fromkeys(("stated", "allowed", "outcome"), "") | dict.fromkeys(
+        ("measured", "low", "high"), float("nan")
+    )
+    close = row("encoding_loss.f", "own", "fails", margin=1.25) | {
+        "evidence": json.dumps([value | rest for value in values])
+    }
+    far = close | {"id": "encoding_loss.g", "margin": 2.0}
+    nearer = close | {"id": "encoding_loss.h", "margin": 0.5}
+    every = pd.DataFrame([*ROWS, far, close, nearer])
+    listed = verdicts.near(every)
+    assert listed["claim"].tolist() == ["`encoding_loss.h`", "`encoding_loss.f`"]
+    assert listed.loc[1].tolist()[1:] == ["✘ fails", "1.2", "two\\_b"]
+    # Of what is read again they are the same, and the page has them; where there are none, nothing.
+    verdicts.write(tmp_path, every, "laptop")
+    pd.testing.assert_frame_equal(verdicts.near(verdicts.read(tmp_path / "claims.csv")), listed)
+    assert "## Near a threshold" in (tmp_path / "claims.md").read_text()
+    verdicts.write(tmp_path, found, "laptop")
+    assert "threshold" not in (tmp_path / "claims.md").read_text()

@@ -31,6 +31,9 @@ SOURCES = {
 }
 """Source classes of a paper's sentence, in words."""
 
+NEAR = 2
+"""Standard errors within which a verdict is near another."""
+
 MEANINGS = {
     Verdict.CONFIRMED: "text at hand, the paper's own parameters, and no free choice of ours that "
     "could turn it",
@@ -202,6 +205,13 @@ def _page(
         ("own", "Our own statements, counted apart"),
     ):
         parts += [f"## {title}", table(verdicts, ledger)]
+    if len(close := near(verdicts)):
+        parts += [
+            "## Near a threshold",
+            f"Claims whose evidence is within {NEAR} standard errors of another verdict: another "
+            "seed or processor may turn them.",
+            markdown(close),
+        ]
     for name in families(verdicts):
         parts.append(f"## {papers.load(name).title}")
         for ledger in LEDGERS:
@@ -210,6 +220,29 @@ def _page(
                 parts.append(f"{_amount(len(rows), ledger)}: {tally(rows, ledger)}.")
             parts += [entry(row, pictures or {}) for row in rows.to_dict("records")]
     return "\n\n".join(parts) + "\n"
+
+
+def near(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Claims that little would turn, the nearest first: verdict, distance, and the value it is of.
+
+    Computed numbers have no standard error, and are not among them.
+    """
+    margins = pd.to_numeric(verdicts["margin"], errors="coerce")
+    rows = []
+    for i in margins[margins < NEAR].sort_values(kind="stable").index:
+        claim, margin = verdicts.loc[i], margins[i]
+        values = [value for value in json.loads(claim["evidence"]) if value["margin"] is not None]
+        of = min(values, key=lambda value: abs(value["margin"] - margin))
+        verdict = Verdict(claim["verdict"])
+        rows.append(
+            {
+                "claim": f"`{claim['id']}`",
+                "verdict": f"{SYMBOLS[verdict.group]} {verdict}",
+                "standard errors": f"{margin:.1f}",
+                "of": plain(of["what"]),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def entry(row: Mapping[Any, Any], pictures: Mapping[str, str]) -> str:
