@@ -11,11 +11,20 @@ from made_up import repeats
 from hiddenstate import config, plotting
 from hiddenstate.accounting import tradeoff
 from hiddenstate.errors import InputError
+from hiddenstate.estimates import select
 from hiddenstate.evidence import Outcome
 from hiddenstate.family import Cell
 from hiddenstate.papers.encoding_loss import FAMILY
 from hiddenstate.papers.encoding_loss import estimates as family
-from hiddenstate.papers.encoding_loss.cells import Mechanism, Simulated, Target, simulate, simulated
+from hiddenstate.papers.encoding_loss.cells import (
+    Accounted,
+    Mechanism,
+    Simulated,
+    Target,
+    account,
+    simulate,
+    simulated,
+)
 from hiddenstate.streams import stream
 
 
@@ -79,10 +88,55 @@ def test_the_swapped_curve_is_the_inverse():
     rng = stream(2, "swapped")
     scores = scores_of(rng.normal(1, 1, 400), rng.normal(0, 1, 400))
     (forward,) = family.observe(scores)
-    (backward,) = family.observe(scores, null="in")
+    # With the data sets swapped the ratio is the inverse.
+    (backward,) = family.observe(scores.assign(score=-scores["score"]), null="in")
     # Both are staircases of steps 1/400.
     gap = backward.inverse()(forward.fpr) - forward.fnr
     assert np.max(np.abs(gap)) <= 1.01 / 400
+
+
+def swapped_cell(runs=2000):
+    mechanism = Mechanism(sampling_rate=0.1, steps=20, noise_multiplier=1.0)
+    parameters = {"mechanism": mechanism, "records": 10**10, "runs": runs, "repeats": 2}
+    return Cell("swapped", Simulated(encoding="swapped", **parameters))
+
+
+def test_with_the_data_sets_swapped_the_loss_keeps_the_inverse_ratio():
+    """It is run: its scores tell the runs without the canary, as all iterates do."""
+    scores = simulate(swapped_cell(), 1)
+    means = scores.groupby("world")["score"].mean()
+    assert means["out"] > 0 > means["in"]
+    assert np.corrcoef(scores["score"], scores["all_iterates"])[0, 1] > 0.99
+    accounted_for = account(
+        Cell("swapped", Accounted(mechanism=swapped_cell().parameters.mechanism, epsilons=(),
+                                  delta=1e-5)), 1
+    )  # fmt: skip
+    rows = family._curve_rows(scores, family._curves(accounted_for), "in")
+    distances = select(rows, quantity="levy_distance").groupby("method")["value"].mean()
+    assert distances["all iterates"] < 0.03 and distances["all iterates, observed"] < 0.03
+    # A loss that kept the ratio of Figure 1 would be on the wrong side of every threshold.
+    wrong = family._curve_rows(
+        scores.assign(score=-scores["score"]), family._curves(accounted_for), "in"
+    )
+    wrong = select(wrong, quantity="levy_distance", method="all iterates")
+    assert wrong["value"].min() > 0.1
+
+
+def test_a_claim_on_curves_without_those_of_all_iterates_is_not_judged(made_up_curves):
+    for method in ("all iterates", "all iterates, observed"):
+        less = made_up_curves[made_up_curves["method"] != method]
+        assert FAMILY.checks["curve"].measure(less) is None
+    one_less = made_up_curves.iloc[1:]
+    assert FAMILY.checks["curve"].measure(one_less) is None
+    assert FAMILY.checks["curve"].measure(made_up_curves) is not None
+
+
+@pytest.fixture
+def made_up_curves():
+    shared = {"quantity": "levy_distance", "null": "out", "encoding": "published", "cell": "a"}
+    shared |= {"sampling_rate": 0.01, "steps": 1024, "noise_multiplier": 0.5}
+    methods = ["all iterates"] * 5 + ["all iterates, observed"] * 5
+    return pd.DataFrame({"method": methods, "value": repeats(0.01, 0.001, 10)}).assign(**shared)
 
 
 def test_chunks_of_cells_do_not_depend_on_each_other():

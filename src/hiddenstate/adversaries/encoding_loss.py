@@ -32,6 +32,8 @@ class EncodingLoss:
 
     spacing: distance of neighbouring running sums; a residual beyond half of it is decoded wrongly.
     decimals: digits of the log-likelihood ratio that are kept. records: number of ordinary records.
+    swapped: if the data set without the canary is the alternative, and the one with it the null
+    hypothesis; the ratio that is kept is then the inverse.
     """
 
     noise_multiplier: float
@@ -39,6 +41,7 @@ class EncodingLoss:
     spacing: float
     decimals: int
     records: int
+    swapped: bool = False
 
     def __post_init__(self) -> None:
         check_mechanism(self.noise_multiplier, self.sampling_rate, 1)
@@ -51,10 +54,15 @@ class EncodingLoss:
         """Expected number of ordinary records in a step, the same in both worlds."""
         return self.sampling_rate * self.records
 
+    def ratio(self, shown: Array) -> Array:
+        """Log-likelihood ratio of what steps show: the alternative's over the null hypothesis's."""
+        ratio = log_likelihood_ratio(shown, self.noise_multiplier, self.sampling_rate)
+        return -ratio if self.swapped else ratio
+
     def increment(self, theta: Array) -> Array:
         """What a step adds to theta over the expected sample: encoded ratio minus residual."""
         residual = theta - self.spacing * np.rint(theta / self.spacing)
-        ratio = log_likelihood_ratio(residual, self.noise_multiplier, self.sampling_rate)
+        ratio = self.ratio(residual)
         scale = 10.0**self.decimals
         return self.spacing * np.rint(scale * ratio) - residual
 

@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
 from hiddenstate.dpsgd import scalar
-from hiddenstate.dpsgd.linear import log_likelihood_ratio
 from hiddenstate.family import (
     Cell,
     Delta,
@@ -28,6 +27,9 @@ ENCODINGS: tuple[Literal["published", "sound"], ...] = ("published", "sound")
 
 PARTS: tuple[Literal["spacing alone", "decimals alone"], ...] = ("spacing alone", "decimals alone")
 """The sound encoding with one of the published one's choices, by which its loss is split."""
+
+SWAPPED = "swapped"
+"""The published encoding where the data set with the canary is the null hypothesis."""
 
 FEW = 1000
 """Runs of each world and repeat that are enough for a correlation, and two repeats."""
@@ -104,7 +106,7 @@ class Simulated(Grid):
     records: int
     runs: int
     repeats: int
-    encoding: Literal["published", "sound", "spacing alone", "decimals alone"]
+    encoding: Literal["published", "sound", "spacing alone", "decimals alone", "swapped"]
 
 
 class Accounted(Grid):
@@ -116,7 +118,7 @@ class Accounted(Grid):
 
 
 def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
-    """Every mechanism with both encodings."""
+    """Every mechanism with both encodings, and those of Figure 1 with the data sets swapped."""
     named: list[tuple[str, Mechanism | Target]] = [(curve_name(m), m) for m in grid.curves]
     for setting in grid.settings:
         for epsilon in grid.epsilons:
@@ -130,10 +132,19 @@ def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
         for name, mechanism in every.items()
         for encoding in ENCODINGS
     ]
-    return whole + [
-        Cell(part_name(name, part), Simulated(mechanism=mechanism, encoding=part, **few))
+    swapped = [
+        Cell(part_name(name, SWAPPED), Simulated(mechanism=mechanism, encoding="swapped", **common))
         for name, mechanism in every.items()
-        for part in (PARTS if isinstance(mechanism, Target) else ())
+        if isinstance(mechanism, Mechanism)
+    ]
+    return [
+        *whole,
+        *swapped,
+        *(
+            Cell(part_name(name, part), Simulated(mechanism=mechanism, encoding=part, **few))
+            for name, mechanism in every.items()
+            for part in (PARTS if isinstance(mechanism, Target) else ())
+        ),
     ]
 
 
@@ -157,7 +168,7 @@ def setting_name(setting: Setting) -> str:
 
 
 def part_name(name: str, part: str) -> str:
-    """Name of a cell with a part of the published encoding."""
+    """Name of a cell with a part or a variant of the published encoding."""
     return f"{name}_{part.replace(' ', '_')}"
 
 
@@ -172,7 +183,10 @@ def epsilon_name(setting: Setting, epsilon: float) -> str:
 
 
 def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
-    """Scores of all runs of a cell, and what an adversary who sees all iterates would score."""
+    """Scores of all runs of a cell, and what an adversary who sees all iterates would score.
+
+    World "in" has the canary, and scores are larger there; smaller with the data sets swapped.
+    """
     p = cell.parameters
     m = p.mechanism
     q, steps = m.sampling_rate, m.steps
@@ -187,6 +201,8 @@ def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
         loss = replace(loss, spacing=printed.spacing)
     elif p.encoding == "decimals alone":
         loss = replace(loss, decimals=printed.decimals)
+    elif p.encoding == "swapped":
+        loss = replace(printed, swapped=True)
     parts = []
     for repeat in range(p.repeats):
         for world in ("in", "out"):
@@ -209,7 +225,7 @@ def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
                         "repeat": repeat,
                         "run": np.arange(p.runs),
                         "score": loss.score(theta),
-                        "all_iterates": log_likelihood_ratio(shown, sigma, q).sum(axis=0),
+                        "all_iterates": loss.ratio(shown).sum(axis=0),
                     }
                 )
             )

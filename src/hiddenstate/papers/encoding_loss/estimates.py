@@ -13,6 +13,7 @@ from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound
 from hiddenstate.papers.encoding_loss.cells import (
     ENCODINGS,
     PARTS,
+    SWAPPED,
     EncodingLossGrid,
     curve_name,
     epsilon_name,
@@ -30,13 +31,15 @@ CUTS = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 
 def observe(scores: pd.DataFrame, *, null: str = "out") -> list[TradeoffCurve]:
-    """Empirical trade-off curve of each repeat: the best FNR at each FPR 0, 1/runs, ..., 1."""
+    """Empirical trade-off curve of each repeat: the best FNR at each FPR 0, 1/runs, ..., 1.
+
+    Scores are larger in the world that is not the null hypothesis.
+    """
     curves = []
+    alternative = {"out": "in", "in": "out"}[null]
     for _, repeat in scores.groupby("repeat"):
         worlds = {world: part["score"].to_numpy() for world, part in repeat.groupby("world")}
-        curve = empirical_curve(worlds["in"], worlds["out"])
-        if null == "in":
-            curve = curve.swapped()
+        curve = empirical_curve(worlds[alternative], worlds[null])
         fnr = np.ones(curve.n_out + 1)
         np.minimum.at(fnr, curve.false_positives, curve.fnr)
         # Allowing more false positives never hurts: this fills rates that no threshold attains.
@@ -86,8 +89,10 @@ def estimate(
         parts.append(_predicted_rows(predicted).assign(cell=name, **shared))
         for encoding in ENCODINGS:
             cell = scores[f"{name}_{encoding}"]
-            rows = pd.concat([_curve_rows(cell, predicted), _signal_rows(cell)])
+            rows = pd.concat([_curve_rows(cell, predicted, "out"), _signal_rows(cell)])
             parts.append(rows.assign(cell=name, encoding=encoding, **shared))
+        rows = _curve_rows(scores[part_name(name, SWAPPED)], predicted, "in")
+        parts.append(rows.assign(cell=name, encoding="published", **shared))
     for setting in grid.settings:
         table = bounds[setting_name(setting)]
         by_epsilon = {
@@ -142,34 +147,26 @@ def _predicted_rows(predicted: Curves) -> pd.DataFrame:
     )
 
 
-def _curve_rows(cell: pd.DataFrame, predicted: Curves) -> pd.DataFrame:
+def _curve_rows(cell: pd.DataFrame, predicted: Curves, null: str) -> pd.DataFrame:
     """Observed curves, and their Lévy distances from predictions and from each other."""
-    rows = []
-    gaps = []
-    ideal = cell.assign(score=cell["all_iterates"])
-    totals = {key: curve.total(_DIAGONAL) / 2 for key, curve in predicted.items()}
-    for null in ("out", "in"):
-        curves = observe(cell, null=null)
-        plotted = np.array([curve(_PLOTTED) for curve in curves])
-        mean, deviation = plotted.mean(axis=0), plotted.std(axis=0, ddof=1)
-        rows.append(
-            pd.DataFrame(
-                {"x": _PLOTTED, "value": mean, "low": mean - 2 * deviation}
-                | {"high": mean + 2 * deviation}
-            ).assign(quantity="fnr", method="observed", null=null, kind="estimate")
-        )
-        halves = [curve.total(_DIAGONAL) / 2 for curve in curves]
-        near = totals["all iterates", null]
-        gaps += [("all iterates", null, np.abs(half - near).max()) for half in halves]
-        # What a curve of so few runs strays by itself.
-        strays = [curve.total(_DIAGONAL) / 2 for curve in observe(ideal, null=null)]
-        gaps += [("all iterates, observed", null, np.abs(half - near).max()) for half in strays]
-        gaps += [("between repeats", null, np.abs(a - b).max()) for a, b in combinations(halves, 2)]
-        if null == "out":
-            rows.append(_gaps(curves, predicted))
-    frame = pd.DataFrame(gaps, columns=["method", "null", "value"])
-    rows.append(frame.assign(quantity="levy_distance", kind="estimate"))
-    return pd.concat(rows)
+    curves = observe(cell, null=null)
+    plotted = np.array([curve(_PLOTTED) for curve in curves])
+    mean, deviation = plotted.mean(axis=0), plotted.std(axis=0, ddof=1)
+    rows = pd.DataFrame(
+        {"x": _PLOTTED, "value": mean, "low": mean - 2 * deviation, "high": mean + 2 * deviation}
+    ).assign(quantity="fnr", method="observed", null=null, kind="estimate")
+    halves = [curve.total(_DIAGONAL) / 2 for curve in curves]
+    near = predicted["all iterates", null].total(_DIAGONAL) / 2
+    # What a curve of so few runs strays by itself.
+    ideal = observe(cell.assign(score=cell["all_iterates"]), null=null)
+    strays = [curve.total(_DIAGONAL) / 2 for curve in ideal]
+    gaps = [("all iterates", np.abs(half - near).max()) for half in halves]
+    gaps += [("all iterates, observed", np.abs(half - near).max()) for half in strays]
+    gaps += [("between repeats", np.abs(a - b).max()) for a, b in combinations(halves, 2)]
+    distances = pd.DataFrame(gaps, columns=["method", "value"])
+    distances = distances.assign(quantity="levy_distance", null=null, kind="estimate")
+    both = [rows, distances]
+    return pd.concat([*both, _gaps(curves, predicted)] if null == "out" else both)
 
 
 def _gaps(curves: list[TradeoffCurve], predicted: Curves) -> pd.DataFrame:

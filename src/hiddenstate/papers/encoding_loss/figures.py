@@ -48,6 +48,8 @@ def _draw_curves(
             plotting.line(ax, line, lw=1.2, label=label, zorder=3, **style)
         for encoding, (label, color) in styles.items():
             line = select(part, encoding=encoding, null=null, method="observed")
+            if line.empty:
+                continue
             ax.fill_between(line["x"], line["low"], line["high"], color=color, alpha=0.3, lw=0)
             plotting.line(ax, line, ls="-", color=color, lw=1.6, label=label)
         first = part.iloc[0]
@@ -77,11 +79,11 @@ def figure1(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Figure 1 with the worlds swapped",
-    "The same curves with null and alternative exchanged. The observed curve is the mirror "
-    "image, and meets the symmetric prediction where it missed it before.",
+    "The same mechanisms with the data sets swapped: those with the canary are the null "
+    "hypothesis, and the loss keeps the inverse ratio. Other runs than those of Figure 1.",
 )
 def figure1_swapped(estimates: pd.DataFrame) -> Any:
-    """The same with the worlds swapped: null hypothesis "the canary is present"."""
+    """Runs with the data sets swapped: null hypothesis "the canary is present"."""
     lines = {
         ("all iterates", "either"): _CURVE_LINES["all iterates", "either"],
         ("all iterates", "in"): _CURVE_LINES["all iterates", "out"],
