@@ -121,8 +121,10 @@ class Share:
         """Clopper and Pearson's limits."""
         from scipy import stats
 
-        found = stats.binomtest(self.successes, self.trials).proportion_ci(confidence, "exact")
-        return float(found.low), float(found.high)
+        k, n, tail = self.successes, self.trials, (1 - confidence) / 2
+        low = float(stats.beta.ppf(tail, k, n - k + 1)) if k else 0.0
+        high = float(stats.beta.isf(tail, k + 1, n - k)) if k < n else 1.0
+        return low, high
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Whether cached scores have the distribution that training anew gives."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ def can_disagree(cached: int, anew: int, adversaries: int = 1) -> bool:
     return 2 / math.comb(cached + anew, anew) < LEVEL / (2 * adversaries)
 
 
+@cache
 def comparison_power(scores: int, shift: float, level: float, worlds: int = 2) -> float:
     """Probability that comparing this many worlds finds a shift of all, by simulation.
 

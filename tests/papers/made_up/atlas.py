@@ -3,10 +3,12 @@
 from functools import partial
 
 import pandas as pd
+from made_up import count
 
 
-def atlas(history=7.0, encoding=6.0, audits=20, above=0):
-    """One setting of which 7 is proven, and as many audits, some of them above that."""
+def atlas(history=7.0, encoding=6.0, audits=20, above=0.05):
+    """One setting of which 7 is proven, and as many audits, a share of them above that."""
+    exceeding = count(above, audits - 1)
     rows = [
         {"method": "composition (PLD)", "group": "proven", "kind": "upper", "value": 7.0},
         {"method": "history regulariser", "group": "counterexample", "kind": "lower"}
@@ -16,7 +18,7 @@ def atlas(history=7.0, encoding=6.0, audits=20, above=0):
     ]
     rows += [
         {"method": f"audit {i}", "group": "simulated", "kind": "lower", "confidence": 0.95}
-        | {"value": 7.1 if i < above else 5.0}
+        | {"value": 7.1 if i < exceeding else 5.0}
         for i in range(audits - 1)
     ]
     return pd.DataFrame(rows).assign(cell="a tenth in every step", allowed=float("nan"))
@@ -24,10 +26,17 @@ def atlas(history=7.0, encoding=6.0, audits=20, above=0):
 
 CASES = {
     "ordered": {
-        "agrees": partial(atlas, audits=40, above=1),
-        "contradicts": partial(atlas, history=7.01),
+        "agrees": partial(atlas, audits=40),
+        "contradicts": partial(atlas, audits=40, above=0.25),
+        "contradicts, computed": partial(atlas, history=7.0001, audits=40),
         "undecided": partial(atlas, audits=3),
     },
-    "attained": {"agrees": atlas, "contradicts": partial(atlas, history=6.9)},
-    "audited": {"agrees": atlas, "contradicts": partial(atlas, encoding=3.0)},
+    "attained": {
+        "agrees": partial(atlas, history=6.9301),
+        "contradicts": partial(atlas, history=6.9299),
+    },
+    "audited": {
+        "agrees": partial(atlas, encoding=3.501),
+        "contradicts": partial(atlas, encoding=3.499),
+    },
 }

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pandas as pd
+from made_up import count
 
 
 def pair(low, high):
@@ -20,9 +21,9 @@ def losses(passes, certified, convex, corrected, affine=0.9):
     )
 
 
-def sweeps(falling=True):
-    """Theorem 4.5 along the three parameters; the batch size may work the wrong way."""
-    signs = {"step_size": 1, "noise_std": -1, "batch_size": -1 if falling else 1}
+def sweeps(batch_size=-1.0):
+    """Theorem 4.5 as powers of the three parameters; the batch size may work the wrong way."""
+    signs = {"step_size": 1, "noise_std": -1, "batch_size": batch_size}
     return pd.DataFrame(
         {"part": "sweeps", "quantity": "rho", "method": "Theorem 4.5", "lipschitz": "unclipped",
          "sweep": sweep, "weak_convexity": m, "x": x, "value": x**sign}
@@ -49,10 +50,11 @@ def residuals(dual, later=1.0):
     )
 
 
-def audits(gdp=1.5, rdp=1.7, exact=1.4, lower=(1.0,) * 6):
-    """Audits of several data sets, at one number of passes."""
-    rows = []
-    for i, bound in enumerate(lower):
+def audits(gdp=1.5, rdp=1.7, exact=1.4, above=0.05, n=6):
+    """Audits of several data sets, at one number of passes, a share of them above the truth."""
+    rows, exceeding = [], count(above, n)
+    for i in range(n):
+        bound = 1.45 if i < exceeding else 1.0
         shared = {"quantity": "audit", "instance": f"data {i}", "x": 1, "conversion": None}
         rows += [shared | {"method": "exact", "value": exact}]
         rows += [shared | {"method": "lower bound", "value": bound}]
@@ -77,42 +79,49 @@ def tightness(tightest=1.0, constant=0.5):
 
 CASES = {
     "nonexpansive": {
-        "agrees": partial(pair, 0.99, 0.9901),
-        "contradicts": partial(pair, 1.001, 1.0011),
+        "agrees": partial(pair, 1 - 2e-9, 1 - 1e-9),
+        "contradicts": partial(pair, 1 + 1e-9, 1 + 2e-9),
     },
     "convex_limit": {
         "agrees": partial(losses, 1, 0.2, 0.5, 0.5),
-        "contradicts": partial(losses, 1, 0.6, 0.5, 1.0),
+        "contradicts": partial(losses, 1, 0.5001, 0.5, 1.0),
         "undecided": partial(losses, 1, 0.4, 0.5, 1.0),
     },
     "convex_bound": {
         "agrees": partial(losses, 10, 0.2, 0.5, 0.5),
-        "contradicts": partial(losses, 10, 0.6, 0.5, 1.0),
+        "contradicts": partial(losses, 10, 0.5001, 0.5, 1.0),
         "undecided": partial(losses, 10, 0.4, 0.5, 1.0),
     },
-    "parameters": {"agrees": sweeps, "contradicts": partial(sweeps, falling=False)},
-    "residuals": {"agrees": partial(residuals, 1.0), "contradicts": partial(residuals, 0.999)},
-    "pabi": {"agrees": partial(single_pass, 50.05), "contradicts": partial(single_pass, 5000.0)},
-    "gaussian": {"agrees": audits, "contradicts": partial(audits, gdp=1.8)},
+    "parameters": {"agrees": sweeps, "contradicts": partial(sweeps, batch_size=0.001)},
+    "residuals": {
+        "agrees": partial(residuals, 1.0),
+        "contradicts": partial(residuals, 1 - 2e-9),
+    },
+    "pabi": {
+        "agrees": partial(single_pass, 499.0),
+        "contradicts": partial(single_pass, 501.0),
+    },
+    "gaussian": {"agrees": partial(audits, gdp=1.6999), "contradicts": partial(audits, gdp=1.7001)},
     "composition": {
-        "agrees": partial(curvature_free, 2.0),
-        "contradicts": partial(curvature_free, 0.9),
+        "agrees": partial(curvature_free, 1.001),
+        "contradicts": partial(curvature_free, 0.999),
     },
     "residuals_all_passes": {
         "agrees": partial(residuals, 1.0),
-        "contradicts": partial(residuals, 1.0, later=0.999),
+        "contradicts": partial(residuals, 1.0, later=1 - 2e-9),
     },
     "corrected": {
-        "agrees": partial(losses, 1, 0.2, 0.5, 1.0, affine=0.99),
-        "contradicts": partial(losses, 1, 0.2, 0.5, 1.0, affine=1.01),
+        "agrees": partial(losses, 1, 0.2, 0.5, 1.0, affine=0.9999),
+        "contradicts": partial(losses, 1, 0.2, 0.5, 1.0, affine=1.0001),
     },
     "tightness": {
         "agrees": tightness,
-        "contradicts": partial(tightness, tightest=0.999),
+        "contradicts": partial(tightness, tightest=1 - 2e-9),
     },
     "audit": {
         "agrees": audits,
-        "contradicts": partial(audits, lower=(1.45,) * 3 + (1.0,) * 3),
-        "undecided": partial(audits, lower=(1.0,) * 2),
+        "contradicts": partial(audits, above=0.5),
+        "contradicts, computed": partial(audits, exact=1.5001),
+        "undecided": partial(audits, n=2),
     },
 }

@@ -4,12 +4,10 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from made_up import agreement, count, counts, once, repeats
 
 from hiddenstate.estimates import select
 from hiddenstate.papers.worst_case_init.stated import STATED
-
-PATTERN = np.array([-1.0, -0.5, 0.0, 0.5, 1.0]) / np.sqrt(2.5 / 4)
-"""Five values with a mean of 0 and a standard deviation of 1."""
 
 
 def rows(figure, mean, sd=0.1, *, task="mnist", quantity="epsilon", method=None, n=5, **levels):
@@ -25,9 +23,10 @@ def rows(figure, mean, sd=0.1, *, task="mnist", quantity="epsilon", method=None,
         "kind": "lower" if method == "valid" else "estimate",
     }
     shared |= {"method": method or ("as published" if quantity == "epsilon" else "mean")}
-    # A single repeat is at the mean.
-    pattern = PATTERN if n == 5 else np.zeros(n)
-    return [shared | levels | {"repeat": i, "value": mean + sd * pattern[i]} for i in range(n)]
+    return [
+        shared | levels | {"repeat": i, "value": value}
+        for i, value in enumerate(repeats(mean, sd, n))
+    ]
 
 
 def average(figure, mean, sd=0.1, **levels):
@@ -39,9 +38,13 @@ def frame(*parts):
 
 
 def apart(figure, worst, other, **levels):
-    """Separations of both cases; of 100 models their error is about 0.17."""
-    levels = {"quantity": "separation", "records": 30_000, "n": 1} | levels
-    return [*rows(figure, worst, **levels), *average(figure, other, **levels)]
+    """Separations of both cases, of as many repeats as the paper's.
+
+    Of 100 models their error is about 0.17, and 6.48 and 3.41, as the paper has, are about 1.7 and
+    1 apart.
+    """
+    levels = {"quantity": "separation", "records": 30_000} | levels
+    return [*rows(figure, worst, 0.17, **levels), *average(figure, other, 0.17, **levels)]
 
 
 def norms(*means, sd=0.01):
@@ -64,7 +67,7 @@ def by_records(few, many, separations, **many_levels):
     for n, epsilon, separation in zip((100, 30_000), (few, many), separations, strict=True):
         levels = {"records": n} | (many_levels if n > 100 else {})
         parts += [rows("figure3", epsilon, 0.5, **levels)]
-        parts += [rows("figure3", separation, quantity="separation", **levels)]
+        parts += [rows("figure3", separation, 0.17, quantity="separation", **levels)]
     return frame(*parts)
 
 
@@ -91,27 +94,35 @@ def factors(one, ten, sd=0.3):
     )
 
 
-def perfect(share, deviation=0.3):
-    """What perfect audits publish at the four epsilons: a share of the paper's numbers."""
+def perfect(off, deviation=0.3):
+    """What perfect audits publish at the four epsilons, beside the paper's numbers.
+
+    The printed means scatter about it as five audits do.
+    """
     values = {1.0: 0.08, 2.0: 0.54, 4.0: 1.89, 10.0: 6.48}
     shared = {"quantity": "ideal_epsilon", "method": "as published", "models": 100, "audits": 2000}
     return pd.DataFrame(
-        shared | {"epsilon": e, "value": v + share, "deviation": deviation}
+        shared | {"epsilon": e, "value": once(v + off, deviation / 5**0.5), "deviation": deviation}
         for e, v in values.items()
     )
 
 
-def printed(figure, task, shift=0.0, sd=0.2, quantity="mean", shown=""):
-    """Audits that find what the paper prints, a shift beside it, with the paper's own levels."""
+def printed(figure, task, instead=None, sd=0.2, quantity="mean", shown=""):
+    """Audits of which the paper's are replications, with the paper's own levels.
+
+    ``instead`` has another truth by printed number.
+    """
     values = select(STATED, figure=figure, task=task, quantity=quantity)
     found = []
     for row in values.dropna(axis=1, how="all").to_dict("records"):
-        target = row.pop("value") + shift
+        target = row.pop("value")
+        target = (instead or {}).get(target, target)
         for name in ("figure", "quantity", "task"):
             row.pop(name)
         case = rows if row.get("case", "worst") == "worst" else average
-        # The largest of the five is where the mean should be.
-        mean = target - sd * PATTERN.max() if quantity == "maximum" else target
+        # What is printed is the mean or the largest of five draws of the paper's own.
+        theirs = repeats(0.0, sd)
+        mean = target - (theirs.max() if quantity == "maximum" else theirs.mean())
         found += case(shown or figure, mean, sd, task=task, **row)
     return frame(found)
 
@@ -119,33 +130,36 @@ def printed(figure, task, shift=0.0, sd=0.2, quantity="mean", shown=""):
 def accuracies(case, off, scatter=0.001):
     """One model at each epsilon."""
     values = select(STATED, figure="figure1", task="mnist", quantity="accuracy", case=case)
-    signs = (1, -1, 1, -1)
     make = rows if case == "worst" else average
     found = []
-    for sign, row in zip(signs, values.to_dict("records"), strict=True):
+    for row, off_by in zip(values.to_dict("records"), repeats(off, scatter, 4), strict=True):
         levels = {"quantity": "accuracy", "records": 30_000, "epsilon": row["epsilon"], "n": 1}
-        found += make("figure1", row["value"] + off + sign * scatter, **levels)
+        found += make("figure1", row["value"] + off_by, 0.0, **levels)
     return frame(found).assign(repeats=np.nan)
 
 
 def best_thresholds(middle, audits=2000):
     """Shares in tenths of the scores: of the middle six, and of the rest."""
     shares = [(1 - 6 * middle) / 4] * 2 + [middle] * 6 + [(1 - 6 * middle) / 4] * 2
+    found = counts(shares, audits) / audits
     shared = {"quantity": "best threshold", "method": "as published", "models": 100}
     return pd.DataFrame(
         shared | {"epsilon": 10.0, "audits": audits, "x": (i + 1) / 10, "value": share}
-        for i, share in enumerate(shares)
+        for i, share in enumerate(found)
     )
 
 
-def live(p_value, models=100):
-    row = {"figure": "live", "quantity": "agreement", "value": p_value, "models": models}
-    return pd.DataFrame([row | {"task": "mnist", "records": 100, "epsilon": 10.0}])
+def live(shift, models=100):
+    row = {"figure": "live", "quantity": "agreement", "models": models}
+    # Of the two worlds' p-values the least, times their number.
+    least = min(1.0, 2 * min(agreement(shift, models, 0.4) for _ in range(2)))
+    return pd.DataFrame([row | {"task": "mnist", "records": 100, "epsilon": 10.0, "value": least}])
 
 
-def bounds(above, below):
-    """One bound of each of so many audits."""
-    values = [11.0] * above + [9.0] * below
+def bounds(share, audits):
+    """One bound of each of so many audits, a share of them above the truth."""
+    above = count(share, audits)
+    values = [11.0] * above + [9.0] * (audits - above)
     return frame(
         *(
             rows("figure1", value, method="valid", n=1, steps=i + 1)
@@ -154,20 +168,21 @@ def bounds(above, below):
     )
 
 
-def outcomes(figure, task, quantity="mean"):
-    """Printed numbers: as printed, far from them, and with audits that scatter too much."""
+def outcomes(figure, task, rival, quantity="mean", shown=""):
+    """Printed numbers: as printed, one of them at its rival, and audits that scatter too much."""
+    make = partial(printed, figure, task, quantity=quantity, shown=shown)
     return {
-        "agrees": partial(printed, figure, task, quantity=quantity),
-        "contradicts": partial(printed, figure, task, shift=2.0, quantity=quantity),
-        "undecided": partial(printed, figure, task, sd=5.0, quantity=quantity),
+        "agrees": make,
+        "contradicts": partial(make, rival),
+        "undecided": partial(make, sd=5.0),
     }
 
 
 CASES = {
     "ordering": {
-        "agrees": lambda: frame(apart("figure1", 2.0, 1.0)),
-        "contradicts": lambda: frame(apart("figure1", 1.0, 2.0)),
-        "undecided": lambda: frame(apart("figure1", 1.3, 1.1)),
+        "agrees": lambda: frame(apart("figure1", 1.7, 1.0)),
+        "contradicts": lambda: frame(apart("figure1", 1.0, 1.7)),
+        "undecided": lambda: frame(apart("figure1", 1.3, 1.1, n=1)),
     },
     "pretraining": {
         "agrees": partial(norms, 1.0, 0.8, 0.6),
@@ -180,13 +195,13 @@ CASES = {
         "undecided": partial(pretraining_epsilon, 6, 6.05),
     },
     "few_models": {
-        "agrees": partial(perfect, -1.0),
-        "contradicts": partial(perfect, 1.0),
-        "undecided": partial(perfect, 0.0),
+        "agrees": partial(perfect, 0.0),
+        "contradicts": partial(perfect, 0.9),
+        "undecided": partial(perfect, 0.0, deviation=3.0),
     },
     "thresholds": {
         "agrees": partial(best_thresholds, 0.1),
-        "contradicts": partial(best_thresholds, 0.13),
+        "contradicts": partial(best_thresholds, 0.125),
         "undecided": partial(best_thresholds, 0.1, audits=20),
     },
     "accuracy_95": {
@@ -221,13 +236,13 @@ CASES = {
     },
     "last_layer_gap": {
         "agrees": lambda: frame(
-            apart("figure1", 2.0, 1.0), apart("figure5", 2.0, 1.9, task="digits")
+            apart("figure1", 1.7, 1.0), apart("figure5", 2.0, 2.0, task="digits")
         ),
         "contradicts": lambda: frame(
-            apart("figure1", 2.0, 1.9), apart("figure5", 2.0, 1.0, task="digits")
+            apart("figure1", 2.0, 2.0), apart("figure5", 1.7, 1.0, task="digits")
         ),
         "undecided": lambda: frame(
-            apart("figure1", 2.0, 1.7), apart("figure5", 2.0, 1.9, task="digits")
+            apart("figure1", 2.0, 1.7, n=1), apart("figure5", 2.0, 1.9, n=1, task="digits")
         ),
     },
     "last_layer_factors": {
@@ -245,35 +260,32 @@ CASES = {
         "contradicts": partial(accuracies, "worst", 0.01),
         "undecided": partial(accuracies, "worst", 0.0, scatter=0.02),
     },
-    "figure1_mnist": outcomes("figure1", "mnist"),
-    "figure1_cifar10": outcomes("figure1", "cifar10"),
-    "figure2": outcomes("figure2", "mnist"),
-    "figure3_mnist": outcomes("figure3", "mnist"),
-    "figure3_cifar10": outcomes("figure3", "cifar10"),
-    "figure5": outcomes("figure5", "cifar10_last_layer"),
-    "last_layer_introduction": {
-        "agrees": partial(printed, "introduction", "cifar10_last_layer", shown="figure5"),
-        "contradicts": partial(printed, "figure5", "cifar10_last_layer"),
-        "undecided": partial(
-            printed, "introduction", "cifar10_last_layer", sd=5.0, shown="figure5"
-        ),
-    },
-    "maxima_mnist": outcomes("figure1", "mnist", "maximum"),
-    "maxima_cifar10": outcomes("figure1", "cifar10", "maximum"),
-    "maxima_last_layer": outcomes("figure5", "cifar10_last_layer", "maximum"),
+    # The nearest rivals are those that the checks name.
+    "figure1_mnist": outcomes("figure1", "mnist", {1.89: 0.61}),
+    "figure1_cifar10": outcomes("figure1", "cifar10", {1.43: 0.20}),
+    "figure2": outcomes("figure2", "mnist", {3.41: 6.48}),
+    "figure3_mnist": outcomes("figure3", "mnist", {7.41: 10.0}),
+    "figure3_cifar10": outcomes("figure3", "cifar10", {7.01: 10.0}),
+    "figure5": outcomes("figure5", "cifar10_last_layer", {9.33: 8.30}),
+    "last_layer_introduction": outcomes(
+        "introduction", "cifar10_last_layer", {8.30: 9.33}, shown="figure5"
+    ),
+    "maxima_mnist": outcomes("figure1", "mnist", {8.28: 3.41}, "maximum"),
+    "maxima_cifar10": outcomes("figure1", "cifar10", {6.70: 0.69}, "maximum"),
+    "maxima_last_layer": outcomes("figure5", "cifar10_last_layer", {9.94: 8.30}, "maximum"),
     "few_records": {
         "agrees": lambda: frame(average("figure1", 2.1, quantity="separation")),
         "contradicts": lambda: frame(average("figure1", 1.2, quantity="separation")),
         "undecided": lambda: frame(average("figure1", 1.82, quantity="separation")),
     },
     "live": {
-        "agrees": partial(live, 0.4),
-        "contradicts": partial(live, 0.001),
-        "undecided": partial(live, 0.4, models=8),
+        "agrees": partial(live, 0),
+        "contradicts": partial(live, 1),
+        "undecided": partial(live, 0, models=8),
     },
     "valid": {
-        "agrees": partial(bounds, 8, 152),
-        "contradicts": partial(bounds, 30, 130),
-        "undecided": partial(bounds, 1, 19),
+        "agrees": partial(bounds, 0.05, 160),
+        "contradicts": partial(bounds, 0.15, 160),
+        "undecided": partial(bounds, 0.05, 20),
     },
 }

@@ -84,7 +84,7 @@ def test_a_perfect_replication_of_figure_1_is_contradicted_in_at_most_one_of_twe
 
 
 def test_an_audit_in_two_figures_counts_once_among_the_valid_bounds():
-    one = made_up.bounds(14, 86)
+    one = made_up.bounds(0.14, 100)
     many = pd.concat([one, *([one.assign(figure=f"figure{i}") for i in range(2, 5)])])
     assert checks.valid.measure(many).rows == checks.valid.measure(one).rows
 

@@ -142,8 +142,10 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     """
     rows = select(estimates, figure=list(figures), **values)
     index = ["figure", "attack", "sampling_rate", "noise_multiplier", "steps", "batch"]
+    # Which audit a row is of: one number in place of six is aligned much faster.
+    rows = rows.set_index(rows.groupby(index, sort=False, dropna=False).ngroup().to_numpy())
     wide = {
-        name: part.set_index(index)[column]
+        name: part[column]
         for method, part in select(rows, quantity="epsilon").groupby("method")
         for name, column in (
             [("ideal", "value"), ("least", "low"), ("most", "high")]
@@ -151,9 +153,9 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
             else [(method, "value")]
         )
     }
-    wide["accuracy"] = select(rows, quantity="accuracy").set_index(index)["value"]
-    order = select(rows, method="heuristic").set_index(index).index
-    return pd.DataFrame(wide, index=order).reset_index()
+    wide["accuracy"] = select(rows, quantity="accuracy")["value"]
+    audits = select(rows, method="heuristic")[index]
+    return audits.assign(**wide).reset_index(drop=True)
 
 
 def named(estimates: pd.DataFrame, start: str) -> list[str]:
