@@ -86,6 +86,16 @@ def test_the_training_with_opacus_runs_as_documented():
     assert set(words[words.index("--battery") + 1 :]) < set(first)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_training_with_opacus_passes_the_check(tmp_path, monkeypatch, capsys):
+    """As written: its records are no multiple of the batch once the canary is among them."""
+    pytest.importorskip("opacus")
+    monkeypatch.chdir(tmp_path)
+    Path("my_training.py").write_text(blocks("your-own-training.md", "python")[1])
+    status = cli.main(["audit-training", "my_training.py", "--check", "--battery", "likelihood"])
+    assert status == 0 and "check: fine" in capsys.readouterr().out
+
+
 def test_the_guide_to_canaries_is_the_kits():
     kit = pytest.importorskip("hiddenstate.auditing.kit")
     rows = [f"| {mistake} | {canary} | {score} |" for mistake, canary, score in kit.GUIDE]

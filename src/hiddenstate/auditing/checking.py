@@ -220,7 +220,8 @@ def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
         def begin(self: Any) -> Any:
             if hasattr(self.dataset, "__len__"):
                 seen.setdefault("records", []).append(len(self.dataset))
-            rate = getattr(self, "sample_rate", None)
+            # Opacus's loader keeps the rate that it was made with; batches are its sampler's.
+            rate = getattr(self.batch_sampler, "sample_rate", None)
             if rate is not None:
                 seen["sampling rate of the loader"] = float(rate)
             return original(self)
