@@ -1,4 +1,8 @@
-"""The notebooks of the documentation: executed, they say what they were committed with."""
+"""The notebooks of the documentation: executed, they say what they were committed with.
+
+Where what is said was meant to change: ``jupyter nbconvert --execute --inplace
+--ExecutePreprocessor.record_timing=False docs/notebooks/*.ipynb``.
+"""
 
 import re
 from pathlib import Path
@@ -20,7 +24,8 @@ def said(notebook):
 
 
 def pictures(notebook):
-    return [[*out.get("data", {})] for cell in notebook.cells for out in cell.get("outputs", [])]
+    shown = [out for cell in notebook.cells for out in cell.get("outputs", []) if "data" in out]
+    return [sorted(out["data"]) for out in shown]
 
 
 @pytest.mark.filterwarnings("ignore")
