@@ -133,7 +133,13 @@ def test_it_runs_read_only_without_a_network_as_any_user(image, tmp_path):
     for path in made:
         here = tmp_path / path.name
         run(
-            *(sys.executable, "-m", "hiddenstate.cli", "simulate", FAMILY, "--cell", path.stem),
+            *(
+                Path(sys.executable).with_name("hiddenstate"),
+                "simulate",
+                FAMILY,
+                "--cell",
+                path.stem,
+            ),
             *("--config", ROOT / "workflow/config/scales/smoke.yaml", "--out", here),
         )
         assert scores.read(path)[1]["digest"] == scores.read(here)[1]["digest"]
