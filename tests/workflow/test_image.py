@@ -69,9 +69,9 @@ def stand_in(home):
     for mark in (root / "usr/lib").glob("python3*/EXTERNALLY-MANAGED"):
         mark.unlink()
     # pip reaches what it reaches here.
-    shutil.copytree("/etc/ssl/certs", root / "etc/ssl/certs", dirs_exist_ok=True)
-    if Path("/etc/pip.conf").exists():
-        shutil.copy("/etc/pip.conf", root / "etc")
+    for known in ("etc/ssl/certs/ca-certificates.crt", "etc/pip.conf"):
+        if Path("/", known).exists():
+            shutil.copy(Path("/", known), root / known)
     (home / "base/Containerfile").write_text("FROM scratch\nCOPY root /\n")
     return home / "base"
 
