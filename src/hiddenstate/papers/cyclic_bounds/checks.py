@@ -105,24 +105,19 @@ def parameters(estimates: pd.DataFrame) -> Evidence:
     return Evidence(items, "Theorem 4.5 at four weak convexities, one parameter varied at a time.")
 
 
-def _gaps(rows: pd.DataFrame) -> Exact:
-    """The largest distance of ratios from 1."""
-    return Exact(float((needed(rows)["value"] - 1).abs().max()))
+def _least_price(rows: pd.DataFrame, what: str, note: str) -> Evidence:
+    """The largest distance of ratios to the least possible price from 1."""
+    gap = Exact(float((needed(rows)["value"] - 1).abs().max()))
+    return Evidence([Within(what, gap, high=EQUAL, reason="equal but for rounding")], note)
 
 
 @check
 def residuals(estimates: pd.DataFrame) -> Evidence:
     """In one pass no residuals cost less than the paper's, by a dual bound."""
     rows = select(estimates, quantity="residuals", method="dual bound", x=1)
-    return Evidence(
-        [
-            Within(
-                "largest gap between the price of the residuals and the least possible price",
-                _gaps(rows),
-                high=EQUAL,
-                reason="equal but for rounding",
-            )
-        ],
+    return _least_price(
+        rows,
+        "largest gap between the price of the residuals and the least possible price",
         f"One pass, {len(rows)} weak convexities and Lipschitz constants; the least price is a "
         "dual bound that shares no formula with the residuals.",
     )
@@ -210,15 +205,9 @@ def composition(estimates: pd.DataFrame) -> Evidence:
 def residuals_all_passes(estimates: pd.DataFrame) -> Evidence:
     """Over all passes no residuals cost less than starting afresh at each visit."""
     rows = select(estimates, quantity="residuals")
-    return Evidence(
-        [
-            Within(
-                "largest gap between formula, price of the residuals and dual bound",
-                _gaps(rows),
-                high=EQUAL,
-                reason="equal but for rounding",
-            )
-        ],
+    return _least_price(
+        rows,
+        "largest gap between formula, price of the residuals and dual bound",
         f"{len(rows) // 2} settings, of up to {rows['x'].max():g} passes.",
     )
 

@@ -626,43 +626,30 @@ figure6_bits_exceed = _exceeds_heuristic("one bit a step")
 figure6_analog_exceed = _exceeds_heuristic("kept values")
 
 
+def _first_row(
+    estimates: pd.DataFrame, name: str, below: float, above: float, reason: str, note: str
+) -> Evidence:
+    """An epsilon of Table 1's first row, at the recalled parameters, by its printed digits."""
+    row = needed(select(estimates, origin="recalled", method=name)).iloc[0]
+    printed = float(row[f"printed_{name}"])
+    found = Exact(float(row["value"]))
+    region = (printed - below, printed + above)
+    return Evidence(
+        [Within(f"{name} epsilon", found, *region, reason=reason, stated=f"{printed:g}")],
+        f"{row['value']:.4f} at the recalled noise multiplier and steps{note}.",
+    )
+
+
 @check
 def table1_heuristic(estimates: pd.DataFrame) -> Evidence:
     """The heuristic epsilon of Table 1's first row, at the recalled parameters."""
-    row = select(estimates, origin="recalled", method="heuristic").iloc[0]
-    printed = float(row["printed_heuristic"])
-    return Evidence(
-        [
-            Within(
-                "heuristic epsilon",
-                Exact(float(row["value"])),
-                printed - 0.005,
-                printed + 0.01,
-                "its digits, rounded or cut off",
-                stated=f"{printed:g}",
-            )
-        ],
-        f"{row['value']:.4f} at the recalled noise multiplier and steps.",
-    )
+    reason = "its digits, rounded or cut off"
+    return _first_row(estimates, "heuristic", 0.005, 0.01, reason, "")
 
 
 @check
 def table1_standard(estimates: pd.DataFrame) -> Evidence:
     """The standard epsilon of Table 1's first row, at the recalled parameters."""
-    row = select(estimates, origin="recalled", method="standard").iloc[0]
-    renyi = select(estimates, origin="recalled, fewer records", method="RDP")["value"]
-    printed = float(row["printed_standard"])
-    return Evidence(
-        [
-            Within(
-                "standard epsilon",
-                Exact(float(row["value"])),
-                printed - 0.5,
-                printed + 0.5,
-                "its digit",
-                stated=f"{printed:g}",
-            )
-        ],
-        f"{row['value']:.4f} at the recalled noise multiplier and steps; by Rényi differential "
-        f"privacy and with 45,000 records {float(needed(renyi).iloc[0]):.3f}.",
-    )
+    renyi = needed(select(estimates, origin="recalled, fewer records", method="RDP")["value"])
+    note = f"; by Rényi differential privacy and with 45,000 records {renyi.iloc[0]:.3f}"
+    return _first_row(estimates, "standard", 0.5, 0.5, "its digit", note)
