@@ -250,6 +250,12 @@ CASES = {
         "contradicts": partial(housing, GOOD | {CRAFTED: 0.1}),
         "undecided": partial(housing, GOOD | {CRAFTED: 0.201}),
     },
+    # An audit by a coordinate that nothing else moves shows a fifth of mu.
+    "seldom_inserted": {
+        "agrees": partial(periods, 0.2, every=25, sd=0.06),
+        "contradicts": partial(periods, 1.1, every=25, sd=0.06),
+        "undecided": partial(periods, 0.9, every=25, sd=0.06),
+    },
     "less_frequent": {
         "agrees": partial(periods, 0.44),
         "contradicts": partial(periods, 1.2),

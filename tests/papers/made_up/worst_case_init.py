@@ -61,12 +61,12 @@ def pretraining_epsilon(before, after):
     return frame(average("figure2", before), rows("figure2", after))
 
 
-def by_records(few, many, separations, **many_levels):
+def by_records(few, many, separations, task="mnist", sd=0.5, **many_levels):
     """Two numbers of records, with epsilons and separations."""
     parts = []
     for n, epsilon, separation in zip((100, 30_000), (few, many), separations, strict=True):
-        levels = {"records": n} | (many_levels if n > 100 else {})
-        parts += [rows("figure3", epsilon, 0.5, **levels)]
+        levels = {"records": n, "task": task} | (many_levels if n > 100 else {})
+        parts += [rows("figure3", epsilon, sd, **levels)]
         parts += [rows("figure3", separation, 0.17, quantity="separation", **levels)]
     return frame(*parts)
 
@@ -107,7 +107,7 @@ def perfect(off, deviation=0.3):
     )
 
 
-def printed(figure, task, instead=None, sd=0.2, quantity="mean", shown=""):
+def printed(figure, task, instead=None, sd=0.2, quantity="mean", shown="", measured="epsilon"):
     """Audits of which the paper's are replications, with the paper's own levels.
 
     ``instead`` has another truth by printed number.
@@ -123,8 +123,35 @@ def printed(figure, task, instead=None, sd=0.2, quantity="mean", shown=""):
         # What is printed is the mean or the largest of five draws of the paper's own.
         theirs = repeats(0.0, sd)
         mean = target - (theirs.max() if quantity == "maximum" else theirs.mean())
-        found += case(shown or figure, mean, sd, task=task, **row)
+        found += case(shown or figure, mean, sd, task=task, quantity=measured, **row)
     return frame(found)
+
+
+def numbers(figure, task, rival, quantity, sd):
+    """Printed numbers of something else than epsilon."""
+    make = partial(printed, figure, task, quantity=quantity, measured=quantity, sd=sd)
+    return {
+        "agrees": make,
+        "contradicts": partial(make, rival),
+        "undecided": partial(make, sd=50 * sd),
+    }
+
+
+def by_steps(*values, rate=4.0, other=None, steps=(10, 100, 1000), task="cifar10", theirs=False):
+    """Accuracies of single models by steps, and those of a learning rate of 10 or 2 beside.
+
+    They scatter by their test images, and the paper's, which they are compared with, likewise.
+    """
+    both = 2 if theirs else 1
+    lines = {rate: values} | (other or {})
+    return frame(
+        *(
+            average("figure6", value, (both * value * (1 - value) / 10_000) ** 0.5, n=1,
+                    quantity="accuracy", task=task, learning_rate=one, steps=n)
+            for one, line in lines.items()
+            for n, value in zip(steps, line, strict=True)
+        )
+    )  # fmt: skip
 
 
 def accuracies(case, off, scatter=0.001):
@@ -177,6 +204,9 @@ def outcomes(figure, task, rival, quantity="mean", shown=""):
         "undecided": partial(make, sd=5.0),
     }
 
+
+DECISIVE = {"figure6_accuracy"}
+"""Its error is that of the test images, whatever was trained, and small beside the rival."""
 
 CASES = {
     "ordering": {
@@ -273,6 +303,31 @@ CASES = {
     "maxima_mnist": outcomes("figure1", "mnist", {8.28: 3.41}, "maximum"),
     "maxima_cifar10": outcomes("figure1", "cifar10", {6.70: 0.69}, "maximum"),
     "maxima_last_layer": outcomes("figure5", "cifar10_last_layer", {9.94: 8.30}, "maximum"),
+    "figure2_norms": numbers("figure2", "mnist", {0.51: 1.0}, "gradient_norm", 0.02),
+    "accuracy_cifar10": numbers("figure1", "cifar10", {0.512: 0.46}, "accuracy", 0.004),
+    "accuracy_clipping": numbers("figure4", "mnist", {0.961: 0.975}, "accuracy", 0.002),
+    "accuracy_last_layer": numbers(
+        "figure5", "cifar10_last_layer", {0.931: 0.913}, "accuracy", 0.002
+    ),
+    "accuracy_steps": {
+        "agrees": partial(by_steps, 0.3, 0.5, 0.65),
+        "contradicts": partial(by_steps, 0.3, 0.5, 0.47),
+        "undecided": partial(by_steps, 0.3, 0.5, 0.503),
+    },
+    "learning_rate_10": {
+        "agrees": partial(by_steps, 0.3, 0.5, 0.65, other={10.0: (0.2, 0.3, 0.4)}),
+        "contradicts": partial(by_steps, 0.3, 0.5, 0.65, other={10.0: (0.2, 0.3, 0.68)}),
+        "undecided": partial(by_steps, 0.3, 0.5, 0.65, other={10.0: (0.2, 0.3, 0.65)}),
+    },
+    "figure6_accuracy": {
+        "agrees": partial(by_steps, 0.3, 0.5, 0.654, other={2.0: (0.3, 0.5, 0.673)}, theirs=True),
+        "contradicts": partial(by_steps, 0.3, 0.5, 0.654, other={2.0: (0.3, 0.5, 0.536)}),
+    },
+    "records_cifar10": {
+        "agrees": partial(by_records, 7.01, 4.96, (2.0, 1.0), task="cifar10", sd=0.3),
+        "contradicts": partial(by_records, 5.0, 5.2, (2.0, 2.0), task="cifar10"),
+        "undecided": partial(by_records, 7.01, 4.96, (2.0, 1.0), n=1, task="cifar10"),
+    },
     "few_records": {
         "agrees": lambda: frame(average("figure1", 2.1, quantity="separation")),
         "contradicts": lambda: frame(average("figure1", 1.2, quantity="separation")),

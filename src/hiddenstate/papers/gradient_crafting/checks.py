@@ -161,6 +161,19 @@ simulated_dimension = _shows_more(RANDOM, "a random coordinate", "better", somew
 
 
 @check
+def seldom_inserted(estimates: pd.DataFrame) -> Evidence:
+    """With an insertion in every 25th step the simulated coordinate is not tight somewhere."""
+    rows = select(_housing(estimates, "mu", every=25), adversary=CRAFTED)
+    items, words = [], []
+    for epsilon in _audible(rows):
+        ratio = _ratio(select(rows, epsilon=epsilon))
+        what = f"mu over the accountant's, k = 25, epsilon {epsilon:g}"
+        items.append(Within(what, ratio, high=TIGHT, reason="not tight: less than nine tenths"))
+        words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
+    return Evidence(items, f"Share of mu: {', '.join(words)}.", any_of=True)
+
+
+@check
 def less_frequent(estimates: pd.DataFrame) -> Evidence:
     """With fewer insertions among the steps the crafted gradient shows less of the same mu."""
     whole = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)

@@ -49,6 +49,12 @@ STATED = pd.DataFrame(
     + _by_epsilon("figure1", "mnist", "average", "accuracy", (0.954, 0.957, 0.959, 0.959))
     + _by_epsilon("figure1", "mnist", "worst", "accuracy", (0.972, 0.974, 0.975, 0.975))
     + _by_epsilon("figure1", "cifar10", "average", "accuracy", (0.460, 0.512, 0.522, 0.536))
+    + [
+        row | {"clipping_norm": 10.0}
+        for row in _by_epsilon(
+            "figure4", "mnist", "worst", "accuracy", (0.856, 0.931, 0.950, 0.961)
+        )
+    ]
     + _at_ten("figure2", "mnist", "epochs", "mean", {0: 3.41, 5: 6.48})
     + _at_ten("figure2", "mnist", "epochs", "gradient_norm", {0: 1.00, 5: 0.51})
     + _at_ten("figure3", "mnist", "records", "mean", {100: 7.41, 1000: 7.21, 30000: 6.48})
