@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
 from hiddenstate import config, files, papers
-from hiddenstate.commands import atlas, audit, audit_one_run, audit_training, epsilon, plan
+from hiddenstate.commands import (
+    atlas,
+    audit,
+    audit_one_run,
+    audit_training,
+    epsilon,
+    new_paper,
+    plan,
+)
 from hiddenstate.errors import InputError
 from hiddenstate.family import FamilyGrid, Figure, Job, Shown, Table, Workplace
 
@@ -555,6 +563,7 @@ def _parser() -> argparse.ArgumentParser:
         ("plan-audit", plan),
         ("audit-training", audit_training),
         ("audit-one-run", audit_one_run),
+        ("new-paper", new_paper),
     ):
         module.add_arguments(command(name, module.run, family=False))
     return parser

@@ -118,6 +118,24 @@ class Workplace:
     purpose: str = ""
     models: int | None = None
 
+    def options(self, models: int, *name: str, repeat: int | None = None) -> dict[str, Any]:
+        """What ``dpsgd.ensemble.scores`` is told of the place and of a cell's streams.
+
+        models: the cell's own number. name: of its random streams. repeat: of several audits in one
+        cell, which is the last part of the name and has a folder of the checkpoint.
+        """
+        part = "" if repeat is None else f"repeat{repeat}"
+        purpose = (self.purpose,) if self.purpose else ()
+        return {
+            "models": self.models or models,
+            "name": (*name, *purpose, *(() if repeat is None else (repeat,))),
+            "device": self.device,
+            "workers": self.workers,
+            "memory": self.memory,
+            "checkpoint": self.checkpoint and self.checkpoint / part,
+            "progress": self.progress,
+        }
+
 
 def _second(cell: Cell[Any]) -> float:
     return 1.0

@@ -1,8 +1,16 @@
 """A new paper is one package, one rule file, a section of a scale and its claims."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 import yaml
+
+from hiddenstate import cli
 
 CELLS = '''
 """A record's gradient of norm 1 under one draw of noise."""
@@ -128,3 +136,63 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
             assert planned == made | {"collect_claims", "all"}, planned
         if file == "estimates.py":
             assert "toy_simulate" not in planned
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_command_writes_a_paper_that_runs_as_it_is(tmp_path, checkout, snakemake, capsys):
+    tree = checkout(tmp_path / "tree")
+    for name in ("pyproject.toml", "tests/made_up.py", "tests/papers/test_verdicts.py"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    shutil.copytree(ROOT / "tests/papers/made_up", tree / "tests/papers/made_up")
+    words = ["new-paper", "toy_audits", "--title", "Toy audits", "--tree", str(tree)]
+    assert cli.main(words) == 0
+    assert "./reproduce toy_audits --config scale=smoke" in capsys.readouterr().out
+    environment = {"PYTHONPATH": str(tree / "src")}
+    status, output = snakemake(
+        tree, "toy_audits", "--cores", "1", "--config", "scale=smoke", environment=environment
+    )
+    assert status == 0, output[-3000:]
+    assert "1 statement of our own: 1 holds" in output
+    assert (tree / "figures/smoke/toy_audits/epsilon.pdf").read_bytes().startswith(b"%PDF")
+    written = [
+        "src/hiddenstate/papers/toy_audits",
+        "tests/papers/test_toy_audits.py",
+        "tests/papers/made_up/toy_audits.py",
+    ]
+    for command in (
+        ["ruff", "check", *written],
+        ["ruff", "format", "--check", *written],
+        ["snakefmt", "--check", "workflow/rules/toy_audits.smk"],
+        ["pytest", "-p", "no:cacheprovider", "-k", "toy_audits", "tests/papers"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=tree,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-2000:])
+    # Not a second time.
+    assert cli.main(words) == 2
+    assert "expected a name that no family has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["Toy"], "NAME: got 'Toy'"),
+        (["class"], "NAME: got 'class'"),
+        (["toy", "--title", 'a "toy"'], "expected plain text"),
+        (["toy", "--tree", "/nowhere"], "which has a Snakefile"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(tmp_path, checkout, capsys, words, said):
+    tree = checkout(tmp_path / "tree")
+    before = sorted(tree.rglob("*"))
+    assert cli.main(["new-paper", "--tree", str(tree), *words]) == 2
+    assert said in capsys.readouterr().err
+    assert sorted(tree.rglob("*")) == before

@@ -25,20 +25,13 @@ TESTED = 20
 def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
     """Scores of the models of an audit, with the first ones' test accuracy and the noise."""
     p = cell.parameters
-    count = workplace.models or p.models
     ensemble = audited(p, seed)
     test = data.splits(p.dataset).test
     frame = engine.scores(
         ensemble,
-        models=count,
         seed=seed,
-        name=(NAME, p.stream, *([workplace.purpose] if workplace.purpose else [])),
-        device=workplace.device,
-        workers=workplace.workers,
-        memory=workplace.memory,
-        checkpoint=workplace.checkpoint,
-        progress=workplace.progress,
         measures={"accuracy": engine.Accuracy(test.x, test.y, TESTED)},
+        **workplace.options(p.models, NAME, p.stream),
     )
     return frame.assign(noise_multiplier=ensemble.mechanism.noise_multiplier)
 

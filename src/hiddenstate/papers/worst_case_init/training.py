@@ -65,25 +65,17 @@ def _repeat(
     rng = stream(seed, NAME, "canary", start.dataset, repeat)
     canary = _canary(p, model, theta, x, private.y, splits.classes, rng)
     ensemble = engine.Ensemble(model, mechanism, x, private.y, canary, theta)
-    purpose = [workplace.purpose] if workplace.purpose else []
-    count = workplace.models or p.models
     # Last layers are linear models that all see the same records: many at once on a CPU.
     linear = start.trains == "last layer" and device == "cpu"
     frame = engine.scores(
         ensemble,
-        models=count,
         seed=seed,
-        name=(NAME, p.name, *purpose, repeat),
         worlds=p.worlds,
-        device=device,
-        workers=workplace.workers,
         # On a CPU a chunk is what a kill may lose; on an accelerator it is what fits.
         chunk=1 if device == "cpu" else None,
-        memory=workplace.memory,
-        checkpoint=workplace.checkpoint and workplace.checkpoint / f"repeat{repeat}",
-        progress=workplace.progress,
         kernel="linear" if linear else "auto",
         measures={"accuracy": engine.Accuracy(see(splits.test.x), splits.test.y, TESTED)},
+        **workplace.options(p.models, NAME, p.name, repeat=repeat),
     )
     norms = ensemble.clipped_sum(device).norms(theta.to(device), np.arange(len(x)))
     return frame.assign(

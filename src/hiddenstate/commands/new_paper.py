@@ -1,0 +1,123 @@
+"""A new paper: a family that runs as it is written, to be changed piece by piece."""
+
+import argparse
+import json
+import keyword
+import os
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import hiddenstate
+from hiddenstate.errors import InputError
+
+PACKAGE = "src/hiddenstate/papers/{name}"
+FILES = {
+    **{
+        f"{part}.py": f"{PACKAGE}/{part}.py"
+        for part in (
+            *("__init__", "cells", "training", "estimates"),
+            *("figures", "tables", "checks"),
+        )
+    },
+    "rules.smk": "workflow/rules/{name}.smk",
+    "claims.yaml": "workflow/config/claims/{name}.yaml",
+    "test.py": "tests/papers/test_{name}.py",
+    "made_up.py": "tests/papers/made_up/{name}.py",
+}
+"""What is written: the skeleton's file, and its place in the source tree."""
+
+SCALES = {
+    "smoke": {
+        "shows": "digits, 10 models per world",
+        "noise_multipliers": [1.0],
+        "steps": 2,
+        "models": 10,
+    },
+    "laptop": {
+        "shows": "digits, 100 models per world",
+        "noise_multipliers": [0.6, 1.0, 2.0],
+        "steps": 20,
+        "models": 100,
+    },
+    "paper": {
+        "shows": "digits, 1,000 models per world",
+        "noise_multipliers": [0.6, 1.0, 2.0],
+        "steps": 20,
+        "models": 1000,
+    },
+}
+"""The section of each scale; those that extend one of them have it as well."""
+
+REST = """\
+Written. It runs as it is: ./reproduce {name} --config scale=smoke
+What is left once it does what the paper does:
+- README.md and CITATION.cff: its row, and its reference with the authors
+- workflow/config/claims/{name}.yaml: its sentences, quoted
+- after ./reproduce all: hiddenstate gallery {name}, and hiddenstate verdicts
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Name, title, reference, tree."""
+    parser.add_argument("name", metavar="NAME", help="of the family, such as shuffled_batches")
+    parser.add_argument("--title", help="of the paper (its name in words)")
+    parser.add_argument("--reference", default="none", help="such as 'arXiv 2411.10614' (none)")
+    parser.add_argument(
+        "--tree", type=Path, metavar="DIR", help="source tree (that of this package)"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write a package, rules, claims, scales' sections and tests of a new paper."""
+    tree = options.tree or Path(hiddenstate.__file__).parents[2]
+    write(options.name, options.title, options.reference, tree)
+    print(REST.format(name=options.name), end="")
+
+
+def write(name: str, title: str | None, reference: str, tree: Path) -> None:
+    """Write the skeleton into a source tree; InputError, and nothing written, where it cannot."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or keyword.iskeyword(name):
+        raise InputError(f"NAME: got {name!r}; expected lower-case letters, digits and _")
+    if not (tree / "Snakefile").is_file():
+        raise InputError(f"--tree: got {tree}; expected the source tree, which has a Snakefile")
+    places = {part: tree / place.format(name=name) for part, place in FILES.items()}
+    for place in (tree / PACKAGE.format(name=name), *places.values()):
+        if place.exists():
+            raise InputError(f"{place}: exists; expected a name that no family has")
+    words = {"name": name, "camel": "".join(part.title() for part in name.split("_"))}
+    words |= {"title": title or name.replace("_", " ").capitalize(), "reference": reference}
+    for value in (words["title"], reference):
+        if not value.isprintable() or '"' in value or "\\" in value:
+            raise InputError(f"--title, --reference: got {value!r}; expected plain text")
+    made = {place: _filled(part, words) for part, place in places.items()}
+    for scale, section in SCALES.items():
+        path = tree / f"workflow/config/scales/{scale}.yaml"
+        given = words | {key: str(value) for key, value in section.items()}
+        made[path] = path.read_text(encoding="utf-8") + _filled("scale.yaml", given)
+    for place, content in made.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content, encoding="utf-8")
+    _write_schema(tree)
+
+
+def _filled(part: str, words: dict[str, str]) -> str:
+    skeleton = resources.files("hiddenstate") / "skeleton" / f"{part}.txt"
+    content = skeleton.read_text(encoding="utf-8")
+    return re.sub(r"{{ (\w+) }}", lambda found: words[found[1]], content)
+
+
+def _write_schema(tree: Path) -> None:
+    """The schema of scale files, with the new family's section."""
+    code = "import json; from hiddenstate import config; print(json.dumps(config.schema()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(tree / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path = tree / "workflow/config/scale.schema.json"
+    path.write_text(json.dumps(json.loads(done.stdout), indent=2) + "\n", encoding="utf-8")
