@@ -1,6 +1,7 @@
 """The pages name every family and every figure, and nothing that is not there."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -117,7 +118,7 @@ def test_every_hiddenstate_command_parses(page):
     text = page.read_text().replace("\\\n", " ")
     commands = re.findall(r"^hiddenstate (.+)$", text, flags=re.MULTILINE)
     for command in commands:
-        cli._parser().parse_args(command.split("#")[0].split())
+        cli._parser().parse_args(shlex.split(command, comments=True))
 
 
 def test_every_paper_is_cited():
