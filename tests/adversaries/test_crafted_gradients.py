@@ -148,6 +148,7 @@ class Peeking:
         for array in (known.initial, known.x, known.y, *known.batches):
             with pytest.raises(ValueError, match="read-only"):
                 array[...] = 0
+            assert isinstance(array.base, bytes)  # which nothing changes, nor the array's flag
         with pytest.raises(dataclasses.FrozenInstanceError):
             known.initial = None
         self.gradients = np.zeros((5, 68), np.float32)

@@ -669,6 +669,7 @@ class Peeking(Sequence):
         for array in (known.initial, known.x, known.y, *known.batches):
             with pytest.raises(ValueError, match="read-only"):
                 array[...] = 0
+            assert isinstance(array.base, bytes)  # which nothing changes, nor the array's flag
         with pytest.raises(dataclasses.FrozenInstanceError):
             known.initial = None
         self.seen = known
@@ -696,8 +697,6 @@ def test_an_adversary_cannot_reach_an_iterate_between(side_by_side):
     one = run(audit)
     noise = one.stream("noise").standard_normal(20, dtype=np.float32)
     assert not np.isin(one.known().rng.standard_normal(20, dtype=np.float32), noise).any()
-    one.known().initial.base[:] = 0  # even the array behind the view is a copy
-    assert torch.equal(one.initial, audit.initial)
 
 
 def test_a_canary_is_fixed_before_the_first_step_and_once():

@@ -30,7 +30,7 @@ from hiddenstate.adversaries.gradient_canaries import (
     SimulatedCoordinate,
 )
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
-from hiddenstate.dpsgd.known import Fixed, Floats, Known, read_only
+from hiddenstate.dpsgd.known import Fixed, Floats, Known, each_once, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, Mechanism
 from hiddenstate.dpsgd.tiny import Dense, Kernel, Trainer
 from hiddenstate.errors import InputError, check_count
@@ -123,6 +123,11 @@ class CraftedAudit(Insertions):
         if self.start not in ("fresh", "shared"):
             raise InputError(f"start: got {self.start!r}; expected 'fresh' or 'shared'")
 
+    @cached_property
+    def shown(self) -> tuple[Floats, NDArray[np.int64]]:
+        """Records and labels as adversaries are shown them, one copy for all runs."""
+        return read_only(self.x), read_only(self.y)
+
 
 @dataclass(frozen=True, eq=False)
 class _Run:
@@ -156,7 +161,7 @@ class _Run:
         drawn = mechanism.sampling.batches(
             len(self.audit.y), mechanism.steps, self.stream("sampling")
         )
-        return tuple(map(read_only, drawn))
+        return tuple(each_once(read_only, drawn))
 
     def known(self, adversary: Adversary) -> Known:
         """What this adversary knows of this run."""
@@ -165,8 +170,8 @@ class _Run:
         trainer = self.trainer(audit.x, audit.y)
         return Known(
             mechanism=audit.mechanism,
-            x=read_only(audit.x),
-            y=read_only(audit.y),
+            x=audit.shown[0],
+            y=audit.shown[1],
             initial=self.initial,
             batches=self.batches,
             insertions=audit.insertions,

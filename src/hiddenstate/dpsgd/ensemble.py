@@ -43,7 +43,7 @@ from hiddenstate.dpsgd.clipping import (
     tensor,
     usable,
 )
-from hiddenstate.dpsgd.known import Fixed, Known, Movement, read_only
+from hiddenstate.dpsgd.known import Fixed, Known, Movement, each_once, read_only
 from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError, check_count
@@ -111,6 +111,11 @@ class Ensemble:
         if self.canary.record is not None:
             _check_record(self.canary.record, self.x, self.y, self.loss)
         self._refuse_unaccounted()
+
+    @cached_property
+    def shown(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Records and labels as adversaries are shown them, one copy for all runs."""
+        return read_only(self.x), read_only(self.y)
 
     @property
     def replaces(self) -> bool:
@@ -225,12 +230,12 @@ class Run:
         canary = self.ensemble.canary
         if canary.sampled:
             last = self.ensemble.positions - 1
-            self.batches = _each_once(lambda batch: batch[batch != last], drawn)
+            self.batches = each_once(lambda batch: batch[batch != last], drawn)
             if canary.record is None or (self.world == "out" and not self.ensemble.replaces):
                 self.trained_on = self.batches
             elif self.world == "in" and self.ensemble.replaces:
                 swap = partial(_swapped, old=last, new=len(self.ensemble.x))
-                self.trained_on = _each_once(swap, drawn)
+                self.trained_on = each_once(swap, drawn)
         elif canary.record is not None and self.world == "in":
             self.trained_on = [
                 np.append(batch, len(self.ensemble.x)) if canary.inserted(step) else batch
@@ -256,13 +261,13 @@ class Run:
     def known(self) -> Known:
         """What an adversary knows of this run before it is trained."""
         ensemble, gradients = self.ensemble, self.gradients
-        mechanism, initial = ensemble.mechanism, read_only(self.initial.cpu().numpy().copy())
+        mechanism, initial = ensemble.mechanism, read_only(self.initial.cpu().numpy())
         return Known(
             mechanism=mechanism,
-            x=read_only(np.asarray(ensemble.x)),
-            y=read_only(np.asarray(ensemble.y)),
+            x=ensemble.shown[0],
+            y=ensemble.shown[1],
             initial=initial,
-            batches=tuple(map(read_only, self.batches)),
+            batches=tuple(each_once(read_only, self.batches)),
             insertions=ensemble.most_insertions,
             rng=self.stream("adversary"),
             shared_rng=streams.stream(self.seed, *self.name, "adversary", self.repeat),
@@ -948,14 +953,6 @@ def _check_record(
 
 def _swapped(batch: NDArray[np.int64], *, old: int, new: int) -> NDArray[np.int64]:
     return np.where(batch == old, new, batch)
-
-
-def _each_once(
-    change: Callable[[NDArray[np.int64]], NDArray[np.int64]], batches: list[NDArray[np.int64]]
-) -> list[NDArray[np.int64]]:
-    """The changed batches; steps that share a batch go on sharing it, which spares memory."""
-    changed = {id(batch): change(batch) for batch in batches}
-    return [changed[id(batch)] for batch in batches]
 
 
 def _fingerprint(

@@ -5,7 +5,7 @@ the same: ``Known`` before the first step, and the last iterate after the last o
 nor an iterate between is in reach.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hiddenstate.dpsgd.mechanism import Mechanism
 
 Floats = NDArray[np.float32]
+Batch = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Movement:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What an adversary knows of a run before it is trained; its arrays cannot be written to.
+    """What an adversary knows of a run before it is trained, in copies that cannot be written to.
 
     x, y: the records, without the canary. initial: shape (p,). batches: the records of each step.
     insertions: how many gradients a canary has. rng: the adversary's own random numbers for this
@@ -74,7 +75,12 @@ class Fixed(Protocol):
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    """A copy that nothing can write to: what it is a view of are bytes, which never change."""
+    array = np.asarray(array)
+    return np.ndarray(array.shape, array.dtype, array.tobytes())
+
+
+def each_once(change: Callable[[Batch], Batch], batches: Sequence[Batch]) -> list[Batch]:
+    """The changed batches; steps that share a batch go on sharing it, which spares memory."""
+    changed = {id(batch): change(batch) for batch in batches}
+    return [changed[id(batch)] for batch in batches]
