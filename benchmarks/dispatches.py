@@ -24,8 +24,9 @@ from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.clipping import ClippedSum
-from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.memory import Allocations
+from hiddenstate.sampling import FullBatch
 
 SHAPES = {"mnist_cnn": (1, 28, 28), "cifar_cnn": (3, 32, 32)}
 BEFORE = {"mnist_cnn": (174, 125, 8), "cifar_cnn": (377, 246, 48)}

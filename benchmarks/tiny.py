@@ -16,8 +16,8 @@ from torch.func import functional_call, grad, vmap
 
 from hiddenstate import housing, models
 from hiddenstate.dpsgd.clipping import cross_entropy, named
-from hiddenstate.dpsgd.mechanism import Cyclic
 from hiddenstate.dpsgd.tiny import Dense, Trainer
+from hiddenstate.sampling import Cyclic
 from hiddenstate.streams import stream
 
 STEPS, BATCH, RATE, CLIP, STD = 250, 400, 0.1 / 400, 1.0, 17.0

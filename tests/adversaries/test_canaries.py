@@ -15,9 +15,10 @@ from hiddenstate.adversaries.initialisation import average_case, pretrained
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
 from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate
 from hiddenstate.dpsgd.ensemble import read as read_score
-from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.models import digits_cnn, fcnn
+from hiddenstate.sampling import FullBatch
 from hiddenstate.streams import stream
 
 

@@ -14,8 +14,9 @@ from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate, last_iterates, scores
-from hiddenstate.dpsgd.mechanism import Mechanism, Poisson
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import Poisson
 from hiddenstate.streams import stream
 
 THREE = Augmentation(views=3, shift=2)

@@ -37,8 +37,9 @@ from hiddenstate.dpsgd.ensemble import (
     model_bytes,
     scores,
 )
-from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
 MECHANISM = Mechanism(

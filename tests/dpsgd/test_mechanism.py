@@ -6,8 +6,9 @@ import pytest
 from scipy import stats
 
 from hiddenstate.accounting import pld
-from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
 

@@ -7,7 +7,8 @@ from torch import nn
 
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.dpsgd.ensemble import Ensemble, scores
-from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.sampling import FullBatch
 
 KINDS = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
 

@@ -13,9 +13,10 @@ from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.initialisation import pretrained
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
 from hiddenstate.dpsgd.ensemble import Ensemble, scores
-from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.probe import Probe
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import FullBatch
 from hiddenstate.streams import stream
 
 FALLS_BACK = pytest.mark.filterwarnings("ignore:no book-keeping rule")

@@ -30,8 +30,9 @@ from hiddenstate.dpsgd.ensemble import (
     last_iterates,
     scores,
 )
-from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "dispatches.py"))

@@ -9,9 +9,9 @@ from torch import nn
 from hiddenstate import models
 from hiddenstate.dpsgd import native, tiny
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
-from hiddenstate.dpsgd.mechanism import Cyclic, Poisson
 from hiddenstate.dpsgd.tiny import Dense, Trainer
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import Cyclic, Poisson
 from hiddenstate.streams import stream
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")

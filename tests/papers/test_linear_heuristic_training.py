@@ -11,10 +11,10 @@ import torch
 from hiddenstate import config, data, models, scores
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate, read
-from hiddenstate.dpsgd.mechanism import Poisson
 from hiddenstate.errors import InputError
 from hiddenstate.family import Workplace
 from hiddenstate.papers.linear_heuristic import FAMILY, cells, training
+from hiddenstate.sampling import Poisson
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"
 CACHED = Path(__file__).parents[2] / "results/cached/linear_heuristic"

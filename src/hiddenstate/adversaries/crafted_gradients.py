@@ -31,9 +31,10 @@ from hiddenstate.adversaries.gradient_canaries import (
 )
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
 from hiddenstate.dpsgd.known import Fixed, Floats, Known, each_once, read_only
-from hiddenstate.dpsgd.mechanism import Cyclic, Mechanism
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.tiny import Dense, Kernel, Trainer
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.sampling import Cyclic
 
 Start = Literal["fresh", "shared"]
 Name = tuple[str | int, ...]

@@ -44,9 +44,10 @@ from hiddenstate.dpsgd.clipping import (
     usable,
 )
 from hiddenstate.dpsgd.known import Fixed, Known, Movement, each_once, read_only
-from hiddenstate.dpsgd.mechanism import Cyclic, FullBatch, Mechanism, Poisson
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 
 Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""

@@ -10,65 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hiddenstate.accounting import pld
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Sampling
 
 Adjacency = Literal["add_or_remove", "replace"]
-
-
-@dataclass(frozen=True)
-class FullBatch:
-    """Every record in every step."""
-
-    def batches(
-        self, records: int, steps: int, rng: np.random.Generator
-    ) -> list[NDArray[np.int64]]:
-        """Indices of the records of each step; nothing is drawn."""
-        return [np.arange(records)] * steps
-
-
-@dataclass(frozen=True)
-class Poisson:
-    """Every record in every step with probability ``rate``, independently."""
-
-    rate: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise InputError(f"rate: got {self.rate}; expected a probability above 0")
-
-    def batches(
-        self, records: int, steps: int, rng: np.random.Generator
-    ) -> list[NDArray[np.int64]]:
-        """Indices of the records of each step, ascending; a batch may be empty."""
-        return [np.flatnonzero(rng.random(records) < self.rate) for _ in range(steps)]
-
-
-@dataclass(frozen=True)
-class Cyclic:
-    """Disjoint batches of ``batch_size`` records in turn, over and over; the last may be smaller.
-
-    ``shuffled`` draws the order of the records once for each model. The batches are of positions:
-    the canary has its own in both worlds, so that the other records keep their batches.
-    """
-
-    batch_size: int
-    shuffled: bool = False
-
-    def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size)
-
-    def batches(
-        self, records: int, steps: int, rng: np.random.Generator
-    ) -> list[NDArray[np.int64]]:
-        """Indices of the records of each step."""
-        order = rng.permutation(records) if self.shuffled else np.arange(records)
-        cycle = [order[i : i + self.batch_size] for i in range(0, records, self.batch_size)]
-        return [cycle[t % len(cycle)] for t in range(steps)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +31,7 @@ class Mechanism:
     Without it they account for a record that the sampling draws.
     """
 
-    sampling: FullBatch | Poisson | Cyclic
+    sampling: Sampling
     steps: int
     learning_rate: float
     clipping_norm: float
@@ -93,7 +40,7 @@ class Mechanism:
     insertions: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sampling, FullBatch | Poisson | Cyclic):
+        if not isinstance(self.sampling, Sampling):
             raise InputError(
                 f"sampling: got {self.sampling!r}; expected FullBatch, Poisson or Cyclic"
             )

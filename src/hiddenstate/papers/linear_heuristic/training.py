@@ -12,10 +12,11 @@ from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.mechanism import Mechanism, Poisson
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.linear_heuristic.cells import NAME, TrainedAudit
+from hiddenstate.sampling import Poisson
 from hiddenstate.streams import stream
 
 TESTED = 20

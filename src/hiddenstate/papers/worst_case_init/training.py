@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from hiddenstate import data, models
 from hiddenstate.adversaries import canaries
 from hiddenstate.dpsgd import ensemble as engine
-from hiddenstate.dpsgd.mechanism import FullBatch, Mechanism
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.worst_case_init.cells import NAME, TESTED, AuditParameters, CanaryFile
 from hiddenstate.papers.worst_case_init.starts import Records, See, features, part_of
+from hiddenstate.sampling import FullBatch
 from hiddenstate.streams import stream
 
 
