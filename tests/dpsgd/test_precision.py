@@ -1,4 +1,4 @@
-"""Products on an accelerator are of float32 unless the caller says otherwise."""
+"""Products on an accelerator are of float32, whatever torch's defaults."""
 
 import numpy as np
 import pytest
@@ -27,27 +27,33 @@ def ensemble():
     return Ensemble(nn.Linear(2, 2), mechanism, x, y, blank((2,), 1), torch.zeros(6))
 
 
-@pytest.mark.parametrize(("tf32", "expected"), [(False, "ieee"), (True, "tf32")])
-def test_the_precision_is_as_asked_while_models_train_and_as_before_afterwards(
-    ensemble, tf32, expected
-):
-    before, seen = precisions(), []
+@pytest.fixture(params=["ieee", "tf32"])
+def before(request):
+    """What the caller has asked torch for."""
+    found = precisions()
+    for kind in KINDS:
+        kind.fp32_precision = request.param
+    yield [request.param] * 3
+    for kind, precision in zip(KINDS, found, strict=True):
+        kind.fp32_precision = precision
+
+
+def test_products_are_of_float32_while_models_train_and_as_before_afterwards(ensemble, before):
+    seen = []
 
     def spy(run, last):
         seen.append(precisions())
         return 0.0
 
-    scores(ensemble, models=1, seed=1, tf32=tf32, measures={"spy": spy})
-    assert seen == [[expected] * 3] * 2
+    scores(ensemble, models=1, seed=1, measures={"spy": spy})
+    assert seen == [["ieee"] * 3] * 2
     assert precisions() == before
 
 
-def test_the_precision_is_restored_when_a_training_fails(ensemble):
-    before = precisions()
-
+def test_the_precision_is_restored_when_a_training_fails(ensemble, before):
     def fail(run, last):
         raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
-        scores(ensemble, models=1, seed=1, tf32=True, measures={"fail": fail})
+        scores(ensemble, models=1, seed=1, measures={"fail": fail})
     assert precisions() == before

@@ -1,6 +1,5 @@
 """Models side by side, as an accelerator trains them; here on a CPU and on torch's meta device."""
 
-import dataclasses
 import functools
 import runpy
 from pathlib import Path
@@ -10,8 +9,6 @@ import oracle
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
@@ -19,7 +16,6 @@ from hiddenstate.adversaries.gradient_canaries import Inserted, Periodic, Random
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as module
 from hiddenstate.dpsgd import rules
-from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
 from hiddenstate.dpsgd.ensemble import (
     Ensemble,
@@ -31,7 +27,6 @@ from hiddenstate.dpsgd.ensemble import (
     scores,
 )
 from hiddenstate.dpsgd.mechanism import Mechanism
-from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
@@ -258,8 +253,8 @@ def test_scores_arrange_models_and_blocks_by_the_memory(where, monkeypatch):
     total = audit.clipped_sum(where, "torch")
     found = []
 
-    def train(runs, *, kept, graph):
-        found.append((len(runs), runs[0].gradients.block, kept, graph))
+    def train(runs, *, kept):
+        found.append((len(runs), runs[0].gradients.block, kept))
         return torch.stack([run.initial for run in runs])
 
     monkeypatch.setattr(module, "last_iterates", train)
@@ -274,7 +269,7 @@ def test_scores_arrange_models_and_blocks_by_the_memory(where, monkeypatch):
         block = total.block if where == "cpu" else block
         sizes = [2, 2, 2, 1] if times == 2.5 else [7]
         assert together == sizes[0]
-        assert found == [(size, block, memory / 8, False) for size in sizes * 2]
+        assert found == [(size, block, memory / 8) for size in sizes * 2]
     found.clear()
     scores(audit, models=7, seed=0, device=where, side_by_side=True, chunk=3, memory=memory)
     assert [size for size, *_ in found] == [3, 3, 1] * 2
@@ -367,106 +362,3 @@ def test_a_step_dispatches_a_fifth_of_what_it_did(monkeypatch):
     step = (three.views - two.views).total() + (three.kernels - two.kernels).total()
     views, kernels, blocks = BENCHMARK["BEFORE"][name]
     assert together == 10 and 0 < 5 * step < blocks * (views + kernels)
-
-
-# A captured step
-
-
-class Tape(TorchDispatchMode):
-    """A captured graph as a CPU can have one.
-
-    The operations of a step are kept with the very tensors that they read and wrote. A replay runs
-    them again on the same memory, and no Python of the step.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.made = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
-        if not function.is_view:
-            self.made.append((function, args, kwargs or {}, tree_leaves(found)))
-        return found
-
-    def replay(self):
-        with torch.no_grad():
-            for function, args, kwargs, wrote in self.made:
-                for old, new in zip(wrote, tree_leaves(function(*args, **kwargs)), strict=True):
-                    if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
-                        old.copy_(new)
-
-
-def taped(replays):
-    """A stand-in for ``capture``, which counts the replays."""
-
-    def capture(step, device):
-        assert device.type == "cpu"
-        step()
-        step()
-        with Tape() as tape:
-            step()
-        return lambda: replays.append(1) or tape.replay()
-
-    return capture
-
-
-SCHEDULED = dataclasses.replace(blank((1, 8, 8), 9), schedule=Periodic(2))
-
-
-@pytest.mark.parametrize("canary", [*CANARIES, "scheduled record", "views"])
-@pytest.mark.parametrize(
-    "sampling", [FullBatch(), Poisson(0.4), Cyclic(6), Cyclic(6, shuffled=True)]
-)
-def test_a_captured_step_gives_what_the_plain_loop_gives(sampling, canary, monkeypatch):
-    if canary == "scheduled record":
-        audit = make(sampling, SCHEDULED, insertions=2)
-    else:
-        audit = make(sampling, CANARIES.get(canary), insertions=INSERTIONS.get(canary))
-    if canary == "views":
-        audit = dataclasses.replace(audit, augmentation=Augmentation(2, shift=2))
-    audit = dataclasses.replace(audit, model=audit.model.double())
-    for world in ("in", "out"):
-        runs = [run(audit, world, i) for i in range(3)]
-        plain = last_iterates(runs)
-        replays = []
-        monkeypatch.setattr(module, "capture", taped(replays))
-        for kept in (1e9, 1):
-            replays.clear()
-            found = last_iterates(runs, kept=kept, graph=True)
-            assert len(replays) == STEPS
-            torch.testing.assert_close(found, plain, rtol=1e-9, atol=1e-12)
-
-
-def test_a_tape_does_not_run_the_step_s_python(monkeypatch):
-    """What the test above would miss, were the tape no graph: numbers drawn within the step."""
-    drawn, tensor = [], torch.zeros(1)
-
-    def step():
-        drawn.append(1)
-        tensor.add_(torch.from_numpy(np.full(1, len(drawn), np.float32)))
-
-    replay = taped([])(step, torch.device("cpu"))
-    tensor.zero_()
-    replay()
-    replay()
-    assert len(drawn) == 3 and float(tensor) == 6
-
-
-def test_models_of_a_captured_step_score_as_without(monkeypatch):
-    audit = make(Poisson(0.4), CANARIES["sampled gradient"])
-    replays = []
-    monkeypatch.setattr(module, "capture", taped(replays))
-    common = {"models": 3, "seed": 5, "side_by_side": True}
-    plain, captured = scores(audit, **common), scores(audit, **common, graph=True)
-    assert len(replays) == 2 * STEPS
-    np.testing.assert_allclose(captured.score, plain.score, rtol=1e-4)
-
-
-def test_devices_without_graphs_refuse_to_capture():
-    with pytest.raises(InputError, match="graph: got True on device 'cpu', which has none"):
-        scores(make(), models=1, seed=0, graph=True, side_by_side=True)
-    with pytest.raises(InputError, match="graph: got True on device 'mps', which has none"):
-        module.capture(lambda: None, torch.device("mps"))
-    with pytest.raises(InputError, match="graph: got True with models one at a time"):
-        scores(make(), models=1, seed=0, graph=True)

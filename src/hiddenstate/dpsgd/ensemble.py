@@ -371,9 +371,7 @@ def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
     return theta
 
 
-def last_iterates(
-    runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY, graph: bool = False
-) -> Tensor:
+def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -> Tensor:
     """The released parameters (models, p) of runs of one world, trained side by side.
 
     On a CPU each has the noise that it has alone. On an accelerator noise comes from one generator
@@ -381,58 +379,19 @@ def last_iterates(
     grouping gets other noise, equal in distribution only.
 
     Batches are uploaded for as many steps at once as ``kept`` bytes hold, and where all steps have
-    the same one its records stay gathered if they take no more. With ``graph`` a step is captured
-    and replayed; all batches are padded to the longest then. Raises InputError for a device that
-    captures nothing.
+    the same one its records stay gathered if they take no more.
     """
-    first = runs[0]
-    mechanism, gradients = first.ensemble.mechanism, first.gradients
+    mechanism, gradients = runs[0].ensemble.mechanism, runs[0].gradients
     thetas = torch.stack([run.initial for run in runs])
     added = torch.zeros_like(thetas)  # to the clipped sums: noise and insertions
-    batches, noise, inserted = _Batches(runs, kept, even=graph), _noise(runs), _Insertions(runs)
-    replay: Callable[[], None] | None = None
-
-    def move(batch: "_Batch") -> None:
-        """A step. It reads and writes tensors that stay where they are, and nothing else."""
-        sums = gradients.sums(thetas, batch.blocks(gradients), mechanism.clipping_norm)
-        thetas.sub_(sums.add_(added), alpha=mechanism.learning_rate)
-
-    for step, batch in enumerate(batches, 1):
+    noise, inserted = _noise(runs), _Insertions(runs)
+    for step, batch in enumerate(_Batches(runs, kept), 1):
         noise(added)
         if (gradient := inserted.of(step)) is not None:
             added += gradient
-        if not graph:
-            move(batch)
-            continue
-        if replay is None:
-            fixed, start = batch.fixed(), thetas.clone()
-            replay = capture(partial(move, fixed), gradients.device)
-            thetas.copy_(start)  # a capture may run the step
-        fixed.take(batch)
-        replay()
+        sums = gradients.sums(thetas, batch.blocks(gradients), mechanism.clipping_norm)
+        thetas.sub_(sums.add_(added), alpha=mechanism.learning_rate)
     return thetas
-
-
-def capture(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """What does again on the device whatever ``step`` does, without Python's telling it.
-
-    It runs the step a few times first, on a stream of its own, as the captured one has to be:
-    libraries set themselves up in the first runs. Source: torch's notes on CUDA graphs. Raises
-    InputError for a device without graphs.
-    """
-    if device.type != "cuda":
-        raise InputError(f"graph: got True on device '{device}', which has none; expected 'cuda'")
-    with torch.cuda.device(device):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            step()
-    return graph.replay
 
 
 def _noise(runs: list[Run]) -> Callable[[Tensor], Tensor]:
@@ -467,32 +426,17 @@ class _Batch:
         """The records, block by block."""
         return gradients.blocks(*self.tensors) if self.gathered is None else self.gathered
 
-    def fixed(self) -> "_Batch":
-        """A batch in a place of its own, or this one if all steps have the same."""
-        if self.gathered is not None:
-            return self
-        indices, *others = self.tensors
-        weights, drawn = (None if tensor is None else tensor.clone() for tensor in others)
-        return _Batch((indices.clone(), weights, drawn))
-
-    def take(self, batch: "_Batch") -> None:
-        """Become that batch, of the same shape."""
-        if self is not batch:
-            for mine, its in zip(self.tensors, batch.tensors, strict=True):
-                if mine is not None and its is not None:
-                    mine.copy_(its)
-
 
 class _Batches:
     """The batches of runs side by side on the device, step by step.
 
     As many as fit ``kept`` bytes are uploaded at once, which is mostly all. Steps that have the
     same batches share one upload; where that is every step, the records are gathered once too, if
-    they fit as well. With ``even`` all batches are padded to the longest one.
+    they fit as well.
     """
 
-    def __init__(self, runs: list[Run], kept: float, *, even: bool):
-        self._runs, self._kept, self._even = runs, kept, even
+    def __init__(self, runs: list[Run], kept: float):
+        self._runs, self._kept = runs, kept
         self._gradients, self._augmentation = runs[0].gradients, runs[0].ensemble.augmentation
         by_step = list(zip(*(run.trained_on for run in runs), strict=True))
         self._keys: list[Hashable] = [
@@ -503,8 +447,7 @@ class _Batches:
         self._batches = dict(zip(self._keys, by_step, strict=True))
         distinct = [batch for batches in self._batches.values() for batch in batches]
         self._longest = max(map(len, distinct))
-        ragged = min(map(len, distinct)) < self._longest
-        self._shared = not (even and ragged) and all(
+        self._shared = all(
             batch is batches[0] or np.array_equal(batch, batches[0])
             for batches in self._batches.values()
             for batch in batches
@@ -528,7 +471,7 @@ class _Batches:
     def _uploaded(self, keys: list[Hashable], drawn: Iterator[tuple]) -> Iterator[_Batch]:
         steps = [self._batches[key] for key in keys]
         counts = np.array([[len(batch) for batch in batches] for batches in steps])
-        sizes = [self._longest if self._even else int(n) for n in counts.max(1)]
+        sizes = [int(n) for n in counts.max(1)]
         models = 1 if self._shared else len(self._runs)
         padded = np.zeros((len(steps), models, max(sizes)), np.int64)
         for i, batches in enumerate(steps):
@@ -622,8 +565,6 @@ def scores(
     progress: bool = False,
     kernel: KernelName = "auto",
     side_by_side: bool | None = None,
-    graph: bool = False,
-    tf32: bool = False,
     measures: dict[str, Measure] | None = None,
 ) -> pd.DataFrame:
     """Score of each model: columns world, repeat, run and score (larger speaks for "in").
@@ -636,8 +577,7 @@ def scores(
     On an accelerator (or with ``side_by_side``) the models of a chunk go side by side. By default
     ``memory`` is ``free_memory``, a chunk is as many models as ``arranged`` finds room for, and on
     an accelerator blocks of records are as large as it says. Where memory runs out all the same,
-    half of the models go at a time. ``graph`` captures a step on a CUDA device and replays it.
-    ``tf32`` lets an accelerator round factors to 10 bits, which is faster.
+    half of the models go at a time.
 
     ``kernel="linear"`` trains linear models on a CPU 32 at a time in two matrix products a step:
     several times faster, the same scores but for rounding, and chunks of 32. ``measures`` adds a
@@ -662,8 +602,6 @@ def scores(
             f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
             "'explicit', for the others know one model at a time"
         )
-    if graph and not side_by_side:
-        raise InputError("graph: got True with models one at a time; expected them side by side")
     gradients = ensemble.clipped_sum(device, kernel)
     grouped = gradients.kind == "linear"
     if grouped and gradients.device.type != "cpu":
@@ -677,7 +615,7 @@ def scores(
     identity = "" if checkpoint is None else _fingerprint(ensemble, seed, name, measures)
     made = {
         "kernel": gradients.kind, "device": gradients.device.type,
-        "precision": "TF32" if tf32 else gradients.dtype, "side by side": side_by_side,
+        "precision": gradients.dtype, "side by side": side_by_side,
     }  # fmt: skip
     store = Checkpoint(checkpoint, identity, ("score", *measures), made)
     done = store.read()
@@ -741,7 +679,7 @@ def scores(
                     return {}
                 found[identity] = observe(run, last)
         else:
-            train = partial(last_iterates, kept=memory * _KEPT_SHARE, graph=graph)
+            train = partial(last_iterates, kept=memory * _KEPT_SHARE)
             for run, last in _as_fits(list(runs), fit, train):
                 found[run.world, run.repeat, run.index] = observe(run, last)
         store.write(found)
@@ -749,7 +687,7 @@ def scores(
 
     threads = 1 if side_by_side else max(1, min(workers, int(memory // model_bytes(gradients))))
     torch_threads = torch.get_num_threads()
-    with bar, _products(tf32), ThreadPoolExecutor(threads) as pool:
+    with bar, _float32_products(), ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(work, identities) for identities in chunks]
         try:
             for future in as_completed(futures):
@@ -766,14 +704,14 @@ def scores(
 
 
 @contextmanager
-def _products(tf32: bool) -> Iterator[None]:
-    """How an accelerator rounds products meanwhile; torch's own default differs by operation."""
+def _float32_products() -> Iterator[None]:
+    """No product of an accelerator is of TF32 meanwhile; torch's default differs by operation."""
     cudnn: Any = torch.backends.cudnn
     kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
     before = [kind.fp32_precision for kind in kinds]
     try:
         for kind in kinds:
-            kind.fp32_precision = "tf32" if tf32 else "ieee"
+            kind.fp32_precision = "ieee"
         yield
     finally:
         for kind, precision in zip(kinds, before, strict=True):
