@@ -84,6 +84,32 @@ def test_a_simulated_null_law_costs_little_and_keeps_the_level():
     assert np.median(simulated) > 0.85 * np.median(known)
 
 
+def test_noise_that_is_known_in_the_draws_costs_less_and_keeps_the_level():
+    """Scores are noise and a rest of a third of it: the truth is mu less that spread."""
+    m, mu, n, rest = 30, 3.0, 600, 1 / 3
+    rng = stream(6, "whole Gaussian")
+    coins, scores = audits("noise", m, mu, n)
+    scores += rest * rng.standard_normal((n, m))
+    truth = mu / np.sqrt(1 + rest**2)
+    noise = rng.standard_normal((n, 100, m))
+    draws = noise + rest * rng.standard_normal(noise.shape)
+
+    def found(law):
+        pairs = enumerate(zip(coins, scores, strict=True))
+        return np.array([whole_gaussian_bound(z, s, **law(i)).value for i, (s, z) in pairs])
+
+    simulated = found(lambda i: {"null_scores": draws[i]})
+    better = found(lambda i: {"null_scores": draws[i], "null_noise": noise[i], "deviation": 1.0})
+    known = found(lambda i: {"deviation": np.sqrt(1 + rest**2)})
+    # Of a level of 5 %, 10 % are for the simulated law.
+    assert (better > truth).sum() <= stats.binom.ppf(0.999, n, 0.05)
+    assert 1.05 * np.median(simulated) < np.median(better) < np.median(known)
+    # A rest that is left out is seen: the level is exceeded.
+    nothing = found(lambda i: {"null_scores": noise[i] + 1e-9 * draws[i], "null_noise": noise[i],
+                               "deviation": 1.0})  # fmt: skip
+    assert (nothing > truth).sum() > stats.binom.ppf(0.999, n, 0.05)
+
+
 @pytest.mark.parametrize("m, k", [(6, 2), (12, 5), (12, 12), (40, 9), (68, 13)])
 def test_the_largest_hypergeometric_tail(m, k):
     for v in range(m + 1):
@@ -203,12 +229,22 @@ def test_guesses_are_planned_from_the_truth_that_is_expected():
     assert planned_guesses(gaussian.mu(4, 1e-5), 300) <= 100
 
 
+def with_noise(scores, coins, draws, deviation=1.0):
+    """100 draws of scores, and so many of their noise, of such a deviation."""
+    noise = stream(7, "whole Gaussian").standard_normal((max(draws, 100), len(coins)))
+    null = {"null_scores": noise[:100], "null_noise": deviation * noise[:draws]}
+    return whole_gaussian_bound(scores, coins, deviation=1.0, **null)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda z, s: whole_gaussian_bound(z, s), "one of them"),
         (lambda z, s: whole_gaussian_bound(z, s, deviation=1.0, null_scores=[[0]]), "one of them"),
         (lambda z, s: whole_gaussian_bound(z, s, deviation=0.0), "a positive number"),
+        (lambda z, s: with_noise(z, s, 100, 0.5), "have the deviation .*; expected 1, as"),
+        (lambda z, s: with_noise(z, s, 99), "null_noise: got shape .*, at least 100 draws"),
+        (lambda z, s: with_noise(z, s, 101), "null_noise: got 101 draws; expected 100"),
         (lambda z, s: whole_gaussian_bound(z, s, null_scores=np.ones((99, 20))), "at least 100"),
         (lambda z, s: whole_gaussian_bound(z, s, null_scores=np.ones((200, 9))), "draws, 20"),
         (lambda z, s: whole_gaussian_bound(z, s, null_scores=np.ones((200, 20))), "the same"),
