@@ -299,8 +299,8 @@ def _figures(options: argparse.Namespace) -> None:
     from hiddenstate import plotting
 
     figures, rows, grid = _asked(options, Figure)
-    footer = f"{options.family}, scale {options.config.stem}: {grid.shows}"
     for name, figure in figures.items():
+        footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"
         with plotting.style():
             paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
             plotting.save(figure.draw(rows), paths, footer)

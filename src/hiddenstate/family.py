@@ -285,13 +285,19 @@ def _always(grid: Any) -> bool:
 class Shown:
     """A figure or table: title, caption (one paragraph), and how it is drawn from estimates.
 
-    ``when(grid)`` says if a grid has the cells for it.
+    ``when(grid)`` says if a grid has the cells for it. ``shows`` says what it shows where that is
+    not what its family's scale shows, as of exact laws beside trained models.
     """
 
     title: str
     caption: str
     draw: Callable[[pd.DataFrame], Any]
     when: Callable[[Any], bool] = _always
+    shows: str = ""
+
+    def footer(self, scale: str, grid: FamilyGrid) -> str:
+        """The scale, and the data that this shows at it."""
+        return f"scale {scale}: {self.shows or grid.shows}"
 
 
 class Figure(Shown):
@@ -324,17 +330,17 @@ def needed(found: D) -> D:
 
 
 def figure(
-    title: str, caption: str, when: Callable[[Any], bool] = _always
+    title: str, caption: str, when: Callable[[Any], bool] = _always, shows: str = ""
 ) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
     """Register a function of the estimates as a figure under the function's name."""
-    return lambda draw: Figure(title, caption, draw, when)
+    return lambda draw: Figure(title, caption, draw, when, shows)
 
 
 def table(
-    title: str, caption: str, when: Callable[[Any], bool] = _always
+    title: str, caption: str, when: Callable[[Any], bool] = _always, shows: str = ""
 ) -> Callable[[Callable[[pd.DataFrame], pd.DataFrame]], Table]:
     """Register a function of the estimates as a table under the function's name."""
-    return lambda draw: Table(title, caption, draw, when)
+    return lambda draw: Table(title, caption, draw, when, shows)
 
 
 def check(measure: Callable[[pd.DataFrame], Evidence]) -> Check:

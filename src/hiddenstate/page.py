@@ -219,7 +219,7 @@ def _exhibits(
             f"{name}-figure-{key}",
             figure,
             f"./reproduce {name}_{key} {name}_claims --config scale={scale}",
-            f"Scale {scale}: {grid.shows}.",
+            figure.footer(scale, grid),
             picture=base64.b64encode(content).decode(),
             pdf=os.path.relpath(drawn.with_suffix(".pdf"), here),
             claims=[card for card in cards if card["shown"] == key],
@@ -231,14 +231,15 @@ def _exhibits(
             f"{name}-table-{key}",
             table,
             f"./reproduce {path.with_suffix('.md')} {name}_claims --config scale={scale}",
-            f"Scale {scale}: {grid.shows}.",
+            table.footer(scale, grid),
             table=_html(require(path, f"the table {name} {key}")),
             claims=[card for card in cards if card["shown"] == key and own],
         )
 
 
-def _exhibit(name: str, thing: Shown, command: str, shows: str, **held: Any) -> Exhibit:
-    return Exhibit(name, thing.title, f"{thing.caption} {shows}", command, **held)
+def _exhibit(name: str, thing: Shown, command: str, footer: str, **held: Any) -> Exhibit:
+    caption = f"{thing.caption} {footer[0].upper()}{footer[1:]}."
+    return Exhibit(name, thing.title, caption, command, **held)
 
 
 def _html(path: Path) -> str:

@@ -36,31 +36,44 @@ def _draw_curves(
     estimates: pd.DataFrame, null: str, lines: Mapping[tuple[str, str], tuple[str, dict[str, Any]]]
 ) -> Any:
     mechanisms = list(select(estimates, quantity="fnr").groupby("cell", sort=False))
-    drawn, axes = plotting.panels(len(mechanisms), sharey=True)
+    drawn, axes = plotting.panels(len(mechanisms), 2, height=2.6, sharex="col", sharey="row")
     styles = {
         "published": ("last iterate, published encoding", plotting.PUBLISHED),
         "sound": ("last iterate, sound encoding", plotting.OBSERVED),
     }
-    for ax, (_, part) in zip(axes, mechanisms, strict=True):
-        plotting.diagonal(ax)
-        for (method, direction), (label, style) in lines.items():
-            line = select(part, method=method, null=direction)
-            plotting.line(ax, line, lw=1.2, label=label, zorder=3, **style)
-        for encoding, (label, color) in styles.items():
-            line = select(part, encoding=encoding, null=null, method="observed")
-            if line.empty:
-                continue
-            ax.fill_between(line["x"], line["low"], line["high"], color=color, alpha=0.3, lw=0)
-            plotting.line(ax, line, ls="-", color=color, lw=1.6, label=label)
+    for i, (_, part) in enumerate(mechanisms):
+        above, below = axes[i], axes[len(mechanisms) + i]
+        plotting.diagonal(above)
+        every = select(part, method="all iterates", null="either").set_index("x")["value"]
+        for ax, less in ((above, 0 * every), (below, every)):
+            for (method, direction), (label, style) in lines.items():
+                line = _less(select(part, method=method, null=direction), less)
+                plotting.line(ax, line, lw=1.2, label=label, zorder=3, **style)
+            for encoding, (label, color) in styles.items():
+                line = select(part, encoding=encoding, null=null, method="observed")
+                if line.empty:
+                    continue
+                line = _less(line, less)
+                ax.fill_between(line["x"], line["low"], line["high"], color=color, alpha=0.3, lw=0)
+                plotting.line(ax, line, ls="-", color=color, lw=1.6, label=label)
         first = part.iloc[0]
-        ax.set_title(
+        above.set_title(
             f"{_panel_title(part)}\nnoise multiplier {first['noise_multiplier']:g}, "
             f"$\\varepsilon$ = {first['epsilon']:.3g}"
         )
-        ax.set(xlabel="false-positive rate", xlim=(0, 1), ylim=(0, 1))
+        above.set(xlabel="", xlim=(0, 1), ylim=(0, 1))
+        below.set(xlabel="false-positive rate")
     axes[0].set_ylabel("false-negative rate")
+    axes[len(mechanisms)].set(ylabel="less all iterates', symmetric", ylim=(-0.03, 0.06))
     plotting.legend_below(drawn, axes[0], columns=3)
     return drawn
+
+
+def _less(line: pd.DataFrame, other: pd.Series) -> pd.DataFrame:
+    """A curve and its band less another curve, at the same false-positive rates."""
+    rates = np.interp(line["x"], other.index, other)
+    columns = ["value", "low", "high"]
+    return line.assign(**{name: line[name] - rates for name in columns})
 
 
 @figure(

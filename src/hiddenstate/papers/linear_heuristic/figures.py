@@ -168,9 +168,13 @@ def schedules(estimates: pd.DataFrame) -> Any:
     left.set_title(_mechanism(rows, steps=False))
     weights = select(estimates, cell="schedules", quantity="weight")
     for steps, line in weights.groupby("steps"):
-        plotting.line(right, line, ls="-", marker=".", label=f"T = {steps:g}")
-    right.set(xlabel="step", ylabel="weight of its gradient", ylim=(-0.05, 1.05))
-    right.legend(title="worst schedule", loc="lower center", ncols=3, fontsize="x-small")
+        plotting.line(right, line, ls="-", marker=".", color=plotting.OTHER)
+        last = line.loc[line["x"].idxmax(), ["x", "value"]]
+        right.annotate(
+            f"T = {steps:g}", last, (0, 4), textcoords="offset points", ha="center", size="small"
+        )
+    right.set(xlabel="step", ylabel="weight of its gradient", ylim=(-0.05, 1.12))
+    right.set_title("the worst schedule found")
     plotting.legend_below(drawn, left, columns=3)
     return drawn
 
