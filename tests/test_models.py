@@ -7,6 +7,7 @@ from hiddenstate.errors import InputError
 # Counted by hand from the layers: (inputs x kernel area + 1) x outputs, two a normalised channel.
 COUNTS = {
     "mnist_cnn": (25 + 1) * 16 + (16 * 16 + 1) * 32 + (512 + 1) * 32 + (32 + 1) * 10,
+    "mnist_linear": (784 + 1) * 10,
     "cifar_cnn": (27 + 1) * 32
     + (288 + 1) * 32
     + (288 + 1) * 64
@@ -23,7 +24,7 @@ COUNTS = {
     "wrn_16_4": 2_748_890,
 }
 SHAPES = {"mnist_cnn": (1, 28, 28), "digits_cnn": (1, 8, 8), "digits_mlp": (1, 8, 8), "fcnn": (8,)}
-SHAPES["digits_resnet"] = SHAPES["digits_cnn"]
+SHAPES["digits_resnet"], SHAPES["mnist_linear"] = SHAPES["digits_cnn"], SHAPES["mnist_cnn"]
 
 
 @pytest.mark.parametrize("name", models.MODELS)

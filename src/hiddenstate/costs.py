@@ -15,6 +15,7 @@ _MODELS = {
     "digits_cnn": (1e-6, 3690),
     "digits_resnet": (2.1e-6, 3938),
     "mnist_cnn": (2.2e-5, 25_386),
+    "mnist_linear": (1e-6, 7850),
     "cifar_cnn": (8.4e-4, 550_570),
     "resnet18": (0.05, 11_173_962),
     "last layer": (1.2e-7, 2570),  # of 256 features

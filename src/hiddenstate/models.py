@@ -97,6 +97,11 @@ def logistic_regression(features: int, classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(features, classes))
 
 
+def mnist_linear(classes: int = 10) -> nn.Module:
+    """Linear layer on 1 x 28 x 28 images: 7,850 parameters for 10 classes (ours)."""
+    return logistic_regression(784, classes)
+
+
 def fcnn(features: int = 8, hidden: int = 6, classes: int = 2) -> nn.Module:
     """Fully connected network with one hidden ReLU layer: 68 parameters as for Housing.
 
@@ -187,6 +192,7 @@ def wide_resnet(
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "mnist_cnn": mnist_cnn,
+    "mnist_linear": mnist_linear,
     "cifar_cnn": cifar_cnn,
     "digits_cnn": digits_cnn,
     "digits_mlp": digits_mlp,

@@ -74,8 +74,19 @@ GRID = {
         "housing": [10],
         "idle": [50],
         "audits": 2,
+        "housing_audits": 2,
         "null_draws": 100,
         "validity_audits": 100,
+        "networks": {
+            "digits_cnn": {
+                "dataset": "digits",
+                "model": "digits_cnn",
+                "canaries": [20],
+                "insertions": 3,
+                "batch_size": 4,
+                "audits": 2,
+            },
+        },
     },
 }
 

@@ -39,10 +39,59 @@ def test_the_audit_of_most_models_is_the_one_that_is_drawn(estimates):
     ax = drawn(estimates, "housing").axes[0]
     rows = select(estimates, part="housing", quantity="epsilon", method="valid", models=24)
     rows = select(rows, start="fresh", every=1)
-    expected = rows.groupby("adversary")["value"].mean()
     shown = [line.get_ydata() for line in ax.lines if line.get_marker() == "^"]
     shown = np.concatenate([values for values in shown if len(values)])
-    np.testing.assert_allclose(sorted(shown), sorted(expected))
+    # Every repeat is a point.
+    np.testing.assert_allclose(sorted(shown), sorted(rows["value"]))
+
+
+def test_bounds_above_the_true_epsilon_are_drawn(estimates):
+    """At every clipping norm, and inside the panel."""
+    rows = select(estimates, part="network", quantity="epsilon", method="valid", every=1)
+    one = rows[(rows["clipping_norm"] == 2) & (rows["adversary"] == "random coordinate")].index
+    high = estimates.copy()
+    high.loc[one, "value"] = 24.88
+    panels = [ax for ax in drawn(high, "networks").axes if "resnet" in ax.get_title()]
+    (ax,) = panels
+    shown = np.concatenate([line.get_ydata() for line in ax.lines if line.get_marker() == "^"])
+    assert 24.88 in shown and ax.get_ylim()[1] > 24.88
+
+
+def test_points_that_stand_side_by_side_do_not_hide_each_other(estimates):
+    for name in ("housing", "networks"):
+        for ax in drawn(estimates, name).axes:
+            at = [x for line in ax.lines if line.get_marker() not in ("None", "") for x in
+                  set(np.round(line.get_xdata(), 6))]  # fmt: skip
+            assert len(at) == len(set(at)), name
+
+
+def test_lines_that_coincide_are_drawn_once(estimates):
+    """B = 64 and B = 128 are the accountant's to the eye."""
+    rows = select(estimates, part="single")
+    one = rows[rows["batch_size"] == 2]
+    both = pd.concat([rows, *(one.assign(batch_size=b) for b in (64.0, 128.0))])
+    apart = one.assign(batch_size=256.0, value=one["value"] * 0.9)
+    ax = drawn(pd.concat([both, apart]), "evolution").axes[0]
+    labels = [line.get_label() for line in ax.lines]
+    assert "B = 2 to 128" in labels and "B = 256" in labels and "B = 64" not in labels
+
+
+def test_exact_laws_do_not_carry_the_models_of_the_scale(grid):
+    for name in ("evolution", "ratio", "hidden"):
+        assert FAMILY.figures[name].footer("laptop", grid).endswith("no model is trained")
+    assert FAMILY.figures["housing"].footer("laptop", grid) == "scale laptop: small"
+
+
+def test_a_bar_without_width_says_that_all_guesses_are_right(estimates):
+    rows = estimates.copy()
+    planned = (rows["part"] == "one run") & (rows["rule"] == "planned share guessed")
+    right = planned & (rows["quantity"] == "share all right")
+    rows.loc[planned & (rows["quantity"] == "epsilon"), ["value", "low", "high"]] = 1.5
+    for share, texts in ((1.0, 3), (0.5, 0)):
+        rows.loc[right, "value"] = share
+        figure = drawn(rows, "one_run")
+        told = [t for ax in figure.axes for t in ax.texts if "all guesses" in t.get_text()]
+        assert len(told) == texts
 
 
 def test_a_network_s_other_starts_and_smaller_audits_are_not_pooled(estimates):
@@ -83,7 +132,13 @@ def test_more_levels_than_colours_are_all_drawn(estimates):
     def with_many(part, column):
         rows = select(estimates, part=part)
         one = rows[rows[column] == rows[column].dropna().max()]
-        return pd.concat([rows, *[one.assign(**{column: level}) for level in many]])
+        # Lines that coincide are drawn once.
+        factors = [0.95**i for i, _ in enumerate(many, 1)]
+        parts = [
+            one.assign(**{column: level}, value=one["value"] * factor)
+            for level, factor in zip(many, factors, strict=True)
+        ]
+        return pd.concat([rows[~rows[column].isin(many)], *parts])
 
     ax = drawn(with_many("single", "batch_size"), "evolution").axes[0]
     labels = {line.get_label() for line in ax.lines}

@@ -2,7 +2,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
-from scipy import stats
 
 from hiddenstate import scores
 from hiddenstate.adversaries import crafted_gradients as crafted
@@ -87,26 +86,3 @@ def test_an_unknown_adversary_is_refused_wherever_it_is_named(content, grid, est
     p = cells.housing_audits(grid)[0].parameters
     with pytest.raises(InputError, match="nobody"):
         cells.cost(p.model_copy(update={"adversaries": ("nobody",)}))
-
-
-def test_scores_of_many_canaries_in_one_network_show_their_coins(grid):
-    """In the least moved coordinates a canary moves a score by mu deviations of the noise."""
-    cell = next(c for c in cells.one_run(grid) if c.parameters.network is not None)
-    audit = training.audit_of(cell.parameters.network)
-    coins = np.arange(10) % 2 == 0
-    found = np.concatenate([training._one_network(audit, coins, (SEED, i)) for i in range(40)])
-    # Noise of the sum over the steps, times the step size; 400 scores.
-    mechanism = audit.mechanism
-    unit = mechanism.learning_rate * mechanism.noise_std * mechanism.steps**0.5
-    there = np.tile(coins, 40)
-    gap = (found[there].mean() - found[~there].mean()) / unit
-    assert gap == pytest.approx(audit.mu, abs=0.1 * audit.mu + 4 * 2 / np.sqrt(400))
-
-
-def test_bounds_from_one_model_are_those_of_the_guesses(grid):
-    cell = next(c for c in cells.one_run(grid) if c.parameters.network is None)
-    frame = training.one_run(cell, SEED)
-    assert list(frame.groupby("rule", sort=False).size()) == [2] * 5
-    # Of 50 coins, each guess right with probability Phi(mu / 2) = 0.678.
-    right = frame.loc[frame["rule"] == "all guessed", "correct"]
-    assert right.between(*stats.binom.ppf([1e-5, 1 - 1e-5], 50, 0.678)).all()

@@ -224,6 +224,17 @@ def one_run(found, few=3.0, sd=0.2, epsilon=24.0):
     )
 
 
+def one_run_networks(found, few=3.0, sd=0.2, audits=5):
+    """The mean bound of five trainings of a larger network beside those of 100 models."""
+    one = {"part": "one run", "method": "mnist_cnn", "epsilon": 24.0, "canaries": 3000}
+    one |= {"quantity": "mean epsilon", "rule": "known null law", "audits": audits}
+    values = repeats(found, sd, audits)
+    value = sum(values) / audits
+    many = {"part": "few", "quantity": "epsilon", "method": "valid", "epsilon": 24.0}
+    spread = one | {"value": value, "high": value + pd.Series(values).std()}
+    return pd.DataFrame([spread, *(many | {"models": 100, "value": x} for x in repeats(few, sd))])
+
+
 def both(one, other):
     """What contradicts and what is undecided besides."""
     return {"agrees": one, "contradicts": other}
@@ -349,6 +360,11 @@ CASES = {
         "agrees": partial(one_run, 4.0),
         "contradicts": partial(one_run, 2.0),
         "undecided": partial(one_run, 3.0),
+    },
+    "one_run_networks": {
+        "agrees": partial(one_run_networks, 4.0),
+        "contradicts": partial(one_run_networks, 2.0),
+        "undecided": partial(one_run_networks, 3.0),
     },
     "one_run_alone": {
         "agrees": partial(one_run, 2.0),

@@ -35,6 +35,7 @@ from hiddenstate.papers.gradient_crafting import (
     checks,
     estimates,
     figures,
+    one_run,
     simulations,
     tables,
 )
@@ -59,10 +60,16 @@ def _follow(cell: Cell[cells.Followed], seed: int) -> pd.DataFrame:
     return training.follow(cell, seed)
 
 
-def _one_run(cell: Cell[cells.OneRunAudits], seed: int) -> pd.DataFrame:
+def _one_run_housing(cell: Cell[cells.OneRunHousing], seed: int) -> pd.DataFrame:
     from hiddenstate.papers.gradient_crafting import training
 
     return training.one_run(cell, seed)
+
+
+def _one_run_networks(cell: Cell[cells.OneRunLarger], seed: int) -> pd.DataFrame:
+    from hiddenstate.papers.gradient_crafting import networks
+
+    return networks.one_run(cell, seed)
 
 
 def _ends(cell: Cell[cells.SimulatedEnds], seed: int) -> pd.DataFrame:
@@ -90,7 +97,9 @@ FAMILY = Family(
         Bound(cells.landscapes, simulations.landscape, cost=takes(2.6)),
         Bound(cells.distances, simulations.distances, cost=takes(0.8)),
         Bound(cells.ideal, simulations.ideal, cost=takes(1.3)),
-        Bound(cells.one_run, _one_run, cost=takes(6)),
+        Bound(cells.one_run, one_run.idle, cost=takes(6)),
+        Bound(cells.one_run_housing, _one_run_housing, cost=cells.one_run_cost),
+        Bound(cells.one_run_networks, _one_run_networks, cost=cells.one_run_cost),
         Bound(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
     ),
     estimate=estimates.estimate,

@@ -197,6 +197,30 @@ class Ideal(Grid):
     audits: int = Field(ge=20, le=100_000, description="simulated audits of each")
 
 
+class OneRunNetwork(Grid):
+    """A network of the torch engine, and how many canaries are in one training of it."""
+
+    dataset: Text = Field(description="as of a network")
+    model: Name = Field(description="a name in hiddenstate.models.MODELS")
+    canaries: Several[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
+        min_length=1, description="canaries in one training, in its least moved coordinates"
+    )
+    insertions: Count = Field(default=50, description="steps, each with every canary that is in")
+    batch_size: Count = Field(default=64, description="records of a step")
+    learning_rate: Positive = Field(default=0.01, description="step size on a batch's mean")
+    clipping_norm: Positive = Field(default=1.0, description="gradients' largest norm")
+    audits: int = Field(ge=2, le=10_000, description="trainings, an audit each")
+    null_draws: int = Field(
+        default=100, ge=100, le=100_000, description="as of the housing network"
+    )
+
+    @property
+    def insertion(self) -> dict[str, Any]:
+        """The arguments of ``crafted_gradients.Insertions`` but for epsilon and delta."""
+        names = {"insertions", "batch_size", "learning_rate", "clipping_norm"}
+        return self.model_dump(include=names)
+
+
 class OneRun(Grid):
     """Audits with many canaries in one model."""
 
@@ -212,10 +236,13 @@ class OneRun(Grid):
         default=40, ge=2, le=10_000, description="housing networks, an audit each"
     )
     null_draws: int = Field(
-        default=1000,
+        default=200,
         ge=100,
         le=100_000,
-        description="housing networks without a canary, which the null law is simulated by",
+        description="trainings of each model without a canary, by which its null law is simulated",
+    )
+    networks: dict[Name, OneRunNetwork] = Field(
+        default={}, max_length=20, description="audits of larger networks, by a name of their own"
     )
     validity_audits: int = Field(
         default=2000,
@@ -424,14 +451,34 @@ class IdealAudits(Grid):
 
 
 class OneRunAudits(Grid):
-    """What decides audits with many canaries in one model: a housing network, or idle ones."""
+    """What decides audits with many canaries in one simulated model of idle coordinates."""
 
     epsilon: float
     delta: float
     canaries: int
     audits: int
-    network: HousingAudit | None
+
+
+class OneRunTrainings(Grid):
+    """What decides audits with many canaries in one trained model."""
+
+    epsilon: float
+    delta: float
+    canaries: tuple[int, ...]
+    audits: int
     null_draws: int
+
+
+class OneRunHousing(OneRunTrainings):
+    """Of the housing network."""
+
+    network: HousingAudit
+
+
+class OneRunLarger(OneRunTrainings):
+    """Of a network of the torch engine."""
+
+    network: OneRunNetwork
 
 
 class OneRunValidity(Grid):
@@ -550,28 +597,59 @@ def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
 
 
 def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
-    """One cell for each epsilon and number of canaries."""
+    """One cell for each epsilon and number of idle canaries."""
     if grid.one_run is None:
         return []
-    asked: list[tuple[str, int, float, HousingAudit | None]] = []
-    for epsilon in grid.one_run.epsilons:
-        asked += [("idle", m, epsilon, None) for m in grid.one_run.idle]
-        if grid.housing is not None:
-            network = _plain(grid, grid.housing, epsilon)
-            asked += [("housing", m, epsilon, network) for m in grid.one_run.housing]
+    part = grid.one_run
     return [
         Cell(
-            f"onerun_{what}_m{m}_eps{short(epsilon)}",
-            OneRunAudits(
+            f"onerun_idle_m{m}_eps{short(epsilon)}",
+            OneRunAudits(epsilon=epsilon, delta=grid.delta, canaries=m, audits=part.audits),
+        )
+        for epsilon, m in product(part.epsilons, part.idle)
+    ]
+
+
+def one_run_housing(grid: GradientCraftingGrid) -> list[Cell[OneRunHousing]]:
+    """One cell for each epsilon, with all numbers of canaries in the housing network."""
+    if grid.one_run is None or grid.housing is None or not grid.one_run.housing:
+        return []
+    part = grid.one_run
+    return [
+        Cell(
+            f"onerun_housing_eps{short(epsilon)}",
+            OneRunHousing(
                 epsilon=epsilon,
                 delta=grid.delta,
-                canaries=m,
-                audits=grid.one_run.housing_audits if network else grid.one_run.audits,
-                network=network,
-                null_draws=grid.one_run.null_draws if network else 0,
+                canaries=tuple(part.housing),
+                audits=part.housing_audits,
+                null_draws=part.null_draws,
+                network=_plain(grid, grid.housing, epsilon),
             ),
         )
-        for what, m, epsilon, network in asked
+        for epsilon in part.epsilons
+    ]
+
+
+def one_run_networks(grid: GradientCraftingGrid) -> list[Cell[OneRunLarger]]:
+    """One cell for each epsilon and larger network, with all its numbers of canaries."""
+    if grid.one_run is None:
+        return []
+    return [
+        Cell(
+            f"onerun_{name}_eps{short(epsilon)}",
+            OneRunLarger(
+                epsilon=epsilon,
+                delta=grid.delta,
+                canaries=tuple(network.canaries),
+                audits=network.audits,
+                null_draws=network.null_draws,
+                network=network,
+            ),
+        )
+        for (name, network), epsilon in product(
+            grid.one_run.networks.items(), grid.one_run.epsilons
+        )
     ]
 
 
@@ -607,6 +685,16 @@ def cost(audit: HousingAudit | NetworkAudit) -> float:
     else:
         step = audit.batch_size * _HOUSING_RECORD
     return trainings * audit.every * audit.insertions * step
+
+
+def one_run_cost(cell: Cell[OneRunHousing] | Cell[OneRunLarger]) -> float:
+    """Seconds of one core that the models of a cell with many canaries take."""
+    p, network = cell.parameters, cell.parameters.network
+    if isinstance(network, HousingAudit):
+        step = network.batch_size * _HOUSING_RECORD
+    else:
+        step = step_seconds(network.model, network.batch_size)
+    return 2 + p.audits * (p.null_draws + len(p.canaries) + 2) * network.insertions * step
 
 
 def ends_cost(cell: Cell[SimulatedEnds]) -> float:

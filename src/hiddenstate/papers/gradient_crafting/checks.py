@@ -22,6 +22,7 @@ from hiddenstate.evidence import (
     Test,
     Within,
     mean,
+    mean_of,
     rarely,
 )
 from hiddenstate.family import Check, Lacking, check, needed
@@ -40,7 +41,7 @@ from hiddenstate.papers.gradient_crafting.stated import (
     NOISE_MULTIPLIERS,
     RATIOS,
 )
-from hiddenstate.papers.gradient_crafting.summaries import ALONE, WHOLE
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, KNOWN, WHOLE
 from hiddenstate.verification import comparison_power
 
 MODELS = 5000
@@ -49,8 +50,6 @@ MODELS = 5000
 INSERTIONS = 250
 TIGHT = 0.9
 """The least share of the accountant's mu that is called tight: a reading of ours."""
-KNOWN = "known null law"
-"""The rule of bounds from one model that knows how scores without canaries are distributed."""
 
 
 def _housing(
@@ -823,6 +822,29 @@ def one_run(estimates: pd.DataFrame) -> Evidence:
     if not items:
         raise Lacking
     return Evidence(items, "Simulated idle coordinates, known null law.")
+
+
+@check
+def one_run_networks(estimates: pd.DataFrame) -> Evidence:
+    """One training of a larger network shows as much as 100 models per world of the small one."""
+    rows = select(estimates, part="one run", quantity="mean epsilon", rule=KNOWN)
+    rows = rows[~rows["method"].isin(["idle coordinates", "housing"]) & (rows["canaries"] >= 1000)]
+    few = needed(select(estimates, part="few", quantity="epsilon", method="valid", models=100))
+    items: list[Item] = []
+    words = []
+    for (network, epsilon), part in needed(rows).groupby(["method", "epsilon"], sort=False):
+        target = select(few, epsilon=epsilon)["value"]
+        if target.empty:
+            continue
+        best = part.loc[part["canaries"].idxmax()]
+        # Audits are independent trainings, with a start each.
+        found = mean_of(best["value"], best["high"] - best["value"], int(best["audits"]))
+        what = f"{network}, {best['canaries']:,.0f} canaries, less 100 models', epsilon {epsilon:g}"
+        items.append(Within(what, found - mean(target.tolist()), low=0, reason="as much"))
+        words.append(f"{network} {found.value:.2f} of {epsilon:g} ({best['audits']:.0f} audits)")
+    if not items:
+        raise Lacking
+    return Evidence(items, f"Mean bounds: {', '.join(words)}; null law simulated.")
 
 
 @check

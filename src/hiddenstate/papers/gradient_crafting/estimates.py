@@ -20,6 +20,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
 from hiddenstate.papers.gradient_crafting.summaries import (
     ALONE,
     CONFIDENCE,
+    NOISE_ALONE,
     Floats,
     Row,
     audit,
@@ -57,7 +58,7 @@ def estimate(
         *_single(grid, scores, bounds),
         *_hidden(cells.distances(grid), bounds),
         *_ideal(cells.ideal(grid), bounds),
-        *_one_run(cells.one_run(grid), bounds),
+        *_one_run(grid, bounds),
         *_one_run_validity(cells.one_run_validity(grid), bounds),
     ]
     found = pd.DataFrame(rows).assign(delta=grid.delta)
@@ -305,36 +306,57 @@ def _ideal(
             }  # fmt: skip
 
 
-def _one_run(
-    asked: list[Cell[cells.OneRunAudits]], bounds: Mapping[str, pd.DataFrame]
-) -> Iterator[Row]:
-    """Median and middle 80 % of the bounds, how many exceed the truth, and the ceiling."""
-    for cell in asked:
+def _one_run(grid: GradientCraftingGrid, bounds: Mapping[str, pd.DataFrame]) -> Iterator[Row]:
+    """Median and middle 80 % of the bounds, mean and sd, shares, and the ceiling."""
+    for cell in cells.one_run(grid):
         p = cell.parameters
-        table = bounds[cell.name]
-        shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon} | {
-            "canaries": p.canaries, "method": "housing" if p.network else "idle coordinates",
-            "audits": p.audits,
+        shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon}
+        shared |= {"method": "idle coordinates", "audits": p.audits}
+        yield from _one_run_rules(shared, p.delta, bounds[cell.name])
+        ceiling = one_canary_ceiling(gaussian.mu(p.epsilon, p.delta), p.canaries)
+        yield shared | {"quantity": "ceiling", "kind": "upper", "hypothesis": ALONE} | {
+            "canaries": p.canaries, "value": float(gaussian.epsilon(ceiling, p.delta)),
         }  # fmt: skip
-        for (hypothesis, rule), part in table.groupby(["hypothesis", "rule"], sort=False):
-            values = gaussian.epsilon_below(part["mu"], p.delta)
-            low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
-            made = part["made"].iloc[0]
-            own = shared | {"hypothesis": hypothesis, "rule": rule, "share": made / p.canaries}
-            yield own | {"quantity": "epsilon", "kind": "lower"} | {
-                "value": middle, "low": low, "high": high, "confidence": CONFIDENCE,
-            }  # fmt: skip
-            yield own | {"quantity": "share above", "kind": "estimate"} | {
-                "value": float((values > p.epsilon).mean()),
-            }  # fmt: skip
-            if made:
-                right = float((part["correct"] == part["made"]).mean())
-                yield own | {"quantity": "share all right", "kind": "estimate", "value": right}
-        if p.network is None:
-            ceiling = one_canary_ceiling(gaussian.mu(p.epsilon, p.delta), p.canaries)
-            yield shared | {"quantity": "ceiling", "kind": "upper", "hypothesis": ALONE} | {
-                "value": float(gaussian.epsilon(ceiling, p.delta)),
-            }  # fmt: skip
+    named = [
+        *((cells.HOUSING, cell.name, cell.parameters) for cell in cells.one_run_housing(grid)),
+        *(
+            (cell.parameters.network.model, cell.name, cell.parameters)
+            for cell in cells.one_run_networks(grid)
+        ),
+    ]
+    for network, name, q in named:
+        shared = {"part": "one run", "cell": name, "epsilon": q.epsilon}
+        shared |= {"method": network, "audits": q.audits}
+        yield from _one_run_rules(shared, q.delta, bounds[name])
+
+
+def _one_run_rules(shared: Row, delta: float, bounds: pd.DataFrame) -> Iterator[Row]:
+    """The rows of each number of canaries and rule."""
+    keys = ["canaries", "hypothesis", "rule"]
+    for levels, part in bounds.groupby(keys, sort=False):
+        yield from _one_run_rule(shared | dict(zip(keys, levels, strict=True)), delta, part)
+
+
+def _one_run_rule(own: Row, delta: float, part: pd.DataFrame) -> Iterator[Row]:
+    """What bounds of one rule from independent models say together."""
+    values = gaussian.epsilon_below(part["mu"], delta)
+    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
+    made = part["made"].iloc[0]
+    own = own | {"share": made / own["canaries"]}
+    kind = "estimate" if own["rule"] == NOISE_ALONE else "lower"
+    yield own | {"quantity": "epsilon", "kind": kind} | {
+        "value": middle, "low": low, "high": high, "confidence": CONFIDENCE,
+    }  # fmt: skip
+    yield own | {"quantity": "mean epsilon", "kind": "estimate"} | {
+        "value": values.mean(), "low": values.mean() - values.std(ddof=1),
+        "high": values.mean() + values.std(ddof=1),
+    }  # fmt: skip
+    yield own | {"quantity": "share above", "kind": "estimate"} | {
+        "value": float((values > own["epsilon"]).mean()),
+    }  # fmt: skip
+    if made:
+        right = float((part["correct"] == part["made"]).mean())
+        yield own | {"quantity": "share all right", "kind": "estimate", "value": right}
 
 
 def _one_run_validity(

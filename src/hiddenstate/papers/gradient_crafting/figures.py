@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from hiddenstate import plotting
-from hiddenstate.estimates import largest, select, summarise
+from hiddenstate.estimates import largest, select
 from hiddenstate.family import figure
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED, RANDOM, kind
 from hiddenstate.papers.gradient_crafting.cells import (
@@ -18,6 +18,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     NetworkSweep,
     Sweep,
 )
+from hiddenstate.papers.gradient_crafting.summaries import FLIPPED, KNOWN, PLANNED
 
 
 def _has(*parts: str) -> Any:
@@ -68,52 +69,63 @@ def _counts(part: pd.DataFrame) -> str:
     return f"{span(repeats)} {word}, {span(models)} models per world"
 
 
-def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame) -> None:
-    """Empirical against theoretical epsilon of one setting, every adversary."""
-    epsilons = np.sort(part["epsilon"].unique())
-    idle = _wide(part.groupby("epsilon", as_index=False)["idle_epsilon"].first())
-    places = idle["epsilon"]
-    ax.plot(places, places, "k--", lw=1.2, label="accountant", zorder=1)
-    if (idle["idle_epsilon"] < places * 0.999).any():
-        label = "idle coordinate, exact"
-        ax.plot(places, idle["idle_epsilon"], color="black", ls=":", lw=1.2, label=label)
-    band = _wide(ideal[ideal["epsilon"].isin(epsilons)].sort_values("epsilon"))
-    if len(band):
-        ax.fill_between(
-            band["epsilon"], band["low"], band["high"], color=plotting.UPPER, alpha=0.35, lw=0,
-            label="idle coordinate, published estimate",
+Series = list[tuple[str, str, str, pd.DataFrame]]
+"""Label, colour, marker and epsilons of what stands side by side in a panel."""
+
+
+def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Series) -> None:
+    """Empirical against theoretical epsilon of one setting, the series side by side.
+
+    Every repeat is a point, and its valid bound a triangle to the right of it.
+    """
+    epsilons = [float(e) for e in np.sort(part["epsilon"].unique())]
+    idle = part.groupby("epsilon")["idle_epsilon"].first()
+    style = {"color": "black", "lw": 1.2, "zorder": 1}
+    places = np.arange(len(epsilons))
+    span = places - 0.45, places + 0.45
+    ax.hlines(epsilons, *span, ls="--", label="accountant", **style)
+    if (idle < idle.index * 0.999).any():
+        ax.hlines(idle.loc[epsilons], *span, ls=":", label="idle coordinate, exact", **style)
+    band = ideal[ideal["epsilon"].isin(epsilons)].set_index("epsilon").reindex(epsilons)
+    if band["low"].notna().any():
+        ax.bar(
+            places, band["high"] - band["low"], 0.9, band["low"], color=plotting.UPPER, alpha=0.35,
+            lw=0, label="idle coordinate, published estimate", zorder=0,
         )  # fmt: skip
-    for word in _drawn(part):
-        own, entry = select(part, adversary=word), kind(word)
-        label, color, marker = entry.label, entry.color, entry.marker
-        line = summarise(select(own, method="as published"), "epsilon").sort_values("epsilon")
-        ax.errorbar(
-            line["epsilon"], line["mean"], line["sd"].fillna(0), color=color, marker=marker, ms=4,
-            lw=1.3, capsize=2, label=label,
-        )  # fmt: skip
-        valid = summarise(select(own, method="valid"), "epsilon").sort_values("epsilon")
-        ax.plot(valid["epsilon"], valid["mean"], color=color, ls="none", marker="^", ms=4, mfc="w")
+    step = 0.8 / len(series)
+    for i, (label, color, marker, rows) in enumerate(series):
+        first = step * (i + 0.25) - 0.4
+        for method, shift, own in (
+            ("as published", 0.0, {"marker": marker, "label": label}),
+            ("valid", 0.45 * step, {"marker": "^", "mfc": "w"}),
+        ):
+            points = select(rows, method=method)
+            at = [epsilons.index(e) + first + shift for e in points["epsilon"]]
+            ax.plot(at, points["value"], color=color, ls="none", ms=4, mew=0.8, alpha=0.8, **own)
     ax.plot([], [], color="0.3", ls="none", marker="^", ms=4, mfc="w", label="valid lower bounds")
-    ax.set(xscale="log", yscale="symlog", xlabel="theoretical $\\varepsilon$")
+    ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.6, len(epsilons) - 0.4))
+    ax.set_xticks(places, [f"{e:g}" for e in epsilons])
     ax.set_yscale("symlog", linthresh=0.5, linscale=0.4)
-    ax.set_xticks(epsilons, [f"{e:g}" for e in epsilons])
-    ticks = [t for t in (0, 0.25, 0.5, 1, 2, 4, 8, 16, 32) if t <= epsilons[-1] * 1.5]
+    most = max(epsilons[-1], *(rows["value"].max() for *_, rows in series)) * 1.4
+    ticks = [t for t in (0, 0.25, 0.5, 1, 2, 4, 8, 16, 32) if t <= most]
     ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
-    ax.set_ylim(-0.06, epsilons[-1] * 1.4)
+    ax.set_ylim(-0.06, most)
     ax.minorticks_off()
+
+
+def _adversaries(part: pd.DataFrame) -> Series:
+    """The epsilons of each adversary of a panel."""
+    read = select(part, method=["as published", "valid"])
+    return [
+        (kind(word).label, kind(word).color, kind(word).marker, select(read, adversary=word))
+        for word in _drawn(part)
+    ]
 
 
 def _drawn(part: pd.DataFrame) -> list[str]:
     """The adversaries of a panel, in the order of their registry; InputError for an unknown one."""
     words = list(part["adversary"].unique())
     return sorted(words, key=lambda word: list(ADVERSARIES).index(word) if kind(word) else 0)
-
-
-def _wide(line: pd.DataFrame) -> pd.DataFrame:
-    """What is drawn as a line or band; of a single epsilon, wide enough to be seen."""
-    if len(line) != 1:
-        return line
-    return pd.concat([line.assign(epsilon=line["epsilon"] * factor) for factor in (0.9, 1.1)])
 
 
 def _ideal(estimates: pd.DataFrame, every: int, models: float) -> pd.DataFrame:
@@ -133,8 +145,8 @@ def _legend(drawn: Any, axes: Iterable[Any], columns: int) -> None:
 @figure(
     "Canary in every step (housing)",
     "Empirical against theoretical epsilon of the 68-parameter network on California housing, k = "
-    "1: the published estimate (best threshold on the same scores, not valid; mean and standard "
-    "deviation over repeats), and the package's valid bound (open triangles). Fresh start: initial "
+    "1: the published estimate (best threshold on the same scores, not valid), a point for each "
+    "repeat, and the package's valid bound (open triangles beside them). Fresh start: initial "
     "parameters drawn for each model; shared start: one draw for all models of a repeat. A random "
     "coordinate of each model is below half of the simulated one with either; one random "
     "coordinate for all models depends on which it is, a different one at each epsilon and repeat. "
@@ -151,7 +163,8 @@ def housing(estimates: pd.DataFrame) -> Any:
     names = {"fresh": "fresh start", "shared": "shared start"}
     for ax, start in zip(axes, starts, strict=True):
         part = select(audits, start=start)
-        _epsilons(ax, part, _ideal(estimates, 1, part["models"].max()))
+        ideal = _ideal(estimates, 1, part["models"].max())
+        _epsilons(ax, part, ideal, _adversaries(part))
         ax.set_title(f"{names[start]}\n{_counts(part)}")
     axes[0].set_ylabel("empirical $\\varepsilon$")
     _legend(drawn, axes, len(axes))
@@ -175,7 +188,8 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     drawn, axes = plotting.panels(len(periods), height=3.6, sharey=True)
     for ax, every in zip(axes, periods, strict=True):
         part = select(audits, every=every)
-        _epsilons(ax, part, _ideal(estimates, every, part["models"].max()))
+        ideal = _ideal(estimates, every, part["models"].max())
+        _epsilons(ax, part, ideal, _adversaries(part))
         ax.set_title(f"k = {every}, {part['insertions'].iloc[0]:g} insertions\n{_counts(part)}")
     axes[0].set_ylabel("empirical $\\varepsilon$")
     _legend(drawn, axes, len(axes))
@@ -255,17 +269,14 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     for ax, ((_, every), part) in zip(axes, settings, strict=True):
         norms = np.sort(part["clipping_norm"].unique())
         least = select(part, clipping_norm=norms[0])
-        _epsilons(ax, least, _ideal(estimates, every, part["models"].max()))
-        for i, norm in enumerate(norms[1:], 1):
-            own = select(part, clipping_norm=norm, method="as published")
-            line = summarise(select(own, adversary=RANDOM), "epsilon")
-            line = line.sort_values("epsilon")
-            ax.errorbar(
-                line["epsilon"] * 1.08**i, line["mean"], line["sd"].fillna(0), ms=6, capsize=2,
-                color=plotting.PUBLISHED, marker="dXP"[(i - 1) % 3], mec="w", mew=0.5, lw=0.8,
-                ls=":", label=f"random coordinate, C = {norm:g} (moved aside)",
-            )  # fmt: skip
-        ax.set_xlim(part["epsilon"].min() / 1.3, part["epsilon"].max() * 1.4)
+        series = _adversaries(least)
+        others = select(part, adversary=RANDOM, method=["as published", "valid"])
+        series += [
+            (f"random coordinate, C = {norm:g}", plotting.PUBLISHED, "dXP"[i % 3], rows)
+            for i, norm in enumerate(norms[1:])
+            if len(rows := select(others, clipping_norm=norm))
+        ]
+        _epsilons(ax, least, _ideal(estimates, every, part["models"].max()), series)
         one = part.iloc[0]
         ax.set_title(
             f"{one['model']} on {one['dataset']}, k = {every:g}\nC = {norms[0]:g}, "
@@ -280,8 +291,8 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     "Canary in every step (ConvNet and ResNet)",
     "Empirical against theoretical epsilon, k = 1, initial parameters drawn for each model: the "
     "published estimate (best threshold on the same scores, not valid), and the package's valid "
-    f"bound (open triangles). {_STAND_INS} Grey: what the estimate finds in simulated audits that "
-    "leak all the accountant allows, with as many models.",
+    f"bound (open triangles beside it). {_STAND_INS} Grey: what the estimate finds in simulated "
+    "audits that leak all the accountant allows, with as many models.",
     when=_has_network(lambda sweep: sweep.every == 1),
 )
 def networks(estimates: pd.DataFrame) -> Any:
@@ -305,7 +316,8 @@ def networks_every(estimates: pd.DataFrame) -> Any:
     "What the last iterate shows of the insertions' mu, by the clipping norm C, k = 1: mu "
     "estimated by the difference of the scores' means over their deviation, with one standard "
     "error, over the accountant's. Noise and canary both grow with C, so that a coordinate that "
-    f"little else moves shows the same at every C. {_STAND_INS}",
+    "little else moves shows the same at every C. The loss shows more with a larger C, which clips "
+    f"the record's gradient less. {_STAND_INS}",
     when=_has_network(lambda sweep: sweep.every == 1 and len(sweep.clipping_norms) > 1),
 )
 def clipping(estimates: pd.DataFrame) -> Any:
@@ -346,6 +358,7 @@ def clipping(estimates: pd.DataFrame) -> Any:
     "sensitivity only where its norm reaches the clipping norm; a crafted gradient uses it in "
     "every insertion.",
     when=_has("housing", "norms"),
+    shows="models trained here, none cached",
 )
 def norms(estimates: pd.DataFrame) -> Any:
     """Norm of the loss-based canary's gradient over training."""
@@ -366,6 +379,7 @@ def norms(estimates: pd.DataFrame) -> Any:
     return drawn
 
 
+_EXACT = "exact laws; no model is trained"
 _MIDPOINT = {"part": "single", "quantity": "epsilon", "threshold": "midpoint", "kind": "exact"}
 _READINGS = ("Gaussian-DP reading", "exact")
 
@@ -378,27 +392,30 @@ _READINGS = ("Gaussian-DP reading", "exact")
     "large B at the upper bound; on a flat landscape it falls as that of mu / sqrt(t). Right: the "
     "exact epsilon of the same iterates at the same delta. The midpoint landscape's last iterate "
     "keeps little more than one bit: after 25 steps 23 to 29 % of the nominal epsilon is left for "
-    "large B, and it goes on falling to that of one bit, 16 to 23 %. These laws are exact: no "
-    "model is trained.",
+    "large B, and it goes on falling to that of one bit, 16 to 23 %. Batch sizes whose lines are "
+    "within 1 % of epsilon everywhere share one.",
     when=_has("single"),
+    shows=_EXACT,
 )
 def evolution(estimates: pd.DataFrame) -> Any:
     """Both readings of epsilon over the hidden steps."""
     laws = select(estimates, **_MIDPOINT)
-    colors = plotting.colors(laws["batch_size"])
     there = np.sort(laws["epsilon"].unique())
     epsilons = [e for e in (1.0, 4.0) if e in there] or [there[0]]
+    alike = _alike(select(laws, epsilon=epsilons))
+    colors = plotting.colors(alike)
     drawn, axes = plotting.panels(2, len(epsilons), height=2.8, sharex=True, sharey="row")
     for row, epsilon in enumerate(epsilons):
         for ax, method in zip(axes[2 * row : 2 * row + 2], _READINGS, strict=True):
             lines = select(laws, epsilon=epsilon, method=method)
             ax.axhline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
-            for size, line in lines.groupby("batch_size"):
-                style = {"color": colors[size], "lw": 1.4}
-                if size == 0:
-                    style = {"color": "0.5", "lw": 1.4, "ls": ":"}
-                label = f"B = {size:g}" if size else "flat landscape"
-                ax.plot(line["x"], line["value"], label=label, **style)
+            flat = select(lines, batch_size=0)
+            ax.plot(flat["x"], flat["value"], color="0.5", ls=":", label="flat landscape")
+            for size, largest_size in alike.items():
+                line = select(lines, batch_size=size)
+                label = f"B = {size:g}"
+                label += f" to {largest_size:g}" if largest_size > size else ""
+                ax.plot(line["x"], line["value"], label=label, color=colors[size], lw=1.4)
             ax.set_title(f"{method}, $\\varepsilon$ = {epsilon:g}")
             ax.set_ylim(0, epsilon * 1.08)
         axes[2 * row].set_ylabel("$\\varepsilon$ of iterate t")
@@ -406,6 +423,19 @@ def evolution(estimates: pd.DataFrame) -> Any:
         ax.set_xlabel("step t")
     plotting.legend_below(drawn, axes[0], columns=4)
     return drawn
+
+
+def _alike(laws: pd.DataFrame) -> dict[float, float]:
+    """First and last batch size of those in a row whose lines are one to the eye."""
+    lines = laws.assign(share=laws["value"] / laws["epsilon"]).pivot(
+        index=["epsilon", "method", "x"], columns="batch_size", values="share"
+    )
+    found: dict[float, float] = {}
+    for size in (size for size in lines if size):
+        first = max(found, default=size)
+        same = (lines[size] - lines[first]).abs().max() < 0.01
+        found[first if same else size] = size
+    return found
 
 
 @figure(
@@ -418,6 +448,7 @@ def evolution(estimates: pd.DataFrame) -> Any:
     "h* = epsilon / mu + mu / 2, which makes the statement right, with error rates that no number "
     "of trainings can show.",
     when=_has("single"),
+    shows=_EXACT,
 )
 def ratio(estimates: pd.DataFrame) -> Any:
     """Ratios to the theoretical epsilon, by batch size and epsilon."""
@@ -452,10 +483,12 @@ def ratio(estimates: pd.DataFrame) -> Any:
     "6, by the landscape's drift beta = B / sigma: the curve moves away from Gaussian as steps "
     "are hidden, and stays away. Right: a linear loss whose canary is sampled at a rate q in each "
     "step, where the distance vanishes with more steps; dotted the bound of Berry and Esseen, "
-    "which proves so much. No model is trained. Without subsampling (q = 1) and on a flat "
+    "which proves so much. The noise is what keeps the mean shift: 0.01 deviations of a single "
+    "step at q = 0.01. Without subsampling (q = 1) and on a flat "
     "landscape the curve is Gaussian: the distance that is drawn there is rounding. Distances "
     "below 1e-6 are drawn at 1e-6.",
     when=_has("hidden"),
+    shows=_EXACT,
 )
 def hidden(estimates: pd.DataFrame) -> Any:
     """Distances of exact trade-off curves from Gaussian ones."""
@@ -475,6 +508,8 @@ def hidden(estimates: pd.DataFrame) -> Any:
             bound = select(part, method="Berry-Esseen").sort_values("x")
             if (bound["value"] > 0).any():
                 ax.plot(bound["x"], bound["value"], ls=":", color=color, lw=1.2)
+        if (select(rows, method="Berry-Esseen")[column] > 0).any():
+            ax.plot([], [], ls=":", color="0.3", lw=1.2, label="Berry-Esseen bound")
         ax.set(xscale="log", yscale="log", xlabel="steps", ylim=(7e-7, 1.5))
         ax.legend(fontsize="x-small")
     axes[0].set(title="one insertion, then hidden steps", ylabel="Lévy distance from Gaussian")
@@ -507,15 +542,17 @@ def curves(estimates: pd.DataFrame) -> Any:
                 ax.plot(x, ndtr(ndtri(1 - x) - most), color=color, ls=style, lw=0.9)
         ax.set(xlabel="false-positive rate", xlim=(0, 1), ylim=(0, 1))
         ax.set_title(f"k = {every:g}\n{part['models'].max():,.0f} models per world")
+    for label, style in (("Gaussian, mu", "--"), ("Gaussian, mu / sqrt(k)", ":")):
+        axes[0].plot([], [], color="0.3", ls=style, lw=0.9, label=label)
     axes[0].set_ylabel("false-negative rate")
-    _legend(drawn, axes, 5)
+    _legend(drawn, axes, 7)
     return drawn
 
 
 _RULES = {
-    "known null law": ("whole mechanism, null law known", plotting.VALID),
-    "no null law known": ("whole mechanism, null law unknown", plotting.OBSERVED),
-    "planned share guessed": ("each canary alone", plotting.PUBLISHED),
+    KNOWN: ("whole mechanism, null law known", plotting.VALID),
+    FLIPPED: ("whole mechanism, null law unknown", plotting.OBSERVED),
+    PLANNED: ("each canary alone", plotting.PUBLISHED),
 }
 """Of the bounds from one model those that are drawn."""
 
@@ -526,51 +563,95 @@ _RULES = {
     "canary or not by its own coin (median and middle 80 % over independent audits). Green and "
     "blue assume that the whole mechanism is Gaussian DP, which DP-SGD with a canary in each of "
     "m coordinates is; orange that each canary alone is, under which no valid bound has a median "
-    "above the grey line. Filled: simulated idle coordinates, whose scores are exactly normal. "
-    "Open: the housing network, in its least moved coordinates, its null law simulated and taken "
-    "as normal. Shares of guesses and coins turned over are planned from the accountant's "
-    "epsilon; a bar without width says that all guesses are right. Horizontal: the valid bound "
-    "from 100 and from 1,000 models per world with one canary, mean over repeats on the housing "
-    "network, where the scale has as many.",
+    "above the grey line. Left: simulated idle coordinates, whose scores are exactly normal. "
+    "Right: trained networks, in their least moved coordinates; of each the null law is simulated "
+    "from its own start and batches, and taken as normal. Shares of guesses and coins turned over "
+    "are planned from the accountant's epsilon. Horizontal: the valid bound from 100 and from "
+    "1,000 models per world with one canary, mean over repeats on the housing network, where the "
+    "scale has as many.",
     when=_has("one_run"),
 )
 def one_run(estimates: pd.DataFrame) -> Any:
     """Valid lower bounds from one model, by the number of canaries."""
-    rows = select(estimates, part="one run", quantity="epsilon")
-    ceilings = select(estimates, part="one run", quantity="ceiling")
+    rows = select(estimates, part="one run")
     epsilons = sorted(rows["epsilon"].unique())
-    drawn, axes = plotting.panels(len(epsilons), height=4.2)
-    for ax, epsilon in zip(axes, epsilons, strict=True):
+    drawn, axes = plotting.panels(2, len(epsilons), height=3.2, sharey="row")
+    for epsilon, left, right in zip(epsilons, axes[::2], axes[1::2], strict=True):
         part = select(rows, epsilon=epsilon)
-        ax.axhline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
-        for models, style in ((100, ":"), (1000, "-.")):
-            few = select(estimates, part="few", quantity="epsilon", method="valid")
-            few = select(few, epsilon=epsilon, models=models) if len(few) else few
-            if len(few):
-                mean = few["value"].mean()
-                label = f"one canary, {models:,} models per world"
-                ax.axhline(mean, color="0.3", ls=style, lw=1.2, label=label)
-        ceiling = select(ceilings, epsilon=epsilon).sort_values("canaries")
+        idle = part["method"] == "idle coordinates"
+        for ax in (left, right):
+            ax.axhline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
+            for models, style in ((100, ":"), (1000, "-.")):
+                few = select(estimates, part="few", quantity="epsilon", method="valid")
+                few = select(few, epsilon=epsilon, models=models) if len(few) else few
+                if len(few):
+                    label = f"one canary, {models:,} models per world"
+                    ax.axhline(few["value"].mean(), color="0.3", ls=style, lw=1.2, label=label)
+        ceiling = select(part, quantity="ceiling").sort_values("canaries")
         if len(ceiling):
             label = "each canary alone: ceiling"
-            ax.plot(ceiling["canaries"], ceiling["value"], color=plotting.UPPER, lw=2, label=label)
-        for apart, (rule, (words, color)) in zip((1.0, 0.95, 1.05), _RULES.items(), strict=True):
-            for what, fill, shift in (("idle coordinates", color, 1.0), ("housing", "white", 1.13)):
-                line = select(part, rule=rule, method=what).sort_values("canaries")
-                if line.empty:
-                    continue
-                ax.errorbar(
-                    line["canaries"] * shift * apart, line["value"],
-                    (line["value"] - line["low"], line["high"] - line["value"]), color=color,
-                    marker="o" if shift == 1 else "s", mfc=fill, ms=4.5, capsize=2, lw=1.1,
-                    ls="-" if shift == 1 else "none", label=words if shift == 1 else None,
-                )  # fmt: skip
-        ax.set(xscale="log", xlabel="canaries m in one model", ylim=(-0.03 * epsilon, None))
-        counts = part.groupby("method")["audits"].first().sort_index(ascending=False)
-        told = ", ".join(f"{what}: {count:g}" for what, count in counts.items())
-        ax.set_title(f"$\\varepsilon$ = {epsilon:g}\naudits ({told})")
-    empty: dict[str, Any] = {"color": "0.3", "ls": "none", "marker": "s", "mfc": "w", "ms": 4.5}
-    axes[0].plot([], [], label="the same on the housing network", **empty)
-    axes[0].set_ylabel("valid lower bound on $\\varepsilon$")
+            left.plot(
+                ceiling["canaries"], ceiling["value"], color=plotting.UPPER, lw=2, label=label
+            )
+        _one_run_lines(left, part[idle])
+        _one_run_networks(right, part[~idle])
+        left.set(xscale="log", ylim=(-0.03 * epsilon, 1.1 * epsilon))
+        left.set_ylabel("valid lower bound on $\\varepsilon$")
+        audits = part.loc[idle, "audits"].max()
+        left.set_title(f"$\\varepsilon$ = {epsilon:g}, idle coordinates, {audits:g} audits")
+        right.set_title(f"$\\varepsilon$ = {epsilon:g}, trained networks")
+    axes[-2].set_xlabel("canaries m in one model")
     _legend(drawn, axes, 2)
     return drawn
+
+
+def _one_run_lines(ax: Any, part: pd.DataFrame) -> None:
+    """Bounds of idle coordinates, by the number of canaries."""
+    for shift, (rule, (words, color)) in zip((1.0, 0.93, 1.07), _RULES.items(), strict=True):
+        line = select(part, rule=rule, quantity="epsilon").sort_values("canaries")
+        if len(line):
+            at = line["canaries"] * shift
+            _medians(ax, at, line, select(part, rule=rule), color, marker="o", lw=1.1, label=words)
+
+
+def _one_run_networks(ax: Any, part: pd.DataFrame) -> None:
+    """Bounds of trained networks, each network and number of canaries at a place of its own."""
+    places = {
+        (network, m): place
+        for place, (network, m) in enumerate(
+            (network, m)
+            for network, own in part.groupby("method", sort=False)
+            for m in sorted(own["canaries"].unique())
+        )
+    }
+    for shift, (rule, (words, color)) in zip((-0.22, 0.0, 0.22), _RULES.items(), strict=True):
+        line = select(part, rule=rule, quantity="epsilon")
+        keys = zip(line["method"], line["canaries"], strict=True)
+        at = pd.Series([places[key] + shift for key in keys], line.index, float)
+        style = {"marker": "s", "ls": "none", "label": words}
+        _medians(ax, at, line, select(part, rule=rule), color, **style)
+    audits = part.groupby("method", sort=False)["audits"].first()
+    ax.set_xticks(
+        list(places.values()), [f"{name}\n{m:,.0f}" for name, m in places], fontsize="x-small",
+        rotation=30,
+    )  # fmt: skip
+    told = ", ".join(f"{network} {count:g}" for network, count in audits.items())
+    ax.set_xlabel(f"network and canaries (audits: {told})", fontsize="small")
+    ax.set_xlim(-0.5, max(len(places), 1) - 0.5)
+
+
+def _medians(
+    ax: Any, at: pd.Series, line: pd.DataFrame, rule: pd.DataFrame, color: str, **style: Any
+) -> None:
+    """Medians with the middle 80 %; a bar without width says why it has none."""
+    below, above = line["value"] - line["low"], line["high"] - line["value"]
+    ax.errorbar(at, line["value"], (below, above), color=color, ms=4.5, capsize=2, **style)
+    keys = ["cell", "canaries"]
+    right = select(rule, quantity="share all right").set_index(keys)["value"]
+    for x, (_, row) in zip(at, line.iterrows(), strict=True):
+        # Of nine audits in ten the bound is that of so many guesses, all of them right.
+        if row["low"] == row["high"] > 0 and right.get(tuple(row[keys]), 0) >= 0.9:
+            ax.annotate(
+                "all guesses\nright", (x, row["value"]), (0, 5), textcoords="offset points",
+                ha="center", fontsize=5.5, color=color,
+            )  # fmt: skip

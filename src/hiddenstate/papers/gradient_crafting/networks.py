@@ -2,11 +2,13 @@
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hiddenstate import data, models
@@ -15,11 +17,14 @@ from hiddenstate.adversaries import gradient_canaries as crafted
 from hiddenstate.adversaries.crafted_gradients import Insertions
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import ensemble as engine
+from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.driver import network
+from hiddenstate.dpsgd.known import Floats
 from hiddenstate.errors import InputError
-from hiddenstate.family import Workplace
+from hiddenstate.family import Cell, Workplace
+from hiddenstate.papers.gradient_crafting import one_run as many
 from hiddenstate.papers.gradient_crafting.adversaries import kind
-from hiddenstate.papers.gradient_crafting.cells import NAME, NetworkAudit
+from hiddenstate.papers.gradient_crafting.cells import NAME, NetworkAudit, OneRunLarger
 from hiddenstate.streams import stream
 
 SIDE_BY_SIDE = 25
@@ -79,6 +84,57 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     ]
     columns = ["world", "repeat", "run", "score", "adversary"]
     return pd.concat(parts, ignore_index=True)[columns].astype({"score": np.float32})
+
+
+def one_run(cell: Cell[OneRunLarger], seed: int) -> pd.DataFrame:
+    """Bounds from networks with many canaries; columns as of ``one_run.idle``."""
+    p = cell.parameters.network
+    splits = data.splits(p.dataset)
+    model = models.build(p.model, splits.classes)
+    parameters = models.parameter_count(model)
+    if max(cell.parameters.canaries) > parameters:
+        raise InputError(
+            f"canaries: got {max(cell.parameters.canaries)}; expected at most {parameters}, the "
+            f"parameters of {p.model}"
+        )
+    inserted = Insertions(
+        epsilon=cell.parameters.epsilon, delta=cell.parameters.delta, **p.insertion
+    )
+    ensemble = engine.Ensemble(
+        model, inserted.mechanism, splits.train.x, splits.train.y,
+        crafted.Inserted(crafted.SimulatedCoordinate()), partial(average_case, model),
+    )  # fmt: skip
+    gradients = ensemble.clipped_sum()
+    return many.trained(
+        cell.name, cell.parameters, seed, lambda name: OneNetwork(name, ensemble, gradients)
+    )
+
+
+class OneNetwork(many.Model):
+    """A network of the torch engine, one run of an ensemble."""
+
+    def __init__(
+        self, name: tuple[int | str, ...], ensemble: engine.Ensemble, gradients: ClippedSum
+    ):
+        super().__init__(name, ensemble.mechanism)
+        seed, *path = name
+        self._gradients = gradients
+        self._run = engine.Run("out", 0, 0, ensemble, gradients, int(seed), tuple(path))
+
+    def end(self, added: NDArray[np.float32] | None) -> Floats:
+        """Last iterate where this is added to the sums."""
+        theta = self._run.initial.clone()
+        for step, batch in enumerate(self._run.batches):
+            update = self._gradients(theta, batch, self.mechanism.clipping_norm)
+            if added is not None:
+                update += torch.from_numpy(added[step])
+            theta -= self.mechanism.learning_rate * update
+        return theta.numpy()
+
+    @cached_property
+    def movement(self) -> Floats:
+        """Sum of the absolute steps of each parameter."""
+        return self._run.known().simulated().absolute
 
 
 @dataclass(frozen=True, eq=False)

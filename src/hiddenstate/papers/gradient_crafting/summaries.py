@@ -21,6 +21,11 @@ HALF = (1 - CONFIDENCE) / 2
 ALONE, WHOLE = "each canary alone", "whole mechanism"
 """Of what Gaussian DP is assumed by bounds from one model."""
 
+ALL, FIFTH, PLANNED = "all guessed", "clearest fifth guessed", "planned share guessed"
+FLIPPED, KNOWN, NOISE_ALONE = "no null law known", "known null law", "noise taken for all"
+"""Rules of those bounds: each canary alone, and the whole mechanism. The last takes the null law of
+a trained model for that of its noise: a comparison, and no bound."""
+
 HYPOTHESES = GaussianDP(limit=8.0, step=0.01)
 """What the valid bound chooses from; audits share the critical values of so few."""
 

@@ -91,6 +91,7 @@ def _landscape(grid: GradientCraftingGrid) -> bool:
     "After the last step, over the theoretical epsilon: the paper's reading and the exact epsilon "
     "at the midpoint, and the exact one with the threshold at h*.",
     when=_landscape,
+    shows="exact laws; no model is trained",
 )
 def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
     """Both readings of section 6 at the last step, by epsilon and batch size."""
@@ -110,6 +111,7 @@ def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
     "What simulated audits of a coordinate find that nothing but noise and canary moves, and the "
     "share of audits that claim more than the truth.",
     when=lambda grid: grid.ideal is not None,
+    shows="simulated normal scores; no model is trained",
 )
 def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
     """Simulated audits of idle coordinates: estimates, and how often they exceed the truth."""
@@ -131,7 +133,8 @@ def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
     "Canaries in one model",
     "Lower bounds from one model, valid if what is assumed holds: median over audits with the "
     "middle 80 %. Ceiling: the median of no valid bound is above it if each canary alone is all "
-    "that is assumed.",
+    "that is assumed. Where noise is taken for all that moves the scores of a trained network "
+    "nothing is bounded: it tells what the simulation of the null law costs.",
     when=lambda grid: grid.one_run is not None,
 )
 def one_run(estimates: pd.DataFrame) -> pd.DataFrame:
@@ -169,6 +172,7 @@ def one_run(estimates: pd.DataFrame) -> pd.DataFrame:
     "(no audits). The imitation is Gaussian DP of each canary alone, so that the bound of the "
     "stronger hypothesis is not valid there.",
     when=lambda grid: grid.one_run is not None and any(m <= 1000 for m in grid.one_run.idle),
+    shows="exact and simulated laws; no model is trained",
 )
 def one_run_validity(estimates: pd.DataFrame) -> pd.DataFrame:
     """Probabilities to exceed the truth, by hypothesis, mechanism and number of canaries."""
