@@ -23,6 +23,7 @@ import torch
 from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.dpsgd import ensemble as engine
+from hiddenstate.dpsgd import strategies
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.memory import Allocations
@@ -89,7 +90,7 @@ def main() -> None:
     options = parser.parse_args()
     memory = options.memory * 2**30
     # Meta tensors have no generator; normal_ is the one operation all the same.
-    engine._noise = lambda runs: torch.Tensor.normal_
+    strategies._noise = lambda runs: torch.Tensor.normal_
     columns = ("network", "models", "block", "blocks", "views", "kernels", "a step", "times fewer")
     print(*columns, "once a training", "peak GiB", "reckoned GiB", sep=",")
     for name in SHAPES:
@@ -100,7 +101,7 @@ def main() -> None:
         print(name, "before", -(-RECORDS // blocks), blocks, views, kernels, before, sep=",")
         for count in MODELS:
             total.block = own
-            together, total.block = engine.arranged(total, count, memory)
+            together, total.block = strategies.arranged(total, count, memory)
             thetas = torch.empty(together, total.parameters, device="meta")
             batch = list(total.blocks(torch.empty(RECORDS, dtype=torch.int64, device="meta")))
             total.sums(thetas, batch, 1.0)
@@ -108,7 +109,7 @@ def main() -> None:
             two, three = (training(name, total, together, n, memory) for n in (2, 3))
             step = sum(c.total() for c in (three.views - two.views, three.kernels - two.kernels))
             once = two.views.total() + two.kernels.total() - 2 * step
-            reckoned = len(batch[0].y) * total.activations + engine._vectors(total)
+            reckoned = len(batch[0].y) * total.activations + strategies._vectors(total)
             print(
                 name, together, len(batch[0].y), len(batch), block.views.total(),
                 block.kernels.total(), step, f"{before / step:.1f}", once,

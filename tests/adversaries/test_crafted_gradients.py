@@ -1,6 +1,6 @@
 import dataclasses
 import math
-import threading
+from functools import partialmethod
 
 import numpy as np
 import pandas as pd
@@ -253,23 +253,19 @@ def test_a_killed_audit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     audit = small()
     expected = scores(audit, models=6, seed=3)
     trained = []
-    original = crafted._Run.trained
-    lock = threading.Lock()
+    original = Trainer.last_iterate
 
-    def counted(self, canary):
-        with lock:
-            if len(trained) == 9:
-                raise KeyboardInterrupt
-            trained.append(self)
-        return original(self, canary)
+    def counted(self, *given, most=9):
+        if len(trained) == most:
+            raise KeyboardInterrupt
+        trained.append(self)
+        return original(self, *given)
 
-    monkeypatch.setattr(crafted._Run, "trained", counted)
+    monkeypatch.setattr(Trainer, "last_iterate", counted)
     with pytest.raises(KeyboardInterrupt):
         scores(audit, models=6, seed=3, chunk=2, checkpoint=tmp_path)
     trained.clear()
-    monkeypatch.setattr(
-        crafted._Run, "trained", lambda self, canary: trained.append(self) or original(self, canary)
-    )
+    monkeypatch.setattr(Trainer, "last_iterate", partialmethod(counted, most=100))
     found = scores(audit, models=6, seed=3, chunk=2, checkpoint=tmp_path)
     assert found.equals(expected)
     assert len(trained) == 24 - 8  # nine were trained, the last in a chunk that was not finished

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pandas as pd
@@ -25,8 +26,7 @@ from hiddenstate.adversaries.gradient_canaries import (
     SimulatedCoordinate,
 )
 from hiddenstate.adversaries.initialisation import average_case
-from hiddenstate.dpsgd import ensemble as module
-from hiddenstate.dpsgd import memory
+from hiddenstate.dpsgd import memory, strategies
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
 from hiddenstate.dpsgd.ensemble import (
     Accuracy,
@@ -34,10 +34,11 @@ from hiddenstate.dpsgd.ensemble import (
     Run,
     last_iterate,
     last_iterates,
-    model_bytes,
     scores,
+    scores_by_adversary,
 )
 from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.dpsgd.strategies import SideBySide, model_bytes
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
@@ -204,19 +205,21 @@ def test_scores_are_the_same_for_any_chunking_order_threads_and_interruption(
 
     trained = []
 
-    def interrupted(run, stop=None):
+    iterates = Run.iterates
+
+    def interrupted(run, **stop):
         if len(trained) == 7:
             raise KeyboardInterrupt
         trained.append(run)
-        return last_iterate(run, stop)
+        return iterates(run, **stop)
 
-    monkeypatch.setattr(module, "last_iterate", interrupted)
+    monkeypatch.setattr(Run, "iterates", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scores(audit, **common, chunk=3, checkpoint=tmp_path)
     assert len(list(tmp_path.glob("*.npz"))) == 2
     counted = []
     monkeypatch.setattr(
-        module, "last_iterate", lambda run, stop: counted.append(run) or last_iterate(run, stop)
+        Run, "iterates", lambda run, **stop: counted.append(run) or iterates(run, **stop)
     )
     assert scores(audit, **common, chunk=4, checkpoint=tmp_path).equals(whole)
     assert len(counted) == 20 - 6
@@ -281,7 +284,7 @@ def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypa
         groups.append(len(runs))
         return last_iterates(runs, **how)
 
-    monkeypatch.setattr(module, "last_iterates", watched)
+    monkeypatch.setattr(strategies, "last_iterates", watched)
     audit = make(initial=lambda rng: average_case(models.digits_cnn(), rng))
     common = {"models": 5, "seed": 1, "kernel": "torch"}
     alone = scores(audit, **common)
@@ -298,23 +301,23 @@ def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):
     audit = make(noise_multiplier=0.0)
     groups = []
 
-    def limited(runs):
+    def limited(runs, *, kept):
         groups.append(len(runs))
         if len(runs) > 2:
             raise torch.OutOfMemoryError
         return last_iterates(runs)
 
-    monkeypatch.setattr(module, "last_iterates", limited)
+    monkeypatch.setattr(strategies, "last_iterates", limited)
     runs = [run(audit, "in", i, kernel="torch") for i in range(5)]
     for one in runs:
         one.gradients = runs[0].gradients  # as in one audit
-    block, fit = runs[0].gradients.block, module._Fit(4)
-    found = [r.index for r, _ in module._as_fits(runs, fit)]
-    assert found == [0, 1, 2, 3, 4]
+    block, stop = runs[0].gradients.block, threading.Event()
+    together = SideBySide(runs[0].gradients, 1e9, together=4)
+    assert [r.index for r, _ in together.trained(runs, stop)] == [0, 1, 2, 3, 4]
     assert groups == [4, 2, 2, 1]
     assert runs[0].gradients.block == block // 2
     # What fitted is remembered: the next chunk does not run out again.
-    assert [r.index for r, _ in module._as_fits(runs, fit)] == [0, 1, 2, 3, 4]
+    assert [r.index for r, _ in together.trained(runs, stop)] == [0, 1, 2, 3, 4]
     assert groups[4:] == [2, 2, 1]
 
 
@@ -322,19 +325,20 @@ def test_blocks_become_smaller_until_one_record_of_one_model_does_not_fit(monkey
     runs = [run(make(), "in", 0, kernel="torch")]
     blocks = []
 
-    def limited(group, most):
+    def limited(group, most, kept):
         blocks.append(group[0].gradients.block)
         if blocks[-1] > most:
             raise torch.OutOfMemoryError
         return last_iterates(group)
 
     runs[0].gradients.block = 6
-    monkeypatch.setattr(module, "last_iterates", functools.partial(limited, most=2))
-    assert len(list(module._as_fits(runs, module._Fit(1)))) == 1
+    monkeypatch.setattr(strategies, "last_iterates", functools.partial(limited, most=2))
+    together, stop = SideBySide(runs[0].gradients, 1e9), threading.Event()
+    assert len(list(together.trained(runs, stop))) == 1
     assert blocks == [6, 3, 2]
-    monkeypatch.setattr(module, "last_iterates", functools.partial(limited, most=0))
+    monkeypatch.setattr(strategies, "last_iterates", functools.partial(limited, most=0))
     with pytest.raises(torch.OutOfMemoryError):
-        list(module._as_fits(runs, module._Fit(1)))
+        list(together.trained(runs, stop))
     assert blocks[3:] == [2, 1]
 
 
@@ -717,7 +721,7 @@ def test_a_canary_is_fixed_before_the_first_step_and_once():
     one = Run("in", 0, 0, audit, gradients, 1, ())
     for _ in one.iterates():
         order.append("step")
-    module._score(one, audit.initial)
+    one.score(audit.initial)
     assert order == ["canary", *["step"] * 5, "score"]
 
 
@@ -951,3 +955,27 @@ def test_the_linear_kernel_is_for_linear_models_on_a_cpu():
     audit = make(model=models.logistic_regression(64, 10))
     with pytest.raises(InputError, match="side by side"):
         scores(audit, models=1, seed=0, kernel="linear", side_by_side=True)
+
+
+def test_adversaries_of_one_audit_read_the_models_that_have_no_canary():
+    """Each has the scores of an audit by it alone, and no model of world "out" is trained again."""
+    audit = make(insertions=2, canary=Inserted(FIRST, Periodic(2)))
+    canaries = {
+        "seventh": Inserted(Coordinate(7), Periodic(2)),
+        "random": Inserted(RandomCoordinate(), Periodic(2)),
+        "record": dataclasses.replace(blank((1, 8, 8), 9), schedule=Periodic(2)),
+    }
+    ensembles = {word: dataclasses.replace(audit, canary=c) for word, c in canaries.items()}
+    common = {"models": 3, "seed": 5, "name": ("each",)}
+    table = scores_by_adversary(ensembles, **common)
+    for word, part in table.groupby("adversary", sort=False):
+        alone = scores(ensembles[word], **common)
+        assert part.drop(columns="adversary").reset_index(drop=True).equals(alone)
+    assert list(table.adversary.unique()) == list(canaries)
+
+
+def test_ensembles_of_one_audit_differ_in_the_canary_alone():
+    audit = make(insertions=2, canary=Inserted(FIRST, Periodic(2)))
+    other = dataclasses.replace(audit, x=audit.x.copy())
+    with pytest.raises(InputError, match="ensembles: 'b' has another x than 'a'"):
+        scores_by_adversary({"a": audit, "b": other}, models=1, seed=0)

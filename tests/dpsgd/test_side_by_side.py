@@ -14,19 +14,12 @@ from hiddenstate import models
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.gradient_canaries import Inserted, Periodic, RandomCoordinate
 from hiddenstate.adversaries.initialisation import average_case
-from hiddenstate.dpsgd import ensemble as module
-from hiddenstate.dpsgd import rules
+from hiddenstate.dpsgd import ensemble, rules
+from hiddenstate.dpsgd import strategies as module
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
-from hiddenstate.dpsgd.ensemble import (
-    Ensemble,
-    Run,
-    arranged,
-    free_memory,
-    last_iterate,
-    last_iterates,
-    scores,
-)
+from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate, last_iterates, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.dpsgd.strategies import arranged, free_memory
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
@@ -258,10 +251,10 @@ def test_scores_arrange_models_and_blocks_by_the_memory(where, monkeypatch):
         return torch.stack([run.initial for run in runs])
 
     monkeypatch.setattr(module, "last_iterates", train)
-    monkeypatch.setattr(module, "_score", lambda run, last: 0.0)
+    monkeypatch.setattr(Run, "score", lambda run, last: 0.0)
     for times in (2.5, 30):
         memory = times * module.model_bytes(total)
-        monkeypatch.setattr(module, "free_memory", lambda device, memory=memory: memory)
+        monkeypatch.setattr(ensemble, "free_memory", lambda device, memory=memory: memory)
         together, block = arranged(total, 7, memory)
         assert block > total.block
         found.clear()

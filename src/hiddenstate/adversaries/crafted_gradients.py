@@ -10,7 +10,6 @@ given neither noise nor iterates; its canary is handed the last iterate alone.
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from hiddenstate import streams
 from hiddenstate.accounting import linear
@@ -29,7 +27,8 @@ from hiddenstate.adversaries.gradient_canaries import (
     RandomCoordinate,
     SimulatedCoordinate,
 )
-from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
+from hiddenstate.dpsgd.audit import Group, by_adversary, column, in_chunks
+from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
 from hiddenstate.dpsgd.known import Fixed, Floats, Known, each_once, read_only
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.tiny import Dense, Kernel, Trainer
@@ -263,110 +262,63 @@ def scores(
     """
     for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
         check_count(argument, value)
-    names = [adversary.name for adversary in adversaries]
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"adversaries: got {names}; expected one or more of distinct names")
-    groups: list[tuple[Literal["in", "out"], tuple[Adversary, ...]]] = [("out", tuple(adversaries))]
-    groups += [("in", (adversary,)) for adversary in adversaries]
-    stop = threading.Event()
-    done: list[dict[Identity, Row]] = []
-    bar = tqdm(total=models * len(groups), unit="model", disable=not progress)
-    with bar, ThreadPoolExecutor(workers) as pool:
-        try:
-            for world, those in groups:
-                role = tuple(a.name for a in those) if world == "in" else ()
-                place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
-                columns = tuple(f"{a.name} {what}" for a in those for what in _OBSERVED)
-                mark = fingerprint(
-                    seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those,
-                    *(["noiseless"] if noiseless else [])
-                )  # fmt: skip
-                made = {"kernel": _Run(audit, world, repeat, 0, seed, name, kernel=kernel).kind}
-                store = Checkpoint(place, mark, columns, made)
-                found = store.read()
-                runs = [
-                    _Run(audit, world, repeat, index, seed, name, role, kernel, anew)
-                    for index in range(models)
-                    if (world, repeat, index) not in found
-                ]
-                bar.update(models - len(runs))
-                parts = [runs[i : i + chunk] for i in range(0, len(runs), chunk)]
-                futures = [
-                    pool.submit(_observe, part, those, store, stop, noiseless) for part in parts
-                ]
-                for future in as_completed(futures):
-                    found |= (rows := future.result())
-                    bar.update(len(rows))
-                done.append(found)
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-    return pd.concat(
-        [_table(adversary, models, repeat, done[0], rows)
-         for adversary, rows in zip(adversaries, done[1:], strict=True)],
-        ignore_index=True,
-    )  # fmt: skip
+    by_name = {adversary.name: adversary for adversary in adversaries}
+
+    def group(world: World, names: tuple[str, ...]) -> Group:
+        those = tuple(by_name[name] for name in names)
+        role = names if world == "in" else ()
+        place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
+        columns = tuple(column(name, what) for name in names for what in _OBSERVED)
+        mark = fingerprint(
+            seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those,
+            *(["noiseless"] if noiseless else [])
+        )  # fmt: skip
+        run = partial(_Run, audit, seed=seed, name=name, role=role, kernel=kernel, anew=anew)
+
+        def observed(
+            chunk: list[Identity], stop: threading.Event
+        ) -> Iterator[tuple[Identity, Row]]:
+            for identity in chunk:
+                if stop.is_set():
+                    return
+                yield identity, _observed(run(*identity), those, noiseless)
+
+        return Group(
+            runs=[(world, repeat, index) for index in range(models)],
+            store=Checkpoint(place, mark, columns, {"kernel": run(world, repeat, 0).kind}),
+            chunks=partial(in_chunks, size=chunk),
+            observed=observed,
+            threads=workers,
+        )
+
+    table = by_adversary([a.name for a in adversaries], group, _OBSERVED, progress=progress)
+    columns = ["world", "repeat", "run", "score", "adversary", "coordinate"]
+    return table.astype({"coordinate": int})[columns]
 
 
 _OBSERVED = ("score", "coordinate")
 
 
-def _observe(
-    runs: list[_Run],
-    adversaries: tuple[Adversary, ...],
-    store: Checkpoint,
-    stop: threading.Event,
-    noiseless: bool,
-) -> dict[Identity, Row]:
-    """Scores and coordinates of a chunk of runs, kept."""
-    found: dict[Identity, Row] = {}
-    for run in runs:
-        if stop.is_set():
-            return {}
-        # All canaries are there before the training starts.
-        canaries = [adversary.canary(run.known(adversary)) for adversary in adversaries]
-        if noiseless:
-            last = run.trainer(run.audit.x, run.audit.y).last_iterate(
-                run.initial, run.batches, None
+def _observed(run: _Run, adversaries: tuple[Adversary, ...], noiseless: bool) -> Row:
+    """Score and coordinate of each adversary of a run."""
+    # All canaries are there before the training starts.
+    canaries = [adversary.canary(run.known(adversary)) for adversary in adversaries]
+    if noiseless:
+        trainer = run.trainer(run.audit.x, run.audit.y)
+        last = trainer.last_iterate(run.initial, run.batches, None)
+    else:
+        last = run.trained(canaries[0] if run.world == "in" else None)
+    row: Row = {}
+    for adversary, canary in zip(adversaries, canaries, strict=True):
+        score = float(canary.score(last.copy()))
+        if not math.isfinite(score):
+            raise InputError(
+                f"learning_rate: {run.audit.learning_rate} made model {run.index} of world "
+                f"{run.world!r} diverge (score {score}); expected a smaller one"
             )
-        else:
-            last = run.trained(canaries[0] if run.world == "in" else None)
-        row: Row = {}
-        for adversary, canary in zip(adversaries, canaries, strict=True):
-            score = float(canary.score(last.copy()))
-            if not math.isfinite(score):
-                raise InputError(
-                    f"learning_rate: {run.audit.learning_rate} made model {run.index} of world "
-                    f"{run.world!r} diverge (score {score}); expected a smaller one"
-                )
-            row[f"{adversary.name} score"] = score
-            row[f"{adversary.name} coordinate"] = float(canary.coordinate)
-        found[run.world, run.repeat, run.index] = row
-    store.write(found)
-    return found
-
-
-def _table(
-    adversary: Adversary,
-    models: int,
-    repeat: int,
-    without: dict[Identity, Row],
-    present: dict[Identity, Row],
-) -> pd.DataFrame:
-    def rows() -> Iterator[tuple[str, int, int, float, str, int]]:
-        worlds: tuple[tuple[Literal["in", "out"], dict[Identity, Row]], ...] = (
-            ("in", present),
-            ("out", without),
-        )
-        for world, found in worlds:
-            for index in range(models):
-                row = found[world, repeat, index]
-                score, coordinate = (row[f"{adversary.name} {what}"] for what in _OBSERVED)
-                yield world, repeat, index, score, adversary.name, int(coordinate)
-
-    columns = ["world", "repeat", "run", "score", "adversary", "coordinate"]
-    return pd.DataFrame(list(rows()), columns=columns)
+        row[column(adversary.name, "score")] = score
+        row[column(adversary.name, "coordinate")] = float(canary.coordinate)
+    return row
 
 
 def gradient_norms(

@@ -1,7 +1,7 @@
 """Canaries that are gradients: one coordinate of full clipping norm, chosen before training.
 
 Source: Cebere, Bellet and Papernot 2025 (A_GC-R, A_GC-S). The score reads that coordinate of the
-last iterate and of the initial parameters alone. The adversaries are those of both engines; an
+last iterate and of the initial parameters alone. The adversaries audit both kinds of runs; an
 ``Inserted`` one is a canary of ``hiddenstate.dpsgd.ensemble``.
 """
 

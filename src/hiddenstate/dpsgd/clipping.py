@@ -13,6 +13,7 @@ kernel is compared with a few records' own gradients when it is made (``probe``)
 
 import copy
 import math
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -116,6 +117,7 @@ class ClippedSum:
                 )
             augmentation.check(tuple(x.shape[1:]))
         self.augmentation = augmentation
+        self._local = threading.local()
         self.device = usable(device)
         held = copied(model)
         _refuse_mixing(model)
@@ -200,9 +202,17 @@ class ClippedSum:
             taken = memory.slope(work, 64)
         return max(1.1 * taken / models, float(self.dtype.itemsize))
 
+    def own(self) -> "ClippedSum":
+        """This thread's copy; torch uses no other thread in it, or sums would round otherwise."""
+        if not hasattr(self._local, "copy"):
+            torch.set_num_threads(1)
+            self._local.copy = self.copy()
+        return self._local.copy
+
     def copy(self) -> "ClippedSum":
         """An independent one that shares the data; for another thread."""
         other = copy.copy(self)
+        other._local = threading.local()
         other._model = copy.deepcopy(self._model)
         other._taps = {n: copy.copy(tap) for n, tap in self._taps.items()}
         if self._opacus is not None:

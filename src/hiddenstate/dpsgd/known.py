@@ -1,8 +1,8 @@
 """What an adversary has who fixes a canary before training and sees the last iterate alone.
 
-Both engines, ``ensemble`` for torch models and ``crafted_gradients`` for small networks, hand it
-the same: ``Known`` before the first step, and the last iterate after the last one. Neither noise
-nor an iterate between is in reach.
+Runs of torch models (``run``) and of small networks (``crafted_gradients``) hand it the same:
+``Known`` before the first step, and the last iterate after the last one. Neither noise nor an
+iterate between is in reach.
 """
 
 from collections.abc import Callable, Sequence

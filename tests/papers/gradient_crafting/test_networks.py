@@ -30,13 +30,16 @@ def jobs(grid):
 
 
 def captured(job, monkeypatch, **options):
-    """What a cell returns, and the ensembles that it trains, with their options."""
+    """What a cell returns, and the ensembles that it trains by adversary, with their options."""
     calls = []
-    original = engine.scores
+    original = engine.scores_by_adversary
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "scores", lambda e, **o: calls.append((e, o)) or original(e, **o))
+        patch.setattr(
+            engine, "scores_by_adversary", lambda e, **o: calls.append((e, o)) or original(e, **o)
+        )
         frame = job.run(SEED, Workplace(models=2, **options))
-    return frame, calls
+    ((ensembles, given),) = calls
+    return frame, ensembles, given
 
 
 def by_hand(run):
@@ -65,11 +68,9 @@ def by_hand(run):
 
 @pytest.mark.parametrize("world", ["in", "out"])
 def test_a_residual_network_is_trained_as_record_by_record(jobs, monkeypatch, world):
-    _, calls = captured(jobs[RESNET], monkeypatch)
-    mine = [(ensemble, o) for ensemble, o in calls if o["worlds"] == (world,)]
-    assert len(mine) == (3 if world == "in" else 1)
-    for ensemble, options in mine:
-        assert not options["side_by_side"]  # native code knows the network
+    _, ensembles, options = captured(jobs[RESNET], monkeypatch)
+    assert len(ensembles) == 3 and not options["side_by_side"]  # native code knows the network
+    for ensemble in list(ensembles.values())[: 3 if world == "in" else 1]:
         runs = {
             kernel: [
                 engine.Run(world, 0, i, ensemble, gradients, SEED, options["name"])
@@ -90,7 +91,9 @@ def test_a_residual_network_is_trained_as_record_by_record(jobs, monkeypatch, wo
 
 def test_the_mechanism_is_that_of_the_paper(jobs, monkeypatch):
     p = jobs[CONVNET].cell.parameters
-    for ensemble, options in captured(jobs[CONVNET], monkeypatch)[1]:
+    _, ensembles, options = captured(jobs[CONVNET], monkeypatch)
+    assert not options["side_by_side"]  # native code knows the ConvNet
+    for ensemble in ensembles.values():
         m = ensemble.mechanism
         assert (m.steps, m.insertions) == (p.every * p.insertions, p.insertions)
         assert m.learning_rate == pytest.approx(0.01 / 4)
@@ -99,7 +102,6 @@ def test_the_mechanism_is_that_of_the_paper(jobs, monkeypatch):
         assert ensemble.insertions == p.insertions
         assert [t for t in range(1, m.steps + 1) if ensemble.canary.inserted(t)] == [2, 4]
         assert len(ensemble.x) == len(data.splits("digits").train)
-        assert not options["side_by_side"]  # native code knows the ConvNet
 
 
 def test_scores_are_those_of_every_adversary_in_both_worlds(jobs, results):
@@ -131,10 +133,10 @@ def test_scores_depend_on_neither_workers_nor_checkpoint(jobs, results, name, tm
 
 
 def test_verification_keeps_what_all_runs_of_an_audit_share(jobs, monkeypatch):
-    plain, first = captured(jobs[RESNET], monkeypatch)
-    again, second = captured(jobs[RESNET], monkeypatch, purpose="verification")
-    for (one, options), (other, anew) in zip(first, second, strict=True):
-        assert options["name"] != anew["name"]
+    plain, first, options = captured(jobs[RESNET], monkeypatch)
+    again, second, anew = captured(jobs[RESNET], monkeypatch, purpose="verification")
+    assert options["name"] != anew["name"]
+    for one, other in zip(first.values(), second.values(), strict=True):
         if one.canary.record is not None:
             np.testing.assert_array_equal(one.canary.record[0], other.canary.record[0])
         else:
@@ -143,8 +145,8 @@ def test_verification_keeps_what_all_runs_of_an_audit_share(jobs, monkeypatch):
 
 
 def test_one_random_coordinate_is_drawn_once(jobs, monkeypatch):
-    ensembles = [e for e, _ in captured(jobs[RESNET], monkeypatch)[1]]
-    one = next(e for e in ensembles if isinstance(e.canary, Inserted)
+    ensembles = captured(jobs[RESNET], monkeypatch)[1]
+    one = next(e for e in ensembles.values() if isinstance(e.canary, Inserted)
                and not isinstance(e.canary.adversary, RandomCoordinate))  # fmt: skip
     runs = [engine.Run("in", 0, i, one, one.clipped_sum(), SEED, ()) for i in range(3)]
     assert len({run.fixed.coordinate for run in runs}) == 1
@@ -161,10 +163,11 @@ def test_a_reading_is_the_canary_s_own():
     run = engine.Run("out", 0, 0, ensemble, ensemble.clipped_sum(), SEED, ())
     last = engine.last_iterate(run)
     d = run.fixed.coordinate
-    assert networks.Reading(crafted)(run, last) == float(start[d] - last[d])
+    assert run.score(last) == float(start[d] - last[d])
     outputs = functional_call(model, named(last, model), (torch.tensor(records.x[3:4]),))
     loss = torch.nn.functional.cross_entropy(outputs, torch.tensor([1]))
-    assert networks.Reading(record)(run, last) == pytest.approx(-float(loss), rel=1e-5)
+    read = run.score_by(record.fixed(run.known()), last)
+    assert read == pytest.approx(-float(loss), rel=1e-5)
 
 
 def test_batches_larger_than_the_data_are_refused(jobs):

@@ -41,21 +41,19 @@ def test_verification_draws_other_numbers(job, results):
 
 def test_verification_keeps_what_all_runs_of_an_audit_share(monkeypatch, grid):
     """Another record, coordinate or start would have scores of another distribution."""
-    seen = {}
+    seen = []
 
-    def watched(run, canary):
-        known = run.known(crafted.LossBased())
-        seen[run.anew, run.world, run.index] = (
-            known.shared_rng.random(), known.rng.random(), known.initial.tobytes(),
-        )  # fmt: skip
-        return original(run, canary)
+    def watched(self, known):
+        canary = original(self, known)
+        seen.append((canary.record[0].tobytes(), known.rng.random(), known.initial.tobytes()))
+        return canary
 
-    original = crafted._Run.trained
-    monkeypatch.setattr(crafted._Run, "trained", watched)
+    original = crafted.LossBased.canary
+    monkeypatch.setattr(crafted.LossBased, "canary", watched)
     job = FAMILY.jobs(grid)["train"]["housing_k1_shared_eps24_20_repeat0"]
     for purpose in ("", "verification"):
         job.run(SEED, Workplace(purpose=purpose, models=2))
-    shared, own, starts = zip(*seen.values(), strict=True)
+    shared, own, starts = zip(*seen, strict=True)
     assert len(set(shared)) == len(set(starts)) == 1
     assert len(set(own)) == len(own) == 2 * 2 * 2
 

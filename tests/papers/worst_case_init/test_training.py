@@ -132,15 +132,15 @@ def test_scores_are_the_same_after_an_interruption_and_for_any_number_of_workers
     assert whole["score"].nunique() == 48
     assert train(cell, start=start, workers=2).equals(whole)
 
-    count, real = [], engine.last_iterate
+    count, real = [], engine.Run.iterates
 
-    def killed(run, stop=None):
+    def killed(run, **stop):
         count.append((run.world, run.name[-1], run.index))
         if len(count) == 42:
             raise KeyboardInterrupt
-        return real(run, stop)
+        return real(run, **stop)
 
-    monkeypatch.setattr(engine, "last_iterate", killed)
+    monkeypatch.setattr(engine.Run, "iterates", killed)
     with pytest.raises(KeyboardInterrupt):
         train(cell, start=start, checkpoint=tmp_path)
     before = list(count)

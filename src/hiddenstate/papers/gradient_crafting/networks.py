@@ -1,15 +1,13 @@
 """Networks of the torch engine in gradient_crafting, trained with DP-SGD in both worlds."""
 
 import dataclasses
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from hiddenstate import data, models
 from hiddenstate.adversaries import canaries
@@ -50,40 +48,18 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     shared = partial(stream, seed, NAME, p.name, "shared", p.repeat)
     initial: engine.Initial = drawn if p.start == "fresh" else drawn(shared("initialisation"))
     given = {word: _canary(word, p, model, records, shared(word)) for word in p.adversaries}
-    first, *others = p.adversaries
     alone = workplace.device == "cpu" and network(model, records.x.shape[1:]) is not None
-
-    def scored(word: str, world: Literal["in", "out"], **more: Any) -> pd.DataFrame:
-        ensemble = engine.Ensemble(model, mechanism, records.x, records.y, given[word], initial)
-        place = workplace.checkpoint
-        return engine.scores(
-            ensemble,
-            models=workplace.models or p.models,
-            seed=seed,
-            name=(NAME, p.name, *([workplace.purpose] if workplace.purpose else []), p.repeat),
-            worlds=(world,),
-            device=workplace.device,
-            workers=workplace.workers,
-            chunk=SIDE_BY_SIDE if workplace.device == "cpu" else None,
-            memory=workplace.memory,
-            checkpoint=place and place / (world if world == "out" else f"{world}-{word}"),
-            progress=workplace.progress,
-            side_by_side=not alone,
-            **more,
-        )
-
-    readings = {word: Reading(given[word]) for word in others}
-    without = scored(first, "out", measures=readings).rename(columns={"score": first})
-    parts = [
-        part.assign(repeat=p.repeat, adversary=word)
-        for word in p.adversaries
-        for part in (
-            scored(word, "in"),
-            without[["world", "run"]].assign(score=without[word]),
-        )
-    ]
-    columns = ["world", "repeat", "run", "score", "adversary"]
-    return pd.concat(parts, ignore_index=True)[columns].astype({"score": np.float32})
+    frame = engine.scores_by_adversary(
+        {
+            word: engine.Ensemble(model, mechanism, records.x, records.y, canary, initial)
+            for word, canary in given.items()
+        },
+        seed=seed,
+        chunk=SIDE_BY_SIDE if workplace.device == "cpu" else None,
+        side_by_side=not alone,
+        **workplace.options(p.models, NAME, p.name, repeat=p.repeat),
+    )
+    return frame.assign(repeat=p.repeat).astype({"score": np.float32})
 
 
 def one_run(cell: Cell[OneRunLarger], seed: int) -> pd.DataFrame:
@@ -135,17 +111,6 @@ class OneNetwork(many.Model):
     def movement(self) -> Floats:
         """Sum of the absolute steps of each parameter."""
         return self._run.known().simulated().absolute
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """What another canary's adversary reads in the last iterate of a run; a measure."""
-
-    canary: engine.Canary
-
-    def __call__(self, run: engine.Run, last: Tensor) -> float:
-        """Its score."""
-        return engine.read(self.canary.fixed(run.known()), last)
 
 
 def _canary(

@@ -1,0 +1,427 @@
+"""What an audit trains: an ensemble of models, and one run of it with its random streams.
+
+Every model is a run with a name (world, repeat, index) and random streams of its own, so its score
+depends on no other run.
+"""
+
+import copy
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hiddenstate import streams
+from hiddenstate.dpsgd.augmentation import Augmentation
+from hiddenstate.dpsgd.checkpoint import Identity, World
+from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy, tensor
+from hiddenstate.dpsgd.known import Fixed, Known, Movement, each_once, read_only
+from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.errors import InputError
+from hiddenstate.sampling import Poisson
+
+Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
+"""Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
+
+
+class Canary(Protocol):
+    """What the worlds differ in, and how the last iterate is searched for it."""
+
+    @property
+    def record(self) -> tuple[NDArray[np.float32], int] | None:
+        """A record that only the world "in" trains on, or None if the canary is a gradient."""
+
+    @property
+    def sampled(self) -> bool:
+        """Whether it has a place among the records: the sampling decides when it is used."""
+
+    def inserted(self, step: int) -> bool:
+        """Whether this step has it, whatever the sampling draws; the first is 1.
+
+        Never, for a record that the sampling draws.
+        """
+
+    def fixed(self, known: Known) -> Fixed:
+        """All of it for one run, from what is known before training, and how it is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """What every model of an audit has in common.
+
+    x: shape (records, *record shape), float32, without the canary. y: shape (records,), int64; a
+    loss of one's own may have labels of another kind. Integer records stay integers where the
+    model has an embedding.
+
+    The mechanism's ``adjacency`` says how the worlds differ. "add_or_remove": the canary is there
+    or not. "replace": its record takes the place of the last one of ``x``, or its gradient that of
+    the opposite gradient. Raises InputError for a canary that is used in more steps than the
+    mechanism accounts for. With an ``augmentation`` a record's gradient is the mean over random
+    views of it, drawn anew in each step.
+    """
+
+    model: nn.Module
+    mechanism: Mechanism
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+    canary: Canary
+    initial: Initial
+    loss: Loss = cross_entropy
+    augmentation: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise InputError(f"y: got {len(self.y)} labels; expected {len(self.x)}, one a record")
+        if not self.positions:
+            raise InputError("x: got no record; expected at least one")
+        if self.canary.record is not None:
+            _check_record(self.canary.record, self.x, self.y, self.loss)
+        self._refuse_unaccounted()
+
+    @cached_property
+    def shown(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Records and labels as adversaries are shown them, one copy for all runs."""
+        return read_only(self.x), read_only(self.y)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the canary's record takes another's place instead of joining the others."""
+        return self.mechanism.adjacency == "replace" and self.canary.record is not None
+
+    @cached_property
+    def insertions(self) -> int:
+        """Steps that have the canary whatever the sampling draws."""
+        return sum(bool(self.canary.inserted(step + 1)) for step in range(self.mechanism.steps))
+
+    @property
+    def most_insertions(self) -> int:
+        """How many gradients a canary has to have: one for each step where the sampling decides."""
+        return self.mechanism.steps if self.canary.sampled else self.insertions
+
+    @property
+    def positions(self) -> int:
+        """Records that the sampling draws from in the world "in": what accountants ask for."""
+        return len(self.x) + (self.canary.sampled and not self.replaces)
+
+    def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
+        """Clipped sums over the records, the canary's record last if it has one."""
+        x, y = np.asarray(self.x), np.asarray(self.y)
+        if self.canary.record is not None:
+            record, label = self.canary.record
+            x = np.concatenate((x, np.asarray(record)[None]))
+            y = np.concatenate((y, np.asarray(label)[None]))
+        return ClippedSum(
+            self.model, x, y, loss=self.loss, device=device, kernel=kernel,
+            augmentation=self.augmentation,
+        )  # fmt: skip
+
+    def _refuse_unaccounted(self) -> None:
+        mechanism = self.mechanism
+        used = self.insertions
+        if self.canary.sampled:
+            if used or mechanism.insertions is not None:
+                raise InputError(
+                    f"insertions: got {mechanism.insertions}, and {used} steps in which the canary "
+                    "is inserted whatever is sampled, with a canary that is sampled; expected None "
+                    "and 0, for the sampling decides when it is used"
+                )
+            return
+        if self.canary.record is not None and (mechanism.insertions is None or not used):
+            raise InputError(
+                f"insertions: got {mechanism.insertions}, and {used} steps in which the canary's "
+                "record is inserted; expected both, for a record with a schedule of its own"
+            )
+        if self.canary.record is not None and mechanism.adjacency == "replace":
+            raise InputError(
+                "adjacency: got 'replace' with a record that is inserted in steps of its own, "
+                "where it takes no other's place; expected 'add_or_remove'"
+            )
+        if not used:
+            raise InputError(
+                f"canary: it is inserted in none of {mechanism.steps} steps, so that the worlds "
+                "are the same; expected a schedule that has at least one of them"
+            )
+        if mechanism.insertions is None and isinstance(mechanism.sampling, Poisson):
+            accounted = mechanism.steps if mechanism.sampling.rate == 1 else 0
+        else:
+            accounted = mechanism.composition(self.positions)[2]
+        if used > accounted:
+            raise InputError(
+                f"canary: it is inserted in {used} of {mechanism.steps} steps, whatever "
+                f"{mechanism.sampling} draws; expected at most {accounted}, what the mechanism "
+                f"accounts for, or a mechanism with insertions={used}"
+            )
+
+
+@dataclass
+class Run:
+    """One model of an ensemble, before it is trained: the experimenter's view.
+
+    ``batches`` are of the records that both worlds have; ``trained_on`` adds what this world has
+    besides. An adversary is given ``known()`` alone.
+    """
+
+    world: World
+    repeat: int
+    index: int
+    ensemble: Ensemble
+    gradients: ClippedSum
+    seed: int
+    name: tuple[str | int, ...]
+    initial: Tensor = field(init=False)
+    batches: list[NDArray[np.int64]] = field(init=False)
+    trained_on: list[NDArray[np.int64]] = field(init=False)
+    _drawn: list[bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = self.ensemble.initial
+        initial = given(self.stream("initialisation")) if callable(given) else given
+        initial = tensor("initial", initial).detach().to(self.gradients.dtype)
+        if initial.shape != (self.gradients.parameters,):
+            raise InputError(
+                f"initial: got shape {tuple(initial.shape)}; expected "
+                f"({self.gradients.parameters},), the model's trainable parameters"
+            )
+        if not bool(initial.isfinite().all()):
+            i = int((~initial.isfinite()).nonzero()[0])
+            raise InputError(
+                f"initial: parameter {i} is {float(initial[i])}; expected finite numbers"
+            )
+        self.initial = initial.to(self.gradients.device, copy=True)
+        mechanism = self.ensemble.mechanism
+        drawn = mechanism.sampling.batches(
+            self.ensemble.positions, mechanism.steps, self.stream("sampling")
+        )
+        self.batches = self.trained_on = drawn
+        canary = self.ensemble.canary
+        if canary.sampled:
+            last = self.ensemble.positions - 1
+            self.batches = each_once(lambda batch: batch[batch != last], drawn)
+            if canary.record is None or (self.world == "out" and not self.ensemble.replaces):
+                self.trained_on = self.batches
+            elif self.world == "in" and self.ensemble.replaces:
+                swap = partial(_swapped, old=last, new=len(self.ensemble.x))
+                self.trained_on = each_once(swap, drawn)
+        elif canary.record is not None and self.world == "in":
+            self.trained_on = [
+                np.append(batch, len(self.ensemble.x)) if canary.inserted(step) else batch
+                for step, batch in enumerate(drawn, 1)
+            ]
+        self._drawn = [
+            len(batch) < len(whole) for batch, whole in zip(self.batches, drawn, strict=True)
+        ]
+
+    def stream(self, purpose: str) -> np.random.Generator:
+        """The random stream of this run for this purpose."""
+        path = (*self.name, self.world, self.repeat, self.index, purpose)
+        return streams.stream(self.seed, *path)
+
+    def views(self) -> Iterator[NDArray[np.int64] | None]:
+        """Views of the records of each batch it trains on."""
+        return _views(self.ensemble.augmentation, self.trained_on, self.stream("augmentation"))
+
+    def adds(self, step: int) -> bool:
+        """Whether the canary's gradient, if it is one, is used in this step; the first is 1."""
+        return self._drawn[step - 1] or bool(self.ensemble.canary.inserted(step))
+
+    def known(self) -> Known:
+        """What an adversary knows of this run before it is trained."""
+        ensemble, gradients = self.ensemble, self.gradients
+        mechanism, initial = ensemble.mechanism, read_only(self.initial.cpu().numpy())
+        return Known(
+            mechanism=mechanism,
+            x=ensemble.shown[0],
+            y=ensemble.shown[1],
+            initial=initial,
+            batches=tuple(each_once(read_only, self.batches)),
+            insertions=ensemble.most_insertions,
+            rng=self.stream("adversary"),
+            shared_rng=streams.stream(self.seed, *self.name, "adversary", self.repeat),
+            losses=partial(_losses, gradients),
+            simulated=partial(
+                _simulated, gradients, mechanism, initial, self.batches, ensemble.augmentation,
+                self.stream("augmentation"),
+            ),
+        )  # fmt: skip
+
+    @cached_property
+    def fixed(self) -> Fixed:
+        """The ensemble's canary in this run; it is asked for before training, and once."""
+        return self.ensemble.canary.fixed(self.known())
+
+    @property
+    def identity(self) -> Identity:
+        """World, repeat and index."""
+        return self.world, self.repeat, self.index
+
+    def score(self, last: Tensor) -> float:
+        """The canary's score of the last iterate (p,)."""
+        return self.score_by(self.fixed, last)
+
+    def score_by(self, canary: Fixed, last: Tensor) -> float:
+        """The score that another adversary's canary, fixed before training, gives it.
+
+        Raises InputError for one that is not finite.
+        """
+        score = read(canary, last)
+        if math.isfinite(score):
+            return score
+        if bool(last.isfinite().all()):
+            raise InputError(
+                f"canary: gave model {self.index} of world {self.world!r} the score {score}, "
+                "though its parameters are finite; expected a finite score, which a smaller "
+                "learning_rate or other data may give"
+            )
+        raise InputError(
+            f"learning_rate: {self.ensemble.mechanism.learning_rate} made model {self.index} of "
+            f"world {self.world!r} diverge (score {score}); expected a smaller one, or records "
+            "and labels with gradients whose norms do not overflow"
+        )
+
+    def iterates(self, *, stop: threading.Event | None = None) -> Iterator[Tensor]:
+        """The iterates after each step; the tensor is updated in place from step to step."""
+        mechanism = self.ensemble.mechanism
+        rng = self.stream("noise")
+        inserted = Insertions([self])
+        theta = self.initial.clone()
+        for step, (batch, views) in enumerate(zip(self.trained_on, self.views(), strict=True), 1):
+            if stop is not None and stop.is_set():
+                return
+            update = self.gradients(theta, batch, mechanism.clipping_norm, views)
+            if (gradient := inserted.of(step)) is not None:
+                update += gradient[0]
+            if mechanism.noise_std > 0:
+                draw = rng.standard_normal(theta.numel(), dtype=np.float32)
+                update += mechanism.noise_std * torch.from_numpy(draw).to(theta)
+            theta -= mechanism.learning_rate * update
+            yield theta
+
+
+def _views(
+    augmentation: Augmentation | None, batches: list[NDArray[np.int64]], rng: np.random.Generator
+) -> Iterator[NDArray[np.int64] | None]:
+    """Views of the records of each batch, as ``Augmentation.draw`` has them, or None."""
+    for batch in batches:
+        yield augmentation.draw(len(batch), rng) if augmentation else None
+
+
+def _simulated(
+    gradients: ClippedSum,
+    mechanism: Mechanism,
+    initial: NDArray[Any],
+    batches: list[NDArray[np.int64]],
+    augmentation: Augmentation | None,
+    rng: np.random.Generator,
+) -> Movement:
+    """How a training without noise and canary moves the parameters."""
+    start = torch.tensor(initial, dtype=gradients.dtype, device=gradients.device)
+    theta, absolute, squared = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
+    drawn = _views(augmentation, batches, copy.deepcopy(rng))
+    for batch, views in zip(batches, drawn, strict=True):
+        step = mechanism.learning_rate * gradients(theta, batch, mechanism.clipping_norm, views)
+        theta -= step
+        absolute += step.abs()
+        squared += step.square()
+    parts = (absolute, squared, (theta - start).abs())
+    return Movement(*(part.cpu().numpy() for part in parts))
+
+
+def _losses(
+    gradients: ClippedSum, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any]
+) -> NDArray[Any]:
+    """Losses of records at parameters (p,)."""
+    at = torch.tensor(theta, dtype=gradients.dtype, device=gradients.device)
+    return gradients.losses(at, x, y).cpu().numpy()
+
+
+class Insertions:
+    """The gradients of runs of one world side by side, step by step."""
+
+    def __init__(self, runs: list[Run]):
+        rows = [row for run in runs if (row := _gradients(run)) is not None]
+        self._rows = torch.stack(rows) if rows else None
+        if self._rows is None:
+            return
+        steps = range(1, runs[0].ensemble.mechanism.steps + 1)
+        adding = np.array([[run.adds(step) for run in runs] for step in steps])
+        turn = np.maximum(adding.cumsum(0) - 1, 0) % self._rows.shape[1]
+        self._any: NDArray[np.bool_] = np.any(adding, axis=1)
+        self._adding = torch.from_numpy(adding[..., None]).to(self._rows)
+        self._turn = torch.from_numpy(turn).to(self._rows.device)
+        self._each = torch.arange(len(runs), device=self._rows.device)
+
+    def of(self, step: int) -> Tensor | None:
+        """What this step adds to the sums (models, p), if anything; the first is 1."""
+        if self._rows is None or not self._any[step - 1]:
+            return None
+        return self._rows[self._each, self._turn[step - 1]] * self._adding[step - 1]
+
+
+def read(canary: Fixed, last: Tensor) -> float:
+    """A canary's score of a last iterate (p,), of which it gets a copy."""
+    return float(canary.score(last.detach().cpu().numpy().copy()))
+
+
+def _gradients(run: Run) -> Tensor | None:
+    """What this run's insertions add, (insertions, p), or (1, p) if all add the same."""
+    ensemble, gradients = run.ensemble, run.fixed.gradients
+    if (gradients is None) == (ensemble.canary.record is None):
+        raise InputError(
+            f"canary: it has {'a record and' if gradients is not None else 'neither a record nor'} "
+            "gradients; expected one of them (`canaries.mislabelled` and `canaries.blank` make "
+            "records)"
+        )
+    if gradients is None:
+        return None
+    rows = np.asarray(gradients)
+    shape = (ensemble.most_insertions, len(run.initial))
+    if rows.shape != shape:
+        raise InputError(
+            f"canary: its gradients have shape {rows.shape}; expected {shape}, one for each "
+            "insertion"
+        )
+    if not len(rows):
+        return None
+    if rows.strides[0] == 0:
+        rows = rows[:1]
+    norm = float(np.linalg.norm(rows.astype(float), axis=1).max())
+    most = ensemble.mechanism.clipping_norm
+    if not norm <= most * (1 + 1e-6):
+        raise InputError(f"canary: its gradient has norm {norm}; expected at most {most}")
+    replace = ensemble.mechanism.adjacency == "replace"
+    if run.world == "out" and not replace:
+        return None
+    signed = torch.tensor(rows, dtype=run.initial.dtype, device=run.initial.device)
+    return signed if run.world == "in" else -signed
+
+
+def _check_record(
+    record: tuple[NDArray[np.float32], int],
+    x: NDArray[np.float32],
+    y: NDArray[Any],
+    loss: Loss,
+) -> None:
+    """Raise InputError for a canary's record that is no record like the others."""
+    values, label = np.asarray(record[0]), np.asarray(record[1])
+    if len(x) and values.shape != np.shape(x)[1:]:
+        raise InputError(f"canary: its record has shape {values.shape}; expected {np.shape(x)[1:]}")
+    if len(y) and label.shape != np.shape(y)[1:]:
+        raise InputError(f"canary: its label has shape {label.shape}; expected {np.shape(y)[1:]}")
+    broken = np.flatnonzero(~np.isfinite(values))
+    if len(broken):
+        raise InputError(
+            f"canary: its record holds {values.flat[broken[0]]} (entry {broken[0]}); expected "
+            "finite numbers"
+        )
+    if loss is cross_entropy and not (label.shape == () and np.isfinite(label) and label % 1 == 0):
+        raise InputError(f"canary: its record has the label {label}; expected an integer")
+
+
+def _swapped(batch: NDArray[np.int64], *, old: int, new: int) -> NDArray[np.int64]:
+    return np.where(batch == old, new, batch)

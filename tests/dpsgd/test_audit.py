@@ -1,0 +1,122 @@
+"""The loop of every audit, with runs that train nothing."""
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+from tqdm import tqdm
+
+from hiddenstate.dpsgd.audit import Group, by_adversary, column, finished, in_chunks
+from hiddenstate.dpsgd.checkpoint import Checkpoint
+from hiddenstate.errors import InputError
+
+RUNS = [
+    (world, repeat, index) for world in ("out", "in") for repeat in (0, 1) for index in (0, 1, 2)
+]
+
+
+def number(run):
+    """What is observed of a run."""
+    world, repeat, index = run
+    return 100.0 * (world == "in") + 10 * repeat + index
+
+
+def group(folder=None, observed=None, size=2, threads=1, runs=RUNS) -> Group:
+    """Runs whose score is their number."""
+
+    def plain(chunk, stop):
+        yield from ((run, {"score": number(run)}) for run in chunk)
+
+    store = Checkpoint(folder, "fingerprint", ("score",), {})
+    return Group(runs, store, partial(in_chunks, size=size), observed or plain, threads)
+
+
+def bar() -> tqdm:
+    return tqdm(disable=True)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_run_has_its_row_in_the_order_of_the_runs(threads):
+    found = finished(group(threads=threads), bar())
+    assert list(found) == RUNS
+    assert {run: row["score"] for run, row in found.items()} == {r: number(r) for r in RUNS}
+
+
+def test_chunks_are_of_one_world_in_the_order_of_the_runs():
+    chunks = in_chunks(RUNS, 4)
+    assert [len(chunk) for chunk in chunks] == [4, 2, 4, 2]
+    assert [run for chunk in chunks for run in chunk] == RUNS
+    assert all(len({world for world, _, _ in chunk}) == 1 for chunk in chunks)
+
+
+def test_finished_runs_are_not_trained_again_and_others_runs_of_the_store_not_returned(tmp_path):
+    finished(group(tmp_path), bar())
+    fewer = RUNS[::3]
+
+    def refuse(chunk, stop):
+        raise AssertionError
+
+    assert list(finished(group(tmp_path, refuse, runs=fewer), bar())) == fewer
+
+
+def test_a_chunk_that_ends_early_is_not_kept(tmp_path):
+    """One chunk is interrupted; another, which trains meanwhile, sees it and ends early."""
+    began, told = threading.Event(), []
+
+    def observed(chunk, stop):
+        if chunk == RUNS[:2]:
+            assert began.wait(10)
+            raise KeyboardInterrupt
+        yield chunk[0], {"score": number(chunk[0])}
+        began.set()
+        told.append(stop.wait(10))
+
+    with pytest.raises(KeyboardInterrupt):
+        finished(group(tmp_path, observed, threads=2), bar())
+    assert told and all(told) and not list(tmp_path.glob("*.npz"))
+
+
+def test_whole_chunks_before_an_interruption_are_kept(tmp_path):
+    seen = []
+
+    def observed(chunk, stop):
+        for run in chunk:
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+            seen.append(run)
+            yield run, {"score": number(run)}
+
+    with pytest.raises(KeyboardInterrupt):
+        finished(group(tmp_path, observed), bar())
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+    seen.clear()
+    assert list(finished(group(tmp_path), bar())) == RUNS
+
+
+def test_models_without_a_canary_are_trained_once_and_read_by_each_adversary():
+    trained = []
+
+    def made(world, those):
+        def observed(chunk, stop):
+            trained.append((world, those))
+            for run in chunk:
+                at = {"first": 0.0, "second": 1000.0}
+                yield run, {column(name, "score"): number(run) + at[name] for name in those}
+
+        return group(observed=observed, size=9, runs=[(world, 4, index) for index in range(3)])
+
+    table = by_adversary(["first", "second"], made, ("score",), progress=False)
+    assert trained == [("out", ("first", "second")), ("in", ("first",)), ("in", ("second",))]
+    assert list(table) == ["world", "repeat", "run", "score", "adversary"]
+    assert list(table.adversary) == ["first"] * 6 + ["second"] * 6
+    assert list(table.world) == (["in"] * 3 + ["out"] * 3) * 2
+    assert list(table.run) == [0, 1, 2] * 4 and set(table["repeat"]) == {4}
+    at = np.where(table.adversary == "second", 1000.0, 0.0) + 100.0 * (table.world == "in")
+    np.testing.assert_array_equal(table.score, at + 40 + table.run)
+
+
+def test_adversaries_have_distinct_names():
+    for names in ([], ["one", "one"]):
+        with pytest.raises(InputError, match="expected one or more of distinct names"):
+            by_adversary(names, lambda world, those: group(), ("score",), progress=False)
