@@ -5,8 +5,10 @@ import re
 
 import pytest
 
-from hiddenstate.accounting import cyclic_guarantees
+from hiddenstate.accounting import bounds
+from hiddenstate.accounting.setting import Setting
 from hiddenstate.cli import main
+from hiddenstate.sampling import Cyclic
 
 MECHANISM = {
     "--sampler": "cyclic",
@@ -31,13 +33,14 @@ def test_every_bound_with_its_domain(capsys):
     shown = capsys.readouterr().out
     numbers = dict(re.findall(r"^(\w+(?:, clipped)?) {2,}([0-9.]+) ", shown, re.M))
     # The learning rate is that of `epsilon`, 0.1.
-    run = cyclic_guarantees.schedule(
-        records=1000, batch_size=10, steps=1000, noise_multiplier=2.0,
-        step_size=0.1, weak_convexity=0.01, smoothness=1.0,
+    setting = Setting(
+        sampling=Cyclic(10), records=1000, steps=1000, noise_multiplier=2.0,
+        learning_rate=0.1, weak_convexity=0.01, smoothness=1.0,
     )  # fmt: skip
-    expected = {g.bound.key: g.epsilon for g in cyclic_guarantees.guarantees(run, 1e-5)}
+    expected = {g.bound.key: g.epsilon for g in bounds.found(setting, 1e-5)}
     assert {name: float(value) for name, value in numbers.items()} == pytest.approx(expected)
-    assert all(float(value) >= expected[name] for name, value in numbers.items())
+    upper = [name for name in numbers if name != "heuristic"]
+    assert all(float(numbers[name]) >= expected[name] for name in upper)
     assert expected["gaussian"] < expected["paper"] < expected["composition"]
     for domain in ("all iterates released", "clipping turns no gradient", "any losses of this"):
         assert domain in shown
@@ -63,7 +66,8 @@ def test_orders_and_losses_of_which_more_is_known(capsys):
     assert shuffled["strongly convex"] < shuffled["gaussian"]
     assert shuffled["gaussian"] < fixed["gaussian"]
     rough = epsilons(holder="0.5", diameter="0.001")
-    assert set(rough) == {"composition", "domain", "Hölder"}
+    assert set(rough) == {"composition", "domain", "Hölder", "heuristic"}
+    assert rough.pop("heuristic") is None
     assert rough["Hölder"] < rough["domain"] <= rough["composition"]
 
 
@@ -74,6 +78,8 @@ def test_orders_and_losses_of_which_more_is_known(capsys):
         ({"records": None}, "--records: got none"),
         ({"sampling_rate": "0.01"}, "--sampling-rate: expected only with --sampler poisson"),
         ({"momentum": "0.9"}, "--momentum: expected only with --sampler poisson"),
+        ({"smoothness": None}, "--weak-convexity: expected only with --smoothness"),
+        ({"sampler": "full"}, "--records: expected only with --sampler cyclic"),
         ({"sampler": "poisson"}, "--records: expected only with --sampler cyclic"),
     ],
 )
@@ -85,3 +91,13 @@ def test_what_does_not_belong_together_is_refused(capsys, changes, message):
 def test_a_sampling_rate_is_needed_where_batches_are_sampled(capsys):
     assert main(["epsilon", "--sigma", "1", "--steps", "10", "--delta", "1e-5"]) == 2
     assert "--sampling-rate: got none" in capsys.readouterr().err
+
+
+def test_every_record_in_every_step_is_a_sampler(capsys):
+    numbers = ["--noise-multiplier", "5", "--steps", "50", "--delta", "1e-5"]
+    assert main(["epsilon", "--sampler", "full", *numbers]) == 0
+    full = capsys.readouterr().out
+    assert main(["epsilon", "--sampling-rate", "1", *numbers]) == 0
+    assert capsys.readouterr().out == full
+    assert main(["epsilon", "--sampler", "full", "--sampling-rate", "1", *numbers]) == 2
+    assert "--sampling-rate: expected only with --sampler poisson" in capsys.readouterr().err

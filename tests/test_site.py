@@ -140,7 +140,7 @@ def test_every_formula_is_drawn_without_a_network(site, tmp_path):
     assert found["drawn"] == found["all"] > 100
 
 
-@pytest.mark.parametrize("package", ["accounting", "auditing", "dpsgd", "adversaries"])
+@pytest.mark.parametrize("package", ["accounting", "auditing", "atlas", "dpsgd", "adversaries"])
 def test_every_module_is_in_the_api_with_all_that_its_docstring_says(site, package):
     told = plain(text(site / f"api/{package}.html"))
     for module in sorted((ROOT / "src/hiddenstate" / package).glob("*.py")):

@@ -21,15 +21,16 @@ _ROOT = Path(hiddenstate.__file__).parent
 def digest(*modules: str) -> str:
     """Digest of these modules of the package and of what they import from it, however deep.
 
-    C headers beside a module that it names count as well.
+    C headers and tables (.csv) beside a module that it names count as well.
     """
     total = hashlib.sha256()
     for name in sorted(_closure(modules)):
         compiled = _code(_file(name))[0]
         total.update(name.encode() + compiled)
-        for header in sorted(_file(name).parent.glob("*.h")):
-            if header.name.encode() in compiled:
-                total.update(header.read_bytes())
+        beside = _file(name).parent
+        for named in sorted((*beside.glob("*.h"), *beside.glob("*.csv"))):
+            if named.name.encode() in compiled:
+                total.update(named.read_bytes())
     return total.hexdigest()[:16]
 
 

@@ -65,11 +65,6 @@ class FamilyGrid(Grid):
 P = TypeVar("P", bound=Grid)
 
 
-def short(value: float) -> str:
-    """A number as a part of names: no two are written alike."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-
-
 @dataclass(frozen=True)
 class Cell(Generic[P]):
     """One point of a family's grid: a name, and everything that decides its numbers."""

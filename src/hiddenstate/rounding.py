@@ -23,3 +23,8 @@ def shown(
         return f"{number.quantize(unit, context=every):f}"
     rounded = Context(prec=digits, rounding=rounding).create_decimal(number)
     return f"{rounded.normalize():f}" if rounded else "0"
+
+
+def short(value: float) -> str:
+    """A number as a part of names: no two are written alike."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)

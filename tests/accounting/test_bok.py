@@ -15,6 +15,8 @@ from scipy.optimize import brentq, minimize_scalar
 
 from hiddenstate.accounting import bounds, cyclic
 from hiddenstate.accounting.cyclic import CyclicDPSGD
+from hiddenstate.accounting.setting import Setting
+from hiddenstate.sampling import Cyclic
 
 
 def run(steps, per_pass, sensitivity, sigma, eta, curvature=0.0):
@@ -89,11 +91,19 @@ def logistic(passes, c):
 
 @pytest.mark.parametrize(("passes", "c"), LOGISTIC)
 def test_logistic_regression_gaussian(passes, c):
-    made, rho, mu, renyi = logistic(passes, c)
+    _, rho, mu, renyi = logistic(passes, c)
     assert cyclic.gaussian_mu(rho) == pytest.approx(mu, rel=1e-9)
     # The list has it, at the worst position of all.
-    (listed,) = (one for one in bounds.CYCLIC if one.key == "strongly convex")
-    fixed = bounds.FixedOrder(made, strong_convexity=1 - c)
+    (listed,) = (one for one in bounds.BOUNDS if one.key == "strongly convex")
+    fixed = Setting(
+        sampling=Cyclic(1),
+        records=40,
+        steps=40 * passes,
+        noise_multiplier=3.0,
+        clipping_norm=1 / 3,
+        smoothness=1 - c,
+        strong_convexity=1 - c,
+    )
     assert listed.mu(fixed) == pytest.approx(mu, rel=1e-9)
     assert listed.compute(fixed, 1e-5) == pytest.approx(gaussian_epsilon(mu), rel=1e-7)
     # Their former Rényi bound is looser, by what Gaussian accounting gains.

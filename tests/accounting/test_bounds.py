@@ -11,27 +11,121 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from hiddenstate.accounting import cyclic, cyclic_operator, domain
-from hiddenstate.accounting.bounds import CYCLIC, SAMPLED, FixedOrder
-from hiddenstate.accounting.cyclic import CyclicDPSGD
+from hiddenstate.accounting import bounds, cyclic, cyclic_operator, domain
+from hiddenstate.accounting.bounds import BOUNDS, GROUPS
+from hiddenstate.accounting.setting import Setting
+from hiddenstate.dpsgd import exact
+from hiddenstate.errors import InputError
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 
 DELTA = 1e-4
-BY_KEY = {one.key: one for one in CYCLIC}
+BY_KEY = {one.key: one for one in BOUNDS}
 
 
-def cyclic_run(steps, per_pass, **changes):
-    numbers = {"batch_size": 2, "step_size": 0.2, "clipping_norm": 1.0, "noise_std": 0.1}
-    numbers |= {"smoothness": 1.0}
-    return CyclicDPSGD(**numbers | {"steps": steps, "steps_per_pass": per_pass} | changes)
+def ordered(steps, per_pass, **changes):
+    """Two records a batch, noise on the displacement 0.1, step size 0.2, clipping norm 1."""
+    size = changes.pop("batch_size", 2)
+    noise = changes.pop("noise_std", 0.1)
+    return Setting(
+        sampling=Cyclic(size, shuffled=changes.pop("shuffled", False)),
+        records=size * per_pass,
+        steps=steps,
+        noise_multiplier=noise * size / 0.2,
+        learning_rate=0.2,
+        **{"smoothness": 1.0} | changes,
+    )
 
 
 def test_every_bound_has_a_name_of_its_own_and_says_what_it_assumes():
-    for listed in (SAMPLED, CYCLIC):
-        for field in ("name", "key"):
-            assert len({getattr(one, field) for one in listed}) == len(listed)
-        for one in listed:
-            assert one.group in ("released", "hidden", "assumed")
-            assert one.source and not one.assumption.endswith(".")
+    for field in ("name", "key"):
+        assert len({getattr(one, field) for one in BOUNDS}) == len(BOUNDS)
+    for one in BOUNDS:
+        assert one.group in GROUPS
+        assert one.kind in ("upper", "exact", "estimate")
+        assert one.source and not one.assumption.endswith(".")
+
+
+def test_the_list_answers_with_what_applies():
+    sampled = Setting(sampling=Poisson(0.1), noise_multiplier=1.0, steps=10)
+    found = {one.bound.key: one for one in bounds.found(sampled, DELTA)}
+    assert set(found) == {"standard", "RDP", "Gaussian", "heuristic", "full batch"}
+    assert found["standard"].value.lower <= found["standard"].epsilon < found["RDP"].epsilon
+    # All records in every step are a rate of 1.
+    full = bounds.found(replace(sampled, sampling=FullBatch()), DELTA)
+    same = bounds.found(replace(sampled, sampling=Poisson(1.0)), DELTA)
+    assert [one.epsilon for one in full] == [one.epsilon for one in same]
+    assert full[0].epsilon == pytest.approx(full[2].epsilon, rel=1e-8)
+    # Of losses of which nothing is known, a domain tells of any clipped ones.
+    unknown = {one.bound.key for one in bounds.found(ordered(8, 4, smoothness=None), DELTA)}
+    assert unknown == {"composition", "heuristic"}
+    known = {one.bound.key for one in bounds.found(ordered(8, 4), DELTA)}
+    assert known == unknown | {"paper", "gaussian", "gaussian, clipped"}
+    projected = bounds.found(ordered(8, 4, smoothness=None, diameter=1.0), DELTA)
+    assert [one.bound.key for one in projected] == ["composition", "domain", "heuristic"]
+    assert projected[-1].epsilon is None
+    assert projected[-1].assumption.startswith("none: last iterates")
+    strongly = replace(sampled, smoothness=0.5, strong_convexity=0.1)
+    assert "strongly convex, sampled" in {one.bound.key for one in bounds.found(strongly, DELTA)}
+
+
+@pytest.mark.parametrize("steps", [8, 11])
+def test_linear_losses_in_an_order_are_a_sum(steps):
+    """The recursion of exact affine steps, at the worst of all positions."""
+    setting = ordered(steps, 4)
+    rhos = [exact.scalar_affine(np.ones(steps), setting.schedule(at)) for at in range(1, 5)]
+    found = BY_KEY["heuristic"].compute(setting, DELTA)
+    assert found == pytest.approx(cyclic.gaussian_epsilon(max(rhos), DELTA), rel=1e-7)
+    shuffled = ordered(steps, 4, shuffled=True)
+    if steps == 8:  # all positions are alike
+        assert BY_KEY["heuristic"].compute(shuffled, DELTA) == found
+    else:
+        with pytest.raises(InputError, match="whole passes of 4"):
+            BY_KEY["heuristic"].compute(shuffled, DELTA)
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        (
+            Setting(
+                sampling=Poisson(0.1), noise_multiplier=5.0, steps=1, smoothness=0.0, diameter=100.0
+            ),
+            "convex",
+        ),
+        (ordered(1, 1, smoothness=0.0, diameter=40.0, noise_std=1.0), "gaussian"),
+    ],
+)
+def test_a_domain_breaks_even_with_composition_where_it_says(setting, key):
+    def share(steps):
+        run = replace(setting, steps=steps)
+        everything = bounds.found(run, DELTA)[0].epsilon
+        return BY_KEY[key].compute(run, DELTA) / everything
+
+    steps = setting.break_even
+    assert share(int(steps / 2)) > 0.99
+    assert share(int(2 * steps)) < 0.8
+    assert 0.9 < share(int(steps)) < 1.1
+    # Of more batches an order hides something without a domain.
+    assert ordered(1, 20, diameter=40.0).break_even is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sampling": Cyclic(3)}, "batch_size: got 3; expected a divisor of 1000 records"),
+        ({"records": 0}, "records: got 0; expected a whole number"),
+        ({"records": None}, "records: got None; expected a whole number"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier: got 0.0; expected a number above 0"),
+        ({"steps": 0}, "steps: got 0; expected a number that is an integer"),
+        ({"weak_convexity": -1.0}, "weak_convexity: got -1.0; expected a number >= 0"),
+        ({"learning_rate": 0.0}, "learning_rate: got 0.0; expected a number > 0"),
+        ({"holder": 2.0}, "holder: got 2.0; expected a number from 0 to 1"),
+    ],
+)
+def test_bad_numbers_are_named(change, message):
+    numbers = {"sampling": Cyclic(10), "records": 1000, "steps": 10, "noise_multiplier": 1.0}
+    with pytest.raises(InputError, match="^" + message):
+        Setting(**numbers | change)
 
 
 # --- orders that are shuffled once ----------------------------------------------------------------
@@ -65,7 +159,7 @@ def test_the_mean_over_a_draw_is_that_of_the_mixture(delta):
 @pytest.mark.parametrize("steps", [7, 12, 31, 36])
 @pytest.mark.parametrize("diameter", [None, 0.4])
 def test_a_shuffled_order_costs_the_mean_over_all_positions(key, steps, diameter):
-    fixed = FixedOrder(cyclic_run(steps, 12), diameter, strong_convexity=0.5, shuffled=True)
+    fixed = ordered(steps, 12, diameter=diameter, strong_convexity=0.5, shuffled=True)
     found = BY_KEY[key].compute(fixed, DELTA)
     rho = {
         "composition": lambda run: cyclic.composition(run),
@@ -73,11 +167,11 @@ def test_a_shuffled_order_costs_the_mean_over_all_positions(key, steps, diameter
         "gaussian, clipped": lambda run: of(run, cyclic_operator.clipped(*run.curvature), diameter),
         "strongly convex": lambda run: cyclic.strongly_convex(run, 0.5, diameter),
     }[key]
-    runs = [replace(fixed.run, position=at) for at in range(1, 13)]
+    runs = [fixed.schedule(at) for at in range(1, 13)]
     rhos = [min(rho(run), cyclic.composition(run)) for run in runs]
     mean = cyclic.averaged_epsilon(rhos, [1 / 12] * 12, DELTA)
     assert found == pytest.approx(mean, rel=1e-9)
-    worst = BY_KEY[key].compute(replace(fixed, shuffled=False), DELTA)
+    worst = BY_KEY[key].compute(replace(fixed, sampling=Cyclic(2)), DELTA)
     assert worst == pytest.approx(cyclic.gaussian_epsilon(max(rhos), DELTA), rel=1e-9)
     assert found <= worst
 
@@ -89,9 +183,9 @@ def of(run, lipschitz, diameter):
 
 
 def test_blocks_of_positions_are_above_the_mean_and_near_it():
-    fixed = FixedOrder(cyclic_run(1000, 400), shuffled=True)
+    fixed = ordered(1000, 400, shuffled=True)
     found = BY_KEY["gaussian"].compute(fixed, DELTA)
-    rhos = [cyclic.sharp(replace(fixed.run, position=at), 1.0) for at in range(1, 401)]
+    rhos = [cyclic.sharp(fixed.schedule(at), 1.0) for at in range(1, 401)]
     mean = cyclic.averaged_epsilon(rhos, [1 / 400] * 400, DELTA)
     assert mean <= found < 1.02 * mean
 
@@ -100,19 +194,25 @@ def test_blocks_of_positions_are_above_the_mean_and_near_it():
 def test_one_convex_pass_of_single_records_is_the_bound_by_visits(shuffled):
     """Feldman et al. 2018 as the special case that it is."""
     for steps in (5, 20):
-        fixed = FixedOrder(cyclic_run(steps, 20, batch_size=1), shuffled=shuffled)
+        fixed = ordered(steps, 20, batch_size=1, shuffled=shuffled)
         feldman = BY_KEY["one pass"]
         assert feldman.applies(fixed)
         by_visits = BY_KEY["gaussian"].compute(fixed, DELTA)
         assert feldman.compute(fixed, DELTA) == pytest.approx(by_visits, rel=1e-12)
-    for change in ({"steps": 21}, {"batch_size": 2}, {"weak_convexity": 0.1}, {"smoothness": 11.0}):
-        assert not feldman.applies(replace(fixed, run=replace(fixed.run, **change)))
+    for change in (
+        {"steps": 21},
+        {"sampling": Cyclic(2), "records": 40},
+        {"weak_convexity": 0.1},
+        {"smoothness": 11.0},
+    ):
+        assert not feldman.applies(replace(fixed, **change))
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.1, 0.5])
 def test_no_shuffled_quadratic_losses_leak_more(curvature):
     """The last iterate's exact law over a drawn position, the order released with it."""
-    run = cyclic_run(40, 20, smoothness=curvature)
+    fixed = ordered(40, 20, smoothness=curvature, strong_convexity=curvature, shuffled=True)
+    run = fixed.schedule()
     slope = 1 - 0.2 * curvature
     deltas = []
     variance = sum(slope ** (2 * t) for t in range(40))
@@ -120,7 +220,6 @@ def test_no_shuffled_quadratic_losses_leak_more(curvature):
         shift = sum(slope ** (40 - at) for at in (position, position + 20))
         deltas.append(run.signal * shift / math.sqrt(variance))
     exact = cyclic.averaged_epsilon(np.array(deltas) ** 2 / 2, [1 / 20] * 20, DELTA)
-    fixed = FixedOrder(run, strong_convexity=curvature, shuffled=True)
     keys = ["gaussian", "gaussian, clipped"] + ["strongly convex"] * (curvature > 0)
     for key in keys:
         found = BY_KEY[key].compute(fixed, DELTA)
@@ -150,10 +249,16 @@ def test_no_loss_with_hoelder_gradients_in_a_fixed_order_leaks_more(
     power, steps, diameter, per_pass
 ):
     constant = 0.2
-    run = cyclic_run(
-        steps, per_pass, batch_size=1, noise_std=0.5, smoothness=constant * 2 ** (1 - power)
+    fixed = ordered(
+        steps,
+        per_pass,
+        batch_size=1,
+        noise_std=0.5,
+        smoothness=constant * 2 ** (1 - power),
+        diameter=diameter,
+        holder=power,
     )
-    fixed = FixedOrder(run, diameter, holder=power)
+    run = fixed.schedule()
     found = BY_KEY["Hölder"].compute(fixed, 1e-3)
 
     def move(x):
@@ -176,7 +281,7 @@ def test_no_loss_with_hoelder_gradients_in_a_fixed_order_leaks_more(
 
 def test_gradients_of_exponent_1_cost_no_less_than_the_best_of_smooth_ones():
     for per_pass, diameter, smoothness in itertools.product((1, 5), (0.3, 3.0), (0.0, 0.2, 2.0)):
-        run = cyclic_run(60, per_pass, smoothness=smoothness, position=per_pass)
+        run = ordered(60, per_pass, smoothness=smoothness).schedule(per_pass)
         trivial = cyclic_operator.trivial(*run.curvature)
         found = cyclic.holder_domain(run, 1.0, diameter)
         assert found >= cyclic.bounded_domain(run, trivial, diameter) * (1 - 1e-6)

@@ -1,22 +1,29 @@
 """The bounds for sampled batches on a domain, against exact laws on the line."""
 
+from dataclasses import replace
+
 import chain
 import numpy as np
 import pytest
 
 from hiddenstate.accounting import composition, cyclic, cyclic_operator, sampled
-from hiddenstate.accounting.sampled import SampledDPSGD
+from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import Poisson
 
 DELTA = 1e-3
 
 
+def setting(sampling_rate, **numbers):
+    return Setting(sampling=Poisson(sampling_rate), **numbers)
+
+
 SHORT = {"noise_multiplier": 1.0, "sampling_rate": 0.2, "steps": 400, "smoothness": 0.0}
 RUNS = [
-    (SampledDPSGD(**SHORT, diameter=4.0), 1.0),
-    (SampledDPSGD(**SHORT | {"noise_multiplier": 2.0, "sampling_rate": 0.5}, diameter=6.0), 1.0),
+    (setting(**SHORT, diameter=4.0), 1.0),
+    (setting(**SHORT | {"noise_multiplier": 2.0, "sampling_rate": 0.5}, diameter=6.0), 1.0),
     (
-        SampledDPSGD(
+        setting(
             noise_multiplier=1.0,
             sampling_rate=0.2,
             steps=400,
@@ -31,7 +38,7 @@ RUNS = [
 
 def leaked(run, move, width):
     """Exact epsilon of sampled steps on [-width/2, width/2] that a record pushes by 1."""
-    rate = run.sampling_rate
+    rate = run.rate
     out, pushed = (chain.step(move, width, run.noise_multiplier, push) for push in (0.0, 1.0))
     inside = (1 - rate) * out + rate * pushed
     laws = (chain.last_iterate([one] * run.steps) for one in (inside, out))
@@ -57,9 +64,7 @@ def test_the_price_of_a_shift_is_the_least_that_a_general_solver_finds():
 
 def test_of_many_steps_the_last_alone_count():
     short, long = (
-        SampledDPSGD(
-            noise_multiplier=2.0, sampling_rate=0.01, steps=steps, smoothness=1.0, diameter=1.0
-        )
+        setting(noise_multiplier=2.0, sampling_rate=0.01, steps=steps, smoothness=1.0, diameter=1.0)
         for steps in (10_000, 1_000_000)
     )
     assert sampled.convex(long, 1e-5) == pytest.approx(sampled.convex(short, 1e-5), rel=1e-2)
@@ -78,7 +83,7 @@ def test_of_many_steps_the_last_alone_count():
 def test_outside_its_assumptions_it_names_the_parameter(changes, message):
     numbers = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 10, "smoothness": 1.0}
     with pytest.raises(InputError, match=message):
-        sampled.convex(SampledDPSGD(**{**numbers, "diameter": 1.0, **changes}), 1e-5)
+        sampled.convex(setting(**{**numbers, "diameter": 1.0, **changes}), 1e-5)
 
 
 CURVED = {"noise_multiplier": 2.0, "sampling_rate": 0.3, "learning_rate": 0.5, "steps": 200}
@@ -88,13 +93,13 @@ LEAKY = CURVED | {"noise_multiplier": 1.0, "sampling_rate": 1.0, "steps": 60}
 @pytest.mark.parametrize("numbers", [CURVED, LEAKY])
 @pytest.mark.parametrize(("weak", "diameter"), [(0.02, 4.0), (0.1, 2.0), (0.1, 4.0), (1.0, 0.5)])
 def test_no_expanding_loss_on_the_line_leaks_more(numbers, weak, diameter):
-    run = SampledDPSGD(**numbers, weak_convexity=weak, smoothness=weak, diameter=diameter)
+    run = setting(**numbers, weak_convexity=weak, smoothness=weak, diameter=diameter)
     found = sampled.clipped(run, DELTA)
     leak = leaked(run, lambda x: (1 + 0.5 * weak) * x, run.width)
     assert leak <= found
     if numbers is LEAKY and diameter >= 2:
         # With an eighth of the price of the domain it would not hold.
-        eighth = SampledDPSGD(**vars(run) | {"diameter": diameter / 8})
+        eighth = replace(run, diameter=diameter / 8)
         assert sampled.clipped(eighth, DELTA) < leak
 
 
@@ -104,7 +109,7 @@ def test_no_expanding_loss_on_the_line_leaks_more(numbers, weak, diameter):
 def test_no_loss_with_hoelder_gradients_on_the_line_leaks_more(numbers, power, diameter):
     # sgn(x) |x|^p has the Hölder constant 2^(1 - p).
     constant = 0.05
-    run = SampledDPSGD(
+    run = setting(
         **numbers, smoothness=constant * 2 ** (1 - power), holder=power, diameter=diameter
     )
     found = sampled.holder(run, DELTA)
@@ -116,14 +121,14 @@ def test_no_loss_with_hoelder_gradients_on_the_line_leaks_more(numbers, power, d
     leak = leaked(run, move, run.width)
     assert leak <= found
     if numbers is LEAKY and diameter >= 2:
-        eighth = SampledDPSGD(**vars(run) | {"diameter": diameter / 8})
+        eighth = replace(run, diameter=diameter / 8)
         assert sampled.holder(eighth, DELTA) < leak
 
 
 @pytest.mark.parametrize("smoothness", [0.0, 0.05, 0.6])
 def test_gradients_of_exponent_1_are_smooth(smoothness):
     """At the constant of the triangle inequality, whose price is known exactly."""
-    smooth = SampledDPSGD(**CURVED, weak_convexity=smoothness, smoothness=smoothness, diameter=1.0)
+    smooth = setting(**CURVED, weak_convexity=smoothness, smoothness=smoothness, diameter=1.0)
     exact = sampled._best(
         smooth,
         DELTA,
@@ -139,10 +144,24 @@ def test_gradients_of_exponent_1_are_smooth(smoothness):
 
 def test_of_one_step_the_last_noise_alone_hides_the_domain():
     """Liang et al.'s analysis: the last step hides the diameter and the record."""
-    run = SampledDPSGD(**CURVED | {"steps": 1}, smoothness=0.4, diameter=1.0)
+    run = setting(**CURVED | {"steps": 1}, smoothness=0.4, diameter=1.0)
     lipschitz = cyclic_operator.clipped(0.5, 0.0, 0.4)
     split = [
         sampled._composed(run, 1, share, lipschitz * 2.0 / (2.0 * share**0.5), DELTA)
         for share in sampled.SHARES[::4].tolist()
     ]
     assert 0.995 * min(split) < sampled.clipped(run, DELTA) < 1.05 * min(split)
+
+
+def test_a_domain_that_costs_too_much_for_a_grid_is_bounded_all_the_same(monkeypatch):
+    numbers = {"sampling_rate": 0.01, "steps": 200, "noise_multiplier": 1.0, "smoothness": 1.0}
+    near = setting(**numbers, diameter=10.0)
+    composed = sampled.clipped(near, 1e-5)
+    monkeypatch.setattr(sampled, "MOST_POINTS", 1)
+    # Two epsilons at half delta each: more, and not by much.
+    assert composed < sampled.clipped(near, 1e-5) < 1.3 * composed
+    monkeypatch.undo()
+    # 100 times the noise hidden by one step or by a hundred: mu = 1e4 to 1e6.
+    far = setting(**numbers, diameter=1e6)
+    found = sampled.convex(far, 1e-5)
+    assert 0.5 * 1e12 / 200 < found < sampled.clipped(far, 1e-5)

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,18 +12,23 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from hiddenstate import config, plotting, scores
-from hiddenstate.accounting import cyclic_guarantees, gaussian
+from hiddenstate import atlas, config, plotting, scores
+from hiddenstate.accounting import bounds as upper
+from hiddenstate.accounting import gaussian
+from hiddenstate.accounting.setting import Setting
+from hiddenstate.atlas import lower, proven
+from hiddenstate.atlas import trained as shipped
+from hiddenstate.atlas.words import Answer
 from hiddenstate.auditing import Averaged, lower_bound
 from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.evidence import Outcome
 from hiddenstate.family import Cell
 from hiddenstate.papers import encoding_loss, gradient_crafting, linear_heuristic, worst_case_init
-from hiddenstate.papers.atlas import FAMILY, bounds, cells, estimates, trained
-from hiddenstate.papers.atlas.cells import AtlasGrid, Cyclic, Poisson
-from hiddenstate.papers.atlas.words import Answer
+from hiddenstate.papers.atlas import FAMILY, trained
+from hiddenstate.papers.atlas.cells import AtlasGrid, Ordered, Sampled
 from hiddenstate.papers.gradient_crafting import stated
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "results/cached"
@@ -33,14 +39,19 @@ FILES = [
 DELTA = 1e-5
 SEED = 20240709
 NUMBERS = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 100}
-SAMPLED = Poisson(**NUMBERS)
-FIXED = Cyclic(noise_multiplier=5.0, records=1000, batch_size=100, steps=50, smoothness=1.0)
+SAMPLED = Sampled(**NUMBERS)
+FIXED = Ordered(noise_multiplier=5.0, records=1000, batch_size=100, steps=50, smoothness=1.0)
+LOWER = {one.key: one for one in lower.COUNTEREXAMPLES}
+
+
+def sampled_batches(rate, **numbers):
+    return Setting(sampling=Poisson(rate), **numbers)
 
 
 @pytest.fixture(scope="module")
 def sampled():
     """The rows of a setting of encoding_loss (Figure 1) and linear_heuristic (section 4.3)."""
-    return bounds.rows(SAMPLED, DELTA, 500, SEED).set_index("name")
+    return atlas.rows(SAMPLED.known, DELTA, 500, SEED).set_index("name")
 
 
 @pytest.fixture
@@ -51,8 +62,7 @@ def quick(monkeypatch):
     def bound(inside, outside, hypotheses, rule=None, **options):
         return lower_bound(inside, outside, hypotheses, few, **options)
 
-    monkeypatch.setattr(bounds, "lower_bound", bound)
-    monkeypatch.setattr(trained, "lower_bound", bound)
+    monkeypatch.setattr(lower, "lower_bound", bound)
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +80,7 @@ def shown_rows():
     with pytest.MonkeyPatch.context() as patch:
         few = Averaged(simulations=500)
         quick = partial(lower_bound, rule=few)
-        patch.setattr(bounds, "lower_bound", quick)
-        patch.setattr(
-            trained, "lower_bound", lambda i, o, h, rule=None, **more: quick(i, o, h, **more)
-        )
-        patch.setattr(cells, "cached_files", lambda folder: FILES)
+        patch.setattr(lower, "lower_bound", quick)
         made = {name: job.run(SEED, None) for name, job in FAMILY.jobs(grid)["bound"].items()}
         return FAMILY.estimate(grid, {}, made)
 
@@ -115,8 +121,8 @@ def test_the_heuristic_and_its_counterexamples_are_linear_heuristics(sampled):
     p = cell.parameters
     assert (p.noise_multiplier, p.sampling_rate, p.steps) == (1.0, 0.1, 100)
     assert p.delta == DELTA
-    assert max(p.growths) == bounds.GROWTH
-    few = p.model_copy(update={"growths": [bounds.GROWTH], "resolution": 0.5})
+    assert max(p.growths) == lower.GROWTH
+    few = p.model_copy(update={"growths": [lower.GROWTH], "resolution": 0.5})
     rows = family.bounds.history_regulariser(Cell(cell.name, few), SEED)
     found = rows[rows["quantity"] == "epsilon"].set_index("method")["value"]
     assert sampled.loc["linear losses", "value"] == found["heuristic"]
@@ -135,7 +141,7 @@ def test_the_heuristic_and_its_counterexamples_are_linear_heuristics(sampled):
 
 
 def test_the_quadratic_regulariser_is_linear_heuristics_where_that_is_exact():
-    few = Poisson(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
+    few = sampled_batches(0.1, noise_multiplier=1.0, steps=3)
     grid = config.section(ROOT / "workflow/config/scales/laptop.yaml", "linear_heuristic")[1]
     (cell,) = linear_heuristic.cells.quadratic(grid)
     p = cell.parameters
@@ -144,8 +150,7 @@ def test_the_quadratic_regulariser_is_linear_heuristics_where_that_is_exact():
     exact = linear_heuristic.bounds.quadratic_regulariser(
         Cell(cell.name, p.model_copy(update={"points": 6})), SEED
     )
-    rows = {row["name"]: row for row in bounds._counterexamples(few, p.delta)}
-    ours = rows["quadratic regulariser"]["value"]
+    ours = LOWER["quadratic"].compute(few, p.delta).epsilon
     assert ours == pytest.approx(exact["value"].iloc[1:].max(), rel=1e-8)
     assert ours <= exact["value"].iloc[1:].max()
 
@@ -154,17 +159,16 @@ def test_the_quadratic_regulariser_is_linear_heuristics_where_that_is_exact():
 def test_a_perfect_crafted_audit_is_gradient_craftings_idle_coordinate(quick, period):
     """With 250 insertions at epsilon 8, as ``stated`` has it from elsewhere."""
     sigma = stated.NOISE_MULTIPLIERS[8.0]
-    setting = Poisson(noise_multiplier=sigma, sampling_rate=1.0, steps=250 * period)
-    mechanism = (sigma * math.sqrt(period), 1.0, 250)
-    row = bounds._crafted(setting, mechanism, period, "", DELTA, 100, SEED)
-    assert row["truth"] == pytest.approx(stated.IDLE[period][8.0][0], rel=5e-4)
-    assert 0 <= row["value"] <= row["truth"]
+    setting = sampled_batches(1.0, noise_multiplier=sigma, steps=250 * period)
+    found = lower._crafted(setting, DELTA, period, 100, SEED)
+    assert found.truth == pytest.approx(stated.IDLE[period][8.0][0], rel=5e-4)
+    assert 0 <= found.epsilon <= found.truth
 
 
 def test_the_rows_insert_in_every_kth_step(quick):
     sigma = stated.NOISE_MULTIPLIERS[8.0]
-    setting = Poisson(noise_multiplier=sigma, sampling_rate=1.0, steps=250)
-    rows = bounds.rows(setting, DELTA, 100, SEED).set_index("name")
+    setting = Setting(sampling=FullBatch(), noise_multiplier=sigma, steps=250)
+    rows = atlas.rows(setting, DELTA, 100, SEED).set_index("name")
     assert rows.loc["gradient-crafting audit, k = 1", "truth"] == pytest.approx(8, rel=5e-4)
     for period in (5, 25):
         # So many insertions of shift 1 against the noise of 250 steps.
@@ -174,43 +178,46 @@ def test_the_rows_insert_in_every_kth_step(quick):
     # Full batch: hiding buys nothing, even if losses are linear.
     answer = Answer.of(rows.reset_index())
     assert answer.linear == pytest.approx(answer.proven, rel=1e-8)
-    assert "if every loss is linear: nothing" in answer.lines[1]
+    assert "if every loss is linear: nothing" in answer.lines(setting)[1]
 
 
 def test_trained_audits_are_bounded_as_their_families_do():
-    files = FILES
-    found = trained.bounded(trained.candidates(files)).set_index("audit")
-    rows = estimates.with_trained(
-        pd.DataFrame({"group": ["proven"], "value": [8.0]}), found.reset_index(), SAMPLED, DELTA
-    ).set_index("name")
-
-    observed = select(scores.read(files[0])[0], adversary="simulated coordinate")
+    found = trained.table(FILES).set_index("audit")
+    observed = select(scores.read(FILES[0])[0], adversary="simulated coordinate")
     worlds = gradient_crafting.estimates._worlds(observed)
     theirs = [
         row["value"]
         for row in gradient_crafting.summaries.audit(*worlds, DELTA)
         if row["method"] == "valid"
     ]
-    assert [rows.loc["gradient-crafting audit, k = 5", "value"]] == theirs
-    assert rows.loc["gradient-crafting audit, k = 5", "allowed"] == pytest.approx(8, abs=1e-6)
+    ours = found.loc["gradient-crafting audit, k = 5"]
+    assert [gaussian.epsilon_below(ours["mu_bound"], DELTA)] == theirs
+    assert gaussian.epsilon(ours["mu"], DELTA) == pytest.approx(8, abs=1e-6)
 
-    job = trained._job(files[1])
-    repeats = worst_case_init.estimates._repeat(job.cell.parameters, scores.read(files[1])[0])
+    job = trained._job(FILES[1])
+    repeats = worst_case_init.estimates._repeat(job.cell.parameters, scores.read(FILES[1])[0])
     theirs = [r["value"] for r in repeats if r.get("method") == "valid"]
-    ours = rows.loc[trained.WORST]
-    assert [ours["value"]] == pytest.approx(theirs, abs=1e-12)
-    assert "noise multiplier 4.999" in ours["assumption"]
-    assert found.loc[trained.WORST, "noise_multiplier"] == pytest.approx(
-        scores.read(files[1])[0]["noise_multiplier"].iloc[0], rel=1e-4
+    ours = found.loc[trained.WORST]
+    below = gaussian.epsilon_below(ours["mu_bound"], DELTA)
+    assert [below] == pytest.approx(theirs, abs=1e-12)
+    assert ours["noise_multiplier"] == pytest.approx(
+        scores.read(FILES[1])[0]["noise_multiplier"].iloc[0], rel=1e-4
     )
+
+
+def test_the_shipped_table_is_of_the_cached_scores():
+    made = trained.table(trained.cached_files(CACHE))
+    pd.testing.assert_frame_equal(shipped.table(), made, rtol=1e-9)
 
 
 def test_a_fixed_order_has_the_guarantees_of_its_command(quick):
-    rows = bounds.rows(FIXED, DELTA, 100, SEED).set_index("name")
-    run = cyclic_guarantees.schedule(
-        records=1000, batch_size=100, steps=50, noise_multiplier=5.0, step_size=0.1, smoothness=1.0
-    )
-    for found in cyclic_guarantees.guarantees(run, DELTA):
+    rows = atlas.rows(FIXED.known, DELTA, 100, SEED).set_index("name")
+    setting = Setting(
+        sampling=Cyclic(100), records=1000, steps=50, noise_multiplier=5.0, learning_rate=0.1,
+        smoothness=1.0,
+    )  # fmt: skip
+    assert setting == FIXED.known
+    for found in upper.found(setting, DELTA):
         assert rows.loc[found.bound.name, "value"] == found.epsilon
     # Linear losses: five visits of a shift of 2 against the noise of 50 steps.
     mu = 5 * 2 / (5.0 * math.sqrt(50))
@@ -228,10 +235,10 @@ def test_a_fixed_order_has_the_guarantees_of_its_command(quick):
 
 
 def test_no_lower_bound_is_above_what_is_proven(sampled, shown_rows):
-    least = estimates.proven(sampled.reset_index())
-    lower = sampled[sampled["kind"].isin(["lower", "exact"])]["value"].dropna()
-    assert len(lower) == 8
-    assert lower.max() <= least
+    least = proven(sampled.reset_index())
+    values = sampled[sampled["kind"].isin(["lower", "exact"])]["value"].dropna()
+    assert len(values) == 9
+    assert values.max() <= least
     found = FAMILY.checks["ordered"].measure(shown_rows)
     assert found.outcome != Outcome.CONTRADICTS, found.rows
     assert found.rows[0].outcome == Outcome.AGREES
@@ -268,47 +275,46 @@ def test_the_figure_and_the_tables_show_every_row(shown_rows):
     assert list(FAMILY.tables["answer"].draw(shown_rows)["setting"]) == ["sampled", "fixed"]
 
 
-def test_without_a_cache_there_are_no_trained_audits(monkeypatch, quick):
-    monkeypatch.setattr(cells, "cache", lambda: None)
-    monkeypatch.setattr(trained, "cache", lambda: None)
+def test_no_cell_depends_on_what_is_on_disk(monkeypatch, tmp_path, shown_rows, quick):
+    assert "trained" in set(shown_rows["group"])
     grid = AtlasGrid(
         shows="small", delta=DELTA, runs=100, settings=[{"title": "one", "setting": FIXED}]
     )
-    jobs = FAMILY.jobs(grid)["bound"]
-    assert jobs["trained"].cell.parameters.files == ()
-    made = {name: job.run(SEED, None) for name, job in jobs.items()}
-    found = FAMILY.estimate(grid, {}, made)
-    assert "trained" not in set(found["group"])
+    here = FAMILY.jobs(grid)["bound"]
+    monkeypatch.chdir(tmp_path)
+    there = FAMILY.jobs(grid)["bound"]
+    assert [job.cell for job in here.values()] == [job.cell for job in there.values()]
+    made = {name: job.run(SEED, None) for name, job in there.items()}
+    assert "trained" in set(FAMILY.estimate(grid, {}, made)["group"])
     without = grid.model_copy(update={"trained": False})
-    pd.testing.assert_frame_equal(found, FAMILY.estimate(without, {}, made))
+    assert "trained" not in set(FAMILY.estimate(without, {}, made)["group"])
 
 
 def test_the_nearest_audit_is_nearest_in_ratio_and_the_largest():
-    audits = trained.find(CACHE)
+    audits = shipped.table()
     assert {trained.WORST, trained.AVERAGE} < set(audits["audit"])
     for epsilon, expected in ((8.2, 8.0), (5.0, 4.0), (1e9, 24.0), (0.0, 1.0)):
-        near = estimates.nearest(audits, epsilon, DELTA).set_index("audit")
+        near = shipped.nearest(audits, epsilon, DELTA).set_index("audit")
         assert near.loc["gradient-crafting audit, k = 1", "cell"] == (
             f"housing_k1_fresh_eps{expected:g}_5000_repeat0"
         )
     twins = pd.DataFrame({"audit": "a", "mu": [1.0, 1.0], "models": [10, 20], "cell": ["s", "l"]})
-    assert estimates.nearest(twins, 3.0, DELTA)["cell"].tolist() == ["l"]
+    assert shipped.nearest(twins, 3.0, DELTA)["cell"].tolist() == ["l"]
     # A file beside them that is of another reading, or of another repeat, is none of them.
     assert not audits["cell"].str.contains("shared|repeat1|pre1_|C10_|C0.1_").any()
 
 
 def test_an_audit_of_the_very_setting_is_said_to_be_one():
-    audits = trained.find(CACHE).assign(mu_bound=1.0)
     mu = gaussian.mu(10.0, DELTA)
-    same = Poisson(noise_multiplier=10 / mu, sampling_rate=1.0, steps=100)
+    same = Setting(sampling=FullBatch(), noise_multiplier=10 / mu, steps=100)
     rows = pd.DataFrame({"group": ["proven"], "value": [10.0]})
-    for setting, words in (
-        (same, "this setting: mnist, 1,000 records"),
-        (same.model_copy(update={"sampling_rate": 0.5}), "another setting: mnist"),
-        (same.model_copy(update={"noise_multiplier": 5.1}), "another setting: mnist"),
+    for setting, group, words in (
+        (same, "trained here", "this setting: mnist, 1,000 records"),
+        (replace(same, sampling=Poisson(0.5)), "trained", "another setting: mnist"),
+        (replace(same, noise_multiplier=5.1), "trained", "another setting: mnist"),
     ):
-        near = estimates.nearest(audits, 10.0, DELTA)
-        found = estimates.with_trained(rows, near, setting, DELTA).set_index("name")
+        found = shipped.with_trained(rows, setting, 10.0, DELTA).set_index("name")
+        assert found.loc[trained.WORST, "group"] == group
         assert found.loc[trained.WORST, "assumption"].startswith(words)
 
 
@@ -327,15 +333,15 @@ def test_a_cached_file_that_does_not_fit_is_refused_by_name(tmp_path):
 
     rewritten(revision=7)
     with pytest.raises(InputError, match=r"housing_k5.*revision 7"):
-        trained.bounded(trained.find(tmp_path))
+        trained.table(trained.cached_files(tmp_path))
     rewritten(epsilon="much")
     with pytest.raises(InputError, match=r"housing_k5.*none of gradient_crafting"):
-        trained.find(tmp_path)
+        trained.table(trained.cached_files(tmp_path))
 
 
 def test_simulated_audits_have_a_seed(quick):
     def value(seed):
-        return bounds._crafted(FIXED, (1.0, 1.0, 5), 1, "", DELTA, 300, seed)["value"]
+        return lower._crafted(FIXED.known, DELTA, 1, 300, seed).epsilon
 
     assert value(1) == value(1) > 0
     assert len({value(seed) for seed in (1, 2, 3)}) > 1
@@ -352,25 +358,19 @@ def test_simulated_audits_have_a_seed(quick):
 )
 def test_what_cannot_be_simulated_says_why(quick, numbers, name, words):
     sigma, rate, steps = numbers
-    setting = Poisson(noise_multiplier=sigma, sampling_rate=rate, steps=steps)
-    if name.startswith("enc"):
-        row = bounds._encoding_loss(setting, 2000.0 if sigma < 1 else 1.0, DELTA, 200, SEED)
-    else:
-        period = int(name.split()[-1])
-        inserted = steps // period
-        mechanism = (sigma * math.sqrt(steps / inserted) if inserted else math.inf, rate, inserted)
-        row = bounds._crafted(setting, mechanism, period, "", DELTA, 200, SEED)
-    assert row["name"] == name
-    assert row["value"] is None
-    assert words in row["assumption"]
+    setting = sampled_batches(rate, noise_multiplier=sigma, steps=steps)
+    (one,) = (audit for audit in lower.audits(200, SEED) if audit.name == name)
+    (found,) = upper.found(setting, DELTA, [one])
+    assert found.value is None
+    assert words in found.assumption
 
 
 def test_where_the_canary_is_hardly_sampled_nothing_is_left_to_hide(quick):
-    setting = Poisson(noise_multiplier=1.0, sampling_rate=1e-6, steps=2)
-    rows = bounds.rows(setting, DELTA, 100, SEED)
-    assert estimates.proven(rows) == 0
+    setting = sampled_batches(1e-6, noise_multiplier=1.0, steps=2)
+    rows = atlas.rows(setting, DELTA, 100, SEED)
+    assert proven(rows) == 0
     assert rows[rows["kind"] == "lower"]["value"].max() == 0
-    assert Answer.of(rows).lines == [
+    assert Answer.of(rows).lines(setting) == [
         "Hiding the iterates buys nothing: delta covers all that they tell."
     ]
 
@@ -384,67 +384,143 @@ def test_the_same_setting_twice_is_refused():
 def test_the_grid_of_every_scale_makes_cells():
     for scale in ("smoke", "laptop"):
         _, grid, _ = config.section(ROOT / f"workflow/config/scales/{scale}.yaml", "atlas")
-        expected = {"settings", "trained"} if scale == "laptop" else {"settings"}
-        assert set(FAMILY.jobs(grid)["bound"]) == expected
+        assert set(FAMILY.jobs(grid)["bound"]) == {"settings"}
+
+
+def test_the_documentation_has_every_bound_with_what_it_assumes():
+    page = (ROOT / "docs/atlas.md").read_text()
+    every = atlas.bounds()
+    for field in ("name", "key"):
+        assert len({getattr(one, field) for one in every}) == len(every)
+    rows = {
+        f"| {one.name} | {one.kind}{', 95 %' * (one.group == 'simulated')} | {one.assumption} |"
+        for one in every
+    }
+    assert rows == {line for line in page.splitlines() if line.startswith("| ")} - {
+        "| bound | kind | what it holds for |"
+    }
+
+
+# --- the sentences ----------------------------------------------------------------------------
+
+
+def told(setting, delta=DELTA, seed=SEED):
+    """The rows by name, and the answer's sentences."""
+    rows = atlas.rows(setting, delta, 100, seed)
+    return rows.set_index("name"), Answer.of(rows).lines(setting)
 
 
 def test_on_a_bounded_domain_no_last_iterate_is_known():
-    ball = FIXED.model_copy(update={"diameter": 1.0})
-    rows = bounds.rows(ball, DELTA, 100, SEED)
+    rows, lines = told(replace(FIXED.known, diameter=1.0))
     assert rows[rows["kind"] != "upper"]["value"].isna().all()
-    answer = Answer.of(rows)
+    assert "domain without end" in rows.loc["linear losses", "assumption"]
     # Clipping and the projection alone are no better than composition on so large a domain.
+    answer = Answer.of(rows.reset_index())
     assert answer.curved < answer.hidden == answer.proven
-    assert "nothing for any loss. Promise" in answer.lines[3]
-    assert "not known here" in answer.lines[1]
-    assert "not known here" in answer.lines[2]
+    assert "nothing for any loss. Promise" in lines[3]
+    assert "not known here" in lines[1]
+    assert "not known here" in lines[2]
 
 
 def test_clipping_and_a_projection_promise_something_to_any_loss():
     """A domain that one step's noise hides: 3.387, where composition of 100 visits has 24.4."""
-    ball = Cyclic(
-        noise_multiplier=5.0,
-        records=10,
-        batch_size=1,
-        steps=1000,
-        smoothness=1000.0,
-        diameter=0.2,
-        learning_rate=0.1,
-    )
-    rows = bounds.rows(ball, DELTA, 100, SEED).set_index("name")
+    ball = Setting(
+        sampling=Cyclic(1), records=10, noise_multiplier=5.0, steps=1000, smoothness=1000.0,
+        diameter=0.2, learning_rate=0.1,
+    )  # fmt: skip
+    rows, lines = told(ball)
     found = rows.loc["clipping and a domain"]
     assert found["value"] == pytest.approx(gaussian.epsilon(0.8, DELTA), rel=1e-6)
     assert found["value"] < 3.3871 < 24 < rows.loc["composition (Gaussian)", "value"]
-    answer = Answer.of(rows.reset_index())
-    assert "Promise 3.387" in answer.lines[3]
-    assert "nothing for any loss" not in " ".join(answer.lines)
+    assert "for any clipped loss on this domain. Promise 3.387" in lines[3]
+    assert "nothing for any loss" not in " ".join(lines)
+    # Of an unknown curvature the same is known.
+    unknown, _ = told(replace(ball, smoothness=None))
+    assert unknown.loc["clipping and a domain", "value"] == found["value"]
 
 
 def test_convex_losses_on_a_domain_have_a_bound_with_sampled_batches():
-    numbers = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 5000}
-    setting = Poisson(**numbers, smoothness=0.5, diameter=2.0)
-    rows = bounds.rows(setting, DELTA, 100, SEED).set_index("name")
-    assert rows.loc["convex, sampled", "value"] < rows.loc["composition (PLD)", "value"] / 5
-    answer = Answer.of(rows.reset_index())
-    assert "if losses are convex and clipping never changes a gradient" in answer.lines[3]
-    assert "Promise" in answer.lines[3] and "nothing for any loss" in answer.lines[3]
-    assert setting.name != Poisson(**numbers).name
+    numbers = {"noise_multiplier": 1.0, "steps": 5000}
+    setting = sampled_batches(0.1, **numbers, smoothness=0.5, diameter=2.0)
+    rows, lines = told(setting)
+    convex = rows.loc["convex, sampled"]
+    assert convex["value"] < rows.loc["composition (PLD)", "value"] / 5
+    assert "nothing for any loss. Promise" in lines[3]
+    assert f"(convex, sampled: {convex['assumption']})" in lines[4]
+    # Beyond 4 * 2 / 0.1 steps, as it says.
+    assert "from about 80 steps on" in lines[-1]
+    assert lower.setting_name(setting) != lower.setting_name(sampled_batches(0.1, **numbers))
     # Where clipping or a large curvature breaks the assumption the row says why there is none.
-    steep = bounds.rows(setting.model_copy(update={"smoothness": 3.0}), DELTA, 100, SEED)
-    steep = steep.set_index("name").loc["convex, sampled"]
+    steep, _ = told(replace(setting, smoothness=3.0))
+    steep = steep.loc["convex, sampled"]
     assert np.isnan(steep["value"]) and steep["assumption"].startswith("none: step_size")
 
 
+@pytest.mark.parametrize("weak", [0.0, 1.0])
+def test_no_bound_on_the_last_iterate_helps_mnist_and_the_answer_has_the_number(weak):
+    """Batches of 256, learning rate 0.5 on the mean, iterates within 10 of one another."""
+    mnist = sampled_batches(
+        256 / 60_000, noise_multiplier=1.0, steps=2344, learning_rate=0.5 / 256,
+        smoothness=1.0, weak_convexity=weak, diameter=10.0,
+    )  # fmt: skip
+    rows, lines = told(mnist)
+    least = rows.loc[["convex, sampled", "clipped, sampled"][weak > 0 :], "value"].min()
+    assert least > 1000 * rows.loc["composition (PLD)", "value"]
+    name = "clipped, sampled" if weak else "convex, sampled"
+    assert lines[4].startswith("under an assumption: nothing by the bound")
+    assert f"{math.ceil(least * 10) / 10:.1f} ({name})" in lines[4] or weak
+    assert "from about 4,800,000 steps on if no step moves" in lines[5]
+
+
+def test_losses_of_a_shuffled_order_that_are_strongly_convex():
+    setting = Setting(
+        sampling=Cyclic(100, shuffled=True), records=1000, noise_multiplier=5.0, steps=50,
+        learning_rate=0.1, smoothness=1.0, strong_convexity=0.5,
+    )  # fmt: skip
+    rows, lines = told(setting)
+    fixed, _ = told(replace(setting, sampling=Cyclic(100)))
+    strongly = "strongly convex"
+    assert rows.loc[strongly, "value"] < fixed.loc[strongly, "value"]
+    # All positions are visited alike.
+    assert rows.loc["linear losses", "value"] == fixed.loc["linear losses", "value"]
+    # The adversary of the counterexamples knows the order.
+    assert "history regulariser" in fixed.index and "history regulariser" not in rows.index
+    assert lines[2] == "at worst: not known here."
+    assert "whose order is shuffled once" in setting.words
+    assert "(strongly convex: last iterate, strongly convex losses" in lines[4]
+    with pytest.raises(InputError, match="whole passes of 10"):
+        upper.linear_epsilon(replace(setting, steps=55), DELTA)
+
+
 def test_the_sentences_say_what_the_rows_say(sampled):
-    answer = Answer.of(sampled.reset_index())
+    rows = sampled.reset_index()
+    lines = Answer.of(rows).lines(SAMPLED.known)
     linear, worst = sampled.loc["linear losses", "value"], sampled.loc["history regulariser"]
-    assert "if every loss is linear" in answer.lines[1] and "at best" not in answer.lines[1]
-    assert "not clipped and whose numbers grow without end" in answer.lines[2]
-    assert "every batch has" in answer.lines[2]
-    assert "any loss" not in answer.lines[3].split("Promise")[1]
-    # A loss that leaks less than linear ones is named as the best that is known.
-    gentle = sampled.reset_index()
-    gentle.loc[gentle["name"] == "quadratic regulariser", "value"] = 0.1 * linear
-    assert "At best known" in Answer.of(gentle).lines[1]
-    assert "(quadratic regulariser)" in Answer.of(gentle).lines[1]
+    forgetting = sampled.loc["forgetting regulariser", "value"]
+    assert "if every loss is linear" in lines[1] and "at best:" not in lines[1]
+    assert f"At best known: {forgetting:.5f}"[:20] in lines[1]
+    assert "(forgetting regulariser)" in lines[1]
+    assert "not clipped and needs numbers near 100^100, or a data set" in lines[2]
+    # What is said of both is the lesser's.
+    both = sampled.loc[["history regulariser", "malicious data set"], "value"]
+    assert f"leak at least {math.floor(both.min() * 1e4) / 1e4}" in lines[2]
+    assert "an adversary wrote, all in every batch" in lines[2]
+    assert "not clipped, and its numbers are near 100^100" in worst["assumption"]
+    assert "in every batch" in sampled.loc["malicious data set", "assumption"]
+    assert "any loss" not in lines[3].split("Promise")[1]
+    # Where the linear loss leaks least of those that are known, no other is named.
+    rows.loc[rows["name"] == "forgetting regulariser", "value"] = 2 * linear
+    assert "At best known" not in Answer.of(rows).lines(SAMPLED.known)[1]
     assert worst["value"] > linear
+
+
+def test_the_regulariser_that_forgets_leaves_the_last_step():
+    """One step's epsilon, which the quadratic regulariser of curvature 1 has by its own law."""
+    few = sampled_batches(0.1, noise_multiplier=1.0, steps=8)
+    exact = linear_heuristic.bounds.quadratic.last_iterate(1.0, 0.1, 8, 1.0).epsilon(DELTA)
+    assert LOWER["forgetting"].compute(few, DELTA) == pytest.approx(exact, rel=1e-9)
+    fixed = FIXED.known
+    slopes = np.zeros(fixed.steps)
+    rhos = [lower.exact.scalar_affine(slopes, fixed.schedule(at)) for at in range(1, 11)]
+    mu = math.sqrt(2 * max(rhos))
+    assert LOWER["forgetting"].compute(fixed, DELTA) == pytest.approx(gaussian.epsilon(mu, DELTA))

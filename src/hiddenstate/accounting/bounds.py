@@ -1,171 +1,222 @@
-"""Upper bounds on epsilon, one list: each with a name, what it assumes, and its computation.
+"""Bounds on epsilon, one list: each with a name, what it assumes, and its computation.
 
-``SAMPLED`` are of ``sampled.SampledDPSGD``, ``CYCLIC`` of ``FixedOrder``: batches in an order that
-is fixed, or shuffled once. ``hiddenstate epsilon``, ``hiddenstate atlas``, the figure of the atlas
-and the table of docs/atlas.md read these lists: a new bound is one object here and its test.
+``BOUNDS`` has the upper bounds and what linear losses leave; ``atlas.bounds`` adds the lower bounds
+and audits. ``hiddenstate epsilon``, ``hiddenstate atlas``, the figure of the atlas and the table of
+docs/atlas.md read these lists: a new bound is one object here and its test.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
-from hiddenstate.accounting import composition, cyclic, cyclic_operator, linear, rdp, sampled
+from hiddenstate.accounting import composition, cyclic, cyclic_operator, gaussian, linear, rdp
+from hiddenstate.accounting import sampled as sampled_batches
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.accounting.sampled import SampledDPSGD
-from hiddenstate.errors import InputError
+from hiddenstate.accounting.setting import Setting
+from hiddenstate.errors import InputError, expect
 
-Run = TypeVar("Run")
+GROUPS = {
+    "proven": "upper bounds for any loss, all iterates released",
+    "hidden": "upper bounds for any loss, the last iterate alone",
+    "assumed": "under an assumption",
+    "counterexample": "losses whose last iterate is known: lower bounds on the worst case",
+    "simulated": "simulated audits: certified lower bounds",
+    "trained here": "audits of trainings at this setting: certified lower bounds",
+    "trained": "apart: the nearest trainings at hand, of other settings, and the share of what "
+    "their own accountant proves that an audit certified",
+}
+"""By group of bounds: what a table calls it."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a bound says, where it is more than an epsilon."""
+
+    epsilon: float
+    """An upper bound is rounded up, a lower bound down."""
+    lower: float | None = None
+    """Of an upper bound: epsilon is at least this for the losses and the release it holds for."""
+    remark: str = ""
+    """What its assumption adds for this setting."""
+    truth: float | None = None
+    """Of a simulated audit: what a perfect one would find."""
+    confidence: float | None = None
+    runs: int | None = None
+    """Per world, of a simulated audit."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpperBound(Generic[Run]):
-    """An upper bound on epsilon for every record."""
+class Bound:
+    """A bound on epsilon for every record, or what a known loss leaves."""
 
     name: str
     key: str
     """What ``hiddenstate epsilon`` calls it."""
     group: str
-    """"released" for any loss and all iterates, "hidden" for any loss and the last iterate alone,
-    "assumed" for losses of which more is assumed."""
+    """A key of ``GROUPS``."""
+    kind: str = "upper"
+    """"upper", "lower", "exact" for the losses that it assumes, or "estimate" for another
+    mechanism."""
     assumption: str
     """The losses and the release that it holds for."""
     source: str
-    compute: Callable[[Run, float], float]
-    """Epsilon at a delta, rounded up; InputError where the bound says nothing of the mechanism."""
-    applies: Callable[[Run], bool] = lambda run: True
-    """Whether what it needs is known of the mechanism."""
-    mu: Callable[[Run], float | None] = lambda run: None
+    compute: Callable[[Setting, float], float | Value]
+    """Epsilon at a delta; InputError where the bound says nothing of the setting."""
+    applies: Callable[[Setting], bool] = lambda setting: True
+    """Whether it is of such batches, and what it needs is known of the setting."""
+    mu: Callable[[Setting], float | None] = lambda setting: None
     """The Gaussian differential privacy that epsilon is converted from, if it is."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one bound says of one mechanism."""
+    """What one bound says of one setting."""
 
-    bound: UpperBound
-    epsilon: float | None
+    bound: Bound
+    value: Value | None
     """None where it says nothing, for the reason in ``assumption``."""
     assumption: str
     mu: float | None = None
 
+    @property
+    def epsilon(self) -> float | None:
+        """None where it says nothing."""
+        return None if self.value is None else self.value.epsilon
 
-def found(bounds: Sequence[UpperBound[Run]], run: Run, delta: float) -> list[Found]:
-    """What each bound that applies says of the mechanism."""
+
+def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None) -> list[Found]:
+    """What each bound of the list that applies says of the setting; ``BOUNDS`` if there is none."""
     answers = []
-    for bound in bounds:
-        if not bound.applies(run):
+    for bound in BOUNDS if bounds is None else bounds:
+        if not bound.applies(setting):
             continue
         try:
-            epsilon = bound.compute(run, delta)
-            answers.append(Found(bound, epsilon, bound.assumption, bound.mu(run)))
+            answer = bound.compute(setting, delta)
         except InputError as refusal:
             answers.append(Found(bound, None, f"none: {refusal}"))
+            continue
+        value = answer if isinstance(answer, Value) else Value(answer)
+        assumption = f"{bound.assumption}; {value.remark}" if value.remark else bound.assumption
+        answers.append(Found(bound, value, assumption, bound.mu(setting)))
     return answers
 
 
 # --- sampled batches ------------------------------------------------------------------------------
 
 
-def _every_step(run: SampledDPSGD, delta: float) -> float:
+def _every_step(run: Setting, delta: float) -> float:
     exact = linear.last_iterate_epsilon(run.noise_multiplier, 1.0, run.steps, delta)
     return float(exact) * (1 + 1e-9)
 
 
-def _on_a_domain(run: SampledDPSGD) -> bool:
-    return run.smoothness is not None and run.diameter is not None
+def _standard(run: Setting, delta: float) -> Value:
+    bracket = composition.fine_bracket(*run.mechanism, delta)
+    return Value(bracket.upper, lower=bracket.lower)
 
 
-SAMPLED: tuple[UpperBound[SampledDPSGD], ...] = (
-    UpperBound(
+def _sampled(run: Setting) -> bool:
+    return run.sampled
+
+
+def _on_a_domain(run: Setting) -> bool:
+    return run.sampled and run.smoothness is not None and run.diameter is not None
+
+
+NEVER_CLIPPED = "last iterate, strongly convex losses whose gradients clipping never changes"
+
+SAMPLED: tuple[Bound, ...] = (
+    Bound(
         name="composition (PLD)",
         key="standard",
-        group="released",
+        group="proven",
         assumption="any loss and data, all iterates released",
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
-        compute=lambda run, delta: composition.fine_bracket(*run.mechanism, delta).upper,
+        compute=_standard,
+        applies=_sampled,
     ),
-    UpperBound(
+    Bound(
         name="composition (RDP)",
         key="RDP",
-        group="released",
-        assumption="the same by Rényi differential privacy, looser",
+        group="proven",
+        assumption="any loss and data, all iterates released: Rényi differential privacy, looser",
         source="Mironov, Talwar and Zhang 2019",
         compute=lambda run, delta: rdp.epsilon(*run.mechanism, delta),
+        applies=_sampled,
     ),
-    UpperBound(
+    Bound(
         name="Gaussian, sampling ignored",
         key="Gaussian",
-        group="released",
-        assumption="the same, as if every step used the record",
+        group="proven",
+        assumption="any loss and data, all iterates released, as if every step used the record",
         source="Dong, Roth and Su 2022",
         compute=_every_step,
+        applies=_sampled,
     ),
-    UpperBound(
+    Bound(
         name="convex, sampled",
         key="convex",
         group="assumed",
         assumption="last iterate, convex losses of this smoothness of which clipping turns no "
         "gradient, on this domain",
         source="Bok, Su and Altschuler 2024 (noisy SGD); Altschuler and Talwar 2022",
-        compute=sampled.convex,
-        applies=lambda run: _on_a_domain(run) and run.holder == 1 and run.weak_convexity == 0,
+        compute=sampled_batches.convex,
+        applies=lambda run: (
+            _on_a_domain(run)
+            and run.holder == 1
+            and run.weak_convexity == 0
+            and run.strong_convexity == 0
+        ),
     ),
-    UpperBound(
+    Bound(
+        name="strongly convex, sampled",
+        key="strongly convex, sampled",
+        group="assumed",
+        assumption=NEVER_CLIPPED,
+        source="Bok, Su and Altschuler 2024 (noisy SGD)",
+        compute=sampled_batches.convex,
+        applies=lambda run: run.sampled and run.strong_convexity > 0 and run.smoothness is not None,
+    ),
+    Bound(
         name="clipped, sampled",
         key="clipped",
         group="assumed",
         assumption="last iterate, any losses of this curvature, clipped, on this domain",
         source="ours; by the last step alone as Liang et al. 2025, by several as Chien and Li 2024",
-        compute=sampled.clipped,
+        compute=sampled_batches.clipped,
         applies=lambda run: _on_a_domain(run) and run.holder == 1,
     ),
-    UpperBound(
+    Bound(
         name="Hölder gradients, sampled",
-        key="Hölder",
+        key="Hölder, sampled",
         group="assumed",
         assumption="last iterate, any losses with Hölder continuous gradients, clipped, on this "
         "domain",
         source="ours, after Chien and Li 2024",
-        compute=sampled.holder,
+        compute=sampled_batches.holder,
         applies=lambda run: _on_a_domain(run) and run.holder < 1,
     ),
 )
+"""Upper bounds for batches that are sampled."""
 
 
-# --- batches in a fixed order ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class FixedOrder:
-    """Cyclic DP-SGD, any record's position, and what is known of its domain, losses and order."""
-
-    run: CyclicDPSGD
-    diameter: float | None = None
-    """Of the domain that iterates are projected on; None for no domain."""
-    strong_convexity: float = 0.0
-    """Of every loss, whose gradients clipping then never changes."""
-    holder: float = 1.0
-    """Exponent of the gradients' Hölder continuity; the run's smoothness is its constant."""
-    shuffled: bool = False
-    """Whether the order of the records is drawn once, uniformly and whatever the data: then delta
-    is the mean over a record's positions."""
+# --- batches in an order --------------------------------------------------------------------------
 
 
 BLOCKS = 40
 """Blocks of positions that take the place of all, each by the last of it."""
 
 
-def _positions(fixed: FixedOrder) -> dict[int, float]:
+def _positions(setting: Setting) -> dict[int, float]:
     """Positions that the bounds are computed at, and the share of the records each stands for.
 
     Of the positions with a given number of visits a later one is worse: fewer steps hide every
     spending. Such are the positions up to the last step's batch, and those behind it.
     """
-    whole = fixed.run.steps_per_pass
-    last = (fixed.run.steps - 1) % whole + 1
-    if not fixed.shuffled:
+    whole = setting.steps_per_pass
+    last = (setting.steps - 1) % whole + 1
+    if not setting.shuffled:
         return {last: 1.0, whole: 1.0}
     found: dict[int, float] = {}
     for before, end in ((0, last), (last, whole)):
@@ -179,17 +230,14 @@ def _positions(fixed: FixedOrder) -> dict[int, float]:
     return found
 
 
-Rho = Callable[[FixedOrder], float]
-"""Rho of a record at the position of the run."""
+Rho = Callable[[CyclicDPSGD, Setting], float]
+"""Rho of a record at its position."""
 
 
-def _rhos(fixed: FixedOrder, rho: Rho) -> dict[int, float]:
-    """By position: rho, or that of composition where it is less."""
-    return {
-        at: min(rho(one), cyclic.composition(one.run))
-        for at in _positions(fixed)
-        for one in (replace(fixed, run=replace(fixed.run, position=at)),)
-    }
+def _rhos(setting: Setting, rho: Rho) -> list[float]:
+    """For each position: rho, or that of composition where it is less."""
+    runs = [setting.schedule(at) for at in _positions(setting)]
+    return [min(rho(run, setting), cyclic.composition(run)) for run in runs]
 
 
 def _gaussian(
@@ -199,28 +247,27 @@ def _gaussian(
     assumption: str,
     source: str,
     group: str = "assumed",
-    applies: Callable[[FixedOrder], bool] = lambda fixed: True,
-) -> UpperBound[FixedOrder]:
+    applies: Callable[[Setting], bool] = lambda setting: True,
+) -> Bound:
     """A bound whose rho is a Gaussian guarantee, of the worst position or over a drawn one."""
 
-    def compute(fixed: FixedOrder, delta: float) -> float:
-        rhos = _rhos(fixed, rho)
-        if not fixed.shuffled:
-            return cyclic.gaussian_epsilon(max(rhos.values()), delta)
-        shares = list(_positions(fixed).values())
-        return cyclic.averaged_epsilon(list(rhos.values()), shares, delta)
+    def compute(setting: Setting, delta: float) -> float:
+        rhos = _rhos(setting, rho)
+        if not setting.shuffled:
+            return cyclic.gaussian_epsilon(max(rhos), delta)
+        return cyclic.averaged_epsilon(rhos, list(_positions(setting).values()), delta)
 
-    def mu(fixed: FixedOrder) -> float | None:
-        return None if fixed.shuffled else cyclic.gaussian_mu(max(_rhos(fixed, rho).values()))
+    def mu(setting: Setting) -> float | None:
+        return None if setting.shuffled else cyclic.gaussian_mu(max(_rhos(setting, rho)))
 
-    return UpperBound(
+    return Bound(
         name=name,
         key=key,
         group=group,
         assumption=assumption,
         source=source,
         compute=compute,
-        applies=applies,
+        applies=lambda setting: not setting.sampled and applies(setting),
         mu=mu,
     )
 
@@ -231,69 +278,71 @@ TURNS_NONE = (
 )
 
 
-def _smooth(fixed: FixedOrder) -> bool:
-    return fixed.holder == 1
+def _smooth(setting: Setting) -> bool:
+    return setting.smoothness is not None and setting.holder == 1
 
 
-def _visited(fixed: FixedOrder, lipschitz: float) -> float:
+def _visited(run: CyclicDPSGD, setting: Setting, lipschitz: float) -> float:
     """Rho by a record's visits, or on the domain."""
-    if fixed.diameter is None:
-        return cyclic.sharp(fixed.run, lipschitz)
-    return cyclic.bounded_domain(fixed.run, lipschitz, fixed.diameter)
+    if setting.diameter is None:
+        return cyclic.sharp(run, lipschitz)
+    return cyclic.bounded_domain(run, lipschitz, setting.diameter)
 
 
-def _unclipped(fixed: FixedOrder) -> float:
-    return _visited(fixed, cyclic_operator.unclipped(*fixed.run.curvature))
+def _unclipped(run: CyclicDPSGD, setting: Setting) -> float:
+    return _visited(run, setting, cyclic_operator.unclipped(*run.curvature))
 
 
-def _clipped(fixed: FixedOrder) -> float:
+def _clipped(run: CyclicDPSGD, setting: Setting) -> float:
     try:
-        constant = cyclic_operator.clipped(*fixed.run.curvature)
+        constant = cyclic_operator.clipped(*run.curvature)
     except InputError:  # large steps: by the triangle inequality
-        constant = cyclic_operator.trivial(*fixed.run.curvature)
-    return _visited(fixed, constant)
+        constant = cyclic_operator.trivial(*run.curvature)
+    return _visited(run, setting, constant)
 
 
-def _paper(fixed: FixedOrder, delta: float) -> float:
-    constant = cyclic_operator.reconstructed(*fixed.run.curvature)
-    return cyclic.epsilon(cyclic.theorem_4_5(fixed.run, constant), delta)
+def _paper(setting: Setting, delta: float) -> float:
+    run = setting.schedule()
+    constant = cyclic_operator.reconstructed(*run.curvature)
+    return cyclic.epsilon(cyclic.theorem_4_5(run, constant), delta)
 
 
-def _strongly_convex(fixed: FixedOrder) -> float:
-    return cyclic.strongly_convex(fixed.run, fixed.strong_convexity, fixed.diameter)
+def _strongly_convex(run: CyclicDPSGD, setting: Setting) -> float:
+    return cyclic.strongly_convex(run, setting.strong_convexity, setting.diameter)
 
 
-def _domain(fixed: FixedOrder) -> float:
-    assert fixed.diameter is not None  # it does not apply
-    return cyclic.clipped_domain(fixed.run, fixed.diameter)
+def _domain(run: CyclicDPSGD, setting: Setting) -> float:
+    assert setting.diameter is not None  # it does not apply
+    return cyclic.clipped_domain(run, setting.diameter)
 
 
-def _holder(fixed: FixedOrder) -> float:
-    assert fixed.diameter is not None  # it does not apply
-    return cyclic.holder_domain(fixed.run, fixed.holder, fixed.diameter)
+def _holder(run: CyclicDPSGD, setting: Setting) -> float:
+    assert setting.diameter is not None  # it does not apply
+    return cyclic.holder_domain(run, setting.holder, setting.diameter)
 
 
-def _last_step(fixed: FixedOrder) -> float:
+def _last_step(run: CyclicDPSGD, setting: Setting) -> float:
     """By the last step's noise alone, its constant by the triangle inequality."""
-    assert fixed.diameter is not None  # it does not apply
-    constant = cyclic_operator.trivial(*fixed.run.curvature)
-    return cyclic.theorem_4_4(fixed.run, constant, fixed.diameter)
+    assert setting.diameter is not None  # it does not apply
+    constant = cyclic_operator.trivial(*run.curvature)
+    return cyclic.theorem_4_4(run, constant, setting.diameter)
 
 
-def _one_pass(fixed: FixedOrder) -> bool:
-    run = fixed.run
+def _one_pass(setting: Setting) -> bool:
+    run = setting.schedule()
     convex = run.weak_convexity == 0 and run.step_size * run.smoothness <= 2
-    return convex and _smooth(fixed) and run.batch_size == 1 and run.steps <= run.steps_per_pass
+    single = run.batch_size == 1 and run.steps <= run.steps_per_pass
+    return convex and _smooth(setting) and single
 
 
-CYCLIC: tuple[UpperBound[FixedOrder], ...] = (
+ORDERED: tuple[Bound, ...] = (
     _gaussian(
         "composition (Gaussian)",
         "composition",
-        lambda fixed: cyclic.composition(fixed.run),
+        lambda run, setting: cyclic.composition(run),
         "any loss, all iterates released",
         "Dong, Roth and Su 2022",
-        group="released",
+        group="proven",
     ),
     _gaussian(
         "clipping and a domain",
@@ -302,16 +351,16 @@ CYCLIC: tuple[UpperBound[FixedOrder], ...] = (
         "last iterate, any clipped losses, projected on this domain",
         "ours: docs/cyclic-bounds.md, section 3",
         group="hidden",
-        applies=lambda fixed: fixed.diameter is not None,
+        applies=lambda setting: setting.diameter is not None,
     ),
-    UpperBound(
+    Bound(
         name="cyclic, Theorem 4.5 (our reconstruction)",
         key="paper",
         group="assumed",
         assumption=TURNS_NONE,
         source="Kong and Ribero 2024",
         compute=_paper,
-        applies=_smooth,
+        applies=lambda setting: not setting.sampled and _smooth(setting),
     ),
     _gaussian(
         "cyclic",
@@ -333,14 +382,14 @@ CYCLIC: tuple[UpperBound[FixedOrder], ...] = (
         "strongly convex",
         "strongly convex",
         _strongly_convex,
-        "last iterate, strongly convex losses whose gradients clipping never changes",
+        NEVER_CLIPPED,
         "Bok, Su and Altschuler 2024; in an order that is shuffled once: after Ye and Shokri 2022",
-        applies=lambda fixed: fixed.strong_convexity > 0 and _smooth(fixed),
+        applies=lambda setting: setting.strong_convexity > 0 and _smooth(setting),
     ),
     _gaussian(
         "one pass of single records",
         "one pass",
-        lambda fixed: cyclic.pabi(fixed.run),
+        lambda run, setting: cyclic.pabi(run),
         TURNS_NONE + "; convex",
         "Feldman, Mironov, Talwar and Thakurta 2018",
         applies=_one_pass,
@@ -351,17 +400,76 @@ CYCLIC: tuple[UpperBound[FixedOrder], ...] = (
         _holder,
         "last iterate, any losses with Hölder continuous gradients, clipped, on this domain",
         "ours, after Chien and Li 2024",
-        applies=lambda fixed: fixed.holder < 1 and fixed.diameter is not None,
+        applies=lambda setting: (
+            setting.holder < 1 and setting.smoothness is not None and setting.diameter is not None
+        ),
     ),
     _gaussian(
         "full batch on a domain",
-        "full batch",
+        "last step",
         _last_step,
         "last iterate, any losses of this curvature, clipped, by the last step's noise alone",
         "Liang et al. 2025 at full batch, as their public code has it",
-        applies=lambda fixed: (
-            fixed.diameter is not None and fixed.run.steps_per_pass == 1 and _smooth(fixed)
+        applies=lambda setting: (
+            setting.diameter is not None and setting.steps_per_pass == 1 and _smooth(setting)
         ),
     ),
 )
-"""The last iterate, of the worst record or, where the order is shuffled, of one drawn."""
+"""Upper bounds of the worst record or, where the order is shuffled, of one drawn."""
+
+
+# --- linear losses --------------------------------------------------------------------------------
+
+
+def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) -> float:
+    """Epsilon of the last iterate if every loss is linear, at the record that shows most.
+
+    inserted: of a record that so many steps may have at most, in place of all that its sampling or
+    its order gives it. Raises an input error for iterates that are projected, and for a shuffled
+    order in which some records are visited more often than others.
+    """
+    if setting.diameter is not None:
+        raise InputError("last iterates that are known exactly are of a domain without end")
+    if setting.sampled:
+        sigma, rate, steps = setting.mechanism
+        shifts = steps if inserted is None else inserted
+        # The shift of so many steps against the noise of all.
+        noise = sigma * math.sqrt(steps / shifts)
+        return float(linear.last_iterate_epsilon(noise, rate, shifts, delta))
+    whole = setting.steps_per_pass
+    alike = not setting.shuffled or setting.steps % whole == 0
+    expect(alike, "steps", setting.steps, f"whole passes of {whole} where the order is shuffled")
+    shifts = -(-setting.steps // whole) if inserted is None else inserted
+    # A swapped record moves a step by twice the clipping norm.
+    mu = 2 * shifts / (setting.noise_multiplier * math.sqrt(setting.steps))
+    return float(gaussian.epsilon(mu, delta))
+
+
+def _full_batch(setting: Setting, delta: float) -> float:
+    return float(linear.full_batch_epsilon(*setting.mechanism, delta))
+
+
+LINEAR: tuple[Bound, ...] = (
+    Bound(
+        name="linear losses",
+        key="heuristic",
+        group="assumed",
+        kind="exact",
+        assumption="last iterate, exact if every loss is linear; for others a heuristic, no "
+        "guarantee",
+        source="Theorem 1 of The Last Iterate Advantage",
+        compute=linear_epsilon,
+    ),
+    Bound(
+        name="full batch",
+        key="full batch",
+        group="assumed",
+        kind="estimate",
+        assumption="another mechanism: every record in every step, the same mean step and noise",
+        source="section 3 of The Last Iterate Advantage",
+        compute=_full_batch,
+        applies=lambda setting: setting.sampled and setting.diameter is None,
+    ),
+)
+
+BOUNDS = SAMPLED + ORDERED + LINEAR

@@ -19,71 +19,26 @@ step hides of it. Proof: docs/cyclic-bounds.md, section 6. The bounds differ in 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hiddenstate.accounting import cyclic, cyclic_operator, domain, linear, pld
+from hiddenstate.accounting import composition, cyclic, cyclic_operator, domain, linear, pld
+from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError, expect
 
 SHARES = np.linspace(0.02, 0.9, 45)
 """Shares beta of the noise that may hide the shift."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class SampledDPSGD:
-    """DP-SGD whose steps sample each record independently, and what is assumed of its losses.
-
-    ``learning_rate`` multiplies the noisy sum of gradients of norm at most ``clipping_norm``. The
-    curvatures are of the largest sum that a batch can have, which is all records': each record's
-    loss has at most as much, divided by the records. The strong convexity is of a regulariser that
-    is in every step, whatever the batch, which may be empty. ``smoothness`` is the Hölder constant
-    of the gradients where ``holder``, their exponent, is less than 1. Without a smoothness nothing
-    is assumed of the losses.
-    """
-
-    noise_multiplier: float
-    sampling_rate: float
-    steps: int
-    learning_rate: float = 1.0
-    clipping_norm: float = 1.0
-    weak_convexity: float = 0.0
-    smoothness: float | None = None
-    strong_convexity: float = 0.0
-    holder: float = 1.0
-    diameter: float | None = None
-
-    def __post_init__(self) -> None:
-        linear.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
-        for name in ("learning_rate", "clipping_norm", "diameter"):
-            value = getattr(self, name)
-            fine = value is None or 0 < value < math.inf
-            expect(fine, name, value, "a number > 0")
-        for name in ("weak_convexity", "smoothness", "strong_convexity"):
-            value = getattr(self, name)
-            fine = value is None or 0 <= value < math.inf
-            expect(fine, name, value, "a number >= 0")
-        expect(0 <= self.holder <= 1, "holder", self.holder, "a number from 0 to 1")
-
-    @property
-    def mechanism(self) -> tuple[float, float, int]:
-        """Noise multiplier, sampling rate and steps."""
-        return self.noise_multiplier, self.sampling_rate, self.steps
-
-    @property
-    def width(self) -> float | None:
-        """Diameter of the domain in units of learning rate times clipping norm."""
-        if self.diameter is None:
-            return None
-        return self.diameter / self.learning_rate / self.clipping_norm * (1 + 1e-15)
+MOST_POINTS = 1 << 21
+"""Losses of a Gaussian mechanism, 16 mu apart at the ends, that a bound may compose with others."""
 
 
 Price = Callable[[int], float]
 """Least sum of squares of what that many last steps hide, in units of learning rate and clip."""
 
 
-def convex(run: SampledDPSGD, delta: float) -> float:
+def convex(run: Setting, delta: float) -> float:
     """Upper bound on epsilon of the last iterate of convex losses; clipping turns no gradient.
 
     With a strong convexity, of losses whose gradients clipping never changes. The best of splits of
@@ -104,7 +59,7 @@ def convex(run: SampledDPSGD, delta: float) -> float:
     )
 
 
-def clipped(run: SampledDPSGD, delta: float) -> float:
+def clipped(run: Setting, delta: float) -> float:
     """Upper bound on epsilon of the last iterate of any clipped losses of the curvature.
 
     The bounds of Chien and Li 2024 for smooth losses and of Liang et al. 2025 (by the last step's
@@ -122,7 +77,7 @@ def clipped(run: SampledDPSGD, delta: float) -> float:
     )
 
 
-def holder(run: SampledDPSGD, delta: float) -> float:
+def holder(run: Setting, delta: float) -> float:
     """Upper bound on epsilon of the last iterate of clipped losses with Hölder gradients.
 
     |grad F(x) - grad F(y)| <= H |x - y|^p of the largest sum F, H the run's smoothness and p its
@@ -139,7 +94,7 @@ def holder(run: SampledDPSGD, delta: float) -> float:
     return _best(run, delta, prices.__getitem__, list(prices))
 
 
-def _smooth(run: SampledDPSGD) -> float:
+def _smooth(run: Setting) -> float:
     """The smoothness; refused where there is none."""
     if run.smoothness is None:
         raise InputError("smoothness: got none; expected that of the losses")
@@ -147,15 +102,13 @@ def _smooth(run: SampledDPSGD) -> float:
     return run.smoothness
 
 
-def _width(run: SampledDPSGD) -> float:
+def _width(run: Setting) -> float:
     if run.width is None:
         raise InputError("diameter: got none; expected that of the domain")
     return run.width
 
 
-def _best(
-    run: SampledDPSGD, delta: float, price: Price, every: Sequence[int] | None = None
-) -> float:
+def _best(run: Setting, delta: float, price: Price, every: Sequence[int] | None = None) -> float:
     """Least epsilon of some numbers of last steps and shares of the noise.
 
     Which is least is found by the central limit of the losses.
@@ -164,9 +117,7 @@ def _best(
     if every is None:
         every = np.unique(np.geomspace(1, run.steps, 200).astype(int)).tolist()
     squares = np.array([price(steps) for steps in every])[:, None] * (1 + 1e-12)
-    spread = run.sampling_rate**2 * np.expm1(
-        np.minimum(1 / (run.noise_multiplier**2 * (1 - SHARES)), 50)
-    )
+    spread = run.rate**2 * np.expm1(np.minimum(1 / (run.noise_multiplier**2 * (1 - SHARES)), 50))
     mus = np.sqrt(squares / SHARES) / run.noise_multiplier
     total = mus**2 + np.array(every)[:, None] * spread
     steps, share = np.unravel_index(int(np.argmin(total)), total.shape)
@@ -174,16 +125,22 @@ def _best(
     return _composed(run, every[int(steps)], float(SHARES[share]), mu, delta)
 
 
-def _composed(run: SampledDPSGD, steps: int, share: float, mu: float, delta: float) -> float:
-    """Epsilon of ``steps`` sampled steps and one Gaussian mechanism, by dp-accounting."""
+def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -> float:
+    """Epsilon of ``steps`` sampled steps and one Gaussian mechanism, by dp-accounting.
+
+    Where the second needs too fine a grid for its size, the two epsilons at half delta each.
+    """
     # Imported here because it takes a second and most commands never account.
     from dp_accounting.pld import privacy_loss_distribution
 
     noise = run.noise_multiplier * math.sqrt(1 - share) * (1 - 1e-15)
     least = pld.least_delta(steps + 1)
     expect(delta >= least, "delta", delta, f"at least {least:.2g} for {steps} steps")
-    interval = pld.fine_interval(noise, run.sampling_rate, steps)
-    hidden: Any = pld.privacy_loss(noise, run.sampling_rate, steps, interval=interval)
+    interval = pld.fine_interval(noise, run.rate, steps)
+    if 16 * mu > MOST_POINTS * interval:
+        apart = composition.bracket(noise, run.rate, steps, delta / 2).upper
+        return (apart + cyclic.gaussian_epsilon(mu**2 / 2, delta / 2)) * (1 + 1e-15)
+    hidden: Any = pld.privacy_loss(noise, run.rate, steps, interval=interval)
     spent = privacy_loss_distribution.from_gaussian_mechanism(
         1 / mu, value_discretization_interval=interval
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from hiddenstate.accounting.linear import check_mechanism
+from hiddenstate.dpsgd import scalar
 from hiddenstate.dpsgd.linear import log_likelihood_ratio
 from hiddenstate.errors import check_count, expect
 
@@ -75,6 +76,34 @@ class EncodingLoss:
     def score(self, theta: Array) -> Array:
         """Decoded sum of log-likelihood ratios, from the last iterate alone (section 4.3)."""
         return (theta + self.increment(theta)) / (self.spacing * 10.0**self.decimals)
+
+    def simulated(
+        self,
+        runs: int,
+        steps: int,
+        *,
+        present: bool,
+        seed: int,
+        name: tuple[str | int, ...],
+    ) -> tuple[Array, Array]:
+        """Scores of simulated runs of DP-SGD, and of who sees all their iterates; shapes (runs,).
+
+        name: of the random streams.
+        """
+        sigma = self.noise_multiplier
+        draws = scalar.draw(
+            range(runs),
+            seed=seed,
+            name=name,
+            steps=steps,
+            sampling_rate=self.sampling_rate,
+            records=self.records,
+            canary=present,
+        )
+        theta = scalar.last_iterate(self.gradient, draws, noise_multiplier=sigma)
+        # What a step shows of the canary once the ordinary records are subtracted.
+        shown = draws.canary - sigma * draws.noise
+        return self.score(theta), self.ratio(shown).sum(axis=0)
 
     def collision_probability(self, steps: int) -> float:
         """Upper bound on the probability that a run with the canary decodes any step wrongly.

@@ -1,12 +1,13 @@
 """The settings of the atlas, and the cells that it asks for."""
 
-from hashlib import sha256
-from pathlib import Path
 from typing import Annotated, Self
 
+import pandas as pd
 from pydantic import Field, model_validator
 
-import hiddenstate
+from hiddenstate.accounting.setting import Setting
+from hiddenstate.atlas import rows
+from hiddenstate.atlas.lower import setting_name
 from hiddenstate.family import (
     Cell,
     Count,
@@ -20,15 +21,13 @@ from hiddenstate.family import (
     Several,
     Steps,
     Text,
-    short,
 )
-
-NAME = "atlas"
+from hiddenstate.sampling import Cyclic, Poisson
 
 Runs = Annotated[int, Field(ge=100, le=100_000)]
 
 
-class Poisson(Grid):
+class Sampled(Grid):
     """DP-SGD whose steps sample each record independently; a record is added or removed."""
 
     noise_multiplier: NoiseMultiplier = Field(
@@ -48,33 +47,13 @@ class Poisson(Grid):
     )
 
     @property
-    def name(self) -> str:
-        """Its name, as a part of files'."""
-        known = "".join(
-            f"_{letter}{short(value)}"
-            for letter, value in (("M", self.smoothness), ("D", self.diameter))
-            if value is not None
-        )
-        rate = "" if self.learning_rate == 1 else f"_lr{short(self.learning_rate)}"
-        mechanism = f"q{short(self.sampling_rate)}_T{self.steps}"
-        return f"{mechanism}_sigma{short(self.noise_multiplier)}{rate}{known}"
-
-    @property
-    def words(self) -> str:
-        """Its numbers, as a reader sees them."""
-        return (
-            f"noise multiplier {self.noise_multiplier:g}, sampling rate {self.sampling_rate:g}, "
-            f"{self.steps:,} steps (add or remove a record)"
-            + ("" if self.smoothness is None else f", convex, smoothness {self.smoothness:g}")
-            + (
-                ""
-                if self.diameter is None
-                else f", domain of diameter {self.diameter / self.learning_rate:g} steps"
-            )
-        )
+    def known(self) -> Setting:
+        """The setting that bounds are asked about."""
+        numbers = self.model_dump(exclude={"sampling_rate"})
+        return Setting(sampling=Poisson(self.sampling_rate), **numbers)
 
 
-class Cyclic(Grid):
+class Ordered(Grid):
     """DP-SGD with batches in a fixed order; one record is swapped."""
 
     noise_multiplier: NoiseMultiplier = Field(
@@ -91,35 +70,16 @@ class Cyclic(Grid):
     )
 
     @property
-    def name(self) -> str:
-        """Its name, as a part of files'."""
-        curved = f"m{short(self.weak_convexity)}_M{short(self.smoothness)}"
-        domain = "" if self.diameter is None else f"_D{short(self.diameter)}"
-        return (
-            f"cyclic_n{self.records}_b{self.batch_size}_T{self.steps}"
-            f"_sigma{short(self.noise_multiplier)}_lr{short(self.learning_rate)}_{curved}{domain}"
-        )
-
-    @property
-    def words(self) -> str:
-        """Its numbers, as a reader sees them."""
-        return (
-            f"noise multiplier {self.noise_multiplier:g}, {self.steps:,} steps through "
-            f"{self.records:,} records in fixed batches of {self.batch_size:,} (swap a record), "
-            f"learning rate {self.learning_rate:g}, weak convexity {self.weak_convexity:g}, "
-            f"smoothness {self.smoothness:g}"
-            + ("" if self.diameter is None else f", domain of diameter {self.diameter:g}")
-        )
-
-
-Setting = Poisson | Cyclic
+    def known(self) -> Setting:
+        """The setting that bounds are asked about."""
+        return Setting(sampling=Cyclic(self.batch_size), **self.model_dump(exclude={"batch_size"}))
 
 
 class Titled(Grid):
     """A setting of the figure."""
 
     title: Text = Field(description="what the figure calls it")
-    setting: Setting = Field(description="sampled batches, or batches in a fixed order")
+    setting: Sampled | Ordered = Field(description="sampled batches, or batches in a fixed order")
 
 
 class AtlasGrid(FamilyGrid):
@@ -130,11 +90,11 @@ class AtlasGrid(FamilyGrid):
     runs: Runs = Field(
         description="runs per world of a simulated audit, fewer where steps are many"
     )
-    trained: bool = Field(default=True, description="whether to show the nearest cached audits")
+    trained: bool = Field(default=True, description="whether to show the nearest trained audits")
 
     @model_validator(mode="after")
     def _settings_differ(self) -> Self:
-        names = [one.setting.name for one in self.settings]
+        names = [setting_name(one.setting.known) for one in self.settings]
         for i, name in enumerate(names):
             if name in names[:i]:
                 raise ValueError(f"settings.{i}: got {name} once more; expected each setting once")
@@ -144,22 +104,9 @@ class AtlasGrid(FamilyGrid):
 class Bounded(Grid):
     """What decides the bounds of settings."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[Sampled | Ordered, ...]
     delta: Delta
     runs: Runs
-
-
-class CachedFile(Grid):
-    """A cached file of scores, and what it held."""
-
-    name: str
-    sha256: str
-
-
-class Trained(Grid):
-    """What decides the bounds of audits that were trained."""
-
-    files: tuple[CachedFile, ...]
 
 
 def bounded(grid: AtlasGrid) -> list[Cell[Bounded]]:
@@ -168,37 +115,11 @@ def bounded(grid: AtlasGrid) -> list[Cell[Bounded]]:
     return [Cell("settings", Bounded(settings=settings, delta=grid.delta, runs=grid.runs))]
 
 
-def trained(grid: AtlasGrid) -> list[Cell[Trained]]:
-    """One cell for all cached files that the atlas reads, of which there may be none."""
-    if not grid.trained:
-        return []
-    files = [
-        CachedFile(name=f"{path.parent.name}/{path.name}", sha256=_digest(path))
-        for path in cached_files(cache())
-    ]
-    return [Cell("trained", Trained(files=tuple(files)))]
-
-
-def cache() -> Path | None:
-    """``results/cached`` of the working directory, or of the tree that this package runs from."""
-    for root in (Path(), Path(hiddenstate.__file__).parents[2]):
-        if (root / "results/cached").is_dir():
-            return root / "results/cached"
-    return None
-
-
-FILES = (
-    "gradient_crafting/housing_k*_fresh_*_repeat0.parquet",
-    "worst_case_init/*_pre[05]_*_C1_*_repeat0.parquet",
-)
-"""Files of trained audits: of each audit the first repeat alone, so that none is picked by what it
-found, and those of the papers' main settings."""
-
-
-def cached_files(folder: Path | None) -> list[Path]:
-    """The files of trained audits in a folder such as ``results/cached``, in a fixed order."""
-    return [] if folder is None else [p for pattern in FILES for p in sorted(folder.glob(pattern))]
-
-
-def _digest(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+def bound(cell: Cell[Bounded], seed: int) -> pd.DataFrame:
+    """Rows of all settings (``atlas.rows``), whose names are in the column ``setting``."""
+    p = cell.parameters
+    settings = [one.known for one in p.settings]
+    return pd.concat(
+        [rows(one, p.delta, p.runs, seed).assign(setting=setting_name(one)) for one in settings],
+        ignore_index=True,
+    )

@@ -17,7 +17,7 @@ def ordered(estimates: pd.DataFrame) -> Evidence:
     """No lower bound, and no exact value, is above an upper bound that holds for any loss."""
     here = select(estimates, kind=["lower", "exact"]).dropna(subset="value")
     # Trained audits are held against their own accountant.
-    limit = here["allowed"].where(here["group"] == "trained", here["cell"].map(_limits(estimates)))
+    limit = here["allowed"].fillna(here["cell"].map(_limits(estimates)))
     share = here["value"] / limit
     audits = here["confidence"].notna()
     computed = share[~audits]

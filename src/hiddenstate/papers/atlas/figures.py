@@ -1,133 +1,24 @@
-"""The figure of the atlas, which the command draws too."""
+"""The figure of the atlas."""
 
-import math
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from hiddenstate import plotting
-from hiddenstate.estimates import select
+from hiddenstate.atlas import drawn
 from hiddenstate.family import figure
-from hiddenstate.rounding import shown
-
-STYLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
-    # group, kind: label, marker
-    ("proven", "upper"): ("proven for any loss", {"marker": "<", "color": plotting.UPPER}),
-    ("hidden", "upper"): (
-        "proven for any loss, last iterate",
-        {"marker": "v", "color": plotting.UPPER},
-    ),
-    ("assumed", "upper"): (
-        "proven under an assumption",
-        {"marker": "<", "color": plotting.UPPER, "mfc": "none"},
-    ),
-    ("assumed", "exact"): (
-        "exact under an assumption",
-        {"marker": "D", "color": plotting.OTHER, "ms": 5},
-    ),
-    ("assumed", "estimate"): (
-        "another mechanism",
-        {"marker": "x", "color": plotting.PUBLISHED},
-    ),
-    ("counterexample", "lower"): (
-        "known last iterate (lower bound)",
-        {"marker": ">", "color": plotting.VALID},
-    ),
-    ("simulated", "lower"): (
-        "simulated audit, 95 % (bar: a perfect one)",
-        {"marker": ">", "color": plotting.OBSERVED},
-    ),
-    ("trained", "lower"): (
-        "trained elsewhere, 95 %, as a share of its own accountant",
-        {"marker": ">", "color": plotting.OBSERVED, "mfc": "none"},
-    ),
-}
-
-COLUMNS = 3
 
 
 @figure(
     "The atlas",
     "Every upper and lower bound of the package on common settings, at one delta. Dashed: the "
     "least epsilon that is proven for any loss, all iterates released. Numbers on the right are "
-    "rounded up (upper bounds) or down (lower bounds). Simulated audits hold with 95 % confidence; "
-    "trained audits are of other settings, the nearest in epsilon, and are drawn as the share of "
-    "what their own accountant proves. What lies beyond an axis is drawn at its end.",
+    "rounded up (upper bounds) or down (lower bounds). Simulated audits hold with 95 % confidence. "
+    "Apart, shaded: trained audits of other settings, the nearest in epsilon, as the share that "
+    "they certify of the epsilon which their own accountant proves. What lies beyond an axis is "
+    "drawn at its end.",
 )
 def atlas(estimates: pd.DataFrame) -> Any:
     """A panel for each setting."""
-    return draw(
+    return drawn.draw(
         [(part["title"].iloc[0], part) for _, part in estimates.groupby("cell", sort=False)]
     )
-
-
-def draw(settings: list[tuple[str, pd.DataFrame]]) -> Any:
-    """Titles and rows of settings, with the names of bounds in the column ``method``, as panels."""
-    names = _names([rows for _, rows in settings])
-    columns = min(COLUMNS, len(settings))
-    drawn, axes = plotting.panels(
-        columns, math.ceil(len(settings) / columns), height=0.2 * len(names) + 1.0, sharey=True
-    )
-    labels: dict[str, Any] = {}
-    for ax, (title, rows) in zip(axes, settings, strict=False):
-        labels |= _panel(ax, title, rows, names)
-    for ax in axes[len(settings) :]:
-        ax.set_axis_off()
-    axes[0].set_yticks(range(len(names)), names)
-    axes[0].set_ylim(len(names) - 0.5, -0.5)
-    ordered = [label for label, _ in STYLES.values() if label in labels]
-    drawn.legend(
-        [labels[label] for label in ordered],
-        ordered,
-        loc="outside lower center",
-        ncols=min(columns + 1, 4),
-    )
-    return drawn
-
-
-def _names(parts: list[pd.DataFrame]) -> list[str]:
-    """Every bound once, by group and in the order of the rows."""
-    groups = [group for group, _ in STYLES]
-    found = pd.concat(parts)[["group", "method"]].drop_duplicates()
-    found = found.assign(rank=[groups.index(group) for group in found["group"]])
-    ordered = found.sort_values("rank", kind="stable")
-    return [_label(row.group, row.method) for row in ordered.itertuples()]
-
-
-def _label(group: str, method: str) -> str:
-    return f"{method} (trained)" if group == "trained" else method
-
-
-def _panel(ax: Any, title: str, rows: pd.DataFrame, names: list[str]) -> dict[str, Any]:
-    least = select(rows, group="proven")["value"].min()
-    end = 1.45 * max(least, 1e-3)
-    handles = {}
-    ax.axvline(least, color=plotting.UPPER, ls="--", lw=1)
-    for row in rows.itertuples():
-        at = names.index(_label(row.group, row.method))
-        label, style = STYLES[row.group, row.kind]
-        if np.isnan(row.value):
-            ax.text(0.99, at, "none", **_number(ax), color="0.6")
-            continue
-        if row.group == "trained" and row.allowed > 0:
-            # Of another setting: as a share of what its own accountant proves.
-            share = row.value / row.allowed
-            row = row._replace(value=share * least, allowed=least)
-        bar = row.allowed if row.group == "trained" else row.truth
-        if not np.isnan(bar):
-            ax.plot([min(row.value, end), min(bar, end)], [at, at], color="0.75", lw=1, zorder=1)
-            ax.plot(min(bar, end), at, marker="|", color="0.35", ms=7, zorder=2)
-        style = {"ls": "none", "ms": 6, "zorder": 3, "clip_on": False} | style
-        (handles[label],) = ax.plot(min(row.value, end), at, **style)
-        number = shown(row.value, row.kind, 4)
-        if row.group == "trained":
-            number = f"{math.floor(100 * row.value / row.allowed)} %"
-        ax.text(0.99, at, number, **_number(ax))
-    ax.set(title=title, xlabel="$\\varepsilon$", xlim=(0, 1.25 * end))
-    return handles
-
-
-def _number(ax: Any) -> dict[str, Any]:
-    """How the number of a row is written, at the right end of its panel."""
-    return {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center", "fontsize": 6.5}

@@ -2,8 +2,9 @@
 
 import pandas as pd
 
+from hiddenstate.accounting.bounds import GROUPS
+from hiddenstate.atlas.words import Answer
 from hiddenstate.family import table
-from hiddenstate.papers.atlas.words import GROUPS, Answer
 from hiddenstate.rounding import shown
 
 
@@ -21,7 +22,7 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
             "what": GROUPS[row.group],
             "bound": row.method,
             "epsilon": shown(row.value, row.kind),
-            "at most": shown(row.allowed if row.group == "trained" else row.truth, "upper"),
+            "at most": shown(row.truth if pd.isna(row.allowed) else row.allowed, "upper"),
             "runs per world": "--" if pd.isna(row.runs) else f"{int(row.runs):,}",
             "assumption": row.assumption,
         }
@@ -48,7 +49,7 @@ def answer(estimates: pd.DataFrame) -> pd.DataFrame:
                 "numbers": f"{first['words']}, delta {first['delta']:g}",
                 "all released": shown(found.proven, "upper"),
                 "at best": shown(found.linear, "exact"),
-                "at worst": shown(found.worst, "lower"),
+                "at worst": shown(found.worst and found.worst[1], "lower"),
                 "proven, as curved as assumed": shown(found.curved, "upper"),
                 "audited": shown(found.audited, "lower"),
             }

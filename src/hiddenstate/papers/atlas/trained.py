@@ -1,11 +1,13 @@
-"""Lower bounds from models that were trained, at whatever settings they were trained at.
+"""The table of trained audits that ships with ``hiddenstate.atlas``, made from cached scores.
 
-The families' own bounds, of the first repeat of every cached audit. All of these audits are of a
-canary that is in every step, or in every k-th and accounted in those alone, so their accountant is
-Gaussian differential privacy and each can be stated at any delta.
+    python -m hiddenstate.papers.atlas.trained results/cached > src/hiddenstate/atlas/trained.csv
+
+Each lower bound on mu is its own family's, of the audit's first repeat; ``FILES`` are the cached
+files of the papers' main settings.
 """
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,12 @@ from pydantic import ValidationError
 
 from hiddenstate import scores
 from hiddenstate.accounting import gaussian
+from hiddenstate.atlas.trained import COLUMNS
 from hiddenstate.auditing import GaussianDP, lower_bound
 from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell, Family, Job, Train
 from hiddenstate.papers import gradient_crafting, worst_case_init
-from hiddenstate.papers.atlas.cells import Trained, cache, cached_files
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS
 from hiddenstate.papers.gradient_crafting.cells import HousingAudit
 from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE, HYPOTHESES
@@ -28,29 +30,28 @@ from hiddenstate.papers.worst_case_init.estimates import METHODS
 
 Row = dict[str, Any]
 
-COLUMNS = ("audit", "cell", "mu", "mu_bound", "noise_multiplier", "steps", "models", "setting")
+FILES = (
+    "gradient_crafting/housing_k*_fresh_*_repeat0.parquet",
+    "worst_case_init/*_pre[05]_*_C1_*_repeat0.parquet",
+)
 
 WORST, AVERAGE = "worst-case-initialisation audit", "average-case audit"
 
 
-def bound(cell: Cell[Trained], seed: int) -> pd.DataFrame:
-    """A row for each audit of the cached files that could be the nearest: see ``COLUMNS``."""
-    folder = cache()
-    if folder is None or not cell.parameters.files:
-        return pd.DataFrame(columns=list(COLUMNS))
-    rows = candidates([folder / file.name for file in cell.parameters.files])
-    largest = rows.sort_values("models", ascending=False, kind="stable")
-    return bounded(largest.drop_duplicates(["audit", "mu"]).sort_index())
+def cached_files(folder: Path) -> list[Path]:
+    """The files of trained audits in a folder such as ``results/cached``, in a fixed order."""
+    return [path for pattern in FILES for path in sorted(folder.glob(pattern))]
+
+
+def table(files: list[Path]) -> pd.DataFrame:
+    """The audits of these files, of equal ones the largest, with the columns of the table."""
+    largest = candidates(files).sort_values("models", ascending=False, kind="stable")
+    return bounded(largest.drop_duplicates(["audit", "mu"]).sort_index()).reset_index(drop=True)
 
 
 def candidates(files: list[Path]) -> pd.DataFrame:
     """The audits of these files, with their accountant's mu; reads no scores."""
     return pd.DataFrame([row for path in files for row in _described(path)])
-
-
-def find(folder: Path | None) -> pd.DataFrame:
-    """The audits of a folder such as ``results/cached``."""
-    return candidates(cached_files(folder))
 
 
 def bounded(rows: pd.DataFrame) -> pd.DataFrame:
@@ -119,3 +120,7 @@ def _job(path: Path) -> Job:
             f"{path}: its parameters are none of {path.parent.name} ({error.error_count()} differ)"
         ) from error
     return Job(work, Cell(path.stem, parameters))
+
+
+if __name__ == "__main__":
+    table(cached_files(Path(sys.argv[1]))).to_csv(sys.stdout, index=False)

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
-from hiddenstate.dpsgd import scalar
 from hiddenstate.family import (
     Cell,
     Delta,
@@ -206,26 +205,21 @@ def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
     parts = []
     for repeat in range(p.repeats):
         for world in ("in", "out"):
-            draws = scalar.draw(
-                range(p.runs),
+            score, all_iterates = loss.simulated(
+                p.runs,
+                steps,
+                present=world == "in",
                 seed=seed,
                 name=("encoding_loss", cell.name, world, repeat),
-                steps=steps,
-                sampling_rate=q,
-                records=loss.records,
-                canary=world == "in",
             )
-            theta = scalar.last_iterate(loss.gradient, draws, noise_multiplier=sigma)
-            # What a step shows of the canary once the ordinary records are subtracted.
-            shown = draws.canary - sigma * draws.noise
             parts.append(
                 pd.DataFrame(
                     {
                         "world": world,
                         "repeat": repeat,
                         "run": np.arange(p.runs),
-                        "score": loss.score(theta),
-                        "all_iterates": loss.ratio(shown).sum(axis=0),
+                        "score": score,
+                        "all_iterates": all_iterates,
                     }
                 )
             )

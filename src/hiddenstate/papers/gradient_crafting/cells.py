@@ -18,10 +18,10 @@ from hiddenstate.family import (
     Positive,
     Several,
     Text,
-    short,
 )
 from hiddenstate.papers.gradient_crafting.adversaries import LOSS, Adversary, Rank, kind
 from hiddenstate.papers.gradient_crafting.adversaries import THREE as THREE
+from hiddenstate.rounding import short
 
 NAME = "gradient_crafting"
 

@@ -27,8 +27,8 @@ from hiddenstate.family import (
     Several,
     Text,
     by_name,
-    short,
 )
+from hiddenstate.rounding import short
 from hiddenstate.streams import stream
 
 NAME = "linear_heuristic"

@@ -27,8 +27,8 @@ from hiddenstate.family import (
     Several,
     Steps,
     Text,
-    short,
 )
+from hiddenstate.rounding import short
 
 NAME = "worst_case_init"
 CANARIES = ("blank", "mislabelled", "clip_backdoor")
