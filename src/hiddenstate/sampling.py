@@ -66,7 +66,32 @@ class Cyclic:
         return [cycle[t % len(cycle)] for t in range(steps)]
 
 
-Sampling = FullBatch | Poisson | Cyclic
+@dataclass(frozen=True)
+class Reshuffled:
+    """Batches of ``batch_size`` records in an order drawn for each epoch; those left over sit out.
+
+    As of a shuffling data loader that drops the last, smaller batch.
+    """
+
+    sampler: ClassVar[str] = "reshuffled"
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size)
+
+    def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
+        """Indices of the records of each step; InputError for fewer records than a batch has."""
+        each = records // self.batch_size
+        if not each:
+            raise InputError(
+                f"batch_size: got {self.batch_size}; expected at most {records}, the records"
+            )
+        epochs = -(-steps // each)
+        drawn = [rng.permutation(records)[: each * self.batch_size] for _ in range(epochs)]
+        return list(np.concatenate(drawn).reshape(-1, self.batch_size)[:steps])
+
+
+Sampling = FullBatch | Poisson | Cyclic | Reshuffled
 
 SAMPLERS = ("poisson", "full", "cyclic", "shuffled")
 """What the command line calls them."""

@@ -33,7 +33,7 @@ from hiddenstate.dpsgd.known import Fixed, Floats, Known, each_once, read_only
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.tiny import Dense, Kernel, Trainer
 from hiddenstate.errors import InputError, check_count
-from hiddenstate.sampling import Cyclic
+from hiddenstate.sampling import Cyclic, Reshuffled
 
 Start = Literal["fresh", "shared"]
 Name = tuple[str | int, ...]
@@ -59,8 +59,9 @@ ADVERSARIES: tuple[Adversary, ...] = (LossBased(), RandomCoordinate(), Simulated
 class Insertions:
     """DP-SGD with an insertion in every ``every``-th step, ``insertions`` in all.
 
-    The batches are disjoint, in an order drawn for each run. ``learning_rate`` is per mean of a
-    batch. epsilon, delta: what the insertions alone are accounted for, exactly, by Gaussian
+    The batches are disjoint, in an order drawn for each run, or for each of its epochs if
+    ``reshuffled``, where records left over sit out. ``learning_rate`` is per mean of a batch.
+    epsilon, delta: what the insertions alone are accounted for, exactly, by Gaussian
     differential privacy.
     """
 
@@ -71,6 +72,7 @@ class Insertions:
     learning_rate: float = 0.1
     clipping_norm: float = 1.0
     delta: float = 1e-5
+    reshuffled: bool = False
 
     def __post_init__(self) -> None:
         for name in ("every", "insertions"):
@@ -80,8 +82,9 @@ class Insertions:
     def mechanism(self) -> Mechanism:
         """What is trained."""
         noise = linear.last_iterate_noise_multiplier(self.epsilon, self.delta, 1.0, self.insertions)
+        size = self.batch_size
         return Mechanism(
-            sampling=Cyclic(self.batch_size, shuffled=True),
+            sampling=Reshuffled(size) if self.reshuffled else Cyclic(size, shuffled=True),
             steps=self.every * self.insertions,
             learning_rate=self.learning_rate / self.batch_size,
             clipping_norm=self.clipping_norm,

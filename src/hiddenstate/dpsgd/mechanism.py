@@ -13,7 +13,7 @@ from typing import Literal
 from hiddenstate.accounting import pld
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.errors import InputError, check_count
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Sampling
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled, Sampling
 
 Adjacency = Literal["add_or_remove", "replace"]
 
@@ -42,7 +42,8 @@ class Mechanism:
     def __post_init__(self) -> None:
         if not isinstance(self.sampling, Sampling):
             raise InputError(
-                f"sampling: got {self.sampling!r}; expected FullBatch, Poisson or Cyclic"
+                f"sampling: got {self.sampling!r}; expected FullBatch, Poisson, Cyclic or "
+                "Reshuffled"
             )
         check_count("steps", self.steps)
         if self.insertions is not None:
@@ -90,6 +91,8 @@ class Mechanism:
                 return effective, 1.0, self.steps
             case Cyclic(batch_size):
                 return effective, 1.0, math.ceil(self.steps / math.ceil(records / batch_size))
+            case Reshuffled(batch_size):
+                return effective, 1.0, math.ceil(self.steps / max(1, records // batch_size))
             case Poisson(rate):
                 if self.adjacency == "replace":
                     raise InputError(

@@ -29,7 +29,8 @@ SETTING = ["every", "start", "epsilon"]
 NETWORK_SETTING = ["network", "clipping_norm", *SETTING]
 """What audits of one setting have in common, but for models and repeat."""
 
-Start = Literal["fresh", "shared"]
+Start = Literal["fresh", "shared", "reshuffled"]
+"""What is drawn for each model, and what once for all models of a repeat: the readings."""
 
 
 class Sweep(Grid):
@@ -38,7 +39,9 @@ class Sweep(Grid):
     epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
     every: Count = Field(default=1, description="k: every k-th step has an insertion")
     start: Start = Field(
-        default="fresh", description="initial parameters: of each model, or of each repeat"
+        default="fresh",
+        description="initial parameters: of each model, of each repeat, or of each repeat with "
+        "batches that are reshuffled in each epoch and drop the last, smaller one",
     )
     models: int = Field(ge=20, le=1_000_000, description="models per world in each audit")
     repeats: int = Field(ge=1, le=1000, description="independent repeats, one cell each")
@@ -296,7 +299,8 @@ class Audit(Grid):
     def insertion(self) -> dict[str, Any]:
         """The arguments of ``crafted_gradients.Insertions``."""
         names = ("epsilon", "delta", "every", "insertions", "batch_size", "learning_rate")
-        return self.model_dump(include={*names, "clipping_norm"})
+        drawn = {"reshuffled": self.start == "reshuffled"}
+        return self.model_dump(include={*names, "clipping_norm"}) | drawn
 
 
 class HousingAudit(Audit):

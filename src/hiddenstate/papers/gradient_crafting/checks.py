@@ -41,7 +41,7 @@ from hiddenstate.papers.gradient_crafting.stated import (
     NOISE_MULTIPLIERS,
     RATIOS,
 )
-from hiddenstate.papers.gradient_crafting.summaries import ALONE, KNOWN, WHOLE
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, KNOWN, WHOLE, drawn
 from hiddenstate.verification import comparison_power
 
 MODELS = 5000
@@ -55,10 +55,10 @@ TIGHT = 0.9
 def _housing(
     estimates: pd.DataFrame, quantity: str, *, every: int = 1, start: str = "fresh"
 ) -> pd.DataFrame:
-    """Audits of the housing network with the most models of their setting; at most one row each."""
+    """Audits of the housing network that are judged of their setting; at most one row each."""
     method = {"method": "as published"} if quantity == "epsilon" else {}
     rows = select(estimates, part="housing", quantity=quantity, every=every, start=start, **method)
-    return largest(needed(rows), "models", SETTING)
+    return drawn(needed(rows))
 
 
 def _as_stated(estimates: pd.DataFrame) -> pd.DataFrame:

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP, lower_bound
+from hiddenstate.estimates import largest
+from hiddenstate.papers.gradient_crafting.adversaries import ONE_RANDOM
+from hiddenstate.papers.gradient_crafting.cells import SETTING
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
@@ -28,6 +32,18 @@ a trained model for that of its noise: a comparison, and no bound."""
 
 HYPOTHESES = GaussianDP(limit=8.0, step=0.01)
 """What the valid bound chooses from; audits share the critical values of so few."""
+
+
+def drawn(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of the housing network's audits of a setting those with the most models.
+
+    One random coordinate says little of others: of it the audits of the most coordinates.
+    """
+    one = rows["adversary"] == ONE_RANDOM
+    sizes = rows[one].groupby([*SETTING, "models"])["repeat"].transform("nunique")
+    several = largest(rows[one].assign(coordinates=sizes), "coordinates", SETTING)
+    several = largest(several, "models", SETTING).drop(columns="coordinates")
+    return pd.concat([largest(rows[~one], "models", SETTING), several])
 
 
 def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:

@@ -63,7 +63,8 @@ def audit_of(p: HousingAudit) -> crafted.CraftedAudit:
     """The audit that the parameters ask for."""
     x, y = housing.records()
     network = Dense((x.shape[1], p.hidden_units, 2))
-    return crafted.CraftedAudit(x=x, y=y, start=p.start, network=network, **p.insertion)
+    start: crafted.Start = "fresh" if p.start == "fresh" else "shared"
+    return crafted.CraftedAudit(x=x, y=y, start=start, network=network, **p.insertion)
 
 
 def adversary(word: str, rank: Rank) -> gradient_canaries.Adversary:
