@@ -8,7 +8,7 @@ from scipy import stats
 from hiddenstate.accounting import pld
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled
 from hiddenstate.streams import stream
 
 
@@ -91,6 +91,30 @@ def test_cyclic_composes_the_most_visits_that_a_record_has():
     for batch in cyclic.sampling.batches(100, 21, stream(0)):
         visits[batch] += 1
     assert visits.max() == dataclasses.replace(cyclic, steps=21).composition(100)[2] == 6
+
+
+def test_reshuffled_batches_are_full_and_drawn_in_each_epoch():
+    """A record is used at most once an epoch, and each is left over as often as the others."""
+    sampling = Reshuffled(30)
+    batches = sampling.batches(100, 7, stream(0))
+    assert [len(batch) for batch in batches] == [30] * 7
+    epochs = [np.concatenate(batches[:3]), np.concatenate(batches[3:6])]
+    assert all(len(set(epoch)) == 90 for epoch in epochs)
+    assert set(epochs[0]) != set(epochs[1])
+    used = np.bincount(np.concatenate(sampling.batches(100, 3 * 4000, stream(1))), minlength=100)
+    # Binomial with 4,000 epochs of probability 0.9; a wrong one of 0.87 is seen.
+    assert np.abs(used / 4000 - 0.9).max() < 4.5 * (0.9 * 0.1 / 4000) ** 0.5 < 0.03
+    with pytest.raises(InputError, match="got 30; expected at most 29"):
+        sampling.batches(29, 1, stream(0))
+
+
+def test_reshuffled_batches_compose_a_visit_an_epoch():
+    mechanism = Mechanism(
+        sampling=Reshuffled(30), steps=7, learning_rate=1, clipping_norm=1, noise_multiplier=2,
+        adjacency="add_or_remove",
+    )  # fmt: skip
+    # Three batches of 100 records an epoch: the most visits in seven steps are three.
+    assert mechanism.composition(100) == (2, 1.0, 3)
 
 
 def test_shuffled_cycles_visit_every_record_once_a_pass():

@@ -22,6 +22,7 @@ GRID = {
             },
             {"epsilons": [24], "models": 20, "repeats": 1},
             {"epsilons": [24], "models": 20, "repeats": 1, "start": "shared"},
+            {"epsilons": [24], "models": 20, "repeats": 1, "start": "reshuffled"},
             {"epsilons": [24], "models": 20, "repeats": 1, "every": 2},
         ],
     },

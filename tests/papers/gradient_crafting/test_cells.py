@@ -20,6 +20,7 @@ def test_every_repeat_is_a_cell_of_its_own(grid):
         "housing_k1_fresh_eps24_24_repeat1",
         "housing_k1_fresh_eps24_20_repeat0",
         "housing_k1_shared_eps24_20_repeat0",
+        "housing_k1_reshuffled_eps24_20_repeat0",
         "housing_k2_fresh_eps24_20_repeat0",
         "digits_convnet_C1_k1_fresh_eps24_20_repeat0",
         "digits_convnet_C1_k2_fresh_eps24_20_repeat0",
@@ -47,7 +48,7 @@ def test_cached_scores_are_of_cells_that_the_scales_ask_for():
 def test_an_audit_that_is_asked_for_twice_is_refused(checked, content):
     housing = copy.deepcopy(content["housing"])
     housing["sweeps"].append(housing["sweeps"][0] | {"adversaries": ["loss-based"]})
-    with pytest.raises(ValidationError, match=r"sweeps.4: got the audit housing_k1_fresh_eps24_24"):
+    with pytest.raises(ValidationError, match=r"sweeps.5: got the audit housing_k1_fresh_eps24_24"):
         checked(housing=housing)
 
 

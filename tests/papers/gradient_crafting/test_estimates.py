@@ -18,7 +18,7 @@ def test_scores_that_are_missing_leave_the_others(grid, results):
     frame = family.estimate(grid, kept, results["bounds"])
     found = select(frame, part="housing", quantity="epsilon", method="valid")
     assert select(found, models=24)["repeat"].nunique() == 1
-    assert set(found["start"]) == {"fresh", "shared"}
+    assert set(found["start"]) == {"fresh", "shared", "reshuffled"}
 
 
 def test_idle_epsilon_is_that_of_fewer_insertions(estimates):

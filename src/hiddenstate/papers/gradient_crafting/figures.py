@@ -573,9 +573,10 @@ _RULES = {
     "above the grey line. Left: simulated idle coordinates, whose scores are exactly normal. "
     "Right: trained networks, in their least moved coordinates; of each the null law is simulated "
     "from its own start and batches, and taken as normal. Shares of guesses and coins turned over "
-    "are planned from the accountant's epsilon. Horizontal: the valid bound from 100 and from "
-    "1,000 models per world with one canary, mean over repeats on the housing network, where the "
-    "scale has as many.",
+    "are planned from the accountant's epsilon; where a marker is open all guesses are right in "
+    "half of the audits, and so many can show no more. Horizontal: the valid bound from 100 and "
+    "from 1,000 models per world with one canary, mean over repeats on the housing network, where "
+    "the scale has as many.",
     when=_has("one_run"),
 )
 def one_run(estimates: pd.DataFrame) -> Any:
@@ -606,8 +607,13 @@ def one_run(estimates: pd.DataFrame) -> Any:
         left.set_ylabel("valid lower bound on $\\varepsilon$")
         audits = part.loc[idle, "audits"].max()
         left.set_title(f"$\\varepsilon$ = {epsilon:g}, idle coordinates, {audits:g} audits")
-        right.set_title(f"$\\varepsilon$ = {epsilon:g}, trained networks")
-    axes[-2].set_xlabel("canaries m in one model")
+        audits = part[~idle].groupby("method", sort=False)["audits"].max()
+        told = ", ".join(f"{count:g}" for count in audits)
+        right.set_title(f"$\\varepsilon$ = {epsilon:g}, trained networks, {told} audits")
+    for ax in axes[-2:]:
+        ax.set_xlabel("canaries m in one model", labelpad=4 if ax is axes[-2] else 16)
+    open_marker: dict[str, Any] = {"color": "0.3", "ls": "none", "mfc": "w", "ms": 4.5}
+    axes[0].plot([], [], marker="o", label="all guesses right in half of the audits", **open_marker)
     _legend(drawn, axes, 2)
     return drawn
 
@@ -637,28 +643,25 @@ def _one_run_networks(ax: Any, part: pd.DataFrame) -> None:
         at = pd.Series([places[key] + shift for key in keys], line.index, float)
         style = {"marker": "s", "ls": "none", "label": words}
         _medians(ax, at, line, select(part, rule=rule), color, **style)
-    audits = part.groupby("method", sort=False)["audits"].first()
-    ax.set_xticks(
-        list(places.values()), [f"{name}\n{m:,.0f}" for name, m in places], fontsize="x-small",
-        rotation=30,
-    )  # fmt: skip
-    told = ", ".join(f"{network} {count:g}" for network, count in audits.items())
-    ax.set_xlabel(f"network and canaries (audits: {told})", fontsize="small")
+    ax.set_xticks(list(places.values()), [f"{m:,.0f}" for _, m in places], fontsize="small")
+    networks = pd.Series(places).groupby(level=0, sort=False).mean()
+    below = ax.secondary_xaxis(-0.09)
+    below.set_xticks(networks, networks.index, fontsize="small")
+    below.tick_params(length=0)
+    below.spines["bottom"].set_visible(False)
     ax.set_xlim(-0.5, max(len(places), 1) - 0.5)
 
 
 def _medians(
     ax: Any, at: pd.Series, line: pd.DataFrame, rule: pd.DataFrame, color: str, **style: Any
 ) -> None:
-    """Medians with the middle 80 %; a bar without width says why it has none."""
+    """Medians with the middle 80 %, open where that median is the most so many guesses can show."""
     below, above = line["value"] - line["low"], line["high"] - line["value"]
     ax.errorbar(at, line["value"], (below, above), color=color, ms=4.5, capsize=2, **style)
     keys = ["cell", "canaries"]
     right = select(rule, quantity="share all right").set_index(keys)["value"]
-    for x, (_, row) in zip(at, line.iterrows(), strict=True):
-        # Of nine audits in ten the bound is that of so many guesses, all of them right.
-        if row["low"] == row["high"] > 0 and right.get(tuple(row[keys]), 0) >= 0.9:
-            ax.annotate(
-                "all guesses\nright", (x, row["value"]), (0, 5), textcoords="offset points",
-                ha="center", fontsize=5.5, color=color,
-            )  # fmt: skip
+    most = [right.get(tuple(row), 0.0) >= 0.5 for row in line[keys].itertuples(index=False)]
+    ax.plot(
+        at[most], line["value"][most], color=color, marker=style["marker"], ms=4.5, mfc="w",
+        ls="none", zorder=5,
+    )  # fmt: skip
