@@ -70,10 +70,10 @@ class Cyclic:
 class Reshuffled:
     """Batches of ``batch_size`` records in an order drawn for each epoch; those left over sit out.
 
-    As of a shuffling data loader that drops the last, smaller batch.
+    As of a shuffling data loader that drops the last, smaller batch. No bound of the library's is
+    on it but composition's.
     """
 
-    sampler: ClassVar[str] = "reshuffled"
     batch_size: int
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Reshuffled:
         return list(np.concatenate(drawn).reshape(-1, self.batch_size)[:steps])
 
 
-Sampling = FullBatch | Poisson | Cyclic | Reshuffled
+Sampling = FullBatch | Poisson | Cyclic
 
 SAMPLERS = ("poisson", "full", "cyclic", "shuffled")
 """What the command line calls them."""

@@ -31,7 +31,7 @@ class Mechanism:
     Without it they account for a record that the sampling draws.
     """
 
-    sampling: Sampling
+    sampling: Sampling | Reshuffled
     steps: int
     learning_rate: float
     clipping_norm: float
@@ -40,7 +40,7 @@ class Mechanism:
     insertions: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sampling, Sampling):
+        if not isinstance(self.sampling, Sampling | Reshuffled):
             raise InputError(
                 f"sampling: got {self.sampling!r}; expected FullBatch, Poisson, Cyclic or "
                 "Reshuffled"
