@@ -299,6 +299,33 @@ def test_a_sweep_equals_its_points():
         np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-13)
 
 
+def test_scattered_points_equal_their_pairs_and_few_are_slow(monkeypatch):
+    """Where every few terms of a sum are left out, least and most, and epsilon is small or large.
+
+    A stride of two at a mean of 10 samples, for which it is too long, moves epsilon by 1e-9 to
+    3e-6 of it in one of 60 points.
+    """
+    random = np.random.default_rng(1)
+    count = 240
+    steps = np.exp(random.uniform(0, np.log(1e5), count)).astype(int)
+    mean = np.exp(random.uniform(np.log(1), np.log(60), count))
+    mean[count // 2 :] = np.exp(random.uniform(0, np.log(3e4), count // 2))
+    rate = np.minimum(mean / steps, 0.6)
+    sigma = np.exp(random.uniform(np.log(0.4), np.log(30), count))
+    level = np.exp(random.uniform(np.log(1e-10), np.log(1e-2), count))
+    slow = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            linear.GaussianMixture, "epsilon", lambda self, delta, null: slow.append(1) or math.nan
+        )
+        linear.last_iterate_epsilon(sigma, rate, steps, level)
+    assert len(slow) < 0.05 * count
+    found = linear.last_iterate_epsilon(sigma, rate, steps, level)
+    pairs = map(linear.last_iterate, sigma, rate, steps)
+    exact = [p.epsilon(d) for p, d in zip(pairs, level, strict=True)]
+    np.testing.assert_allclose(found, exact, rtol=1e-10, atol=1e-13)
+
+
 def test_a_sweep_is_fast():
     """No point of an ordinary sweep is left to the slow method."""
     with pytest.MonkeyPatch.context() as patch:

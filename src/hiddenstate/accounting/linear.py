@@ -375,14 +375,27 @@ class _Sweep:
 
     def _solved(self, points: NDArray[np.int64], side: float) -> Floats:
         """Epsilon of the points for one null hypothesis; nan where this method loses digits."""
-        # Bernstein's inequality: all but a share of 1e-17 of delta lies in these windows.
-        mean = self.steps[points] * self.rate[points]
-        need = -np.log(self.level[points]) + 39
-        up = need / 3 + np.sqrt(need**2 / 9 + 2 * need * mean * (1 - self.rate[points]))
-        last = np.minimum(np.ceil(mean + up), self.steps[points])
-        first = np.maximum(np.floor(mean - np.sqrt(2 * need * mean)), 0)
-        first = np.where(self.rate[points] == 1, self.steps[points], first)
-        width = last - first + 1
+        rate, steps = self.rate[points], self.steps[points]
+        mean, need = steps * rate, -np.log(self.level[points]) + 39
+        s = self.noise_multiplier[points] * np.sqrt(steps)
+        # Where the loss at about the y that is looked for has its largest term.
+        quantile = ndtri(self.level[points])
+        y = (mean - np.sqrt(s**2 + mean * (1 - rate)) * quantile) / s if side > 0 else quantile
+        tilted, deviation = _tilted(rate, steps, s, y)
+        up, down = _reach(tilted, 45.0, s)
+        first, last = tilted - down, tilted + up
+        if side > 0:
+            # Bernstein's inequality: all but a share of 1e-17 of delta lies in these windows.
+            up, down = _reach(mean, need, math.inf)
+            first, last = np.minimum(first, mean - down), np.maximum(last, mean + up)
+            wide = np.sqrt(1 / (1 / np.maximum(mean * (1 - rate), 1e-300) + 1 / s**2))
+            deviation = np.minimum(deviation, wide)
+        first = np.where(rate == 1, steps, np.maximum(np.floor(first), 0))
+        last = np.minimum(np.ceil(last), steps)
+        # Every stride-th term tells the sum where terms change slowly.
+        angle = np.arccos(np.clip(1 - 38 / np.maximum(deviation, 1.0) ** 2, -1, 1))
+        stride = np.where((rate == 1) | (deviation < 4.4), 1.0, np.floor(2 * np.pi / angle))
+        width = np.floor((last - first) / stride) + 1
         solved = np.full(len(points), math.nan)
         order = np.argsort(width, kind="stable")
         start = 0
@@ -393,12 +406,17 @@ class _Sweep:
             block = block[: max(1, int(_SWEPT // width[block[-1]]))]
             start += len(block)
             if width[block[-1]] <= _SWEPT:
-                k = first[block, None] + np.arange(width[block[-1]])
-                solved[block] = self._newton(points[block], k, side)
+                k = first[block, None] + stride[block, None] * np.arange(width[block[-1]])
+                solved[block] = self._newton(points[block], k, side, stride[block])
         return solved
 
-    def _newton(self, points: NDArray[np.int64], k: Floats, side: float) -> Floats:
-        """Epsilon by Newton's method; k: the numbers of samples that matter to each point."""
+    def _newton(self, points: NDArray[np.int64], k: Floats, side: float, stride: Floats) -> Floats:
+        """Epsilon by Newton's method; k: the numbers of samples that matter to each point.
+
+        Of each point they are ``stride`` apart. By Poisson's summation formula that changes a sum
+        by twice its terms' characteristic function at 2 pi / stride, of a binomial variable about
+        exp(-variance (1 - cos(2 pi / stride))). The variance is checked to make that 1e-14.
+        """
         rate, steps = self.rate[points, None], self.steps[points, None]
         s = (self.noise_multiplier[points] * np.sqrt(self.steps[points]))[:, None]
         log_level = np.log(self.level[points])
@@ -427,9 +445,9 @@ class _Sweep:
                 leaks = mills - nothing[:, None]
                 leaks *= e
                 leak = side * np.sum(leaks, axis=1)
-                loss = peak + np.log(total) + y**2 / 2
+                loss = peak + np.log(total * stride) + y**2 / 2
                 slope = np.einsum("ij,ij->i", e, reach) / total
-                log_delta = peak + np.log(leak / 2)
+                log_delta = peak + np.log(leak * stride / 2)
                 # Of delta by epsilon, over delta.
                 if side > 0:
                     decay = total * nothing / leak
@@ -451,8 +469,45 @@ class _Sweep:
             ends = [0, -1]
             share = np.maximum(e[:, ends] / total[:, None], np.abs(leaks[:, ends] / leak[:, None]))
             inner = np.stack([k[:, 0] > 0, k[:, -1] < steps[:, 0]], axis=1) & (rate < 1)
-            lost = np.any(inner & (share > 1e-17), axis=1) | (np.max(np.abs(x), axis=1) > 25)
+            lost = np.any(inner & (share > 1e-17), axis=1) | (np.max(x, axis=1) > 25)
+            spared = 1 - np.cos(2 * np.pi / stride)
+            for weights in (e, side * leaks):
+                each = np.sum(weights, axis=1)
+                centre = np.einsum("ij,ij->i", weights, k) / each
+                apart = np.einsum("ij,ij->i", weights, (k - centre[:, None]) ** 2) / each
+                lost |= (stride > 1) & ~(apart * spared > 33)
         return np.where(lost, math.nan, np.maximum(epsilon, 0.0))
+
+
+def _tilted(rate: Floats, steps: Floats, s: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Mode and deviation of Binomial(steps, rate) times exp(-(k / s - y)^2 / 2), about.
+
+    Newton's method on the derivative of its logarithm, in log k.
+    """
+    with np.errstate(all="ignore"):
+        odds = np.log(rate) - np.log1p(-rate) + y / s
+        log_k = np.log(np.clip(rate * np.exp(np.clip(y / s, -50, 50)), 1e-30, 0.5) * steps)
+        for _ in range(12):
+            k = np.exp(log_k)
+            rest = np.maximum(steps - k, 1e-9 * steps)
+            slope = 1 + k / rest + k / s**2
+            log_k += np.clip((odds + np.log(rest / k) - k / s**2) / slope, -5, 5)
+            log_k = np.minimum(log_k, np.log(steps))
+        k = np.exp(log_k)
+        variance = 1 / (1 / k + 1 / np.maximum(steps - k, 1e-300) + 1 / s**2)
+    return k, np.sqrt(np.nan_to_num(variance))
+
+
+def _reach(mode: Floats, nats: ArrayLike, s: ArrayLike) -> tuple[Floats, Floats]:
+    """How far above and below the mode such weights fall by so many nats, at most.
+
+    By Bernstein's inequality for the binomial factor, and by the Gaussian one: at the mode of their
+    product both fall from a tangent.
+    """
+    nats = np.asarray(nats, dtype=float)
+    gaussian = np.asarray(s) * np.sqrt(2 * nats)
+    up = nats / 3 + np.sqrt(nats**2 / 9 + 2 * nats * mode)
+    return np.minimum(up, gaussian) + 2, np.minimum(np.sqrt(2 * nats * mode), gaussian) + 2
 
 
 def last_iterate_epsilon(
