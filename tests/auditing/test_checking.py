@@ -66,6 +66,59 @@ def test_what_the_worlds_differ_in_is_named(script, tmp_path):
     assert found.seen["in"]["records"] == [11] and found.seen["out"]["records"] == [10]
 
 
+OPACUS = """
+import warnings
+import torch
+from opacus import PrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+warnings.filterwarnings("ignore")
+CANARY = torch.full((1, 4), 3.0), torch.tensor([1])
+
+def train(world, seed, constant=False):
+    torch.manual_seed(seed)
+    records = torch.linspace(-1, 1, 160 * 4).view(160, 4), torch.arange(160) % 2
+    if world == "in":
+        records = [torch.cat(pair) for pair in zip(records, CANARY)]
+    loader = DataLoader(TensorDataset(*records), batch_size=16)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=0.6,
+        max_grad_norm=1.0,
+    )
+    if constant:
+        loader.batch_sampler.sample_rate, loader.batch_sampler.steps = 0.1, 10
+        optimizer.expected_batch_size = 16
+    for epoch in range(2):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    return -float(nn.functional.cross_entropy(model(CANARY[0]), CANARY[1]))
+
+def constant(world, seed):
+    return train(world, seed, constant=True)
+"""
+
+
+def test_a_loader_as_in_opacus_s_mnist_example_is_named_by_its_steps(tmp_path, capsys):
+    """160 records in batches of 16, and one more: the sampling rate is 1 / len(loader)."""
+    pytest.importorskip("opacus")
+    script = tmp_path / "mnist.py"
+    script.write_text(OPACUS)
+    base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check"]
+    assert cli.main(base) == 2
+    told = capsys.readouterr().err
+    assert "optimizer steps 22 in world in, 20 in world out" in told
+    assert "batches 22 in world in, 20 in world out" in told
+    assert "expected batch size 14 in world in, 16 in world out" in told
+    assert f"sampling rate of the loader {1 / 11} in world in, 0.1 in world out" in told
+    assert cli.main([*base, "--function", "constant"]) == 0
+    assert "check: fine" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("scores", "expected"),
     [
