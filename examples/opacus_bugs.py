@@ -1,6 +1,6 @@
 """Mistakes in trainings with Opacus, each with a canary and a score that find it: a table.
 
-    python examples/opacus_bugs.py DIR --workers 2
+    python examples/opacus_bugs.py DIR --table src/hiddenstate/auditing/canaries.csv
 
 A training as in Opacus's MNIST example (a convolutional network, batches of 16 by Poisson sampling,
 two epochs of SGD), with 160 of scikit-learn's digits. ``train`` audits it with
@@ -17,16 +17,19 @@ import math
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
 from opacus import PrivacyEngine
+from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hiddenstate.auditing import SequentialAudit, campaign, composed, kit
+from hiddenstate.auditing import SequentialAudit, campaign, composed, guide, kit
 from hiddenstate.digits import records
 
 NOISE_MULTIPLIER, SAMPLING_RATE, EPOCHS, CLIP, LEARNING_RATE = 0.6, 0.1, 2, 1.0, 0.1
@@ -34,30 +37,52 @@ RECORDS, STEPS = 160, 20
 LOOKS = (5, 10, 20, 40, 80)
 
 
+MISTAKES = {
+    guide.NONE: "none: the right training",
+    guide.NONE_VIRTUAL: "none: virtual steps by BatchMemoryManager, used right",
+    "records-decide-steps": "steps and sampling rate follow from the number of records",
+    "late-clipping": "clips the sum of the batch instead of each gradient",
+    "virtual-steps": "adds up parts of a batch, and clips the sum when the step is taken",
+    "per-layer-clipping": "clips every layer to the norm, with noise for one",
+    "repeated-noise": "noise from a generator that is made anew in every step",
+    "small-noise": "noise of two workers' shares from one: sigma / sqrt(2)",
+    "shuffled-batches": "fixed batches in shuffled order, accounted for as Poisson sampling",
+    "records-decide-rate": "learning rate divided by the number of records",
+    "actual-batch": "divides by the batch's actual size, with 3 records",
+    "batch-norm": "batch norm as a function, which Opacus's validator does not see",
+}
+"""Names of mistakes, as they are suspected, and in words."""
+
+
 @dataclass(frozen=True)
 class Bug:
-    """A mistake, and what finds it: gradient of the canary, score, and number of records."""
+    """A mistake, and what may find it: gradient of the canary, score, and number of records."""
 
-    what: str
+    suspicion: str
     gradient: kit.Dirac = field(default_factory=kit.Dirac)
     score: str = "likelihood"
     records: int = RECORDS
 
 
 BUGS = {
-    "none": Bug("none: the right training"),
-    "more_steps": Bug("steps and sampling rate follow from the number of records"),
-    "late_clipping": Bug("clips the sum of the batch instead of each gradient"),
-    "late_clipping_short": Bug("the same", kit.Dirac(norm=1.0)),
-    "per_layer": Bug("clips every layer to the norm, with noise for one"),
-    "per_layer_one": Bug("the same", kit.Dirac(spread=False)),
-    "frozen_noise": Bug("noise from a generator that is made anew in every step"),
-    "half_noise": Bug("noise of two workers' shares from one: sigma / sqrt(2)"),
-    "shuffled": Bug("fixed batches in shuffled order, accounted for as Poisson sampling"),
-    "learning_rate": Bug("learning rate divided by the number of records", score="smaller steps"),
-    "learning_rate_ratio": Bug("the same"),
-    "actual_batch": Bug("divides by the batch's actual size", score="joint", records=3),
-    "actual_batch_ratio": Bug("the same", records=3),
+    "none": Bug(guide.NONE),
+    "none_virtual": Bug(guide.NONE_VIRTUAL),
+    "more_steps": Bug("records-decide-steps"),
+    "late_clipping": Bug("late-clipping"),
+    "late_clipping_short": Bug("late-clipping", kit.Dirac(norm=1.0)),
+    "virtual_steps": Bug("virtual-steps"),
+    "virtual_steps_short": Bug("virtual-steps", kit.Dirac(norm=1.0)),
+    "per_layer": Bug("per-layer-clipping"),
+    "per_layer_one": Bug("per-layer-clipping", kit.Dirac(spread=False)),
+    "frozen_noise": Bug("repeated-noise"),
+    "half_noise": Bug("small-noise"),
+    "shuffled": Bug("shuffled-batches"),
+    "learning_rate": Bug("records-decide-rate", score="smaller steps"),
+    "learning_rate_ratio": Bug("records-decide-rate"),
+    "actual_batch": Bug("actual-batch", score="joint", records=3),
+    "actual_batch_ratio": Bug("actual-batch", records=3),
+    "batch_norm": Bug("batch-norm"),
+    "batch_norm_size": Bug("batch-norm", score="smaller steps"),
 }
 
 
@@ -68,11 +93,21 @@ def digits() -> TensorDataset:
     return TensorDataset(images.float() / 16, labels.long())
 
 
-def network() -> nn.Module:
+class BatchNorm(nn.Module):
+    """Batch norm by the function, without parameters; an empty batch as it is."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images (batch, channels, height, width), normalised by the batch's own moments."""
+        if not len(images):
+            return images
+        return nn.functional.batch_norm(images, None, None, training=True)
+
+
+def network(between: type[nn.Module] = nn.Identity) -> nn.Module:
     """Two convolutional and two linear layers: eight parameter tensors."""
     return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(1, 8, 3, padding=1), between(), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1), between(), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10),
     )  # fmt: skip
 
@@ -91,7 +126,7 @@ def train(world: str, seed: int, bug: str = "none") -> float:
         constant=bug != "more_steps",
     )
     data = run.data(torch.utils.data.Subset(digits(), range(mistake.records)))
-    model = network()
+    model = network(BatchNorm if bug.startswith("batch_norm") else nn.Identity)
     rate = LEARNING_RATE
     if bug.startswith("learning_rate"):
         rate *= RECORDS / len(data)
@@ -104,31 +139,54 @@ def train(world: str, seed: int, bug: str = "none") -> float:
         max_grad_norm=CLIP,
         poisson_sampling=bug != "shuffled",
     )
-    if bug.startswith("late_clipping"):
-        optimizer.clip_and_accumulate = partial(_clip_the_sum, optimizer)
+    if bug.startswith(("late_clipping", "virtual_steps")):
+        optimizer.clip_and_accumulate = partial(_add_up, optimizer)
+        optimizer.add_noise = partial(_clip_the_sum, optimizer, optimizer.add_noise)
     if bug.startswith("per_layer"):
         optimizer.clip_and_accumulate = partial(_clip_each_layer, optimizer)
     if bug.startswith("actual_batch"):
         optimizer.scale_grad = partial(_divide_by_actual_size, optimizer)
     run.watch(model, optimizer, loader)
     for _ in range(EPOCHS):
-        for images, labels in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.actual = len(labels)
-            if bug == "frozen_noise":
-                optimizer.generator = torch.Generator().manual_seed(0)
-            optimizer.step()
+        with _batches(loader, optimizer, virtual="virtual" in bug) as batches:
+            for images, labels in batches:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(images), labels).backward()
+                optimizer.actual = len(labels)
+                if bug == "frozen_noise":
+                    optimizer.generator = torch.Generator().manual_seed(0)
+                optimizer.step()
     return run.scores()[mistake.score]
 
 
-def _clip_the_sum(optimizer) -> None:
+@contextmanager
+def _batches(loader, optimizer, *, virtual: bool) -> Iterator[DataLoader]:
+    """The batches as they are drawn, or by virtual steps in parts of at most four records."""
+    if not virtual:
+        yield loader
+        return
+    with BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=4, optimizer=optimizer
+    ) as parts:
+        yield parts
+
+
+def _add_up(optimizer) -> None:
+    """Gradients as they are: what is clipped is their sum."""
+    for parameter in optimizer.params:
+        part = parameter.grad_sample.sum(dim=0)
+        before = parameter.summed_grad
+        parameter.summed_grad = part if before is None else before + part
+    optimizer.count = getattr(optimizer, "count", 0) + len(optimizer.params[0].grad_sample)
+
+
+def _clip_the_sum(optimizer, add_noise) -> None:
     """One norm for the whole batch: of a gradient that is long enough, much is left."""
-    sums = [p.grad_sample.sum(dim=0) for p in optimizer.params]
-    count = max(1, len(optimizer.params[0].grad_sample))
-    norm = math.sqrt(sum(float(s.square().sum()) for s in sums))
-    for parameter, total in zip(optimizer.params, sums, strict=True):
-        parameter.summed_grad = total * min(1.0, count * CLIP / (norm + 1e-6))
+    norm = math.sqrt(sum(float(p.summed_grad.square().sum()) for p in optimizer.params))
+    for parameter in optimizer.params:
+        parameter.summed_grad *= min(1.0, max(1, optimizer.count) * CLIP / (norm + 1e-6))
+    optimizer.count = 0
+    add_noise()
 
 
 def _clip_each_layer(optimizer) -> None:
@@ -150,7 +208,7 @@ for _name in BUGS:
         globals()[_name] = partial(train, bug=_name)
 
 
-def main(arguments: list[str] | None = None) -> list[dict[str, object]]:
+def main(arguments: list[str] | None = None) -> list[guide.Campaign]:
     """Run all campaigns and print the table; return its rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, metavar="DIR")
@@ -158,12 +216,11 @@ def main(arguments: list[str] | None = None) -> list[dict[str, object]]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--looks", type=int, nargs="+", default=LOOKS)
     parser.add_argument("--bugs", nargs="+", choices=BUGS, default=list(BUGS))
+    parser.add_argument("--table", type=Path, metavar="FILE", help="CSV file to write as well")
     options = parser.parse_args(arguments)
     claims = composed([2 * NOISE_MULTIPLIER, NOISE_MULTIPLIER], SAMPLING_RATE, STEPS)
     test = SequentialAudit(claims, NOISE_MULTIPLIER, tuple(options.looks))
-    print("| bug | records | canary's norm | spread | score | verdict | models in each world |")
-    print("|---|---|---|---|---|---|---|")
-    rows: list[dict[str, object]] = []
+    rows: list[guide.Campaign] = []
     for name in options.bugs:
         bug, start = BUGS[name], time.perf_counter()
         outcome = campaign.run(
@@ -173,15 +230,22 @@ def main(arguments: list[str] | None = None) -> list[dict[str, object]]:
             seed=options.seed,
             workers=options.workers,
         )
-        verdict = {"consistent": "not found"}.get(outcome.verdict.decision, "found")
-        rows.append({"bug": name, "verdict": verdict, "models": outcome.models})
-        gradient = f"{bug.gradient.norm:g} C | {'yes' if bug.gradient.spread else 'no'}"
-        print(
-            f"| {bug.what} | {bug.records} | {gradient} | {bug.score} | {verdict} | "
-            f"{outcome.models} |",
-            flush=True,
+        row = guide.Campaign(
+            bug=name,
+            suspicion=bug.suspicion,
+            mistake=MISTAKES[bug.suspicion],
+            norm=bug.gradient.norm,
+            spread=bug.gradient.spread,
+            score=bug.score,
+            records=bug.records,
+            found=outcome.verdict.decision == "refuted",
+            models=outcome.models,
         )
-        print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+        rows.append(row)
+        print(f"{name}: {row.verdict}; {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    print(guide.markdown(rows))
+    if options.table:
+        guide.write(options.table, rows)
     return rows
 
 

@@ -1,4 +1,7 @@
+import argparse
+import inspect
 import itertools
+import json
 import os
 import re
 import shutil
@@ -49,6 +52,48 @@ def test_every_subcommand_explains_itself(capsys, name):
     assert len(options) >= 1
     summary = out.split("\n\n")[1]
     assert re.fullmatch(r"[A-Z].*\.", summary, flags=re.DOTALL), "no summary sentence"
+
+
+def parsers():
+    return next(
+        a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)
+    ).choices
+
+
+WORDS = {"schema": "JSON in any case", "new-paper": "what to do next"}
+"""What commands print that print no numbers."""
+
+
+def prints(run):
+    """Whether a command prints: in its function, or in its module if it has one of its own."""
+    own = run.__module__.startswith("hiddenstate.commands.")
+    code = inspect.getsource(sys.modules[run.__module__] if own else run)
+    return re.search(r"\b_?print\w*\(", code) is not None
+
+
+@pytest.mark.parametrize("name", subcommands())
+def test_a_command_that_prints_numbers_prints_them_as_json_too(name):
+    parser = parsers()[name]
+    printing = prints(parser.get_default("run")) and name not in WORDS
+    assert printing == ("--json" in parser._option_string_actions)
+
+
+def test_printing_is_seen():
+    printing = {name for name, parser in parsers().items() if prints(parser.get_default("run"))}
+    assert set(WORDS) | {"epsilon", "audit", "digest", "plan", "verify", "collect"} <= printing
+    assert not printing & {"train", "figures", "tables", "report", "restore", "gallery"}
+
+
+def test_cells_and_digests_are_the_same_in_json(capsys, tmp_path):
+    cells = ("cells", "encoding_loss", "--config", SMOKE)
+    lines = run(capsys, *cells)[1].splitlines()
+    rows = json.loads(run(capsys, *cells, "--json")[1])
+    assert [f"{r['kind']}\t{r['cell']}\t{json.dumps(r['identity'])}" for r in rows] == lines
+    frame = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": 0, "score": [1.0, 0.0]})
+    path = tmp_path / "a.parquet"
+    scores.write(path, frame, scores.provenance({}, seed=0, wall_seconds=0))
+    digest, name = run(capsys, "digest", path)[1].rstrip().split("  ")
+    assert json.loads(run(capsys, "digest", path, "--json")[1]) == {name: digest}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +285,8 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     # What was trained anew has noise of its own.
     verdicts = pd.read_csv("v.csv")
     assert set(verdicts["anew"]) == {100}
-    assert run(capsys, "verified", "v.csv", "--out", "all.csv")[0] == 0
+    status, out, _ = run(capsys, "verified", "v.csv", "--out", "all.csv", "--json")
+    assert status == 0 and [row["agree"] for row in json.loads(out)] == [True, True]
     verdicts.assign(agree=[True, False]).to_csv("bad.csv", index=False)
     status, _, err = run(capsys, "verified", "v.csv", "bad.csv", "--out", "all.csv")
     assert status == 2

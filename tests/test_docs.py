@@ -87,19 +87,21 @@ def test_the_training_with_opacus_runs_as_documented():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_training_with_opacus_passes_the_check(tmp_path, monkeypatch, capsys):
-    """As written: its records are no multiple of the batch once the canary is among them."""
+def test_the_training_with_opacus_is_audited_as_documented(tmp_path, monkeypatch, capsys):
+    """As written, with six models: the check comes first, and the claim is kept."""
     pytest.importorskip("opacus")
     monkeypatch.chdir(tmp_path)
     Path("my_training.py").write_text(blocks("your-own-training.md", "python")[1])
-    status = cli.main(["audit-training", "my_training.py", "--check", "--battery", "likelihood"])
-    assert status == 0 and "check: fine" in capsys.readouterr().out
+    words = next(w for w in commands("your-own-training.md") if "--battery" in w)
+    status = cli.main(shortened(words, 6, 3))
+    printed = capsys.readouterr()
+    assert status == 0 and "check: fine" in printed.err
+    assert "consistent" in printed.out and "after 6 models in each world" in printed.out
 
 
-def test_the_guide_to_canaries_is_the_kits():
-    kit = pytest.importorskip("hiddenstate.auditing.kit")
-    rows = [f"| {mistake} | {canary} | {score} |" for mistake, canary, score in kit.GUIDE]
-    assert "\n".join(rows) in (DOCS / "your-own-training.md").read_text()
+def test_the_guide_to_canaries_is_the_table_that_the_command_prints(capsys):
+    assert cli.main(["suggest-canary"]) == 0
+    assert capsys.readouterr().out in (DOCS / "your-own-training.md").read_text()
 
 
 TRAINING = """
@@ -126,28 +128,38 @@ def commands(page):
                 yield [variables.get(word, word) for word in shlex.split(line)[1:]]
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_the_campaigns_of_the_documentation_run(number, tmp_path, monkeypatch, capsys):
+def shortened(words, models, look):
+    """The same campaign with fewer models in each world."""
+    words = [*words]
+    words[words.index("--models") + 1] = str(models)
+    if "--looks" in words:
+        start = words.index("--looks") + 1
+        words[start : start + 4] = [str(look)]
+    return words
+
+
+CAMPAIGNS = [words for words in commands("your-own-training.md") if words[0] == "audit-training"]
+
+
+def test_the_page_has_its_commands():
+    assert [sum(word in words for words in CAMPAIGNS) for word in ("--battery", "--check")] == [
+        1
+    ] * 2
+    assert len(CAMPAIGNS) == 6
+
+
+@pytest.mark.parametrize("words", [w for w in CAMPAIGNS if "--battery" not in w], ids=" ".join)
+def test_the_campaigns_of_the_documentation_run(words, tmp_path, monkeypatch, capsys):
     """With 12 models; a training with mu = 3 that claims 1 is refuted, epsilon 8 is not."""
-    lines = list(commands("your-own-training.md"))
-    assert len(lines) == 6
     monkeypatch.chdir(tmp_path)
     Path("my_training.py").write_text(TRAINING)
     Path("train.sh").write_text('#!/bin/sh\nexec python my_training.py "$1" "$2"\n')
     Path("train.sh").chmod(0o755)
-    words = lines[number]
-    if "--battery" in words:
-        pytest.skip("the training with Opacus has a test of its own")
     if "--check" in words:
         assert cli.main(words) == 0
         assert "check: fine; one model takes" in capsys.readouterr().out
         return
-    words = [*words, "--no-check"]
-    words[words.index("--models") + 1] = "12"
-    if "--looks" in words:
-        start = words.index("--looks") + 1
-        words[start : start + 4] = ["5"]
-    status = cli.main(words)
+    status = cli.main([*shortened(words, 12, 5), "--no-check"])
     printed = capsys.readouterr().out
     claimed = "--claim" in words
     assert status == (0 if claimed else 1), printed

@@ -1,12 +1,13 @@
 """What a run would take, on a scale whose results and cache are partly there."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate import config, costs, forecast, scores
+from hiddenstate import cli, config, costs, forecast, scores
 from hiddenstate.page import duration
 
 SCALE = Path(__file__).parents[1] / "workflow/config/scales/smoke.yaml"
@@ -55,5 +56,19 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     assert forecast.wall_hours(part, 10**6) == longest > total / 10**6
     many = forecast.words(part.reset_index(), 10**6)
     assert f"1000000 cores need at least {duration(3600 * longest)}." in many
+    summed = forecast.sums(part.reset_index(), 2)
+    assert summed["wall_hours"] == forecast.wall_hours(part, 2) and summed["cores"] == 2
+    assert (summed["hours"], summed["jobs"]) == (part["hours"].sum(), part["jobs"].sum())
     # What is shown is one job for all figures of a family and one for all its tables.
     assert part.loc[FAMILY, "drawing"]["jobs"] == 4
+
+
+def test_the_plan_is_the_same_in_json(tmp_path, capsys):
+    arguments = ["plan", "--config", str(SCALE), "--results", str(tmp_path), "--cores", "3"]
+    assert cli.main(arguments) == 0
+    words = capsys.readouterr().out
+    assert cli.main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["all"]["cores"] == 3
+    assert f"In all {told['all']['missing']} of {told['all']['jobs']} jobs" in words
+    assert sum(row["jobs"] for row in told["families"]) == told["all"]["jobs"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hiddenstate import claims, verdicts
+from hiddenstate import claims, cli, verdicts
 from hiddenstate.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -93,6 +93,26 @@ def test_either_ledger_is_counted_by_itself_and_nothing_adds_them(found):
 def test_a_check_that_failed_is_named_in_the_last_lines(found):
     broken = found.assign(problem=["", "ValueError: no rows", *[""] * 6])
     assert verdicts.lines(broken)[-1] == "CHECK FAILED encoding_loss.b: ValueError: no rows"
+
+
+def test_what_is_told_to_programs_is_what_is_said(tmp_path, found, capsys):
+    expected = tmp_path / "laptop.csv"
+    found[["id", "verdict"]].to_csv(expected, index=False)
+    assert verdicts.told(found, expected)["differing"] == []
+    other = found.assign(verdict=["refuted", *found["verdict"][1:]])
+    verdicts.write(tmp_path, other, "laptop")
+    scale = str(ROOT / "workflow/config/scales/laptop.yaml")
+    arguments = ["collect", str(tmp_path / "claims.csv"), "--config", scale, "--json"]
+    out = ["--expected", str(expected), "--out", str(tmp_path / "all")]
+    assert cli.main([*arguments, *out]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["counts"] == {
+        "paper": {"refuted": 1, "differs at reduced scale": 2, "undecided": 1},
+        "own": {"holds": 3, "fails": 1},
+    }
+    assert [row["verdict"] for row in told["verdicts"]] == list(map(str, other["verdict"]))
+    (differing,) = told["differing"]
+    assert differing == {"id": "encoding_loss.a", "verdict": "refuted", "expected": "confirmed"}
 
 
 def test_what_differs_from_the_expectation_is_named(tmp_path, found):

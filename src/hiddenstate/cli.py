@@ -28,7 +28,9 @@ from hiddenstate.commands import (
     epsilon,
     new_paper,
     plan,
+    suggest_canary,
 )
+from hiddenstate.commands.printing import add_json, print_json, records
 from hiddenstate.errors import InputError
 from hiddenstate.family import FamilyGrid, Figure, Job, Shown, Table, Workplace
 
@@ -112,9 +114,16 @@ def _end_with_driver() -> None:
 def _cells(options: argparse.Namespace) -> None:
     """List the cells of a family."""
     family, grid, _ = config.section(options.config, options.family)
-    for kind, jobs in family.jobs(grid).items():
-        for name, job in jobs.items():
-            print(f"{kind}\t{name}\t{json.dumps(job.identity)}")
+    found = [
+        {"kind": kind, "cell": name, "identity": job.identity}
+        for kind, jobs in family.jobs(grid).items()
+        for name, job in jobs.items()
+    ]
+    if options.json:
+        print_json(found)
+        return
+    for row in found:
+        print(f"{row['kind']}\t{row['cell']}\t{json.dumps(row['identity'])}")
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -158,7 +167,7 @@ def _verify(options: argparse.Namespace) -> None:
         found.insert(0, "cell", job.cell.name)
         with files.atomic(options.out) as temporary:
             found.to_csv(temporary, index=False)
-    print(found.to_markdown(index=False))
+    _print_table(found, options)
 
 
 def _verified(options: argparse.Namespace) -> None:
@@ -178,7 +187,7 @@ def _verified(options: argparse.Namespace) -> None:
     found = pd.concat(frames, ignore_index=True)
     with files.atomic(options.out) as temporary:
         found.to_csv(temporary, index=False)
-    print(found.to_markdown(index=False))
+    _print_table(found, options)
     differing = sorted(set(found.loc[~found["agree"], "cell"]))
     if differing:
         raise InputError(
@@ -320,6 +329,28 @@ def _tables(options: argparse.Namespace) -> None:
                 temporary.write_text(text, encoding="utf-8")
 
 
+def _print_table(frame: pd.DataFrame, options: argparse.Namespace) -> None:
+    """Print a table, or its rows as JSON."""
+    if options.json:
+        print_json(records(frame))
+    else:
+        print(frame.to_markdown(index=False))
+
+
+def _print_verdicts(
+    found: pd.DataFrame, options: argparse.Namespace, expected: Path | None = None
+) -> None:
+    """Say how many claims have which verdict, and if they are as expected."""
+    from hiddenstate import verdicts
+
+    if options.json:
+        print_json(verdicts.told(found, expected))
+        return
+    print("\n".join(verdicts.lines(found)))
+    if expected:
+        print(verdicts.compared(found, expected))
+
+
 def _claims(options: argparse.Namespace) -> None:
     """Judge the claims of a family from its estimates."""
     from hiddenstate import claims, estimates, verdicts
@@ -333,7 +364,7 @@ def _claims(options: argparse.Namespace) -> None:
     scale = options.config.stem
     found = claims.judge(claims.read(options.claims), frame, scale)
     verdicts.write(options.out, found, scale)
-    print("\n".join(verdicts.lines(found)))
+    _print_verdicts(found, options)
 
 
 def _collect(options: argparse.Namespace) -> None:
@@ -342,9 +373,7 @@ def _collect(options: argparse.Namespace) -> None:
 
     found = verdicts.read(*options.verdicts)
     verdicts.write(options.out, found, options.config.stem, options.expected)
-    print("\n".join(verdicts.lines(found)))
-    if options.expected:
-        print(verdicts.compared(found, options.expected))
+    _print_verdicts(found, options, options.expected)
 
 
 def _verdicts(options: argparse.Namespace) -> None:
@@ -366,13 +395,17 @@ def _digest(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
     from hiddenstate import scores
 
-    for path in options.files:
-        print(f"{scores.digest(scores.read(path)[0])}  {path}")
+    found = {str(path): scores.digest(scores.read(path)[0]) for path in options.files}
+    if options.json:
+        print_json(found)
+        return
+    for path, digest in found.items():
+        print(f"{digest}  {path}")
 
 
 def _schema(options: argparse.Namespace) -> None:
     """Print the JSON schema of a scale file."""
-    print(json.dumps(config.schema(), indent=2))
+    print_json(config.schema())
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -381,7 +414,10 @@ def _plan(options: argparse.Namespace) -> None:
 
     trains = options.missing != "skip"
     found = forecast.table(options.config, options.results, options.cached, trains=trains)
-    print(forecast.words(found, options.cores), end="")
+    if options.json:
+        print_json({"families": records(found), "all": forecast.sums(found, options.cores)})
+    else:
+        print(forecast.words(found, options.cores), end="")
 
 
 def _cores(given: str) -> int:
@@ -470,7 +506,7 @@ def _parser() -> argparse.ArgumentParser:
                 help="for models, in MiB (2048; on CUDA 80 %% of what is free)",
             )  # fmt: skip
 
-    command("cells", _cells)
+    add_json(command("cells", _cells), "lines")
     for kind, what in (
         ("start", "Make and write the initial parameters that cells train from"),
         ("train", "Train a cell's models and write their scores; a killed run goes on"),
@@ -492,9 +528,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--models", type=int, default=20, help="per world and repeat (20)")
     trains(sub, models=True)
     out(sub, help="CSV file to write")
+    add_json(sub)
     sub = command("verified", _verified, family=False)
     sub.add_argument("files", nargs="*", type=Path, metavar="FILE", help="of `hiddenstate verify`")
     out(sub, help="CSV file to write")
+    add_json(sub)
     sub = command("estimate", _estimate)
     sub.add_argument(
         "--results", type=Path, required=True, metavar="DIR", help="directory of scores and bounds"
@@ -510,12 +548,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--claims", type=Path, required=True, metavar="FILE", help="of the family")
     sub.add_argument("--estimates", type=Path, required=True, metavar="FILE")
     out(sub, metavar="DIR", help="directory to write claims.csv and claims.md to")
+    add_json(sub, "words")
     scale: dict[str, Any] = {"type": Path, "required": True, "metavar": "FILE"}
     sub = command("collect", _collect, family=False)
     sub.add_argument("verdicts", nargs="+", type=Path, metavar="FILE", help="families' claims.csv")
     sub.add_argument("--config", **scale, help="scale file")
     sub.add_argument("--expected", type=Path, metavar="FILE", help="the verdicts to compare with")
     out(sub, metavar="DIR", help="directory to write claims.csv and claims.md to")
+    add_json(sub, "words")
     sub = command("verdicts", _verdicts, family=False)
     sub.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
     sub.add_argument("--config", **scale, help="scale file")
@@ -535,6 +575,7 @@ def _parser() -> argparse.ArgumentParser:
     out(sub, help="HTML file to write")
     sub = command("digest", _digest, family=False)
     sub.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
+    add_json(sub, "lines")
     command("schema", _schema, family=False)
     sub = command("plan", _plan, family=False)
     sub.add_argument("--config", type=Path, required=True, metavar="FILE", help="scale file")
@@ -544,6 +585,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cached", type=Path, metavar="DIR", help="cached scores; without: train all")
     sub.add_argument("--cores", type=_cores, default=1, help="on which to run (1)")
     missing(sub, default="train", what="trained")
+    add_json(sub)
     sub = command("gallery", _gallery, family=False)
     sub.add_argument("families", nargs="*", metavar="FAMILY", help="these alone have new pictures")
     sub.add_argument(
@@ -561,6 +603,7 @@ def _parser() -> argparse.ArgumentParser:
         ("atlas", atlas),
         ("audit", audit),
         ("plan-audit", plan),
+        ("suggest-canary", suggest_canary),
         ("audit-training", audit_training),
         ("audit-one-run", audit_one_run),
         ("new-paper", new_paper),

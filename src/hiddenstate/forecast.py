@@ -88,6 +88,19 @@ def wall_hours(rows: pd.DataFrame, cores: int) -> float:
     return max(rows["hours"].sum() / cores, rows["longest"].max())
 
 
+def sums(rows: pd.DataFrame, cores: int = 1) -> dict[str, float]:
+    """What the whole run takes: jobs, hours, hours on so many cores at least, disk in MB."""
+    return {
+        "jobs": int(rows["jobs"].sum()),
+        "missing": int(rows["missing"].sum()),
+        "hours": float(rows["hours"].sum()),
+        "longest": float(rows["longest"].max()),
+        "disk": float(rows["disk"].sum()),
+        "cores": cores,
+        "wall_hours": float(wall_hours(rows, cores)),
+    }
+
+
 def words(rows: pd.DataFrame, cores: int = 1) -> str:
     """The table as it is printed, with its sum and what it takes on so many cores."""
     shown = rows.copy()
@@ -96,13 +109,13 @@ def words(rows: pd.DataFrame, cores: int = 1) -> str:
     shown["memory"] = [f"{value} MB" for value in rows["memory"]]
     shown["disk"] = [f"{value:.1f} MB" for value in rows["disk"]]
     shown = shown.rename(columns={"hours": "one core", "memory": "memory of a job"})
-    total = duration(3600 * rows["hours"].sum())
+    total = sums(rows, cores)
+    one, longest, wall = (duration(3600 * total[k]) for k in ("hours", "longest", "wall_hours"))
     return (
         f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n"
-        f"In all {rows['missing'].sum()} of {rows['jobs'].sum()} jobs, {total} of one core, "
-        f"{rows['disk'].sum():.0f} MB of disk; "
-        f"the longest job {duration(3600 * rows['longest'].max())}; "
-        f"{cores} cores need at least {duration(3600 * wall_hours(rows, cores))}.\n"
+        f"In all {total['missing']} of {total['jobs']} jobs, {one} of one core, "
+        f"{total['disk']:.0f} MB of disk; the longest job {longest}; "
+        f"{cores} cores need at least {wall}.\n"
         "From costs measured on one core of an x86-64 with AVX-512 at laptop scale: another "
         "machine, a busy one or a smaller scale differs; drawing counts as if all were stale.\n"
     )

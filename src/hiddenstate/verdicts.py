@@ -130,25 +130,54 @@ def lines(verdicts: pd.DataFrame) -> list[str]:
     return found + [f"CHECK FAILED {row.id}: {row.problem}" for row in broken.itertuples()]
 
 
-def compared(verdicts: pd.DataFrame, expected: Path) -> str:
-    """If verdicts are those of a committed file (``id``, ``verdict``); else which are not."""
+def told(verdicts: pd.DataFrame, expected: Path | None = None) -> dict[str, Any]:
+    """What ``lines`` and ``compared`` say, for programs.
+
+    counts: of verdicts, by ledger. verdicts: ``id``, ``ledger``, ``verdict`` and ``problem`` of
+    each claim. differing: the claims whose verdict is not the expected one, where one is.
+    """
+    rows = verdicts[["id", "ledger", "verdict", "problem"]].astype(str)
+    counted = {ledger: counts(verdicts, ledger).sum() for ledger in LEDGERS}
+    found: dict[str, Any] = {
+        "counts": {
+            ledger: {verdict: int(n) for verdict, n in sums.items() if n}
+            for ledger, sums in counted.items()
+        },
+        "verdicts": rows.to_dict("records"),
+    }
+    if expected:
+        found["differing"] = [
+            {"id": name, "verdict": got, "expected": want}
+            for name, got, want in differing(verdicts, expected)
+        ]
+    return found
+
+
+def differing(verdicts: pd.DataFrame, expected: Path) -> list[tuple[str, str | None, str | None]]:
+    """Claims (id, verdict, expected verdict) that are not as in a committed file; None: absent."""
     content = text(expected, "expected verdicts, with the columns id and verdict")
     rows = pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
     if list(rows) != ["id", "verdict"]:
         raise InputError(f"{expected}: got the columns {list(rows)}; expected id and verdict")
     want = dict(zip(rows["id"], rows["verdict"], strict=True))
     got = dict(zip(verdicts["id"], verdicts["verdict"].astype(str), strict=True))
-    differing = [
-        f"{name}: {got.get(name, 'no such claim')}, expected: {want.get(name, 'no such claim')}"
+    return [
+        (name, got.get(name), want.get(name))
         for name in dict.fromkeys([*want, *got])
         if got.get(name) != want.get(name)
     ]
-    if not differing:
-        return f"As expected: all {len(got)} verdicts are those of {expected.as_posix()}."
-    what = "1 verdict differs" if len(differing) == 1 else f"{len(differing)} verdicts differ"
+
+
+def compared(verdicts: pd.DataFrame, expected: Path) -> str:
+    """If verdicts are those of a committed file (``id``, ``verdict``); else which are not."""
+    found = differing(verdicts, expected)
+    if not found:
+        return f"As expected: all {len(verdicts)} verdicts are those of {expected.as_posix()}."
+    what = "1 verdict differs" if len(found) == 1 else f"{len(found)} verdicts differ"
+    none = "no such claim"
     return "\n".join(
         [f"NOT as expected: {what} from {expected.as_posix()}:"]
-        + [f"- {line}" for line in differing]
+        + [f"- {name}: {got or none}, expected: {want or none}" for name, got, want in found]
     )
 
 

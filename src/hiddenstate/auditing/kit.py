@@ -48,37 +48,6 @@ SCORES: dict[str, str] = {
 }
 """What the kit reads of a training, by name."""
 
-Finds = tuple[str, str, str]
-GUIDE: tuple[Finds, ...] = (
-    (
-        "noise too small, noise drawn with one seed, clipping of the mean instead of each gradient",
-        "Dirac gradient of the clipping norm",
-        "likelihood",
-    ),
-    (
-        "clipping per layer with noise for one norm",
-        "Dirac gradient spread over all layers",
-        "likelihood",
-    ),
-    (
-        "clipping after accumulation (virtual steps), or not at all",
-        "Dirac gradient a hundred times as long",
-        "likelihood",
-    ),
-    (
-        "sampling rate or number of steps that follows from the number of records",
-        "any record, and nothing held constant",
-        "likelihood",
-    ),
-    (
-        "learning rate that follows from the number of records",
-        "any record",
-        "step size, smaller steps",
-    ),
-    ("division by the batch's actual size", "any record among few records", "joint"),
-)
-"""Which mistake is found by which canary and score."""
-
 
 @dataclass(frozen=True)
 class Dirac:

@@ -1,13 +1,13 @@
 """``hiddenstate atlas``: every bound of the package on your own setting."""
 
 import argparse
-import json
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import setting as described
 from hiddenstate.commands.audit import check_pictures
+from hiddenstate.commands.printing import add_json, print_json, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="per world of a simulated audit, fewer where steps are many (2000)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the simulated audits (0)")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every digit")
+    add_json(parser, "words, with every digit")
     parser.add_argument(
         "--figure", type=Path, nargs="+", metavar="FILE", help="pictures to write: .png, .pdf, .svg"
     )
@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         found = {
             **{"setting": setting.numbers, "delta": options.delta, "seed": options.seed},
-            "bounds": json.loads(rows.to_json(orient="records", double_precision=15)),
+            "bounds": records(rows),
             "answer": answer,
         }
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(found)
         return
     _print(options, setting, rows)
     for first, *more in (textwrap.wrap(line, WIDTH - 2) for line in answer):

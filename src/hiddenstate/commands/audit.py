@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hiddenstate.commands import claims
+from hiddenstate.commands.printing import add_json, print_json, records
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="false-positive rates at which the true-positive rate is shown (0.01 0.1)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_json(parser, "tables")
     parser.add_argument(
         "--figure", type=Path, nargs="+", metavar="FILE", help="pictures to write: .png, .pdf, .svg"
     )
@@ -51,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from your own scores, or test a claim."""
-    import json
     import secrets
     from dataclasses import asdict
 
@@ -78,10 +78,10 @@ def run(options: argparse.Namespace) -> int:
             "confidence": confidence,
             "coins": coins if ties else None,
             "claim": asdict(judged) if judged else None,
-            "bounds": json.loads(table.to_json(orient="records", double_precision=15)),
+            "bounds": records(table),
             "intervals": [asdict(interval) for interval in intervals],
         }
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         import pandas as pd
 

@@ -1,12 +1,12 @@
 """``hiddenstate audit-one-run``: what one training with many canaries proves."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import claims
+from hiddenstate.commands.printing import add_json, print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     claims.add_arguments(parser)
     parser.add_argument("--confidence", type=float, default=0.95, help="of each statement (0.95)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         for row in rows:
             del row["threshold"]
         told = {"canaries": canaries, "guesses": made, "right": guesses.correct}
-        print(json.dumps(told | {"bounds": rows, "claim": judged}, indent=2))
+        print_json(told | {"bounds": rows, "claim": judged})
     else:
         _tell(canaries, made, guesses.correct, found, confidence)
         if judged:

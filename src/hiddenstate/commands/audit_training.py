@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from hiddenstate.commands import claims
+from hiddenstate.commands.printing import add_json, print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 from hiddenstate.rounding import shown
@@ -69,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(done before the first model in any case)",
     )
     checks.add_argument("--no-check", action="store_true", help="leave this check out")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of words")
+    add_json(parser, "words")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -135,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
         found["bound"] = _bound(outcome.scores, claim.hypotheses, confidence)
     found["page"] = str(_page(out, outcome, claim, test))
     if options.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         _tell(outcome, found)
     return int(verdict.decision == "refuted")
@@ -176,7 +177,7 @@ def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "C
 def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None = None) -> None:
     """Say what one model takes, and the campaign if its size is known."""
     if options.json and to is None:
-        print(json.dumps(asdict(checked), indent=2))
+        print_json(asdict(checked))
         return
     parts = [f"check: fine; one model takes {checked.seconds:.2g} s and {checked.memory:.0f} MiB"]
     if options.models:

@@ -1,11 +1,11 @@
 """``hiddenstate epsilon``: what the accountants say before any training."""
 
 import argparse
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import setting as described
+from hiddenstate.commands.printing import add_json, print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
@@ -38,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="poisson: of the brackets on epsilon (1e-3, or 1 %% of the heuristic with an "
         "optimiser)",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, with both ends of brackets"
-    )
+    add_json(parser, "a table, with both ends of brackets")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -66,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
             }
             for one in answers
         }
-        print(json.dumps(numbers | {"epsilon": epsilon}, indent=2, ensure_ascii=False))
+        print_json(numbers | {"epsilon": epsilon})
         return
     print(f"epsilon at delta {options.delta:g}, {setting.words}")
     if _optimised(options):

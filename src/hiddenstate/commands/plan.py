@@ -1,13 +1,13 @@
 """``hiddenstate plan-audit``: how many models an audit needs, before any is trained."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claims
 from hiddenstate.commands.audit import check_pictures
+from hiddenstate.commands.printing import add_json, print_json
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--confidence", type=float, default=0.95, help="of a refutation (0.95)")
     parser.add_argument("--seconds", type=float, help="that one model takes, for the hours")
     parser.add_argument("--workers", type=int, default=1, help="processes that train (1)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
     parser.add_argument(
         "--figure", type=Path, nargs="+", metavar="FILE", help="bound against number of models"
     )
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     judged, truth = _asked(options)
     rows = [row for claim in judged for row in _rows(claim, truth, options)]
     if options.json:
-        print(json.dumps({"truth": truth.words, "plans": rows}, indent=2))
+        print_json({"truth": truth.words, "plans": rows})
     else:
         print(pd.DataFrame(map(_shown, rows)).fillna("").to_markdown(index=False))
         print(

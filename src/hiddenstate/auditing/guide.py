@@ -1,0 +1,104 @@
+"""Which canary and which score find which mistake: a table of campaigns, and what it suggests.
+
+``examples/opacus_bugs.py`` puts mistakes that people make into the same training with Opacus,
+audits each with ``hiddenstate.auditing.kit`` and writes ``canaries.csv``, which
+``hiddenstate suggest-canary`` and the documentation read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from hiddenstate.errors import InputError
+from hiddenstate.files import atomic
+
+NONE, NONE_VIRTUAL = "none", "none-virtual"
+"""Where nothing is suspected: trainings that are right."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A mistake that was audited.
+
+    bug: function of ``examples/opacus_bugs.py``. suspicion: name of the mistake, ``NONE`` or
+    ``NONE_VIRTUAL`` for a right training. norm: of the canary's gradient before clipping, in
+    clipping norms C. spread: over all parameter tensors, or in one coordinate. score: of
+    ``kit.SCORES``. records: of the training. found: whether the claim was refuted. models: in each
+    world, at the end.
+    """
+
+    bug: str
+    suspicion: str
+    mistake: str
+    norm: float
+    spread: bool
+    score: str
+    records: int
+    found: bool
+    models: int
+
+    @property
+    def right(self) -> bool:
+        """Whether nothing is wrong with the training."""
+        return self.suspicion in (NONE, NONE_VIRTUAL)
+
+    @property
+    def canary(self) -> str:
+        """The canary in words."""
+        where = "all layers" if self.spread else "one coordinate"
+        return f"Dirac gradient, norm {self.norm:g} C, {where}"
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        return f"found by {self.models}" if self.found else f"not found by {self.models}"
+
+
+def write(path: str | Path, rows: Sequence[Campaign]) -> None:
+    """The table as CSV."""
+    import pandas as pd
+
+    with atomic(path) as temporary:
+        pd.DataFrame([asdict(row) for row in rows]).to_csv(temporary, index=False)
+
+
+def read(path: str | Path) -> tuple[Campaign, ...]:
+    """What ``write`` wrote."""
+    import pandas as pd
+
+    return tuple(Campaign(**row) for row in pd.read_csv(path).to_dict("records"))
+
+
+@cache
+def campaigns() -> tuple[Campaign, ...]:
+    """The table that ships with the package."""
+    with resources.as_file(resources.files(__package__) / "canaries.csv") as path:
+        return read(path)
+
+
+def suspicions() -> dict[str, str]:
+    """Names of the mistakes, and the mistakes in words."""
+    return {row.suspicion: row.mistake for row in campaigns() if not row.right}
+
+
+def suggestions(suspicion: str) -> list[Campaign]:
+    """Campaigns on this mistake, what found it with fewest models first; InputError for others."""
+    if suspicion not in suspicions():
+        raise InputError(f"suspicion: got {suspicion!r}; expected one of {', '.join(suspicions())}")
+    rows = [row for row in campaigns() if row.suspicion == suspicion]
+    return sorted(rows, key=lambda row: (not row.found, row.models))
+
+
+def markdown(rows: Sequence[Campaign]) -> str:
+    """The table of the documentation."""
+    lines = [
+        "| suspicion | mistake | canary | score | models in each world |",
+        "|---|---|---|---|---|",
+    ]
+    for before, row in zip([None, *rows], rows, strict=False):
+        same = before is not None and before.mistake == row.mistake
+        name, mistake = ("", "the same") if same else (row.suspicion, row.mistake)
+        lines.append(f"| {name} | {mistake} | {row.canary} | {row.score} | {row.verdict} |")
+    return "\n".join(lines)
