@@ -1,9 +1,10 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiddenstate.auditing import empirical_curve
+from hiddenstate.auditing import empirical_curve, worlds
 from hiddenstate.errors import InputError
 
 tied = st.lists(st.integers(-3, 3), min_size=2, max_size=12)
@@ -61,3 +62,20 @@ def test_unusable_scores_are_refused_in_words(scores, words):
         empirical_curve(scores, [0.0, 1.0])
     with pytest.raises(InputError, match=words.replace("in_scores", "out_scores")):
         empirical_curve([0.0, 1.0], scores)
+
+
+@given(tied, tied)
+@settings(max_examples=100, deadline=None)
+def test_the_observed_curve_is_the_best_test_that_errs_so_often_at_most(in_scores, out_scores):
+    curve = empirical_curve(in_scores, out_scores)
+    drawn = curve.tradeoff()
+    best = [curve.fnr[curve.fpr <= rate + 1e-12].min() for rate in drawn.fpr]
+    assert np.array_equal(drawn.fnr, best)
+    assert len(drawn.fpr) == len(out_scores) + 1
+
+
+def test_worlds_are_split_in_their_order():
+    rows = pd.DataFrame({"world": ["out", "in", "out", "in"], "score": [1, 2, 3, 4], "s": 0})
+    into, out = worlds(rows)
+    assert into.tolist() == [2.0, 4.0] and out.tolist() == [1.0, 3.0]
+    assert into.dtype == float and worlds(rows, "s")[0].tolist() == [0.0, 0.0]

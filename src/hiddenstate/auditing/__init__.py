@@ -9,7 +9,7 @@ The names below are taken from here, or from the modules that say how each bound
 
 from hiddenstate.auditing.audit import Bound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
-from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
+from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve, worlds
 from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.known_null import known_null_bound
 from hiddenstate.auditing.one_run import (
@@ -61,4 +61,5 @@ __all__ = [
     "planned_guesses",
     "whole_gaussian_bound",
     "whole_gaussian_p_value",
+    "worlds",
 ]

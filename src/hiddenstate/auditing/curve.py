@@ -1,11 +1,16 @@
 """The empirical trade-off curve: error counts of every threshold test, from one sort."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +52,27 @@ class EmpiricalCurve:
             self.n_in,
             self.n_out,
         )
+
+    def tradeoff(self) -> TradeoffCurve:
+        """The least false-negative rate at each false-positive rate 0, 1 / n_out, ..., 1.
+
+        Of one audit: no leading axes. An estimate, as the rates are.
+        """
+        least = np.ones(self.n_out + 1)
+        np.minimum.at(least, self.false_positives, self.fnr)
+        # Allowing more false positives never hurts: this fills rates that no threshold attains.
+        rates = np.linspace(0, 1, self.n_out + 1)
+        return TradeoffCurve(rates, np.minimum.accumulate(least))
+
+
+def worlds(
+    rows: "pd.DataFrame", column: str = "score"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scores of the rows of world "in", and of those of world "out", each in their order."""
+    into, out = (
+        rows.loc[rows["world"] == world, column].to_numpy(float) for world in ("in", "out")
+    )
+    return into, out
 
 
 def empirical_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> EmpiricalCurve:

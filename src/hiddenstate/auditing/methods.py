@@ -5,6 +5,7 @@ A rule of one's own is a class like those of ``rules`` and an entry here.
 
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.rules import (
+    PUBLISHED,
     AsPublished,
     Bonferroni,
     Fixed,
@@ -12,6 +13,8 @@ from hiddenstate.auditing.rules import (
     Split,
     UniformBand,
 )
+
+__all__ = ["PUBLISHED", "RULES", "every"]
 
 RULES: tuple[Rule, ...] = (
     Averaged(),

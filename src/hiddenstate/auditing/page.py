@@ -15,7 +15,7 @@ import hiddenstate
 from hiddenstate import scores
 from hiddenstate.auditing.campaign import Outcome
 from hiddenstate.auditing.claim import Claim
-from hiddenstate.auditing.curve import empirical_curve
+from hiddenstate.auditing.curve import empirical_curve, worlds
 from hiddenstate.auditing.sequential import SequentialAudit
 from hiddenstate.files import atomic
 from hiddenstate.rounding import shown
@@ -108,7 +108,7 @@ def draw(rows: pd.DataFrame, claim: Claim) -> "Figure":
     """Errors of every threshold beside the claimed curve, and both worlds' scores."""
     from hiddenstate import plotting
 
-    into, out = (rows.loc[rows["world"] == world, "score"].to_numpy() for world in ("in", "out"))
+    into, out = worlds(rows)
     curve = empirical_curve(into, out)
     figure, (left, right) = plotting.panels(2, height=3.2)
     plotting.diagonal(left)

@@ -177,6 +177,10 @@ class UniformBand:
         return (band_upper if self.kind == "beta" else dkw_upper)(n, level)[count]
 
 
+PUBLISHED = "as published"
+"""What estimates by the rule of much published work are called."""
+
+
 @dataclass(frozen=True)
 class AsPublished:
     """The best threshold on the same scores, each interval at the full level: NOT valid.
@@ -185,7 +189,7 @@ class AsPublished:
     more than ``level`` of the audits, the more so the more scores there are.
     """
 
-    name = "as published (not valid)"
+    name = f"{PUBLISHED} (not valid)"
     valid = False
 
     def bounds(

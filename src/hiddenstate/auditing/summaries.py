@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, rel_entr
 
 from hiddenstate.auditing.curve import check, check_confidence
@@ -26,6 +26,24 @@ class Interval:
     low: float
     high: float
     confidence: float
+
+
+def separation(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[float, float]:
+    """Difference of the worlds' means over their standard deviation, and its standard error.
+
+    in_scores, out_scores: shapes (n_in,), (n_out,). Of a mechanism that is mu-Gaussian
+    differentially private and releases scores with Gaussian noise it is about mu at most. Other
+    scores may exceed mu: it tells tight from loose, no more.
+    """
+    into, out = check(in_scores, out_scores)
+    deviation = np.sqrt((into.var(ddof=1) + out.var(ddof=1)) / 2)
+    value = float((into.mean() - out.mean()) / deviation)
+    return value, float(separation_error(value, 2 / (1 / len(into) + 1 / len(out))))
+
+
+def separation_error(separation: ArrayLike, models: float) -> NDArray[np.float64]:
+    """Standard error of the separation of so many normal scores in each world."""
+    return np.sqrt(2 / models * (1 + np.asarray(separation, dtype=float) ** 2 / 8))
 
 
 def auc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float = 0.95) -> Interval:

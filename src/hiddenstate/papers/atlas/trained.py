@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from hiddenstate import scores
 from hiddenstate.accounting import gaussian
 from hiddenstate.atlas.trained import COLUMNS
-from hiddenstate.auditing import GaussianDP, lower_bound
+from hiddenstate.auditing import GaussianDP, lower_bound, worlds
 from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell, Family, Job, Train
@@ -95,7 +95,7 @@ def _mu_bound(path: Path, adversary: str) -> float:
     frame = scores.check(path, job.identity, scores.claimed_origin(path)["seed"])
     frame = select(frame, adversary=adversary) if adversary else frame
     ordered = frame.sort_values("run")
-    inside, outside = (select(ordered, world=w)["score"].to_numpy(float) for w in ("in", "out"))
+    inside, outside = worlds(ordered)
     if adversary:
         return lower_bound(inside, outside, HYPOTHESES, confidence=CONFIDENCE).value
     rule, level = METHODS["valid"]

@@ -8,9 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate.accounting import cyclic
-from hiddenstate.adversaries.expanding_clip import WORLDS
-from hiddenstate.auditing import ApproxDP, divergence, lower_bound
-from hiddenstate.estimates import select
+from hiddenstate.auditing import ApproxDP, divergence, lower_bound, worlds
 from hiddenstate.papers.cyclic_bounds import cells
 from hiddenstate.papers.cyclic_bounds.cells import Counterexample, CyclicBoundsGrid
 
@@ -28,21 +26,16 @@ def estimate(
     for audit in cells.audits(grid):
         for passes, runs in scores[audit.name].groupby("passes"):
             claims = ApproxDP(grid.delta)
-            found = lower_bound(*_worlds(runs), claims, confidence=AUDIT_CONFIDENCE)
+            found = lower_bound(*worlds(runs), claims, confidence=AUDIT_CONFIDENCE)
             row = {"quantity": "audit", "method": "lower bound", "kind": "lower", "x": passes}
             row |= {"value": found.value, "confidence": found.confidence}
             row |= {"instance": audit.parameters.data[0].title, "cell": audit.name}
             parts.append(pd.DataFrame([row]))
     failing = cells.counterexamples(grid)
     for cell in failing:
-        rows = certificate(cell.parameters, *_worlds(scores[cell.name]), certificates=len(failing))
+        rows = certificate(cell.parameters, *worlds(scores[cell.name]), certificates=len(failing))
         parts.append(rows.assign(cell=cell.name))
     return pd.concat(parts, ignore_index=True)
-
-
-def _worlds(runs: pd.DataFrame) -> tuple[Scores, Scores]:
-    inside, outside = (select(runs, world=world)["score"].to_numpy() for world in WORLDS)
-    return inside, outside
 
 
 def certificate(

@@ -9,7 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound
+from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound, worlds
+from hiddenstate.auditing.summaries import auc
 from hiddenstate.papers.encoding_loss.cells import (
     ENCODINGS,
     PARTS,
@@ -36,14 +37,10 @@ def observe(scores: pd.DataFrame, *, null: str = "out") -> list[TradeoffCurve]:
     Scores are larger in the world that is not the null hypothesis.
     """
     curves = []
-    alternative = {"out": "in", "in": "out"}[null]
     for _, repeat in scores.groupby("repeat"):
-        worlds = {world: part["score"].to_numpy() for world, part in repeat.groupby("world")}
-        curve = empirical_curve(worlds[alternative], worlds[null])
-        fnr = np.ones(curve.n_out + 1)
-        np.minimum.at(fnr, curve.false_positives, curve.fnr)
-        # Allowing more false positives never hurts: this fills rates that no threshold attains.
-        curves.append(TradeoffCurve(np.linspace(0, 1, curve.n_out + 1), np.minimum.accumulate(fnr)))
+        into, out = worlds(repeat)
+        curve = empirical_curve(into, out) if null == "out" else empirical_curve(out, into)
+        curves.append(curve.tradeoff())
     return curves
 
 
@@ -205,10 +202,8 @@ def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.Dat
             ("closest curve", repeat, closest_curve(curve.total(_DIAGONAL), epsilons, totals)),
         ]
     frame = pd.DataFrame(rows, columns=["method", "repeat", "value"]).assign(kind="estimate")
-    worlds = {world: part["score"].to_numpy() for world, part in cell.groupby("world")}
     bound = lower_bound(
-        worlds["in"],
-        worlds["out"],
+        *worlds(cell),
         Tabulated("epsilon", epsilons, [c["all iterates", "out"] for c in by_epsilon.values()]),
         confidence=CONFIDENCE,
     )
@@ -251,18 +246,8 @@ def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:
         }
     )
     told = [
-        {"method": method, "repeat": repeat, "value": _auc(runs.set_index("world")[column])}
+        {"method": method, "repeat": repeat, "value": auc(*worlds(runs, column)).value}
         for repeat, runs in cell.groupby("repeat")
         for method, column in (("last iterate", "score"), ("all iterates", "all_iterates"))
     ]
     return pd.concat([kept, pd.DataFrame(told).assign(quantity="auc", kind="estimate")])
-
-
-def _auc(scores: pd.Series) -> float:
-    """Mann and Whitney's share of pairs, of scores indexed by world; a tie counts half."""
-    from scipy.stats import rankdata
-
-    inside, outside = scores.loc["in"], scores.loc["out"]
-    ranks = rankdata(np.concatenate((inside, outside)))
-    above = ranks[: len(inside)].sum() - len(inside) * (len(inside) + 1) / 2
-    return float(above / (len(inside) * len(outside)))

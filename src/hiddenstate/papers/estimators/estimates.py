@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hiddenstate.auditing import Averaged, GaussianDP
+from hiddenstate.auditing import Averaged, GaussianDP, worlds
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.estimates import select
@@ -62,14 +62,13 @@ def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
     """Share of audits of n models per world that contradict the claim, disjoint models each."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in mistakes.MISTAKES}
     row: dict[str, Any]
-    worlds, claims = {}, {}
+    audited, claims = {}, {}
     for name, mistake in mistakes.MISTAKES.items():
-        runs = select(zoo, mistake=name)
-        worlds[name] = [select(runs, world=w)["score"].to_numpy() for w in ("in", "out")]
+        audited[name] = worlds(select(zoo, mistake=name))
         claims[name] = _claim(mistake.setup)
     # All claims at one number of models: they share what the bound simulates for it.
     for n, (name, mistake) in product(grid.ladder, mistakes.MISTAKES.items()):
-        into, out = worlds[name]
+        into, out = audited[name]
         hypotheses, truth, _ = claims[name]
         audits = min(len(into) // n, 200)
         if audits == 0:

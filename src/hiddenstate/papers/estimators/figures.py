@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
+from hiddenstate.auditing import AsPublished, Averaged, Bonferroni, Fixed, Split, UniformBand
 from hiddenstate.estimates import select
 from hiddenstate.family import figure
 from hiddenstate.papers.estimators.cells import LEVEL
@@ -13,15 +14,15 @@ from hiddenstate.papers.estimators.estimates import required
 
 STYLES = {
     # method: label, colour role, line, marker
-    "averaged": ("averaged (default)", plotting.VALID, "-", "o"),
-    "fixed threshold, clopper-pearson": ("fixed threshold", plotting.OBSERVED, "-", "s"),
-    "split": ("split", plotting.OTHER, "-", "D"),
-    "uniform band, beta": ("uniform band", plotting.SERIES[5], "-", "^"),
-    "uniform band, dkw": ("uniform band, DKW", plotting.SERIES[8], "-", "v"),
-    "Bonferroni": ("Bonferroni", plotting.SERIES[9], "-", "P"),
-    "as published (not valid)": ("as published (not valid)", plotting.PUBLISHED, ":", "X"),
-    "fixed threshold, jeffreys": ("fixed, Jeffreys (credible)", plotting.SERIES[6], "--", "s"),
-    "fixed threshold, joint-beta": ("fixed, joint-beta (credible)", plotting.UPPER, "--", "d"),
+    Averaged.name: ("averaged (default)", plotting.VALID, "-", "o"),
+    Fixed(0.0).name: ("fixed threshold", plotting.OBSERVED, "-", "s"),
+    Split.name: ("split", plotting.OTHER, "-", "D"),
+    UniformBand().name: ("uniform band", plotting.SERIES[5], "-", "^"),
+    UniformBand("dkw").name: ("uniform band, DKW", plotting.SERIES[8], "-", "v"),
+    Bonferroni.name: ("Bonferroni", plotting.SERIES[9], "-", "P"),
+    AsPublished.name: (AsPublished.name, plotting.PUBLISHED, ":", "X"),
+    Fixed(0.0, "jeffreys").name: ("fixed, Jeffreys (credible)", plotting.SERIES[6], "--", "s"),
+    Fixed(0.0, "joint-beta").name: ("fixed, joint-beta (credible)", plotting.UPPER, "--", "d"),
 }
 
 

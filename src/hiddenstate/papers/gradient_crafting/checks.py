@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import largest, plus_minus, select
 from hiddenstate.evidence import (
     Estimate,
@@ -56,7 +57,7 @@ def _housing(
     estimates: pd.DataFrame, quantity: str, *, every: int = 1, start: str = "fresh"
 ) -> pd.DataFrame:
     """Audits of the housing network that are judged of their setting; at most one row each."""
-    method = {"method": "as published"} if quantity == "epsilon" else {}
+    method = {"method": PUBLISHED} if quantity == "epsilon" else {}
     rows = select(estimates, part="housing", quantity=quantity, every=every, start=start, **method)
     return drawn(needed(rows))
 
@@ -125,7 +126,7 @@ def networks(estimates: pd.DataFrame) -> Evidence:
         )
         for network, part in rows.groupby("network", sort=False)
     ]
-    published = select(estimates, part="network", quantity="epsilon", method="as published")
+    published = select(estimates, part="network", quantity="epsilon", method=PUBLISHED)
     words = [
         f"{line['value']:.1f} of {line['epsilon']:g} ({line['network']})"
         for _, line in select(published, adversary=RANDOM, every=1, clipping_norm=1).iterrows()
@@ -579,7 +580,7 @@ def calibration(estimates: pd.DataFrame) -> Evidence:
 def idle_table(estimates: pd.DataFrame) -> Evidence:
     """The mu / sqrt(k) table: exact values, and means of the published estimate."""
     rows = _as_stated(estimates)
-    rows = select(rows, part="ideal", quantity="epsilon", method="as published", models=MODELS)
+    rows = select(rows, part="ideal", quantity="epsilon", method=PUBLISHED, models=MODELS)
     items: list[Item] = []
     gaps = []
     for _, line in needed(rows).iterrows():
@@ -612,7 +613,7 @@ def best_threshold(estimates: pd.DataFrame) -> Evidence:
         own = needed(select(rows, method=method))
         return Share(round((own["value"] * own["audits"]).sum()), int(own["audits"].sum()))
 
-    best, fixed = share("as published"), share("fixed threshold")
+    best, fixed = share(PUBLISHED), share("fixed threshold")
     return Evidence(
         [
             Within("share above the truth, best threshold", best, low=0.05, reason="nominal 5 %"),
@@ -668,7 +669,7 @@ def evolution(estimates: pd.DataFrame) -> Evidence:
 def simulated(estimates: pd.DataFrame) -> Evidence:
     """Audits of the simulated process find what the reference's did."""
     rows = _as_stated(estimates)
-    rows = select(rows, part="single", quantity="epsilon", method="as published", models=MODELS)
+    rows = select(rows, part="single", quantity="epsilon", method=PUBLISHED, models=MODELS)
     items: list[Item] = []
     for (epsilon, size), part in needed(rows).groupby(["epsilon", "batch_size"]):
         known = AUDITED.get(epsilon, {}).get(int(size))

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import empirical_curve, one_canary_ceiling
+from hiddenstate.auditing import empirical_curve, one_canary_ceiling, worlds
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.errors import InputError
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
@@ -66,9 +67,7 @@ def estimate(
 
 
 def _worlds(scores: pd.DataFrame) -> tuple[Floats, Floats]:
-    ordered = scores.sort_values("run")
-    inside, outside = (select(ordered, world=world)["score"] for world in ("in", "out"))
-    return inside.to_numpy(float), outside.to_numpy(float)
+    return worlds(scores.sort_values("run"))
 
 
 def _audited(part: str, cell: Cell[HousingAudit] | Cell[NetworkAudit]) -> Row:
@@ -158,11 +157,7 @@ def noise_deviation(p: HousingAudit) -> float:
 
 def _curve(inside: Floats, outside: Floats) -> Iterator[Row]:
     """The observed trade-off curve at the plotted false-positive rates."""
-    curve = empirical_curve(inside, outside)
-    fnr = np.ones(curve.n_out + 1)
-    np.minimum.at(fnr, curve.false_positives, curve.fnr)
-    fnr = np.minimum.accumulate(fnr)
-    values = np.interp(PLOTTED, np.linspace(0, 1, curve.n_out + 1), fnr)
+    values = empirical_curve(inside, outside).tradeoff()(PLOTTED)
     for x, value in zip(PLOTTED, values, strict=True):
         yield {"quantity": "fnr", "method": "observed", "kind": "estimate", "x": x, "value": value}
 
@@ -296,7 +291,7 @@ def _ideal(
         }  # fmt: skip
         found = select(bounds[cell.name], epsilon=epsilon)
         for method, values in found.groupby("method", sort=False)["value"]:
-            kind = {"method": method, "kind": "estimate" if method == "as published" else "lower"}
+            kind = {"method": method, "kind": "estimate" if method == PUBLISHED else "lower"}
             mean, sd = values.mean(), values.std()
             yield shared | kind | {"quantity": "epsilon", "value": mean} | {
                 "low": mean - sd, "high": mean + sd, "audits": len(values),

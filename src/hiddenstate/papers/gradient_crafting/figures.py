@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from hiddenstate import plotting
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import largest, select
 from hiddenstate.family import figure
 from hiddenstate.papers.gradient_crafting import summaries
@@ -97,7 +98,7 @@ def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Series) 
     for i, (label, color, marker, rows) in enumerate(series):
         first = step * (i + 0.25) - 0.4
         for method, shift, own in (
-            ("as published", 0.0, {"marker": marker, "label": label}),
+            (PUBLISHED, 0.0, {"marker": marker, "label": label}),
             ("valid", 0.45 * step, {"marker": "^", "mfc": "w"}),
         ):
             points = select(rows, method=method)
@@ -116,7 +117,7 @@ def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Series) 
 
 def _adversaries(part: pd.DataFrame) -> Series:
     """The epsilons of each adversary of a panel."""
-    read = select(part, method=["as published", "valid"])
+    read = select(part, method=[PUBLISHED, "valid"])
     return [
         (kind(word).label, kind(word).color, kind(word).marker, select(read, adversary=word))
         for word in _drawn(part)
@@ -130,7 +131,7 @@ def _drawn(part: pd.DataFrame) -> list[str]:
 
 
 def _ideal(estimates: pd.DataFrame, every: int, models: float) -> pd.DataFrame:
-    found = select(estimates, part="ideal", quantity="epsilon", method="as published")
+    found = select(estimates, part="ideal", quantity="epsilon", method=PUBLISHED)
     return select(found, every=every, models=models) if len(found) else found
 
 
@@ -277,7 +278,7 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
         norms = np.sort(part["clipping_norm"].unique())
         least = select(part, clipping_norm=norms[0])
         series = _adversaries(least)
-        others = select(part, adversary=RANDOM, method=["as published", "valid"])
+        others = select(part, adversary=RANDOM, method=[PUBLISHED, "valid"])
         series += [
             (f"random coordinate, C = {norm:g}", plotting.PUBLISHED, "dXP"[i % 3], rows)
             for i, norm in enumerate(norms[1:])

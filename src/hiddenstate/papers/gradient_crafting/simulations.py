@@ -22,6 +22,7 @@ from hiddenstate.auditing import (
     whole_gaussian_bound,
 )
 from hiddenstate.auditing.hypotheses import Hypotheses
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting.cells import (
@@ -127,7 +128,7 @@ def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
     parts = []
     for epsilon, start in product(p.epsilons, range(0, p.audits, _BLOCK)):
         mu = gaussian.mu(epsilon, p.delta) / math.sqrt(p.every)
-        rules: dict[str, Rule] = {"as published": AsPublished(), "fixed threshold": Fixed(mu / 2)}
+        rules: dict[str, Rule] = {PUBLISHED: AsPublished(), "fixed threshold": Fixed(mu / 2)}
         audits = np.arange(start, min(start + _BLOCK, p.audits))
         rng = stream(seed, NAME, f"ideal_k{p.every}_eps{short(epsilon)}_{p.models}", start)
         shape = (len(audits), p.models)

@@ -1,6 +1,5 @@
 """What one audit's scores say, in the readings that gradient_crafting compares."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,8 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP, lower_bound
+from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing.summaries import separation
 from hiddenstate.estimates import largest
 from hiddenstate.papers.gradient_crafting.adversaries import ONE_RANDOM
 from hiddenstate.papers.gradient_crafting.cells import SETTING
@@ -58,7 +59,7 @@ def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:
     mu, error = separation(inside, outside)
     most = (mu - error, mu, mu + error)
     low, value, high = (float(gaussian.epsilon_below(m, delta)) for m in most)
-    yield {"quantity": "epsilon", "method": "as published", "kind": "estimate"} | {
+    yield {"quantity": "epsilon", "method": PUBLISHED, "kind": "estimate"} | {
         "value": float(gaussian.epsilon_below(published[0], delta))
     }
     yield {"quantity": "epsilon", "method": "valid", "kind": "lower"} | {
@@ -68,14 +69,3 @@ def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:
     shared = {"method": "plug-in", "kind": "estimate"}
     yield shared | {"quantity": "epsilon", "value": value, "low": low, "high": high}
     yield shared | {"quantity": "mu", "value": mu, "low": mu - error, "high": mu + error}
-
-
-def separation(inside: Floats, outside: Floats) -> tuple[float, float]:
-    """Difference of means over the pooled deviation, and its standard error.
-
-    Error: that of normal scores with n per world, sqrt(2 / n) sqrt(1 + mu^2 / 8).
-    """
-    deviation = math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / 2)
-    mu = float((inside.mean() - outside.mean()) / deviation)
-    n = 2 / (1 / len(inside) + 1 / len(outside))
-    return mu, math.sqrt(2 / n) * math.sqrt(1 + mu**2 / 8)

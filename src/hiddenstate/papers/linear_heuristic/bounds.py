@@ -12,6 +12,7 @@ from hiddenstate.accounting import composition, history, linear, pld, quadratic,
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
 from hiddenstate.auditing import AsPublished, Tabulated
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.dpsgd import linear as linear_losses
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
@@ -255,7 +256,7 @@ def repeated(cell: Cell[cells.AuditRepeats], seed: int) -> pd.DataFrame:
         heuristic = float(linear.last_iterate_epsilon(*mechanism, p.delta))
         shared = {"steps": steps, "noise_multiplier": sigma, "sampling_rate": rate}
         parts += [
-            _epsilons("as published", "estimate", [steps] * p.repeats, found, **shared),
+            _epsilons(PUBLISHED, "estimate", [steps] * p.repeats, found, **shared),
             _epsilons("heuristic", "exact", [steps], [heuristic], **shared),
         ]
     return pd.concat(parts)

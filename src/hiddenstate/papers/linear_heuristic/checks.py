@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting import linear
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import select
 from hiddenstate.evidence import Estimate, Evidence, Exact, Share, Stated, Within, average, mean
 from hiddenstate.family import Check, Lacking, check, needed
@@ -381,7 +382,7 @@ def _shares(estimates: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for cell in named(estimates, "repeated_q"):
         heuristic = curve(estimates, cell, "heuristic")
-        found = select(estimates, cell=cell, method="as published")
+        found = select(estimates, cell=cell, method=PUBLISHED)
         rows += [
             {"steps": steps, "sampling_rate": part["sampling_rate"].iloc[0]}
             | {"share": mean(part["value"] / heuristic[steps])}
@@ -395,7 +396,7 @@ def figure3_close(estimates: pd.DataFrame) -> Evidence:
     """Figure 3: estimates close to the heuristic except at few steps."""
     rows = _shares(estimates)
     many = needed(rows[rows["steps"] >= FEW])
-    reading = audited(estimates, "gradient", "as published, standard")
+    reading = audited(estimates, "gradient", f"{PUBLISHED}, standard")
     other = (reading["value"] / reading["heuristic"])[reading["steps"] >= FEW]
     return Evidence(
         [
@@ -453,7 +454,7 @@ def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     of which ``least`` and ``most`` are the 5 and 95 % quantiles.
     """
     rows = trained(estimates, *figures, **values)
-    found = needed(rows.get("as published", pd.Series(dtype=float)))
+    found = needed(rows.get(PUBLISHED, pd.Series(dtype=float)))
     return rows.assign(found=found, sd=(rows["most"] - rows["least"]) / (2 * 1.645))
 
 
@@ -607,7 +608,7 @@ def _matches_standard(method: str, simulated: str) -> Check:
     @check
     def measure(estimates: pd.DataFrame) -> Evidence:
         exact = _exact_share(estimates, method, "standard")
-        audits = audited(estimates, simulated, "as published").query("steps >= 10")
+        audits = audited(estimates, simulated, PUBLISHED).query("steps >= 10")
         share = audits["value"] / audits["standard"]
         return Evidence(
             [

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.auditing import ApproxDP, AsPublished, Averaged, Tabulated, lower_bound
+from hiddenstate.auditing import ApproxDP, AsPublished, Averaged, Tabulated, lower_bound, worlds
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.estimates import select
 from hiddenstate.papers.linear_heuristic.bounds import TAIL
@@ -103,15 +104,15 @@ def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
 
 def _audit(runs: pd.DataFrame, matched: Matched, curves: str) -> pd.DataFrame:
     """Epsilon by every estimator, from the scores of one mechanism."""
-    inside, outside = (select(runs, world=w)["score"].to_numpy() for w in ("in", "out"))
+    inside, outside = worlds(runs)
     estimators: list[tuple[str, str, str, Rule, float]] = [
-        ("as published", "estimate", curves, AsPublished(), TAIL),
+        (PUBLISHED, "estimate", curves, AsPublished(), TAIL),
         ("lower bound", "lower", curves, Averaged(), CONFIDENCE),
         ("lower bound, direct", "lower", "direct", Averaged(), CONFIDENCE),
     ]
     if curves == "heuristic":
         # What composition's curves would make of a sum: no statement on the last iterate.
-        estimators.append(("as published, standard", "estimate", "standard", AsPublished(), TAIL))
+        estimators.append((f"{PUBLISHED}, standard", "estimate", "standard", AsPublished(), TAIL))
     first = runs.iloc[0]
     return pd.DataFrame(
         {

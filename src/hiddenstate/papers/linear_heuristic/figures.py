@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import select
 from hiddenstate.family import figure
 from hiddenstate.papers.linear_heuristic import stated
@@ -20,7 +21,7 @@ _BASELINES: dict[str, dict[str, Any]] = {
     "full batch": {"label": "full batch", "color": plotting.VALID, "ls": "-.", "lw": 1.5},
 }  # fmt: skip
 _ESTIMATORS: dict[str, dict[str, Any]] = {
-    "as published": {
+    PUBLISHED: {
         "label": "estimate as published", "color": plotting.PUBLISHED, "marker": "s", "ms": 4.5
     },
     "lower bound": {

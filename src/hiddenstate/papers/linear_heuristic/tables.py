@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import select
 from hiddenstate.family import table
 from hiddenstate.papers.linear_heuristic import stated
@@ -63,7 +64,7 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
             "heuristic": f"{row['heuristic']:.2f}",
             "standard": f"{row['standard']:.2f}",
             "accuracy": _shown(row["accuracy"], "{:.1%}"),
-            "empirical, as published": _shown(row.get("as published")),
+            "empirical, as published": _shown(row.get(PUBLISHED)),
             f"lower bound at {CONFIDENCE:.0%}": _shown(row.get("lower bound")),
             "as published, if losses were linear": _shown(row["ideal"]),
             "batch size, printed": f"{batch}",
@@ -89,8 +90,8 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     """Every audit of trained models by every estimator."""
     rows = trained(estimates, "figure2", "figure4", "table1")
     methods = [
-        *("heuristic", "standard", "ideal", "as published", "lower bound", "lower bound, direct"),
-        "as published, standard",
+        *("heuristic", "standard", "ideal", PUBLISHED, "lower bound", "lower bound, direct"),
+        f"{PUBLISHED}, standard",
     ]
     return pd.DataFrame(
         {

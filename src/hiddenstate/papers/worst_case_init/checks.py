@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing.summaries import separation_error
 from hiddenstate.estimates import plus_minus, select
 from hiddenstate.evidence import Estimate, Evidence, Exact, Item, Stated, Test, Within, mean, rarely
 from hiddenstate.family import Check, Lacking, check, needed
@@ -38,7 +40,7 @@ def _audits(
     estimates: pd.DataFrame, figure: str, quantity: str = "epsilon", **levels: Any
 ) -> list[tuple[pd.Series, pd.Series]]:
     """Every audit of a figure: what tells it apart, and a value for each of its repeats."""
-    method = {"method": "as published"} if quantity == "epsilon" else {}
+    method = {"method": PUBLISHED} if quantity == "epsilon" else {}
     rows = select(estimates, figure=figure, quantity=quantity, **method, **levels)
     return [
         (part[AUDIT].iloc[0], part.set_index("repeat")["value"])
@@ -55,11 +57,8 @@ def _one(estimates: pd.DataFrame, figure: str, quantity: str = "epsilon", **leve
 
 
 def _separation(values: pd.Series, models: float) -> Estimate:
-    """Mean separation of the worlds' scores, with the error that so many models leave.
-
-    Of normal scores of n models per world it is sqrt(2 / n) sqrt(1 + separation^2 / 8).
-    """
-    errors = np.sqrt(2 / models * (1 + values**2 / 8))
+    """Mean separation of the worlds' scores, with the error that so many models leave."""
+    errors = separation_error(values, models)
     error = np.sqrt((errors**2).mean() / len(values))
     return Estimate(float(values.mean()), float(error))
 
@@ -394,7 +393,7 @@ def thresholds(estimates: pd.DataFrame) -> Evidence:
     """In perfect audits the best threshold is anywhere among the scores, equally often."""
     from scipy import stats
 
-    rows = needed(select(estimates, quantity="best threshold", method="as published", models=100))
+    rows = needed(select(estimates, quantity="best threshold", method=PUBLISHED, models=100))
     groups = list(rows.groupby("epsilon"))
     items: list[Item] = []
     notes = []

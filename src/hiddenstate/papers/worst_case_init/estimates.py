@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from hiddenstate import verification
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
+from hiddenstate.auditing import AsPublished, Averaged, GaussianDP, worlds
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import Rule
+from hiddenstate.auditing.summaries import separation
 from hiddenstate.estimates import select
 from hiddenstate.family import Cell
 from hiddenstate.papers.worst_case_init import cells
@@ -27,7 +29,7 @@ Row = dict[str, Any]
 Floats = NDArray[np.float64]
 LEVEL = 0.05
 METHODS: dict[str, tuple[Rule, float]] = {
-    "as published": (AsPublished(), LEVEL),
+    PUBLISHED: (AsPublished(), LEVEL),
     "two-sided": (AsPublished(), LEVEL / 2),
     "valid": (Averaged(), LEVEL),
 }
@@ -35,7 +37,7 @@ METHODS: dict[str, tuple[Rule, float]] = {
 intervals; the former is the main reading."""
 THRESHOLDS = np.linspace(0, 1, 11)
 """Shares of all scores above a threshold, between which the best ones are counted."""
-SIMULATED = ("as published", "two-sided")
+SIMULATED = (PUBLISHED, "two-sided")
 """Methods whose perfect audits are simulated: what publishes is what needs a ceiling."""
 
 
@@ -175,20 +177,10 @@ def _repeat(audit: AuditParameters, scores: pd.DataFrame) -> Iterator[Row]:
     if audit.models == 1:
         return
     ordered = scores.sort_values("run")
-    inside, outside = (select(ordered, world=world)["score"].to_numpy() for world in ("in", "out"))
+    inside, outside = worlds(ordered)
     for method, (rule, level) in METHODS.items():
         value = _epsilons(method, inside[None], outside[None], audit.delta)[0]
         valid = {"kind": "lower", "confidence": 1 - level} if rule.valid else {"kind": "estimate"}
         yield {"quantity": "epsilon", "method": method, "value": value} | valid
     most = gaussian.mu(audit.epsilon, audit.delta)
-    yield {"quantity": "separation", "value": _separation(inside, outside), "most": most} | mean
-
-
-def _separation(inside: Floats, outside: Floats) -> float:
-    """Difference of the worlds' means over their standard deviation.
-
-    Of a mechanism that is mu-Gaussian differentially private and releases scores with Gaussian
-    noise it is about mu at most. Other scores may exceed mu: it tells tight from loose, no more.
-    """
-    variance = (inside.var(ddof=1) + outside.var(ddof=1)) / 2
-    return float((inside.mean() - outside.mean()) / np.sqrt(variance))
+    yield {"quantity": "separation", "value": separation(inside, outside)[0], "most": most} | mean

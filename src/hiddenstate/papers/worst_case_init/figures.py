@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
+from hiddenstate.auditing import Averaged
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import select
 from hiddenstate.family import Figure, figure
 from hiddenstate.papers.worst_case_init.cells import shows
@@ -24,7 +26,7 @@ from hiddenstate.papers.worst_case_init.summaries import (
 _READING = (
     "Squares: the published estimate, mean and standard deviation over the repeats; it takes the "
     "best threshold on the same scores and is no valid bound. Triangles: a valid bound at 95 % "
-    "confidence (averaged errors), likewise. Dashed: the theoretical epsilon. Grey: "
+    f"confidence ({Averaged.name} errors), likewise. Dashed: the theoretical epsilon. Grey: "
     "what 90 % of audits publish, with as many models, if everything leaks. Open circles: stated "
     "by the paper for the same data and model, and for as many records unless the legend says how "
     "many."
@@ -56,9 +58,9 @@ def _by_epsilon(
     rows = rows[rows["records"].isin(set(audits["records"]))]
     rows = rows.assign(x=rows["epsilon"], series=rows[factor].astype(str) + ", " + rows["method"])
     series = {
-        f"{level}, {method}": (label(level) if method == "as published" else "", colour, marker)
+        f"{level}, {method}": (label(level) if method == PUBLISHED else "", colour, marker)
         for level, colour in ((level, colours[level]) for level in levels)
-        for method, marker in (("as published", "s"), ("valid", "^"))
+        for method, marker in ((PUBLISHED, "s"), ("valid", "^"))
     }
     plotting.repeats(ax, rows, series, deviations=1, width=_WIDTH)
     for j, level in enumerate(levels):
@@ -190,7 +192,7 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None
     found, valid, norms = (
         summary(estimates, "figure2", *what, **levels).sort_values("epochs")
         for what in (
-            ("epsilon", "as published"),
+            ("epsilon", PUBLISHED),
             ("epsilon", "valid"),
             ("gradient_norm", "mean"),
         )

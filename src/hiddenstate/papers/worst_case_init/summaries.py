@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import select, summarise
 
 AUDIT = [
@@ -17,7 +18,7 @@ def summary(
     estimates: pd.DataFrame,
     figure: str,
     quantity: str = "epsilon",
-    method: str = "as published",
+    method: str = PUBLISHED,
     **levels: object,
 ) -> pd.DataFrame:
     """Mean, sd, maximum and number n over the repeats of each audit that a figure shows."""
@@ -27,7 +28,7 @@ def summary(
 
 def ideal(estimates: pd.DataFrame, **levels: object) -> pd.DataFrame:
     """What audits find where everything leaks, as published, by epsilon and number of models."""
-    rows = select(estimates, quantity="ideal_epsilon", method="as published", **levels)
+    rows = select(estimates, quantity="ideal_epsilon", method=PUBLISHED, **levels)
     return rows.sort_values("epsilon")
 
 

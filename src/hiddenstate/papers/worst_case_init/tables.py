@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.estimates import plus_minus, select, summarise
 from hiddenstate.family import table
 from hiddenstate.papers.worst_case_init.cells import shows
@@ -81,11 +82,11 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
         if audit.value == 0:
             continue
         of = found.loc[audit.cell]
-        published, valid = of.loc["epsilon", "as published"], of.loc["epsilon", "valid"]
+        published, valid = of.loc["epsilon", PUBLISHED], of.loc["epsilon", "valid"]
         two_sided, separation = of.loc["epsilon", "two-sided"], of.loc["separation", "mean"]
         perfect = ideal(estimates, epsilon=audit.epsilon, models=audit.models)["value"].item()
         records[-1] |= {
-            "as published": plus_minus(published["mean"], published["sd"]),
+            PUBLISHED: plus_minus(published["mean"], published["sd"]),
             "maximum": f"{published['maximum']:.2f}",
             "perfect audit": f"{perfect:.2f}",
             "two-sided": plus_minus(two_sided["mean"], two_sided["sd"]),
