@@ -103,8 +103,8 @@ def main() -> None:
             total.block = own
             together, total.block = strategies.arranged(total, count, memory)
             thetas = torch.empty(together, total.parameters, device="meta")
-            batch = list(total.blocks(torch.empty(RECORDS, dtype=torch.int64, device="meta")))
-            total.sums(thetas, batch, 1.0)
+            batch = list(total.many.blocks(torch.empty(RECORDS, dtype=torch.int64, device="meta")))
+            total.many.sums(thetas, batch, 1.0)
             block = counted(partial(total.sums, thetas, batch[:1], 1.0))
             two, three = (training(name, total, together, n, memory) for n in (2, 3))
             step = sum(c.total() for c in (three.views - two.views, three.kernels - two.kernels))

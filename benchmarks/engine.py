@@ -38,8 +38,8 @@ from hiddenstate import models
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
+from hiddenstate.dpsgd.kernels.linear import GROUP
 from hiddenstate.dpsgd.layers import Convolution, Linear, Winograd
-from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.streams import stream
 
 CLIPPING_NORM = 1.0

@@ -1,10 +1,10 @@
 """Training the network of 68 parameters on California housing: native, vmap and a plain loop.
 
 Each trains the same models of 8-6-2 units, 400 records a step, from the same initial parameters,
-batches and noise: ``dpsgd.tiny`` in native code, the same arithmetic in numpy, per-sample gradients
-by ``torch.func.vmap``, and a plain loop over records with torch's autograd. The slow ones get fewer
-steps, which are stated; every time is per 250 steps of one model on one core. The last iterates of
-the common steps must agree.
+batches and noise: ``kernels.tiny`` in native code, the same arithmetic in numpy, per-sample
+gradients by ``torch.func.vmap``, and a plain loop over records with torch's autograd. The slow ones
+get fewer steps, which are stated; every time is per 250 steps of one model on one core. The last
+iterates of the common steps must agree.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 
 from hiddenstate import housing, models
 from hiddenstate.dpsgd.clipping import cross_entropy, named
-from hiddenstate.dpsgd.tiny import Dense, Trainer
+from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
 from hiddenstate.sampling import Cyclic
 from hiddenstate.streams import stream
 

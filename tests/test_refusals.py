@@ -16,7 +16,7 @@ from hiddenstate.accounting import (
 from hiddenstate.adversaries import encoding_loss, repeaters
 from hiddenstate.auditing import GaussianDP, divergence, planning
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.tiny import Dense
+from hiddenstate.dpsgd.kernels.tiny import Dense
 from hiddenstate.errors import InputError
 
 MECHANISM = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 10}

@@ -20,7 +20,7 @@ from hiddenstate.adversaries.gradient_canaries import (
     RandomCoordinate,
     SimulatedCoordinate,
 )
-from hiddenstate.dpsgd.tiny import Dense, Trainer
+from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 

@@ -11,8 +11,14 @@ from torch.nn.utils import prune
 
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.initialisation import pretrained
-from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
+from hiddenstate.dpsgd.clipping import (
+    ClippedSum,
+    cross_entropy,
+    flat_parameters,
+    refuse_on_device,
+)
 from hiddenstate.dpsgd.ensemble import Ensemble, scores
+from hiddenstate.dpsgd.kernels.bookkeeping import BookKeeping
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.probe import Probe
 from hiddenstate.errors import InputError
@@ -166,14 +172,19 @@ def unlike(kernel_of_models: ClippedSum, thetas: torch.Tensor, records: int) -> 
 @FALLS_BACK
 @pytest.mark.parametrize("models", [2, 5, 8])
 def test_explicit_gradients_of_many_models_are_probed_too(models):
-    """torch's nested vmap of a PReLU is wrong where there are as many models as records."""
+    """torch's nested vmap of a PReLU is wrong where there are as many models as records.
+
+    A probe on whose records a PReLU does nothing does not show it, in six of a hundred starts.
+    """
     rng = stream(0, "prelu")
-    model = nn.Sequential(nn.Linear(6, 5), nn.PReLU(), nn.Linear(5, 3))
-    x, y = table(8)
-    total = ClippedSum(model, x, y, kernel="explicit")
-    theta = flat_parameters(model)
-    noise = torch.from_numpy(rng.normal(size=(models, len(theta)))).float()
-    assert unlike(total, theta + noise, 8) <= 1e-5
+    for start in range(10):
+        torch.manual_seed(start)
+        model = nn.Sequential(nn.Linear(6, 2), nn.PReLU(), nn.Linear(2, 3))
+        x, y = table(8)
+        total = ClippedSum(model, x, y, kernel="explicit")
+        theta = flat_parameters(model)
+        noise = torch.from_numpy(rng.normal(size=(models, len(theta)))).float()
+        assert unlike(total, theta + noise, 8) <= 1e-5
 
 
 @FALLS_BACK
@@ -318,8 +329,8 @@ def test_a_kernel_that_is_wrong_on_its_device_is_refused(monkeypatch):
     model = Net()
     total = ClippedSum(model, x, y, kernel="torch")
     probe = Probe(model, torch.from_numpy(x), torch.from_numpy(y), cross_entropy, relabel=True)
-    total._refuse_on_device(probe)
-    right = ClippedSum._gradients
+    refuse_on_device(total.kernel, probe)
+    right = BookKeeping.gradients
 
     class Off:
         def __init__(self, gradients):
@@ -328,6 +339,6 @@ def test_a_kernel_that_is_wrong_on_its_device_is_refused(monkeypatch):
         def weighted_sum(self, weights):
             return 1.01 * self.gradients.weighted_sum(weights)
 
-    monkeypatch.setattr(ClippedSum, "_gradients", lambda *given: Off(right(*given)))
+    monkeypatch.setattr(BookKeeping, "gradients", lambda *given: Off(right(*given)))
     with pytest.raises(InputError, match=r"device: on 'cpu' .* 'torch' are not those of float64"):
-        total._refuse_on_device(probe)
+        refuse_on_device(total.kernel, probe)

@@ -18,6 +18,7 @@ from hiddenstate.dpsgd import ensemble, rules
 from hiddenstate.dpsgd import strategies as module
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
 from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate, last_iterates, scores
+from hiddenstate.dpsgd.kernels.base import Problem
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.strategies import arranged, free_memory
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
@@ -148,19 +149,19 @@ def test_models_side_by_side_get_what_each_gets_alone(name, block):
 def test_gathered_blocks_serve_again_and_the_first_layers_read_once(name, monkeypatch):
     total, thetas = network(name)
     total.block = 4
-    firsts = [tap.name for tap in total._taps.values() if tap.first]
+    firsts = [tap.name for tap in total.kernel.layers if tap.first]
     assert firsts == {"frozen": ["0"], "twice": ["one", "other"], "blocks": ["0"]}[name]
     read = []
     patches = rules._patches
     monkeypatch.setattr(
         rules, "_patches", lambda layer, x, *rest: read.append(len(x)) or patches(layer, x, *rest)
     )
-    blocks = list(total.blocks(torch.arange(7)))
-    first = total.sums(thetas, blocks, 0.5)
+    blocks = list(total.many.blocks(torch.arange(7)))
+    first = total.many.sums(thetas, blocks, 0.5)
     # Shared records are unfolded once for all three models, the others' inputs for each.
     assert sorted(read)[: 2 * len(firsts)] == [3] * len(firsts) + [4] * len(firsts)
     once = len(read)
-    again = total.sums(thetas.flip(0), blocks, 0.5)
+    again = total.many.sums(thetas.flip(0), blocks, 0.5)
     assert len(read) == 2 * once - 2 * len(firsts)
     torch.testing.assert_close(again.flip(0), first, rtol=1e-9, atol=1e-12)
 
@@ -168,18 +169,18 @@ def test_gathered_blocks_serve_again_and_the_first_layers_read_once(name, monkey
 def test_records_that_the_model_writes_into_are_not_kept():
     for name in NETWORKS:
         total, thetas = network(name)
-        before = total._x.clone()
-        found = total.gathered_bytes(3, torch.arange(7))
+        before = total.kernel.problem.x.clone()
+        found = total.many.gathered_bytes(3, torch.arange(7))
         assert (found == np.inf) == name.startswith("in place")
         total.side_by_side(thetas, torch.arange(7), None, 0.5)
-        assert torch.equal(total._x, before)
+        assert torch.equal(total.kernel.problem.x, before)
 
 
 def test_blocks_are_of_about_one_size():
     total, _ = network("frozen")
     total.block = 3
-    assert [len(block.y) for block in total.blocks(torch.arange(7))] == [2, 2, 3]
-    assert list(total.blocks(torch.arange(0))) == []
+    assert [len(block.y) for block in total.many.blocks(torch.arange(7))] == [2, 2, 3]
+    assert list(total.many.blocks(torch.arange(0))) == []
 
 
 # Memory
@@ -215,7 +216,7 @@ def test_models_go_side_by_side_first_and_blocks_grow_then():
     together, block = arranged(total, 100, 1e15)
     assert together == 100
     assert 100 * block * total.widest < 2**31 <= 100 * (block + 1) * total.widest
-    assert total.widest == max(tap.floats() for tap in total._taps.values())
+    assert total.widest == max(total.kernel.floats())
 
 
 LARGER = {
@@ -328,13 +329,13 @@ def test_batches_are_uploaded_once_if_there_is_room(sampling, kept, uploads, mon
 def test_a_full_batch_is_gathered_once_if_there_is_room(room, gathers, monkeypatch):
     audit = make()
     runs = [run(audit, "in", i) for i in range(3)]
-    needed = runs[0].gradients.gathered_bytes(3, torch.arange(21))
+    needed = runs[0].gradients.many.gathered_bytes(3, torch.arange(21))
     # Each model's records, and what the first layer reads, for all models once.
     assert needed == 4 * 21 * (3 * 64 + 64 * (9 + 16))
     calls = []
-    gathered = ClippedSum._gathered
+    gathered = Problem.gathered
     monkeypatch.setattr(
-        ClippedSum, "_gathered", lambda self, *of: calls.append(1) or gathered(self, *of)
+        Problem, "gathered", lambda self, *of: calls.append(1) or gathered(self, *of)
     )
     for one in runs:
         one.gradients.block = 11

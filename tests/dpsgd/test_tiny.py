@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from hiddenstate import models
-from hiddenstate.dpsgd import native, tiny
+from hiddenstate.dpsgd import native
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
-from hiddenstate.dpsgd.tiny import Dense, Trainer
+from hiddenstate.dpsgd.kernels import tiny
+from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic, Poisson
 from hiddenstate.streams import stream

@@ -29,9 +29,9 @@ from hiddenstate.adversaries.gradient_canaries import (
 )
 from hiddenstate.dpsgd.audit import Group, by_adversary, column, in_chunks
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
+from hiddenstate.dpsgd.kernels.tiny import Code, Dense, Trainer
 from hiddenstate.dpsgd.known import Fixed, Floats, Known, each_once, read_only
 from hiddenstate.dpsgd.mechanism import Mechanism
-from hiddenstate.dpsgd.tiny import Dense, Kernel, Trainer
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.sampling import Cyclic, Reshuffled
 
@@ -143,7 +143,7 @@ class _Run:
     seed: int
     name: Name
     role: Name = ()
-    kernel: Kernel = "auto"
+    kernel: Code = "auto"
     anew: Name = ()
 
     def stream(self, purpose: str) -> np.random.Generator:
@@ -249,7 +249,7 @@ def scores(
     chunk: int = 100,
     checkpoint: str | Path | None = None,
     progress: bool = False,
-    kernel: Kernel = "auto",
+    kernel: Code = "auto",
     noiseless: bool = False,
 ) -> pd.DataFrame:
     """One audit by each adversary: columns world, repeat, run, score, adversary and coordinate.
@@ -340,7 +340,6 @@ def gradient_norms(
     record, label = np.asarray(x, float)[None], np.array([y])
     theta, norms = one.initial, np.empty(len(batches))
     for t, batch in enumerate(batches):
-        gradient = audit.network.clipped_sum(theta.astype(float), record, label, math.inf)
-        norms[t] = np.linalg.norm(gradient)
+        norms[t] = audit.network.norms(theta.astype(float), record, label)[0]
         theta = trainer.last_iterate(theta, [batch], added[t : t + 1])
     return norms

@@ -1,81 +1,41 @@
-"""Sums of clipped per-sample gradients, without the per-sample gradients.
+"""Sums of clipped per-sample gradients of a torch model, by whichever kernel fits it.
 
-A layer's per-sample gradient is a product of what went in (the activations) and what came back
-(the gradient by the outputs). One forward and one backward pass collect both for all layers; the
-gradient norms follow from them, and the clipped sum is the same product, each record weighted by
-its clipping factor (book-keeping: Bu, Wang, Zha and Karypis 2023; ghost norms: Li, Tramer, Liang
-and Hashimoto 2022). The weights' own gradients are never computed in the backward pass.
-
-A network of layers that ``native`` knows runs there on a CPU. A model with trainable parameters in
-modules without a rule below falls back to explicit per-sample gradients, and says so once. Each
-kernel is compared with a few records' own gradients when it is made (``probe``).
+A network of layers that native code knows runs there on a CPU, others by book-keeping. A model with
+trainable parameters in layers without a rule falls back to explicit per-sample gradients, and says
+so once. Each kernel is compared with a few records' own gradients when it is made (``probe``).
 """
 
 import copy
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.utils.hooks import RemovableHandle
+from torch.func import functional_call
 
-from hiddenstate.dpsgd import memory, native, products
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.driver import network
+from hiddenstate.dpsgd.kernels.base import Blockwise, Problem, probed, with_channels_last
+from hiddenstate.dpsgd.kernels.base import Loss as Loss
+from hiddenstate.dpsgd.kernels.base import cross_entropy as cross_entropy
+from hiddenstate.dpsgd.kernels.base import flat_parameters as flat_parameters
+from hiddenstate.dpsgd.kernels.base import named as named
+from hiddenstate.dpsgd.kernels.bookkeeping import BookKeeping, book_keeping
+from hiddenstate.dpsgd.kernels.by_opacus import opacus
+from hiddenstate.dpsgd.kernels.explicit import explicit
+from hiddenstate.dpsgd.kernels.linear import Linear, linear
+from hiddenstate.dpsgd.kernels.native import Native, native
 from hiddenstate.dpsgd.probe import CHANCE, Probe, copied, first_line, refuse_mixing
-from hiddenstate.dpsgd.rules import Rule, rule_of
 from hiddenstate.errors import InputError
 
 KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Maps outputs (records, ...) and labels (records,) to losses (records,)."""
 
-_Way = Literal["side by side", "models", "records"]
-"""What torch.func maps over at once: models and their records, one model's records, or nothing."""
 _COMPARED = 128
 """Records, at most, whose losses together are compared with those of each alone."""
-_BLOCK_BYTES = 2**26
-"""Activations and patches of the records that are processed at once, for one model."""
-
-
-def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of each record; shape (records,)."""
-    return F.cross_entropy(outputs, labels, reduction="none")
-
-
-def flat_parameters(model: nn.Module) -> Tensor:
-    """The model's trainable parameters as one vector (p,), in ``named_parameters`` order."""
-    return torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad])
-
-
-def named(theta: Tensor, model: nn.Module) -> dict[str, Tensor]:
-    """The inverse: a vector (p,) as the model's parameters by name (views)."""
-    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    parts = theta.split([p.numel() for p in parameters.values()])
-    return {
-        name: part.view(p.shape) for (name, p), part in zip(parameters.items(), parts, strict=True)
-    }
-
-
-def _named_of_many(thetas: Tensor, model: nn.Module) -> dict[str, Tensor]:
-    """Vectors (models, p) as the model's parameters by name, (models, ...) (views)."""
-    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    parts = thetas.split([p.numel() for p in parameters.values()], 1)
-    return {
-        name: part.unflatten(1, p.shape)
-        for (name, p), part in zip(parameters.items(), parts, strict=True)
-    }
-
-
 LARGEST = 1e15
 """What an entry of a record may be at most: squared norms of far larger ones overflow."""
 
@@ -116,91 +76,36 @@ class ClippedSum:
                     "'explicit', for the others know no views"
                 )
             augmentation.check(tuple(x.shape[1:]))
-        self.augmentation = augmentation
-        self._local = threading.local()
-        self.device = usable(device)
         held = copied(model)
         _refuse_mixing(model)
-        self._model = held.to(self.device)
-        self._loss = loss
-        self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        self.dtype = _precision(model)
-        records, labels = checked(x, y, self._model, self._loss)
-        self._x = records.to(self.device)
-        self._y = labels.to(self.device)
+        where = usable(device)
+        records, labels = checked(x, y, held, loss)
+        problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
         probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
-        self._native: native.Kernel | None = None
-        self._taps: dict[str, _Tap] = {}
-        self._writes = self._channels_first = False
-        self._opacus: nn.Module | None = None
-        self._linear: nn.Linear | None = None
-        self._way: _Way = "side by side"
-        if kernel == "linear":
-            self._linear = self._linear_layer(probe)
-        if kernel in ("auto", "native") and augmentation is None:
-            self._native = self._native_kernel(probe, required=kernel == "native")
-        if self._native is None and self._linear is None:
-            self._refuse_mixing_on_device()
-        self._channels_last = self._x.dim() == 4 and self._takes_channels_last()
-        if self._channels_last:
-            # Max-pooling and the unfolding of patches are far faster so.
-            self._x = _with_channels_last(self._x)
-        if kernel in ("auto", "torch", "linear") and self._native is None:
-            self._taps = self._find_taps(probe)
-        if self._native is None and not self._taps:
-            if self._channels_last:
-                # torch.func's convolutions are far slower on such images, and fail on some.
-                self._x, self._channels_last = self._x.contiguous(), False
-            if kernel == "opacus":
-                self._opacus = _for_opacus(self._model)
-                self._refuse_wrong_opacus(probe)
-            else:
-                self._way = self._explicit_way(probe)
-        self.kind = (
-            "native" if self._native
-            else "linear" if self._linear
-            else "torch" if self._taps
-            else "opacus" if self._opacus
-            else "loop" if self._way == "records"
-            else "explicit"
-        )  # fmt: skip
-        if self.device.type not in ("cpu", "meta"):
-            self._refuse_on_device(probe)
-        floats = self._record_floats()
-        self.record_bytes, self.widest = self.dtype.itemsize * sum(floats), max(floats)
-        # Native code holds one record at a time.
-        self.block = 1 if self._native else max(1, min(128, int(_BLOCK_BYTES // self._weighs())))
+        self.kernel = _kernel(kernel, problem, probe)
+        if where.type not in ("cpu", "meta"):
+            refuse_on_device(self.kernel, probe)
+        self.augmentation, self.device, self.dtype = augmentation, where, problem.dtype
+        self.parameters, self.kind = problem.parameters, self.kernel.kind
+        self.record_bytes, self.widest = self.kernel.record_bytes, max(self.kernel.floats())
+        self.block = self.kernel.block
+        self._local = threading.local()
 
-    def _weighs(self) -> float:
-        """Bytes by which a record counts in a block."""
-        return self.record_bytes if self._taps or self._linear else self.activations / 2.5
+    @property
+    def block(self) -> int:
+        """Records that are processed at once, of one model or of each side by side."""
+        return self.kernel.block
 
-    @cached_property
+    @block.setter
+    def block(self, records: int) -> None:
+        self.kernel.block = records
+
+    @property
     def activations(self) -> float:
-        """Bytes of one more record in one model, at most at once.
-
-        Measured, but for native code, which has room for one record, and linear models; a tenth
-        more, for allocators waste some.
-        """
-        if self._native or self._linear:
-            return 2.5 * self.record_bytes
-        models = 2
-        thetas = flat_parameters(self._model).expand(models, -1)
-        views = self.augmentation.views if self.augmentation else 0
-
-        def work(records: int) -> None:
-            indices = torch.arange(records, device=self.device).expand(models, -1) % len(self._y)
-            shape = (models, records, views, 3)
-            drawn = torch.zeros(shape, dtype=torch.int64, device=self.device) if views else None
-            self._block_sum(thetas, self._gathered(indices, None, drawn), 1.0)
-
-        taken = memory.slope(work)
-        if 128 * taken <= _BLOCK_BYTES:
-            # Of small records two take less than what is done once: the most is elsewhere then.
-            taken = memory.slope(work, 64)
-        return max(1.1 * taken / models, float(self.dtype.itemsize))
+        """Bytes of one more record in one model, at most at once."""
+        return self.kernel.activations
 
     def own(self) -> "ClippedSum":
         """This thread's copy; torch uses no other thread in it, or sums would round otherwise."""
@@ -212,11 +117,7 @@ class ClippedSum:
     def copy(self) -> "ClippedSum":
         """An independent one that shares the data; for another thread."""
         other = copy.copy(self)
-        other._local = threading.local()
-        other._model = copy.deepcopy(self._model)
-        other._taps = {n: copy.copy(tap) for n, tap in self._taps.items()}
-        if self._opacus is not None:
-            other._opacus = _for_opacus(other._model)
+        other.kernel, other._local = self.kernel.copy(), threading.local()
         return other
 
     def __call__(
@@ -232,20 +133,9 @@ class ClippedSum:
         them; None for the records as they are.
         """
         self._refuse_call(theta, clipping_norm)
-        if self._native is not None:
-            found, _, _ = self._native(theta.numpy(), indices, clipping_norm)
-            return torch.from_numpy(found)
-        total = torch.zeros_like(theta)
-        if not len(indices):
-            return total
-        views = None if drawn is None else torch.as_tensor(drawn)
-        places = torch.as_tensor(indices, device=self.device)
-        for start in range(0, len(indices), self.block):
-            part = slice(start, start + self.block)
-            seen = None if views is None else views[None, part]
-            block = self._gathered(places[part], None, seen)
-            total += self._block_sum(theta[None], block, clipping_norm)[0]
-        return total
+        if isinstance(self.kernel, Native):
+            return self.kernel.sum(theta, indices, clipping_norm)
+        return self.kernel.sum(theta, indices, clipping_norm, drawn)
 
     def side_by_side(
         self,
@@ -263,97 +153,68 @@ class ClippedSum:
         read back from the device.
         """
         self._refuse_call(thetas, clipping_norm)
-        return self.sums(thetas, self.blocks(indices, weights, drawn), clipping_norm)
+        return self.many.sums(thetas, self.many.blocks(indices, weights, drawn), clipping_norm)
 
-    def blocks(
-        self, indices: Tensor, weights: Tensor | None = None, drawn: Tensor | None = None
-    ) -> "Iterator[Block]":
-        """A batch as ``side_by_side`` takes it, gathered block by block.
-
-        Blocks are of at most ``block`` records, and of about one size.
-        """
-        records = indices.shape[-1]
-        count = -(-records // self.block)
-        for i in range(count):
-            part = slice(i * records // count, (i + 1) * records // count)
-            scale = None if weights is None else weights[:, part]
-            seen = None if drawn is None else drawn[:, part]
-            yield self._gathered(indices[..., part], scale, seen)
-
-    def sums(self, thetas: Tensor, blocks: "Iterable[Block]", clipping_norm: float) -> Tensor:
-        """The sums (models, p) over the records of blocks, which may be used again and again."""
-        total = None
-        for block in blocks:
-            found = self._block_sum(thetas, block, clipping_norm)
-            total = found if total is None else total.add_(found)
-        return torch.zeros_like(thetas) if total is None else total
-
-    def gathered_bytes(self, models: int, indices: Tensor) -> float:
-        """Memory that a batch's blocks take once they have been used; infinite if they change."""
-        if not self._taps or self._writes:
-            return math.inf
-        shared = indices.dim() == 1
-        first = sum(tap.floats() for tap in self._taps.values() if tap.first)
-        floats = models * self._x[0].numel() + (1 if shared else models) * first
-        return self.dtype.itemsize * indices.shape[-1] * floats
+    @property
+    def many(self) -> Blockwise:
+        """The kernel, if it knows models side by side."""
+        if isinstance(self.kernel, Native):
+            raise InputError(
+                "kernel: got 'native' with models side by side; expected 'torch' or 'explicit', "
+                "for it knows one model at a time"
+            )
+        return self.kernel
 
     def linear_sums(
         self, thetas: Tensor, indices: NDArray[np.int64], clipping_norm: float
     ) -> Tensor:
         """The sums (models, p) of many linear models over the same records; kernel "linear"."""
-        assert self._linear is not None
+        assert isinstance(self.kernel, Linear)
         self._refuse_call(thetas, clipping_norm)
-        x, y = self._x, self._y
-        if len(indices) != len(y) or not np.array_equal(indices, np.arange(len(y))):
-            records = torch.as_tensor(indices)
-            x, y = x[records], y[records]
-        return products.clipped_sums(self._linear, x.flatten(1), y, thetas, clipping_norm)
+        return self.kernel.many(thetas, indices, clipping_norm)
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
         self._refuse_call(theta, math.inf)
-        if self._native is not None:
-            return torch.from_numpy(self._native(theta.numpy(), indices, math.inf)[1].copy())
-        parts = torch.as_tensor(indices, device=self.device).split(self.block)
-        blocks = (self._gathered(part) for part in parts)
-        return torch.cat(
-            [self._gradients(theta[None], block).squared_norms()[0] for block in blocks]
-        ).sqrt()
+        return self.kernel.norms(theta, indices)
 
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
-        records, labels = checked(x, y, self._model, self._loss)
-        if self._channels_last:
-            records = _with_channels_last(records)  # as those of the sum
+        problem = self.kernel.problem
+        records, labels = checked(x, y, problem.model, problem.loss)
+        if problem.channels_last:
+            records = with_channels_last(records)  # as those of the sum
         with torch.no_grad():
-            parameters = named(theta, self._model)
-            outputs = functional_call(self._model, parameters, (records.to(self.device),))
-            return self._loss(outputs, labels.to(self.device))
+            parameters = named(theta, problem.model)
+            outputs = functional_call(problem.model, parameters, (records.to(self.device),))
+            return problem.loss(outputs, labels.to(self.device))
 
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
+        problem = self.kernel.problem
         right = 0
         with torch.no_grad():
-            parameters = named(theta, self._model)
-            if self._channels_last:
-                parameters = _taps_with_channels_last(parameters)
+            parameters = named(theta, problem.model)
+            if problem.channels_last:
+                parameters = _filters_with_channels_last(parameters)
             for start in range(0, len(y), 256):
-                records = tensor("x", x[start : start + 256]).to(self._x)
+                records = tensor("x", x[start : start + 256]).to(problem.x)
                 labels = tensor("y", y[start : start + 256]).to(self.device)
-                outputs = functional_call(self._model, parameters, (records,))
+                outputs = functional_call(problem.model, parameters, (records,))
                 right += int((outputs.argmax(1) == labels).sum())
         return right / len(y)
 
     def refuse_tests(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
         """InputError for records (x, y) whose ``accuracy`` cannot be told."""
-        records, labels = checked(x, y, self._model, self._loss)
+        problem = self.kernel.problem
+        records, labels = checked(x, y, problem.model, problem.loss)
         try:
             with torch.no_grad():
-                outputs = self._model(records[:1].to(self.device))
+                outputs = problem.model(records[:1].to(self.device))
         except RuntimeError as error:
             raise InputError(
                 f"x: the model fails on test records of shape {tuple(records.shape[1:])} "
-                f"({first_line(error)}); expected {tuple(self._x.shape[1:])}, as in training"
+                f"({first_line(error)}); expected {tuple(problem.x.shape[1:])}, as in training"
             ) from error
         if outputs.dim() != 2:
             raise InputError(
@@ -370,431 +231,86 @@ class ClippedSum:
         if not clipping_norm > 0:
             raise InputError(f"clipping_norm: got {clipping_norm}; expected a number above 0")
 
-    def _block_sum(self, thetas: Tensor, block: "Block", clipping_norm: float) -> Tensor:
-        gradients = self._gradients(thetas, block)
-        norms = gradients.squared_norms().sqrt()
-        # norm 0 would divide 0 by 0 without clipping and is harmless with it
-        scale = (
-            products.factors(norms, clipping_norm)
-            if math.isfinite(clipping_norm)
-            else norms * 0 + 1
-        )
-        return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
 
-    def _gathered(
-        self, indices: Tensor, weights: Tensor | None = None, drawn: Tensor | None = None
-    ) -> "Block":
-        """A block of the records at indices (records,), or (models, records), or views of them."""
-        x, y = self._records(indices), self._y[indices]
-        if drawn is None:
-            return Block(x, y, weights, indices.dim() == 1)
-        assert self.augmentation is not None
-        models, views = len(drawn), drawn.shape[2]
-        if indices.dim() == 1:
-            x, y = x.expand(models, *x.shape), y.expand(models, -1)
-        x = torch.stack([self.augmentation.apply(*own) for own in zip(x, drawn, strict=True)])
-        return Block(x, y.repeat_interleave(views, 1), weights, False, views)
-
-    def _gradients(self, thetas: Tensor, block: "Block") -> "_Factors | _Explicit":
-        """Per-sample gradients in implicit or explicit form."""
-        x, y, shared, views = block.x, block.y, block.shared, block.views
-        if self._opacus is not None:
-            return _Explicit(
-                torch.stack(
-                    [
-                        self._by_opacus(theta, *((x, y) if shared else (x[m], y[m])))
-                        for m, theta in enumerate(thetas)
-                    ]
-                )
-            )
-        if not self._taps:
-            found = self._explicit(thetas, x, y, shared)
-            return _Explicit(found if views == 1 else found.unflatten(1, (-1, views)).mean(2))
-        with torch.enable_grad():
-            if len(thetas) == 1:
-                x, y = (x, y) if shared else (x[0], y[0])
-                return _Factors(self._tapped(thetas[0].detach(), x, y), views)
-            return _Factors(self._side_by_side(thetas.detach(), block), views)
-
-    def _records(self, indices: Tensor) -> Tensor:
-        """Records at the indices, (*indices, *record shape); images keep their channels last."""
-        if not self._channels_last:
-            return self._x[indices]
-        return self._x.movedim(1, -1)[indices].movedim(-1, -3)
-
-    def _record_loss(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._named_loss(named(theta, self._model), x, y)
-
-    def _explicit(self, thetas: Tensor, x: Tensor, y: Tensor, shared: bool) -> Tensor:
-        """Per-sample gradients (models, records, p), in the way that is right for the model."""
-        if self._way == "side by side" and len(thetas) > 1:
-            each = vmap(grad(self._record_loss), in_dims=(None, 0, 0))
-            return vmap(each, in_dims=(0, *[None if shared else 0] * 2))(thetas, x, y)
-        alone = self._by_record if self._way == "records" else self._by_vmap
-        own = [(x, y) if shared else (x[m], y[m]) for m in range(len(thetas))]
-        return torch.stack([alone(theta, *its) for theta, its in zip(thetas, own, strict=True)])
-
-    def _by_vmap(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Per-sample gradients (records, p) of one model."""
-        each = vmap(grad(self._named_loss), in_dims=(None, 0, 0))
-        found = each(named(theta, self._model), x, y)
-        return torch.cat([gradients.flatten(1) for gradients in found.values()], 1)
-
-    def _named_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return self._loss(functional_call(self._model, parameters, (x[None],)), y[None])[0]
-
-    def _by_record(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Per-sample gradients (records, p), by one backward pass each."""
-        rows = []
-        with torch.enable_grad():
-            at = theta.detach().requires_grad_()
-            parameters = named(at, self._model)
-            for record, label in zip(x, y, strict=True):
-                loss = self._named_loss(parameters, record, label)
-                rows.append(torch.autograd.grad(loss, at, retain_graph=True)[0])
-        return torch.stack(rows)
-
-    def _by_opacus(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Per-sample gradients (records, p) by Opacus's hooks."""
-        assert self._opacus is not None
-        parameters = [p for p in self._opacus.parameters() if p.requires_grad]
-        with torch.no_grad():
-            nn.utils.vector_to_parameters(theta.clone(), parameters)
-        with torch.enable_grad(), warnings.catch_warnings():
-            # Records need no gradient, of which torch warns at every call.
-            warnings.filterwarnings("ignore", "Full backward hook is firing")
-            # Its convolutions are wrong on images whose channels come last in memory.
-            self._loss(self._opacus(x.contiguous()), y).sum().backward()
-        rows = [p.grad_sample.flatten(1) for p in parameters]
-        for p in parameters:
-            p.grad = p.grad_sample = None
-        return torch.cat(rows, 1)
-
-    def _tapped(self, theta: Tensor, x: Tensor, y: Tensor) -> "list[tuple[_Tap, Tensor, Tensor]]":
-        """Each layer with what it read of the records and the gradients by its outputs."""
-        seen: dict[str, Tensor] = {}
-        additions: list[Tensor] = []
-
-        def listen(tap: _Tap) -> RemovableHandle:
-            zero = torch.zeros((), dtype=self.dtype, device=self.device, requires_grad=True)
-            addition = zero.expand(len(x), *tap.output_shape)
-            additions.append(addition)
-
-            def hook(module: nn.Module, inputs: tuple, named: dict, output: Tensor) -> Tensor:
-                seen[tap.name] = inputs[0] if inputs else named["input"]
-                return output + addition
-
-            return tap.module(self._model).register_forward_hook(hook, with_kwargs=True)
-
-        handles = [listen(tap) for tap in self._taps.values()]
-        try:
-            outputs = functional_call(self._model, named(theta, self._model), (x,))
-        finally:
-            for handle in handles:
-                handle.remove()
-        back = torch.autograd.grad(self._loss(outputs, y).sum(), additions)
-        # Contiguous: how gradients lie in memory decides how their sums round.
-        return [
-            (tap, tap.rule.read(tap.layer, seen[name].detach())[None], g.contiguous()[None])
-            for (name, tap), g in zip(self._taps.items(), back, strict=True)
-        ]
-
-    def _side_by_side(self, thetas: Tensor, block: "Block") -> "list[tuple[_Tap, Tensor, Tensor]]":
-        """The same of many models, in one call of the model.
-
-        All models' records are one batch, which layers without parameters see as it is; each layer
-        with parameters takes it apart again. So the model may do whatever treats each record on
-        its own.
-        """
-        models = len(thetas)
-        x, y = block.flat(models)
-        parameters = _named_of_many(thetas, self._model)
-        anchor = torch.zeros((), dtype=self.dtype, device=self.device, requires_grad=True)
-        seen: dict[str, Tensor] = {}
-        back: dict[str, Tensor] = {}
-
-        def forward(tap: _Tap, module: nn.Module, input: Tensor) -> Tensor:
-            known = input is x and not self._writes
-            a = block.read(tap, models) if known else tap.read(input, models)
-            weights = {
-                n: parameters[tap.path(n)] if p.requires_grad else p.expand(models, *p.shape)
-                for n, p in module.named_parameters()
-            }
-            outputs = tap.rule.outputs(tap.layer, weights, a)
-            seen[tap.name] = a.detach()
-            outputs = _Heard.apply(outputs, anchor, partial(back.__setitem__, tap.name))
-            outputs = tap.rule.shaped(outputs, tap.output_shape)
-            return outputs.contiguous() if self._channels_first else outputs
-
-        modules = [tap.module(self._model) for tap in self._taps.values()]
-        for tap, module in zip(self._taps.values(), modules, strict=True):
-            # In place of its class's: the model's own code goes on calling the layer.
-            vars(module)["forward"] = partial(forward, tap, module)
-        try:
-            outputs = self._model(x)
-        finally:
-            for module in modules:
-                del vars(module)["forward"]
-        torch.autograd.grad(self._loss(outputs, y).sum(), anchor, allow_unused=True)
-        return [
-            (tap, a, tap.rule.shaped(back[name], tap.output_shape).unflatten(0, (models, -1)))
-            for name, tap in self._taps.items()
-            for a in [seen[name]]
-        ]
-
-    def _takes_channels_last(self) -> bool:
-        """Whether the model takes images with their channels last; for a ``view`` it may not."""
-        taps = _taps_with_channels_last(dict(self._model.named_parameters()))
-        try:
-            with torch.no_grad():
-                functional_call(self._model, taps, (_with_channels_last(self._x[:2]),))
-        except RuntimeError:
-            return False
-        return True
-
-    def _native_kernel(self, probe: Probe, *, required: bool) -> native.Kernel | None:
-        applies = (
-            self.device.type == "cpu"
-            and self._loss is cross_entropy
-            and self.dtype == self._x.dtype == torch.float32
-        )
-        # Of a copy: a forward that is traced may leave what it was traced with in its model.
-        shape = tuple(self._x.shape[1:])
-        known = network(copy.deepcopy(self._model), shape) if applies else None
-        if known is None:
-            reason = "it knows no such model, loss or device"
-        else:
-            try:
-                kernel = native.Kernel(known, self._x.numpy(), self._y.numpy())
-            except native.CompilationError as error:
-                reason = str(error)
-            else:
-
-                def gradients(x: Tensor, y: Tensor) -> Tensor:
-                    one = kernel.on(x.float().numpy(), y.numpy())
-                    theta = probe.theta.float().numpy()
-                    rows = [one(theta, np.array([i]), math.inf)[0] for i in range(len(x))]
-                    return torch.from_numpy(np.stack(rows))
-
-                if not probe.differs(gradients, 1e-3):
-                    return kernel
-                reason = "its gradients of the model are wrong"
-            if not required:
-                warnings.warn(f"native kernel: {reason}; torch does its work", stacklevel=4)
-        if required:
+def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Native:
+    """The kernel of this name for a problem, or that which fits it best; see ``ClippedSum``."""
+    if name in ("auto", "native"):
+        found = native(problem, probe)
+        if isinstance(found, Native):
+            found.problem = _with_fast_images(problem)
+            return found
+        if name == "native":
+            reason = found or "it knows no such model, loss or device"
             raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
-        return None
+        if found:
+            warnings.warn(f"native kernel: {found}; torch does its work", stacklevel=4)
+    if name != "linear":
+        _refuse_mixing_on_device(problem)
+    fast = _with_fast_images(problem)
+    if name == "linear":
+        return linear(fast, probe)
+    if name in ("auto", "torch"):
+        kept = book_keeping(fast, probe, BookKeeping)
+        if kept is not None:
+            return kept
+    # torch.func's convolutions are far slower on images with channels last, and fail on some.
+    problem = replace(problem, x=problem.x.contiguous())
+    return opacus(problem, probe) if name == "opacus" else explicit(problem, probe)
 
-    def _linear_layer(self, probe: Probe) -> nn.Linear:
-        layer = products.linear_layer(self._model)
-        if layer is None or self._loss is not cross_entropy:
-            raise InputError(
-                "kernel: got 'linear', but the model is no single linear layer with cross-entropy; "
-                "expected 'auto'"
-            )
 
-        def gradients(x: Tensor, y: Tensor) -> Tensor:
-            one = partial(products.clipped_sums, layer, thetas=probe.theta[None])
-            rows = [
-                one(x[i : i + 1].flatten(1), y[i : i + 1], clipping_norm=math.inf)
-                for i in range(len(x))
-            ]
-            return torch.cat(rows)
+def _with_fast_images(problem: Problem) -> Problem:
+    """With channels last in memory where the model takes images so; for a ``view`` it may not.
 
-        if probe.differs(gradients, probe.tolerance):
-            raise InputError("kernel: got 'linear', which is wrong for the model; expected 'auto'")
-        return layer
-
-    def _on(
-        self,
-        probe: Probe,
-        taps: dict[str, "_Tap"],
-        beside: int = 0,
-        device: torch.device | None = None,
-    ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Per-sample gradients of a probe's records, by this kernel with these taps.
-
-        Of one model, which may have so many others beside it. With a device there and in the sum's
-        own precision, otherwise on the CPU in the probe's.
-        """
-        other = copy.copy(self)
-        other.device, other.dtype = torch.device("cpu"), probe.dtype
-        if device is not None:
-            other.device, other.dtype = device, self.dtype
-        there: Any = {"device": other.device, "dtype": other.dtype}
-        other._model, other._taps = copy.deepcopy(probe.model).to(**there), taps
-        if self._opacus is not None:
-            other._opacus = _for_opacus(other._model)
-        theta = probe.theta.to(**there)
-
-        def gradients(x: Tensor, y: Tensor) -> Tensor:
-            x = x.to(**there) if x.is_floating_point() else x.to(other.device)
-            other._x = _with_channels_last(x) if self._channels_last else x
-            other._y = y.to(other.device)
-            thetas = torch.stack([theta, *[1.1 * theta] * beside])
-            places = torch.arange(len(x), device=other.device)
-            found = other._gradients(thetas, other._gathered(places))
-            each = torch.eye(len(x), **there)
-            rows = [found.weighted_sum(weights.expand(len(thetas), -1))[0] for weights in each]
-            return torch.stack(rows).cpu()
-
-        return gradients
-
-    def _refuse_mixing_on_device(self) -> None:
-        """Raise InputError for a model that fails on the device, or mixes a block of records.
-
-        Each record's loss alone is compared with that among a block of them: the first ones, and
-        those with the largest and the smallest entries and norms, by which a model may branch.
-        """
-        unlike: list[int] = []
-        if self.device.type != "meta":
-            flat = self._x.flatten(1)
-            flat = flat if flat.is_floating_point() else flat.float()
-            sizes = [torch.linalg.vector_norm(flat, order, dim=1) for order in (2, math.inf)]
-            unlike = [int(pick(size)) for size in sizes for pick in (torch.argmax, torch.argmin)]
-        chosen = list(dict.fromkeys([*unlike, *range(min(len(self._x), _COMPARED))]))
-        x, y = self._x[chosen], self._y[chosen]
-        try:
-            with CHANCE, torch.random.fork_rng(devices=[]), torch.no_grad():
-                together = self._loss(self._model(x), y)
-                alone = [self._loss(self._model(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
-        except RuntimeError as error:
-            raise InputError(
-                f"model: fails on device {str(self.device)!r} ({first_line(error)}); expected "
-                "tensors that move with it, by register_buffer, or are made on the records' device"
-            ) from error
-        if self.device.type != "meta":
-            refuse_mixing(torch.cat(alone), together, 1e-3)
-
-    def _explicit_way(self, probe: Probe) -> "_Way":
-        """The fastest way to explicit gradients that gives those of autograd, one by one."""
-        reason = ""
-        ways: tuple[_Way, ...] = ("side by side", "models", "records")
-        for way in ways:
-            self._way = way
-            try:
-                # As many models as records: torch's rules have confused the two.
-                wrong = any(
-                    probe.differs(self._on(probe, {}, beside), probe.tolerance) for beside in (0, 1)
-                )
-            except Exception as error:  # whatever torch.func makes a model raise
-                reason = first_line(error)
-                continue
-            if not wrong:
-                if way == "records":
-                    warnings.warn(
-                        "the model's gradients are taken record by record, which takes long, for "
-                        f"torch.func cannot take them together ({reason or 'it is wrong for it'}); "
-                        "a forward that reads no values of its records (one that is given its "
-                        "attention mask, say) and layers with a book-keeping rule are faster",
-                        stacklevel=4,
-                    )
-                return way
-        raise InputError(
-            "model: its per-sample gradients are not those of autograd, record by record"
-            f"{f' ({reason})' if reason else ''}; expected a model that treats each record on its "
-            "own, the same way every time"
-        )
-
-    def _refuse_wrong_opacus(self, probe: Probe) -> None:
-        try:
-            wrong = probe.differs(self._on(probe, {}), probe.tolerance)
-        except Exception as error:  # whatever its hooks raise
-            raise InputError(
-                f"model: Opacus takes no per-sample gradients of it ({first_line(error)}); "
-                "expected kernel='auto'"
-            ) from error
-        if wrong:
-            raise InputError(
-                "model: its per-sample gradients (kernel='opacus') are not those of autograd, "
-                "record by record; expected kernel='auto'"
-            )
-
-    def _refuse_on_device(self, probe: Probe) -> None:
-        """InputError where the kernel's gradients on its device are not those of float64."""
-        for beside in (0, 1):
-            if probe.differs(self._on(probe, self._taps, beside, self.device), 1e-3):
-                raise InputError(
-                    f"device: on {str(self.device)!r} the gradients of kernel {self.kind!r} are "
-                    "not those of float64 on a CPU, to 1e-3; expected another device or kernel"
-                )
-
-    def _find_taps(self, probe: Probe) -> dict[str, "_Tap"]:
-        """A tap for every layer with trainable parameters, or none if any has no rule."""
-        taps, reasons = {}, []
-        owners = [
-            (name, module)
-            for name, module in self._model.named_modules()
-            if any(p.requires_grad for p in module.parameters(recurse=False))
-        ]
-        for name, module in owners:
-            rule = rule_of(module)
-            if rule is None:
-                reasons.append(f"{name or 'the model'} ({type(module).__name__})")
-            else:
-                taps[name] = _Tap(name, module, rule)
-        held = [id(p) for _, m in owners for p in m.parameters(recurse=False)]
-        if len(set(held)) < len(held):
-            reasons.append("shared parameters")
-        if not reasons:
-            reasons = self._trial(taps)
-        if not reasons and probe.branches():
-            reasons.append("the model, which does other things for other values of its records")
-        if not reasons:
-            try:
-                alone = probe.differs(self._on(probe, taps), probe.tolerance)
-                if alone or self._differs_side_by_side(probe, taps):
-                    reasons.append("the model, which uses parameters outside their layers")
-            except RuntimeError as error:
-                reasons.append(f"the model ({first_line(error)})")
-        if reasons:
-            warnings.warn(
-                f"no book-keeping rule for {', '.join(reasons)}: explicit per-sample gradients "
-                "are used, which need far more memory and time",
-                stacklevel=4,
-            )
-            return {}
-        return taps
-
-    def _differs_side_by_side(self, probe: Probe, taps: dict[str, "_Tap"]) -> bool:
-        try:
-            return probe.differs(self._on(probe, taps, beside=1), probe.tolerance)
-        except RuntimeError:
-            # A ``view`` in the model may need images with their channels first in memory.
-            self._channels_first = True
-            return probe.differs(self._on(probe, taps, beside=1), probe.tolerance)
-
-    def _trial(self, taps: dict[str, "_Tap"]) -> list[str]:
-        """Run two records through; what stands in the way of the taps' use."""
-        calls: dict[str, list] = {name: [] for name in taps}
-        records = min(2, len(self._x))
-        x = self._x[:records].clone()
-
-        def listen(tap: _Tap) -> RemovableHandle:
-            def hook(module: nn.Module, inputs: tuple, output: Tensor) -> None:
-                calls[tap.name].append(output.shape)
-                tap.first = bool(inputs) and inputs[0] is x
-
-            return tap.module(self._model).register_forward_hook(hook)
-
-        handles = [listen(tap) for tap in taps.values()]
+    Max-pooling and the unfolding of patches are far faster so.
+    """
+    if problem.x.dim() != 4:
+        return problem
+    filters = _filters_with_channels_last(dict(problem.model.named_parameters()))
+    try:
         with torch.no_grad():
-            self._model(x)
-        for handle in handles:
-            handle.remove()
-        self._writes = x._version > 0
-        for name, shapes in calls.items():
-            if len(shapes) != 1 or shapes[0][0] != records:
-                return [f"{name}, called {len(shapes)} times or not on the records as they are"]
-            taps[name].output_shape = shapes[0][1:]
-        return []
+            functional_call(problem.model, filters, (with_channels_last(problem.x[:2]),))
+    except RuntimeError:
+        return problem
+    return replace(problem, x=with_channels_last(problem.x), channels_last=True)
 
-    def _record_floats(self) -> list[int]:
-        """Numbers of each layer that one record of one model needs, by the layers' shapes."""
-        views = self.augmentation.views if self.augmentation else 1
-        if self._native is not None or not self._taps:
-            return [views * (self.parameters + self._x[0].numel())]
-        return [views * tap.floats() for tap in self._taps.values()]
+
+def _refuse_mixing_on_device(problem: Problem) -> None:
+    """Raise InputError for a model that fails on the device, or mixes a block of records.
+
+    Each record's loss alone is compared with that among a block of them: the first ones, and
+    those with the largest and the smallest entries and norms, by which a model may branch.
+    """
+    unlike: list[int] = []
+    if problem.device.type != "meta":
+        flat = problem.x.flatten(1)
+        flat = flat if flat.is_floating_point() else flat.float()
+        sizes = [torch.linalg.vector_norm(flat, order, dim=1) for order in (2, math.inf)]
+        unlike = [int(pick(size)) for size in sizes for pick in (torch.argmax, torch.argmin)]
+    chosen = list(dict.fromkeys([*unlike, *range(min(len(problem.x), _COMPARED))]))
+    x, y = problem.x[chosen], problem.y[chosen]
+    try:
+        with CHANCE, torch.random.fork_rng(devices=[]), torch.no_grad():
+            together = problem.loss(problem.model(x), y)
+            alone = [problem.loss(problem.model(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
+    except RuntimeError as error:
+        raise InputError(
+            f"model: fails on device {str(problem.device)!r} ({first_line(error)}); expected "
+            "tensors that move with it, by register_buffer, or are made on the records' device"
+        ) from error
+    if problem.device.type != "meta":
+        refuse_mixing(torch.cat(alone), together, 1e-3)
+
+
+def refuse_on_device(kernel: Blockwise | Native, probe: Probe) -> None:
+    """InputError where the kernel's gradients on its device are not those of float64."""
+    assert isinstance(kernel, Blockwise)
+    device = kernel.problem.device
+    for beside in (0, 1):
+        if probe.differs(probed(kernel, probe, beside, device=device), 1e-3):
+            raise InputError(
+                f"device: on {str(device)!r} the gradients of kernel {kernel.kind!r} are "
+                "not those of float64 on a CPU, to 1e-3; expected another device or kernel"
+            )
 
 
 def usable(device: str | torch.device, name: str = "device") -> torch.device:
@@ -820,12 +336,7 @@ def _precision(model: nn.Module) -> torch.dtype:
     return trained[0][1]
 
 
-def _with_channels_last(images: Tensor) -> Tensor:
-    """The same images, with their channels last in memory."""
-    return images.movedim(1, -1).contiguous().movedim(-1, 1)
-
-
-def _taps_with_channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+def _filters_with_channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same parameters; convolutions with these give images with their channels last."""
     return {
         name: value.to(memory_format=torch.channels_last) if value.dim() == 4 else value
@@ -920,139 +431,3 @@ def _refuse_mixing(model: nn.Module) -> None:
             raise InputError(f"model: {name} drops out at random; expected p = 0 or eval mode")
     if not any(p.requires_grad for p in model.parameters()):
         raise InputError("model: has no trainable parameter; expected at least one")
-
-
-def _for_opacus(model: nn.Module) -> nn.Module:
-    """A copy of the model with Opacus's hooks, which gather per-sample gradients."""
-    try:
-        from opacus.grad_sample import GradSampleModule
-    except ImportError as error:
-        raise InputError(
-            "kernel: got 'opacus', which is not installed; expected `pip install opacus`"
-        ) from error
-    held = copy.deepcopy(model)
-    for module in held.modules():
-        # Its hooks keep nothing in eval mode; a dropout or norm, of no parameters, keeps its own.
-        module.training |= any(p.requires_grad for p in module.parameters(recurse=False))
-    try:
-        return GradSampleModule(held, batch_first=True, loss_reduction="sum")
-    except NotImplementedError as error:
-        raise InputError(f"model: Opacus does not know it ({first_line(error)})") from error
-
-
-class _Explicit:
-    """Per-sample gradients as they are; shape (models, records, p)."""
-
-    def __init__(self, gradients: Tensor):
-        self._gradients = gradients
-
-    def squared_norms(self) -> Tensor:
-        return self._gradients.square().sum(-1)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        return torch.einsum("mb,mbp->mp", weights, self._gradients)
-
-
-@dataclass(eq=False)
-class Block:
-    """Records that are processed at once, with what is found out about them once.
-
-    x: shape (records, ...) for all models (``shared``), or (models, records, ...) for each its own;
-    with views, all views of a record are in a row. weights: (models, records), or None for all 1.
-    """
-
-    x: Tensor
-    y: Tensor
-    weights: Tensor | None
-    shared: bool
-    views: int = 1
-    _flat: tuple[Tensor, Tensor] | None = None
-    _read: dict[str, Tensor] = field(default_factory=dict)
-
-    def flat(self, models: int) -> tuple[Tensor, Tensor]:
-        """x and y of all models in one batch, one model's records after another's."""
-        x, y = self.x, self.y
-        if self._flat is None or (self.shared and len(self._flat[1]) != models * len(y)):
-            if self.shared:
-                x, y = x.expand(models, *x.shape), y.expand(models, *y.shape)
-            self._flat = x.flatten(0, 1), y.flatten(0, 1)
-        return self._flat
-
-    def read(self, tap: "_Tap", models: int) -> Tensor:
-        """What the layer reads of the records themselves, (models, records, ...)."""
-        if tap.name not in self._read:
-            own = self.x if self.shared else self.x.flatten(0, 1)
-            self._read[tap.name] = tap.rule.read(tap.layer, own)
-        found = self._read[tap.name]
-        return (
-            found.expand(models, *found.shape) if self.shared else found.unflatten(0, (models, -1))
-        )
-
-
-class _Heard(torch.autograd.Function):
-    """A layer's outputs as they are; ``hear`` is given the gradient by them.
-
-    The anchor requires a gradient, so that the outputs do, whatever the layer read.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, outputs: Tensor, anchor: Tensor, hear: Callable[[Tensor], None]
-    ) -> Tensor:
-        ctx.mark_dirty(outputs)  # and not a view: what follows may write in place
-        ctx.hear = hear
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        ctx.hear(gradients[0])
-        return gradients[0], None, None
-
-
-class _Factors:
-    """Per-sample gradients as (tap, what it read, gradient by its output) of each layer."""
-
-    def __init__(self, layers: list[tuple["_Tap", Tensor, Tensor]], views: int = 1):
-        self._layers = [(tap, *tap.rule.prepare(tap.layer, a, g)) for tap, a, g in layers]
-        if views > 1:
-            self._layers = [(tap, *tap.rule.mean(a, g, views)) for tap, a, g in self._layers]
-
-    def squared_norms(self) -> Tensor:
-        """Shape (models, records)."""
-        squares = [tap.rule.squared_norms(tap.layer, a, g) for tap, a, g in self._layers]
-        return reduce(torch.add, squares)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
-        parts = []
-        for tap, a, g in self._layers:
-            sums = tap.rule.weighted_sums(tap.layer, a, g, weights)
-            # In the order of named_parameters, as everywhere.
-            parts += [sums[n].flatten(1) for n, _ in tap.layer.named_parameters() if n in sums]
-        return torch.cat(parts, 1)
-
-
-class _Tap:
-    """A layer with trainable parameters, its rule and the shape of a record's output.
-
-    ``first``: whether it reads the records themselves.
-    """
-
-    def __init__(self, name: str, layer: nn.Module, rule: type[Rule]):
-        self.name, self.layer, self.rule = name, layer, rule
-        self.output_shape = torch.Size()
-        self.first = False
-
-    def module(self, model: nn.Module) -> nn.Module:
-        return model.get_submodule(self.name)
-
-    def path(self, parameter: str) -> str:
-        """The name of the layer's parameter in the model."""
-        return f"{self.name}.{parameter}" if self.name else parameter
-
-    def read(self, inputs: Tensor, models: int) -> Tensor:
-        """What the layer reads of all models' inputs (models * records, ...), taken apart."""
-        return self.rule.read(self.layer, inputs).unflatten(0, (models, -1))
-
-    def floats(self) -> int:
-        return self.rule.floats(self.layer, self.output_shape)

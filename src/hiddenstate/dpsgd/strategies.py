@@ -18,9 +18,10 @@ from torch import Tensor
 from hiddenstate import streams
 from hiddenstate.dpsgd.audit import in_chunks
 from hiddenstate.dpsgd.checkpoint import Identity
-from hiddenstate.dpsgd.clipping import Block, ClippedSum
+from hiddenstate.dpsgd.clipping import ClippedSum
+from hiddenstate.dpsgd.kernels.base import Block, Blockwise
+from hiddenstate.dpsgd.kernels.linear import GROUP
 from hiddenstate.dpsgd.mechanism import Mechanism
-from hiddenstate.dpsgd.products import GROUP
 from hiddenstate.dpsgd.run import Insertions, Run
 from hiddenstate.sampling import Cyclic, FullBatch
 
@@ -76,7 +77,7 @@ class OneByOne:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Linear models, ``products.GROUP`` at a time in two matrix products a step."""
+    """Linear models, ``GROUP`` at a time in two matrix products a step."""
 
     threads: int
 
@@ -158,7 +159,7 @@ def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -
     Batches are uploaded for as many steps at once as ``kept`` bytes hold, and where all steps have
     the same one its records stay gathered if they take no more.
     """
-    mechanism, gradients = runs[0].ensemble.mechanism, runs[0].gradients
+    mechanism, kernel = runs[0].ensemble.mechanism, runs[0].gradients.many
     thetas = torch.stack([run.initial for run in runs])
     added = torch.zeros_like(thetas)  # to the clipped sums: noise and insertions
     noise, inserted = _noise(runs), Insertions(runs)
@@ -166,7 +167,7 @@ def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -
         noise(added)
         if (gradient := inserted.of(step)) is not None:
             added += gradient
-        sums = gradients.sums(thetas, batch.blocks(gradients), mechanism.clipping_norm)
+        sums = kernel.sums(thetas, batch.blocks(kernel), mechanism.clipping_norm)
         thetas.sub_(sums.add_(added), alpha=mechanism.learning_rate)
     return thetas
 
@@ -194,14 +195,14 @@ def _noise(runs: list[Run]) -> Callable[[Tensor], Tensor]:
 
 @dataclass(eq=False)
 class _Batch:
-    """A step's batches on the device, as ``ClippedSum.blocks`` takes them."""
+    """A step's batches on the device, as ``Blockwise.blocks`` takes them."""
 
     tensors: tuple[Tensor, Tensor | None, Tensor | None]
     gathered: list[Block] | None = None
 
-    def blocks(self, gradients: ClippedSum) -> Iterable[Block]:
+    def blocks(self, kernel: Blockwise) -> Iterable[Block]:
         """The records, block by block."""
-        return gradients.blocks(*self.tensors) if self.gathered is None else self.gathered
+        return kernel.blocks(*self.tensors) if self.gathered is None else self.gathered
 
 
 class _Batches:
@@ -277,8 +278,9 @@ class _Batches:
 
     def _keep(self, batch: _Batch) -> None:
         """Gather the records of a batch that all steps have, if there is room."""
-        if self._gradients.gathered_bytes(len(self._runs), batch.tensors[0]) <= self._kept:
-            batch.gathered = list(self._gradients.blocks(*batch.tensors))
+        kernel = self._gradients.many
+        if kernel.gathered_bytes(len(self._runs), batch.tensors[0]) <= self._kept:
+            batch.gathered = list(kernel.blocks(*batch.tensors))
 
     def _there(self, values: NDArray) -> Tensor:
         return torch.from_numpy(values).to(self._gradients.device)
@@ -288,7 +290,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     """The released parameters (models, p) of runs of one world and repeat, for kernel "linear".
 
     Each run has its place by its index, and its own noise: its parameters are the same bit for bit
-    whichever other runs of its group of ``products.GROUP`` are there.
+    whichever other runs of its group of ``GROUP`` are there.
     """
     first = runs[0]
     mechanism, gradients = first.ensemble.mechanism, first.gradients

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -335,6 +335,7 @@ class NetworkAudit(Audit):
 
 
 HOUSING = "housing"
+A = TypeVar("A", HousingAudit, NetworkAudit)
 
 
 def network_name(network: str, clipping_norm: float) -> str:
@@ -354,7 +355,7 @@ def trained(grid: GradientCraftingGrid) -> list[Cell[Any]]:
 
 def housing_audits(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
     """Those of the housing network."""
-    return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _housing_audits(grid)]
+    return _audits(HousingAudit, grid, grid.housing) if grid.housing else []
 
 
 def centred(grid: GradientCraftingGrid) -> list[Cell[SimulatedEnds]]:
@@ -376,31 +377,24 @@ def centred(grid: GradientCraftingGrid) -> list[Cell[SimulatedEnds]]:
 
 def network_audits(grid: GradientCraftingGrid) -> list[Cell[NetworkAudit]]:
     """Those of the networks of the torch engine."""
-    return [Cell(f"{p.name}_repeat{p.repeat}", p) for p in _network_audits(grid)]
+    audits = (_audits(NetworkAudit, grid, n, network=name) for name, n in grid.networks.items())
+    return [cell for cells in audits for cell in cells]
 
 
-def _housing_audits(grid: GradientCraftingGrid) -> Iterator[HousingAudit]:
-    if grid.housing is None:
-        return
-    common = grid.housing.model_dump(exclude={"sweeps"})
-    for sweep in grid.housing.sweeps:
-        shared = sweep.model_dump(exclude={"epsilons", "repeats", "centred"})
-        for repeat, epsilon in product(range(sweep.repeats), sweep.epsilons):
-            yield HousingAudit(epsilon=epsilon, delta=grid.delta, repeat=repeat, **common, **shared)
-
-
-def _network_audits(grid: GradientCraftingGrid) -> Iterator[NetworkAudit]:
-    for name, network in grid.networks.items():
-        common = network.model_dump(exclude={"sweeps"})
-        for sweep in network.sweeps:
-            shared = sweep.model_dump(exclude={"epsilons", "repeats", "clipping_norms"})
-            for repeat, norm, epsilon in product(
-                range(sweep.repeats), sweep.clipping_norms, sweep.epsilons
-            ):
-                yield NetworkAudit(
-                    network=name, epsilon=epsilon, delta=grid.delta, repeat=repeat,
-                    clipping_norm=norm, **common, **shared,
-                )  # fmt: skip
+def _audits(
+    kind: type[A], grid: GradientCraftingGrid, trained: Housing | Network, **more: str
+) -> list[Cell[A]]:
+    """Those of one network, one cell per repeat."""
+    common = trained.model_dump(exclude={"sweeps"}) | {"delta": grid.delta} | more
+    cells = []
+    for sweep in trained.sweeps:
+        own = sweep.model_dump(exclude={"epsilons", "repeats", "centred", "clipping_norms"})
+        norms = getattr(sweep, "clipping_norms", [common.get("clipping_norm")])
+        for repeat, norm, epsilon in product(range(sweep.repeats), norms, sweep.epsilons):
+            point = {"repeat": repeat, "clipping_norm": norm, "epsilon": epsilon}
+            p = kind(**common | own | point)
+            cells.append(Cell(f"{p.name}_repeat{repeat}", p))
+    return cells
 
 
 def data_of(audit: HousingAudit | NetworkAudit) -> list[str]:
@@ -581,7 +575,7 @@ def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
     if grid.ideal is None:
         return []
     asked: dict[tuple[int, int], dict[float, None]] = {}
-    for p in _network_audits(grid):
+    for p in (cell.parameters for cell in network_audits(grid)):
         asked.setdefault((p.every, p.models), {})[p.epsilon] = None
     for every, models in product(grid.ideal.every, grid.ideal.models):
         asked.setdefault((every, models), {}).update(dict.fromkeys(grid.ideal.epsilons))

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from hiddenstate import housing
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.adversaries import gradient_canaries
+from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
 from hiddenstate.dpsgd.known import Floats
-from hiddenstate.dpsgd.tiny import Dense, Trainer
 from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.gradient_crafting import one_run as many
 from hiddenstate.papers.gradient_crafting.adversaries import Rank, kind

@@ -5,23 +5,62 @@ the same records. So one product gives the logits of all, and one the sums of al
 """
 
 import math
+from functools import cached_property, partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hiddenstate.dpsgd.graph import run_order
+from hiddenstate.dpsgd.kernels.base import Problem, cross_entropy, factors
+from hiddenstate.dpsgd.kernels.bookkeeping import BookKeeping, book_keeping
+from hiddenstate.dpsgd.probe import Probe
+from hiddenstate.errors import InputError
 
 GROUP = 32
 """Models at once. Always so many, so that a model's sums round the same whatever it is beside."""
 _RECORDS = 1024  # at once, so that a block stays in the cache
 
 
-def factors(norms: Tensor, clipping_norm: float) -> Tensor:
-    """What gradients of these norms are multiplied by, in the same shape.
+class Linear(BookKeeping):
+    """A linear model's; one alone, and its norms, by book-keeping."""
 
-    No number where a norm overflows: as 0 its record would vanish from the sum without a word.
-    """
-    return (clipping_norm / norms).clamp(max=1).add(norms, alpha=0)
+    kind = "linear"
+
+    @cached_property
+    def activations(self) -> float:
+        """Two and a half times what the layer's shape says."""
+        return 2.5 * self.record_bytes
+
+    def many(self, thetas: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
+        """The sums (models, p) of many models over the same records."""
+        x, y = self.problem.x, self.problem.y
+        if len(indices) != len(y) or not np.array_equal(indices, np.arange(len(y))):
+            records = torch.as_tensor(indices)
+            x, y = x[records], y[records]
+        layer = self.layers[0].layer
+        return clipped_sums(layer, x.flatten(1), y, thetas, clipping_norm)
+
+
+def linear(problem: Problem, probe: Probe) -> Linear:
+    """The kernel; InputError for other models, and where it is wrong."""
+    layer = linear_layer(problem.model)
+    if layer is None or problem.loss is not cross_entropy:
+        raise InputError(
+            "kernel: got 'linear', but the model is no single linear layer with cross-entropy; "
+            "expected 'auto'"
+        )
+    sums = partial(clipped_sums, layer, thetas=probe.theta[None], clipping_norm=math.inf)
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        rows = [sums(x[i : i + 1].flatten(1), y[i : i + 1]) for i in range(len(x))]
+        return torch.cat(rows)
+
+    kernel = book_keeping(problem, probe, Linear)
+    if kernel is None or probe.differs(gradients, probe.tolerance):
+        raise InputError("kernel: got 'linear', which is wrong for the model; expected 'auto'")
+    return kernel
 
 
 def linear_layer(model: nn.Module) -> nn.Linear | None:

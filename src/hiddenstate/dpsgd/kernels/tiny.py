@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hiddenstate.dpsgd.known import Floats, Movement
 from hiddenstate.errors import InputError
 
-Kernel = Literal["auto", "native", "numpy"]
+Code = Literal["auto", "native", "numpy"]
 
 MOST_PARAMETERS = 2**14
 """Of a native network, whose sums lie on a thread's stack."""
@@ -100,6 +100,23 @@ class Dense:
 
         No numbers where a norm overflows: clipped to 0, its record would vanish.
         """
+        gradients, norms = self._per_sample(theta, x, y)
+        factors = np.minimum(1, clipping_norm / np.maximum(norms, 1e-30)) + 0 * norms
+        factors = factors.astype(theta.dtype)
+        parts = []
+        for g, a in gradients[::-1]:
+            clipped = g * factors[:, None]
+            parts += [(clipped.T @ a).ravel(), clipped.sum(axis=0)]
+        return np.concatenate(parts)
+
+    def norms(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> NDArray[Any]:
+        """Norms of the records' gradients, unclipped; shape (records,)."""
+        return self._per_sample(theta, x, y)[1]
+
+    def _per_sample(
+        self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]
+    ) -> tuple[list[tuple[NDArray[Any], NDArray[Any]]], NDArray[Any]]:
+        """Gradients by each layer's outputs with its inputs, the last layer first, and norms."""
         inputs = self._activations(theta, x)
         logits = inputs.pop()
         g = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -111,14 +128,7 @@ class Dense:
             gradients.append((g, a))
             squares += (g * g).sum(axis=1) * ((a * a).sum(axis=1) + 1)
             g = (g @ w) * (a > 0)
-        norms = np.sqrt(squares)
-        factors = np.minimum(1, clipping_norm / np.maximum(norms, 1e-30)) + 0 * norms
-        factors = factors.astype(theta.dtype)
-        parts = []
-        for g, a in gradients[::-1]:
-            clipped = g * factors[:, None]
-            parts += [(clipped.T @ a).ravel(), clipped.sum(axis=0)]
-        return np.concatenate(parts)
+        return gradients, np.sqrt(squares)
 
     def _activations(self, theta: NDArray[Any], x: NDArray[Any]) -> list[NDArray[Any]]:
         """Inputs of each layer, and the logits."""
@@ -131,7 +141,9 @@ class Dense:
 
 
 class Trainer:
-    """DP-SGD of one network on one data set; safe to call from several threads at once.
+    """DP-SGD of one network on one data set, a kernel that trains it whole.
+
+    Safe to call from several threads at once.
 
     x: shape (records, features). y: shape (records,). ``learning_rate`` multiplies the noisy sum of
     gradients clipped to ``clipping_norm``. ``kernel`` is "auto" (native code if there is a C
@@ -146,7 +158,7 @@ class Trainer:
         *,
         learning_rate: float,
         clipping_norm: float,
-        kernel: Kernel = "auto",
+        kernel: Code = "auto",
     ):
         self.network = network
         self._x = np.ascontiguousarray(x, np.float32)
@@ -171,6 +183,21 @@ class Trainer:
         self._rate, self._clip = float(learning_rate), float(clipping_norm)
         self._native = None if kernel == "numpy" else _native(network, required=kernel == "native")
         self.kind = "numpy" if self._native is None else "native"
+
+    def copy(self) -> Self:
+        """Itself: a call keeps nothing."""
+        return self
+
+    def sum(
+        self, theta: NDArray[Any], indices: NDArray[np.int64], clipping_norm: float
+    ) -> NDArray[Any]:
+        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
+        x, y = self._x[indices], self._y[indices]
+        return self.network.clipped_sum(theta, x, y, clipping_norm)
+
+    def norms(self, theta: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
+        return self.network.norms(theta, self._x[indices], self._y[indices])
 
     def last_iterate(
         self,
@@ -221,7 +248,7 @@ class Trainer:
             return theta, moved
         rate = np.float32(self._rate)
         for t, batch in enumerate(batches):
-            update = self.network.clipped_sum(theta, self._x[batch], self._y[batch], self._clip)
+            update = self.sum(theta, batch, self._clip)
             step = rate * (update if added is None else update + added[t])
             theta = theta - step
             moved += np.stack((np.abs(step), step * step))

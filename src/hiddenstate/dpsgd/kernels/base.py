@@ -1,0 +1,393 @@
+"""What a kernel is, and what the kernels of torch models share.
+
+A kernel gives sums of clipped per-sample gradients of one model over records of one data set.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from hiddenstate.dpsgd import memory
+from hiddenstate.dpsgd.augmentation import Augmentation
+from hiddenstate.dpsgd.probe import Probe
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Maps outputs (records, ...) and labels (records,) to losses (records,)."""
+Array = TypeVar("Array")
+
+_BLOCK_BYTES = 2**26
+"""Activations and patches of the records that are processed at once, for one model."""
+
+
+class Kernel(Protocol[Array]):
+    """Sums of clipped gradients, of torch tensors or numpy arrays.
+
+    Not for use by several threads at once: each takes its own ``copy``, which shares the records.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+
+    def sum(self, theta: Array, indices: NDArray[np.int64], clipping_norm: float) -> Array:
+        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
+
+    def norms(self, theta: Array, indices: NDArray[np.int64]) -> Array:
+        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
+
+    def copy(self) -> Self:
+        """An independent one, for another thread."""
+
+
+class WholeTraining(Kernel[Array], Protocol[Array]):
+    """A kernel that trains a model whole, in one call, which is faster for small ones."""
+
+    def last_iterate(
+        self, initial: Array, batches: Sequence[NDArray[np.int64]], added: Array | None
+    ) -> Array:
+        """The parameters (p,) after one step for each batch; added: to the sums (steps, p)."""
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of each record; shape (records,)."""
+    return F.cross_entropy(outputs, labels, reduction="none")
+
+
+def flat_parameters(model: nn.Module) -> Tensor:
+    """The model's trainable parameters as one vector (p,), in ``named_parameters`` order."""
+    return torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad])
+
+
+def named(theta: Tensor, model: nn.Module) -> dict[str, Tensor]:
+    """The inverse: a vector (p,) as the model's parameters by name (views)."""
+    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    parts = theta.split([p.numel() for p in parameters.values()])
+    return {
+        name: part.view(p.shape) for (name, p), part in zip(parameters.items(), parts, strict=True)
+    }
+
+
+def named_of_many(thetas: Tensor, model: nn.Module) -> dict[str, Tensor]:
+    """Vectors (models, p) as the model's parameters by name, (models, ...) (views)."""
+    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    parts = thetas.split([p.numel() for p in parameters.values()], 1)
+    return {
+        name: part.unflatten(1, p.shape)
+        for (name, p), part in zip(parameters.items(), parts, strict=True)
+    }
+
+
+def factors(norms: Tensor, clipping_norm: float) -> Tensor:
+    """What gradients of these norms are multiplied by, in the same shape.
+
+    No number where a norm overflows: as 0 its record would vanish from the sum without a word.
+    """
+    return (clipping_norm / norms).clamp(max=1).add(norms, alpha=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What gradients are of: a model's loss on records, all on one device and in one precision.
+
+    channels_last: whether images lie in memory with their channels last, which is faster in many
+    layers.
+    """
+
+    model: nn.Module
+    loss: Loss
+    x: Tensor
+    y: Tensor
+    augmentation: Augmentation | None = None
+    channels_last: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        """Where the records are."""
+        return self.x.device
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The precision of the trained parameters."""
+        return next(p.dtype for p in self.model.parameters() if p.requires_grad)
+
+    @cached_property
+    def parameters(self) -> int:
+        """How many are trained."""
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+    @property
+    def views(self) -> int:
+        """Views of a record, 1 without an augmentation."""
+        return self.augmentation.views if self.augmentation else 1
+
+    def copy(self) -> "Problem":
+        """With a model of its own, and the same records."""
+        return replace(self, model=copy.deepcopy(self.model))
+
+    def gathered(
+        self, indices: Tensor, weights: Tensor | None = None, drawn: Tensor | None = None
+    ) -> "Block":
+        """A block of the records at indices (records,), or (models, records), or views of them."""
+        x, y = self._records(indices), self.y[indices]
+        if drawn is None:
+            return Block(x, y, weights, indices.dim() == 1)
+        assert self.augmentation is not None
+        models, views = len(drawn), drawn.shape[2]
+        if indices.dim() == 1:
+            x, y = x.expand(models, *x.shape), y.expand(models, -1)
+        x = torch.stack([self.augmentation.apply(*own) for own in zip(x, drawn, strict=True)])
+        return Block(x, y.repeat_interleave(views, 1), weights, False, views)
+
+    def _records(self, indices: Tensor) -> Tensor:
+        """Records at the indices, (*indices, *record shape); images keep their channels last."""
+        if not self.channels_last:
+            return self.x[indices]
+        return self.x.movedim(1, -1)[indices].movedim(-1, -3)
+
+    def record_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """The loss of one record at parameters by name."""
+        return self.loss(functional_call(self.model, parameters, (x[None],)), y[None])[0]
+
+
+def with_channels_last(images: Tensor) -> Tensor:
+    """The same images, with their channels last in memory."""
+    return images.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+@dataclass(eq=False)
+class Block:
+    """Records that are processed at once.
+
+    x: shape (records, ...) for all models (``shared``), or (models, records, ...) for each its own;
+    with views, all views of a record are in a row. weights: (models, records), or None for all 1.
+    kept: what a kernel has found out about these records and may use again.
+    """
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor | None
+    shared: bool
+    views: int = 1
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, model: int) -> tuple[Tensor, Tensor]:
+        """One model's records and labels."""
+        return (self.x, self.y) if self.shared else (self.x[model], self.y[model])
+
+    def flat(self, models: int) -> tuple[Tensor, Tensor]:
+        """x and y of all models in one batch, one model's records after another's."""
+        known: tuple[Tensor, Tensor] | None = self.kept.get("flat")
+        if known is None or (self.shared and len(known[1]) != models * len(self.y)):
+            x, y = self.x, self.y
+            if self.shared:
+                x, y = x.expand(models, *x.shape), y.expand(models, *y.shape)
+            known = self.kept["flat"] = x.flatten(0, 1), y.flatten(0, 1)
+        return known
+
+
+class PerSample(Protocol):
+    """The per-sample gradients of many models on a block, as they are or implied."""
+
+    def squared_norms(self) -> Tensor:
+        """Shape (models, records)."""
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
+
+
+@dataclass(eq=False)
+class Explicit:
+    """Per-sample gradients as they are; shape (models, records, p)."""
+
+    gradients: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """Shape (models, records)."""
+        return self.gradients.square().sum(-1)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
+        return torch.einsum("mb,mbp->mp", weights, self.gradients)
+
+
+class OfModel:
+    """What kernels of a torch model share; ``problem`` is what their gradients are of."""
+
+    kind: str
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+
+    @cached_property
+    def activations(self) -> float:
+        """Bytes of one more record in one model, at most at once, by the layers' shapes."""
+        return 2.5 * self.record_bytes
+
+    @cached_property
+    def block(self) -> int:
+        """Records that are processed at once; may be set."""
+        return 1
+
+    def of(self, problem: Problem) -> Self:
+        """The same kernel for a model like this one's, and any records."""
+        other = copy.copy(self)
+        other.problem = problem
+        return other
+
+    def copy(self) -> Self:
+        """An independent one that shares the records, for another thread."""
+        return self.of(self.problem.copy())
+
+    def floats(self) -> list[int]:
+        """Numbers of each layer that one record of one model needs."""
+        return [self.problem.views * (self.problem.parameters + self.problem.x[0].numel())]
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a record by the shapes of the layers alone."""
+        return self.problem.dtype.itemsize * sum(self.floats())
+
+    def gathered_bytes(self, models: int, indices: Tensor) -> float:
+        """Memory that a batch's blocks take once they have been used; infinite if they change."""
+        return math.inf
+
+
+class Blockwise(OfModel):
+    """A kernel that takes a torch model's records in blocks of at most ``block``.
+
+    Many models may be side by side, each with the same records or its own.
+    """
+
+    def gradients(self, thetas: Tensor, block: Block) -> PerSample:
+        """Per-sample gradients at thetas (models, p)."""
+        raise NotImplementedError
+
+    @cached_property
+    def activations(self) -> float:
+        """Bytes of one more record in one model, at most at once.
+
+        Measured; a tenth more, for allocators waste some.
+        """
+        problem, models = self.problem, 2
+        thetas = flat_parameters(problem.model).expand(models, -1)
+        views = problem.views if problem.augmentation else 0
+
+        def work(records: int) -> None:
+            indices = torch.arange(records, device=problem.device).expand(models, -1)
+            indices = indices % len(problem.y)
+            shape = (models, records, views, 3)
+            drawn = torch.zeros(shape, dtype=torch.int64, device=problem.device) if views else None
+            self._block_sum(thetas, problem.gathered(indices, None, drawn), 1.0)
+
+        taken = memory.slope(work)
+        if 128 * taken <= _BLOCK_BYTES:
+            # Of small records two take less than what is done once: the most is elsewhere then.
+            taken = memory.slope(work, 64)
+        return max(1.1 * taken / models, float(problem.dtype.itemsize))
+
+    @cached_property
+    def block(self) -> int:
+        """Records that are processed at once; may be set."""
+        return max(1, min(128, int(_BLOCK_BYTES // self._weighs())))
+
+    def _weighs(self) -> float:
+        """Bytes by which a record counts in a block."""
+        return self.activations / 2.5
+
+    def sum(
+        self,
+        theta: Tensor,
+        indices: NDArray[np.int64],
+        clipping_norm: float,
+        drawn: NDArray[np.int64] | None = None,
+    ) -> Tensor:
+        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped.
+
+        drawn: the records' views, shape (len(indices), views, 3), or None.
+        """
+        total = torch.zeros_like(theta)
+        views = None if drawn is None else torch.as_tensor(drawn)
+        places = torch.as_tensor(indices, device=self.problem.device)
+        for start in range(0, len(indices), self.block):
+            part = slice(start, start + self.block)
+            seen = None if views is None else views[None, part]
+            block = self.problem.gathered(places[part], None, seen)
+            total += self._block_sum(theta[None], block, clipping_norm)[0]
+        return total
+
+    def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
+        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
+        parts = torch.as_tensor(indices, device=self.problem.device).split(self.block)
+        blocks = (self.problem.gathered(part) for part in parts)
+        return torch.cat(
+            [self.gradients(theta[None], block).squared_norms()[0] for block in blocks]
+        ).sqrt()
+
+    def blocks(
+        self, indices: Tensor, weights: Tensor | None = None, drawn: Tensor | None = None
+    ) -> Iterator[Block]:
+        """A batch of models side by side, gathered block by block.
+
+        Blocks are of at most ``block`` records, and of about one size.
+        """
+        records = indices.shape[-1]
+        count = -(-records // self.block)
+        for i in range(count):
+            part = slice(i * records // count, (i + 1) * records // count)
+            scale = None if weights is None else weights[:, part]
+            seen = None if drawn is None else drawn[:, part]
+            yield self.problem.gathered(indices[..., part], scale, seen)
+
+    def sums(self, thetas: Tensor, blocks: Iterable[Block], clipping_norm: float) -> Tensor:
+        """The sums (models, p) over the records of blocks, which may be used again and again."""
+        total = None
+        for block in blocks:
+            found = self._block_sum(thetas, block, clipping_norm)
+            total = found if total is None else total.add_(found)
+        return torch.zeros_like(thetas) if total is None else total
+
+    def _block_sum(self, thetas: Tensor, block: Block, clipping_norm: float) -> Tensor:
+        gradients = self.gradients(thetas, block)
+        norms = gradients.squared_norms().sqrt()
+        # norm 0 would divide 0 by 0 without clipping and is harmless with it
+        finite = math.isfinite(clipping_norm)
+        scale = factors(norms, clipping_norm) if finite else norms * 0 + 1
+        return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
+
+
+def probed(
+    kernel: Blockwise, probe: Probe, beside: int = 0, *, device: torch.device | None = None
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Per-sample gradients of a probe's records, (records, p), by this kernel.
+
+    Of one model, which may have so many others beside it. With a device there and in the kernel's
+    own precision, otherwise on the CPU in the probe's.
+    """
+    dtype = probe.dtype if device is None else kernel.problem.dtype
+    there: Any = {"device": device or torch.device("cpu"), "dtype": dtype}
+    model = copy.deepcopy(probe.model).to(**there)
+    theta = probe.theta.to(**there)
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        x = x.to(**there) if x.is_floating_point() else x.to(there["device"])
+        x = with_channels_last(x) if kernel.problem.channels_last else x
+        problem = replace(kernel.problem, model=model, x=x, y=y.to(there["device"]))
+        other = kernel.of(problem)
+        thetas = torch.stack([theta, *[1.1 * theta] * beside])
+        block = problem.gathered(torch.arange(len(x), device=x.device))
+        found = other.gradients(thetas, block)
+        each = torch.eye(len(x), **there)
+        rows = [found.weighted_sum(weights.expand(len(thetas), -1))[0] for weights in each]
+        return torch.stack(rows).cpu()
+
+    return gradients

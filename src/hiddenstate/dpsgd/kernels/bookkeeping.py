@@ -1,0 +1,322 @@
+"""Book-keeping: per-sample gradients as products of what went into a layer and what came back.
+
+A layer's per-sample gradient is a product of what went in (the activations) and what came back
+(the gradient by the outputs). One forward and one backward pass collect both for all layers; the
+gradient norms follow from them, and the clipped sum is the same product, each record weighted by
+its clipping factor (book-keeping: Bu, Wang, Zha and Karypis 2023; ghost norms: Li, Tramer, Liang
+and Hashimoto 2022). The weights' own gradients are never computed in the backward pass.
+"""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.hooks import RemovableHandle
+
+from hiddenstate.dpsgd.kernels.base import (
+    Block,
+    Blockwise,
+    PerSample,
+    Problem,
+    named,
+    named_of_many,
+    probed,
+)
+from hiddenstate.dpsgd.probe import Probe, first_line
+from hiddenstate.dpsgd.rules import Rule, rule_of
+
+
+class BookKeeping(Blockwise):
+    """By the rules of the layers with trainable parameters, which have one each.
+
+    layers: these. writes: whether the model writes into its records. channels_first: whether a
+    ``view`` in the model needs images so, where models are side by side.
+    """
+
+    kind = "torch"
+
+    def __init__(self, problem: Problem, layers: "list[Tap]"):
+        super().__init__(problem)
+        self.layers = layers
+        self.writes = self.channels_first = False
+
+    def of(self, problem: Problem) -> Self:
+        """With layers of its own."""
+        other = super().of(problem)
+        other.layers = [copy.copy(tap) for tap in self.layers]
+        return other
+
+    def floats(self) -> list[int]:
+        """Numbers of each layer that one record of one model needs, by the layers' shapes."""
+        return [self.problem.views * tap.floats() for tap in self.layers]
+
+    def _weighs(self) -> float:
+        return self.record_bytes
+
+    def gathered_bytes(self, models: int, indices: Tensor) -> float:
+        """The records, and what the first layers read of them."""
+        if self.writes:
+            return math.inf
+        shared = indices.dim() == 1
+        first = sum(tap.floats() for tap in self.layers if tap.first)
+        floats = models * self.problem.x[0].numel() + (1 if shared else models) * first
+        return self.problem.dtype.itemsize * indices.shape[-1] * floats
+
+    def gradients(self, thetas: Tensor, block: Block) -> PerSample:
+        """Per-sample gradients as factors."""
+        with torch.enable_grad():
+            if len(thetas) == 1:
+                return Factors(self._alone(thetas[0].detach(), *block.of(0)), block.views)
+            return Factors(self._side_by_side(thetas.detach(), block), block.views)
+
+    def _anchor(self) -> Tensor:
+        problem = self.problem
+        return torch.zeros((), dtype=problem.dtype, device=problem.device, requires_grad=True)
+
+    def _alone(self, theta: Tensor, x: Tensor, y: Tensor) -> "list[tuple[Tap, Tensor, Tensor]]":
+        """Each layer with what it read of the records and the gradients by its outputs."""
+        model = self.problem.model
+        seen: dict[str, Tensor] = {}
+        additions: list[Tensor] = []
+
+        def listen(tap: Tap) -> RemovableHandle:
+            addition = self._anchor().expand(len(x), *tap.output_shape)
+            additions.append(addition)
+
+            def hook(module: nn.Module, inputs: tuple, named: dict, output: Tensor) -> Tensor:
+                seen[tap.name] = inputs[0] if inputs else named["input"]
+                return output + addition
+
+            return tap.module(model).register_forward_hook(hook, with_kwargs=True)
+
+        handles = [listen(tap) for tap in self.layers]
+        try:
+            outputs = functional_call(model, named(theta, model), (x,))
+        finally:
+            for handle in handles:
+                handle.remove()
+        back = torch.autograd.grad(self.problem.loss(outputs, y).sum(), additions)
+        # Contiguous: how gradients lie in memory decides how their sums round.
+        return [
+            (tap, tap.rule.read(tap.layer, seen[tap.name].detach())[None], g.contiguous()[None])
+            for tap, g in zip(self.layers, back, strict=True)
+        ]
+
+    def _side_by_side(self, thetas: Tensor, block: Block) -> "list[tuple[Tap, Tensor, Tensor]]":
+        """The same of many models, in one call of the model.
+
+        All models' records are one batch, which layers without parameters see as it is; each layer
+        with parameters takes it apart again. So the model may do whatever treats each record on
+        its own.
+        """
+        model, models = self.problem.model, len(thetas)
+        x, y = block.flat(models)
+        parameters = named_of_many(thetas, model)
+        anchor = self._anchor()
+        seen: dict[str, Tensor] = {}
+        back: dict[str, Tensor] = {}
+
+        def forward(tap: Tap, module: nn.Module, input: Tensor) -> Tensor:
+            known = input is x and not self.writes
+            a = tap.read_once(block, models) if known else tap.read(input, models)
+            weights = {
+                n: parameters[tap.path(n)] if p.requires_grad else p.expand(models, *p.shape)
+                for n, p in module.named_parameters()
+            }
+            outputs = tap.rule.outputs(tap.layer, weights, a)
+            seen[tap.name] = a.detach()
+            outputs = _Listening.apply(outputs, anchor, partial(back.__setitem__, tap.name))
+            outputs = tap.rule.shaped(outputs, tap.output_shape)
+            return outputs.contiguous() if self.channels_first else outputs
+
+        modules = [tap.module(model) for tap in self.layers]
+        for tap, module in zip(self.layers, modules, strict=True):
+            # In place of its class's: the model's own code goes on calling the layer.
+            vars(module)["forward"] = partial(forward, tap, module)
+        try:
+            outputs = model(x)
+        finally:
+            for module in modules:
+                del vars(module)["forward"]
+        torch.autograd.grad(self.problem.loss(outputs, y).sum(), anchor, allow_unused=True)
+        return [
+            (
+                tap,
+                seen[tap.name],
+                tap.rule.shaped(back[tap.name], tap.output_shape).unflatten(0, (models, -1)),
+            )
+            for tap in self.layers
+        ]
+
+
+def _layers(problem: Problem) -> "tuple[list[Tap], list[str]]":
+    """A tap for each layer with trainable parameters, and what stands in the way of their use."""
+    taps, reasons = [], []
+    owners = [
+        (name, module)
+        for name, module in problem.model.named_modules()
+        if any(p.requires_grad for p in module.parameters(recurse=False))
+    ]
+    for name, module in owners:
+        rule = rule_of(module)
+        if rule is None:
+            reasons.append(f"{name or 'the model'} ({type(module).__name__})")
+        else:
+            taps.append(Tap(name, module, rule))
+    held = [id(p) for _, m in owners for p in m.parameters(recurse=False)]
+    if len(set(held)) < len(held):
+        reasons.append("shared parameters")
+    return taps, reasons
+
+
+K = TypeVar("K", bound=BookKeeping)
+
+
+def book_keeping(problem: Problem, probe: Probe, kind: type[K]) -> K | None:
+    """The kernel of a model, or None, with a warning that names what it has no rule for."""
+    taps, reasons = _layers(problem)
+    kernel = kind(problem, taps)
+    if not reasons:
+        reasons = _trial(kernel)
+    if not reasons and probe.branches():
+        reasons.append("the model, which does other things for other values of its records")
+    if not reasons:
+        try:
+            alone = probe.differs(probed(kernel, probe), probe.tolerance)
+            if alone or _differs_side_by_side(kernel, probe):
+                reasons.append("the model, which uses parameters outside their layers")
+        except RuntimeError as error:
+            reasons.append(f"the model ({first_line(error)})")
+    if not reasons:
+        return kernel
+    warnings.warn(
+        f"no book-keeping rule for {', '.join(reasons)}: explicit per-sample gradients "
+        "are used, which need far more memory and time",
+        stacklevel=5,
+    )
+    return None
+
+
+def _differs_side_by_side(kernel: BookKeeping, probe: Probe) -> bool:
+    try:
+        return probe.differs(probed(kernel, probe, beside=1), probe.tolerance)
+    except RuntimeError:
+        # A ``view`` in the model may need images with their channels first in memory.
+        kernel.channels_first = True
+        return probe.differs(probed(kernel, probe, beside=1), probe.tolerance)
+
+
+def _trial(kernel: BookKeeping) -> list[str]:
+    """Run two records through; what stands in the way of the layers' use."""
+    problem = kernel.problem
+    calls: dict[str, list] = {tap.name: [] for tap in kernel.layers}
+    records = min(2, len(problem.x))
+    x = problem.x[:records].clone()
+
+    def listen(tap: Tap) -> RemovableHandle:
+        def hook(module: nn.Module, inputs: tuple, output: Tensor) -> None:
+            calls[tap.name].append(output.shape)
+            tap.first = bool(inputs) and inputs[0] is x
+
+        return tap.module(problem.model).register_forward_hook(hook)
+
+    handles = [listen(tap) for tap in kernel.layers]
+    with torch.no_grad():
+        problem.model(x)
+    for handle in handles:
+        handle.remove()
+    kernel.writes = x._version > 0
+    for tap in kernel.layers:
+        shapes = calls[tap.name]
+        if len(shapes) != 1 or shapes[0][0] != records:
+            return [f"{tap.name}, called {len(shapes)} times or not on the records as they are"]
+        tap.output_shape = shapes[0][1:]
+    return []
+
+
+class _Listening(torch.autograd.Function):
+    """A layer's outputs as they are; ``hear`` is given the gradient by them.
+
+    The anchor requires a gradient, so that the outputs do, whatever the layer read.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, outputs: Tensor, anchor: Tensor, hear: Callable[[Tensor], None]
+    ) -> Tensor:
+        ctx.mark_dirty(outputs)  # and not a view: what follows may write in place
+        ctx.hear = hear
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        ctx.hear(gradients[0])
+        return gradients[0], None, None
+
+
+class Factors:
+    """Per-sample gradients as (tap, what it read, gradient by its output) of each layer."""
+
+    def __init__(self, layers: "list[tuple[Tap, Tensor, Tensor]]", views: int = 1):
+        self._layers = [(tap, *tap.rule.prepare(tap.layer, a, g)) for tap, a, g in layers]
+        if views > 1:
+            self._layers = [(tap, *tap.rule.mean(a, g, views)) for tap, a, g in self._layers]
+
+    def squared_norms(self) -> Tensor:
+        """Shape (models, records)."""
+        squares = [tap.rule.squared_norms(tap.layer, a, g) for tap, a, g in self._layers]
+        return reduce(torch.add, squares)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
+        parts = []
+        for tap, a, g in self._layers:
+            sums = tap.rule.weighted_sums(tap.layer, a, g, weights)
+            # In the order of named_parameters, as everywhere.
+            parts += [sums[n].flatten(1) for n, _ in tap.layer.named_parameters() if n in sums]
+        return torch.cat(parts, 1)
+
+
+class Tap:
+    """A layer with trainable parameters, its rule and the shape of a record's output.
+
+    ``first``: whether it reads the records themselves.
+    """
+
+    def __init__(self, name: str, layer: nn.Module, rule: type[Rule]):
+        self.name, self.layer, self.rule = name, layer, rule
+        self.output_shape = torch.Size()
+        self.first = False
+
+    def module(self, model: nn.Module) -> nn.Module:
+        """The layer of this model."""
+        return model.get_submodule(self.name)
+
+    def path(self, parameter: str) -> str:
+        """The name of the layer's parameter in the model."""
+        return f"{self.name}.{parameter}" if self.name else parameter
+
+    def read(self, inputs: Tensor, models: int) -> Tensor:
+        """What the layer reads of all models' inputs (models * records, ...), taken apart."""
+        return self.rule.read(self.layer, inputs).unflatten(0, (models, -1))
+
+    def read_once(self, block: Block, models: int) -> Tensor:
+        """What the layer reads of the records themselves, (models, records, ...)."""
+        key = f"read {self.name}"
+        if key not in block.kept:
+            own = block.x if block.shared else block.x.flatten(0, 1)
+            block.kept[key] = self.rule.read(self.layer, own)
+        found: Tensor = block.kept[key]
+        if block.shared:
+            return found.expand(models, *found.shape)
+        return found.unflatten(0, (models, -1))
+
+    def floats(self) -> int:
+        """Numbers that a record of one model needs."""
+        return self.rule.floats(self.layer, self.output_shape)

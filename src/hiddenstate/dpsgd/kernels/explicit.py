@@ -1,0 +1,104 @@
+"""Explicit per-sample gradients: by torch.func, or record by record."""
+
+import warnings
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from hiddenstate.dpsgd.kernels.base import (
+    Block,
+    Blockwise,
+    Explicit,
+    PerSample,
+    Problem,
+    named,
+    probed,
+)
+from hiddenstate.dpsgd.probe import Probe, first_line
+from hiddenstate.errors import InputError
+
+
+class OneModel(Blockwise):
+    """One model's records at once, by torch.func."""
+
+    kind = "explicit"
+
+    def gradients(self, thetas: Tensor, block: Block) -> PerSample:
+        """Per-sample gradients, the mean over the views of a record."""
+        found = self._each(thetas, block)
+        if block.views > 1:
+            found = found.unflatten(1, (-1, block.views)).mean(2)
+        return Explicit(found)
+
+    def _each(self, thetas: Tensor, block: Block) -> Tensor:
+        """Shape (models, records, p)."""
+        return torch.stack([self._one(theta, *block.of(m)) for m, theta in enumerate(thetas)])
+
+    def _one(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Shape (records, p)."""
+        each = vmap(grad(self.problem.record_loss), in_dims=(None, 0, 0))
+        found = each(named(theta, self.problem.model), x, y)
+        return torch.cat([gradients.flatten(1) for gradients in found.values()], 1)
+
+
+class ManyModels(OneModel):
+    """All models' records at once, by torch.func."""
+
+    def _each(self, thetas: Tensor, block: Block) -> Tensor:
+        if len(thetas) == 1:
+            return super()._each(thetas, block)
+
+        def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return self.problem.record_loss(named(theta, self.problem.model), x, y)
+
+        each = vmap(grad(loss), in_dims=(None, 0, 0))
+        own = None if block.shared else 0
+        return vmap(each, in_dims=(0, own, own))(thetas, block.x, block.y)
+
+
+class Loop(OneModel):
+    """One record after another, by one backward pass each."""
+
+    kind = "loop"
+
+    def _one(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        rows = []
+        with torch.enable_grad():
+            at = theta.detach().requires_grad_()
+            parameters = named(at, self.problem.model)
+            for record, label in zip(x, y, strict=True):
+                loss = self.problem.record_loss(parameters, record, label)
+                rows.append(torch.autograd.grad(loss, at, retain_graph=True)[0])
+        return torch.stack(rows)
+
+
+def explicit(problem: Problem, probe: Probe) -> OneModel:
+    """The fastest of these kernels that gives the gradients of autograd, one by one."""
+    reason = ""
+    for kernel in (ManyModels(problem), OneModel(problem), Loop(problem)):
+        try:
+            # As many models as records: torch's rules have confused the two.
+            wrong = any(
+                probe.differs(probed(kernel, probe, beside), probe.tolerance) for beside in (0, 1)
+            )
+            # Measured with two models of four records, which may fail where the probe does not.
+            wrong = wrong or not kernel.activations > 0
+        except Exception as error:  # whatever torch.func makes a model raise
+            reason = first_line(error)
+            continue
+        if not wrong:
+            if isinstance(kernel, Loop):
+                warnings.warn(
+                    "the model's gradients are taken record by record, which takes long, for "
+                    f"torch.func cannot take them together ({reason or 'it is wrong for it'}); "
+                    "a forward that reads no values of its records (one that is given its "
+                    "attention mask, say) and layers with a book-keeping rule are faster",
+                    stacklevel=5,
+                )
+            return kernel
+    raise InputError(
+        "model: its per-sample gradients are not those of autograd, record by record"
+        f"{f' ({reason})' if reason else ''}; expected a model that treats each record on its "
+        "own, the same way every time"
+    )

@@ -1,0 +1,61 @@
+"""Native code for a network of convolutions, linear layers and what goes between, on a CPU."""
+
+import copy
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hiddenstate.dpsgd import native as compiled
+from hiddenstate.dpsgd.driver import network
+from hiddenstate.dpsgd.kernels.base import OfModel, Problem, cross_entropy
+from hiddenstate.dpsgd.probe import Probe
+
+
+class Native(OfModel):
+    """One record of one model at a time."""
+
+    kind = "native"
+
+    def __init__(self, problem: Problem, code: compiled.Kernel):
+        super().__init__(problem)
+        self._code = code  # which has memory of its own for each thread
+
+    def sum(self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
+        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
+        return torch.from_numpy(self._code(theta.numpy(), indices, clipping_norm)[0])
+
+    def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
+        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
+        return torch.from_numpy(self._code(theta.numpy(), indices, math.inf)[1].copy())
+
+
+def native(problem: Problem, probe: Probe) -> Native | str:
+    """The kernel, or why there is none; an empty reason where it knows no such problem."""
+    applies = (
+        problem.device.type == "cpu"
+        and problem.augmentation is None
+        and problem.loss is cross_entropy
+        and problem.dtype == problem.x.dtype == torch.float32
+    )
+    # Of a copy: a forward that is traced may leave what it was traced with in its model.
+    shape = tuple(problem.x.shape[1:])
+    known = network(copy.deepcopy(problem.model), shape) if applies else None
+    if known is None:
+        return ""
+    try:
+        code = compiled.Kernel(known, problem.x.numpy(), problem.y.numpy())
+    except compiled.CompilationError as error:
+        return str(error)
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        one = code.on(x.float().numpy(), y.numpy())
+        theta = probe.theta.float().numpy()
+        rows = [one(theta, np.array([i]), math.inf)[0] for i in range(len(x))]
+        return torch.from_numpy(np.stack(rows))
+
+    if probe.differs(gradients, 1e-3):
+        return "its gradients of the model are wrong"
+    return Native(problem, code)
