@@ -47,6 +47,38 @@ def test_the_known_null_bound_attains_its_level():
     assert exceeding(coins, scores, 1.9, deviation=1.0) > HIGH
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("epsilon", "m"), [(4, 30), (4, 1000), (24, 68), (24, 1000)])
+def test_the_known_null_bound_attains_its_level_in_many_audits(epsilon, m):
+    """20,000 audits, within three standard errors of 5 % (0.46 points) on either side."""
+    mu, above = gaussian.mu(epsilon, 1e-5), 0
+    for block in range(20):
+        coins, scores = audits(f"many {epsilon} {block}", m, mu, 1000)
+        above += exceeding(coins, scores, mu, deviation=1.0)
+    print(f"epsilon {epsilon}, m = {m}: {above / 20_000:.4f}")
+    # Rounding bounds down by up to 0.001 takes a little off.
+    assert stats.binom.ppf(stats.norm.sf(3), 20_000, 0.048) <= above
+    assert above <= stats.binom.ppf(stats.norm.cdf(3), 20_000, 0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rest", [0.1, 0.3, 1.0])
+def test_a_null_law_with_known_noise_keeps_its_level_in_many_audits(rest):
+    """10,000 audits of 30 canaries with 100 draws each; the truth is attained."""
+    m, mu, above, n = 30, 3.0, 0, 10_000
+    truth = mu / np.sqrt(1 + rest**2)
+    for block in range(20):
+        rng = stream(8, "whole Gaussian", block)
+        coins, scores = audits(f"noise {block}", m, mu, n // 20)
+        scores += rest * rng.standard_normal(scores.shape)
+        for s, z in zip(coins, scores, strict=True):
+            noise = rng.standard_normal((100, m))
+            draws = noise + rest * rng.standard_normal(noise.shape)
+            above += exceeding([s], [z], truth, null_scores=draws, null_noise=noise, deviation=1.0)
+    print(f"a rest of {rest}: {above / n:.4f}")
+    assert above <= stats.binom.ppf(stats.norm.cdf(3), n, 0.05)
+
+
 def test_the_p_value_is_that_of_the_bound():
     coins, scores = audits("p-value", 50, 3.0, 20)
     for s, z in zip(coins, scores, strict=True):
