@@ -176,6 +176,36 @@ def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimate
     assert provenance["sharp"] == "derived"
 
 
+def test_tables_round_upper_bounds_up_and_lower_bounds_down(estimates):
+    """Digit for digit: what is printed is on its side of the value, by less than its last digit."""
+    audit = family.FAMILY.tables["audit"].draw(estimates)
+    rows = select(estimates, quantity="audit").fillna({"conversion": ""})
+    values = rows.set_index(["instance", "x", "method", "conversion"])["value"].sort_index()
+    seen = {"upper": 0, "lower": 0}
+    for _, line in audit.iterrows():
+        at = values[line["instance"], line["passes"]]
+        for method in ("sharp", "Theorem 4.5", "composition"):
+            gdp, rdp = line[method].removesuffix(")").split(" (")
+            for text, conversion in ((gdp, "gdp"), (rdp, "rdp")):
+                assert 0 <= float(text) - at[method, conversion] < 1e-3
+                seen["upper"] += 1
+        assert 0 <= at["lower bound", ""] - float(line["lower bound"]) < 1e-3
+        seen["lower"] += 1
+    certified = family.FAMILY.tables["counterexample"].draw(estimates)
+    rows = select(estimates, quantity=["kl", "d2"])
+    for name, sign in (("certified", -1), ("convex bound", 1), ("composition", 1)):
+        exact = select(rows, method=name)["value"].sort_values().to_numpy()
+        printed = certified[name].astype(float).sort_values().to_numpy()
+        assert np.all(sign * (printed - exact) >= 0) and np.all(abs(printed - exact) < 1e-4)
+        assert np.any(printed != exact)
+        seen["upper" if sign > 0 else "lower"] += len(exact)
+    theorems = family.FAMILY.tables["theorems"].draw(estimates).set_index(["setting", "method"])
+    text = theorems.loc[("base", "composition"), "no constant"]
+    rho = select(estimates, part="theorems", setting="base", method="composition", quantity="rho")
+    assert 0 <= float(text.split(" ")[0]) / rho["value"].iloc[0] - 1 < 1e-3
+    assert min(seen.values()) >= 3
+
+
 def test_the_counterexample_in_several_passes_is_simulated_as_documented(grid):
     (several,) = [p for p in grid.counterexamples if p.passes > 1]
     at = several.instance

@@ -251,7 +251,15 @@ def test_figures_and_tables_are_drawn(found):
     assert list(rows["records"]) == ["50000", "45000", "50000"]
     assert rows["heuristic, ours"].iloc[0] == "6.346"
     # What Table 1 prints as 8.
-    assert rows["RDP, ours"].iloc[1] == "7.977"
+    assert rows["RDP, ours"].iloc[1] == "7.978"
+    # Upper bounds are rounded up: 7.97702.
+    for column, method in (("RDP, ours", "RDP"), ("standard, ours", "standard")):
+        ours = found[found["method"] == method].dropna(subset="origin")["value"].to_numpy()
+        over = rows[column].astype(float).to_numpy() - ours
+        assert np.all((over >= 0) & (over < 1e-3)) and np.any(over > 5e-4)
+    lower = found[found["method"] == "lower bound"]["value"].to_numpy()
+    printed = audits["lower bound"].astype(float).to_numpy()
+    assert all(np.min(np.where(lower >= one, lower - one, 1)) < 1e-3 for one in printed)
     readings = FAMILY.tables["figure5"].draw(found)
     assert list(readings["sums"]) == ["enumerated", "rounded up", "rounded to nearest"]
 

@@ -6,6 +6,7 @@ import pandas as pd
 from hiddenstate.accounting import gaussian
 from hiddenstate.papers.worst_case_init import FAMILY, cells
 from hiddenstate.papers.worst_case_init import estimates as module
+from hiddenstate.rounding import shown
 
 
 def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, estimates):
@@ -13,11 +14,11 @@ def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, e
     table = FAMILY.tables["audits"].draw(estimates)
     audited = [cell for cell in cells.trained(grid) if cell.parameters.models > 1]
     assert len(table) == len(audited) == 8
-    shown = table.set_index(["task", "epochs", "n", "C"])
-    assert shown.index.is_unique
-    row = shown.loc["digits", 2, 50, 1.0]
+    audits = table.set_index(["task", "epochs", "n", "C"])
+    assert audits.index.is_unique
+    row = audits.loc["digits", 2, 50, 1.0]
     assert row["figures"] == "1, 2, 3, 4"
-    assert shown.loc["digits last layer", 2, 50, 1.0]["figures"] == "5, 7"
+    assert audits.loc["digits last layer", 2, 50, 1.0]["figures"] == "5, 7"
     (cell,) = [c for c in audited if c.name.startswith("digits_pre2_n50_C1_")]
     frame = scores[cell.name]
     assert row["accuracy in %"] == f"{100 * frame['accuracy'].mean():.1f}"
@@ -31,7 +32,7 @@ def test_every_audit_is_in_the_table_once_with_the_figures_that_show_it(smoke, e
     ]
     assert row["as published"] == f"{np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}"
     assert row["maximum"] == f"{max(each):.2f}"
-    assert row["at most"] == f"{gaussian.mu(10.0, 1e-5):.2f}"
+    assert row["at most"] == shown(gaussian.mu(10.0, 1e-5), "upper", decimals=2)
     assert set(table["repeats"]) == {"2 of 2"}
 
 

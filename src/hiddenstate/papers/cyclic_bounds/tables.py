@@ -5,6 +5,7 @@ import pandas as pd
 
 from hiddenstate.estimates import select
 from hiddenstate.family import table
+from hiddenstate.rounding import shown
 
 RECONSTRUCTED = {
     "Theorem 4.3",
@@ -52,7 +53,7 @@ def table1_2(estimates: pd.DataFrame) -> pd.DataFrame:
             line = select(part, method=method, lipschitz=lipschitz).set_index("weak_convexity")
             for m in sorted(part["weak_convexity"].unique()):
                 head = "convex" if m == 0 else f"weak convexity {m:g}"
-                record[head] = f"{line['value'][m]:.4g}" if m in line.index else "-"
+                record[head] = shown(line["value"][m], "upper", 4) if m in line.index else "-"
             records.append(record | {"assumptions": assumptions})
     return pd.DataFrame(records)
 
@@ -77,20 +78,23 @@ def theorems(estimates: pd.DataFrame) -> pd.DataFrame:
     rows = select(estimates, part="theorems").fillna({"lipschitz": ""})
     rows = rows[rows["conversion"] != "rdp"]
     index = ["setting", "x", "method", "weak_convexity", "lipschitz"]
-    shown = rows.pivot(index=index, columns="quantity", values="value").reset_index()
+    found = rows.pivot(index=index, columns="quantity", values="value").reset_index()
     # A bound that does not depend on the weak convexity is told once.
-    by = shown.groupby(["setting", "method"])["weak_convexity"]
+    by = found.groupby(["setting", "method"])["weak_convexity"]
     shared = (
-        (shown["lipschitz"] == "")
+        (found["lipschitz"] == "")
         & (by.transform("nunique") > 1)
-        & (shown["method"] != "Corollary C.2")
+        & (found["method"] != "Corollary C.2")
     )
-    shown = shown[~shared | (shown["weak_convexity"] == by.transform("min"))]
-    shown = shown.assign(
-        weak_convexity=shown["weak_convexity"].map("{:g}".format).where(~shared, "any"),
-        text=shown["rho"].map("{:.4g}".format) + " (" + shown["epsilon"].map("{:.4g}".format) + ")",
+    found = found[~shared | (found["weak_convexity"] == by.transform("min"))]
+    found = found.assign(
+        weak_convexity=found["weak_convexity"].map("{:g}".format).where(~shared, "any"),
+        text=[
+            f"{shown(rho, 'upper', 4)} ({shown(epsilon, 'upper', 4)})"
+            for rho, epsilon in zip(found["rho"], found["epsilon"], strict=True)
+        ],
     )
-    wide = shown.pivot(index=index[:-1], columns="lipschitz", values="text").fillna("-")
+    wide = found.pivot(index=index[:-1], columns="lipschitz", values="text").fillna("-")
     wide = wide[[name for name in _HEADS if name in wide]].rename(columns=_HEADS)
     wide = wide.rename_axis(columns=None).reset_index()
     wide["x"] = wide["x"].astype(int)
@@ -107,15 +111,21 @@ def counterexample(estimates: pd.DataFrame) -> pd.DataFrame:
     """Certified divergences and bounds of the counterexample."""
     rows = select(estimates, quantity=["kl", "d2"])
     index = ["quantity", "x", "passes"]
-    shown = rows.pivot(index=index, columns="method", values="value").reset_index()
-    shown["certified / convex bound"] = shown["certified"] / shown["convex bound"]
-    shown["quantity"] = shown["quantity"].map({"kl": "KL divergence", "d2": "D_2"})
-    numbers = ["certified", "convex bound", "corrected bound", "affine limit", "composition"]
-    numbers.append("certified / convex bound")
-    for name in numbers:
-        shown[name] = shown[name].map("{:.4f}".format)
-    shown = shown.astype({"x": int, "passes": int})
-    return shown[[*index, *numbers]].rename(columns={"x": "steps of a pass"})
+    found = rows.pivot(index=index, columns="method", values="value").reset_index()
+    found["certified / convex bound"] = found["certified"] / found["convex bound"]
+    found["quantity"] = found["quantity"].map({"kl": "KL divergence", "d2": "D_2"})
+    kinds = {
+        "certified": "lower",
+        "convex bound": "upper",
+        "corrected bound": "upper",
+        "affine limit": "exact",
+        "composition": "upper",
+        "certified / convex bound": "lower",
+    }
+    for name, kind in kinds.items():
+        found[name] = [shown(value, kind, decimals=4) for value in found[name]]
+    found = found.astype({"x": int, "passes": int})
+    return found[[*index, *kinds]].rename(columns={"x": "steps of a pass"})
 
 
 @table(
@@ -126,11 +136,20 @@ def counterexample(estimates: pd.DataFrame) -> pd.DataFrame:
 def audit(estimates: pd.DataFrame) -> pd.DataFrame:
     """Audited lower bounds, exact values and upper bounds on epsilon."""
     rows = select(estimates, quantity="audit").fillna({"conversion": "", "value": np.nan})
-    shown = rows.pivot(
-        index=["instance", "x"], columns=["method", "conversion"], values="value"
-    ).map(lambda value: "-" if np.isnan(value) else f"{value:.3f}")
-    columns = {name: shown[name, ""] for name in ("lower bound", "exact")} | {
-        name: shown[name, "gdp"] + " (" + shown[name, "rdp"] + ")"
+    found = rows.pivot(index=["instance", "x"], columns=["method", "conversion"], values="value")
+    kinds = {"lower bound": "lower", "exact": "exact"}
+    printed = pd.DataFrame(
+        {
+            (method, conversion): [
+                "-" if np.isnan(value) else shown(value, kinds.get(method, "upper"), decimals=3)
+                for value in found[method, conversion]
+            ]
+            for method, conversion in found.columns
+        },
+        index=found.index,
+    )
+    columns = {name: printed[name, ""] for name in kinds} | {
+        name: printed[name, "gdp"] + " (" + printed[name, "rdp"] + ")"
         for name in ("sharp", "Theorem 4.5", "composition")
     }
     table = pd.DataFrame(columns).reset_index().astype({"x": int})

@@ -1,8 +1,11 @@
 """Tables of encoding_loss."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 
+from hiddenstate import rounding
 from hiddenstate.estimates import plus_minus, select
 from hiddenstate.family import table
 
@@ -51,11 +54,15 @@ def encodings(estimates: pd.DataFrame) -> pd.DataFrame:
         "noise_multiplier": "{:.4f}",
         "epsilon": "{:.3g}",
         "spacing": "{:.2f}",
-        "collision_probability": "{:.1e}",
         "correlation": "{:.4f}",
     }
     for name, pattern in formats.items():
         shown[name] = shown[name].map(pattern.format)
+    # An upper bound, with two digits.
+    shown["collision_probability"] = [
+        f"{Decimal(rounding.shown(value, 'upper', 2)):.1e}"
+        for value in shown["collision_probability"]
+    ]
     shown = shown[[*index, "spacing", "collision_probability", "correlation"]]
     shown["steps"] = shown["steps"].astype(int)
     return shown.rename(columns=lambda name: name.replace("_", " "))

@@ -8,6 +8,7 @@ from hiddenstate.family import table
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.cells import ATTACKS
 from hiddenstate.papers.linear_heuristic.estimates import CONFIDENCE, curve, trained
+from hiddenstate.rounding import shown
 
 
 @table(
@@ -35,11 +36,11 @@ def table1(estimates: pd.DataFrame) -> pd.DataFrame:
                 "records": f"{first['records']:g}",
                 "epochs": f"{first['steps'] * first['batch'] / first['records']:.1f}",
                 "heuristic, printed": f"{first['printed_heuristic']:g}",
-                "heuristic, ours": f"{ours['heuristic']:.3f}",
+                "heuristic, ours": _shown("heuristic", ours["heuristic"]),
                 "standard, printed": f"{first['printed_standard']:g}",
-                "standard, ours": f"{ours['standard']:.3f}",
-                "RDP, ours": f"{ours['RDP']:.3f}",
-                "full batch, ours": f"{ours['full batch']:.3f}",
+                "standard, ours": _shown("standard", ours["standard"]),
+                "RDP, ours": _shown("RDP", ours["RDP"]),
+                "full batch, ours": _shown("full batch", ours["full batch"]),
                 "accuracy, printed": first["accuracy"],
             }
         )
@@ -61,12 +62,12 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
             "batch size": f"{row['batch']:g}",
             "noise multiplier": f"{row['noise_multiplier']:g}",
             "steps": f"{row['steps']:g}",
-            "heuristic": f"{row['heuristic']:.2f}",
-            "standard": f"{row['standard']:.2f}",
-            "accuracy": _shown(row["accuracy"], "{:.1%}"),
-            "empirical, as published": _shown(row.get(PUBLISHED)),
-            f"lower bound at {CONFIDENCE:.0%}": _shown(row.get("lower bound")),
-            "as published, if losses were linear": _shown(row["ideal"]),
+            "heuristic": _shown("heuristic", row["heuristic"], 2),
+            "standard": _shown("standard", row["standard"], 2),
+            "accuracy": _percent(row["accuracy"]),
+            "empirical, as published": _shown(PUBLISHED, row.get(PUBLISHED), 2),
+            f"lower bound at {CONFIDENCE:.0%}": _shown("lower bound", row.get("lower bound"), 2),
+            "as published, if losses were linear": _shown("ideal", row["ideal"], 2),
             "batch size, printed": f"{batch}",
             "accuracy, printed": accuracy,
             "empirical, printed": f"{empirical}",
@@ -75,9 +76,23 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _shown(value: float | None, form: str = "{:.2f}") -> str:
-    """A number, or a dash for what was not trained."""
-    return "—" if value is None or pd.isna(value) else form.format(value)
+KINDS = {
+    "standard": "upper",
+    "RDP": "upper",
+    "lower bound": "lower",
+    "lower bound, direct": "lower",
+}
+"""By column: what is rounded up or down; all else is rounded to nearest."""
+
+
+def _shown(name: str, value: float | None, decimals: int = 3) -> str:
+    """An epsilon of this column, or a dash for what was not trained."""
+    missing = value is None or pd.isna(value)
+    return "—" if missing else shown(value, KINDS.get(name, "exact"), decimals=decimals)
+
+
+def _percent(accuracy: float | None) -> str:
+    return "—" if accuracy is None or pd.isna(accuracy) else f"{accuracy:.1%}"
 
 
 @table(
@@ -102,8 +117,8 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "sampling rate": f"{row['sampling_rate']:.4g}",
             "steps": f"{row['steps']:g}",
             "noise multiplier": f"{row['noise_multiplier']:.4f}",
-            "accuracy": _shown(row["accuracy"], "{:.1%}"),
-            **{name: _shown(row.get(name), "{:.3f}") for name in methods},
+            "accuracy": _percent(row["accuracy"]),
+            **{name: _shown(name, row.get(name)) for name in methods},
         }
         for _, row in rows.iterrows()
     )
@@ -143,11 +158,11 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
     """Every audit by every estimator."""
     rows = estimates.assign(attack=estimates["cell"].str.split("_").str[0])
     index = ["attack", "sampling_rate", "steps", "noise_multiplier"]
-    shown = select(rows, attack=list(ATTACKS)).pivot_table(
+    found = select(rows, attack=list(ATTACKS)).pivot_table(
         index=index, columns="method", values="value", sort=False
     )
     records = []
-    for (attack, rate, steps, noise), values in shown.iterrows():
+    for (attack, rate, steps, noise), values in found.iterrows():
         baselines = {
             method: curve(estimates, f"audits_q{rate:g}", method)[steps]
             for method in ("heuristic", "standard")
@@ -158,7 +173,7 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
                 "sampling rate": f"{rate:g}",
                 "steps": f"{steps:g}",
                 "noise multiplier": f"{noise:.4f}",
-                **{name: f"{value:.3f}" for name, value in {**baselines, **values}.items()},
+                **{name: _shown(name, value) for name, value in {**baselines, **values}.items()},
             }
         )
     return pd.DataFrame(records)

@@ -8,6 +8,7 @@ from hiddenstate.family import table
 from hiddenstate.papers.worst_case_init.cells import shows
 from hiddenstate.papers.worst_case_init.stated import stated
 from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
+from hiddenstate.rounding import shown
 
 _ACCURACY = (
     "Test accuracy in percent of models trained on n records, mean over models (of each world and "
@@ -91,9 +92,9 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "perfect audit": f"{perfect:.2f}",
             "two-sided": plus_minus(two_sided["mean"], two_sided["sd"]),
             "valid bound": plus_minus(valid["mean"], valid["sd"]),
-            "largest valid": f"{valid['maximum']:.2f}",
+            "largest valid": shown(valid["maximum"], "lower", decimals=2),
             "separation": plus_minus(separation["mean"], separation["sd"]),
-            "at most": f"{most[audit.cell]:.2f}",
+            "at most": shown(most[audit.cell], "upper", decimals=2),
             "accuracy in %": f"{100 * of.loc[('accuracy', 'mean'), 'mean']:.1f}",
         }
     return pd.DataFrame(records).fillna("")
