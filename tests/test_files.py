@@ -116,6 +116,23 @@ def test_one_process_alone_is_in_a_directory(tmp_path):
     assert not place.exists()
 
 
+def test_parts_share_a_directory_but_not_with_the_whole(tmp_path):
+    place = tmp_path / "checkpoint"
+
+    def refused(part):
+        with pytest.raises(InputError, match="at work"), files.alone(place, "at work", part):
+            pass
+
+    with files.alone(place, "at work", "0-2"):
+        with files.alone(place, "at work", "1-2"):
+            refused("1-2")
+        refused("0-2")
+        refused("")
+    assert not place.exists()
+    with files.alone(place, "at work"):
+        refused("0-2")
+
+
 def test_a_lock_that_its_holder_removed_is_made_again(tmp_path, monkeypatch):
     """Between the moments at which a process opens the file and locks it."""
     place, flock = tmp_path / "checkpoint", files.fcntl.flock

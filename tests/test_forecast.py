@@ -72,3 +72,34 @@ def test_the_plan_is_the_same_in_json(tmp_path, capsys):
     assert told["all"]["cores"] == 3
     assert f"In all {told['all']['missing']} of {told['all']['jobs']} jobs" in words
     assert sum(row["jobs"] for row in told["families"]) == told["all"]["jobs"]
+
+
+def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
+    family, grid, _ = config.section(SCALE, FAMILY)
+    jobs = family.jobs(grid)["train"]
+    longest = max(job.cost for job in jobs.values()) / 3600
+    hours = longest / 3.5
+    parts = forecast.parts(jobs, hours)
+    assert max(parts.values()) == 4
+    for name, number in parts.items():
+        assert jobs[name].cost / (number - 1) > 3600 * hours
+        models, repeats = jobs[name].work.size(jobs[name].cell)
+        assert jobs[name].cost / number <= 3600 * hours or number == 2 * models * repeats
+    assert forecast.parts(jobs, 0) == forecast.parts(jobs, longest) == {}
+    # No part is less than a model.
+    models = [job.work.size(job.cell) for job in jobs.values()]
+    most = max(2 * number * repeats for number, repeats in models)
+    assert max(forecast.parts(jobs, 1e-9).values()) == most
+    results = tmp_path / "results"
+    whole, divided = (
+        forecast.table(SCALE, results, None, part_hours=h).set_index(["family", "kind"])
+        for h in (0, hours)
+    )
+    assert divided.loc[FAMILY, "train"]["hours"] == pytest.approx(
+        whole.loc[FAMILY, "train"]["hours"]
+    )
+    assert whole.loc[FAMILY, "train"]["longest"] == pytest.approx(longest)
+    assert divided.loc[FAMILY, "train"]["longest"] < longest / 1.9
+    # One more job for each part: the job that gathers them stays.
+    more = divided.loc[FAMILY, "train"]["jobs"] - whole.loc[FAMILY, "train"]["jobs"]
+    assert more == sum(parts.values())

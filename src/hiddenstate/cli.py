@@ -134,11 +134,18 @@ def _run(options: argparse.Namespace) -> None:
     job, seed = _job(options, options.kind)
     given = job.files  # as they are before the work: they may be replaced meanwhile
     with _workplace(options, job, seed) as workplace:
-        before = checkpoint.spent(getattr(options, "checkpoint", None))
-        start = time.perf_counter() - before
+        kept = getattr(options, "checkpoint", None)
+        start = time.perf_counter() - checkpoint.spent(kept)
         frame = job.run(seed, workplace)
+        if workplace.part:
+            with files.atomic(options.out) as temporary:
+                temporary.touch()
+            return
         write = scores.write if job.work.folder == "scores" else scores.write_table
-        write(options.out, frame, _origin(job, seed, start, given))
+        origin = _origin(job, seed, start, given)
+        if parts := len(list(kept.glob("part*"))) if kept else 0:
+            origin["parts"] = parts
+        write(options.out, frame, origin)
 
 
 def _restore(options: argparse.Namespace) -> None:
@@ -236,13 +243,18 @@ def _workplace(
         progress=True,
         purpose=purpose,
         models=options.models if purpose else None,
+        part=None if purpose else options.part,
     )
     if not options.checkpoint:
+        if workplace.part:
+            raise InputError("--part: needs --checkpoint, where its models are kept")
         yield workplace
         return
-    with files.alone(options.checkpoint, f"another process trains {job.cell.name}"):
+    part = "-".join(map(str, workplace.part or ()))
+    with files.alone(options.checkpoint, f"another process trains {job.cell.name}", part):
         yield workplace
-        shutil.rmtree(options.checkpoint, ignore_errors=True)
+        if not part:
+            shutil.rmtree(options.checkpoint, ignore_errors=True)
 
 
 @contextmanager
@@ -254,6 +266,14 @@ def _removable(path: str | Path | None) -> Iterator[None]:
         if not path or not Path(path).exists():
             raise
         raise InputError(f"{error}; remove the file and run the same command again") from error
+
+
+def _part(text: str) -> tuple[int, int]:
+    """The part that "K/N" names, counted from 0, and the number of parts."""
+    match text.split("/"):
+        case [k, n] if k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n):
+            return int(k) - 1, int(n)
+    raise argparse.ArgumentTypeError(f"got {text!r}; expected K/N with K from 1 to N, such as 2/8")
 
 
 def _device(name: str) -> str:
@@ -413,7 +433,13 @@ def _plan(options: argparse.Namespace) -> None:
     from hiddenstate import forecast
 
     trains = options.missing != "skip"
-    found = forecast.table(options.config, options.results, options.cached, trains=trains)
+    found = forecast.table(
+        options.config,
+        options.results,
+        options.cached,
+        trains=trains,
+        part_hours=options.part_hours,
+    )
     if options.json:
         print_json({"families": records(found), "all": forecast.sums(found, options.cores)})
     else:
@@ -518,6 +544,11 @@ def _parser() -> argparse.ArgumentParser:
         cell(sub)
         if kind in ("start", "train"):
             trains(sub, models=kind == "train")
+        if kind == "train":
+            sub.add_argument(
+                "--part", type=_part, metavar="K/N",
+                help="train the K-th of N parts of the models, kept in --checkpoint; FILE is empty",
+            )  # fmt: skip
         out(sub, help="Parquet file to write")
     sub = command("restore", _restore)
     sub.add_argument("--cached", type=Path, required=True, metavar="DIR", help="cached scores")
@@ -584,6 +615,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--cached", type=Path, metavar="DIR", help="cached scores; without: train all")
     sub.add_argument("--cores", type=_cores, default=1, help="on which to run (1)")
+    sub.add_argument(
+        "--part-hours", type=float, default=0.0, metavar="HOURS",
+        help="divide longer trainings into jobs of at most so many hours (0: none is divided)",
+    )  # fmt: skip
     missing(sub, default="train", what="trained")
     add_json(sub)
     sub = command("gallery", _gallery, family=False)

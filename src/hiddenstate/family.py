@@ -101,7 +101,8 @@ class Workplace:
     in bytes; None for what ``dpsgd.ensemble.scores`` takes of itself. ``models``, if
     given, is how many are trained per world and repeat in place of the cell's own number.
     ``purpose`` names random streams of their own, so that a cell can be trained once more,
-    independently.
+    independently. ``part`` (index from 0, number) trains that part of the models alone and keeps
+    them in ``checkpoint``; the scores that are returned for the others are 0 and mean nothing.
     """
 
     start: pd.DataFrame | None = None
@@ -112,6 +113,7 @@ class Workplace:
     progress: bool = False
     purpose: str = ""
     models: int | None = None
+    part: tuple[int, int] | None = None
 
     def options(self, models: int, *name: str, repeat: int | None = None) -> dict[str, Any]:
         """What ``dpsgd.ensemble.scores`` is told of the place and of a cell's streams.
@@ -129,6 +131,7 @@ class Workplace:
             "memory": self.memory,
             "checkpoint": self.checkpoint and self.checkpoint / part,
             "progress": self.progress,
+            "part": self.part,
         }
 
 

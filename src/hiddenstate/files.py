@@ -66,12 +66,14 @@ def _unwritable(path: Path, error: OSError) -> InputError:
 
 
 @contextmanager
-def alone(directory: Path, otherwise: str) -> Iterator[None]:
+def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
     """Keep other processes out of a directory, which is made; InputError where one is in it.
 
-    otherwise: what it means that there is one. Where the file system has no locks, none is held.
+    otherwise: what it means that there is one. part: of the work in the directory; processes of
+    several parts may be in it together, one of each, and none of the whole. Where the file system
+    has no locks, none is held.
     """
-    path = directory / ".lock"
+    path = directory / f".lock{part}"
     while True:
         directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -91,12 +93,29 @@ def alone(directory: Path, otherwise: str) -> Iterator[None]:
             if not path.exists() or not os.path.samestat(path.stat(), os.fstat(opened.fileno())):
                 continue
             try:
+                for other in directory.glob(".lock" if part else ".lock?*"):
+                    if _held(other):
+                        raise InputError(
+                            f"{directory}: {otherwise}; wait until it has ended, or end it"
+                        )
                 yield
             finally:
                 path.unlink(missing_ok=True)
                 with suppress(OSError):  # finished models are in it
                     directory.rmdir()
             return
+
+
+def _held(path: Path) -> bool:
+    """Whether a process holds the lock of that file."""
+    try:
+        with path.open("a", encoding="utf-8") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # gone, or without locks
+        return False
+    return False
 
 
 def text(path: str | Path, what: str) -> str:

@@ -1,11 +1,13 @@
 """What a run would take, before anything runs: jobs, processor time, memory and disk by family."""
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from hiddenstate import config, costs, papers, scores
-from hiddenstate.family import Figure, Table, Train
+from hiddenstate.family import Figure, Job, Table, Train
 from hiddenstate.page import duration
 
 MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 700, "drawing": 340}
@@ -19,14 +21,20 @@ _PICTURE = 200_000
 
 
 def table(
-    scale_file: Path, results: Path, cached: Path | None, *, trains: bool = True
+    scale_file: Path,
+    results: Path,
+    cached: Path | None,
+    *,
+    trains: bool = True,
+    part_hours: float = 0,
 ) -> pd.DataFrame:
     """One row per family and kind of job.
 
     Columns: family, kind, jobs, done (their results are there), cached (restored in place of
     trained), missing, hours (of one core, for what is missing), longest (hours of the longest
     job), memory (MB of one job), disk (MB of all results). ``cached`` is None to train all. Unless
-    it ``trains``, what is not there is left out.
+    it ``trains``, what is not there is left out. Trainings longer than ``part_hours`` are divided
+    into jobs of at most so many, unless it is 0.
     """
     scale = config.read(scale_file)
     rows = []
@@ -56,8 +64,10 @@ def table(
                     row["jobs"] -= 1
                     disk -= size
                 else:
-                    row["missing"] += 1
-                    seconds.append(job.cost)
+                    number = parts({cell: job}, part_hours).get(cell, 0)
+                    row["jobs"] += number
+                    row["missing"] += 1 + number
+                    seconds += [job.cost / max(1, number)] * max(1, number)
                     if job.start:
                         wanted.add(job.start.cell.name)
             seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
@@ -69,6 +79,19 @@ def table(
         kinds["drawing"] = _row(name, "drawing", counts, times, len(figures) * _PICTURE)
         rows += [row for row in kinds.values() if row["jobs"]]
     return pd.DataFrame(rows)
+
+
+def parts(jobs: Mapping[str, Job], hours: float) -> dict[str, int]:
+    """How many jobs each cell's training is divided into, of at most so many hours of one core.
+
+    Of those alone that take longer; none if ``hours`` is 0. A part has one model at least.
+    """
+    found = {}
+    for name, job in jobs.items():
+        if hours and job.cost > 3600 * hours and isinstance(job.work, Train):
+            models, repeats = job.work.size(job.cell)
+            found[name] = min(2 * models * repeats, math.ceil(job.cost / 3600 / hours))
+    return {name: number for name, number in found.items() if number > 1}
 
 
 def _row(name: str, kind: str, counts: dict[str, int], seconds: list[float], disk: int) -> dict:

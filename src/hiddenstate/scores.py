@@ -52,6 +52,14 @@ def provenance(parameters: dict[str, Any], *, seed: int, wall_seconds: float) ->
     }
 
 
+def parts(path: str | Path) -> int:
+    """Of how many parts a score file was gathered; 0 if of none, or if there is no such file."""
+    try:
+        return int(_origin(path, pq.read_schema(path)).get("parts", 0))
+    except (OSError, InputError, pa.ArrowInvalid):
+        return 0
+
+
 def processor() -> str:
     """The processor's name, and the widest vectors that numbers may have been computed with."""
     try:

@@ -1,6 +1,7 @@
 """The loop of every audit, with runs that train nothing."""
 
 import threading
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -58,6 +59,36 @@ def test_finished_runs_are_not_trained_again_and_others_runs_of_the_store_not_re
         raise AssertionError
 
     assert list(finished(group(tmp_path, refuse, runs=fewer), bar())) == fewer
+
+
+@pytest.mark.parametrize("number_of_parts", [1, 2, 5, 20])
+def test_parts_train_every_run_once_and_the_whole_finds_them(tmp_path, number_of_parts):
+    trained = []
+
+    def noted(chunk, stop):
+        for run in chunk:
+            trained.append(run)
+            yield run, {"score": number(run)}
+
+    for index in reversed(range(number_of_parts)):
+        before = len(trained)
+        part = replace(group(tmp_path, noted), part=(index, number_of_parts))
+        found = finished(part, bar())
+        assert list(found) == RUNS
+        # Those of parts before are read, those of parts to come are 0.
+        done = {run: number(run) for run in trained}
+        assert {run: row["score"] for run, row in found.items()} == {
+            run: done.get(run, 0.0) for run in RUNS
+        }
+        assert len(trained) - before <= -(-8 // number_of_parts) * 2
+        finished(part, bar())
+    assert sorted(trained) == sorted(RUNS)
+
+    def refuse(chunk, stop):
+        raise AssertionError
+
+    found = finished(group(tmp_path, refuse), bar())
+    assert {run: row["score"] for run, row in found.items()} == {r: number(r) for r in RUNS}
 
 
 def test_a_chunk_that_ends_early_is_not_kept(tmp_path):

@@ -114,6 +114,40 @@ def test_a_finished_cell_is_not_trained_again(trained, snakemake, change):
     assert "Nothing to be done" in output
 
 
+def test_a_cell_that_takes_long_is_trained_in_parts(tiny, trained, snakemake):
+    """The scores of one job bit for bit, and another size of parts is no reason to train again."""
+    hours = job_of(tiny, CELL).cost / 3600
+    in_parts = [f"part_hours={share * hours:.6f}" for share in (0.4, 0.7, 0)]
+    status, output = snakemake(tiny, "--dry-run", scores_of(CELL), *AT_TINY, in_parts[0])
+    assert status == 0, output
+    assert len(re.findall(r"part \d of 3", output)) == 3
+    # One part, and then the rest, as after an interruption.
+    folder = tiny / f"results/tiny/{FAMILY}/checkpoints" / CELL
+    first = f"{folder.relative_to(tiny)}/part2of3"
+    status, output = snakemake(tiny, first, *AT_TINY, in_parts[0])
+    assert status == 0, output[-3000:]
+    assert len(list(folder.rglob("*.npz"))) == 24 // 3
+    status, output = snakemake(tiny, scores_of(CELL), *AT_TINY, in_parts[0])
+    assert status == 0, output[-3000:]
+    assert "part 2 of 3" not in output and "part 3 of 3" in output
+    assert digest(tiny / scores_of(CELL)) == digest(trained / scores_of(CELL))
+    assert scores.parts(tiny / scores_of(CELL)) == 3
+    assert not folder.exists()
+    for other in in_parts:
+        status, output = snakemake(tiny, "--dry-run", scores_of(CELL), *AT_TINY, other)
+        assert status == 0 and "Nothing to be done" in output, output
+        status, output = snakemake(trained, "--dry-run", scores_of(CELL), *AT_TINY, other)
+        assert status == 0 and "Nothing to be done" in output, output
+    # Other parameters are, as for any cell.
+    changed = yaml.safe_load(yaml.safe_dump(TINY))
+    changed[FAMILY]["tasks"]["digits"]["label"] = 3
+    status, output = snakemake(
+        with_scale(tiny, changed), "--dry-run", scores_of(CELL), *AT_TINY, in_parts[1]
+    )
+    assert status == 0, output
+    assert len(re.findall(r"part \d of 2", output)) == 2
+
+
 def test_a_cell_is_trained_again_when_its_parameters_change(trained, snakemake):
     # The name of a cell does not say its target's label.
     changed = yaml.safe_load(yaml.safe_dump(TINY))

@@ -8,4 +8,4 @@ module atlas:
         {**config, "family": "atlas"}
 
 
-use rule * from atlas exclude start, train, simulate, restore, verify as atlas_*
+use rule * from atlas as atlas_*

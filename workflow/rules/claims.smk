@@ -91,11 +91,13 @@ rule plan:
         cached=["--cached", CACHE] if config["scores"] == "cached" else [],
         missing="skip" if config["missing_scores"] == "skip" else "train",
         cores=side_by_side,
+        hours=config["part_hours"],
     message:
         "plan of the scale"
     shell:
         "hiddenstate plan --config {params.config:q} --results {params.results:q}"
-        " {params.cached:q} --missing {params.missing} --cores {params.cores:q} 2>&1 | tee {log:q}"
+        " {params.cached:q} --missing {params.missing} --cores {params.cores:q}"
+        " --part-hours {params.hours} 2>&1 | tee {log:q}"
 
 
 # The verdicts are no declared output, for Snakemake would delete them when one is bad.

@@ -15,7 +15,16 @@ except ModuleNotFoundError:
         "`. .venv/bin/activate`, or `./reproduce` in place of `snakemake --cores all`"
     )
 
-from hiddenstate import code, costs, data, papers, scores, verdicts, verification
+from hiddenstate import (
+    code,
+    costs,
+    data,
+    forecast,
+    papers,
+    scores,
+    verdicts,
+    verification,
+)
 from hiddenstate import config as scale_files
 from hiddenstate.errors import InputError
 from hiddenstate.family import Check, Figure, Table
@@ -36,6 +45,7 @@ KEYS = {
     "scores": ("cached|train", "cached or train"),
     "missing_scores": ("train|error|skip", "train, error or skip"),
     "device": (r"cpu|mps|cuda(:[0-9]+)?", "cpu, cuda, cuda:1, …"),
+    "part_hours": (r"[0-9]{1,5}(\.[0-9]{1,6})?", "hours, or 0 for no limit"),
     "verify_cells": (r"[1-9][0-9]{0,5}", "a number from 1"),
     "verify_models": (r"[1-9][0-9]{0,5}", "a number from 1"),
     "verify_seed": (r"[0-9]{1,9}", "a number from 0"),

@@ -8,4 +8,4 @@ module cyclic_bounds:
         {**config, "family": "cyclic_bounds"}
 
 
-use rule * from cyclic_bounds exclude start, train, restore, verify as cyclic_bounds_*
+use rule * from cyclic_bounds as cyclic_bounds_*

@@ -8,4 +8,4 @@ module encoding_loss:
         {**config, "family": "encoding_loss"}
 
 
-use rule * from encoding_loss exclude start, train, restore, verify as encoding_loss_*
+use rule * from encoding_loss as encoding_loss_*

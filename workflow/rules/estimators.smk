@@ -8,4 +8,4 @@ module estimators:
         {**config, "family": "estimators"}
 
 
-use rule * from estimators exclude start, train, restore, verify as estimators_*
+use rule * from estimators as estimators_*

@@ -6,193 +6,249 @@ include: "common.smk"
 include: "jobs.smk"
 
 
-rule simulate:
-    output:
-        f"{HERE}/scores/{{cell}}.parquet",
-    log:
-        f"{LOGS}/{FAMILY}/scores/{{cell}}.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/scores/{{cell}}.tsv"
-    wildcard_constraints:
-        cell=any_of(JOBS["simulate"]),
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=growing(2000),
-        runtime=minutes_of("simulate"),
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        cell=identity_of("simulate"),
-    message:
-        f"{FAMILY}: simulate {{wildcards.cell}}"
-    shell:
-        "hiddenstate simulate {params.family} --config {params.config:q}"
-        " --cell {wildcards.cell:q} --out {output:q} > {log:q} 2>&1"
+if JOBS["simulate"]:
+
+    rule simulate:
+        output:
+            f"{HERE}/scores/{{cell}}.parquet",
+        log:
+            f"{LOGS}/{FAMILY}/scores/{{cell}}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/scores/{{cell}}.tsv"
+        wildcard_constraints:
+            cell=any_of(JOBS["simulate"]),
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(2000),
+            runtime=minutes_of("simulate"),
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            cell=identity_of("simulate"),
+        message:
+            f"{FAMILY}: simulate {{wildcards.cell}}"
+        shell:
+            "hiddenstate simulate {params.family} --config {params.config:q}"
+            " --cell {wildcards.cell:q} --out {output:q} > {log:q} 2>&1"
 
 
-rule bound:
-    output:
-        f"{HERE}/bounds/{{cell}}.parquet",
-    log:
-        f"{LOGS}/{FAMILY}/bounds/{{cell}}.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/bounds/{{cell}}.tsv"
-    wildcard_constraints:
-        cell=any_of(JOBS["bound"]),
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=growing(2000),
-        runtime=minutes_of("bound"),
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        cell=identity_of("bound"),
-    message:
-        f"{FAMILY}: bounds, {{wildcards.cell}}"
-    shell:
-        "hiddenstate bound {params.family} --config {params.config:q}"
-        " --cell {wildcards.cell:q} --out {output:q} > {log:q} 2>&1"
+if JOBS["bound"]:
+
+    rule bound:
+        output:
+            f"{HERE}/bounds/{{cell}}.parquet",
+        log:
+            f"{LOGS}/{FAMILY}/bounds/{{cell}}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/bounds/{{cell}}.tsv"
+        wildcard_constraints:
+            cell=any_of(JOBS["bound"]),
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(2000),
+            runtime=minutes_of("bound"),
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            cell=identity_of("bound"),
+        message:
+            f"{FAMILY}: bounds, {{wildcards.cell}}"
+        shell:
+            "hiddenstate bound {params.family} --config {params.config:q}"
+            " --cell {wildcards.cell:q} --out {output:q} > {log:q} 2>&1"
 
 
-rule start:
-    input:
-        absent_data_of("start"),
-    output:
-        f"{HERE}/starts/{{cell}}.parquet",
-    log:
-        f"{LOGS}/{FAMILY}/starts/{{cell}}.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/starts/{{cell}}.tsv"
-    wildcard_constraints:
-        cell=any_of(JOBS["start"]),
-    # Before anything else: the most expensive training waits for it.
-    priority: 1000
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=growing(3000),
-        runtime=minutes_of("start"),
-        gpu=int(config["device"] != "cpu"),
-        device=config["device"],
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        cell=identity_of("start"),
-    message:
-        f"{FAMILY}: initial parameters {{wildcards.cell}}"
-    shell:
-        "hiddenstate start {params.family} --config {params.config:q}"
-        " --cell {wildcards.cell:q} --device {resources.device} --out {output:q} > {log:q} 2>&1"
+if JOBS["start"]:
+
+    rule start:
+        input:
+            absent_data_of("start"),
+        output:
+            f"{HERE}/starts/{{cell}}.parquet",
+        log:
+            f"{LOGS}/{FAMILY}/starts/{{cell}}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/starts/{{cell}}.tsv"
+        wildcard_constraints:
+            cell=any_of(JOBS["start"]),
+        # Before anything else: the most expensive training waits for it.
+        priority: 1000
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(3000),
+            runtime=minutes_of("start"),
+            gpu=int(config["device"] != "cpu"),
+            device=config["device"],
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            cell=identity_of("start"),
+        message:
+            f"{FAMILY}: initial parameters {{wildcards.cell}}"
+        shell:
+            "hiddenstate start {params.family} --config {params.config:q}"
+            " --cell {wildcards.cell:q} --device {resources.device} --out {output:q} > {log:q} 2>&1"
 
 
-# The device is a resource, not a parameter: another one is no reason to train again. A thread
-# trains one model at a time; cells side by side use cores better than the threads of one.
-rule train:
-    input:
-        absent_data_of("train"),
-        start=start_of,
-    output:
-        f"{HERE}/scores/{{cell}}.parquet",
-    log:
-        f"{LOGS}/{FAMILY}/scores/{{cell}}.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/scores/{{cell}}.tsv"
-    wildcard_constraints:
-        cell=any_of(JOBS["train"].keys() - CACHED),
-    priority: cost_of
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=growing(4000),
-        models_mb=MODELS_MB,
-        runtime=minutes_of("train"),
-        gpu=int(config["device"] != "cpu"),
-        device=config["device"],
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        cell=identity_of("train"),
-        checkpoint=f"{HERE}/checkpoints/{{cell}}",
-    message:
-        f"{FAMILY}: train {{wildcards.cell}}"
-    shell:
-        "hiddenstate train {params.family} --config {params.config:q}"
-        " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
-        " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
-        " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
+if JOBS["train"]:
+
+    # The device is a resource, not a parameter: another one is no reason to train again. A thread
+    # trains one model at a time; cells side by side use cores better than the threads of one.
+    rule train:
+        input:
+            absent_data_of("train"),
+            start=start_of,
+            parts=parts_of,
+        output:
+            f"{HERE}/scores/{{cell}}.parquet",
+        log:
+            f"{LOGS}/{FAMILY}/scores/{{cell}}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/scores/{{cell}}.tsv"
+        wildcard_constraints:
+            cell=any_of(JOBS["train"].keys() - CACHED),
+        priority: cost_of
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(4000),
+            models_mb=MODELS_MB,
+            runtime=minutes_of("train", gathers=True),
+            gpu=int(config["device"] != "cpu"),
+            device=config["device"],
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            cell=identity_of("train"),
+            checkpoint=f"{HERE}/checkpoints/{{cell}}",
+        message:
+            f"{FAMILY}: train {{wildcards.cell}}"
+        shell:
+            "hiddenstate train {params.family} --config {params.config:q}"
+            " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
+            " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
+            " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
-# One job for all cells: each would take longer to start than to run.
-rule restore:
-    input:
-        [cached(name) for name in CACHED],
-    output:
-        [f"{HERE}/scores/{name}.parquet" for name in CACHED],
-    log:
-        f"{LOGS}/{FAMILY}/restore.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/restore.tsv"
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=15,
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        cached=cache_folder,
-        scores=beside,
-    message:
-        f"{FAMILY}: restore cached scores"
-    shell:
-        "hiddenstate restore {params.family} --config {params.config:q}"
-        " --cached {params.cached:q} --out {params.scores:q} > {log:q} 2>&1"
+if PARTS:
+
+    # Some models of a cell whose training takes too long for one job. They are kept in the cell's
+    # checkpoint, where the job that writes the scores finds them.
+    rule part:
+        input:
+            absent_data_of("train"),
+            start=start_of,
+        output:
+            temp(f"{HERE}/checkpoints/{{cell}}/part{{part}}of{{parts}}"),
+        log:
+            f"{LOGS}/{FAMILY}/scores/{{cell}}-part{{part}}of{{parts}}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/scores/{{cell}}-part{{part}}of{{parts}}.tsv"
+        wildcard_constraints:
+            cell=any_of(PARTS),
+            part="[0-9]+",
+            parts="[0-9]+",
+        priority: cost_of
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(4000),
+            models_mb=MODELS_MB,
+            runtime=minutes_of("train", part=True),
+            gpu=int(config["device"] != "cpu"),
+            device=config["device"],
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            cell=identity_of("train"),
+            checkpoint=f"{HERE}/checkpoints/{{cell}}",
+        message:
+            f"{FAMILY}: train {{wildcards.cell}}, part {{wildcards.part}} of {{wildcards.parts}}"
+        shell:
+            "hiddenstate train {params.family} --config {params.config:q}"
+            " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
+            " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
+            " --part {wildcards.part}/{wildcards.parts}"
+            " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
-rule verify:
-    input:
-        absent_data_of("train", again=True),
-        cached=cached("{cell}"),
-        start=start_of,
-    output:
-        f"{HERE}/verified/{{cell}}.csv",
-    log:
-        f"{LOGS}/{FAMILY}/verified/{{cell}}.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/verified/{{cell}}.tsv"
-    wildcard_constraints:
-        cell=any_of(JOBS["train"]),
-    priority: cost_of
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=growing(4000),
-        models_mb=MODELS_MB,
-        runtime=minutes_of("train"),
-        gpu=int(config["device"] != "cpu"),
-        device=config["device"],
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        cell=identity_of("train"),
-        trained_by=trained_by,
-        checkpoint=f"{HERE}/checkpoints/verified-{{cell}}",
-        models=config["verify_models"],
-    message:
-        f"{FAMILY}: verify {{wildcards.cell}}"
-    shell:
-        "hiddenstate verify {params.family} --config {params.config:q}"
-        " --cell {wildcards.cell:q} --cached {input.cached:q} --checkpoint {params.checkpoint:q}"
-        " --models {params.models} --device {resources.device} --workers {threads}"
-        " --memory {resources.models_mb} --out {output:q} --start {input.start:q} > {log:q} 2>&1"
+if CACHED:
+
+    # One job for all cells: each would take longer to start than to run.
+    rule restore:
+        input:
+            [cached(name) for name in CACHED],
+        output:
+            [f"{HERE}/scores/{name}.parquet" for name in CACHED],
+        log:
+            f"{LOGS}/{FAMILY}/restore.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/restore.tsv"
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=1000,
+            runtime=15,
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            cached=cache_folder,
+            scores=beside,
+        message:
+            f"{FAMILY}: restore cached scores"
+        shell:
+            "hiddenstate restore {params.family} --config {params.config:q}"
+            " --cached {params.cached:q} --out {params.scores:q} > {log:q} 2>&1"
+
+
+if JOBS["train"]:
+
+    rule verify:
+        input:
+            absent_data_of("train", again=True),
+            cached=cached("{cell}"),
+            start=start_of,
+        output:
+            f"{HERE}/verified/{{cell}}.csv",
+        log:
+            f"{LOGS}/{FAMILY}/verified/{{cell}}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/verified/{{cell}}.tsv"
+        wildcard_constraints:
+            cell=any_of(JOBS["train"]),
+        priority: cost_of
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(4000),
+            models_mb=MODELS_MB,
+            runtime=minutes_of("train"),
+            gpu=int(config["device"] != "cpu"),
+            device=config["device"],
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            cell=identity_of("train"),
+            trained_by=trained_by,
+            checkpoint=f"{HERE}/checkpoints/verified-{{cell}}",
+            models=config["verify_models"],
+        message:
+            f"{FAMILY}: verify {{wildcards.cell}}"
+        shell:
+            "hiddenstate verify {params.family} --config {params.config:q}"
+            " --cell {wildcards.cell:q} --cached {input.cached:q} --checkpoint {params.checkpoint:q}"
+            " --models {params.models} --device {resources.device} --workers {threads}"
+            " --memory {resources.models_mb} --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
 rule estimate:

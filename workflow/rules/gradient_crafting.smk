@@ -8,4 +8,4 @@ module gradient_crafting:
         {**config, "family": "gradient_crafting"}
 
 
-use rule * from gradient_crafting exclude start as gradient_crafting_*
+use rule * from gradient_crafting as gradient_crafting_*

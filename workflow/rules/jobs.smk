@@ -57,6 +57,15 @@ if LACKING and config["scores"] == "cached" and config["missing_scores"] == "err
         "their cells instead):\n" + "\n".join(map(cached, LACKING))
     )
 SKIPPED = LACKING if config["missing_scores"] == "skip" else []
+# Cells that several jobs train, with how many. Of finished ones it is as many as there were, so that
+# another number is no reason to train again.
+PARTS = forecast.parts(
+    {name: JOBS["train"][name] for name in LACKING}, float(config["part_hours"])
+) | {
+    name: number
+    for name in JOBS["train"].keys() - set(CACHED) - set(LACKING)
+    if (number := scores.parts(result(JOBS["train"][name])))
+}
 
 
 def identity_of(kind):
@@ -117,11 +126,29 @@ def cost_of(wildcards):
     return int(JOBS["train"][wildcards.cell].cost)
 
 
-def minutes_of(kind):
-    """Resource function: four times what a cell is estimated to take, more for each attempt."""
+def parts_of(wildcards):
+    """What the parts of a cell write, if it is trained in parts."""
+    number = PARTS.get(wildcards.cell, 0)
+    return [
+        f"{HERE}/checkpoints/{wildcards.cell}/part{k}of{number}"
+        for k in range(1, number + 1)
+    ]
+
+
+def minutes_of(kind, part=False, gathers=False):
+    """Resource function: four times what a job is estimated to take, more for each attempt.
+
+    part: of a job that trains a part of a cell. gathers: of one that finds all parts trained, if the
+    cell has any.
+    """
 
     def minutes(wildcards, attempt):
-        return attempt * max(15, int(JOBS[kind][wildcards.cell].cost / 15))
+        seconds = JOBS[kind][wildcards.cell].cost
+        if part:
+            seconds /= int(wildcards.parts)
+        elif gathers and wildcards.cell in PARTS:
+            seconds = 0
+        return attempt * max(15, int(seconds / 15))
 
     return minutes
 

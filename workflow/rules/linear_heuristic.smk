@@ -8,4 +8,4 @@ module linear_heuristic:
         {**config, "family": "linear_heuristic"}
 
 
-use rule * from linear_heuristic exclude start as linear_heuristic_*
+use rule * from linear_heuristic as linear_heuristic_*

@@ -126,7 +126,13 @@ def costs_of_jobs():
 
     def cost(job):
         drawing = costs.DRAWING.get(job.rule.name.rpartition("_")[2], 0)
-        return measured.get((job.rule.name, job.wildcards_dict.get("cell")), drawing)
+        name, cell = job.rule.name, job.wildcards_dict.get("cell")
+        if name.endswith("_part"):
+            whole = measured[f"{name.removesuffix('_part')}_train", cell]
+            return whole / int(job.wildcards_dict["parts"])
+        if job.input.get("parts"):
+            return drawing  # its parts train the models
+        return measured.get((name, cell), drawing)
 
     return {workflow.dag.jobid(job): cost(job) for job in workflow.dag.needrun_jobs()}
 

@@ -8,4 +8,4 @@ module worst_case_init:
         {**config, "family": "worst_case_init"}
 
 
-use rule * from worst_case_init exclude simulate as worst_case_init_*
+use rule * from worst_case_init as worst_case_init_*

@@ -251,6 +251,7 @@ def scores(
     progress: bool = False,
     kernel: Code = "auto",
     noiseless: bool = False,
+    part: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
     """One audit by each adversary: columns world, repeat, run, score, adversary and coordinate.
 
@@ -261,7 +262,8 @@ def scores(
     none of these, and ``repeat`` is but a name for other random numbers. ``anew`` names other runs
     of the same audit: what all its runs share, such as a record or a start, stays as it is.
     ``noiseless``: what each adversary reads at the end of a training of the same run without noise
-    and canary, which it can simulate before it sees the last iterate.
+    and canary, which it can simulate before it sees the last iterate. ``part``: as of
+    ``dpsgd.ensemble.How``.
     """
     for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
         check_count(argument, value)
@@ -292,6 +294,7 @@ def scores(
             chunks=partial(in_chunks, size=chunk),
             observed=observed,
             threads=workers,
+            part=part,
         )
 
     table = by_adversary([a.name for a in adversaries], group, _OBSERVED, progress=progress)

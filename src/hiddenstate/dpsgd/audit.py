@@ -6,9 +6,10 @@ read the same models that were trained without a canary.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -24,7 +25,8 @@ class Group:
 
     store: what keeps finished ones. chunks: divides those that are not finished. observed: trains a
     chunk and yields each run with its row; it ends early once the event is set, and a chunk that is
-    not whole is not kept. threads: how many chunks are trained at once.
+    not whole is not kept. threads: how many chunks are trained at once. part: (index, number) of
+    several: every so many-th chunk alone, from the index-th, counted from 0.
     """
 
     runs: Sequence[Identity]
@@ -32,12 +34,21 @@ class Group:
     chunks: Callable[[list[Identity]], list[list[Identity]]]
     observed: Callable[[list[Identity], threading.Event], Iterator[tuple[Identity, Row]]]
     threads: int
+    part: tuple[int, int] | None = None
 
 
 def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
-    """The rows of a group's runs; those that the store has are not trained again."""
+    """The rows of a group's runs; those that the store has are not trained again.
+
+    Of a group's part, those of the other parts that the store does not have are 0.
+    """
     done = group.store.read()
-    pending = [run for run in group.runs if run not in done]
+    mine: Iterable[Identity] = group.runs
+    if group.part:
+        # Of all chunks, whether they are finished or not, so that parts share nothing.
+        index, number = group.part
+        mine = chain(*group.chunks(list(group.runs))[index::number])
+    pending = [run for run in mine if run not in done]
     bar.update(len(group.runs) - len(pending))
     stop = threading.Event()
 
@@ -60,6 +71,8 @@ def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+    if group.part:
+        done = dict.fromkeys(group.runs, dict.fromkeys(group.store.columns, 0.0)) | done
     return {run: done[run] for run in group.runs}
 
 

@@ -238,7 +238,7 @@ class Checkpoint:
     ):
         self._directory = None if directory is None else Path(directory)
         self._fingerprint = fingerprint
-        self._columns = columns
+        self.columns = columns
         self._made = ", ".join(f"{key} {value}" for key, value in {**made, **_NUMERICS}.items())
         self._told, self._clock = threading.Lock(), time.perf_counter()
 
@@ -258,7 +258,7 @@ class Checkpoint:
                 values = found["values"]
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: {error!r}; expected {_KEPT}") from error
-            if fingerprint != self._fingerprint or columns != self._columns:
+            if fingerprint != self._fingerprint or columns != self.columns:
                 raise InputError(
                     f"{path}: is of another audit (other parameters, data, start, canary, seed, "
                     "measures, or code of any of them); expected a directory of this one, or an "
@@ -286,12 +286,12 @@ class Checkpoint:
             np.savez(
                 file,
                 fingerprint=self._fingerprint,
-                columns=self._columns,
+                columns=self.columns,
                 made=self._made,
                 world=world,
                 repeat=repeat,
                 run=run,
-                values=[[row[column] for column in self._columns] for row in found.values()],
+                values=[[row[column] for column in self.columns] for row in found.values()],
                 seconds=seconds,
             )
             file.flush()

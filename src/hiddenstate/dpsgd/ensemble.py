@@ -59,6 +59,9 @@ class How(TypedDict, total=False):
     default. By default ``memory`` is ``free_memory``, a chunk is as many models as ``arranged``
     finds room for, and on an accelerator blocks of records are as large as it says. Where memory
     runs out all the same, half of the models are trained at a time.
+
+    part: (index from 0, number) of the parts that chunks are divided into. That part alone is
+    trained, for the checkpoint: the scores that are returned for models of the others are 0.
     """
 
     device: str
@@ -67,6 +70,7 @@ class How(TypedDict, total=False):
     memory: float | None
     kernel: KernelName
     side_by_side: bool | None
+    part: tuple[int, int] | None
 
 
 def scores(
@@ -157,6 +161,7 @@ def _group(
     memory: float | None = None,
     kernel: KernelName = "auto",
     side_by_side: bool | None = None,
+    part: tuple[int, int] | None = None,
 ) -> audit.Group:
     """Runs of an ensemble, whose rows have the canary's ``own`` score and what ``others`` read."""
     check_count("workers", workers)
@@ -209,7 +214,7 @@ def _group(
 
     columns = (own, *others, *measures)
     return audit.Group(
-        runs, Checkpoint(checkpoint, mark, columns, made), how.chunks, observed, how.threads
+        runs, Checkpoint(checkpoint, mark, columns, made), how.chunks, observed, how.threads, part
     )
 
 

@@ -26,7 +26,7 @@ from hiddenstate.papers.gradient_crafting.cells import NAME, NetworkAudit, OneRu
 from hiddenstate.streams import stream
 
 SIDE_BY_SIDE = 25
-"""Models of a chunk on a CPU, which go side by side unless native code knows the network."""
+"""Models that are trained side by side on a CPU, unless native code knows the network."""
 
 
 def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
@@ -55,7 +55,7 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
             for word, canary in given.items()
         },
         seed=seed,
-        chunk=SIDE_BY_SIDE if workplace.device == "cpu" else None,
+        chunk=1 if alone else SIDE_BY_SIDE if workplace.device == "cpu" else None,
         side_by_side=not alone,
         **workplace.options(p.models, NAME, p.name, repeat=p.repeat),
     )
