@@ -116,7 +116,9 @@ UNQUOTED = {"params.family", "params.models", "params.missing", "params.scale", 
     "path", sorted(ROOT.glob("workflow/rules/*.smk")), ids=lambda path: path.name
 )
 def test_whatever_a_rule_hands_to_the_shell_is_quoted(path):
-    for shell in re.findall(r"^    shell:\n((?:        .*\n?)+)", path.read_text(), re.MULTILINE):
+    found = re.findall(r"^( +)shell:\n((?:\1    .*\n?)+)", path.read_text(), re.MULTILINE)
+    assert len(found) == path.read_text().count("shell:")
+    for _, shell in found:
         for place in re.findall(r"{([^}]+)}", shell):
             quoted = place.endswith(":q") or place in UNQUOTED or place.startswith("resources.")
             assert quoted, place

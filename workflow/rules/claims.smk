@@ -97,7 +97,7 @@ rule plan:
     shell:
         "hiddenstate plan --config {params.config:q} --results {params.results:q}"
         " {params.cached:q} --missing {params.missing} --cores {params.cores:q}"
-        " --part-hours {params.hours} 2>&1 | tee {log:q}"
+        " --part-hours {params.hours:q} 2>&1 | tee {log:q}"
 
 
 # The verdicts are no declared output, for Snakemake would delete them when one is bad.

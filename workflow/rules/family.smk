@@ -176,7 +176,7 @@ if PARTS:
             "hiddenstate train {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
             " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
-            " --part {wildcards.part}/{wildcards.parts}"
+            " --part {wildcards.part:q}/{wildcards.parts:q}"
             " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
