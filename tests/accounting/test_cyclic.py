@@ -689,3 +689,14 @@ def test_a_constant_below_what_the_curvature_reaches_is_refused(bound):
 def test_outside_its_domain_a_function_names_the_parameter(call, message):
     with pytest.raises(InputError, match="^" + message):
         call()
+
+
+def test_theorem_4_4_is_what_liang_et_al_draw():
+    """Their Figure 1: alpha (D K + 2 eta C / b)^2 / 2 sigma^2 eta^2, K^2 = 1 + 2.5 eta."""
+    run = CyclicDPSGD(
+        steps=4, steps_per_pass=4, batch_size=2, step_size=0.2, clipping_norm=2.0,
+        noise_std=0.2 * 4.0, weak_convexity=1.0, smoothness=1.0,
+    )  # fmt: skip
+    drawn = 1.1 / (2 * 4.0**2 * 0.2**2) * (math.sqrt(1.5) + 0.4) ** 2
+    rho = cyclic.theorem_4_4(run, cyclic_operator.reconstructed(0.2, 1.0, 1.0), 1.0)
+    assert 1.1 * rho == pytest.approx(drawn, rel=1e-12)

@@ -22,7 +22,7 @@ def test_without_subsampling_it_is_the_conversion_of_gaussian_rdp():
 
 
 def test_what_the_papers_table_was_made_with():
-    # A batch of 4,096 of 45,000 records, 2,468 steps: the printed 8.
+    # A batch of 4,096 of 45,000 records, 2,468 steps: perhaps the printed 8.
     assert rdp.epsilon(3.0, 4096 / 45_000, 2468, 1e-5) == pytest.approx(7.978, abs=2e-3)
 
 

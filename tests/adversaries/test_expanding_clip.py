@@ -119,6 +119,47 @@ def test_the_affine_limit_of_several_passes_violates_the_bound_in_closed_form(ro
     assert limit < cyclic.composition(instance.run)
 
 
+def added_by_a_pass(instance):
+    """A row vector that a pass leaves alone, and what a pass adds to the divergence of its product.
+
+    Over that of one visit: 1 / h W h^T of docs/cyclic-bounds.md, section 5.
+    """
+    maps, _ = instance._affine
+    whole, noise = np.eye(2), np.zeros((2, 2))
+    for matrix in maps:
+        whole, noise = matrix @ whole, matrix @ noise @ matrix.T + np.eye(2)
+    along = np.array([1.0, 0.0])
+    np.testing.assert_allclose(whole @ along, along, atol=1e-13)
+    other = whole[1, 1]
+    assert abs(other) < 0.9
+    kept = np.array([1.0, whole[0, 1] / (1 - other)])
+    np.testing.assert_allclose(kept @ whole, kept, atol=1e-13)
+    return 1 / (kept @ noise @ kept)
+
+
+@pytest.mark.parametrize(
+    ("row", "added", "tends_to"),
+    list(zip(SEVERAL, (0.165, 0.195, 0.103, 0.191), (16, 20, 10, 38), strict=True)),
+)
+def test_every_further_pass_adds_as_much(row, added, tends_to):
+    one = added_by_a_pass(several(row))
+    assert one == pytest.approx(added, abs=6e-4)
+    assert one * row[0] == pytest.approx(tends_to, abs=0.6)
+    # The affine limit is never below, and with many passes hardly above.
+    for passes in (2, 20, 80):
+        instance = several((row[0], passes, *row[2:]))
+        visit = instance.run.signal**2 / 2
+        assert one * passes * visit <= instance.affine_rho() * (1 + 1e-12)
+    assert instance.affine_rho() < 1.01 * one * passes * visit
+
+
+def test_longer_passes_violate_the_bound_by_more():
+    long = ExpandingClip(102_400, 1.0, 0.8, 0.01, passes=2, expansions=56)
+    assert 102_400 * added_by_a_pass(long) == pytest.approx(20_267, abs=1)
+    many = several((100, 40, 1.0, 0.8, 5_000, 0.2, 40))
+    assert many.affine_rho() / cyclic.equation_22(many.run) == pytest.approx(4.91, abs=5e-3)
+
+
 def test_the_affine_limit_is_the_recursion_in_high_precision():
     # Derivatives of the clipped steps at the planned points, from finite differences of 80 digits.
     instance = ExpandingClip(40, 0.5, 0.8, 0.1, passes=5, expansions=24, batch_size=10**6)

@@ -276,8 +276,8 @@ def theorem_4_4(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
     """Upper bound on rho when the domain of h has this diameter: (L d + s)^2 / 2 sigma^2.
 
     Proposition 2.2(a) restarted before the last step, taken as a visit; no number of steps makes
-    it grow. Derived; the form of the paper's Theorem 4.4, equation 20, was reconstructed by us, and
-    the public code of Liang et al. 2025 (arXiv 2502.17772) has the same.
+    it grow. Derived; the form of the paper's Theorem 4.4, equation 20, was reconstructed by us and
+    is confirmed by the public code of Liang et al. 2025 (arXiv 2502.17772).
     """
     lipschitz = _valid(run, lipschitz)
     return _rho((lipschitz * _in_noise("diameter", diameter, run) + run.signal) ** 2)

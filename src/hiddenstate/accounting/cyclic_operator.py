@@ -16,7 +16,7 @@ Which constant applies is a matter of what clipping can do:
                      f(x) = l(<a, x>), with one output;
 * ``clipped``        any other loss. Clipping a gradient turns differences of gradients, and in
                      two dimensions or more the step then expands even when every loss is convex;
-* ``reconstructed``  what the paper states for both cases (its equation 12, our reconstruction);
+* ``reconstructed``  what the paper states for both cases (equation 12, as Liang et al. have it);
                      above ``unclipped``, but not always above ``clipped``, so not always valid.
 """
 
@@ -109,8 +109,8 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
 def reconstructed(step_size: float, weak_convexity: float, smoothness: float) -> float:
     """The paper's Lipschitz constant, equation 12 (rounded up).
 
-    Reconstructed by us; the public code of Liang et al. 2025 (arXiv 2502.17772), which draws the
-    bound for comparison, has the same.
+    Reconstructed by us, and confirmed by the public code of Liang et al. 2025 (arXiv 2502.17772),
+    which draws the bound for comparison; another commit of it has sqrt(2) times this.
 
     L = sqrt(1 + 2 step m (1 + m / (2 (M + m)))). It is at least ``unclipped`` on its domain,
     step (M + m) <= 1, with equality at the end; an input error is raised outside. Where clipping

@@ -9,7 +9,6 @@ from hiddenstate.rounding import shown
 
 RECONSTRUCTED = {
     "Theorem 4.3",
-    "Theorem 4.4",
     "Theorem 4.5",
     "equation 22",
     "Corollary C.2",
@@ -22,7 +21,10 @@ RECONSTRUCTED = {
 def _source(method: str) -> str:
     if method in RECONSTRUCTED:
         return "our reconstruction"
-    return "Feldman et al. 2018" if method == "PABI" else "derived"
+    return {
+        "PABI": "Feldman et al. 2018",
+        "Theorem 4.4": "as in the code of Liang et al. 2025",
+    }.get(method, "derived")
 
 
 @table(
