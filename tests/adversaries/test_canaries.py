@@ -14,7 +14,6 @@ from hiddenstate.adversaries.gradient_canaries import (
 from hiddenstate.adversaries.initialisation import average_case, pretrained
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
 from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate
-from hiddenstate.dpsgd.ensemble import read as read_score
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.models import digits_cnn, fcnn
@@ -47,7 +46,7 @@ def test_a_blank_record_scores_minus_its_loss():
         one.ensemble.model, named(last, one.ensemble.model), (torch.zeros(1, 8),)
     )
     expected = -float(cross_entropy(outputs, torch.tensor([1]))[0])
-    assert read_score(one.fixed, last) == pytest.approx(expected, rel=1e-6)
+    assert one.score(last) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_record_is_read_from_its_file(tmp_path):
@@ -137,7 +136,7 @@ def test_a_dirac_canary_adds_its_gradient_in_the_schedule_s_steps(schedule, step
 def test_a_dirac_canary_scores_the_last_iterate_s_coordinate():
     one = run(Inserted(Coordinate(7)))
     last = last_iterate(one)
-    assert read_score(one.fixed, last) == float(one.initial[7] - last[7])
+    assert one.score(last) == float(one.initial[7] - last[7])
 
 
 def test_random_coordinates_differ_between_runs_and_stay_with_a_run():

@@ -91,6 +91,13 @@ def test_parts_train_every_run_once_and_the_whole_finds_them(tmp_path, number_of
     assert {run: row["score"] for run, row in found.items()} == {r: number(r) for r in RUNS}
 
 
+def test_the_bar_counts_finished_runs_and_their_speed_does_not(tmp_path):
+    finished(group(tmp_path, runs=RUNS[:6]), bar())
+    with tqdm(total=len(RUNS)) as shown:
+        finished(group(tmp_path), shown)
+    assert (shown.n, shown.initial) == (12, 6)
+
+
 def test_a_chunk_that_ends_early_is_not_kept(tmp_path):
     """One chunk is interrupted; another, which trains meanwhile, sees it and ends early."""
     began, told = threading.Event(), []

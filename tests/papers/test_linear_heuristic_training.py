@@ -10,7 +10,7 @@ import torch
 
 from hiddenstate import config, data, models, scores
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.ensemble import Run, last_iterate, read
+from hiddenstate.dpsgd.ensemble import Run, last_iterate
 from hiddenstate.errors import InputError
 from hiddenstate.family import Workplace
 from hiddenstate.papers.linear_heuristic import FAMILY, cells, training
@@ -67,11 +67,11 @@ def test_a_gradient_s_score_is_the_noisy_count_of_its_steps(jobs):
     p = cell(jobs, "dirac").parameters.model_copy(update={"noise_multiplier": 0.1, "steps": 5})
     ensemble = training.audited(p, 0)
     present = Run("in", 0, 1, ensemble, ensemble.clipped_sum(), 3, ("x",))
-    drift = read(present.fixed, last_iterate(present))
+    drift = present.score(last_iterate(present))
     used = sum(present.adds(step) for step in range(1, 6))
     absent = Run("in", 0, 1, ensemble, ensemble.clipped_sum(), 3, ("x",))
     absent._drawn = [False] * 5
-    gap = drift - read(absent.fixed, last_iterate(absent))
+    gap = drift - absent.score(last_iterate(absent))
     assert gap / ensemble.mechanism.learning_rate == pytest.approx(used, abs=0.3)
 
 
@@ -144,7 +144,7 @@ def test_the_paper_s_set_up_takes_a_step(monkeypatch, attack):
     spread = float((noisy - after).std()) / ensemble.mechanism.learning_rate
     # 2.7 million coordinates: the deviation is known to a twentieth of a per cent.
     assert spread == pytest.approx(3.0, rel=3e-3)
-    assert math.isfinite(read(run.fixed, noisy))
+    assert math.isfinite(run.score(noisy))
     assert torch.isfinite(noisy).all()
 
 

@@ -30,7 +30,15 @@ from hiddenstate.adversaries.gradient_canaries import (
 from hiddenstate.dpsgd.audit import Group, by_adversary, column, in_chunks
 from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
 from hiddenstate.dpsgd.kernels.tiny import Code, Dense, Trainer
-from hiddenstate.dpsgd.known import Fixed, Floats, Known, each_once, read_only
+from hiddenstate.dpsgd.known import (
+    Fixed,
+    Floats,
+    Known,
+    each_once,
+    gradients_of,
+    read_only,
+    score_of,
+)
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.sampling import Cyclic, Reshuffled
@@ -97,11 +105,6 @@ class Insertions:
     def mu(self) -> float:
         """Gaussian differential privacy of the insertions: sqrt(insertions) / noise multiplier."""
         return math.sqrt(self.insertions) / self.mechanism.noise_multiplier
-
-    @property
-    def idle_mu(self) -> float:
-        """What the last iterate leaks of a coordinate that nothing else moves: mu / sqrt(every)."""
-        return self.mu / math.sqrt(self.every)
 
     def inserted(self) -> NDArray[np.int64]:
         """Indices of the steps with an insertion: every, 2 every, ..., counted from 1."""
@@ -212,23 +215,13 @@ class _Run:
         shape = (mechanism.steps, audit.network.parameters)
         added = self.stream("noise").standard_normal(shape, dtype=np.float32)
         added *= np.float32(mechanism.noise_std)
-        if canary is not None and (canary.gradients is None) == (canary.record is None):
-            raise InputError("canary: expected a record or gradients, one of them")
-        if canary is not None and canary.gradients is not None:
-            gradients = np.array(canary.gradients, np.float32)
-            if gradients.shape != (audit.insertions, shape[1]):
-                raise InputError(
-                    f"canary: its gradients have shape {gradients.shape}; expected "
-                    f"{(audit.insertions, shape[1])}, one for each insertion"
-                )
-            norm = float(np.sqrt((gradients.astype(float) ** 2).sum(axis=1)).max())
-            if not norm <= mechanism.clipping_norm * (1 + 1e-6):
-                raise InputError(
-                    f"canary: a gradient has norm {norm}; expected at most "
-                    f"{mechanism.clipping_norm}"
-                )
-            added[audit.inserted()] += gradients
-        if canary is not None and canary.record is not None:
+        if canary is None:
+            return self.trainer(x, y), batches, added
+        expected = audit.insertions, audit.network.parameters
+        given = gradients_of(canary, canary.record, expected, mechanism.clipping_norm)
+        if given is not None:
+            added[audit.inserted()] += given.astype(np.float32)
+        if canary.record is not None:
             x = np.concatenate((x, np.asarray(canary.record[0], np.float32)[None]))
             y = np.append(y, canary.record[1])
             for t in audit.inserted():
@@ -316,12 +309,8 @@ def _observed(run: _Run, adversaries: tuple[Adversary, ...], noiseless: bool) ->
         last = run.trained(canaries[0] if run.world == "in" else None)
     row: Row = {}
     for adversary, canary in zip(adversaries, canaries, strict=True):
-        score = float(canary.score(last.copy()))
-        if not math.isfinite(score):
-            raise InputError(
-                f"learning_rate: {run.audit.learning_rate} made model {run.index} of world "
-                f"{run.world!r} diverge (score {score}); expected a smaller one"
-            )
+        model = f"model {run.index} of world {run.world!r}"
+        score = score_of(canary, last, model, run.audit.learning_rate)
         row[column(adversary.name, "score")] = score
         row[column(adversary.name, "coordinate")] = float(canary.coordinate)
     return row

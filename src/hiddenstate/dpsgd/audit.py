@@ -49,7 +49,10 @@ def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
         index, number = group.part
         mine = chain(*group.chunks(list(group.runs))[index::number])
     pending = [run for run in mine if run not in done]
-    bar.update(len(group.runs) - len(pending))
+    there = len(group.runs) - len(pending)
+    if not bar.disable:
+        bar.initial += there  # which take no time
+    bar.update(there)
     stop = threading.Event()
 
     def work(chunk: list[Identity]) -> dict[Identity, Row]:

@@ -36,7 +36,6 @@ from hiddenstate.dpsgd.run import Canary as Canary
 from hiddenstate.dpsgd.run import Ensemble as Ensemble
 from hiddenstate.dpsgd.run import Initial as Initial
 from hiddenstate.dpsgd.run import Run as Run
-from hiddenstate.dpsgd.run import read as read
 from hiddenstate.dpsgd.strategies import free_memory, strategy
 from hiddenstate.dpsgd.strategies import last_iterate as last_iterate
 from hiddenstate.dpsgd.strategies import last_iterates as last_iterates
@@ -47,7 +46,9 @@ Measure = Callable[[Run, Tensor], float]
 
 
 class How(TypedDict, total=False):
-    """Where and how models are trained; on a CPU only ``kernel`` decides any digit of a score.
+    """Where and how models are trained.
+
+    On a CPU ``kernel`` and ``side_by_side`` alone decide digits of a score, the last ones.
 
     device: "cpu" (the default), "cuda", ... workers: threads of a CPU, which train a model each, as
     many as fit ``memory`` bytes. chunk: the models that are finished, and kept, together; 10 unless

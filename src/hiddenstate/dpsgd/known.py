@@ -5,6 +5,7 @@ Runs of torch models (``run``) and of small networks (``crafted_gradients``) han
 iterate between is in reach.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.errors import InputError
 
 Floats = NDArray[np.float32]
 Batch = NDArray[np.int64]
@@ -72,6 +74,54 @@ class Fixed(Protocol):
 
     def score(self, last: Floats) -> float:
         """The last iterate (p,) as a score: larger speaks for "in"."""
+
+
+def gradients_of(
+    canary: Fixed, record: object | None, shape: tuple[int, int], clipping_norm: float
+) -> NDArray[Any] | None:
+    """A canary's gradients (insertions, p), or None where a record is trained on instead.
+
+    Raises InputError for both or neither, for another shape, and for a norm beyond clipping.
+    """
+    given = canary.gradients
+    if (given is None) == (record is None):
+        raise InputError(
+            f"canary: it has {'neither a record nor' if given is None else 'a record and'} "
+            "gradients; expected one of them (`canaries.mislabelled` and `canaries.blank` make "
+            "records)"
+        )
+    if given is None:
+        return None
+    rows = np.asarray(given)
+    if rows.shape != shape:
+        raise InputError(
+            f"canary: its gradients have shape {rows.shape}; expected {shape}, one for each "
+            "insertion"
+        )
+    own = rows[:1] if rows.strides[0] == 0 else rows  # all the same
+    norm = float(np.linalg.norm(own.astype(float), axis=1).max(initial=0))
+    if not norm <= clipping_norm * (1 + 1e-6):
+        raise InputError(f"canary: its gradient has norm {norm}; expected at most {clipping_norm}")
+    return rows
+
+
+def score_of(canary: Fixed, last: Floats, model: str, learning_rate: float) -> float:
+    """A canary's score of a model's last iterate (p,), of which it gets a copy.
+
+    Raises InputError for one that is not finite.
+    """
+    score = float(canary.score(last.copy()))
+    if math.isfinite(score):
+        return score
+    if np.isfinite(last).all():
+        raise InputError(
+            f"canary: gave {model} the score {score}, though its parameters are finite; expected "
+            "a finite score, which a smaller learning_rate or other data may give"
+        )
+    raise InputError(
+        f"learning_rate: {learning_rate} made {model} diverge (score {score}); expected a smaller "
+        "one, or records and labels with gradients whose norms do not overflow"
+    )
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -5,7 +5,6 @@ depends on no other run.
 """
 
 import copy
-import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +20,15 @@ from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.checkpoint import Identity, World
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy, tensor
-from hiddenstate.dpsgd.known import Fixed, Known, Movement, each_once, read_only
+from hiddenstate.dpsgd.known import (
+    Fixed,
+    Known,
+    Movement,
+    each_once,
+    gradients_of,
+    read_only,
+    score_of,
+)
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Poisson
@@ -269,20 +276,9 @@ class Run:
 
         Raises InputError for one that is not finite.
         """
-        score = read(canary, last)
-        if math.isfinite(score):
-            return score
-        if bool(last.isfinite().all()):
-            raise InputError(
-                f"canary: gave model {self.index} of world {self.world!r} the score {score}, "
-                "though its parameters are finite; expected a finite score, which a smaller "
-                "learning_rate or other data may give"
-            )
-        raise InputError(
-            f"learning_rate: {self.ensemble.mechanism.learning_rate} made model {self.index} of "
-            f"world {self.world!r} diverge (score {score}); expected a smaller one, or records "
-            "and labels with gradients whose norms do not overflow"
-        )
+        model = f"model {self.index} of world {self.world!r}"
+        rate = self.ensemble.mechanism.learning_rate
+        return score_of(canary, last.detach().cpu().numpy(), model, rate)
 
     def iterates(self, *, stop: threading.Event | None = None) -> Iterator[Tensor]:
         """The iterates after each step; the tensor is updated in place from step to step."""
@@ -363,37 +359,16 @@ class Insertions:
         return self._rows[self._each, self._turn[step - 1]] * self._adding[step - 1]
 
 
-def read(canary: Fixed, last: Tensor) -> float:
-    """A canary's score of a last iterate (p,), of which it gets a copy."""
-    return float(canary.score(last.detach().cpu().numpy().copy()))
-
-
 def _gradients(run: Run) -> Tensor | None:
     """What this run's insertions add, (insertions, p), or (1, p) if all add the same."""
-    ensemble, gradients = run.ensemble, run.fixed.gradients
-    if (gradients is None) == (ensemble.canary.record is None):
-        raise InputError(
-            f"canary: it has {'a record and' if gradients is not None else 'neither a record nor'} "
-            "gradients; expected one of them (`canaries.mislabelled` and `canaries.blank` make "
-            "records)"
-        )
-    if gradients is None:
-        return None
-    rows = np.asarray(gradients)
-    shape = (ensemble.most_insertions, len(run.initial))
-    if rows.shape != shape:
-        raise InputError(
-            f"canary: its gradients have shape {rows.shape}; expected {shape}, one for each "
-            "insertion"
-        )
-    if not len(rows):
+    ensemble = run.ensemble
+    shape = ensemble.most_insertions, len(run.initial)
+    record, most = ensemble.canary.record, ensemble.mechanism.clipping_norm
+    rows = gradients_of(run.fixed, record, shape, most)
+    if rows is None or not len(rows):
         return None
     if rows.strides[0] == 0:
         rows = rows[:1]
-    norm = float(np.linalg.norm(rows.astype(float), axis=1).max())
-    most = ensemble.mechanism.clipping_norm
-    if not norm <= most * (1 + 1e-6):
-        raise InputError(f"canary: its gradient has norm {norm}; expected at most {most}")
     replace = ensemble.mechanism.adjacency == "replace"
     if run.world == "out" and not replace:
         return None

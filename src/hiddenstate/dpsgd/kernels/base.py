@@ -5,10 +5,11 @@ A kernel gives sums of clipped per-sample gradients of one model over records of
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -29,33 +30,26 @@ _BLOCK_BYTES = 2**26
 """Activations and patches of the records that are processed at once, for one model."""
 
 
-class Kernel(Protocol[Array]):
+class Kernel(ABC, Generic[Array]):
     """Sums of clipped gradients, of torch tensors or numpy arrays.
 
     Not for use by several threads at once: each takes its own ``copy``, which shares the records.
+    One that has a ``last_iterate`` trains a model whole, in one call: ``tiny``.
     """
 
-    @property
-    def kind(self) -> str:
-        """Its name."""
+    kind: str
 
+    @abstractmethod
     def sum(self, theta: Array, indices: NDArray[np.int64], clipping_norm: float) -> Array:
         """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
 
+    @abstractmethod
     def norms(self, theta: Array, indices: NDArray[np.int64]) -> Array:
         """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
 
+    @abstractmethod
     def copy(self) -> Self:
-        """An independent one, for another thread."""
-
-
-class WholeTraining(Kernel[Array], Protocol[Array]):
-    """A kernel that trains a model whole, in one call, which is faster for small ones."""
-
-    def last_iterate(
-        self, initial: Array, batches: Sequence[NDArray[np.int64]], added: Array | None
-    ) -> Array:
-        """The parameters (p,) after one step for each batch; added: to the sums (steps, p)."""
+        """An independent one that shares the records, for another thread."""
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -220,10 +214,8 @@ class Explicit:
         return torch.einsum("mb,mbp->mp", weights, self.gradients)
 
 
-class OfModel:
+class OfModel(Kernel[Tensor]):
     """What kernels of a torch model share; ``problem`` is what their gradients are of."""
-
-    kind: str
 
     def __init__(self, problem: Problem):
         self.problem = problem
@@ -268,9 +260,9 @@ class Blockwise(OfModel):
     Many models may be side by side, each with the same records or its own.
     """
 
+    @abstractmethod
     def gradients(self, thetas: Tensor, block: Block) -> PerSample:
         """Per-sample gradients at thetas (models, p)."""
-        raise NotImplementedError
 
     @cached_property
     def activations(self) -> float:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenstate.dpsgd.kernels.base import Kernel
 from hiddenstate.dpsgd.known import Floats, Movement
 from hiddenstate.errors import InputError
 
@@ -140,7 +141,7 @@ class Dense:
         return found
 
 
-class Trainer:
+class Trainer(Kernel[NDArray[Any]]):
     """DP-SGD of one network on one data set, a kernel that trains it whole.
 
     Safe to call from several threads at once.
