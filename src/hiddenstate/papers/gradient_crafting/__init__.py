@@ -9,7 +9,8 @@ follows is our reconstruction:
 
 * The network of 68 parameters is 8-6-2 with ReLU; a house is worth more than the median or not.
 * Initial parameters are drawn for each model and known to the adversary ("fresh", the main
-  reading), or once for all models of a repeat ("shared").
+  reading), or once for all models of a repeat ("shared"), also with batches that are drawn in each
+  epoch and drop the last, smaller one ("reshuffled").
 * A random coordinate is drawn for each model, or one for the whole audit (a second reading). This
   decides how far below the simulated coordinate it is, more than the start does: coordinates of
   each model's own have drifts of their own, whatever the start.

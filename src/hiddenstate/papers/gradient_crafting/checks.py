@@ -399,13 +399,12 @@ def shared_start(estimates: pd.DataFrame) -> Evidence:
         one, best = (
             needed(select(rows, adversary=name, epsilon=epsilon)) for name in (ONE_RANDOM, CRAFTED)
         )
-        ratio = Estimate(
-            float(one["value"].mean() / best["value"].mean()),
-            float((one["high"] - one["value"]).mean() / best["value"].mean()),
-        )
+        shares = one.assign(**one[["value", "high"]] / best["value"].mean(), whole=1.0)
+        ratio = _ratio(shares, over="whole")
         what = f"mu of one random over that of the simulated coordinate, epsilon {epsilon:g}"
         items.append(Within(what, ratio, low=0.5, reason="not far below: half, a limit of ours"))
-    return Evidence(items, "One repeat, another coordinate at each epsilon.")
+    counts = rows[rows["adversary"] == ONE_RANDOM].groupby("epsilon")["repeat"].nunique()
+    return Evidence(items, f"{counts.min()} coordinates at each epsilon.")
 
 
 @check

@@ -175,6 +175,7 @@ def schedules(estimates: pd.DataFrame) -> Any:
             f"T = {steps:g}", last, (0, 4), textcoords="offset points", ha="center", size="small"
         )
     right.set(xlabel="step", ylabel="weight of its gradient", ylim=(-0.05, 1.12))
+    right.margins(x=0.1)
     right.set_title("the worst schedule found")
     plotting.legend_below(drawn, left, columns=3)
     return drawn
