@@ -33,9 +33,9 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
 @table(
     "How much does hiding the iterates buy?",
     "For every setting: the epsilon that composition proves with all iterates released, which is "
-    "also all that is proven of the last one for any loss; what remains at best (linear losses, "
-    "exact); what at worst (the worst known loss, at least); what is proven for any clipped losses "
-    "of an assumed curvature; and what a simulated audit of the last iterate certifies.",
+    "also all that is proven of the last one for any loss; what remains if every loss is linear, "
+    "exact; what the worst losses that are known leave, at least; what is proven for any clipped "
+    "losses of an assumed curvature; and what a simulated audit of the last iterate certifies.",
 )
 def answer(estimates: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting."""
@@ -48,8 +48,8 @@ def answer(estimates: pd.DataFrame) -> pd.DataFrame:
                 "setting": first["title"],
                 "numbers": f"{first['words']}, delta {first['delta']:g}",
                 "all released": shown(found.proven, "upper"),
-                "at best": shown(found.linear, "exact"),
-                "at worst": shown(found.worst and found.worst[1], "lower"),
+                "if every loss is linear": shown(found.linear, "exact"),
+                "at worst known": shown(found.worst and found.worst[1], "lower"),
                 "proven, as curved as assumed": shown(found.curved, "upper"),
                 "audited": shown(found.audited, "lower"),
             }
