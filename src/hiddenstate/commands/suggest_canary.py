@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> None:
         )
     else:
         print(
-            "none of these found it: an audit of this mistake needs more models, or another canary"
+            "none of these found it: an audit of this mistake needs more models, or another "
+            "canary; what follows from the number of records is named by audit-training --check"
         )
     print(
         "One campaign each with a small convolutional network, noise multiplier 0.6, sampling rate "
