@@ -3,7 +3,7 @@
     python benchmarks/forecast.py workflow/config/scales/laptop.yaml results/laptop
 
 Seconds of one core, of the jobs that the run did itself; starting them is not in them. A ratio far
-from 1 says that a number in ``hiddenstate.costs``, or in a family's ``takes(...)``, is old: what
+from 1 says that a number in ``pipeline.costs``, or in a family's ``takes(...)``, is old: what
 `hiddenstate plan` and the time left that a run prints come from these.
 """
 
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from hiddenstate import config, costs, papers, scores
+from hiddenstate import papers
+from hiddenstate.pipeline import costs, scores
+from hiddenstate.study import config
 
 
 def compared(scale_file: Path, results: Path) -> pd.DataFrame:

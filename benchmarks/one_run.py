@@ -14,9 +14,9 @@ import pandas as pd
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import one_canary_ceiling
-from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting import cells, one_run, training
 from hiddenstate.papers.gradient_crafting.summaries import ALONE
+from hiddenstate.pipeline.family import Cell
 
 DELTA = 1e-5
 

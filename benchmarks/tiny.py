@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch.func import functional_call, grad, vmap
 
-from hiddenstate import housing, models
+from hiddenstate import models
+from hiddenstate.datasets import housing
 from hiddenstate.dpsgd.clipping import cross_entropy, named
 from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
 from hiddenstate.sampling import Cyclic

@@ -30,7 +30,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hiddenstate.auditing import SequentialAudit, campaign, composed, guide, kit
-from hiddenstate.digits import records
+from hiddenstate.datasets.digits import records
 
 NOISE_MULTIPLIER, SAMPLING_RATE, EPOCHS, CLIP, LEARNING_RATE = 0.6, 0.1, 2, 1.0, 0.1
 RECORDS, STEPS = 160, 20

@@ -22,7 +22,7 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hiddenstate.digits import records
+from hiddenstate.datasets.digits import records
 
 RECORDS, BATCH, EPOCHS = 100, 10, 2
 SAMPLING_RATE, STEPS = BATCH / RECORDS, EPOCHS * RECORDS // BATCH

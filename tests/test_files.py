@@ -6,8 +6,9 @@ import tempfile
 import pandas as pd
 import pytest
 
-from hiddenstate import estimates, files, plotting, scores
+from hiddenstate import files, plotting
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import estimates, scores
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

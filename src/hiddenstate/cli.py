@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiddenstate
-from hiddenstate import config, files, papers
+from hiddenstate import files, papers
 from hiddenstate.commands import (
     atlas,
     audit,
@@ -32,7 +32,8 @@ from hiddenstate.commands import (
 )
 from hiddenstate.commands.printing import add_json, print_json, records
 from hiddenstate.errors import InputError
-from hiddenstate.family import FamilyGrid, Figure, Job, Shown, Table, Workplace
+from hiddenstate.pipeline.family import FamilyGrid, Figure, Job, Shown, Table, Workplace
+from hiddenstate.study import config
 
 # Modules that import pandas are imported where they are used: it takes half a second, and
 # accounting needs none of it.
@@ -128,8 +129,8 @@ def _cells(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     """Do the work of a cell and write its result; interrupted training goes on."""
-    from hiddenstate import scores
     from hiddenstate.dpsgd import checkpoint
+    from hiddenstate.pipeline import scores
 
     job, seed = _job(options, options.kind)
     given = job.files  # as they are before the work: they may be replaced meanwhile
@@ -150,7 +151,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _restore(options: argparse.Namespace) -> None:
     """Copy the cached scores of a family's cells, if each is of exactly its cell's parameters."""
-    from hiddenstate import scores
+    from hiddenstate.pipeline import scores
 
     family, grid, seed = config.section(options.config, options.family)
     jobs = family.jobs(grid)["train"]
@@ -165,7 +166,7 @@ def _restore(options: argparse.Namespace) -> None:
 
 def _verify(options: argparse.Namespace) -> None:
     """Train models of a cell anew; test if cached scores are distributed so."""
-    from hiddenstate import scores, verification
+    from hiddenstate.pipeline import scores, verification
 
     job, seed = _job(options, "train")
     cached = scores.check(options.cached, job.identity, seed, job.files)
@@ -221,7 +222,7 @@ def _workplace(
     options: argparse.Namespace, job: Job, seed: int, purpose: str = ""
 ) -> Iterator[Workplace]:
     """What the options say of where to train; the checkpoint goes once all is written."""
-    from hiddenstate import scores
+    from hiddenstate.pipeline import scores
 
     if job.work.kind not in ("start", "train"):
         yield Workplace()
@@ -291,12 +292,12 @@ def _device(name: str) -> str:
 
 def _origin(job: Job, seed: int, start: float, given: dict[str, str]) -> dict[str, Any]:
     """Provenance of what took since ``start`` to compute, with the digests of its data sets."""
-    from hiddenstate import scores
+    from hiddenstate.pipeline import scores
 
     seconds = time.perf_counter() - start
     origin = scores.provenance(job.identity, seed=seed, wall_seconds=seconds)
     if job.data:
-        from hiddenstate import data
+        from hiddenstate.datasets import data
 
         origin["data"] = {name: data.splits(name).sha256 for name in job.data}
         origin["files"] = given
@@ -305,7 +306,7 @@ def _origin(job: Job, seed: int, start: float, given: dict[str, str]) -> dict[st
 
 def _estimate(options: argparse.Namespace) -> None:
     """Turn a family's scores and bounds into tidy estimates."""
-    from hiddenstate import estimates, scores
+    from hiddenstate.pipeline import estimates, scores
 
     family, grid, seed = config.section(options.config, options.family)
     found: dict[str, dict[str, pd.DataFrame]] = {"scores": {}, "bounds": {}}
@@ -361,7 +362,7 @@ def _print_verdicts(
     found: pd.DataFrame, options: argparse.Namespace, expected: Path | None = None
 ) -> None:
     """Say how many claims have which verdict, and if they are as expected."""
-    from hiddenstate import verdicts
+    from hiddenstate.study import verdicts
 
     if options.json:
         print_json(verdicts.told(found, expected))
@@ -373,7 +374,8 @@ def _print_verdicts(
 
 def _claims(options: argparse.Namespace) -> None:
     """Judge the claims of a family from its estimates."""
-    from hiddenstate import claims, estimates, verdicts
+    from hiddenstate.pipeline import estimates
+    from hiddenstate.study import claims, verdicts
 
     _, grid, seed = config.section(options.config, options.family)
     named = config.grid_name(options.config, options.family, grid, seed)
@@ -389,7 +391,7 @@ def _claims(options: argparse.Namespace) -> None:
 
 def _collect(options: argparse.Namespace) -> None:
     """Join the verdicts of families; say if they are as expected."""
-    from hiddenstate import verdicts
+    from hiddenstate.study import verdicts
 
     found = verdicts.read(*options.verdicts)
     verdicts.write(options.out, found, options.config.stem, options.expected)
@@ -398,14 +400,14 @@ def _collect(options: argparse.Namespace) -> None:
 
 def _verdicts(options: argparse.Namespace) -> None:
     """Write the verdicts of a run into the pages of a source tree."""
-    from hiddenstate import verdicts
+    from hiddenstate.study import verdicts
 
     verdicts.publish(options.tree, verdicts.read(options.verdicts), options.config.stem)
 
 
 def _report(options: argparse.Namespace) -> None:
     """Write the page of claims, figures and tables: one HTML file that needs no network."""
-    from hiddenstate import page
+    from hiddenstate.study import page
 
     places = page.Places(options.figures, options.results, options.cached)
     page.write(options.out, options.config, options.verdicts, places)
@@ -413,7 +415,7 @@ def _report(options: argparse.Namespace) -> None:
 
 def _digest(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
-    from hiddenstate import scores
+    from hiddenstate.pipeline import scores
 
     found = {str(path): scores.digest(scores.read(path)[0]) for path in options.files}
     if options.json:
@@ -430,7 +432,7 @@ def _schema(options: argparse.Namespace) -> None:
 
 def _plan(options: argparse.Namespace) -> None:
     """Print what a run would take: jobs, processor time, memory and disk, and what is cached."""
-    from hiddenstate import forecast
+    from hiddenstate.study import forecast
 
     trains = options.missing != "skip"
     found = forecast.table(
@@ -455,7 +457,7 @@ def _cores(given: str) -> int:
 
 def _gallery(options: argparse.Namespace) -> None:
     """Write the page of every figure and table, with small pictures from what is drawn."""
-    from hiddenstate import gallery
+    from hiddenstate.study import gallery
 
     figures = gallery.at_hand(Path("figures")) if options.figures is None else options.figures
     gallery.write(options.out, figures, options.families)
@@ -465,7 +467,7 @@ def _asked(
     options: argparse.Namespace, kind: type[S]
 ) -> tuple[dict[str, S], pd.DataFrame, FamilyGrid]:
     """The figures or tables that are named, or all that the scale has cells for; their rows."""
-    from hiddenstate import estimates
+    from hiddenstate.pipeline import estimates
 
     family, grid, seed = config.section(options.config, options.family)
     every = family.every(kind)

@@ -147,8 +147,8 @@ def require(path: str | Path, what: str) -> Path:
 
 
 def shipped(name: str, sha256: str) -> str:
-    """The text of a compressed file of the package, whose uncompressed digest is ``sha256``."""
-    path = files("hiddenstate").joinpath(name)
+    """The text of a compressed file of ``datasets``, whose uncompressed digest is ``sha256``."""
+    path = files("hiddenstate.datasets").joinpath(name)
     try:
         content = lzma.decompress(path.read_bytes())
     except (OSError, lzma.LZMAError) as error:

@@ -183,7 +183,7 @@ def test_xavier_weights_fill_their_interval_and_biases_are_zero():
 
 
 def test_pretraining_makes_ordinary_gradients_small():
-    from hiddenstate.data import load
+    from hiddenstate.datasets.data import load
 
     data = load("digits").take(slice(0, 400))
     model = digits_cnn()

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from hiddenstate import housing
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.adversaries.crafted_gradients import (
     ADVERSARIES,
@@ -20,6 +19,7 @@ from hiddenstate.adversaries.gradient_canaries import (
     RandomCoordinate,
     SimulatedCoordinate,
 )
+from hiddenstate.datasets import housing
 from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream

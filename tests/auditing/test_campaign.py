@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hiddenstate import cli, scores
+from hiddenstate import cli
 from hiddenstate.auditing import (
     ApproxDP,
     GaussianDP,
@@ -29,6 +29,7 @@ from hiddenstate.auditing import (
 from hiddenstate.auditing.campaign import CommandLine, Script
 from hiddenstate.auditing.sequential import Verdict, jointly
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import scores
 
 PYTHON = shlex.quote(sys.executable)
 """In a command line; its path may have a space in it."""

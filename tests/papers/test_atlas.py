@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from hiddenstate import atlas, config, plotting, scores
+from hiddenstate import atlas, plotting
 from hiddenstate.accounting import bounds as upper
 from hiddenstate.accounting import gaussian
 from hiddenstate.accounting.setting import Setting
@@ -21,14 +21,16 @@ from hiddenstate.atlas import trained as shipped
 from hiddenstate.atlas.words import Answer
 from hiddenstate.auditing import Averaged, lower_bound
 from hiddenstate.errors import InputError
-from hiddenstate.estimates import select
-from hiddenstate.evidence import Outcome
-from hiddenstate.family import Cell
 from hiddenstate.papers import encoding_loss, gradient_crafting, linear_heuristic, worst_case_init
 from hiddenstate.papers.atlas import FAMILY, trained
 from hiddenstate.papers.atlas.cells import AtlasGrid, Ordered, Sampled
 from hiddenstate.papers.gradient_crafting import stated
+from hiddenstate.pipeline import scores
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Outcome
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
+from hiddenstate.study import config
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "results/cached"

@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from hiddenstate import config
 from hiddenstate.accounting import cyclic
 from hiddenstate.errors import InputError
-from hiddenstate.estimates import select
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers import cyclic_bounds as family
 from hiddenstate.papers.cyclic_bounds import cells
 from hiddenstate.papers.cyclic_bounds.estimates import certificate
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.study import config
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"
 COUNTEREXAMPLE = cells.Counterexample(

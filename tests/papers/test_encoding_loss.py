@@ -8,12 +8,9 @@ import pytest
 import yaml
 from made_up import repeats
 
-from hiddenstate import config, plotting
+from hiddenstate import plotting
 from hiddenstate.accounting import tradeoff
 from hiddenstate.errors import InputError
-from hiddenstate.estimates import select
-from hiddenstate.evidence import Outcome
-from hiddenstate.family import Cell
 from hiddenstate.papers.encoding_loss import FAMILY
 from hiddenstate.papers.encoding_loss import estimates as family
 from hiddenstate.papers.encoding_loss.cells import (
@@ -25,7 +22,11 @@ from hiddenstate.papers.encoding_loss.cells import (
     simulate,
     simulated,
 )
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Outcome
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
+from hiddenstate.study import config
 
 
 def literal_algorithm_2(inside, outside, epsilons, curve_of, rare):

@@ -6,12 +6,10 @@ import pandas as pd
 import pytest
 from scipy import integrate, stats
 
-from hiddenstate import config, plotting
+from hiddenstate import plotting
 from hiddenstate.auditing import ApproxDP, Averaged
 from hiddenstate.dpsgd.mistakes import MISTAKES
 from hiddenstate.errors import InputError
-from hiddenstate.evidence import Outcome
-from hiddenstate.family import Cell
 from hiddenstate.papers.estimators import cells, checks, estimates, figures
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
@@ -26,7 +24,10 @@ from hiddenstate.papers.estimators.cells import (
     detected,
 )
 from hiddenstate.papers.estimators.estimates import required
+from hiddenstate.pipeline.evidence import Outcome
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
+from hiddenstate.study import config
 
 SCALES = Path(__file__).parents[2] / "workflow" / "config" / "scales"
 

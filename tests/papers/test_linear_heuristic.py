@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate import estimates as table
 from hiddenstate.accounting import linear, pld, quadratic
 from hiddenstate.accounting.linear import last_iterate_epsilon
 from hiddenstate.errors import InputError
-from hiddenstate.estimates import select
-from hiddenstate.evidence import Outcome
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.linear_heuristic import FAMILY, bounds, cells, checks, estimates
+from hiddenstate.pipeline import estimates as table
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Outcome
+from hiddenstate.pipeline.family import Cell, Workplace
 
 GRID = cells.LinearHeuristicGrid.model_validate(
     {

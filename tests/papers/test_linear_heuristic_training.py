@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from hiddenstate import config, data, models, scores
+from hiddenstate import models
+from hiddenstate.datasets import data
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate
 from hiddenstate.errors import InputError
-from hiddenstate.family import Workplace
 from hiddenstate.papers.linear_heuristic import FAMILY, cells, training
+from hiddenstate.pipeline import scores
+from hiddenstate.pipeline.family import Workplace
 from hiddenstate.sampling import Poisson
+from hiddenstate.study import config
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"
 CACHED = Path(__file__).parents[2] / "results/cached/linear_heuristic"

@@ -17,7 +17,7 @@ import pytest
 from made_up import drawn
 
 from hiddenstate import papers
-from hiddenstate.evidence import Outcome, Within
+from hiddenstate.pipeline.evidence import Outcome, Within
 
 FOLDER = Path(__file__).parent / "made_up"
 REQUIRED = {Outcome.AGREES, Outcome.CONTRADICTS}

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hiddenstate import config, data, papers
+from hiddenstate import papers
+from hiddenstate.datasets import data
+from hiddenstate.study import config
 
 ROOT = Path(__file__).parents[2]
 

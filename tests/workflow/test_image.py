@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hiddenstate import scores
+from hiddenstate.pipeline import scores
 
 ROOT = Path(__file__).parents[2]
 FAMILY = "encoding_loss"

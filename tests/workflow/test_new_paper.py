@@ -17,7 +17,7 @@ CELLS = '''
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from hiddenstate.family import Cell, FamilyGrid, Grid
+from hiddenstate.pipeline.family import Cell, FamilyGrid, Grid
 from hiddenstate.streams import stream
 
 class ToyGrid(FamilyGrid):
@@ -48,8 +48,8 @@ def estimate(grid, scores, bounds):
 SHOWN = '''
 """What is shown and claimed of the gap."""
 from hiddenstate import plotting
-from hiddenstate.evidence import Estimate, Evidence, Within
-from hiddenstate.family import check, figure
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Within
+from hiddenstate.pipeline.family import check, figure
 
 @figure("The gap", "Distance of the means of both worlds.")
 def gap(estimates):
@@ -64,7 +64,7 @@ def one(estimates):
 '''
 INIT = '''
 """A toy."""
-from hiddenstate.family import Family, Simulate
+from hiddenstate.pipeline.family import Family, Simulate
 from hiddenstate.papers.toy import cells, estimates, shown
 
 FAMILY = Family("A toy", "none", cells.ToyGrid, (Simulate(cells.noises, cells.simulate),),

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from hiddenstate import claims, costs, verdicts
+from hiddenstate.pipeline import costs
+from hiddenstate.study import claims, verdicts
 
 RULES = Path(__file__).parents[2] / "workflow/rules/progress.smk"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hiddenstate import scores
+from hiddenstate.pipeline import scores
 
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "sinfo")

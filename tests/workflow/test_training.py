@@ -14,7 +14,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from hiddenstate import config, papers, scores
+from hiddenstate import papers
+from hiddenstate.pipeline import scores
+from hiddenstate.study import config
 
 FAMILY = "worst_case_init"
 TINY = {

@@ -8,7 +8,9 @@ import time
 import pages
 import pytest
 
-from hiddenstate import claims, config, estimates, papers, scores, verdicts
+from hiddenstate import papers
+from hiddenstate.pipeline import estimates, scores
+from hiddenstate.study import claims, config, verdicts
 
 # Enough cells to be interrupted in the middle; cheap ones.
 CELLS = [

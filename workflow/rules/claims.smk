@@ -22,7 +22,7 @@ rule collect_claims:
         config=SCALE_FILE,
         expected=[f"--expected={path}" for path in expected_verdicts()],
         out=results_folder,
-        code=code.digest("hiddenstate.verdicts"),
+        code=code.digest("hiddenstate.study.verdicts"),
     message:
         "verdicts"
     shell:
@@ -34,7 +34,7 @@ rule collect_claims:
 rule page:
     input:
         verdicts=f"{RESULTS}/claims.csv",
-        template=f"{os.path.dirname(hiddenstate.__file__)}/page.html",
+        template=f"{os.path.dirname(hiddenstate.__file__)}/study/page.html",
         shown=shown_parts(),
     output:
         report(
@@ -58,7 +58,7 @@ rule page:
         figures=figures_folder,
         results=results_folder,
         cached=CACHE,
-        code=code.digest("hiddenstate.page"),
+        code=code.digest("hiddenstate.study.page"),
     message:
         "report: every claim, figure and table on one page"
     shell:

@@ -15,19 +15,13 @@ except ModuleNotFoundError:
         "`. .venv/bin/activate`, or `./reproduce` in place of `snakemake --cores all`"
     )
 
-from hiddenstate import (
-    code,
-    costs,
-    data,
-    forecast,
-    papers,
-    scores,
-    verdicts,
-    verification,
-)
-from hiddenstate import config as scale_files
+from hiddenstate import papers
+from hiddenstate.datasets import data
+from hiddenstate.pipeline import code, costs, scores, verification
+from hiddenstate.study import forecast, verdicts
+from hiddenstate.study import config as scale_files
 from hiddenstate.errors import InputError
-from hiddenstate.family import Check, Figure, Table
+from hiddenstate.pipeline.family import Check, Figure, Table
 
 # Where the Snakefile lies, seen from the working directory.
 TREE = os.path.relpath(workflow.basedir)

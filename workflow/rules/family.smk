@@ -270,7 +270,7 @@ rule estimate:
         family=FAMILY,
         config=SCALE_FILE,
         grid=GRID.model_dump(mode="json"),
-        code=code.digest(PAPER.estimate.__module__, "hiddenstate.estimates"),
+        code=code.digest(PAPER.estimate.__module__, "hiddenstate.pipeline.estimates"),
         results=beside,
         missing="skip" if config["missing_scores"] == "skip" else "error",
     message:
@@ -382,7 +382,9 @@ rule claims:
         family=FAMILY,
         config=SCALE_FILE,
         code=code.digest(
-            "hiddenstate.claims", "hiddenstate.verdicts", *PAPER.modules_of(Check)
+            "hiddenstate.study.claims",
+            "hiddenstate.study.verdicts",
+            *PAPER.modules_of(Check),
         ),
         out=beside,
     message:

@@ -88,7 +88,7 @@ def identity_of(kind):
 
 def trained_by(wildcards):
     """Code and libraries that train; verdicts on cached scores are of these and no others."""
-    modules = (f"hiddenstate.papers.{FAMILY}", "hiddenstate.verification")
+    modules = (f"hiddenstate.papers.{FAMILY}", "hiddenstate.pipeline.verification")
     return {"code": code.digest(*modules), **scores.packages()}
 
 

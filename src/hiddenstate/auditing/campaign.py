@@ -28,12 +28,12 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from hiddenstate import scores
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict, jointly
 from hiddenstate.auditing.trainings import WORLDS, CommandLine, Function, Script, Train, Training
 from hiddenstate.auditing.workers import Crew, Result, Task
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
+from hiddenstate.pipeline import scores
 from hiddenstate.streams import key
 
 __all__ = ["CommandLine", "Outcome", "Script", "Train", "Training", "run"]

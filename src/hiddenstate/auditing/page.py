@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 import hiddenstate
-from hiddenstate import scores
 from hiddenstate.auditing.campaign import Outcome
 from hiddenstate.auditing.claim import Claim
 from hiddenstate.auditing.curve import empirical_curve, worlds
 from hiddenstate.auditing.sequential import SequentialAudit
 from hiddenstate.files import atomic
+from hiddenstate.pipeline import scores
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:

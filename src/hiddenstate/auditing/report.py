@@ -22,8 +22,8 @@ from hiddenstate.auditing.methods import RULES
 from hiddenstate.auditing.rules import Split, UniformBand
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
+from hiddenstate.pipeline.scores import claimed_origin
 from hiddenstate.rounding import shown
-from hiddenstate.scores import claimed_origin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

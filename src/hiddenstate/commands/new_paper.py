@@ -111,7 +111,7 @@ def _filled(part: str, words: dict[str, str]) -> str:
 
 def _write_schema(tree: Path) -> None:
     """The schema of scale files, with the new family's section."""
-    code = "import json; from hiddenstate import config; print(json.dumps(config.schema()))"
+    code = "import json; from hiddenstate.study import config; print(json.dumps(config.schema()))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": str(tree / "src")},

@@ -11,7 +11,7 @@ import pkgutil
 import traceback
 
 from hiddenstate.errors import InputError
-from hiddenstate.family import Family
+from hiddenstate.pipeline.family import Family
 
 
 def names() -> list[str]:

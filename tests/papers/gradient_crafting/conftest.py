@@ -2,9 +2,9 @@
 
 import pytest
 
-from hiddenstate import estimates as files
-from hiddenstate.family import Workplace
 from hiddenstate.papers.gradient_crafting import FAMILY, cells
+from hiddenstate.pipeline import estimates as files
+from hiddenstate.pipeline.family import Workplace
 
 SEED = 3
 GRID = {

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hiddenstate import config, scores
 from hiddenstate.papers.gradient_crafting import FAMILY, cells
+from hiddenstate.pipeline import scores
+from hiddenstate.study import config
 
 
 @pytest.fixture

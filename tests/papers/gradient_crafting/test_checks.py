@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate.evidence import Outcome
 from hiddenstate.papers.gradient_crafting import FAMILY, stated
+from hiddenstate.pipeline.evidence import Outcome
 
 _spec = importlib.util.spec_from_file_location(
     "made_up_rows", Path(__file__).parents[1] / "made_up/gradient_crafting.py"

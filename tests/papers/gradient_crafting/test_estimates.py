@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from hiddenstate.errors import InputError
-from hiddenstate.estimates import select
 from hiddenstate.papers.gradient_crafting import estimates as family
+from hiddenstate.pipeline.estimates import select
 
 
 def test_every_part_is_there(estimates):

@@ -3,10 +3,10 @@ import pandas as pd
 import pytest
 
 from hiddenstate import plotting
-from hiddenstate.estimates import select
-from hiddenstate.family import Figure
 from hiddenstate.papers.gradient_crafting import FAMILY
 from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Figure
 
 
 @pytest.fixture(autouse=True)

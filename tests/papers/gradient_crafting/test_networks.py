@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from hiddenstate import data
 from hiddenstate.adversaries import canaries
 from hiddenstate.adversaries.crafted_gradients import Insertions
 from hiddenstate.adversaries.gradient_canaries import Inserted, Periodic, RandomCoordinate
 from hiddenstate.adversaries.initialisation import average_case
+from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.clipping import named
 from hiddenstate.errors import InputError
-from hiddenstate.family import Workplace
 from hiddenstate.models import digits_resnet
 from hiddenstate.papers.gradient_crafting import FAMILY, networks
+from hiddenstate.pipeline.family import Workplace
 
 SEED = 3
 """That of the results in conftest."""

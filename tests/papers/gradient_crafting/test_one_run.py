@@ -6,12 +6,12 @@ import torch
 from scipy import stats
 from torch.func import functional_call
 
-from hiddenstate import data
+from hiddenstate.datasets import data
 from hiddenstate.dpsgd.clipping import named
 from hiddenstate.errors import InputError
-from hiddenstate.family import Cell
 from hiddenstate.models import digits_cnn
 from hiddenstate.papers.gradient_crafting import cells, networks, one_run, training
+from hiddenstate.pipeline.family import Cell
 
 SEED = 3
 """That of the results in conftest."""

@@ -7,9 +7,9 @@ from scipy.special import ndtr
 
 from hiddenstate.accounting import gaussian, iteration
 from hiddenstate.auditing import AsPublished, GaussianDP
-from hiddenstate.estimates import select
-from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting import cells, simulations, stated
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Cell
 
 
 def test_the_landscape_has_the_reference_values():

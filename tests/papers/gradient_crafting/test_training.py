@@ -3,12 +3,12 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from hiddenstate import scores
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.errors import InputError
-from hiddenstate.family import Workplace
 from hiddenstate.papers.gradient_crafting import FAMILY, cells, training
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES
+from hiddenstate.pipeline import scores
+from hiddenstate.pipeline.family import Workplace
 
 SEED = 3
 """That of the results in conftest."""

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from made_up import agreement, count, counts, once, repeats
 
-from hiddenstate.estimates import select
 from hiddenstate.papers.worst_case_init.stated import STATED
+from hiddenstate.pipeline.estimates import select
 
 
 def rows(figure, mean, sd=0.1, *, task="mnist", quantity="epsilon", method=None, n=5, **levels):

@@ -8,13 +8,14 @@ import pytest
 import torch
 import yaml
 
-from hiddenstate import config, data
-from hiddenstate import estimates as files
-from hiddenstate.data import Dataset, Splits
+from hiddenstate.datasets import data
+from hiddenstate.datasets.data import Dataset, Splits
 from hiddenstate.dpsgd import ensemble as engine
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.worst_case_init import FAMILY, cells, starts, training
+from hiddenstate.pipeline import estimates as files
+from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.streams import stream
+from hiddenstate.study import config
 
 SCALES = Path(__file__).parents[3] / "workflow/config/scales"
 SEED = 3

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate import config, scores
 from hiddenstate.errors import InputError
 from hiddenstate.papers.worst_case_init import FAMILY, cells
+from hiddenstate.pipeline import scores
+from hiddenstate.study import config
 
 CACHED = Path(__file__).parents[3] / "results/cached/worst_case_init"
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate.evidence import Outcome
 from hiddenstate.papers.worst_case_init import FAMILY, cells, checks, estimates
 from hiddenstate.papers.worst_case_init.stated import STATED
+from hiddenstate.pipeline.evidence import Outcome
 
 _spec = importlib.util.spec_from_file_location(
     "made_up_rows", Path(__file__).parents[1] / "made_up/worst_case_init.py"

@@ -6,10 +6,10 @@ import pytest
 from scipy import optimize, stats
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.estimates import select
-from hiddenstate.family import Cell
 from hiddenstate.papers.worst_case_init import cells
 from hiddenstate.papers.worst_case_init import estimates as audits
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from hiddenstate import plotting
-from hiddenstate.estimates import select
 from hiddenstate.papers.worst_case_init import FAMILY
+from hiddenstate.pipeline.estimates import select
 
 
 def drawn(estimates, name):

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from hiddenstate import data, models
+from hiddenstate import models
 from hiddenstate.adversaries.initialisation import average_case
-from hiddenstate.data import Splits
+from hiddenstate.datasets import data
+from hiddenstate.datasets.data import Splits
 from hiddenstate.errors import InputError
 from hiddenstate.papers.worst_case_init import cells, starts
 from hiddenstate.streams import stream

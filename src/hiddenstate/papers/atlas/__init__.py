@@ -15,8 +15,8 @@ them ours:
   or the loss-based baseline of gradient_crafting.
 """
 
-from hiddenstate.family import Bound, Family
 from hiddenstate.papers.atlas import cells, checks, estimates, figures, tables
+from hiddenstate.pipeline.family import Bound, Family
 
 FAMILY = Family(
     title="Every bound on common settings",

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.atlas import rows
 from hiddenstate.atlas.lower import setting_name
-from hiddenstate.family import (
+from hiddenstate.pipeline.family import (
     Cell,
     Count,
     Delta,

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from hiddenstate.estimates import select
-from hiddenstate.evidence import Evidence, Exact, Within, rarely
-from hiddenstate.family import check, needed
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Evidence, Exact, Within, rarely
+from hiddenstate.pipeline.family import check, needed
 
 
 def _limits(estimates: pd.DataFrame) -> pd.Series:

@@ -8,8 +8,8 @@ import pandas as pd
 from hiddenstate.atlas import proven
 from hiddenstate.atlas.lower import setting_name
 from hiddenstate.atlas.trained import with_trained
-from hiddenstate.estimates import select
 from hiddenstate.papers.atlas.cells import AtlasGrid, bounded
+from hiddenstate.pipeline.estimates import select
 
 
 def estimate(

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate.atlas import drawn
-from hiddenstate.family import figure
+from hiddenstate.pipeline.family import figure
 
 
 @figure(

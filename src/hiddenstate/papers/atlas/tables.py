@@ -4,7 +4,7 @@ import pandas as pd
 
 from hiddenstate.accounting.bounds import GROUPS
 from hiddenstate.atlas.words import Answer
-from hiddenstate.family import table
+from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown
 
 

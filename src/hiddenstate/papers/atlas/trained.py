@@ -14,19 +14,19 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from hiddenstate import scores
 from hiddenstate.accounting import gaussian
 from hiddenstate.atlas.trained import COLUMNS
 from hiddenstate.auditing import GaussianDP, lower_bound, worlds
 from hiddenstate.errors import InputError
-from hiddenstate.estimates import select
-from hiddenstate.family import Cell, Family, Job, Train
 from hiddenstate.papers import gradient_crafting, worst_case_init
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS
 from hiddenstate.papers.gradient_crafting.cells import HousingAudit
 from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE, HYPOTHESES
 from hiddenstate.papers.worst_case_init.cells import AuditParameters
 from hiddenstate.papers.worst_case_init.estimates import METHODS
+from hiddenstate.pipeline import scores
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Cell, Family, Job, Train
 
 Row = dict[str, Any]
 

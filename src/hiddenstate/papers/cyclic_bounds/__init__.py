@@ -17,8 +17,8 @@ What the reader must know of the source:
 * Data sets are neighbours if one record is swapped, here and nowhere else in the package.
 """
 
-from hiddenstate.family import Bound, Family, Simulate, takes
 from hiddenstate.papers.cyclic_bounds import bounds, cells, checks, estimates, figures, tables
+from hiddenstate.pipeline.family import Bound, Family, Simulate, takes
 
 FAMILY = Family(
     title="Privacy of the last iterate in cyclically-sampled DP-SGD on nonconvex composite losses",

@@ -12,8 +12,8 @@ from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandedPair
 from hiddenstate.adversaries.swapped_record import tightest_slopes
 from hiddenstate.dpsgd import exact
-from hiddenstate.family import Cell
 from hiddenstate.papers.cyclic_bounds.cells import Formulas, Line, Tightness
+from hiddenstate.pipeline.family import Cell
 
 CONSTANTS: dict[str, Callable[[float, float, float], float]] = {
     "unclipped": cyclic_operator.unclipped,

@@ -12,7 +12,7 @@ from hiddenstate.adversaries.expanding_clip import ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.dpsgd.cyclic import last_iterates
 from hiddenstate.errors import InputError
-from hiddenstate.family import (
+from hiddenstate.pipeline.family import (
     Cell,
     Count,
     FamilyGrid,

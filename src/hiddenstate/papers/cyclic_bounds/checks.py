@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from hiddenstate.estimates import select
-from hiddenstate.evidence import Evidence, Exact, Interval, Within, rarely
-from hiddenstate.family import check, needed
 from hiddenstate.papers.cyclic_bounds.estimates import AUDIT_CONFIDENCE, FAILURE_PROBABILITY
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Evidence, Exact, Interval, Within, rarely
+from hiddenstate.pipeline.family import check, needed
 
 EQUAL = 1e-9
 """Rounding of sums over some ten thousand steps."""

@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate import plotting
-from hiddenstate.estimates import select
-from hiddenstate.family import figure
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import figure
 
 _Style = dict[str, Any]
 _COMPOSITION: _Style = {"color": "black", "label": "composition, all iterates"}

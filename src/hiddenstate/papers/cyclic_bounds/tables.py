@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from hiddenstate.estimates import select
-from hiddenstate.family import table
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown
 
 RECONSTRUCTED = {

@@ -18,8 +18,8 @@ Readings of what the paper leaves open, all of them ours:
   of this direction.
 """
 
-from hiddenstate.family import Bound, Family, Simulate, takes
 from hiddenstate.papers.encoding_loss import cells, checks, estimates, figures, tables
+from hiddenstate.pipeline.family import Bound, Family, Simulate, takes
 
 FAMILY = Family(
     title="It's Our Loss: No Privacy Amplification for Hidden State DP-SGD With Non-Convex Loss",

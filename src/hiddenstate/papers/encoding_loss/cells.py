@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
-from hiddenstate.family import (
+from hiddenstate.pipeline.family import (
     Cell,
     Delta,
     Epsilon,

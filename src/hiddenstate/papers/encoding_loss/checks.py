@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from hiddenstate.estimates import select
-from hiddenstate.evidence import (
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import (
     CONFIDENCE,
     Evidence,
     Exact,
@@ -18,7 +18,7 @@ from hiddenstate.evidence import (
     average,
     mean,
 )
-from hiddenstate.family import Check, Lacking, check, needed
+from hiddenstate.pipeline.family import Check, Lacking, check, needed
 
 LINE = 0.01
 """Lévy distance of two curves that a figure draws as one line: its width, a hundredth of an axis.

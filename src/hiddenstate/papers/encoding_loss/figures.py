@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
-from hiddenstate.estimates import select
-from hiddenstate.family import figure
 from hiddenstate.papers.encoding_loss.cells import ENCODINGS
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import figure
 
 
 def _panel_title(part: pd.DataFrame) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import rounding
-from hiddenstate.estimates import plus_minus, select
-from hiddenstate.family import table
+from hiddenstate.pipeline.estimates import plus_minus, select
+from hiddenstate.pipeline.family import table
 
 
 def _mean_and_spread(values: pd.Series) -> str:

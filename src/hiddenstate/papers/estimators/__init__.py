@@ -13,8 +13,8 @@ The cells of the calibration write bounds, not scores: a hundred million scores 
 that the bounds do not say.
 """
 
-from hiddenstate.family import Bound, Family, Simulate, takes
 from hiddenstate.papers.estimators import cells, checks, estimates, figures, tables
+from hiddenstate.pipeline.family import Bound, Family, Simulate, takes
 
 FAMILY = Family(
     title="How far the lower bounds can be trusted",

@@ -22,7 +22,7 @@ from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.methods import every
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.dpsgd import mistakes
-from hiddenstate.family import (
+from hiddenstate.pipeline.family import (
     Cell,
     Count,
     Delta,

@@ -6,10 +6,18 @@ from collections.abc import Callable
 import pandas as pd
 
 from hiddenstate.auditing import AsPublished, Averaged
-from hiddenstate.estimates import select
-from hiddenstate.evidence import CONFIDENCE, Estimate, Evidence, Interval, Share, Within, rarely
-from hiddenstate.family import Check, check, needed
 from hiddenstate.papers.estimators.cells import LEVEL
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import (
+    CONFIDENCE,
+    Estimate,
+    Evidence,
+    Interval,
+    Share,
+    Within,
+    rarely,
+)
+from hiddenstate.pipeline.family import Check, check, needed
 
 TOO_OFTEN = 0.09
 """Share of audits with too much claimed that a study must not overlook, where 5 % may be."""

@@ -11,7 +11,6 @@ import pandas as pd
 from hiddenstate.auditing import Averaged, GaussianDP, worlds
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.dpsgd import mistakes
-from hiddenstate.estimates import select
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
     Composed,
@@ -20,6 +19,7 @@ from hiddenstate.papers.estimators.cells import (
     calibrated,
     sequenced,
 )
+from hiddenstate.pipeline.estimates import select
 
 
 def estimate(

@@ -7,10 +7,10 @@ import pandas as pd
 
 from hiddenstate import plotting
 from hiddenstate.auditing import AsPublished, Averaged, Bonferroni, Fixed, Split, UniformBand
-from hiddenstate.estimates import select
-from hiddenstate.family import figure
 from hiddenstate.papers.estimators.cells import LEVEL
 from hiddenstate.papers.estimators.estimates import required
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import figure
 
 STYLES = {
     # method: label, colour role, line, marker

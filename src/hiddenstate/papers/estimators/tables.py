@@ -5,10 +5,10 @@ import math
 import pandas as pd
 
 from hiddenstate.dpsgd.mistakes import MISTAKES
-from hiddenstate.estimates import select
-from hiddenstate.family import table
 from hiddenstate.papers.estimators.estimates import required
 from hiddenstate.papers.estimators.figures import STYLES
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import table
 
 
 @table(

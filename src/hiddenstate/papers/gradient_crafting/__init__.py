@@ -30,7 +30,6 @@ one-sided bound of 97.5 %: not valid. A valid bound stands beside every one of t
 
 import pandas as pd
 
-from hiddenstate.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
 from hiddenstate.papers.gradient_crafting import (
     cells,
     checks,
@@ -40,6 +39,7 @@ from hiddenstate.papers.gradient_crafting import (
     simulations,
     tables,
 )
+from hiddenstate.pipeline.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
 
 # torch, by which native code is compiled, takes seconds to import, and figures need none of it.
 

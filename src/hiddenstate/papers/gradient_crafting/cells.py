@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from hiddenstate.costs import step_seconds
-from hiddenstate.family import (
+from hiddenstate.papers.gradient_crafting.adversaries import LOSS, Adversary, Rank, kind
+from hiddenstate.papers.gradient_crafting.adversaries import THREE as THREE
+from hiddenstate.pipeline.costs import step_seconds
+from hiddenstate.pipeline.family import (
     Cell,
     Count,
     Delta,
@@ -19,8 +21,6 @@ from hiddenstate.family import (
     Several,
     Text,
 )
-from hiddenstate.papers.gradient_crafting.adversaries import LOSS, Adversary, Rank, kind
-from hiddenstate.papers.gradient_crafting.adversaries import THREE as THREE
 from hiddenstate.rounding import short
 
 NAME = "gradient_crafting"

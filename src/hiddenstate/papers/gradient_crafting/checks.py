@@ -12,21 +12,6 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import largest, plus_minus, select
-from hiddenstate.evidence import (
-    Estimate,
-    Evidence,
-    Exact,
-    Item,
-    Share,
-    Stated,
-    Test,
-    Within,
-    mean,
-    mean_of,
-    rarely,
-)
-from hiddenstate.family import Check, Lacking, check, needed
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS, ONE_RANDOM, RANDOM
 from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING, SETTING
 from hiddenstate.papers.gradient_crafting.stated import (
@@ -43,7 +28,22 @@ from hiddenstate.papers.gradient_crafting.stated import (
     RATIOS,
 )
 from hiddenstate.papers.gradient_crafting.summaries import ALONE, KNOWN, WHOLE, drawn
-from hiddenstate.verification import comparison_power
+from hiddenstate.pipeline.estimates import largest, plus_minus, select
+from hiddenstate.pipeline.evidence import (
+    Estimate,
+    Evidence,
+    Exact,
+    Item,
+    Share,
+    Stated,
+    Test,
+    Within,
+    mean,
+    mean_of,
+    rarely,
+)
+from hiddenstate.pipeline.family import Check, Lacking, check, needed
+from hiddenstate.pipeline.verification import comparison_power
 
 MODELS = 5000
 """Models per world of our large audits of the housing network; the sources have 5,000 in all."""

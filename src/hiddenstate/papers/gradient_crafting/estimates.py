@@ -9,8 +9,6 @@ from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import empirical_curve, one_canary_ceiling, worlds
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.errors import InputError
-from hiddenstate.estimates import select
-from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting import cells
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED
 from hiddenstate.papers.gradient_crafting.cells import (
@@ -26,6 +24,8 @@ from hiddenstate.papers.gradient_crafting.summaries import (
     Row,
     audit,
 )
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Cell
 
 FEW = (100, 1000)
 """Models per world that a canary in one run is compared with: the first ones of an audit."""

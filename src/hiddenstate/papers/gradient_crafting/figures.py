@@ -9,8 +9,6 @@ from scipy.special import ndtr, ndtri
 
 from hiddenstate import plotting
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import largest, select
-from hiddenstate.family import figure
 from hiddenstate.papers.gradient_crafting import summaries
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED, RANDOM, kind
 from hiddenstate.papers.gradient_crafting.cells import (
@@ -21,6 +19,8 @@ from hiddenstate.papers.gradient_crafting.cells import (
     Sweep,
 )
 from hiddenstate.papers.gradient_crafting.summaries import FLIPPED, KNOWN, PLANNED
+from hiddenstate.pipeline.estimates import largest, select
+from hiddenstate.pipeline.family import figure
 
 
 def _has(*parts: str) -> Any:

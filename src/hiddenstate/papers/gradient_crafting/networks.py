@@ -9,20 +9,21 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hiddenstate import data, models
+from hiddenstate import models
 from hiddenstate.adversaries import canaries
 from hiddenstate.adversaries import gradient_canaries as crafted
 from hiddenstate.adversaries.crafted_gradients import Insertions
 from hiddenstate.adversaries.initialisation import average_case
+from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.driver import network
 from hiddenstate.dpsgd.known import Floats
 from hiddenstate.errors import InputError
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.gradient_crafting import one_run as many
 from hiddenstate.papers.gradient_crafting.adversaries import kind
 from hiddenstate.papers.gradient_crafting.cells import NAME, NetworkAudit, OneRunLarger
+from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.streams import stream
 
 SIDE_BY_SIDE = 25

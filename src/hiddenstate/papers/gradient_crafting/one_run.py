@@ -27,7 +27,6 @@ from hiddenstate.auditing import (
 )
 from hiddenstate.dpsgd.known import Floats
 from hiddenstate.dpsgd.mechanism import Mechanism
-from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting.cells import NAME, OneRunAudits, OneRunTrainings
 from hiddenstate.papers.gradient_crafting.summaries import (
     ALL,
@@ -40,6 +39,7 @@ from hiddenstate.papers.gradient_crafting.summaries import (
     PLANNED,
     WHOLE,
 )
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 
 COLUMNS = ["canaries", "audit", "hypothesis", "rule", "made", "correct", "mu"]

@@ -24,7 +24,6 @@ from hiddenstate.auditing import (
 from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import Rule
-from hiddenstate.family import Cell
 from hiddenstate.papers.gradient_crafting.cells import (
     NAME,
     Distances,
@@ -34,6 +33,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     SimulatedLandscape,
 )
 from hiddenstate.papers.gradient_crafting.summaries import ALONE, CONFIDENCE, HALF, WHOLE
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.rounding import short
 from hiddenstate.streams import stream
 

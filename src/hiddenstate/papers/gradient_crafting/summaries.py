@@ -11,9 +11,9 @@ from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP, lower_bound
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.summaries import separation
-from hiddenstate.estimates import largest
 from hiddenstate.papers.gradient_crafting.adversaries import ONE_RANDOM
 from hiddenstate.papers.gradient_crafting.cells import SETTING
+from hiddenstate.pipeline.estimates import largest
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]

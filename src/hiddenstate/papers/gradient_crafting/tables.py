@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from hiddenstate.estimates import plus_minus, select, summarise
-from hiddenstate.family import table
 from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid
+from hiddenstate.pipeline.estimates import plus_minus, select, summarise
+from hiddenstate.pipeline.family import table
 
 
 def _audits(rows: pd.DataFrame, heads: dict[str, str], whole: dict[str, type]) -> pd.DataFrame:

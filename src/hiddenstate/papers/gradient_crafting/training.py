@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hiddenstate import housing
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.adversaries import gradient_canaries
+from hiddenstate.datasets import housing
 from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
 from hiddenstate.dpsgd.known import Floats
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.gradient_crafting import one_run as many
 from hiddenstate.papers.gradient_crafting.adversaries import Rank, kind
 from hiddenstate.papers.gradient_crafting.cells import (
@@ -21,6 +20,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     OneRunHousing,
     SimulatedEnds,
 )
+from hiddenstate.pipeline.family import Cell, Workplace
 
 
 def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:

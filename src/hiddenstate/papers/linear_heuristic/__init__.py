@@ -40,8 +40,8 @@ Readings of what the paper leaves open, all of them ours:
 
 import pandas as pd
 
-from hiddenstate.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
 from hiddenstate.papers.linear_heuristic import bounds, cells, checks, estimates, figures, tables
+from hiddenstate.pipeline.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
 
 
 def _train(cell: Cell[cells.TrainedAudit], seed: int, workplace: Workplace) -> pd.DataFrame:

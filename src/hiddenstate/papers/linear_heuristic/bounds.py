@@ -14,9 +14,9 @@ from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_t
 from hiddenstate.auditing import AsPublished, Tabulated
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.dpsgd import linear as linear_losses
-from hiddenstate.estimates import select
-from hiddenstate.family import Cell
 from hiddenstate.papers.linear_heuristic import cells
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 
 Curves = Iterator[tuple[str, float, TradeoffCurve]]

@@ -12,9 +12,9 @@ from pydantic import Field
 from hiddenstate.accounting import history, pld, weighted
 from hiddenstate.accounting import quadratic as quadratic_loss
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
-from hiddenstate.costs import step_seconds
 from hiddenstate.dpsgd import linear
-from hiddenstate.family import (
+from hiddenstate.pipeline.costs import step_seconds
+from hiddenstate.pipeline.family import (
     Cell,
     Count,
     Epsilon,

@@ -9,11 +9,20 @@ import pandas as pd
 
 from hiddenstate.accounting import linear
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import select
-from hiddenstate.evidence import Estimate, Evidence, Exact, Share, Stated, Within, average, mean
-from hiddenstate.family import Check, Lacking, check, needed
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.estimates import curve, named, trained
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import (
+    Estimate,
+    Evidence,
+    Exact,
+    Share,
+    Stated,
+    Within,
+    average,
+    mean,
+)
+from hiddenstate.pipeline.family import Check, Lacking, check, needed
 
 CLOSE = 0.1
 """Relative distance at which two epsilons of a figure whose axis ends at 8 are close: a tenth."""

@@ -10,7 +10,6 @@ from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, AsPublished, Averaged, Tabulated, lower_bound, worlds
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import Rule
-from hiddenstate.estimates import select
 from hiddenstate.papers.linear_heuristic.bounds import TAIL
 from hiddenstate.papers.linear_heuristic.cells import (
     ATTACKS,
@@ -20,6 +19,7 @@ from hiddenstate.papers.linear_heuristic.cells import (
     trained_audits,
     trained_name,
 )
+from hiddenstate.pipeline.estimates import select
 
 CONFIDENCE = 0.95
 Matched = Mapping[str, ApproxDP | Tabulated]

@@ -8,10 +8,10 @@ import pandas as pd
 
 from hiddenstate import plotting
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import select
-from hiddenstate.family import figure
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.estimates import curve, named, trained
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import figure
 
 _BASELINES: dict[str, dict[str, Any]] = {
     "heuristic": {

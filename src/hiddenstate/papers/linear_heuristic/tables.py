@@ -3,11 +3,11 @@
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import select
-from hiddenstate.family import table
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.cells import ATTACKS
 from hiddenstate.papers.linear_heuristic.estimates import CONFIDENCE, curve, trained
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown
 
 

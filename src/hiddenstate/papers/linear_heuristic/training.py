@@ -6,16 +6,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hiddenstate import data, models
+from hiddenstate import models
 from hiddenstate.adversaries import canaries
 from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted
 from hiddenstate.adversaries.initialisation import average_case
+from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.linear_heuristic.cells import NAME, TrainedAudit
+from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.sampling import Poisson
 from hiddenstate.streams import stream
 

@@ -23,8 +23,8 @@ seen.
 
 import pandas as pd
 
-from hiddenstate.family import Bound, Cell, Family, Start, Train, Workplace, takes
 from hiddenstate.papers.worst_case_init import cells, checks, estimates, figures, tables
+from hiddenstate.pipeline.family import Bound, Cell, Family, Start, Train, Workplace, takes
 
 
 def _start(cell: Cell[cells.StartParameters], seed: int, workplace: Workplace) -> pd.DataFrame:

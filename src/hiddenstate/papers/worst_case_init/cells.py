@@ -15,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from hiddenstate.costs import gradient_seconds, step_seconds
-from hiddenstate.family import (
+from hiddenstate.pipeline.costs import gradient_seconds, step_seconds
+from hiddenstate.pipeline.family import (
     Cell,
     Count,
     Epsilon,

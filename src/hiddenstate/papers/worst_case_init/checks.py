@@ -13,9 +13,6 @@ import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.summaries import separation_error
-from hiddenstate.estimates import plus_minus, select
-from hiddenstate.evidence import Estimate, Evidence, Exact, Item, Stated, Test, Within, mean, rarely
-from hiddenstate.family import Check, Lacking, check, needed
 from hiddenstate.papers.worst_case_init.stated import (
     EPSILONS,
     PUBLIC_CODE,
@@ -24,7 +21,20 @@ from hiddenstate.papers.worst_case_init.stated import (
     stated,
 )
 from hiddenstate.papers.worst_case_init.summaries import AUDIT, EPOCHS, ideal, lacking, planned
-from hiddenstate.verification import comparison_power
+from hiddenstate.pipeline.estimates import plus_minus, select
+from hiddenstate.pipeline.evidence import (
+    Estimate,
+    Evidence,
+    Exact,
+    Item,
+    Stated,
+    Test,
+    Within,
+    mean,
+    rarely,
+)
+from hiddenstate.pipeline.family import Check, Lacking, check, needed
+from hiddenstate.pipeline.verification import comparison_power
 
 SIGNIFICANT = 7.01 - 4.96
 """The least difference in epsilon at 10 that the paper calls significant: CIFAR-10's by records."""

@@ -8,14 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hiddenstate import verification
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, Averaged, GaussianDP, worlds
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import Rule
 from hiddenstate.auditing.summaries import separation
-from hiddenstate.estimates import select
-from hiddenstate.family import Cell
 from hiddenstate.papers.worst_case_init import cells
 from hiddenstate.papers.worst_case_init.cells import (
     NAME,
@@ -23,6 +20,9 @@ from hiddenstate.papers.worst_case_init.cells import (
     IdealParameters,
     WorstCaseInitGrid,
 )
+from hiddenstate.pipeline import verification
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 
 Row = dict[str, Any]

@@ -9,8 +9,6 @@ import pandas as pd
 from hiddenstate import plotting
 from hiddenstate.auditing import Averaged
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import select
-from hiddenstate.family import Figure, figure
 from hiddenstate.papers.worst_case_init.cells import shows
 from hiddenstate.papers.worst_case_init.stated import stated
 from hiddenstate.papers.worst_case_init.summaries import (
@@ -22,6 +20,8 @@ from hiddenstate.papers.worst_case_init.summaries import (
     summary,
     title,
 )
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Figure, figure
 
 _READING = (
     "Squares: the published estimate, mean and standard deviation over the repeats; it takes the "

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hiddenstate import data, models
+from hiddenstate import models
 from hiddenstate.adversaries import initialisation
+from hiddenstate.datasets import data
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.worst_case_init.cells import NAME, Stage, StartParameters, Weights
+from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.streams import stream
 
 Records = NDArray[np.float32]

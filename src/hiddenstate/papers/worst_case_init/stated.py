@@ -6,7 +6,7 @@ The text gives the last layer's average and worst case at epsilon 10 as 9.19 and
 
 import pandas as pd
 
-from hiddenstate.estimates import select
+from hiddenstate.pipeline.estimates import select
 
 LAST_LAYER = "cifar10_last_layer"
 PUBLIC_CODE = "_code"

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import select, summarise
+from hiddenstate.pipeline.estimates import select, summarise
 
 AUDIT = [
     *("task", "case", "epochs", "records", "clipping_norm", "steps", "learning_rate"),

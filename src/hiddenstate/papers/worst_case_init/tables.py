@@ -3,11 +3,11 @@
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.estimates import plus_minus, select, summarise
-from hiddenstate.family import table
 from hiddenstate.papers.worst_case_init.cells import shows
 from hiddenstate.papers.worst_case_init.stated import stated
 from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
+from hiddenstate.pipeline.estimates import plus_minus, select, summarise
+from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown
 
 _ACCURACY = (

@@ -7,14 +7,15 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from hiddenstate import data, models
+from hiddenstate import models
 from hiddenstate.adversaries import canaries
+from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
-from hiddenstate.family import Cell, Workplace
 from hiddenstate.papers.worst_case_init.cells import NAME, TESTED, AuditParameters, CanaryFile
 from hiddenstate.papers.worst_case_init.starts import Records, See, features, part_of
+from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.sampling import FullBatch
 from hiddenstate.streams import stream
 

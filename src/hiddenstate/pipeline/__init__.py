@@ -1,0 +1,1 @@
+"""What a paper is made of: cells, works, scores, estimates, figures and evidence."""

@@ -1,0 +1,429 @@
+"""A family, the words it is made of, and nothing about any one paper.
+
+A family is a list of works. A *work* knows its cells, how one of them is run, where the result
+goes and what it costs; there are four kinds (``Simulate``, ``Train`` with its ``Start``,
+``Bound``), and each names the command, the workflow's rule and the folder alike. What was computed
+becomes estimates, and estimates become figures, tables and measured claims, which register
+themselves with the decorators below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline import code
+from hiddenstate.pipeline.costs import STARTING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hiddenstate.pipeline.evidence import Evidence
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
+"""Pattern of every name that becomes a part of file names and commands."""
+
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+
+
+# Numbers of scale files. The upper bounds are far above any use and keep a slip, such as a missing
+# point, from asking for more memory or time than there is.
+Delta = Annotated[float, Field(ge=1e-12, lt=1)]
+Epsilon = Annotated[float, Field(ge=1e-3, le=1000)]
+SamplingRate = Annotated[float, Field(ge=1e-6, le=1)]
+NoiseMultiplier = Annotated[float, Field(gt=0.1, le=1000)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e9)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9)]
+Steps = Annotated[int, Field(ge=1, le=1_000_000)]
+Count = Annotated[int, Field(ge=1, le=100_000_000)]
+
+# Texts and lists have an end for the same reason.
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+V = TypeVar("V")
+Several = Annotated[list[V], Field(max_length=1000)]
+
+
+class Grid(BaseModel):
+    """A part of a scale file, or a cell's parameters: closed, typed, finite, frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class FamilyGrid(Grid):
+    """A family's whole section of a scale file."""
+
+    shows: Text = Field(description="what the figures say of the scale and data they show")
+
+
+P = TypeVar("P", bound=Grid)
+
+
+@dataclass(frozen=True)
+class Cell(Generic[P]):
+    """One point of a family's grid: a name, and everything that decides its numbers."""
+
+    name: str
+    parameters: P
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(NAME, self.name):
+            raise InputError(
+                f"cell {self.name!r}: expected letters, digits and _ . + - alone, "
+                "at most 151 of them"
+            )
+
+
+def by_name(named: Iterable[tuple[str, P]]) -> dict[str, P]:
+    """Parameters by their names; InputError where others have a name that is taken."""
+    found: dict[str, P] = {}
+    for name, parameters in named:
+        if (other := found.setdefault(name, parameters)) != parameters:
+            one, two = other.model_dump(), parameters.model_dump()
+            differ = ", ".join(
+                f"{k} {one.get(k)} and {v}" for k, v in two.items() if one.get(k) != v
+            )
+            raise InputError(f"two cells are named {name}: got {differ}; expected one of them")
+    return found
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where and how models are trained; on a CPU it decides no number.
+
+    ``start`` holds the initial parameters that the cell trains from, if it has any. ``memory`` is
+    in bytes; None for what ``dpsgd.ensemble.scores`` takes of itself. ``models``, if
+    given, is how many are trained per world and repeat in place of the cell's own number.
+    ``purpose`` names random streams of their own, so that a cell can be trained once more,
+    independently. ``part`` (index from 0, number) trains that part of the models alone and keeps
+    them in ``checkpoint``; the scores that are returned for the others are 0 and mean nothing.
+    """
+
+    start: pd.DataFrame | None = None
+    checkpoint: Path | None = None
+    device: str = "cpu"
+    workers: int = 1
+    memory: float | None = None
+    progress: bool = False
+    purpose: str = ""
+    models: int | None = None
+    part: tuple[int, int] | None = None
+
+    def options(self, models: int, *name: str, repeat: int | None = None) -> dict[str, Any]:
+        """What ``dpsgd.ensemble.scores`` is told of the place and of a cell's streams.
+
+        models: the cell's own number. name: of its random streams. repeat: of several audits in one
+        cell, which is the last part of the name and has a folder of the checkpoint.
+        """
+        part = "" if repeat is None else f"repeat{repeat}"
+        purpose = (self.purpose,) if self.purpose else ()
+        return {
+            "models": self.models or models,
+            "name": (*name, *purpose, *(() if repeat is None else (repeat,))),
+            "device": self.device,
+            "workers": self.workers,
+            "memory": self.memory,
+            "checkpoint": self.checkpoint and self.checkpoint / part,
+            "progress": self.progress,
+            "part": self.part,
+        }
+
+
+def _second(cell: Cell[Any]) -> float:
+    return 1.0
+
+
+def _one(cell: Cell[Any]) -> int:
+    return 1
+
+
+def takes(seconds: float) -> Callable[[Cell[Any]], float]:
+    """A work's cost that its cells hardly differ in, as measured on one core at laptop scale.
+
+    The machine was an x86-64 with AVX-512, shared with others; what is counted is processor time.
+    """
+    return lambda cell: seconds
+
+
+def _no_data(cell: Cell[Any]) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Simulate(Generic[P]):
+    """Scores that need no models: ``run(cell, seed)`` returns a frame as in ``pipeline.scores``.
+
+    A digest of ``run``'s code, and of all that it imports, is a part of every cell's identity: what
+    other code computed is refused or made again. ``cost(cell)`` estimates seconds of one core.
+    """
+
+    kind: ClassVar[str] = "simulate"
+    folder: ClassVar[str] = "scores"
+    cells: Callable[[Any], list[Cell[P]]]
+    run: Callable[[Cell[P], int], pd.DataFrame]
+    cost: Callable[[Cell[P]], float] = _second
+
+
+@dataclass(frozen=True)
+class Bound(Generic[P]):
+    """What an accountant or a simulated audit says: ``run(cell, seed)`` returns any table."""
+
+    kind: ClassVar[str] = "bound"
+    folder: ClassVar[str] = "bounds"
+    cells: Callable[[Any], list[Cell[P]]]
+    run: Callable[[Cell[P], int], pd.DataFrame]
+    cost: Callable[[Cell[P]], float] = _second
+
+
+@dataclass(frozen=True)
+class Start(Generic[P]):
+    """Initial parameters: ``of(cell)`` is the cell of those that a trained cell starts from.
+
+    ``revision`` is a part of every cell's identity, and raised by hand when ``run`` is corrected:
+    what takes hours is not made again because any code that it imports has changed.
+    """
+
+    kind: ClassVar[str] = "start"
+    folder: ClassVar[str] = "starts"
+    of: Callable[[Cell[Any]], Cell[P]]
+    run: Callable[[Cell[P], int, Workplace], pd.DataFrame]
+    revision: int = 1
+    cost: Callable[[Cell[P]], float] = _second
+    data: Callable[[Cell[P]], list[str]] = _no_data
+
+
+@dataclass(frozen=True)
+class Train(Generic[P]):
+    """Scores of trained models, whose files may be cached.
+
+    ``data(cell)`` names the data sets that training reads, ``start`` the work that makes initial
+    parameters, if they are made beforehand, ``size(cell)`` the models per world and the repeats,
+    and ``adversaries(cell)`` how many there are, whose scores are verified each by themselves.
+    ``revision`` is as for ``Start``: cached files from before a correction are refused.
+    """
+
+    kind: ClassVar[str] = "train"
+    folder: ClassVar[str] = "scores"
+    cells: Callable[[Any], list[Cell[P]]]
+    run: Callable[[Cell[P], int, Workplace], pd.DataFrame]
+    size: Callable[[Cell[P]], tuple[int, int]]
+    revision: int = 1
+    cost: Callable[[Cell[P]], float] = _second
+    data: Callable[[Cell[P]], list[str]] = _no_data
+    start: Start[Any] | None = None
+    adversaries: Callable[[Cell[P]], int] = _one
+
+
+Work = Simulate[Any] | Bound[Any] | Start[Any] | Train[Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell and the work that makes it."""
+
+    work: Work
+    cell: Cell[Any]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers, except the seed, as plain JSON values."""
+        parameters = self.cell.parameters.model_dump(mode="json")
+        if isinstance(self.work, Simulate | Bound):
+            return {"code": code.digest_of(self.work.run), **parameters}
+        identity = {"revision": self.work.revision, **parameters}
+        if isinstance(self.work, Train) and self.work.start:
+            identity["start_revision"] = self.work.start.revision
+        return identity
+
+    @property
+    def cost(self) -> float:
+        """Seconds of one core, estimated, what it takes to start the job included."""
+        return STARTING[self.work.kind] + self.work.cost(self.cell)
+
+    @property
+    def data(self) -> list[str]:
+        """Data sets that the job reads."""
+        return self.work.data(self.cell) if isinstance(self.work, Start | Train) else []
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Digests of those data sets that are files of the user's own and are there."""
+        from hiddenstate.datasets import data
+
+        return {name: found for name in self.data if (found := data.digest(name))}
+
+    @property
+    def start(self) -> Job | None:
+        """The job that makes the initial parameters, if there is one."""
+        if not isinstance(self.work, Train) or self.work.start is None:
+            return None
+        return Job(self.work.start, self.work.start.of(self.cell))
+
+    def run(self, seed: int, workplace: Workplace) -> pd.DataFrame:
+        """Do the work."""
+        if isinstance(self.work, Start | Train):
+            return self.work.run(self.cell, seed, workplace)
+        return self.work.run(self.cell, seed)
+
+
+KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bound))
+
+
+def _always(grid: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure or table: title, caption (one paragraph), and how it is drawn from estimates.
+
+    ``when(grid)`` says if a grid has the cells for it. ``shows`` says what it shows where that is
+    not what its family's scale shows, as of exact laws beside trained models.
+    """
+
+    title: str
+    caption: str
+    draw: Callable[[pd.DataFrame], Any]
+    when: Callable[[Any], bool] = _always
+    shows: str = ""
+
+    def footer(self, scale: str, grid: FamilyGrid) -> str:
+        """The scale, and the data that this shows at it."""
+        return f"scale {scale}: {self.shows or grid.shows}"
+
+
+class Figure(Shown):
+    """Draws a matplotlib figure."""
+
+
+class Table(Shown):
+    """Makes a data frame with the column heads that a reader sees."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Measures a claim in estimates; None if they lack the cells that it needs."""
+
+    measure: Callable[[pd.DataFrame], Evidence | None]
+
+
+class Lacking(Exception):
+    """Estimates lack what a check needs."""
+
+
+D = TypeVar("D", "pd.DataFrame", "pd.Series")
+
+
+def needed(found: D) -> D:
+    """What a check cannot do without: of no rows, or with a value missing, it measures nothing."""
+    if found.empty or (found.ndim == 1 and found.isna().any()):
+        raise Lacking
+    return found
+
+
+def figure(
+    title: str, caption: str, when: Callable[[Any], bool] = _always, shows: str = ""
+) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
+    """Register a function of the estimates as a figure under the function's name."""
+    return lambda draw: Figure(title, caption, draw, when, shows)
+
+
+def table(
+    title: str, caption: str, when: Callable[[Any], bool] = _always, shows: str = ""
+) -> Callable[[Callable[[pd.DataFrame], pd.DataFrame]], Table]:
+    """Register a function of the estimates as a table under the function's name."""
+    return lambda draw: Table(title, caption, draw, when, shows)
+
+
+def check(measure: Callable[[pd.DataFrame], Evidence]) -> Check:
+    """Register a function of the estimates as a claim's check under the function's name."""
+
+    def measured(estimates: pd.DataFrame) -> Evidence | None:
+        try:
+            return measure(estimates)
+        except Lacking:
+            return None
+
+    return Check(measured)
+
+
+S = TypeVar("S")
+E = TypeVar("E", bound=Shown)
+
+
+def registered(module: ModuleType, kind: type[S]) -> dict[str, S]:
+    """What a module registered of that kind, by name, in the order of its lines."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, kind)}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A paper as the command line and the workflow see it.
+
+    ``estimate(grid, scores, bounds)`` takes what the works made, by cell name, and returns tidy
+    estimates; of trained scores, cells may be missing. ``modules`` are those that registered
+    figures, tables and checks.
+    """
+
+    title: str
+    reference: str
+    grid: type[FamilyGrid]
+    works: tuple[Simulate[Any] | Bound[Any] | Train[Any], ...]
+    estimate: Callable[[Any, Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]], pd.DataFrame]
+    modules: tuple[ModuleType, ...]
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """Its figures by name."""
+        return self.every(Figure)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Its tables by name."""
+        return self.every(Table)
+
+    @property
+    def checks(self) -> dict[str, Check]:
+        """Its checks by name."""
+        return self.every(Check)
+
+    def every(self, kind: type[S]) -> dict[str, S]:
+        """Its figures, its tables or its checks, by name."""
+        return {
+            name: value
+            for module in self.modules
+            for name, value in registered(module, kind).items()
+        }
+
+    def shown(self, kind: type[E], grid: Any) -> dict[str, E]:
+        """Its figures, or its tables, that a grid has the cells for, by name."""
+        return {name: thing for name, thing in self.every(kind).items() if thing.when(grid)}
+
+    def modules_of(self, kind: type[Shown] | type[Check]) -> list[str]:
+        """Names of the modules that registered anything of that kind."""
+        return [module.__name__ for module in self.modules if registered(module, kind)]
+
+    def jobs(self, grid: Any) -> dict[str, dict[str, Job]]:
+        """Every job by kind and cell name; those of one folder have different names."""
+        jobs: dict[str, dict[str, Job]] = {kind: {} for kind in KINDS}
+        taken: set[tuple[str, str]] = set()
+        for job in self._listed(grid):
+            if (job.work.folder, job.cell.name) in taken:
+                raise InputError(
+                    f"two cells are named {job.work.folder}/{job.cell.name}: expected values "
+                    "that differ in their first six digits, and each of them once"
+                )
+            taken.add((job.work.folder, job.cell.name))
+            jobs[job.work.kind][job.cell.name] = job
+            if job.start:
+                jobs["start"][job.start.cell.name] = job.start
+        return jobs
+
+    def _listed(self, grid: Any) -> Iterator[Job]:
+        return (Job(work, cell) for work in self.works for cell in work.cells(grid))

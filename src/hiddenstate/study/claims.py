@@ -1,0 +1,267 @@
+"""Claims: sentences of the papers made checkable, our own statements, and their verdicts.
+
+``workflow/config/claims/<family>.yaml`` has two ledgers that are never added up: ``paper`` quotes
+sentences and numbers of the paper, ``own`` has what this package says of itself. The check of a
+claim is the function of its name in the family's ``checks`` module; it sees nothing but the
+family's estimates and returns evidence (``pipeline.evidence``). The verdict follows from the
+evidence and from what the claim says of its source, by ``verdict`` alone. How verdicts are written
+and counted is in ``hiddenstate.study.verdicts``.
+"""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hiddenstate import papers
+from hiddenstate.errors import InputError
+from hiddenstate.files import text
+from hiddenstate.pipeline import scores
+from hiddenstate.pipeline.evidence import Evidence, Outcome
+
+SCALES = ("smoke", "laptop", "paper")
+"""From least to most: a claim is judged at its own scale and those after it."""
+
+Scale = Literal["smoke", "laptop", "paper"]
+
+
+class Verdict(StrEnum):
+    """What is said of a claim, by its ledger, its source and its evidence."""
+
+    CONFIRMED = "confirmed"
+    CONFIRMED_READING = "confirmed under a reading"
+    AGREES_REDUCED = "agrees at reduced scale"
+    REFUTED = "refuted"
+    DIFFERS_READING = "differs under our reading"
+    DIFFERS_REDUCED = "differs at reduced scale"
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+    NOT_JUDGED = "not judged"
+
+    @property
+    def group(self) -> str:
+        """What tables and colours show: the grade of the evidence stands beside it."""
+        return next(group for group, verdicts in GROUPS.items() if self in verdicts)
+
+
+GROUPS: dict[str, tuple[Verdict, ...]] = {
+    "agrees": (
+        Verdict.CONFIRMED,
+        Verdict.CONFIRMED_READING,
+        Verdict.AGREES_REDUCED,
+        Verdict.HOLDS,
+    ),
+    "contradicts": (
+        Verdict.REFUTED,
+        Verdict.DIFFERS_READING,
+        Verdict.DIFFERS_REDUCED,
+        Verdict.FAILS,
+    ),
+    "undecided": (Verdict.UNDECIDED,),
+    "not judged": (Verdict.NOT_JUDGED,),
+}
+"""The verdicts by what they say, best evidence first: four for the eye."""
+
+LEDGERS: dict[str, tuple[Verdict, ...]] = {
+    "paper": (
+        *GROUPS["agrees"][:3],
+        *GROUPS["contradicts"][:3],
+        Verdict.UNDECIDED,
+        Verdict.NOT_JUDGED,
+    ),
+    "own": (Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED, Verdict.NOT_JUDGED),
+}
+"""The verdicts that either ledger can have, in the order of its table."""
+
+COLUMNS = [
+    *("id", "ledger", "verdict", "statement", "quote", "place", "version", "source", "readings"),
+    *("parameters", "measured", "problem", "evidence", "margin", "remark", "shown"),
+    *("grid", "commit", "date"),
+]
+"""Of the verdicts; a paper may have no claim."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Reading(_Entry):
+    """A choice of ours that the verdict depends on, because the text does not fix it."""
+
+    choice: str = Field(min_length=1, description="what we chose")
+    rival: str = Field(
+        default="", description="the verdict under another choice, where that was tried"
+    )
+
+
+class Claim(_Entry):
+    """An entry of either ledger."""
+
+    id: str = Field(pattern=r"^[a-z_]+\.[a-z0-9_]+$", description="family, dot, name of the check")
+    statement: str = Field(min_length=1, description="in our words; it can be read alone")
+    judged_from: Scale = Field(description="the least scale at which the check means something")
+    shown: str = Field(default="", description="the family's figure, or else table, to look at")
+    remark: str = Field(default="", description="why it comes out as it does")
+    cost: str = Field(default="", description="what the cells that a scale lacks would take")
+
+    @property
+    def family(self) -> str:
+        """The family that the claim belongs to."""
+        return self.id.split(".")[0]
+
+    @property
+    def check(self) -> str:
+        """The check's name in the family's modules."""
+        return self.id.split(".")[1]
+
+
+class PaperClaim(Claim):
+    """A sentence or a printed number of a paper: one sentence, one entry."""
+
+    quote: str = Field(min_length=1, description="verbatim, or the number that is printed")
+    place: str = Field(min_length=1, description="section, figure or table")
+    version: str = Field(min_length=1, description="of the text that the quote is from")
+    source: Literal["text", "second-hand", "reconstructed"] = Field(
+        description="text at hand; peer reviews or a public re-implementation; a formula that the "
+        "text at hand has lost"
+    )
+    own_parameters_from: Scale | Literal["never"] = Field(
+        description="the least scale whose cells have the paper's own data, parameters and counts"
+    )
+    readings: tuple[Reading, ...] = Field(
+        default=(), description="choices of ours that could turn the verdict"
+    )
+
+
+class OwnStatement(Claim):
+    """A statement of this package: a validation, a variant, a theorem or a finding of ours."""
+
+    basis: str = Field(min_length=1, description="what it rests on, or the sentence it varies")
+
+
+class _File(_Entry):
+    """One family's claims."""
+
+    paper: tuple[PaperClaim, ...] = ()
+    own: tuple[OwnStatement, ...] = ()
+
+
+def read(place: str | Path) -> list[Claim]:
+    """All claims of a folder, a file per family, or of one file.
+
+    An error names the file, the entry and the key.
+    """
+    place = Path(place)
+    found: list[Claim] = []
+    for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
+        written = text(path, "claims such as workflow/config/claims/encoding_loss.yaml")
+        try:
+            content = _File.model_validate(yaml.safe_load(written) or {})
+        except (yaml.YAMLError, ValidationError) as error:
+            raise InputError(f"{path}: {error}") from error
+        entries: tuple[Claim, ...] = (*content.paper, *content.own)
+        for claim in entries:
+            _refuse_unknown(path, claim)
+        found += entries
+    ids = [claim.id for claim in found]
+    if twice := sorted({one for one in ids if ids.count(one) > 1}):
+        raise InputError(f"{place}: two claims have the id {twice[0]!r}")
+    return found
+
+
+def _refuse_unknown(path: Path, claim: Claim) -> None:
+    if claim.family != path.stem:
+        raise InputError(f"{path}: id: got {claim.id!r}; expected one that begins {path.stem}.")
+    family = papers.load(claim.family)
+    if claim.check not in family.checks:
+        raise InputError(f"{path}: {claim.id}: no check of this name in {claim.family}'s checks")
+    if claim.shown not in {"", *family.figures, *family.tables}:
+        raise InputError(f"{path}: {claim.id}: shown: got {claim.shown!r}; no such figure or table")
+
+
+def verdict(claim: Claim, evidence: Evidence | None, scale: str) -> Verdict:
+    """The verdict on a claim: the one place that decides it.
+
+    ``evidence`` is None where cells are absent. A scale of the user's own is taken at its word as
+    to what it can judge, and never for the paper's own parameters.
+    """
+    if evidence is None or _rank(scale, len(SCALES)) < SCALES.index(claim.judged_from):
+        return Verdict.NOT_JUDGED
+    outcome = evidence.outcome
+    if outcome not in (Outcome.AGREES, Outcome.CONTRADICTS):
+        return Verdict.UNDECIDED
+    agrees = outcome == Outcome.AGREES
+    if not isinstance(claim, PaperClaim):
+        return Verdict.HOLDS if agrees else Verdict.FAILS
+    if reduced(claim, scale):
+        return Verdict.AGREES_REDUCED if agrees else Verdict.DIFFERS_REDUCED
+    ours = bool(claim.readings) or claim.source != "text"
+    if agrees:
+        return Verdict.CONFIRMED_READING if ours else Verdict.CONFIRMED
+    # Statistical evidence comes from an implementation, which is a reading too.
+    return Verdict.DIFFERS_READING if ours or not evidence.exact else Verdict.REFUTED
+
+
+def reduced(claim: PaperClaim, scale: str) -> bool:
+    """If a scale has other data, parameters or counts than the paper for this claim."""
+    if claim.own_parameters_from == "never":
+        return True
+    return _rank(scale, SCALES.index("laptop")) < SCALES.index(claim.own_parameters_from)
+
+
+def _rank(scale: str, of_others: int) -> int:
+    return SCALES.index(scale) if scale in SCALES else of_others
+
+
+def judge(claims: list[Claim], estimates: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """One row per claim of a family, of both ledgers, from the family's estimates.
+
+    A check that raises an error leaves its own claim without a verdict, with the error as its
+    ``problem``, and no other. Checks run at every scale, so that a broken one is found where runs
+    are short; below the scale of their claim their answer is thrown away. ``evidence`` is JSON, a
+    list of rows as ``evidence.Judged``; ``grid`` is that of the estimates; ``commit`` and ``date``
+    (UTC) are those of judging.
+    """
+    stamp = {"commit": scores.commit() or "", "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    rows = []
+    for claim in claims:
+        evidence, problem = None, ""
+        try:
+            evidence = papers.load(claim.family).checks[claim.check].measure(estimates)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        if _rank(scale, len(SCALES)) < SCALES.index(claim.judged_from):
+            evidence = None
+        grid = next(iter(estimates.get("grid", ())), "")
+        rows.append(_row(claim, evidence, scale) | {"problem": problem, "grid": grid} | stamp)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _row(claim: Claim, evidence: Evidence | None, scale: str) -> dict[str, Any]:
+    found = verdict(claim, evidence, scale)
+    told: dict[str, Any] = {"ledger": "own", "readings": "[]", "parameters": ""}
+    if isinstance(claim, PaperClaim):
+        readings = [reading.model_dump() for reading in claim.readings]
+        told = {
+            **claim.model_dump(include={"quote", "place", "version", "source"}),
+            "ledger": "paper",
+            "readings": json.dumps(readings, ensure_ascii=False),
+            "parameters": "reduced" if reduced(claim, scale) else "paper",
+        }
+    elif isinstance(claim, OwnStatement):
+        told["place"] = claim.basis
+    rows = [] if evidence is None else [asdict(row) for row in evidence.rows]
+    return told | {
+        **{"id": claim.id, "statement": claim.statement, "shown": claim.shown, "verdict": found},
+        "measured": "" if evidence is None else evidence.note,
+        "evidence": json.dumps(rows, ensure_ascii=False),
+        "margin": None if evidence is None else evidence.margin,
+        "remark": " ".join([claim.remark, claim.cost * (found == Verdict.NOT_JUDGED)]).strip(),
+    }

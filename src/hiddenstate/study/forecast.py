@@ -1,0 +1,146 @@
+"""What a run would take, before anything runs: jobs, processor time, memory and disk by family."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from hiddenstate import papers
+from hiddenstate.pipeline import costs, scores
+from hiddenstate.pipeline.family import Figure, Job, Table, Train
+from hiddenstate.study import config
+from hiddenstate.study.page import duration
+
+MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 700, "drawing": 340}
+"""MB that a job of a kind takes at most, as measured at laptop scale; on a CPU."""
+_ROW = 12
+"""Bytes that a row of scores takes in a file."""
+_FILE = 20_000
+"""Bytes of a file beside its scores, and of one that has none; as measured, on average."""
+_PICTURE = 200_000
+"""Bytes of a figure, as PDF and PNG."""
+
+
+def table(
+    scale_file: Path,
+    results: Path,
+    cached: Path | None,
+    *,
+    trains: bool = True,
+    part_hours: float = 0,
+) -> pd.DataFrame:
+    """One row per family and kind of job.
+
+    Columns: family, kind, jobs, done (their results are there), cached (restored in place of
+    trained), missing, hours (of one core, for what is missing), longest (hours of the longest
+    job), memory (MB of one job), disk (MB of all results). ``cached`` is None to train all. Unless
+    it ``trains``, what is not there is left out. Trainings longer than ``part_hours`` are divided
+    into jobs of at most so many, unless it is 0.
+    """
+    scale = config.read(scale_file)
+    rows = []
+    for name in config.families(scale):
+        family, grid = papers.load(name), getattr(scale, name)
+        every = family.jobs(grid)
+        wanted: set[str] = set()
+        kinds = {}
+        # Initial parameters are made only for the models that are trained.
+        for kind in ("train", "start", "simulate", "bound"):
+            row = {"jobs": 0, "done": 0, "cached": 0, "missing": 0}
+            seconds, disk = [0.0], 0
+            for cell, job in every[kind].items():
+                row["jobs"] += 1
+                path = results / name / job.work.folder / f"{cell}.parquet"
+                kept = cached / name / f"{cell}.parquet" if cached and kind == "train" else None
+                size = _FILE
+                if isinstance(job.work, Train):
+                    models, repeats = job.work.size(job.cell)
+                    size += 2 * models * repeats * _ROW
+                disk += size
+                if scores.computed(path, job.identity, scale.seed, job.files):
+                    row["done"] += 1
+                elif kept and scores.computed(kept, job.identity, scale.seed, job.files):
+                    row["cached"] += 1
+                elif (kind == "start" and cell not in wanted) or (kind == "train" and not trains):
+                    row["jobs"] -= 1
+                    disk -= size
+                else:
+                    number = parts({cell: job}, part_hours).get(cell, 0)
+                    row["jobs"] += number
+                    row["missing"] += 1 + number
+                    seconds += [job.cost / max(1, number)] * max(1, number)
+                    if job.start:
+                        wanted.add(job.start.cell.name)
+            seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
+            kinds[kind] = _row(name, kind, row, seconds, disk)
+        figures, tables = family.shown(Figure, grid), family.shown(Table, grid)
+        drawing = ["estimate", "claims", *["figures"] * bool(figures), *["tables"] * bool(tables)]
+        counts = {"jobs": len(drawing), "done": 0, "cached": 0, "missing": len(drawing)}
+        times = [0.0, *(costs.DRAWING[job] for job in drawing)]
+        kinds["drawing"] = _row(name, "drawing", counts, times, len(figures) * _PICTURE)
+        rows += [row for row in kinds.values() if row["jobs"]]
+    return pd.DataFrame(rows)
+
+
+def parts(jobs: Mapping[str, Job], hours: float) -> dict[str, int]:
+    """How many jobs each cell's training is divided into, of at most so many hours of one core.
+
+    Of those alone that take longer; none if ``hours`` is 0. A part has one model at least.
+    """
+    found = {}
+    for name, job in jobs.items():
+        if hours and job.cost > 3600 * hours and isinstance(job.work, Train):
+            models, repeats = job.work.size(job.cell)
+            found[name] = min(2 * models * repeats, math.ceil(job.cost / 3600 / hours))
+    return {name: number for name, number in found.items() if number > 1}
+
+
+def _row(name: str, kind: str, counts: dict[str, int], seconds: list[float], disk: int) -> dict:
+    return {
+        "family": name,
+        "kind": kind,
+        **counts,
+        "hours": sum(seconds) / 3600,
+        "longest": max(seconds[1:], default=0.0) / 3600,
+        "memory": MEMORY[kind],
+        "disk": disk / 1e6,
+    }
+
+
+def wall_hours(rows: pd.DataFrame, cores: int) -> float:
+    """Hours that a run takes at least on so many cores, each of which does one job at a time."""
+    return max(rows["hours"].sum() / cores, rows["longest"].max())
+
+
+def sums(rows: pd.DataFrame, cores: int = 1) -> dict[str, float]:
+    """What the whole run takes: jobs, hours, hours on so many cores at least, disk in MB."""
+    return {
+        "jobs": int(rows["jobs"].sum()),
+        "missing": int(rows["missing"].sum()),
+        "hours": float(rows["hours"].sum()),
+        "longest": float(rows["longest"].max()),
+        "disk": float(rows["disk"].sum()),
+        "cores": cores,
+        "wall_hours": float(wall_hours(rows, cores)),
+    }
+
+
+def words(rows: pd.DataFrame, cores: int = 1) -> str:
+    """The table as it is printed, with its sum and what it takes on so many cores."""
+    shown = rows.copy()
+    for column in ("hours", "longest"):
+        shown[column] = [duration(3600 * hours) for hours in rows[column]]
+    shown["memory"] = [f"{value} MB" for value in rows["memory"]]
+    shown["disk"] = [f"{value:.1f} MB" for value in rows["disk"]]
+    shown = shown.rename(columns={"hours": "one core", "memory": "memory of a job"})
+    total = sums(rows, cores)
+    one, longest, wall = (duration(3600 * total[k]) for k in ("hours", "longest", "wall_hours"))
+    return (
+        f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n"
+        f"In all {total['missing']} of {total['jobs']} jobs, {one} of one core, "
+        f"{total['disk']:.0f} MB of disk; the longest job {longest}; "
+        f"{cores} cores need at least {wall}.\n"
+        "From costs measured on one core of an x86-64 with AVX-512 at laptop scale: another "
+        "machine, a busy one or a smaller scale differs; drawing counts as if all were stale.\n"
+    )

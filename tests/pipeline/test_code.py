@@ -1,0 +1,136 @@
+"""The digest of code covers what is imported, and nothing that cannot change a result."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hiddenstate
+from hiddenstate import papers
+from hiddenstate.papers import gradient_crafting
+from hiddenstate.pipeline import code
+from hiddenstate.study import config
+
+ROOT = Path(__file__).parents[2]
+
+MODULE = "hiddenstate.papers.encoding_loss.estimates"
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the package's sources that may be edited."""
+    root = tmp_path / "hiddenstate"
+    shutil.copytree(Path(hiddenstate.__file__).parent, root, dirs_exist_ok=True)
+    monkeypatch.setattr(code, "_ROOT", root)
+    for cached in (code._code, code.digest_of):
+        cached.cache_clear()
+    yield root
+    for cached in (code._code, code.digest_of):
+        cached.cache_clear()
+
+
+def after(root, file, old, new):
+    path = root / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    code._code.cache_clear()
+    return code.digest(MODULE)
+
+
+def test_the_locale_does_not_count():
+    script = f"from hiddenstate.pipeline import code; print(code.digest({MODULE!r}))"
+    places = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
+    assert done.stdout.strip() == code.digest(MODULE), done.stderr
+
+
+def test_comments_docstrings_and_layout_do_not_count(copy):
+    before = code.digest(MODULE)
+    assert after(copy, "auditing/rules.py", "\n\n\n", "\n\n\n# A remark.\n\n") == before
+    edited = after(copy, "papers/encoding_loss/estimates.py", '"""', '"""Edited. ')
+    assert edited == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("papers/encoding_loss/estimates.py", "0.01", "0.02"),
+        # Imported by what it imports.
+        ("auditing/intervals.py", "def ", "def _other():\n    return 1\n\n\ndef "),
+        ("accounting/tradeoff.py", "import ", "import math as _m\nimport "),
+    ],
+)
+def test_code_that_is_imported_counts(copy, file, old, new):
+    before = code.digest(MODULE)
+    assert after(copy, file, old, new) != before
+
+
+def follows(file, root, change="OTHER = 1\n"):
+    """Whether a work that its package imports late changes with a file."""
+    run = gradient_crafting._follow
+    before = code.digest_of(run)
+    path = root / file
+    path.write_text(path.read_text() + change)
+    code._code.cache_clear()
+    code.digest_of.cache_clear()
+    return code.digest_of(run) != before
+
+
+def test_a_work_follows_the_code_that_it_imports_late(copy):
+    assert follows("papers/gradient_crafting/training.py", copy)
+    assert follows("dpsgd/mechanism.py", copy)
+    assert not follows("papers/gradient_crafting/figures.py", copy)
+    assert not follows("papers/gradient_crafting/__init__.py", copy)
+    assert not follows("papers/gradient_crafting/training.py", copy, "# A remark.\n")
+    other = (copy / "papers/gradient_crafting/__init__.py").read_text()
+    assert "training.follow(cell, seed)" in other
+    changed = other.replace("training.follow(cell, seed)", "training.follow(cell, seed + 1)")
+    (copy / "papers/gradient_crafting/__init__.py").write_text(changed)
+    assert follows("papers/gradient_crafting/figures.py", copy, "")
+
+
+def test_a_table_beside_a_module_that_names_it_counts(copy):
+    before = code.digest("hiddenstate.atlas.trained")
+    table = copy / "atlas/trained.csv"
+    table.write_text(table.read_text().replace("5000", "5001"))
+    assert code.digest("hiddenstate.atlas.trained") != before
+
+
+def test_only_what_takes_seconds_follows_its_code():
+    grid = config.read(ROOT / "workflow/config/scales/smoke.yaml")
+    for name in papers.names():
+        for kind, jobs in papers.load(name).jobs(getattr(grid, name)).items():
+            for job in jobs.values():
+                assert ("code" in job.identity) == (kind in ("simulate", "bound"))
+                assert ("revision" in job.identity) == (kind in ("start", "train"))
+
+
+@pytest.mark.parametrize(
+    "file", ["papers/encoding_loss/figures.py", "papers/estimators/estimates.py", "plotting.py"]
+)
+def test_code_that_is_not_imported_does_not_count(copy, file):
+    before = code.digest(MODULE)
+    assert after(copy, file, "import ", "import math as _m\nimport ") == before
+
+
+def test_no_import_is_overlooked_wherever_it_stands():
+    for path in Path(hiddenstate.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+        everywhere = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+        statements = [node for node in code._statements(tree) if isinstance(node, kinds)]
+        assert sorted(map(ast.dump, statements)) == sorted(map(ast.dump, everywhere)), path
+
+
+def test_no_paper_depends_on_another():
+    for name in papers.names():
+        modules = [f"hiddenstate.papers.{name}.{part}" for part in ("estimates", "figures")]
+        others = [other for other in papers.names() if other != name]
+        for module in code._closure(tuple(modules)):
+            assert not any(module.startswith(f"hiddenstate.papers.{other}") for other in others)

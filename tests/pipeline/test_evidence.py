@@ -1,0 +1,205 @@
+"""The rule of evidence: what agrees, what contradicts, and what stays undecided."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hiddenstate.pipeline.evidence import (
+    Estimate,
+    Evidence,
+    Exact,
+    Interval,
+    Outcome,
+    Share,
+    Stated,
+    Test,
+    Within,
+    average,
+    mean,
+    mean_of,
+    rarely,
+)
+
+
+def outcome(*items, **options):
+    return Evidence(items, **options).outcome
+
+
+def test_an_exact_number_agrees_inside_contradicts_outside_and_is_undecided_across_an_end():
+    assert outcome(Within("x", Exact(1.0), high=1.05)) == Outcome.AGREES
+    assert outcome(Within("x", Exact(1.0524), high=1.05)) == Outcome.CONTRADICTS
+    assert outcome(Within("x", Exact(1.05, accuracy=1e-3), high=1.05)) == Outcome.UNDECIDED
+    assert outcome(Within("x", Exact(math.nan), high=1.05)) == Outcome.UNDECIDED
+
+
+def test_an_estimate_is_judged_by_its_interval_not_by_its_mean():
+    inside = mean([1.0, 1.02, 0.98, 1.01, 0.99])
+    assert outcome(Within("x", inside, 0.9, 1.1)) == Outcome.AGREES
+    assert outcome(Within("x", inside, 1.2, 1.4)) == Outcome.CONTRADICTS
+    assert outcome(Within("x", inside, 1.0, 1.1)) == Outcome.UNDECIDED
+    # One repeat says nothing, however far inside it lies.
+    assert outcome(Within("x", mean([1.0]), 0.0, 2.0)) == Outcome.UNDECIDED
+
+
+def test_all_items_must_agree_unless_any_of_them_is_enough():
+    good, bad = Within("a", Exact(0.0), high=1.0), Within("b", Exact(2.0), high=1.0)
+    open_ = Within("c", Estimate(1.0, 1.0), high=1.0)
+    assert outcome(good, bad) == Outcome.CONTRADICTS
+    assert outcome(good, open_) == Outcome.UNDECIDED
+    assert outcome(good, bad, any_of=True) == Outcome.AGREES
+    assert outcome(bad, open_, any_of=True) == Outcome.UNDECIDED
+    assert outcome(bad, bad, any_of=True) == Outcome.CONTRADICTS
+
+
+def test_the_intervals_of_one_claim_hold_together_and_exact_numbers_cost_nothing():
+    one = Estimate(1.0, 0.1)
+    alone = Evidence([Within("a", one)]).rows[0]
+    three = Evidence([Within("a", one)] * 3).rows[0]
+    beside = Evidence([Within("a", one), Within("b", Exact(1.0))]).rows[0]
+    assert alone.high - 1 == pytest.approx(stats.norm.ppf(0.975) * 0.1)
+    assert three.high - 1 == pytest.approx(stats.norm.ppf(1 - 0.05 / 6) * 0.1)
+    assert beside.high == alone.high
+
+
+def test_limits_computed_elsewhere_hold_at_their_own_confidence_alone():
+    certified = Interval(1.2, 1.1, 1.3, 1 - 1e-6)
+    assert outcome(*[Within("x", certified, low=1.0)] * 100) == Outcome.AGREES
+    assert outcome(*[Within("x", Interval(1.2, 1.1, 1.3, 0.95), low=1.0)] * 2) == Outcome.UNDECIDED
+
+
+def test_a_share_has_clopper_and_pearsons_limits():
+    low, high = Share(7, 160).interval(0.95)
+    assert low == pytest.approx(stats.beta.ppf(0.025, 7, 154))
+    assert high == pytest.approx(stats.beta.ppf(0.975, 8, 153))
+    assert outcome(Within("x", Share(0, 200), high=0.05)) == Outcome.AGREES
+    assert outcome(Within("x", Share(2, 14), high=0.05)) == Outcome.UNDECIDED
+    assert outcome(Within("x", Share(40, 200), high=0.05)) == Outcome.CONTRADICTS
+
+
+def test_finding_nothing_agrees_only_where_something_would_have_been_found():
+    assert outcome(Test("x", 0.4, 0.9, "a shift of one")) == Outcome.AGREES
+    assert outcome(Test("x", 0.4, 0.3, "a shift of one")) == Outcome.UNDECIDED
+    assert outcome(Test("x", 0.001, 0.3, "a shift of one")) == Outcome.CONTRADICTS
+
+
+def test_what_may_happen_rarely_is_tested_with_its_power():
+    def said(successes, trials):
+        return outcome(rarely("above", successes, trials, rate=0.05, alternative=0.15))
+
+    # Of 200, 5 % are 10; the level of 5 % is reached at 16, which 15 % nearly always exceed.
+    assert stats.binom.sf(15, 200, 0.05) < 0.05 < stats.binom.sf(14, 200, 0.05)
+    assert said(10, 200) == said(15, 200) == Outcome.AGREES
+    assert said(16, 200) == Outcome.CONTRADICTS
+    assert said(0, 20) == Outcome.UNDECIDED
+    assert said(20, 20) == Outcome.CONTRADICTS
+    found = rarely("above", 10, 200, rate=0.05, alternative=0.15)
+    assert found.power == pytest.approx(stats.binom.sf(15, 200, 0.15))
+
+
+def test_a_printed_number_needs_its_rival_excluded():
+    number = Exact(6.48)
+    close = mean([6.3, 6.5, 6.6, 6.4, 6.5])
+    assert outcome(Stated("x", close, number, rival=3.41)) == Outcome.AGREES
+    assert outcome(Stated("x", mean([3.4, 3.5, 3.3, 3.4, 3.5]), number, rival=3.41)) == (
+        Outcome.CONTRADICTS
+    )
+    assert outcome(Stated("x", mean([6.5]), number, rival=3.41)) == Outcome.UNDECIDED
+    assert outcome(Stated("x", mean([4.0, 9.0, 6.0]), number, rival=3.41)) == Outcome.UNDECIDED
+    # Without a rival a number may be contradicted, and confirms nothing alone.
+    assert outcome(Stated("x", close, number)) == Outcome.UNDECIDED
+    assert outcome(Stated("x", close, number), Stated("y", close, number, rival=3.41)) == (
+        Outcome.AGREES
+    )
+
+
+def test_a_printed_number_is_a_region_as_wide_as_its_rounding():
+    assert outcome(Stated("x", Exact(2.2224), Exact(2.222), 0.0005, rival=2.23)) == Outcome.AGREES
+    assert outcome(Stated("x", Exact(2.2236), Exact(2.222), 0.0005, rival=2.23)) == (
+        Outcome.CONTRADICTS
+    )
+
+
+def audits(rng, truths, papers, rivals, repeats, sd):
+    """Outcomes of replications of several printed means, each of as many repeats as the paper."""
+    found = [mean(rng.normal(truth, sd, repeats)) for truth in truths]
+    stated = [mean_of(value, sd, repeats) for value in papers]
+    return outcome(*map(lambda f, s, r: Stated("x", f, s, 0.005, r), found, stated, rivals))
+
+
+@pytest.mark.parametrize("values", [1, 2, 8])
+def test_a_perfect_replication_is_contradicted_in_at_most_one_of_twenty(values):
+    """The truth is the same for both; the paper's means scatter as ours do."""
+    rng = np.random.default_rng(7)
+    runs, sd, repeats = 2000, 0.4, 5
+    truths, rivals = np.linspace(1, 6.5, values), [None] * values
+    wrong = 0
+    for _ in range(runs):
+        papers = rng.normal(truths, sd / math.sqrt(repeats))
+        wrong += audits(rng, truths, papers, rivals, repeats, sd) == Outcome.CONTRADICTS
+    # 5 % by the level, and four standard errors of 2,000 runs.
+    assert wrong / runs < 0.05 + 4 * math.sqrt(0.05 * 0.95 / runs)
+
+
+def test_a_replication_agrees_at_the_stated_value_and_contradicts_at_its_rival():
+    """Five repeats of either side with the paper's own deviation of 0.4, 6.48 against 3.41."""
+    rng = np.random.default_rng(8)
+    runs = 400
+    for truth, expected, least in ((6.48, Outcome.AGREES, 0.95), (3.41, Outcome.CONTRADICTS, 0.8)):
+        hits = sum(
+            audits(rng, [truth], [rng.normal(6.48, 0.4 / math.sqrt(5))], [3.41], 5, 0.4) == expected
+            for _ in range(runs)
+        )
+        assert hits / runs > least - 3 * math.sqrt(least * (1 - least) / runs)
+    few = sum(audits(rng, [6.48], [6.48], [3.41], 2, 1.0) == Outcome.UNDECIDED for _ in range(runs))
+    assert few / runs > 0.8
+
+
+def test_differences_have_welchs_degrees_of_freedom():
+    one, other = np.array([1.0, 2.0, 4.0, 3.0]), np.array([0.5, 0.1, 0.9])
+    found = (mean(one) - mean(other)).interval(0.95)
+    expected = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    assert found == pytest.approx((expected.low, expected.high))
+
+
+def test_the_average_of_estimates_has_the_error_of_independent_ones():
+    one, other = mean([1.0, 2.0, 4.0, 3.0]), mean([0.5, 0.1, 0.9])
+    both, apart = average([one, other]), one - other
+    assert both.value == pytest.approx((one.value + other.value) / 2)
+    # Half of a sum is known as well as half of a difference.
+    assert both.error == pytest.approx(apart.error / 2)
+    assert both.freedom == pytest.approx(apart.freedom)
+    assert average([one, Estimate(1.0, 0.0)]).error == pytest.approx(one.error / 2)
+    assert math.isnan(average([one, mean([1.0])]).error)
+
+
+def test_an_outcome_is_exact_only_if_no_statistics_decide_it():
+    exact, noisy = Within("a", Exact(2.0), high=1.0), Within("b", Estimate(5.0, 0.1), high=1.0)
+    assert Evidence([exact]).exact
+    assert Evidence([exact, noisy]).exact  # the exact item alone contradicts
+    assert not Evidence([noisy]).exact
+    agrees = Within("c", Estimate(0.0, 0.1), high=1.0)
+    assert not Evidence([Within("d", Exact(0.0), high=1.0), agrees]).exact
+
+
+def test_margins_are_in_standard_errors_to_the_next_outcome():
+    row = Evidence([Within("a", Estimate(0.0, 1.0), high=3.0)]).rows[0]
+    assert row.margin == pytest.approx(3 - stats.norm.ppf(0.975))
+    assert Evidence([Within("a", Exact(0.0), high=3.0)]).margin is None
+    # One of two contradictions is enough, and both would have to change.
+    both = [Within("a", Estimate(5.0, 1.0), high=1.0), Within("b", Estimate(9.0, 1.0), high=1.0)]
+    z = stats.norm.ppf(1 - 0.05 / 4)
+    assert Evidence(both).margin == pytest.approx(8 - z)
+    assert Evidence(both, any_of=True).margin == pytest.approx(4 - z)
+    assert Evidence([both[0], Within("c", Exact(2.0), high=1.0)]).margin is None
+    # Nor has a single repeat a margin, or a bound that is known from one side alone.
+    assert Evidence([Within("a", mean([1.0]), high=3.0)]).margin is None
+    bound = Within("a", Interval(2.0, 2.0, math.inf, 1 - 1e-6), high=1.0)
+    assert Evidence([bound]).margin is None
+    assert Evidence([bound]).outcome == Outcome.CONTRADICTS
+
+
+def test_evidence_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="needed"):
+        Evidence([])

@@ -1,0 +1,184 @@
+"""The pages of the documentation do what they show."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiddenstate import cli
+from hiddenstate.auditing import Bound, Verdict
+from hiddenstate.streams import stream
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page, language):
+    """The fenced blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.M)
+
+
+def shown(code, names):
+    """Run a block in these names, and the values of its expressions, as a reader would see them."""
+    values = []
+    for statement in ast.parse(code).body:
+        if isinstance(statement, ast.Expr):
+            values.append(eval(compile(ast.Expression(statement.value), "docs", "eval"), names))
+        else:
+            exec(compile(ast.Module([statement], []), "docs", "exec"), names)
+    return values
+
+
+def test_the_audits_of_the_documentation_run():
+    """Scores with mu = 3 from 100 models in each world, and curves at one noise multiplier."""
+    rng = stream(1, "docs")
+    names = {"in_scores": rng.normal(size=100) + 3, "out_scores": rng.normal(size=100)}
+    bounds, sequential, known = blocks("auditing.md", "python")
+    found = shown(bounds.replace("range(40, -20, -1)", "(40, 0)"), names)
+    assert [type(value) for value in found] == [Bound] * 3
+    assert [value.parameter for value in found] == ["epsilon", "mu", "noise multiplier"]
+    assert all(value.valid for value in found)
+    assert 1.8 < found[1].value < 3
+    (verdict,) = shown(sequential, names)
+    assert isinstance(verdict, Verdict)
+    assert verdict.decision == "refuted"
+    (alone,) = shown(known, names)
+    assert alone.valid
+    assert 1.8 < alone.value < 3
+
+
+def test_the_audit_from_one_training_runs_as_documented():
+    code, whole = blocks("one-run.md", "python")
+    names = {}
+    mu, epsilon, p_value = shown(code, names)
+    assert mu.valid and epsilon.valid
+    assert 1 < mu.value < 3
+    assert epsilon.value > 0
+    assert p_value < 0.05
+    known, unknown = shown(whole, names)
+    assert known.valid and unknown.valid
+    # The truth is 3; 1,000 canaries with a known null law are close to it.
+    assert 2.7 < known.value < 3.1
+    assert 1 < unknown.value < known.value
+
+
+def test_the_audit_from_one_training_runs_from_the_shell(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = stream(3, "docs")
+    rows = [f"{w},{x + 3 * (w == 'in')}" for w in ("in", "out") for x in rng.normal(size=60)]
+    Path("scores.csv").write_text("\n".join(["world,score", *rows]))
+    (words,) = commands("one-run.md")
+    assert cli.main(words) == 1
+    assert "mu 1: REFUTED" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_training_with_opacus_runs_as_documented():
+    pytest.importorskip("opacus")
+    code = blocks("your-own-training.md", "python")[1]
+    names = {}
+    exec(compile(code, "docs", "exec"), names)
+    first, again, other = (names["train"](w, 1) for w in ("in", "in", "out"))
+    assert first == again != other
+    words = next(w for w in commands("your-own-training.md") if "--battery" in w)
+    assert set(words[words.index("--battery") + 1 :]) < set(first)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_training_with_opacus_is_audited_as_documented(tmp_path, monkeypatch, capsys):
+    """As written, with six models: the check comes first, and the claim is kept."""
+    pytest.importorskip("opacus")
+    monkeypatch.chdir(tmp_path)
+    Path("my_training.py").write_text(blocks("your-own-training.md", "python")[1])
+    words = next(w for w in commands("your-own-training.md") if "--battery" in w)
+    status = cli.main(shortened(words, 6, 3))
+    printed = capsys.readouterr()
+    assert status == 0 and "check: fine" in printed.err
+    assert "consistent" in printed.out and "after 6 models in each world" in printed.out
+
+
+def test_the_guide_to_canaries_is_the_table_that_the_command_prints(capsys):
+    assert cli.main(["suggest-canary"]) == 0
+    assert capsys.readouterr().out in (DOCS / "your-own-training.md").read_text()
+
+
+TRAINING = """
+import sys
+import numpy as np
+
+def train(world, seed):
+    return 3.0 * (world == "in") + np.random.default_rng(seed).normal()
+
+if __name__ == "__main__":
+    print(train(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def commands(page):
+    """The lines of a page's shell blocks that call the package, their variables filled in."""
+    variables = {}
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            name, found, value = line.partition("=")
+            if found and name.isupper():
+                variables[f"${name}"] = shlex.split(value)[0]
+            elif line.startswith("hiddenstate "):
+                yield [variables.get(word, word) for word in shlex.split(line)[1:]]
+
+
+def shortened(words, models, look):
+    """The same campaign with fewer models in each world."""
+    words = [*words]
+    words[words.index("--models") + 1] = str(models)
+    if "--looks" in words:
+        start = words.index("--looks") + 1
+        words[start : start + 4] = [str(look)]
+    return words
+
+
+CAMPAIGNS = [words for words in commands("your-own-training.md") if words[0] == "audit-training"]
+
+
+def test_the_page_has_its_commands():
+    assert [sum(word in words for words in CAMPAIGNS) for word in ("--battery", "--check")] == [
+        1
+    ] * 2
+    assert len(CAMPAIGNS) == 6
+
+
+@pytest.mark.parametrize("words", [w for w in CAMPAIGNS if "--battery" not in w], ids=" ".join)
+def test_the_campaigns_of_the_documentation_run(words, tmp_path, monkeypatch, capsys):
+    """With 12 models; a training with mu = 3 that claims 1 is refuted, epsilon 8 is not."""
+    monkeypatch.chdir(tmp_path)
+    Path("my_training.py").write_text(TRAINING)
+    Path("train.sh").write_text('#!/bin/sh\nexec python my_training.py "$1" "$2"\n')
+    Path("train.sh").chmod(0o755)
+    if "--check" in words:
+        assert cli.main(words) == 0
+        assert "check: fine; one model takes" in capsys.readouterr().out
+        return
+    status = cli.main([*shortened(words, 12, 5), "--no-check"])
+    printed = capsys.readouterr().out
+    claimed = "--claim" in words
+    assert status == (0 if claimed else 1), printed
+    assert printed.lower().count("refuted") == (0 if claimed else 1)
+    assert len(list(tmp_path.glob("*-audit/scores.parquet"))) == 1
+
+
+def test_a_file_of_scores_is_audited_and_planned_as_documented(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = stream(2, "docs")
+    rows = [f"in,{x}" for x in rng.normal(size=60) + 1] + [f"out,{x}" for x in rng.normal(size=60)]
+    Path("scores.csv").write_text("\n".join(["world,score", *rows]))
+    lines = list(commands("auditing.md"))
+    assert [words[0] for words in lines] == ["audit", "audit", "plan-audit"]
+    printed = []
+    for words in lines:
+        assert cli.main(words) in (0, None)
+        printed.append(capsys.readouterr().out)
+    assert Path("audit.png").stat().st_size > 10_000
+    assert "consistent" in printed[1]
+    # What the page says of this plan.
+    assert np.all([number in printed[2] for number in ("68", "49", "89")])

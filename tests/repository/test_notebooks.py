@@ -1,0 +1,44 @@
+"""The notebooks of the documentation: executed, they say what they were committed with.
+
+Where what is said was meant to change: ``jupyter nbconvert --execute --inplace
+--ExecutePreprocessor.record_timing=False docs/notebooks/*.ipynb``.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs/notebooks").glob("*.ipynb"))
+
+
+def said(notebook):
+    """What each code cell printed; a check tells times, which differ."""
+    for cell in notebook.cells:
+        texts = [out["text"] for out in cell.get("outputs", []) if out["output_type"] == "stream"]
+        yield re.sub(r"takes .*", "takes a while", "".join(texts).replace("\r\n", "\n"))
+
+
+def pictures(notebook):
+    shown = [out for cell in notebook.cells for out in cell.get("outputs", []) if "data" in out]
+    return [sorted(out["data"]) for out in shown]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_says_what_it_was_committed_with(path, tmp_path):
+    pytest.importorskip("opacus")
+    committed, executed = (nbformat.read(path, as_version=4) for _ in range(2))
+    where = {"metadata": {"path": tmp_path}}
+    nbclient.NotebookClient(executed, timeout=600, kernel_name="python3", resources=where).execute()
+    assert list(said(executed)) == list(said(committed))
+    assert pictures(executed) == pictures(committed)
+    assert any("image/png" in kinds for kinds in pictures(committed))
+
+
+def test_there_are_two():
+    assert [path.stem for path in NOTEBOOKS] == ["audit-opacus", "hiding-the-iterates"]

@@ -1,0 +1,130 @@
+"""The pages name every family and every figure, and nothing that is not there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hiddenstate import cli, papers
+from hiddenstate.study import claims, verdicts
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_family_is_named():
+    for name in papers.names():
+        assert f"| `{name}` |" in README
+
+
+def test_captions_state_no_parameter_that_a_scale_sets():
+    """They stand beside every scale; what the paper has, or a panel shows, may be said so."""
+    numbers = re.compile(
+        r"delta 1e-|noise multiplier \d|(,|of) \d+ steps|\d+ insertions|epsilon at \d"
+    )
+    for name in papers.names():
+        family = papers.load(name)
+        for thing in (*family.figures.values(), *family.tables.values()):
+            for sentence in re.split(r"(?<=\.) (?=[A-Z])", thing.caption):
+                paper = re.search(r"paper|text states", sentence)
+                assert paper or not numbers.search(sentence), (name, sentence)
+
+
+COMMITTED = (
+    "a run of ./reproduce claims, then: hiddenstate verdicts results/laptop/claims.csv "
+    "--config workflow/config/scales/laptop.yaml"
+)
+"""What to do when verdicts of the repository are not those of its claims."""
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The verdicts that are committed, as far as a count needs them."""
+    path = ROOT / verdicts.expectation("laptop")
+    ledgers = {
+        claim.id: "paper" if isinstance(claim, claims.PaperClaim) else "own"
+        for claim in claims.read(ROOT / "workflow/config/claims")
+    }
+    found = pd.read_csv(path)
+    assert sorted(found["id"]) == sorted(ledgers), COMMITTED
+    return found.assign(ledger=found["id"].map(ledgers), commit="", date="")
+
+
+def test_the_committed_verdicts_are_of_the_claims_as_they_are(expected):
+    page = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")
+    blocks = dict(re.findall(r"^### (\S+)\n\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE))
+    told = dict(zip(expected["id"], expected["verdict"], strict=True))
+    assert list(blocks) == list(told), COMMITTED
+    for claim in claims.read(ROOT / "workflow/config/claims"):
+        block = blocks[claim.id]
+        assert f"**{told[claim.id]}**: {verdicts.plain(claim.statement)}" in block, COMMITTED
+        if isinstance(claim, claims.PaperClaim):
+            assert f"> {verdicts.plain(claim.quote)}\n" in block, COMMITTED
+            assert (told[claim.id] in claims.LEDGERS["paper"]) and claim.version in block
+            for reading in claim.readings:
+                assert verdicts.plain(reading.choice) in block, COMMITTED
+        # A scale below the claim's own can only have left it open.
+        if claims.SCALES.index(claim.judged_from) > claims.SCALES.index("laptop"):
+            assert told[claim.id] == "not judged", COMMITTED
+    for ledger in claims.LEDGERS:
+        assert verdicts.table(expected, ledger) in page, COMMITTED
+
+
+def test_readme_and_appendix_count_as_the_committed_verdicts_do(expected):
+    page = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")
+    when, *counted = verdicts.marked(README).split("\n\n")
+    assert re.fullmatch(r"Judged on \d{4}-\d\d-\d\d \(UTC\), commit `\w+`.*\.", when), COMMITTED
+    assert when in page, COMMITTED
+    assert counted == verdicts.overview(expected).split("\n\n")[1:], COMMITTED
+    appendix = (ROOT / "ARTIFACT-APPENDIX.md").read_text(encoding="utf-8")
+    assert verdicts.marked(appendix) == verdicts.expectations(expected), COMMITTED
+
+
+def test_the_meaning_of_every_verdict_is_told_alike():
+    page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    for verdict, words in verdicts.MEANINGS.items():
+        assert f"| {verdicts.SYMBOLS[verdict.group]} | {verdict} | {words} |" in page
+
+
+def test_every_command_has_a_target():
+    targets = {
+        "figures",
+        "tables",
+        "claims",
+        "all",
+        "test",
+        "setup",
+        "report",
+        "plan",
+        "verify_cache",
+        *papers.names(),
+    }
+    for name in papers.names():
+        targets |= {f"{name}_{figure}" for figure in papers.load(name).figures}
+    for command in re.findall(r"\./reproduce ([a-z]\w*)", README):
+        assert command in targets, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_hiddenstate_command_parses(page):
+    text = page.read_text().replace("\\\n", " ")
+    commands = re.findall(r"^hiddenstate (.+)$", text, flags=re.MULTILINE)
+    for command in commands:
+        cli._parser().parse_args(shlex.split(command, comments=True))
+
+
+def test_every_paper_is_cited():
+    citation = (ROOT / "CITATION.cff").read_text()
+    for name in papers.names():
+        reference = papers.load(name).reference
+        if reference.startswith("arXiv"):
+            assert reference in citation, name

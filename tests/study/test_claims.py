@@ -1,0 +1,264 @@
+"""Claims: the shipped files, what is refused in one, and the verdict on every kind of claim."""
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pandas as pd
+import pytest
+import yaml
+
+from hiddenstate import papers
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Outcome, Within
+from hiddenstate.pipeline.family import check, needed
+from hiddenstate.study import claims
+from hiddenstate.study.claims import OwnStatement, PaperClaim, Reading, Verdict
+
+CLAIMS = Path(__file__).parents[2] / "workflow/config/claims"
+
+PAPER = {
+    "id": "toy.gap",
+    "statement": "The gap is less than 1.",
+    "judged_from": "smoke",
+    "quote": "the gap is smaller than one",
+    "place": "Section 2",
+    "version": "version 1",
+    "source": "text",
+    "own_parameters_from": "laptop",
+}
+OWN = {key: PAPER[key] for key in ("id", "statement", "judged_from")} | {
+    "id": "toy.noise",
+    "basis": "the gap of section 2, with noise",
+}
+
+
+def test_the_shipped_claims_are_valid_and_every_check_is_used():
+    shipped = claims.read(CLAIMS)
+    assert {path.stem for path in CLAIMS.glob("*.yaml")} == set(papers.names())
+    for name in papers.names():
+        used = {claim.check for claim in shipped if claim.family == name}
+        assert used == set(papers.load(name).checks), name
+    assert all(claim.shown for claim in shipped)
+
+
+def test_a_shipped_sentence_of_a_paper_has_quote_and_source_and_stands_alone():
+    for claim in claims.read(CLAIMS):
+        if isinstance(claim, PaperClaim):
+            assert claim.quote.strip() and claim.place.strip() and claim.version.strip(), claim.id
+        # Every statement can be read alone.
+        for words in ("The same", "So does", "Its ", "Their ", "It "):
+            assert not claim.statement.startswith(words), claim.id
+
+
+@pytest.fixture
+def toy(monkeypatch, tmp_path):
+    """A family of two checks, and a folder for its claims."""
+
+    @check
+    def gap(estimates):
+        (value,) = needed(estimates)["value"]
+        return Evidence([Within("gap", Exact(value), high=1)], note="The gap.")
+
+    @check
+    def noise(estimates):
+        raise ZeroDivisionError("no noise")
+
+    checks = {"gap": gap, "noise": noise}
+    family = SimpleNamespace(checks=checks, figures={"curve": None}, tables={"rows": None})
+    monkeypatch.setattr(papers, "load", lambda name: family)
+    monkeypatch.setattr(papers, "names", lambda: ["toy"])
+
+    def write(paper=(), own=(), name="toy", **others):
+        path = tmp_path / "claims" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        content = {"paper": list(paper), "own": list(own), **others}
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return write
+
+
+def test_both_ledgers_are_read_in_order_from_a_file_or_a_folder(toy):
+    path = toy([PAPER | {"readings": [{"choice": "delta", "rival": "0.5"}]}], [OWN])
+    for place in (path, path.parent):
+        paper, own = claims.read(place)
+        assert isinstance(paper, PaperClaim) and paper.readings == (
+            Reading(choice="delta", rival="0.5"),
+        )
+        assert isinstance(own, OwnStatement) and own.family == "toy" and own.check == "noise"
+    path.write_text("")
+    assert claims.read(path) == []
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "expected"),
+    [
+        ({"papers": []}, "papers"),
+        ({"paper": [PAPER | {"check": "gap"}]}, "check"),
+        ({"paper": [PAPER | {"basis": "x"}]}, "basis"),
+        ({"own": [OWN | {"quote": "x"}]}, "quote"),
+        ({"paper": [{k: v for k, v in PAPER.items() if k != "quote"}]}, "paper.0.quote"),
+        ({"paper": [PAPER | {"quote": ""}]}, "paper.0.quote"),
+        ({"paper": [PAPER | {"source": "hearsay"}]}, "'second-hand'"),
+        ({"paper": [PAPER | {"readings": [{"rival": "x"}]}]}, "readings.0.choice"),
+        ({"paper": [PAPER | {"judged_from": "never"}]}, "judged_from"),
+        ({"paper": [PAPER | {"id": "gap"}]}, "paper.0.id"),
+        ({"paper": [PAPER | {"id": "other.gap"}]}, "got 'other.gap'; expected one that begins toy"),
+        ({"paper": [PAPER | {"id": "toy.guess"}]}, "toy.guess: no check of this name"),
+        ({"paper": [PAPER | {"shown": "figure9"}]}, "shown: got 'figure9'; no such figure"),
+        ({"paper": [PAPER, PAPER]}, "two claims have the id 'toy.gap'"),
+        ({"paper": [PAPER], "own": [OWN | {"id": "toy.gap"}]}, "two claims have the id 'toy.gap'"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_claims_is_named(toy, ledgers, expected):
+    path = toy(**ledgers)
+    with pytest.raises(InputError) as error:
+        claims.read(path)
+    assert str(path) in str(error.value)
+    assert expected in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"toy\.yaml: no such file; expected claims such as"):
+        claims.read(tmp_path / "toy.yaml")
+
+
+EVIDENCE = {
+    (Outcome.AGREES, True): Evidence([Within("x", Exact(0.0), high=1)]),
+    (Outcome.AGREES, False): Evidence([Within("x", Estimate(0.0, 0.1), high=1)]),
+    (Outcome.CONTRADICTS, True): Evidence([Within("x", Exact(2.0), high=1)]),
+    (Outcome.CONTRADICTS, False): Evidence([Within("x", Estimate(2.0, 0.1), high=1)]),
+    (Outcome.UNDECIDED, True): Evidence([Within("x", Exact(1.0, accuracy=0.1), high=1)]),
+    (Outcome.UNDECIDED, False): Evidence([Within("x", Estimate(1.0, 0.1), high=1)]),
+}
+SENTENCES = {
+    # at the paper's own parameters, nothing of ours in it, outcome, exact
+    (True, True, Outcome.AGREES, True): "confirmed",
+    (True, True, Outcome.AGREES, False): "confirmed",
+    (True, False, Outcome.AGREES, True): "confirmed under a reading",
+    (True, False, Outcome.AGREES, False): "confirmed under a reading",
+    (True, True, Outcome.CONTRADICTS, True): "refuted",
+    (True, True, Outcome.CONTRADICTS, False): "differs under our reading",
+    (True, False, Outcome.CONTRADICTS, True): "differs under our reading",
+    (True, False, Outcome.CONTRADICTS, False): "differs under our reading",
+    (False, True, Outcome.AGREES, True): "agrees at reduced scale",
+    (False, True, Outcome.AGREES, False): "agrees at reduced scale",
+    (False, False, Outcome.AGREES, True): "agrees at reduced scale",
+    (False, False, Outcome.AGREES, False): "agrees at reduced scale",
+    (False, True, Outcome.CONTRADICTS, True): "differs at reduced scale",
+    (False, True, Outcome.CONTRADICTS, False): "differs at reduced scale",
+    (False, False, Outcome.CONTRADICTS, True): "differs at reduced scale",
+    (False, False, Outcome.CONTRADICTS, False): "differs at reduced scale",
+}
+ORDER = {"smoke": 0, "laptop": 1, "paper": 2, "never": 3}
+
+
+def test_the_made_up_evidence_is_what_it_is_called():
+    for (outcome, exact), evidence in EVIDENCE.items():
+        assert evidence.outcome == outcome
+        assert evidence.exact == exact
+
+
+@pytest.mark.parametrize("judged_from", claims.SCALES)
+@pytest.mark.parametrize("own_from", [*claims.SCALES, "never"])
+def test_the_verdict_on_a_sentence_follows_from_its_source_and_its_evidence(judged_from, own_from):
+    choice = (Reading(choice="delta"),)
+    for scale, source, readings in itertools.product(
+        claims.SCALES, ("text", "second-hand", "reconstructed"), ((), choice)
+    ):
+        given = {"source": source, "readings": readings, "own_parameters_from": own_from}
+        claim = PaperClaim(**PAPER | given | {"judged_from": judged_from})
+        assert claims.verdict(claim, None, scale) == "not judged"
+        for (outcome, exact), evidence in EVIDENCE.items():
+            key = ORDER[scale] >= ORDER[own_from], source == "text" and not readings, outcome, exact
+            expected = SENTENCES.get(key, "undecided")
+            if ORDER[scale] < ORDER[judged_from]:
+                expected = "not judged"
+            assert claims.verdict(claim, evidence, scale) == expected, (scale, source, readings)
+
+
+def test_the_verdict_on_a_statement_of_our_own_follows_from_its_evidence():
+    claim = OwnStatement(**OWN | {"judged_from": "laptop"})
+    words = {Outcome.AGREES: "holds", Outcome.CONTRADICTS: "fails"}
+    for (outcome, _), evidence in EVIDENCE.items():
+        assert claims.verdict(claim, evidence, "paper") == words.get(outcome, "undecided")
+        assert claims.verdict(claim, evidence, "smoke") == "not judged"
+    assert claims.verdict(claim, None, "paper") == "not judged"
+
+
+def test_a_scale_of_the_user_s_own_judges_all_and_never_at_the_parameters_of_paper_scale():
+    evidence = EVIDENCE[Outcome.AGREES, True]
+    for own_from, expected in (
+        ("laptop", "confirmed"),
+        ("paper", "agrees at reduced scale"),
+        ("never", "agrees at reduced scale"),
+    ):
+        claim = PaperClaim(**PAPER | {"judged_from": "paper", "own_parameters_from": own_from})
+        assert claims.verdict(claim, evidence, "mine") == expected
+
+
+def test_every_verdict_belongs_to_one_group_and_to_a_ledger():
+    grouped = [verdict for group in claims.GROUPS.values() for verdict in group]
+    assert sorted(grouped) == sorted(Verdict)
+    assert set(claims.LEDGERS["paper"]) | set(claims.LEDGERS["own"]) == set(Verdict)
+    assert set(SENTENCES.values()) | {"undecided", "not judged"} == set(claims.LEDGERS["paper"])
+
+
+FRAME = pd.DataFrame({"value": [0.5], "grid": "toy at own"})
+
+
+def test_a_check_that_raises_is_named_and_the_others_are_judged(toy):
+    stated = claims.read(toy([PAPER], [OWN]))
+    for scale in ("smoke", "paper", "own"):
+        gap, noise = claims.judge(stated, FRAME, scale).to_dict("records")
+        assert gap["verdict"] in ("confirmed", "agrees at reduced scale")
+        assert gap["problem"] == ""
+        assert noise["verdict"] == "not judged"
+        assert noise["problem"] == "ZeroDivisionError: no noise"
+
+
+def test_a_row_holds_all_that_a_page_says_of_a_claim(toy):
+    readings = [{"choice": "delta 1e-5", "rival": "no other tried"}]
+    entry = PAPER | {"readings": readings, "shown": "curve", "remark": "Why.", "cost": "An hour."}
+    (row,) = claims.judge(claims.read(toy([entry])), FRAME, "laptop").to_dict("records")
+    assert list(row) == claims.COLUMNS
+    for key in ("id", "statement", "quote", "place", "version", "source", "shown"):
+        assert row[key] == entry[key]
+    assert row["ledger"] == "paper" and row["parameters"] == "paper"
+    assert row["verdict"] == "confirmed under a reading"
+    assert json.loads(row["readings"]) == readings
+    assert (row["measured"], row["remark"], row["grid"]) == ("The gap.", "Why.", "toy at own")
+    (item,) = json.loads(row["evidence"])
+    assert (item["what"], item["measured"], item["outcome"]) == ("gap", 0.5, "agrees")
+    # At a lower scale: reduced, and what is missing says what it would cost.
+    (row,) = claims.judge(claims.read(toy([entry])), FRAME, "smoke").to_dict("records")
+    assert row["parameters"] == "reduced"
+    (row,) = claims.judge(claims.read(toy([entry])), FRAME[:0], "paper").to_dict("records")
+    assert row["verdict"] == "not judged"
+    assert row["remark"] == "Why. An hour."
+    assert json.loads(row["evidence"]) == []
+
+
+def test_below_its_scale_a_claim_has_no_verdict_and_no_evidence(toy):
+    stated = claims.read(toy([PAPER | {"judged_from": "paper"}]))
+    (row,) = claims.judge(stated, FRAME, "laptop").to_dict("records")
+    assert (row["verdict"], row["measured"], row["evidence"]) == ("not judged", "", "[]")
+
+
+def test_a_family_of_its_own_module_is_judged_by_the_function_of_the_claim_s_name(monkeypatch):
+    """As papers register their checks, without the stand-in of the tests above."""
+    module = ModuleType("checks")
+    module.gap = check(lambda estimates: EVIDENCE[Outcome.AGREES, True])
+    family = papers.load("encoding_loss")
+    changed = dataclasses.replace(family, modules=(module,))
+    monkeypatch.setattr(papers, "load", lambda name: changed)
+    claim = PaperClaim(**PAPER | {"id": "encoding_loss.gap"})
+    (row,) = claims.judge([claim], FRAME, "laptop").to_dict("records")
+    assert row["verdict"] == "confirmed"
+
+
+def test_a_paper_without_a_claim_has_verdicts_of_no_rows():
+    assert list(claims.judge([], FRAME, "own")) == claims.COLUMNS

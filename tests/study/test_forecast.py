@@ -1,0 +1,107 @@
+"""What a run would take, on a scale whose results and cache are partly there."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hiddenstate import cli
+from hiddenstate.pipeline import costs, scores
+from hiddenstate.study import config, forecast
+from hiddenstate.study.page import duration
+
+SCALE = Path(__file__).parents[2] / "workflow/config/scales/smoke.yaml"
+FAMILY = "worst_case_init"
+
+
+def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_path):
+    family, grid, seed = config.section(SCALE, FAMILY)
+    jobs = family.jobs(grid)
+    results, cached = tmp_path / "results", tmp_path / "cached"
+    whole = forecast.table(SCALE, results, cached).set_index(["family", "kind"])
+    train = whole.loc[FAMILY, "train"]
+    assert train["missing"] == train["jobs"] == len(jobs["train"])
+    each = [job.cost for job in jobs["train"].values()]
+    assert train["hours"] == pytest.approx(sum(each) / 3600)
+    assert train["longest"] == pytest.approx(max(each) / 3600)
+    # One cell is done, another is cached, and a cached one of another seed is neither.
+    frame = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": 0, "score": np.arange(2.0)})
+    done, kept, other = [*jobs["train"].values()][:3]
+    for folder, job, root in (
+        (results / FAMILY / "scores", done, seed),
+        (cached / FAMILY, kept, seed),
+        (cached / FAMILY, other, seed + 1),
+    ):
+        origin = scores.provenance(job.identity, seed=root, wall_seconds=1.0)
+        scores.write_table(folder / f"{job.cell.name}.parquet", frame, origin)
+    part = forecast.table(SCALE, results, cached).set_index(["family", "kind"])
+    found = part.loc[FAMILY, "train"]
+    assert (found["done"], found["cached"], found["missing"]) == (1, 1, train["missing"] - 2)
+    rest = sum(each) - done.cost - kept.cost + costs.DRAWING["restore"]
+    assert found["hours"] == pytest.approx(rest / 3600)
+    # Told to train all, it looks at no cache.
+    assert forecast.table(SCALE, results, None)["cached"].sum() == 0
+    # Told to skip what is missing, it trains nothing, nor makes what that would start from.
+    skipped = forecast.table(SCALE, results, cached, trains=False)
+    skipped = skipped[skipped["family"] == FAMILY].set_index("kind")
+    assert "start" not in skipped.index
+    assert (skipped.loc["train", "jobs"], skipped.loc["train", "missing"]) == (2, 0)
+    assert skipped.loc["train", "hours"] == pytest.approx(costs.DRAWING["restore"] / 3600)
+    words = forecast.words(part.reset_index())
+    assert f"In all {part['missing'].sum()} of {part['jobs'].sum()} jobs" in words
+    # No run ends before its longest job, however many cores there are.
+    total, longest = part["hours"].sum(), part["longest"].max()
+    assert forecast.wall_hours(part, 1) == pytest.approx(total)
+    assert forecast.wall_hours(part, 2) == pytest.approx(max(total / 2, longest))
+    assert forecast.wall_hours(part, 10**6) == longest > total / 10**6
+    many = forecast.words(part.reset_index(), 10**6)
+    assert f"1000000 cores need at least {duration(3600 * longest)}." in many
+    summed = forecast.sums(part.reset_index(), 2)
+    assert summed["wall_hours"] == forecast.wall_hours(part, 2) and summed["cores"] == 2
+    assert (summed["hours"], summed["jobs"]) == (part["hours"].sum(), part["jobs"].sum())
+    # What is shown is one job for all figures of a family and one for all its tables.
+    assert part.loc[FAMILY, "drawing"]["jobs"] == 4
+
+
+def test_the_plan_is_the_same_in_json(tmp_path, capsys):
+    arguments = ["plan", "--config", str(SCALE), "--results", str(tmp_path), "--cores", "3"]
+    assert cli.main(arguments) == 0
+    words = capsys.readouterr().out
+    assert cli.main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["all"]["cores"] == 3
+    assert f"In all {told['all']['missing']} of {told['all']['jobs']} jobs" in words
+    assert sum(row["jobs"] for row in told["families"]) == told["all"]["jobs"]
+
+
+def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
+    family, grid, _ = config.section(SCALE, FAMILY)
+    jobs = family.jobs(grid)["train"]
+    longest = max(job.cost for job in jobs.values()) / 3600
+    hours = longest / 3.5
+    parts = forecast.parts(jobs, hours)
+    assert max(parts.values()) == 4
+    for name, number in parts.items():
+        assert jobs[name].cost / (number - 1) > 3600 * hours
+        models, repeats = jobs[name].work.size(jobs[name].cell)
+        assert jobs[name].cost / number <= 3600 * hours or number == 2 * models * repeats
+    assert forecast.parts(jobs, 0) == forecast.parts(jobs, longest) == {}
+    # No part is less than a model.
+    models = [job.work.size(job.cell) for job in jobs.values()]
+    most = max(2 * number * repeats for number, repeats in models)
+    assert max(forecast.parts(jobs, 1e-9).values()) == most
+    results = tmp_path / "results"
+    whole, divided = (
+        forecast.table(SCALE, results, None, part_hours=h).set_index(["family", "kind"])
+        for h in (0, hours)
+    )
+    assert divided.loc[FAMILY, "train"]["hours"] == pytest.approx(
+        whole.loc[FAMILY, "train"]["hours"]
+    )
+    assert whole.loc[FAMILY, "train"]["longest"] == pytest.approx(longest)
+    assert divided.loc[FAMILY, "train"]["longest"] < longest / 1.9
+    # One more job for each part: the job that gathers them stays.
+    more = divided.loc[FAMILY, "train"]["jobs"] - whole.loc[FAMILY, "train"]["jobs"]
+    assert more == sum(parts.values())

@@ -1,0 +1,113 @@
+"""The gallery: that of the repository, and one of invented pictures."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from hiddenstate import cli, papers
+from hiddenstate.errors import InputError
+from hiddenstate.study import gallery
+
+PAGE = Path(__file__).parents[2] / "docs/gallery.md"
+
+
+def figures():
+    return {(n, k): f for n in papers.names() for k, f in papers.load(n).figures.items()}
+
+
+def test_the_repository_shows_every_figure_as_it_is_described():
+    text = PAGE.read_text()
+    seen = set()
+    for (name, key), figure in figures().items():
+        picture = Path(f"gallery/{name}_{key}.png")
+        match = re.search(rf"`\./reproduce {name}_{key} --config scale=([\w-]+)`", text)
+        assert match, f"{name}_{key}: draw it and run `hiddenstate gallery {name}`"
+        assert gallery.entry(name, key, figure, match[1], picture) in text
+        with Image.open(PAGE.parent / picture) as image:
+            image.load()
+            assert 200 < image.width <= gallery.WIDTH
+        seen.add(PAGE.parent / picture)
+    assert set((PAGE.parent / "gallery").iterdir()) == seen
+    assert sum(path.stat().st_size for path in seen) < 3e6
+
+
+def test_the_page_is_the_families_own(tmp_path):
+    """Captions and tables as they are, with the pictures that are there."""
+    copy = tmp_path / "gallery.md"
+    copy.write_text(PAGE.read_text())
+    (tmp_path / "gallery").symlink_to(PAGE.parent / "gallery")
+    gallery.write(copy, [])
+    assert copy.read_text() == PAGE.read_text(), "run: hiddenstate gallery --figures"
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """A tree in which every figure is drawn at laptop scale, light, and one at paper's, dark."""
+    for scale, shade, names in (
+        ("paper", 10, [("encoding_loss", "figure1")]),
+        ("laptop", 200, figures()),
+    ):
+        for name, key in names:
+            path = tmp_path / "figures" / scale / name / f"{key}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (2000, 800), shade).save(path)
+    return tmp_path
+
+
+def shade(path):
+    with Image.open(path) as image:
+        return image.convert("L").getpixel((0, 0))
+
+
+def test_the_best_scale_that_has_a_figure_gives_it(drawn, monkeypatch):
+    monkeypatch.chdir(drawn)
+    (drawn / "docs").mkdir()
+    assert cli.main(["gallery"]) == 0
+    text = (drawn / "docs/gallery.md").read_text()
+    assert re.findall(r"\w+ --config scale=paper", text) == [
+        "encoding_loss_figure1 --config scale=paper"
+    ]
+    assert text.count("--config scale=laptop") == len(figures()) - 1
+    for name in papers.names():
+        for key, table in papers.load(name).tables.items():
+            assert f"- `{key}`: *{table.title}.* {table.caption}" in text
+    with Image.open(drawn / "docs/gallery/encoding_loss_figure1.png") as image:
+        assert image.size == (900, 360)
+    assert shade(drawn / "docs/gallery/encoding_loss_figure1.png") == 10
+    (drawn / "figures/laptop/estimators/detection.png").unlink()
+    with pytest.raises(InputError, match=r"no figure estimators/detection\.png in .*laptop"):
+        gallery.write(drawn / "docs/gallery.md", gallery.at_hand(drawn / "figures"))
+
+
+def test_one_paper_s_pictures_are_made_and_all_others_stay(drawn):
+    out, scales = drawn / "gallery.md", gallery.at_hand(drawn / "figures")
+    with pytest.raises(InputError, match=r"no picture of atlas \w+ yet; draw it .*gallery atlas`"):
+        gallery.write(out, scales, ["encoding_loss"])
+    gallery.write(out, scales)
+    before = out.read_text()
+    for name, key in figures():
+        Image.new("L", (2000, 800), 90).save(drawn / "figures/laptop" / name / f"{key}.png")
+    gallery.write(out, scales[1:], ["encoding_loss"])
+    for name, key in figures():
+        mine = name == "encoding_loss"
+        assert shade(drawn / f"gallery/{name}_{key}.png") == (90 if mine else 200), (name, key)
+    # Now it is the laptop scale's.
+    assert out.read_text() == before.replace("scale=paper", "scale=laptop")
+    with pytest.raises(InputError, match="unknown family 'toy'"):
+        gallery.write(out, scales, ["toy"])
+
+
+def test_a_thin_line_keeps_its_colour_among_many_greys(tmp_path):
+    """A palette by frequency gave lines and markers the grey of the letters' edges."""
+    picture = Image.linear_gradient("L").resize((800, 400)).convert("RGB")
+    colours = [(222, 143, 5), (1, 115, 178), (204, 120, 188), (2, 158, 115)]
+    for row, colour in enumerate(colours):
+        picture.paste(colour, (10, 20 + 30 * row, 40, 22 + 30 * row))
+    picture.save(tmp_path / "figure.png")
+    with Image.open(io.BytesIO(gallery._small(tmp_path / "figure.png"))) as small:
+        for row, colour in enumerate(colours):
+            found = small.convert("RGB").getpixel((20, 20 + 30 * row))
+            assert max(abs(a - b) for a, b in zip(found, colour, strict=True)) < 30
