@@ -284,7 +284,7 @@ class Run:
         """The iterates after each step; the tensor is updated in place from step to step."""
         mechanism = self.ensemble.mechanism
         rng = self.stream("noise")
-        inserted = Insertions([self])
+        inserted = Additions([self])
         theta = self.initial.clone()
         for step, (batch, views) in enumerate(zip(self.trained_on, self.views(), strict=True), 1):
             if stop is not None and stop.is_set():
@@ -336,7 +336,7 @@ def _losses(
     return gradients.losses(at, x, y).cpu().numpy()
 
 
-class Insertions:
+class Additions:
     """The gradients of runs of one world side by side, step by step."""
 
     def __init__(self, runs: list[Run]):

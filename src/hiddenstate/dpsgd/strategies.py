@@ -22,7 +22,7 @@ from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.kernels.base import Block, Blockwise
 from hiddenstate.dpsgd.kernels.linear import GROUP
 from hiddenstate.dpsgd.mechanism import Mechanism
-from hiddenstate.dpsgd.run import Insertions, Run
+from hiddenstate.dpsgd.run import Additions, Run
 from hiddenstate.sampling import Cyclic, FullBatch
 
 _KEPT_SHARE = 1 / 8
@@ -162,7 +162,7 @@ def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -
     mechanism, kernel = runs[0].ensemble.mechanism, runs[0].gradients.many
     thetas = torch.stack([run.initial for run in runs])
     added = torch.zeros_like(thetas)  # to the clipped sums: noise and insertions
-    noise, inserted = _noise(runs), Insertions(runs)
+    noise, inserted = _noise(runs), Additions(runs)
     for step, batch in enumerate(_Batches(runs, kept), 1):
         noise(added)
         if (gradient := inserted.of(step)) is not None:
@@ -298,7 +298,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
     thetas[places] = torch.stack([run.initial for run in runs])
     noise, drawn = _noise(runs), torch.empty(len(runs), thetas.shape[1], dtype=thetas.dtype)
-    inserted = Insertions(runs)
+    inserted = Additions(runs)
     shared = _shares_batches(mechanism)
     for step in range(1, mechanism.steps + 1):
         if stop is not None and stop.is_set():
