@@ -1,6 +1,7 @@
 """Figures of gradient_crafting."""
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -583,36 +584,29 @@ _RULES = {
 def one_run(estimates: pd.DataFrame) -> Any:
     """Valid lower bounds from one model, by the number of canaries."""
     rows = select(estimates, part="one run")
+    rows = rows.assign(trained=rows["method"] != "idle coordinates")
+    columns = sorted(rows["trained"].unique())
     epsilons = sorted(rows["epsilon"].unique())
-    drawn, axes = plotting.panels(2, len(epsilons), height=3.2, sharey="row")
-    for epsilon, left, right in zip(epsilons, axes[::2], axes[1::2], strict=True):
-        part = select(rows, epsilon=epsilon)
-        idle = part["method"] == "idle coordinates"
-        for ax in (left, right):
-            ax.axhline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
-            for models, style in ((100, ":"), (1000, "-.")):
-                few = select(estimates, part="few", quantity="epsilon", method="valid")
-                few = select(few, epsilon=epsilon, models=models) if len(few) else few
-                if len(few):
-                    label = f"one canary, {models:,} models per world"
-                    ax.axhline(few["value"].mean(), color="0.3", ls=style, lw=1.2, label=label)
-        ceiling = select(part, quantity="ceiling").sort_values("canaries")
-        if len(ceiling):
-            label = "each canary alone: ceiling"
-            left.plot(
-                ceiling["canaries"], ceiling["value"], color=plotting.UPPER, lw=2, label=label
-            )
-        _one_run_lines(left, part[idle])
-        _one_run_networks(right, part[~idle])
-        left.set(xscale="log", ylim=(-0.03 * epsilon, 1.1 * epsilon))
-        left.set_ylabel("valid lower bound on $\\varepsilon$")
-        audits = part.loc[idle, "audits"].max()
-        left.set_title(f"$\\varepsilon$ = {epsilon:g}, idle coordinates, {audits:g} audits")
-        audits = part[~idle].groupby("method", sort=False)["audits"].max()
+    drawn, axes = plotting.panels(len(columns), len(epsilons), height=3.2, sharey="row")
+    for ax, (epsilon, trained) in zip(axes, product(epsilons, columns), strict=True):
+        part = select(rows, epsilon=epsilon, trained=trained)
+        ax.axhline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
+        for models, style in ((100, ":"), (1000, "-.")):
+            few = select(estimates, part="few", quantity="epsilon", method="valid")
+            few = select(few, epsilon=epsilon, models=models) if len(few) else few
+            if len(few):
+                label = f"one canary, {models:,} models per world"
+                ax.axhline(few["value"].mean(), color="0.3", ls=style, lw=1.2, label=label)
+        (_one_run_networks if trained else _one_run_lines)(ax, part)
+        ax.set_ylim(-0.03 * epsilon, 1.1 * epsilon)
+        audits = part.groupby("method", sort=False)["audits"].max()
         told = ", ".join(f"{count:g}" for count in audits)
-        right.set_title(f"$\\varepsilon$ = {epsilon:g}, trained networks, {told} audits")
-    for ax in axes[-2:]:
-        ax.set_xlabel("canaries m in one model", labelpad=4 if ax is axes[-2] else 16)
+        what = "trained networks" if trained else "idle coordinates"
+        ax.set_title(f"$\\varepsilon$ = {epsilon:g}, {what}, {told} audits")
+    for ax, trained in zip(axes[-len(columns) :], columns, strict=True):
+        ax.set_xlabel("canaries m in one model", labelpad=16 if trained else 4)
+    for ax in axes[:: len(columns)]:
+        ax.set_ylabel("valid lower bound on $\\varepsilon$")
     open_marker: dict[str, Any] = {"color": "0.3", "ls": "none", "mfc": "w", "ms": 4.5}
     axes[0].plot([], [], marker="o", label="all guesses right in half of the audits", **open_marker)
     _legend(drawn, axes, 2)
@@ -620,12 +614,18 @@ def one_run(estimates: pd.DataFrame) -> Any:
 
 
 def _one_run_lines(ax: Any, part: pd.DataFrame) -> None:
-    """Bounds of idle coordinates, by the number of canaries."""
+    """Bounds of idle coordinates and their ceiling, by the number of canaries."""
+    ceiling = select(part, quantity="ceiling").sort_values("canaries")
+    label = "each canary alone: ceiling"
+    ax.plot(ceiling["canaries"], ceiling["value"], color=plotting.UPPER, lw=2, label=label)
     for shift, (rule, (words, color)) in zip((1.0, 0.93, 1.07), _RULES.items(), strict=True):
         line = select(part, rule=rule, quantity="epsilon").sort_values("canaries")
-        if len(line):
-            at = line["canaries"] * shift
-            _medians(ax, at, line, select(part, rule=rule), color, marker="o", lw=1.1, label=words)
+        at = line["canaries"] * shift
+        _medians(ax, at, line, select(part, rule=rule), color, marker="o", lw=1.1, label=words)
+    numbers = sorted(part["canaries"].unique())
+    ax.set_xscale("log")
+    ax.set_xticks(numbers, [f"{m:,.0f}" for m in numbers], fontsize="small")
+    ax.minorticks_off()
 
 
 def _one_run_networks(ax: Any, part: pd.DataFrame) -> None:
@@ -646,11 +646,11 @@ def _one_run_networks(ax: Any, part: pd.DataFrame) -> None:
         _medians(ax, at, line, select(part, rule=rule), color, **style)
     ax.set_xticks(list(places.values()), [f"{m:,.0f}" for _, m in places], fontsize="small")
     networks = pd.Series(places).groupby(level=0, sort=False).mean()
-    below = ax.secondary_xaxis(-0.09)
+    below = ax.secondary_xaxis("bottom")
     below.set_xticks(networks, networks.index, fontsize="small")
-    below.tick_params(length=0)
+    below.tick_params(length=0, pad=17)
     below.spines["bottom"].set_visible(False)
-    ax.set_xlim(-0.5, max(len(places), 1) - 0.5)
+    ax.set_xlim(-0.5, len(places) - 0.5)
 
 
 def _medians(
