@@ -93,7 +93,8 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
         if not bound.applies(setting):
             continue
         try:
-            answer = bound.compute(setting, delta)
+            with np.errstate(divide="ignore"):  # a delta of 0 has no logarithm
+                answer = bound.compute(setting, delta)
         except InputError as refusal:
             answers.append(Found(bound, None, f"none: {refusal}"))
             continue

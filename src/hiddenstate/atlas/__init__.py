@@ -7,7 +7,6 @@ ones.
 
 import math
 
-import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting.bounds import BOUNDS, Bound, found
@@ -33,8 +32,7 @@ def rows(setting: Setting, delta: float, runs: int, seed: int) -> pd.DataFrame:
     """
     fine = setting.steps <= MOST_STEPS
     expect(fine, "steps", setting.steps, f"at most {MOST_STEPS:,} to be compared by all bounds")
-    with np.errstate(divide="ignore"):  # a delta of 0 has no logarithm
-        answers = found(setting, delta, bounds(runs, seed))
+    answers = found(setting, delta, bounds(runs, seed))
     frame = pd.DataFrame(
         [
             {
