@@ -157,6 +157,9 @@ def test_a_domain_that_costs_too_much_for_a_grid_is_bounded_all_the_same(monkeyp
     numbers = {"sampling_rate": 0.01, "steps": 200, "noise_multiplier": 1.0, "smoothness": 1.0}
     near = setting(**numbers, diameter=10.0)
     composed = sampled.clipped(near, 1e-5)
+    # A grid eight times as coarse costs next to nothing.
+    monkeypatch.setattr(sampled, "MOST_POINTS", int(16 * 10 / 8e-3))
+    assert composed < sampled.clipped(near, 1e-5) < 1.01 * composed
     monkeypatch.setattr(sampled, "MOST_POINTS", 1)
     # Two epsilons at half delta each: more, and not by much.
     assert composed < sampled.clipped(near, 1e-5) < 1.3 * composed

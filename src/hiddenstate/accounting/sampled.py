@@ -30,8 +30,11 @@ from hiddenstate.errors import InputError, expect
 SHARES = np.linspace(0.02, 0.9, 45)
 """Shares beta of the noise that may hide the shift."""
 
-MOST_POINTS = 1 << 21
-"""Losses of a Gaussian mechanism, 16 mu apart at the ends, that a bound may compose with others."""
+MOST_POINTS = 1 << 17
+"""Losses of a Gaussian mechanism, 16 mu apart at the ends, that are composed with those of steps."""
+
+COARSEST = 0.03
+"""Largest spacing of losses."""
 
 
 Price = Callable[[int], float]
@@ -128,7 +131,8 @@ def _best(run: Setting, delta: float, price: Price, every: Sequence[int] | None 
 def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -> float:
     """Epsilon of ``steps`` sampled steps and one Gaussian mechanism, by dp-accounting.
 
-    Where the second needs too fine a grid for its size, the two epsilons at half delta each.
+    The grid is coarser where the second spreads over more than ``MOST_POINTS`` of its losses. Where
+    it would be coarser than ``COARSEST``: the two epsilons at half delta each.
     """
     # Imported here because it takes a second and most commands never account.
     from dp_accounting.pld import privacy_loss_distribution
@@ -136,8 +140,8 @@ def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -
     noise = run.noise_multiplier * math.sqrt(1 - share) * (1 - 1e-15)
     least = pld.least_delta(steps + 1)
     expect(delta >= least, "delta", delta, f"at least {least:.2g} for {steps} steps")
-    interval = pld.fine_interval(noise, run.rate, steps)
-    if 16 * mu > MOST_POINTS * interval:
+    interval = max(pld.fine_interval(noise, run.rate, steps), 16 * mu / MOST_POINTS)
+    if interval > COARSEST:
         apart = composition.bracket(noise, run.rate, steps, delta / 2).upper
         return (apart + cyclic.gaussian_epsilon(mu**2 / 2, delta / 2)) * (1 + 1e-15)
     hidden: Any = pld.privacy_loss(noise, run.rate, steps, interval=interval)
