@@ -237,14 +237,17 @@ def centred(estimates: pd.DataFrame) -> Any:
                     error = ((line["high"] - line["value"]) / line["idle_mu"]).mean()
                     both[filled] = mean
                     ax.errorbar(
-                        place, mean, error / len(line) ** 0.5, color=kind(word).color, capsize=2,
-                        marker="os^Dv"[i % 5], ms=5.5, mfc=kind(word).color if filled else "white",
+                        place + 0.08 * filled, mean, error / len(line) ** 0.5, capsize=2,
+                        color=kind(word).color, mfc=kind(word).color if filled else "white",
+                        marker="os^Dv"[i % 5], ms=5.5,
                     )  # fmt: skip
                 if len(both) == 2:
-                    ax.plot([place] * 2, [both[False], both[True]], color="0.7", lw=0.8, zorder=0)
+                    ends = [place, place + 0.08], [both[False], both[True]]
+                    ax.plot(*ends, color="0.7", lw=0.8, zorder=0)
         ax.axhline(1, color="black", ls="--", lw=1.2)
         ax.axhline(0, color="0.6", lw=0.8)
         ax.set_xticks(range(len(words)), [word.replace(" ", "\n") for word in words])
+        ax.set_xlim(-0.5, len(words) - 0.5)
         models = part["models"].max()
         ax.set_title(f"k = {every:g}, {start} start\n{models:,.0f} models per world")
     for i, epsilon in enumerate(epsilons):
@@ -547,7 +550,8 @@ def curves(estimates: pd.DataFrame) -> Any:
             color, mu = colors[epsilon], line["mu"].iloc[0]
             ax.plot(line["x"], line["value"], color=color, label=f"$\\varepsilon$ = {epsilon:g}")
             x = np.linspace(0, 1, 400)
-            for most, style in ((mu, "--"), (mu / every**0.5, ":")):
+            laws = {"--": mu} | ({":": mu / every**0.5} if every > 1 else {})
+            for style, most in laws.items():
                 ax.plot(x, ndtr(ndtri(1 - x) - most), color=color, ls=style, lw=0.9)
         ax.set(xlabel="false-positive rate", xlim=(0, 1), ylim=(0, 1))
         ax.set_title(f"k = {every:g}\n{part['models'].max():,.0f} models per world")
