@@ -31,7 +31,7 @@ SHARES = np.linspace(0.02, 0.9, 45)
 """Shares beta of the noise that may hide the shift."""
 
 MOST_POINTS = 1 << 17
-"""Losses of a Gaussian mechanism, 16 mu apart at the ends, that are composed with those of steps."""
+"""Losses of a Gaussian mechanism, 16 mu apart at the ends, that are composed with steps."""
 
 COARSEST = 0.03
 """Largest spacing of losses."""
