@@ -44,7 +44,7 @@ MISTAKES = {
     "late-clipping": "clips the sum of the batch instead of each gradient",
     "virtual-steps": "adds up parts of a batch, and clips the sum when the step is taken",
     "per-layer-clipping": "clips every layer to the norm, with noise for one",
-    "repeated-noise": "noise from a generator that is made anew in every step",
+    "repeated-noise": "noise from a generator that is made again in every step",
     "small-noise": "noise of two workers' shares from one: sigma / sqrt(2)",
     "shuffled-batches": "fixed batches in shuffled order, accounted for as Poisson sampling",
     "records-decide-rate": "learning rate divided by the number of records",

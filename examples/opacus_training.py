@@ -36,7 +36,7 @@ FAULTS = {
     "no_poisson": "fixed batches in shuffled order, accounted for as Poisson sampling",
     "wrong_rate": "batches twice as large as the accountant was told",
     "more_steps": "twice the steps that the accountant was told",
-    "noise_seed": "the noise generator is made anew with one seed in every step",
+    "noise_seed": "the noise generator is made again with one seed in every step",
     "bias_noiseless": "no noise on the biases",
     "drop_last": "fixed batches in shuffled order, and the last one of an epoch is dropped",
 }

@@ -165,7 +165,7 @@ def _restore(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    """Train models of a cell anew; test if cached scores are distributed so."""
+    """Train models of a cell again; test if cached scores are distributed so."""
     from hiddenstate.pipeline import scores, verification
 
     job, seed = _job(options, "train")
@@ -199,7 +199,7 @@ def _verified(options: argparse.Namespace) -> None:
     differing = sorted(set(found.loc[~found["agree"], "cell"]))
     if differing:
         raise InputError(
-            f"cached scores differ from scores trained anew: {', '.join(differing)} "
+            f"cached scores differ from scores trained again: {', '.join(differing)} "
             f"(p-values in {options.out})"
         )
 

@@ -54,7 +54,7 @@ def test_normal_weights_have_xavier_s_deviation_and_biases_of_a_hundredth():
 
 
 def test_pre_training_is_torch_s_with_momentum_decay_and_drops():
-    """Against torch's own schedule, in the records' order; the momentum starts anew at a drop."""
+    """Against torch's own schedule, in the records' order; the momentum starts again at a drop."""
     rng = stream(0, "schedule")
     x, y = rng.normal(size=(12, 8)).astype(np.float32), rng.integers(2, size=12)
     start = average_case(fcnn(), rng)

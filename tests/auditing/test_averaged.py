@@ -106,7 +106,7 @@ def test_more_of_the_level_for_the_ends_is_as_valid_and_proves_more_of_an_epsilo
 
 @pytest.mark.parametrize("n", [20, 50, pytest.param(300, marks=pytest.mark.slow)])
 def test_the_level_of_the_critical_value_itself_is_below_the_nominal_one(n):
-    """Simulated anew 50,000 times: standard error 0.1 points, six of them below the tolerance."""
+    """Simulated again 50,000 times: standard error 0.1 points, six of them below the tolerance."""
     rule, level = Averaged(), 0.05
     index, audits = 500, 50_000
     rng = stream(6, "averaged", "level", n)

@@ -285,7 +285,7 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     status, out, _ = trains(capsys, "verify", CELL, *verified, "--models", "100")
     assert status == 0
     assert out.count("True") == 2
-    # What was trained anew has noise of its own.
+    # What was trained again has noise of its own.
     verdicts = pd.read_csv("v.csv")
     assert set(verdicts["anew"]) == {100}
     status, out, _ = run(capsys, "verified", "v.csv", "--out", "all.csv", "--json")
@@ -293,7 +293,7 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     verdicts.assign(agree=[True, False]).to_csv("bad.csv", index=False)
     status, _, err = run(capsys, "verified", "v.csv", "bad.csv", "--out", "all.csv")
     assert status == 2
-    assert f"differ from scores trained anew: {CELL} (p-values in all.csv)" in err
+    assert f"differ from scores trained again: {CELL} (p-values in all.csv)" in err
 
     # One bad file of two, and nothing is restored.
     (tiny / f"cached/{WORST}.parquet").write_bytes((tiny / "scores.parquet").read_bytes())

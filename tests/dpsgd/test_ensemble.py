@@ -226,7 +226,7 @@ def test_scores_are_the_same_for_any_chunking_order_threads_and_interruption(
 
 
 def one_of_many(world, chunk, workers, checkpoint):
-    """Scores of one world of an audit that every process builds anew."""
+    """Scores of one world of an audit that every process builds again."""
     model = models.digits_cnn()
     audit = make(Poisson(0.4), initial=functools.partial(average_case, model), model=model)
     worlds = ("in", "out") if world == "both" else (world,)

@@ -302,7 +302,7 @@ def computed(tmp_path):
     (tmp_path / "cached").mkdir()
     restored = (tmp_path / "results/scores" / second).read_bytes()
     (tmp_path / "cached" / second).write_bytes(restored)
-    # Cached scores of the first are there too, but these were trained anew.
+    # Cached scores of the first are there too, but these were trained again.
     (tmp_path / "cached" / first).write_bytes(restored)
     return page.made(family, grid, seed, tmp_path / "results", tmp_path / "cached")
 

@@ -114,7 +114,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
         "toy_gap",
         "toy_simulate",
     ]
-    # What is stale is made anew, and nothing else.
+    # What is stale is made again, and nothing else.
     dry = (*command, "--dry-run")
     status, output = snakemake(here, *dry, environment=environment)
     assert "Nothing to be done" in output

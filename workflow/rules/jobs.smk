@@ -97,7 +97,7 @@ def start_of(wildcards):
     start = JOBS["train"][wildcards.cell].start
     if not start:
         return []
-    # Of a job whose ancient input is made anew Snakemake does not ask if it is to run again itself.
+    # Of a job whose ancient input is made again Snakemake does not ask if it is to run again itself.
     return result(start) if wildcards.cell in LACKING else ancient(result(start))
 
 

@@ -31,7 +31,7 @@ def expected_verdicts():
 
 
 def verified_files():
-    """The cells that verify_cache trains anew: a few cached ones, drawn at random."""
+    """The cells that verify_cache trains again: a few cached ones, drawn at random."""
     models = int(config["verify_models"])
     able = []
     for name, family in FAMILIES.items():

@@ -2,7 +2,7 @@
 
 Appendix C of *The Last Iterate Advantage* (arXiv 2410.06186), Algorithms 2 to 4. The model has one
 coordinate a step. The canary moves coordinate i in step i; the other records, the repeaters, are
-in every batch, read the model and write it anew: they clear what is still to come, turn the
+in every batch, read the model and write it again: they clear what is still to come, turn the
 coordinate of the step before into a large value or its negative, by a threshold, and refresh
 older coordinates, so that noise cannot wear them away.
 

@@ -412,8 +412,8 @@ def _refuse_mixing(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if "forward" in vars(module):
             raise InputError(
-                f"model: {name or 'it'} has a forward of its own besides its class's, which a copy "
-                "would call on the original's parameters; expected a class with that forward"
+                f"model: an attribute forward of {name or 'it'} overrides that of its class; a copy "
+                "would call it on the original's parameters; expected forward defined in the class"
             )
         if isinstance(module, nn.modules.batchnorm._NormBase):
             mixes = isinstance(module, nn.modules.batchnorm._BatchNorm)

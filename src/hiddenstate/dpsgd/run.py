@@ -70,7 +70,7 @@ class Ensemble:
     or not. "replace": its record takes the place of the last one of ``x``, or its gradient that of
     the opposite gradient. Raises InputError for a canary that is used in more steps than the
     mechanism accounts for. With an ``augmentation`` a record's gradient is the mean over random
-    views of it, drawn anew in each step.
+    views of it, drawn again in each step.
     """
 
     model: nn.Module

@@ -218,7 +218,7 @@ class _Batches:
         self._gradients, self._augmentation = runs[0].gradients, runs[0].ensemble.augmentation
         by_step = list(zip(*(run.trained_on for run in runs), strict=True))
         self._keys: list[Hashable] = [
-            # Views are drawn anew in each step, so that no other has the same batches.
+            # Views are drawn again in each step, so that no other has the same batches.
             t if self._augmentation else tuple(map(id, batches))
             for t, batches in enumerate(by_step)
         ]

@@ -1,4 +1,4 @@
-"""Whether cached scores have the distribution that training anew gives."""
+"""Whether cached scores have the distribution that training again gives."""
 
 import math
 from functools import cache

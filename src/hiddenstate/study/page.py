@@ -258,7 +258,7 @@ def _readable(table: pd.DataFrame) -> str:
 def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> list[Made]:
     """The jobs of a family whose results are there, with the provenance that each of them carries.
 
-    A file is from the cache if it is the cached one byte for byte: one that was trained anew has
+    A file is from the cache if it is the cached one byte for byte: one that was trained again has
     another time in its provenance.
     """
     found = []

@@ -239,7 +239,7 @@ figure5 = _panels(
 
 @figure(
     "Figure 6: convergence",
-    "Test accuracy by steps and learning rate; the noise is calibrated anew for each "
+    "Test accuracy by steps and learning rate; the noise is calibrated again for each "
     "number of steps, so that all points have the same epsilon. Open circles: stated by "
     "the paper for the same data and model.",
     when=shows("figure6"),
