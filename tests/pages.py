@@ -18,7 +18,7 @@ CHROMIUM = next(
 
 
 def html_unescape(text):
-    """The page as it reads, but for its tags."""
+    """The page as it reads, except for its tags."""
     return html.unescape(text)
 
 

@@ -148,7 +148,7 @@ def test_the_quadratic_regulariser_is_linear_heuristics_where_that_is_exact():
     (cell,) = linear_heuristic.cells.quadratic(grid)
     p = cell.parameters
     assert (p.noise_multiplier, p.sampling_rate, p.steps) == (1.0, 0.1, 3)
-    # The same curvatures but for 0, which is the linear loss.
+    # The same curvatures except for 0, which is the linear loss.
     exact = linear_heuristic.bounds.quadratic_regulariser(
         Cell(cell.name, p.model_copy(update={"points": 6})), SEED
     )

@@ -72,7 +72,7 @@ def test_algorithm_2_is_the_printed_one(mu, rare, ties):
 
 def test_the_closest_curve_finds_the_truth_without_a_push():
     # Mean of 40 estimates from 2,000 scores a world; their standard deviation is about 0.04, so
-    # the mean is within 0.04 of the truth but for probability 1e-9, and a push of 0.1 is seen.
+    # the mean is within 0.04 of the truth except for probability 1e-9, and a push of 0.1 is seen.
     grid = np.arange(0.1, 3, 0.02)
     fpr, diagonal = np.linspace(0, 1, 2001), np.linspace(-1, 1, 2001)
     curves = [tradeoff.TradeoffCurve(fpr, tradeoff.gaussian(m, fpr)) for m in grid]

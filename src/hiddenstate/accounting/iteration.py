@@ -81,7 +81,7 @@ class SingleInsertion:
         return -threshold, self.mu - threshold
 
     def drift(self, x: ArrayLike) -> Array:
-        """What a step adds to the iterates, but for noise."""
+        """What a step adds to the iterates, except for noise."""
         x = np.asarray(x, dtype=float)
         if math.isinf(self.slope):
             return self.beta * np.sign(x)
@@ -95,7 +95,7 @@ class SingleInsertion:
         return x
 
     def laws(self) -> list["Law"]:
-        """Law of X_t for t = 1, ..., steps. Exact but for quadrature, about 1e-12."""
+        """Law of X_t for t = 1, ..., steps. Exact except for quadrature, about 1e-12."""
         if self.beta == 0:
             # A flat landscape adds noise alone.
             return [self._normal_pair(t) for t in range(1, self.steps + 1)]

@@ -142,7 +142,7 @@ class AnalogRepeaters:
     They multiply the coordinate of the step before by ``gain`` and leave older ones alone. So
     coordinate i ends as gain x (A_i + sigma z_i) + sigma x sum of the T - 1 - i later noises, which
     over the gain is A_i + N(0, sigma^2 (1 + (T - 1 - i)/gain^2)), independent over i (the last
-    coordinate is not multiplied): all iterates but for noise that a large gain makes negligible.
+    coordinate is not multiplied): all iterates except for noise that a large gain makes negligible.
     """
 
     noise_multiplier: float

@@ -36,7 +36,7 @@ def certified(
     in_calls, out_calls: whether each run was called "in", by a rule fixed before any run. The two
     rates are bounded by Clopper and Pearson, and a divergence is at least that of the calls (data
     processing); 0 if the calls prove none. certificates: how many pairs of samples are examined in
-    all, among which a reader may choose the largest: all of them hold at once but for
+    all, among which a reader may choose the largest: all of them hold at once except for
     ``failure_probability``, for both orders, as each pair has its share (union bound).
     """
     expect(0 < failure_probability < 1, "failure_probability", failure_probability, "in (0, 1)")

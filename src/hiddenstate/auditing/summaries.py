@@ -79,7 +79,7 @@ def tpr(
 
     in_scores, out_scores: shapes (n_in,), (n_out,). The r-th highest out-score has a false-positive
     rate of Beta(r, n_out + 1 - r), so ranks exist whose thresholds err less, or more, than ``fpr``
-    but for a quarter of the level each; given those, the in-scores above are binomial
+    except for a quarter of the level each; given those, the in-scores above are binomial
     (Clopper and Pearson 1934, a quarter of the level each).
     """
     into, out = check(in_scores, out_scores)

@@ -10,7 +10,7 @@
  *
  * Every function is inlined into a driver that is generated for one architecture and calls them
  * with constants, so that the compiler unrolls the tiles into registers. Channel counts are
- * multiples of LANES (the caller pads with zeros), but for the input's. Padding channels are zero in
+ * multiples of LANES (the caller pads with zeros), except for the input's. Padding channels are zero in
  * every tensor and gradient.
  *
  * Layouts: image [y][x][channel] with its padding in place; forward weights [output block][ky]

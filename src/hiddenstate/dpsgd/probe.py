@@ -240,7 +240,7 @@ _TORCH_S_OWN = set(vars(nn.Module()))
 
 def _same(found: Tensor, expected: Tensor, tolerance: float) -> bool:
     distance = (found.to(expected) - expected).norm(dim=1)
-    # The second term is for gradients that are zero but for rounding.
+    # The second term is for gradients that are zero except for rounding.
     return bool((distance <= tolerance * (expected.norm(dim=1) + 1e-3)).all())
 
 

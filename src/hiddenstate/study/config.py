@@ -308,7 +308,7 @@ class _Place:
 
 
 def _members(node: Any) -> list[Any]:
-    """The types that may stand somewhere, but for None; those inside Annotated."""
+    """The types that may stand somewhere, except for None; those inside Annotated."""
     if get_origin(node) is Annotated:
         return _members(get_args(node)[0])
     if get_origin(node) in (Union, UnionType):

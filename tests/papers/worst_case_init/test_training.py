@@ -145,7 +145,7 @@ def test_scores_are_the_same_after_an_interruption_and_for_any_number_of_workers
         train(cell, start=start, checkpoint=tmp_path)
     before = list(count)
     assert train(cell, start=start, checkpoint=tmp_path).equals(whole)
-    # The first repeat and the second's first world, but for an unfinished chunk, are kept.
+    # The first repeat and the second's first world, except for an unfinished chunk, are kept.
     again = set(before) & set(count[42:])
     assert len(again) <= 10 and all(repeat == 1 for _, repeat, _ in again)
     assert len(count) - 42 < 48 - 42 + 10

@@ -108,7 +108,7 @@ def parameters(estimates: pd.DataFrame) -> Evidence:
 def _least_price(rows: pd.DataFrame, what: str, note: str) -> Evidence:
     """The largest distance of ratios to the least possible price from 1."""
     gap = Exact(float((needed(rows)["value"] - 1).abs().max()))
-    return Evidence([Within(what, gap, high=EQUAL, reason="equal but for rounding")], note)
+    return Evidence([Within(what, gap, high=EQUAL, reason="equal except for rounding")], note)
 
 
 @check
@@ -245,13 +245,13 @@ def tightness(estimates: pd.DataFrame) -> Evidence:
                 "least exact divergence over the bound, with the tightest slopes",
                 Exact(float(attained.min())),
                 low=1 - EQUAL,
-                reason="attained but for rounding",
+                reason="attained except for rounding",
             ),
             Within(
                 "largest exact divergence over the bound, with any slopes",
                 Exact(float(rows["value"].max())),
                 high=1 + EQUAL,
-                reason="an upper bound but for rounding",
+                reason="an upper bound except for rounding",
             ),
         ],
         f"{len(attained)} pairs of L and passes; with constant slopes down to "

@@ -27,7 +27,7 @@ NAME = "gradient_crafting"
 
 SETTING = ["every", "start", "epsilon"]
 NETWORK_SETTING = ["network", "clipping_norm", *SETTING]
-"""What audits of one setting have in common, but for models and repeat."""
+"""What audits of one setting have in common, except for models and repeat."""
 
 Start = Literal["fresh", "shared", "reshuffled"]
 """What is drawn for each model, and what once for all models of a repeat: the readings."""
@@ -219,7 +219,7 @@ class OneRunNetwork(Grid):
 
     @property
     def insertion(self) -> dict[str, Any]:
-        """The arguments of ``crafted_gradients.Insertions`` but for epsilon and delta."""
+        """The arguments of ``crafted_gradients.Insertions`` except for epsilon and delta."""
         names = {"insertions", "batch_size", "learning_rate", "clipping_norm"}
         return self.model_dump(include=names)
 

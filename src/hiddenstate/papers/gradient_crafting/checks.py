@@ -309,7 +309,7 @@ def monotone(estimates: pd.DataFrame) -> Evidence:
                 "least change of the ratio to the next batch size or epsilon",
                 Exact(float(least)),
                 low=-1e-9,
-                reason="ascends, but for rounding",
+                reason="ascends, except for rounding",
             ),
             Within(
                 "ratio at the largest batch size and epsilon",
@@ -482,7 +482,7 @@ def networks_ordering(estimates: pd.DataFrame) -> Evidence:
 
 @check
 def clipping_norm(estimates: pd.DataFrame) -> Evidence:
-    """At every clipping norm a random coordinate shows the same mu, but for a quarter."""
+    """At every clipping norm a random coordinate shows the same mu, except for a quarter."""
     rows = select(_network_mus(estimates), adversary=RANDOM)
     items: list[Item] = []
     for (network, epsilon), part in rows.groupby(["network", "epsilon"], sort=False):
@@ -498,7 +498,7 @@ def clipping_norm(estimates: pd.DataFrame) -> Evidence:
                 value - found[first],
                 -0.25,
                 0.25,
-                reason="the same but for a quarter, a limit of ours",
+                reason="the same except for a quarter, a limit of ours",
             )
             for norm, value in found.items()
             if norm != first

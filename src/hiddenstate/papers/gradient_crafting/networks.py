@@ -34,7 +34,7 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     """Scores of one repeat of an audit, by every adversary.
 
     The models of world "out" are trained once, and each adversary reads them; those of world "in"
-    are its own, but for their random numbers.
+    are its own, except for their random numbers.
     """
     splits = data.splits(p.dataset)
     records = splits.train

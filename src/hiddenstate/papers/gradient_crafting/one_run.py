@@ -163,7 +163,7 @@ def trained(
     """Bounds from trained models, one for each audit and number of canaries; columns as of idle.
 
     Null law: trainings of the same model without canaries, from its own start and batches, so that
-    given these the scores' sum is normal but for the rest that noise moves through the others.
+    given these the scores' sum is normal except for the rest that noise moves through the others.
     """
     mu = gaussian.mu(p.epsilon, p.delta)
     rows: list[tuple[Any, ...]] = []
