@@ -575,7 +575,7 @@ def test_models_without_a_gradient_of_each_record_are_refused(kernel):
 def test_a_forward_that_a_copy_does_not_follow_is_refused():
     model, (x, y) = models.fcnn(6, 6, 3), table()
     model.forward = lambda x: model[2](model[0](x).tanh())
-    with pytest.raises(InputError, match="overrides that of its class"):
+    with pytest.raises(InputError, match="overrides its class's"):
         ClippedSum(model, x, y)
 
 

@@ -72,8 +72,8 @@ def pretrained(
 
     SGD (with Nesterov's momentum, if any) on mean losses from ``start`` (p,); ordinary records'
     gradients become small, so that the canary's stands out. The step size is a tenth after each
-    epoch of ``drops``, where the momentum starts again. ``augmentation`` shows a random view of each
-    record. Source: Annamalai and De Cristofaro 2024, Section 4, and their public code.
+    epoch of ``drops``, where the momentum starts again. ``augmentation`` shows a random view of
+    each record. Source: Annamalai and De Cristofaro 2024, Section 4, and their public code.
 
     Raises InputError for numbers that are not finite, given or found, and for rates out of range.
     """

@@ -412,7 +412,7 @@ def _refuse_mixing(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if "forward" in vars(module):
             raise InputError(
-                f"model: an attribute forward of {name or 'it'} overrides that of its class; a copy "
+                f"model: an attribute forward of {name or 'it'} overrides its class's; a copy "
                 "would call it on the original's parameters; expected forward defined in the class"
             )
         if isinstance(module, nn.modules.batchnorm._NormBase):
