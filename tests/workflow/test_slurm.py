@@ -18,6 +18,7 @@ from hiddenstate.pipeline import scores
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "sinfo")
 FAMILIES = ("cyclic_bounds", "encoding_loss")
+TRAINED = "worst_case_init/scores/digits_pre0_n50_C1_T3_lr8_eps10_2x5.parquet"
 AT_SMOKE = ("--config", "scale=smoke", "scores=train")
 
 pytestmark = [
@@ -157,20 +158,22 @@ def running_on(node):
 def digests(directory):
     return {
         str(path.relative_to(directory)): scores.digest(scores.read(path)[0])
-        for family in FAMILIES
+        for family in (*FAMILIES, TRAINED.split("/")[0])
         for path in sorted((directory / f"results/smoke/{family}").rglob("*.parquet"))
     }
 
 
 def test_a_run_outlives_a_node_and_its_driver(tmp_path, cluster, checkout, start, snakemake):
     targets = [f"results/smoke/{family}/estimates.csv" for family in FAMILIES]
+    targets.append(f"results/smoke/{TRAINED}")
     here = checkout(tmp_path / "here")
     status, output = snakemake(here, *targets, "--cores", "2", *AT_SMOKE)
     assert status == 0, output[-3000:]
 
     there = checkout(tmp_path / "there")
     profile = ("--profile", "workflow/profiles/slurm")
-    submitted = (*targets, *profile, *AT_SMOKE)
+    # Models are trained in parts, and compared with those of one job on one machine.
+    submitted = (*targets, *profile, *AT_SMOKE, "part_hours=0.0005")
     driver = start(there, *submitted, start_new_session=True)
 
     def at_work():
@@ -200,4 +203,5 @@ def test_a_run_outlives_a_node_and_its_driver(tmp_path, cluster, checkout, start
     assert status == 0, output[-5000:]
     assert "n2" in asked("sinfo", "-h", "-N", "-t", "down", "-o", "%N").split()
     assert digests(there) == digests(here)
-    assert len(digests(here)) == 19
+    assert len(digests(here)) == 21
+    assert scores.parts(made / TRAINED) == 2 and scores.parts(here / "results/smoke" / TRAINED) == 0
