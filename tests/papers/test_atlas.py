@@ -303,7 +303,7 @@ def test_the_nearest_audit_is_nearest_in_ratio_and_the_largest():
     twins = pd.DataFrame({"audit": "a", "mu": [1.0, 1.0], "models": [10, 20], "cell": ["s", "l"]})
     assert shipped.nearest(twins, 3.0, DELTA)["cell"].tolist() == ["l"]
     # A file beside them that is of another reading, or of another repeat, is none of them.
-    assert not audits["cell"].str.contains("shared|repeat1|pre1_|C10_|C0.1_").any()
+    assert not audits["cell"].str.contains("shared|repeat1|pre1_|C10_|C0.1_|code").any()
 
 
 def test_an_audit_of_the_very_setting_is_said_to_be_one():
