@@ -12,7 +12,7 @@ from hiddenstate.pipeline.family import Figure, Job, Table, Train
 from hiddenstate.study import config
 from hiddenstate.study.page import duration
 
-MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 700, "drawing": 340}
+MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 1300, "drawing": 340}
 """MB that a job of a kind takes at most, as measured at laptop scale; on a CPU."""
 _ROW = 12
 """Bytes that a row of scores takes in a file."""

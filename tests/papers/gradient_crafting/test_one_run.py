@@ -56,7 +56,7 @@ def test_a_training_with_canaries_is_the_loop_that_it_should_be(larger, monkeypa
     mechanism = model.mechanism
     rng = np.random.default_rng(1)
     added = rng.standard_normal((mechanism.steps, len(model.order)), dtype=np.float32)
-    records, network = data.splits("digits").train, digits_cnn().double()
+    records, network = data.splits("digits").private, digits_cnn().double()
     x, y = torch.tensor(records.x).double(), torch.tensor(records.y)
     ends = []
     for more in (added, 0 * added):

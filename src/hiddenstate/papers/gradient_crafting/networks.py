@@ -64,7 +64,10 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
 
 
 def one_run(cell: Cell[OneRunLarger], seed: int) -> pd.DataFrame:
-    """Bounds from networks with many canaries; columns as of ``one_run.idle``."""
+    """Bounds from networks with many canaries, trained on the private half of the data.
+
+    Columns as of ``one_run.idle``.
+    """
     p = cell.parameters.network
     splits = data.splits(p.dataset)
     model = models.build(p.model, splits.classes)
@@ -78,7 +81,7 @@ def one_run(cell: Cell[OneRunLarger], seed: int) -> pd.DataFrame:
         epsilon=cell.parameters.epsilon, delta=cell.parameters.delta, **p.insertion
     )
     ensemble = engine.Ensemble(
-        model, inserted.mechanism, splits.train.x, splits.train.y,
+        model, inserted.mechanism, splits.private.x, splits.private.y,
         crafted.Inserted(crafted.SimulatedCoordinate()), partial(average_case, model),
     )  # fmt: skip
     gradients = ensemble.clipped_sum()
