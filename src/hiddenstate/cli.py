@@ -25,6 +25,7 @@ from hiddenstate.commands import (
     audit,
     audit_one_run,
     audit_training,
+    device_check,
     epsilon,
     new_paper,
     plan,
@@ -46,8 +47,9 @@ S = TypeVar("S", bound=Shown)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status.
 
-    0, and 1 where an audit refutes a claim; 2 for bad input, told without a traceback; 3 for any
-    other failure. Whoever reads the output and stops, or interrupts, gets the shell's own statuses.
+    0, and 1 where an audit refutes a claim or a device is wrong; 2 for bad input, told without a
+    traceback; 3 for any other failure. Whoever reads the output and stops, or interrupts, gets the
+    shell's own statuses.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -643,6 +645,7 @@ def _parser() -> argparse.ArgumentParser:
         ("suggest-canary", suggest_canary),
         ("audit-training", audit_training),
         ("audit-one-run", audit_one_run),
+        ("device-check", device_check),
         ("new-paper", new_paper),
     ):
         module.add_arguments(command(name, module.run, family=False))

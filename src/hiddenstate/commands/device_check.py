@@ -1,0 +1,60 @@
+"""``hiddenstate device-check``: whether an accelerator trains what the processor does."""
+
+import argparse
+import dataclasses
+
+from hiddenstate.commands.printing import add_json, print_json
+from hiddenstate.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Device, networks."""
+    parser.add_argument("--device", default="cuda", help="cuda (the default), cuda:1, mps, cpu")
+    parser.add_argument(
+        "--network", nargs="+", metavar="NAME", help="these networks of the papers alone"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare an accelerator's sums and scores with the processor's; status 1 if one is off."""
+    import pandas as pd
+    import torch
+    from tqdm import tqdm
+
+    from hiddenstate.dpsgd import device_check
+
+    networks = device_check.NETWORKS
+    for name in options.network or ():
+        if name not in networks:
+            raise InputError(f"--network: got {name!r}; expected some of {', '.join(networks)}")
+    if options.network:
+        networks = {name: networks[name] for name in options.network}
+    torch.set_num_threads(1)  # the processor's times are of one core
+    rows = list(tqdm(device_check.rows(options.device, networks), unit="check"))
+    wrong = [row for row in rows if not row.passed]
+    if options.json:
+        print_json([{**dataclasses.asdict(row), "passed": row.passed} for row in rows])
+    else:
+        shown = [
+            {
+                "check": row.check,
+                "network": row.network,
+                "kernel": row.kernel,
+                "off": row.problem or f"{row.off:.1e}",
+                "allowed": f"{row.most:.0e}" if row.most else "0",
+                "times one core": "" if row.ratio != row.ratio else f"{row.ratio:.2g}",
+                "": "ok" if row.passed else "WRONG",
+            }
+            for row in rows
+        ]
+        print(pd.DataFrame(shown).to_markdown(index=False, disable_numparse=True))
+        print(
+            f"\n{len(rows) - len(wrong)} of {len(rows)} checks passed: "
+            + (
+                f"do not trust scores of {options.device!r}, and please report this table"
+                if wrong
+                else f"{options.device!r} trains what the processor does"
+            )
+        )
+    return int(bool(wrong))
