@@ -265,3 +265,30 @@ def test_at_laptop_scale_all_of_mnist_is_cached_but_the_live_audit(scale_of):
     (live,) = cells.shown(grid)["live"]
     assert lacking == {cell.name for cell in cells.cells_of(grid, live)}
     assert live.models == 100 and live.epsilon == 10 and live.start.epochs == 5
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "value", "expected"),
+    [
+        ("mnist", "steps", 99, 100),
+        ("mnist", "private", 30_001, 30_000),
+        ("mnist", "model", "mnist_linear", "mnist_cnn"),
+        ("cifar10", "canary", "mislabelled", "blank"),
+        ("cifar10_last_layer", "steps", 26, 25),
+        ("mnist_code", "dataset", "raw:mnist", "mnist"),
+    ],
+)
+def test_a_task_of_the_paper_s_name_is_the_paper_s(scale_of, task, key, value, expected):
+    """Or its audits would be judged against numbers of another task."""
+    grid, _ = scale_of("paper")
+    content = grid.model_dump()
+    assert type(grid).model_validate(content) == grid
+    content["tasks"][task][key] = value
+    said = f"tasks.{task}.{key}: got {value}; expected {expected}, the paper's"
+    with pytest.raises(ValueError, match=said):
+        type(grid).model_validate(content)
+    content["tasks"]["mine"] = content["tasks"].pop(task)
+    for sweeps in content.values():
+        for sweep in sweeps if isinstance(sweeps, list) else ():
+            sweep["task"] = "mine" if sweep["task"] == task else sweep["task"]
+    assert "mine" in type(grid).model_validate(content).tasks

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from hiddenstate.papers.worst_case_init import stated
 from hiddenstate.pipeline.costs import gradient_seconds, step_seconds
 from hiddenstate.pipeline.family import (
     Cell,
@@ -213,6 +214,18 @@ class WorstCaseInitGrid(FamilyGrid):
     live: Several[Sweep] = Field(
         default=[], description="audits compared with those that differ in their repeats alone"
     )
+
+    @model_validator(mode="after")
+    def _tasks_of_the_paper_are_the_paper_s(self) -> Self:
+        for name, task in self.tasks.items():
+            found = task.model_dump()
+            for key, value in stated.parameters(name).items():
+                if found[key] != value:
+                    raise ValueError(
+                        f"tasks.{name}.{key}: got {found[key]}; expected {value}, the paper's, "
+                        "whose numbers a task of this name is judged against; call yours otherwise"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _sweeps_fit_their_tasks(self) -> Self:

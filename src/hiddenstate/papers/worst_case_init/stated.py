@@ -15,6 +15,30 @@ _SHARED = ("figure", "task", "case", "quantity", "epsilon", "value", "records")
 RECORDS = {"mnist": 30_000, "cifar10": 25_000, LAST_LAYER: 25_000}
 """The records of an audit, unless Figure 3 or 7 says otherwise."""
 EPSILONS = (1.0, 2.0, 4.0, 10.0)
+TASKS: dict[str, dict[str, object]] = {
+    "mnist": {
+        "dataset": "mnist", "model": "mnist_cnn", "trains": "all layers", "canary": "blank",
+        "private": 30_000, "steps": 100, "learning_rate": {"average": 4.0, "worst": 4.0},
+    },
+    "cifar10": {
+        "dataset": "cifar10", "model": "cifar_cnn", "trains": "all layers", "canary": "blank",
+        "private": 25_000, "steps": 200, "learning_rate": {"average": 2.0, "worst": 1.0},
+    },
+    LAST_LAYER: {
+        "trains": "last layer", "canary": "clip_backdoor",
+        "private": 25_000, "steps": 25, "learning_rate": {"average": 10.0, "worst": 10.0},
+    },
+}  # fmt: skip
+"""What the text says of its tasks: a task of such a name is judged against the numbers below."""
+
+
+def parameters(task: str) -> dict[str, object]:
+    """What a task of that name has to be; of the public code's, what it shares with the text."""
+    if task in TASKS:
+        return TASKS[task]
+    own = ("steps", "learning_rate") if task.endswith(PUBLIC_CODE) else ()
+    shared = TASKS.get(task.removesuffix(PUBLIC_CODE), {})
+    return {name: value for name, value in shared.items() if name not in own}
 
 
 def _by_epsilon(
