@@ -121,8 +121,8 @@ class Network(Grid):
     """A network of the torch engine, and its audits."""
 
     dataset: Text = Field(
-        description="digits, mnist, cifar10, cifar100, raw:<one of these>, folder:<path> or "
-        "features:<file>"
+        description="digits, mnist, cifar10, cifar100, raw:<one of these>, folder:<path> "
+        "(images, resized to 32 x 32 in colour) or features:<file>"
     )
     model: Name = Field(description="a name in hiddenstate.models.MODELS")
     insertions: Count = Field(default=250, description="canaries of a training")

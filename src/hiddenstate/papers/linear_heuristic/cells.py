@@ -260,7 +260,10 @@ class Training(Grid):
     """Figures 2 and 4, and the trained columns of Table 1."""
 
     delta: float = Delta
-    dataset: Text = Field(description="digits, mnist, cifar10, cifar100 or folder:<path>")
+    dataset: Text = Field(
+        description="digits, mnist, cifar10, cifar100 or folder:<path> (images, resized to 32 x 32 "
+        "in colour)"
+    )
     model: Name = Field(description="a name in hiddenstate.models.MODELS")
     records: int = Field(ge=2, le=100_000_000, description="training records, the canary included")
     clipping_norm: Positive = Field(default=1.0, description="gradients' largest norm")

@@ -117,8 +117,8 @@ class Task(Grid):
     """
 
     dataset: Text = Field(
-        description="digits, mnist, cifar10, cifar100, raw:<one of these>, folder:<path> or "
-        "features:<file>"
+        description="digits, mnist, cifar10, cifar100, raw:<one of these>, folder:<path> "
+        "(images, resized to 32 x 32 in colour) or features:<file>"
     )
     model: Name = Field(
         default="features", description="a name in hiddenstate.models.MODELS, or none for features"
