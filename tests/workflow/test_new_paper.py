@@ -75,7 +75,7 @@ module toy:
     snakefile: "family.smk"
     config: {**config, "family": "toy"}
 
-use rule * from toy exclude start, train, restore, verify, bound, tables as toy_*
+use rule * from toy as toy_*
 """
 CLAIMS = {"own": [{"id": "toy.one", "statement": "The gap is near 1.", "basis": "the mean of `in`"}
                   | {"judged_from": "smoke", "shown": "gap"}]}  # fmt: skip

@@ -280,85 +280,89 @@ rule estimate:
         " --results {params.results:q} --missing {params.missing} --out {output:q} > {log:q} 2>&1"
 
 
-# What is shown is drawn in one job, for starting one takes longer than drawing. Snakemake's report
-# has one caption for a rule; each figure's own stands in results/<scale>/report.html.
-rule figures:
-    input:
-        f"{HERE}/estimates.csv",
-    output:
-        pdf=expand(f"{FIGURES}/{FAMILY}/{{name}}.pdf", name=FIGURE_TITLES),
-        png=[
-            report(
-                f"{FIGURES}/{FAMILY}/{name}.png",
-                caption="../report/family.rst",
-                category="Figures",
-                subcategory=FAMILY,
-                labels={"figure": name, "title": title},
-            )
-            for name, title in FIGURE_TITLES.items()
-        ],
-    log:
-        f"{LOGS}/{FAMILY}/figures.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/figures.tsv"
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(15),
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        code=code.digest(*PAPER.modules_of(Figure)),
-        paper=PAPER.title,
-        shows=GRID.shows,
-        out=beside,
-    message:
-        f"{FAMILY}: figures"
-    shell:
-        "hiddenstate figures {params.family} --config {params.config:q}"
-        " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
+if FIGURE_TITLES:
+
+    # What is shown is drawn in one job, for starting one takes longer than drawing. Snakemake's report
+    # has one caption for a rule; each figure's own stands in results/<scale>/report.html.
+    rule figures:
+        input:
+            f"{HERE}/estimates.csv",
+        output:
+            pdf=expand(f"{FIGURES}/{FAMILY}/{{name}}.pdf", name=FIGURE_TITLES),
+            png=[
+                report(
+                    f"{FIGURES}/{FAMILY}/{name}.png",
+                    caption="../report/family.rst",
+                    category="Figures",
+                    subcategory=FAMILY,
+                    labels={"figure": name, "title": title},
+                )
+                for name, title in FIGURE_TITLES.items()
+            ],
+        log:
+            f"{LOGS}/{FAMILY}/figures.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/figures.tsv"
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(1000),
+            runtime=growing(15),
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            code=code.digest(*PAPER.modules_of(Figure)),
+            paper=PAPER.title,
+            shows=GRID.shows,
+            out=beside,
+        message:
+            f"{FAMILY}: figures"
+        shell:
+            "hiddenstate figures {params.family} --config {params.config:q}"
+            " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
 
 
-rule tables:
-    input:
-        f"{HERE}/estimates.csv",
-    output:
-        csv=[
-            report(
-                f"{HERE}/tables/{name}.csv",
-                caption="../report/family.rst",
-                category="Tables",
-                subcategory=FAMILY,
-                labels={"table": name, "title": title},
-            )
-            for name, title in TABLE_TITLES.items()
-        ],
-        md=expand(f"{HERE}/tables/{{name}}.md", name=TABLE_TITLES),
-        tex=expand(f"{HERE}/tables/{{name}}.tex", name=TABLE_TITLES),
-    log:
-        f"{LOGS}/{FAMILY}/tables.log",
-    benchmark:
-        f"{LOGS}/{FAMILY}/tables.tsv"
-    conda:
-        "../../envs/hiddenstate.yaml"
-    threads: 1
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(15),
-    params:
-        family=FAMILY,
-        config=SCALE_FILE,
-        code=code.digest(*PAPER.modules_of(Table)),
-        paper=PAPER.title,
-        shows=GRID.shows,
-        out=beside,
-    message:
-        f"{FAMILY}: tables"
-    shell:
-        "hiddenstate tables {params.family} --config {params.config:q}"
-        " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
+if TABLE_TITLES:
+
+    rule tables:
+        input:
+            f"{HERE}/estimates.csv",
+        output:
+            csv=[
+                report(
+                    f"{HERE}/tables/{name}.csv",
+                    caption="../report/family.rst",
+                    category="Tables",
+                    subcategory=FAMILY,
+                    labels={"table": name, "title": title},
+                )
+                for name, title in TABLE_TITLES.items()
+            ],
+            md=expand(f"{HERE}/tables/{{name}}.md", name=TABLE_TITLES),
+            tex=expand(f"{HERE}/tables/{{name}}.tex", name=TABLE_TITLES),
+        log:
+            f"{LOGS}/{FAMILY}/tables.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/tables.tsv"
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(1000),
+            runtime=growing(15),
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            code=code.digest(*PAPER.modules_of(Table)),
+            paper=PAPER.title,
+            shows=GRID.shows,
+            out=beside,
+        message:
+            f"{FAMILY}: tables"
+        shell:
+            "hiddenstate tables {params.family} --config {params.config:q}"
+            " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
 
 
 rule claims:
