@@ -113,15 +113,19 @@ def test_a_run_is_shown_here_and_on_a_cluster(names, where, side_by_side):
     assert printed.filters == [names["essential"]]
 
 
-def test_jobs_that_verify_cost_their_share_of_the_models(names):
-    def job(rule, cell=None):
+def test_jobs_that_verify_or_train_a_part_cost_their_share_of_the_models(names):
+    def job(rule, cell=None, parts=None, given=()):
+        found = {"cell": cell, "parts": parts}
         return SimpleNamespace(
-            rule=SimpleNamespace(name=rule), wildcards_dict={"cell": cell} if cell else {}
+            rule=SimpleNamespace(name=rule),
+            wildcards_dict={name: value for name, value in found.items() if value},
+            input={"parts": list(given)},
         )
 
     trained = SimpleNamespace(cost=600, cell=None, work=SimpleNamespace(size=lambda cell: (100, 5)))
     family = SimpleNamespace(jobs=lambda grid: {"train": {"a": trained}})
     jobs = [job("toy_train", "a"), job("toy_verify", "a"), job("toy_figures"), job("all")]
+    jobs += [job("toy_part", "a", "8"), job("toy_train", "a", given=["part1of8"])]
     names |= {
         "read_scale": lambda: SimpleNamespace(toy=None),
         "FAMILIES": {"toy": family},
@@ -131,7 +135,10 @@ def test_jobs_that_verify_cost_their_share_of_the_models(names):
             dag=SimpleNamespace(needrun_jobs=lambda: jobs, jobid=jobs.index)
         ),
     }
-    assert names["costs_of_jobs"]() == {0: 600, 1: 120, 2: costs.DRAWING["figures"], 3: 0}
+    assert names["costs_of_jobs"]() == {
+        **{0: 600, 1: 120, 2: costs.DRAWING["figures"], 3: 0},
+        **{4: 75, 5: 0},  # the parts of a cell train its models, and the last job gathers them
+    }
 
 
 def test_a_failed_job_shows_the_end_of_its_log(run, tmp_path):

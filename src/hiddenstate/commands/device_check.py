@@ -22,16 +22,16 @@ def run(options: argparse.Namespace) -> int:
     import torch
     from tqdm import tqdm
 
-    from hiddenstate.dpsgd import device_check
+    from hiddenstate.commands import comparing
 
-    networks = device_check.NETWORKS
+    networks = comparing.NETWORKS
     for name in options.network or ():
         if name not in networks:
             raise InputError(f"--network: got {name!r}; expected some of {', '.join(networks)}")
     if options.network:
         networks = {name: networks[name] for name in options.network}
     torch.set_num_threads(1)  # the processor's times are of one core
-    rows = list(tqdm(device_check.rows(options.device, networks), unit="check"))
+    rows = list(tqdm(comparing.rows(options.device, networks), unit="check"))
     wrong = [row for row in rows if not row.passed]
     if options.json:
         print_json([{**dataclasses.asdict(row), "passed": row.passed} for row in rows])

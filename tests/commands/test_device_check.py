@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from hiddenstate import cli
-from hiddenstate.dpsgd import device_check, strategies
+from hiddenstate.commands import comparing
+from hiddenstate.dpsgd import strategies
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.kernels.base import Blockwise
 
@@ -30,7 +31,7 @@ def test_a_processor_trains_what_it_does_itself(capsys):
 def test_sums_that_are_off_by_a_little_are_found(monkeypatch, capsys, by):
     right = ClippedSum.side_by_side
     monkeypatch.setattr(ClippedSum, "side_by_side", lambda *given: right(*given) * (1 + by))
-    wrong = {row.check for row in device_check.rows("cpu", SMALL) if not row.passed}
+    wrong = {row.check for row in comparing.rows("cpu", SMALL) if not row.passed}
     assert "side by side" in wrong and "one model" not in wrong
     assert cli.main(COMMAND) == 1
     assert "WRONG" in capsys.readouterr().out
@@ -44,7 +45,7 @@ def test_chance_of_the_device_is_found(monkeypatch):
         return sums + 5e-5 * torch.rand_like(sums) * sums.abs().max()
 
     monkeypatch.setattr(Blockwise, "sums", noisy)
-    wrong = {row.check for row in device_check.rows("cpu", SMALL) if not row.passed}
+    wrong = {row.check for row in comparing.rows("cpu", SMALL) if not row.passed}
     assert wrong == {"audit again, FullBatch", "audit again, Poisson"}
 
 
@@ -57,12 +58,12 @@ def test_noise_of_another_size_is_found(monkeypatch, factor):
         return lambda drawn: draw(drawn).mul_(factor)
 
     monkeypatch.setattr(strategies, "_noise", noise)
-    wrong = {row.check for row in device_check.rows("cpu", SMALL) if not row.passed}
+    wrong = {row.check for row in comparing.rows("cpu", SMALL) if not row.passed}
     assert wrong == {"noise, FullBatch", "noise, Poisson"}
 
 
 def test_numbers_that_are_not_finite_do_not_pass():
-    assert device_check._off(torch.tensor([math.nan, 1.0]), torch.ones(2)) == math.inf
+    assert comparing._off(torch.tensor([math.nan, 1.0]), torch.ones(2)) == math.inf
 
 
 def test_a_device_or_network_that_is_not_there_is_named(capsys):
