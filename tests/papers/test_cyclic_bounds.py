@@ -174,7 +174,6 @@ def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimate
     provenance = theorems.groupby("method")["provenance"].first()
     assert provenance["Theorem 4.5"] == "our reconstruction"
     assert provenance["sharp"] == "derived"
-    assert provenance["Theorem 4.4"] == "as in the code of Liang et al. 2025"
 
 
 def test_tables_round_upper_bounds_up_and_lower_bounds_down(estimates):

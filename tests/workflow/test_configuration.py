@@ -125,9 +125,10 @@ def test_whatever_a_rule_hands_to_the_shell_is_quoted(path):
 
 
 def test_a_cluster_run_in_a_directory_with_a_space_is_refused(monkeypatch):
+    here, there = (common(GOOD, local_exec=local)["checked_place"] for local in (True, False))
     monkeypatch.setattr(os, "getcwd", lambda: "/tmp/tree")
-    common(GOOD, local_exec=False)["checked_place"]()
+    there()
     monkeypatch.setattr(os, "getcwd", lambda: "/tmp/my tree")
-    common(GOOD)["checked_place"]()
+    here()
     with pytest.raises(WorkflowError, match="my tree: jobs cannot be submitted from a directory"):
-        common(GOOD, local_exec=False)["checked_place"]()
+        there()

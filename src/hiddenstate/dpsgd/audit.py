@@ -53,6 +53,7 @@ def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
     if not bar.disable:
         bar.initial += there  # which take no time
     bar.update(there)
+    bar.refresh()
     stop = threading.Event()
 
     def work(chunk: list[Identity]) -> dict[Identity, Row]:
@@ -81,7 +82,8 @@ def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
 
 def progress_bar(models: int, shown: bool) -> "tqdm[Any]":
     """A bar of so many models, or one that is not shown."""
-    return tqdm(total=models, unit="model", disable=not shown)
+    # Not drawn before it is known how many are finished.
+    return tqdm(total=models, unit="model", disable=not shown, delay=1e-9)
 
 
 def in_chunks(runs: Sequence[Identity], size: int) -> list[list[Identity]]:

@@ -21,10 +21,7 @@ RECONSTRUCTED = {
 def _source(method: str) -> str:
     if method in RECONSTRUCTED:
         return "our reconstruction"
-    return {
-        "PABI": "Feldman et al. 2018",
-        "Theorem 4.4": "as in the code of Liang et al. 2025",
-    }.get(method, "derived")
+    return "Feldman et al. 2018" if method == "PABI" else "derived"
 
 
 @table(
