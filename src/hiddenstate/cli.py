@@ -137,8 +137,8 @@ def _run(options: argparse.Namespace) -> None:
     job, seed = _job(options, options.kind)
     given = job.files  # as they are before the work: they may be replaced meanwhile
     with _workplace(options, job, seed) as workplace:
-        kept = getattr(options, "checkpoint", None)
-        start = time.perf_counter() - checkpoint.spent(kept)
+        before = checkpoint.spent(getattr(options, "checkpoint", None))
+        start = time.perf_counter() - before
         frame = job.run(seed, workplace)
         if workplace.part:
             with files.atomic(options.out) as temporary:
@@ -146,8 +146,8 @@ def _run(options: argparse.Namespace) -> None:
             return
         write = scores.write if job.work.folder == "scores" else scores.write_table
         origin = _origin(job, seed, start, given)
-        if parts := len(list(kept.glob("part*"))) if kept else 0:
-            origin["parts"] = parts
+        if gathered := getattr(options, "gathers", 0):
+            origin["parts"] = gathered
         write(options.out, frame, origin)
 
 
@@ -552,6 +552,10 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument(
                 "--part", type=_part, metavar="K/N",
                 help="train the K-th of N parts of the models, kept in --checkpoint; FILE is empty",
+            )  # fmt: skip
+            sub.add_argument(
+                "--gathers", type=int, default=0, metavar="N",
+                help="the number of parts whose models are in --checkpoint, for the provenance",
             )  # fmt: skip
         out(sub, help="Parquet file to write")
     sub = command("restore", _restore)

@@ -74,6 +74,7 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
     has no locks, none is held.
     """
     path = directory / f".lock{part}"
+    refused = InputError(f"{directory}: {otherwise}; wait until it has ended, or end it")
     while True:
         directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -84,9 +85,7 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise InputError(
-                    f"{directory}: {otherwise}; wait until it has ended, or end it"
-                ) from error
+                raise refused from error
             except OSError as error:
                 warnings.warn(f"{path}: cannot be locked: {error.strerror}", stacklevel=3)
             # Whoever held it before may have removed it since it was opened.
@@ -95,9 +94,7 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
             try:
                 for other in directory.glob(".lock" if part else ".lock?*"):
                     if _held(other):
-                        raise InputError(
-                            f"{directory}: {otherwise}; wait until it has ended, or end it"
-                        )
+                        raise refused
                 yield
             finally:
                 path.unlink(missing_ok=True)
@@ -109,7 +106,7 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
 def _held(path: Path) -> bool:
     """Whether a process holds the lock of that file."""
     try:
-        with path.open("a", encoding="utf-8") as opened:
+        with path.open("r+", encoding="utf-8") as opened:  # which makes none
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

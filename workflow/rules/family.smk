@@ -123,6 +123,7 @@ if JOBS["train"]:
             runtime=minutes_of("train", gathers=True),
             gpu=int(config["device"] != "cpu"),
             device=config["device"],
+            parts=number_of_parts,
         params:
             family=FAMILY,
             config=SCALE_FILE,
@@ -134,7 +135,7 @@ if JOBS["train"]:
             "hiddenstate train {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
             " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
-            " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
+            " --gathers {resources.parts} --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
 if PARTS:

@@ -126,9 +126,17 @@ def cost_of(wildcards):
     return int(JOBS["train"][wildcards.cell].cost)
 
 
+def number_of_parts(wildcards):
+    """How many jobs train a cell's models before that which gathers them; 0 if it trains them itself.
+
+    A resource, as the device is: Snakemake would take another parameter for a reason to train again.
+    """
+    return PARTS.get(wildcards.cell, 0)
+
+
 def parts_of(wildcards):
     """What the parts of a cell write, if it is trained in parts."""
-    number = PARTS.get(wildcards.cell, 0)
+    number = number_of_parts(wildcards)
     return [
         f"{HERE}/checkpoints/{wildcards.cell}/part{k}of{number}"
         for k in range(1, number + 1)
