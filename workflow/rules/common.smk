@@ -15,9 +15,9 @@ except ModuleNotFoundError:
         "`. .venv/bin/activate`, or `./reproduce` in place of `snakemake --cores all`"
     )
 
-from hiddenstate import papers
+from hiddenstate import code, papers
 from hiddenstate.datasets import data
-from hiddenstate.pipeline import code, costs, scores, verification
+from hiddenstate.pipeline import costs, scores, verification
 from hiddenstate.study import forecast, verdicts
 from hiddenstate.study import config as scale_files
 from hiddenstate.errors import InputError

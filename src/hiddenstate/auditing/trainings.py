@@ -16,12 +16,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
+from hiddenstate import code
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
 
@@ -235,40 +236,15 @@ def _digests(path: Path) -> dict[str, str]:
     """
     path = path.resolve()
     top = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
-    found: dict[str, str] = {}
-    waiting = [path]
-    while waiting:
-        file = waiting.pop()
-        name = os.path.relpath(file, top)
-        if name in found:
-            continue
-        with file.open("rb") as content:
-            found[name] = hashlib.file_digest(content, "sha256").hexdigest()
-        if file.suffix == ".py" and "site-packages" not in file.parts:
-            waiting += _imported(file, {path.parent, top})
-    return dict(sorted(found.items()))
 
+    def imports(file: Path) -> list[Path]:
+        if file.suffix != ".py" or "site-packages" in file.parts:
+            return []
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError):
+            return []  # what is no Python says so when it is run
+        return list(code.imported(tree, file, {path.parent, top}, packages=True))
 
-def _imported(file: Path, places: Iterable[Path]) -> Iterator[Path]:
-    """Files that a Python file imports from these places, or from its own package."""
-    try:
-        nodes = list(ast.walk(ast.parse(file.read_bytes())))
-    except (SyntaxError, ValueError):
-        return  # what is no Python says so when it is run
-    for node in nodes:
-        match node:
-            case ast.Import(names=names):
-                wanted = [(place, alias.name) for place in places for alias in names]
-            case ast.ImportFrom(module=module, names=names, level=level):
-                # What is imported of a package may be a module of it.
-                inside = [f"{module}.{alias.name}" if module else alias.name for alias in names]
-                bases = places if level == 0 else [file.parents[level - 1]]
-                wanted = [(base, name) for base in bases for name in inside]
-            case _:
-                continue
-        for base, name in wanted:
-            parts = name.split(".")
-            for depth in range(1, len(parts) + 1):
-                stem = base.joinpath(*parts[:depth])
-                both = stem.with_name(f"{stem.name}.py"), stem / "__init__.py"
-                yield from (found for found in both if found.is_file())
+    names = {os.path.relpath(file, top): file for file in code.closure([path], imports)}
+    return {name: hashlib.sha256(names[name].read_bytes()).hexdigest() for name in sorted(names)}

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hiddenstate.code import essence
 from hiddenstate.errors import InputError
 from hiddenstate.files import arrays, atomic
 
@@ -72,9 +73,7 @@ class _Digest:
         if isinstance(value, set | frozenset):
             return _hash(kind, *sorted(map(self.of, value)))
         if isinstance(value, types.CodeType):
-            # Neither its file nor its lines: only what it does.
-            names = (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars)
-            return _hash(kind, value.co_code, repr(names), *map(self.of, value.co_consts))
+            return _hash(kind, essence(value))
         if isinstance(value, functools.partial):
             return _hash(kind, self.of(value.func), self.of(value.args), self.of(value.keywords))
         if isinstance(value, types.MethodType):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hiddenstate import code
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline import code
 from hiddenstate.pipeline.costs import STARTING
 
 if TYPE_CHECKING:

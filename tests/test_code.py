@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 import hiddenstate
-from hiddenstate import papers
+from hiddenstate import code, papers
 from hiddenstate.papers import gradient_crafting
-from hiddenstate.pipeline import code
 from hiddenstate.study import config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 MODULE = "hiddenstate.papers.encoding_loss.estimates"
 
@@ -26,10 +25,10 @@ def copy(tmp_path, monkeypatch):
     root = tmp_path / "hiddenstate"
     shutil.copytree(Path(hiddenstate.__file__).parent, root, dirs_exist_ok=True)
     monkeypatch.setattr(code, "_ROOT", root)
-    for cached in (code._code, code.digest_of):
+    for cached in (code._read, code.digest_of):
         cached.cache_clear()
     yield root
-    for cached in (code._code, code.digest_of):
+    for cached in (code._read, code.digest_of):
         cached.cache_clear()
 
 
@@ -38,12 +37,12 @@ def after(root, file, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    code._code.cache_clear()
+    code._read.cache_clear()
     return code.digest(MODULE)
 
 
 def test_the_locale_does_not_count():
-    script = f"from hiddenstate.pipeline import code; print(code.digest({MODULE!r}))"
+    script = f"from hiddenstate import code; print(code.digest({MODULE!r}))"
     places = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
@@ -77,7 +76,7 @@ def follows(file, root, change="OTHER = 1\n"):
     before = code.digest_of(run)
     path = root / file
     path.write_text(path.read_text() + change)
-    code._code.cache_clear()
+    code._read.cache_clear()
     code.digest_of.cache_clear()
     return code.digest_of(run) != before
 
@@ -124,13 +123,23 @@ def test_no_import_is_overlooked_wherever_it_stands():
         tree = ast.parse(path.read_text())
         kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
         everywhere = [node for node in ast.walk(tree) if isinstance(node, kinds)]
-        statements = [node for node in code._statements(tree) if isinstance(node, kinds)]
+        statements = [node for node in code.statements(tree) if isinstance(node, kinds)]
         assert sorted(map(ast.dump, statements)) == sorted(map(ast.dump, everywhere)), path
 
 
-def test_no_paper_depends_on_another():
-    for name in papers.names():
-        modules = [f"hiddenstate.papers.{name}.{part}" for part in ("estimates", "figures")]
-        others = [other for other in papers.names() if other != name]
-        for module in code._closure(tuple(modules)):
-            assert not any(module.startswith(f"hiddenstate.papers.{other}") for other in others)
+def test_what_a_function_does_is_its_essence_and_no_docstring_or_place():
+    def compiled(source):
+        space = {}
+        exec(compile(source, source, "exec"), space)
+        return code.essence(space["f"].__code__)
+
+    plain = compiled('def f(x):\n    "One."\n    return x + 1')
+    assert plain == compiled('\n\ndef f(x):\n    "Other."\n    # A remark.\n    return x + 1')
+    assert plain != compiled('def f(x):\n    "One."\n    return x + 2')
+    # A text that is first in a comprehension or used by the code is no docstring.
+    for source in ("def f(x):\n    return {'%s' for _ in x}", "def f(x):\n    return x['%s']"):
+        assert compiled(source % "a") != compiled(source % "b")
+    # So is what a function catches, where it does.
+    calls = "def f(x, y):\n%s    except OSError:\n        y()"
+    one = compiled(calls % "    try:\n        x()\n        y()\n")
+    assert one != compiled(calls % "    x()\n    try:\n        y()\n")
