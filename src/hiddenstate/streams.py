@@ -10,10 +10,14 @@ each block its own stream; chunks are whole numbers of blocks.
 import hashlib
 import json
 import operator
+from typing import Literal
 
 import numpy as np
 
 from hiddenstate.errors import InputError
+
+World = Literal["in", "out"]
+"""Canary present, or absent."""
 
 
 def key(seed: int, *name: str | int) -> int:

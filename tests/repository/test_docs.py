@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hiddenstate import cli
-from hiddenstate.auditing import Bound, Verdict
+from hiddenstate.auditing import LowerBound, Verdict
 from hiddenstate.streams import stream
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,7 +37,7 @@ def test_the_audits_of_the_documentation_run():
     names = {"in_scores": rng.normal(size=100) + 3, "out_scores": rng.normal(size=100)}
     bounds, sequential, known = blocks("auditing.md", "python")
     found = shown(bounds.replace("range(40, -20, -1)", "(40, 0)"), names)
-    assert [type(value) for value in found] == [Bound] * 3
+    assert [type(value) for value in found] == [LowerBound] * 3
     assert [value.parameter for value in found] == ["epsilon", "mu", "noise multiplier"]
     assert all(value.valid for value in found)
     assert 1.8 < found[1].value < 3

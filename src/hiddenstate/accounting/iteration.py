@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +26,9 @@ from scipy.special import logsumexp, ndtr, ndtri
 from hiddenstate.accounting import linear
 from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.streams import World
 
 Array = NDArray[np.float64]
-World = Literal["in", "out"]
 
 REACH = 9.0
 """Noise beyond so many deviations is left out: a probability of 2e-19 a step."""

@@ -28,10 +28,10 @@ from hiddenstate.adversaries.gradient_canaries import (
     SimulatedCoordinate,
 )
 from hiddenstate.dpsgd.audit import Group, by_adversary, column, in_chunks
-from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World, fingerprint
+from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
 from hiddenstate.dpsgd.kernels.tiny import Code, Dense, Trainer
 from hiddenstate.dpsgd.known import (
-    Fixed,
+    FixedCanary,
     Floats,
     Known,
     each_once,
@@ -42,6 +42,7 @@ from hiddenstate.dpsgd.known import (
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.sampling import Cyclic, Reshuffled
+from hiddenstate.streams import World
 
 Start = Literal["fresh", "shared"]
 Name = tuple[str | int, ...]
@@ -203,12 +204,14 @@ class _Run:
             kernel=self.kernel,
         )
 
-    def trained(self, canary: Fixed | None) -> Floats:
+    def trained(self, canary: FixedCanary | None) -> Floats:
         """The last iterate."""
         trainer, batches, added = self.prepared(canary)
         return trainer.last_iterate(self.initial, batches, added)
 
-    def prepared(self, canary: Fixed | None) -> tuple[Trainer, Sequence[NDArray[np.int64]], Floats]:
+    def prepared(
+        self, canary: FixedCanary | None
+    ) -> tuple[Trainer, Sequence[NDArray[np.int64]], Floats]:
         """Trainer, batches and what is added to the sums: all that the training depends on."""
         audit, mechanism = self.audit, self.audit.mechanism
         x, y, batches = audit.x, audit.y, list(self.batches)

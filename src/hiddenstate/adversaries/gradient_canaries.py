@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate.dpsgd.known import Fixed, Floats, Known
+from hiddenstate.dpsgd.known import FixedCanary, Floats, Known
 from hiddenstate.errors import InputError, check_count
 
 Rank = Literal["absolute", "squared", "net"]
@@ -56,7 +56,7 @@ class Adversary(Protocol):
     def name(self) -> str:
         """A word of its own."""
 
-    def canary(self, known: Known) -> Fixed:
+    def canary(self, known: Known) -> FixedCanary:
         """The whole canary of one run, from what is known before training."""
 
 
@@ -163,6 +163,6 @@ class Inserted:
         """Whether the schedule has this step."""
         return self.schedule is not None and self.schedule(step)
 
-    def fixed(self, known: Known) -> Fixed:
+    def fixed(self, known: Known) -> FixedCanary:
         """The adversary's canary of this run."""
         return self.adversary.canary(known)

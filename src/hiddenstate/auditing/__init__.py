@@ -7,7 +7,7 @@
 The names below are taken from here, or from the modules that say how each bound is proved.
 """
 
-from hiddenstate.auditing.audit import Bound, lower_bound
+from hiddenstate.auditing.audit import LowerBound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve, worlds
 from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Tabulated, composed
@@ -36,12 +36,12 @@ __all__ = [
     "AsPublished",
     "Averaged",
     "Bonferroni",
-    "Bound",
     "EmpiricalCurve",
     "Fixed",
     "GaussianDP",
     "Guesses",
     "Imitation",
+    "LowerBound",
     "SequentialAudit",
     "Split",
     "Tabulated",

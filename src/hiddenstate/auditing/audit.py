@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import check, check_confidence
 from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.auditing.rules import Rule
+from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.errors import InputError
 
 
 @dataclass(frozen=True)
-class Bound:
+class LowerBound:
     """A statement on privacy from scores, and how far it can be trusted.
 
     parameter: what is bounded, such as "epsilon". value: the bound; the trivial one (0, or
@@ -36,10 +36,10 @@ def lower_bound(
     in_scores: ArrayLike,
     out_scores: ArrayLike,
     hypotheses: Hypotheses,
-    rule: Rule | None = None,
+    rule: LowerBoundRule | None = None,
     *,
     confidence: float = 0.95,
-) -> Bound:
+) -> LowerBound:
     """Lower bound on the leakage that the scores prove, in the parameter of ``hypotheses``.
 
     in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
@@ -53,7 +53,7 @@ def lower_bound(
     confidence = check_confidence(confidence)
     rule = rule or Averaged()
     values, thresholds = rule.bounds(in_scores, out_scores, hypotheses, 1 - confidence)
-    return Bound(
+    return LowerBound(
         parameter=hypotheses.parameter,
         value=float(values),
         direction="upper" if hypotheses.trivial == np.inf else "lower",

@@ -186,7 +186,7 @@ class Calibration:
         self.rule, self.hypotheses, self.level = rule, hypotheses, level
         self.allowed = allowed_rank(level, rule.simulations)
         self.known = n_out == 0
-        self.out, self.into = World.of(n_out or KNOWN), World.of(n_in)
+        self.out, self.into = OrderStatistics.of(n_out or KNOWN), OrderStatistics.of(n_in)
         self._answers: list[tuple[float, int]] = []
         self._drawn: dict[str, tuple[NDArray, NDArray]] = {}
         self._latest: tuple[int, NDArray] | None = None
@@ -358,7 +358,9 @@ def surprising(
     return ordered[-ranks, range(len(shares))], np.maximum(ordered.std(axis=0), 0.5)
 
 
-def counts(out_world: "World", in_world: "World", out: NDArray, into: NDArray) -> NDArray[np.int64]:
+def counts(
+    out_world: "OrderStatistics", in_world: "OrderStatistics", out: NDArray, into: NDArray
+) -> NDArray[np.int64]:
     """The functionals S_l, shape (audits, functionals): pairs in order, all and at the ends.
 
     out, into: shapes (audits, kept ranks), each row ascending; smaller is higher.
@@ -420,7 +422,7 @@ def tied(in_scores: NDArray, out_scores: NDArray) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class OrderStatistics:
     """Which order statistics of n scores are kept, and how many scores each stands for."""
 
     n: int
@@ -429,7 +431,7 @@ class World:
     ends: NDArray[np.int64]
 
     @classmethod
-    def of(cls, n: int) -> "World":
+    def of(cls, n: int) -> "OrderStatistics":
         """All of up to ``FULL`` scores, fewer of the middle beyond."""
         ranks = np.arange(1, n + 1) if n <= FULL else symmetric_ranks(n, lambda rank: rank // DENSE)
         weights = np.diff(ranks, prepend=0)

@@ -29,14 +29,21 @@ import pandas as pd
 from tqdm import tqdm
 
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict, jointly
-from hiddenstate.auditing.trainings import WORLDS, CommandLine, Function, Script, Train, Training
+from hiddenstate.auditing.trainings import (
+    WORLDS,
+    CommandLine,
+    Function,
+    Script,
+    Training,
+    TrainingFunction,
+)
 from hiddenstate.auditing.workers import Crew, Result, Task
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 from hiddenstate.pipeline import scores
 from hiddenstate.streams import key
 
-__all__ = ["CommandLine", "Outcome", "Script", "Train", "Training", "run"]
+__all__ = ["CommandLine", "Outcome", "Script", "Training", "TrainingFunction", "run"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Outcome:
 
 
 def run(
-    training: Training | Train,
+    training: Training | TrainingFunction,
     test: SequentialAudit,
     out: str | Path,
     *,

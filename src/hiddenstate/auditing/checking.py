@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from hiddenstate.auditing.trainings import Function, Train, Training
+from hiddenstate.auditing.trainings import Function, Training, TrainingFunction
 from hiddenstate.auditing.workers import Score, Task, Worker
 from hiddenstate.errors import InputError
 from hiddenstate.streams import key
@@ -58,7 +58,7 @@ class Observed:
         """That of the training."""
         return self.training.identity
 
-    def load(self) -> Train:
+    def load(self) -> TrainingFunction:
         """The function, which writes a line of notes after each run."""
         train, runs = self.training.load(), Counter[str]()
 
@@ -78,7 +78,7 @@ class Observed:
 
 
 def check(
-    training: Training | Train,
+    training: Training | TrainingFunction,
     directory: str | Path,
     *,
     seed: int = 0,

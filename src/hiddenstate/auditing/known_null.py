@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.auditing.audit import Bound
+from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import Hypotheses
@@ -18,7 +18,7 @@ def known_null_bound(
     hypotheses: Hypotheses,
     *,
     confidence: float = 0.95,
-) -> Bound:
+) -> LowerBound:
     """Lower bound on the leakage from in-scores alone, given the exact law of the out-scores.
 
     in_scores: shape (n,). exceeded: the probability that an out-score is at least as high as each
@@ -41,7 +41,7 @@ def known_null_bound(
         raise InputError("exceeded: grows with the score; expected the upper tail of a law")
     calibration = Averaged().sized((len(scores), 0), hypotheses, level)
     values, _ = calibration.bounds(calibration.observed_known(shares))
-    return Bound(
+    return LowerBound(
         parameter=hypotheses.parameter,
         value=float(values),
         direction="upper" if hypotheses.trivial == np.inf else "lower",

@@ -9,14 +9,14 @@ from hiddenstate.auditing.rules import (
     AsPublished,
     Bonferroni,
     Fixed,
-    Rule,
+    LowerBoundRule,
     Split,
     UniformBand,
 )
 
 __all__ = ["PUBLISHED", "RULES", "every"]
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[LowerBoundRule, ...] = (
     Averaged(),
     Split(),
     UniformBand(),
@@ -27,7 +27,7 @@ RULES: tuple[Rule, ...] = (
 """Rules that need no choice in advance; the first is the default."""
 
 
-def every(threshold: float) -> list[Rule]:
+def every(threshold: float) -> list[LowerBoundRule]:
     """All rules, with those that need a threshold at this one."""
     default, *others = RULES
     return [

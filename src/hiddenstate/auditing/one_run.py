@@ -88,7 +88,7 @@ from scipy.special import bdtr, expit
 
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.auditing.audit import Bound
+from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.curve import check_confidence
 from hiddenstate.auditing.hypotheses import (
     ApproxDP,
@@ -173,7 +173,9 @@ def one_run_p_value(guesses: Guesses, hypotheses: Hypotheses, claim: float) -> f
     return _p_value(guesses, hypotheses, claimed(hypotheses, claim))
 
 
-def one_run_bound(guesses: Guesses, hypotheses: Hypotheses, *, confidence: float = 0.95) -> Bound:
+def one_run_bound(
+    guesses: Guesses, hypotheses: Hypotheses, *, confidence: float = 0.95
+) -> LowerBound:
     """Lower bound on the leakage that the guesses prove, in the parameter of ``hypotheses``.
 
     Valid: at most ``1 - confidence`` of such audits claim more than the truth, under the
@@ -181,7 +183,7 @@ def one_run_bound(guesses: Guesses, hypotheses: Hypotheses, *, confidence: float
     """
     level = 1 - check_confidence(confidence)
     rejected = _last_refuted(guesses, hypotheses, level) if guesses.made and guesses.correct else -1
-    return Bound(
+    return LowerBound(
         parameter=hypotheses.parameter,
         value=float(hypotheses.trivial if rejected < 0 else hypotheses.grid[rejected]),
         direction="upper" if hypotheses.trivial == np.inf else "lower",

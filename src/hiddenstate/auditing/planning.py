@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiddenstate.auditing.averaged import Averaged, World
+from hiddenstate.auditing.averaged import Averaged, OrderStatistics
 from hiddenstate.auditing.curve import check_confidence
 from hiddenstate.auditing.hypotheses import Hypotheses, number
 from hiddenstate.auditing.intervals import uniform_order_statistics
@@ -116,7 +116,7 @@ def median_bound(
     check_count("n", n)
     check_confidence(confidence)
     index = nearest(truths, truth)
-    world, rng = World.of(n), stream(0, "auditing", "planning", n)
+    world, rng = OrderStatistics.of(n), stream(0, "auditing", "planning", n)
     u, v = (uniform_order_statistics(world.ranks, n, AUDITS, rng) for _ in range(2))
     size: Size = (n, n)
     calibration = Averaged().sized(size, hypotheses, 1 - confidence)

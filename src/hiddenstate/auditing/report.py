@@ -13,7 +13,7 @@ from pyarrow import csv, parquet
 
 from hiddenstate.accounting import gaussian, tradeoff
 from hiddenstate.auditing import planning
-from hiddenstate.auditing.audit import Bound, lower_bound
+from hiddenstate.auditing.audit import LowerBound, lower_bound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.claim import Claim
 from hiddenstate.auditing.curve import check, check_confidence, empirical_curve
@@ -217,7 +217,7 @@ def bounds(
     # Half of fewer than four scores is less than the two that a world must have.
     fits = [r for r in RULES if not isinstance(r, Split) or min(len(into), len(out)) >= 4]
     rules = [replace(r, coins=coins) if isinstance(r, Averaged) else r for r in fits]
-    found: list[Bound] = [
+    found: list[LowerBound] = [
         lower_bound(into, out, hypotheses, rule, confidence=confidence)
         for hypotheses in every
         for rule in rules

@@ -40,7 +40,7 @@ Upper = Callable[[NDArray[np.int64], int, float], NDArray[np.float64]]
 """Upper bounds on error rates from counts, the number of runs and the level."""
 
 
-class Rule(Protocol):
+class LowerBoundRule(Protocol):
     """What turns scores into bounds."""
 
     @property

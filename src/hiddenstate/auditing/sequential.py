@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.auditing.averaged import (
     SCALING,
-    World,
+    OrderStatistics,
     break_ties,
     counts,
     functional_shares,
@@ -233,7 +233,7 @@ class SequentialAudit:
         """
         n_in, n_out = self.sizes[-1]
         if len(self.sizes) == 1:
-            worlds = World.of(n_out), World.of(n_in)
+            worlds = OrderStatistics.of(n_out), OrderStatistics.of(n_in)
             rng = stream(seed, "auditing", "one look", purpose, n_in, n_out)
             u, v = (uniform_order_statistics(w.ranks, w.n, audits, rng) for w in worlds)
             yield v, 1 - hypotheses.fnr(index, u)
@@ -248,7 +248,7 @@ class SequentialAudit:
 
 def _look(into: NDArray, out: NDArray, size: Size) -> NDArray[np.floating]:
     """The Mann-Whitney counts of the first runs, shape (audits, functionals), half a pair less."""
-    worlds = World.of(size[0]), World.of(size[1])
+    worlds = OrderStatistics.of(size[0]), OrderStatistics.of(size[1])
     # Fewer than the look's scores are the order statistics that it keeps.
     kept = [
         scores

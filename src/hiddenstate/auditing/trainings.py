@@ -28,7 +28,7 @@ from hiddenstate.files import require
 
 WORLDS = ("in", "out")
 
-Train = Callable[[str, int], float | Mapping[str, float]]
+TrainingFunction = Callable[[str, int], float | Mapping[str, float]]
 """Maps a world and a seed to a score, or to several by their names."""
 
 
@@ -40,7 +40,7 @@ class Training(Protocol):
     def identity(self) -> dict[str, Any]:
         """What tells this training from others, as JSON."""
 
-    def load(self) -> Train:
+    def load(self) -> TrainingFunction:
         """The function that trains one model and scores it."""
 
 
@@ -66,7 +66,7 @@ class Script:
             "options": {name: value for name, value in self.options},
         }
 
-    def load(self) -> Train:
+    def load(self) -> TrainingFunction:
         """The function, from a fresh import of the file."""
         path = require(self.path, "a Python file with the function that trains one model")
         spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
@@ -115,7 +115,7 @@ class CommandLine:
     def _words(self) -> list[str]:
         return shlex.split(self.line)
 
-    def load(self) -> Train:
+    def load(self) -> TrainingFunction:
         """A function that runs the command."""
         return self._train
 
@@ -207,7 +207,7 @@ class _Copied:
 class Function:
     """An importable function."""
 
-    train: Train
+    train: TrainingFunction
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class Function:
             )
         return {"function": self.train.__qualname__, "files": _digests(Path(source))}
 
-    def load(self) -> Train:
+    def load(self) -> TrainingFunction:
         """The function itself."""
         return self.train
 

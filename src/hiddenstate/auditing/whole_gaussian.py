@@ -55,7 +55,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_ndtr, ndtr, ndtri, ndtri_exp
 
-from hiddenstate.auditing.audit import Bound
+from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.curve import check_confidence
 from hiddenstate.auditing.hypotheses import GaussianDP, number
 from hiddenstate.auditing.one_run import Guesses, check_audit, one_run_bound
@@ -85,7 +85,7 @@ def whole_gaussian_bound(
     null_scores: ArrayLike | None = None,
     null_noise: ArrayLike | None = None,
     confidence: float = 0.95,
-) -> Bound:
+) -> LowerBound:
     """Lower bound on mu under whole-mechanism Gaussian DP, with a known null law (Theorem 1).
 
     scores: shape (m,), one per canary, larger speaks for "in". included: shape (m,), the coins.
@@ -190,7 +190,7 @@ def _null_with_noise(
     return most(sums - noise), math.sqrt(variance)
 
 
-def flip_bound(guesses: Guesses, flipped: int, *, confidence: float = 0.95) -> Bound:
+def flip_bound(guesses: Guesses, flipped: int, *, confidence: float = 0.95) -> LowerBound:
     """Lower bound on mu under whole-mechanism Gaussian DP, no null law known (Theorem 2).
 
     guesses: of all coins. flipped: k, fixed before the training, 1 to m; see ``planned_flips``.
@@ -236,9 +236,9 @@ def _log_most_right(m: int, k: int, v: int) -> float:
     return float(found.max())
 
 
-def _bound(value: float, confidence: float, method: str) -> Bound:
+def _bound(value: float, confidence: float, method: str) -> LowerBound:
     down = 0.0 if value <= 0 else math.floor(value / RESOLUTION - 1e-6) * RESOLUTION
-    return Bound(
+    return LowerBound(
         parameter="mu",
         value=max(0.0, down),
         direction="lower",

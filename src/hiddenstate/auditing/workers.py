@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from hiddenstate.auditing.trainings import Train, Training, end_commands
+from hiddenstate.auditing.trainings import Training, TrainingFunction, end_commands
 
 GRACE = 2.0
 """Seconds that a worker has to end what it started; then it is killed."""
@@ -190,7 +190,7 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
     os.dup2(output, 1)
     os.dup2(output, 2)
     process = os.getpid()
-    train: Train | None = None
+    train: TrainingFunction | None = None
     score: Score
     error: str | None
     while True:

@@ -11,7 +11,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
-    from hiddenstate.auditing.audit import Bound
+    from hiddenstate.auditing.audit import LowerBound
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     if made is None:
         made = planned_guesses(mu, canaries, confidence=confidence)
     guesses = guess(scores, included, made)
-    found: list[tuple[str, Bound]] = [
+    found: list[tuple[str, LowerBound]] = [
         ("each canary alone", one_run_bound(guesses, GaussianDP(), confidence=confidence))
     ]
     if options.delta is not None:
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tell(
-    canaries: int, made: int, right: int, found: "list[tuple[str, Bound]]", confidence: float
+    canaries: int, made: int, right: int, found: "list[tuple[str, LowerBound]]", confidence: float
 ) -> None:
     """The bounds as a table."""
     import pandas as pd

@@ -15,8 +15,9 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, World
+from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row
 from hiddenstate.errors import InputError
+from hiddenstate.streams import World
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ import types
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from hiddenstate.code import essence
 from hiddenstate.errors import InputError
 from hiddenstate.files import arrays, atomic
+from hiddenstate.streams import World
 
-World = Literal["in", "out"]
 Row = dict[str, float]
 """Score and measures of a run."""
 Identity = tuple[World, int, int]

@@ -26,12 +26,11 @@ from hiddenstate.dpsgd.checkpoint import (
     Checkpoint,
     Identity,
     Row,
-    World,
     fingerprint,
     structure,
 )
 from hiddenstate.dpsgd.clipping import KernelName, usable
-from hiddenstate.dpsgd.known import Fixed
+from hiddenstate.dpsgd.known import FixedCanary
 from hiddenstate.dpsgd.run import Canary as Canary
 from hiddenstate.dpsgd.run import Ensemble as Ensemble
 from hiddenstate.dpsgd.run import Initial as Initial
@@ -40,6 +39,7 @@ from hiddenstate.dpsgd.strategies import free_memory, strategy
 from hiddenstate.dpsgd.strategies import last_iterate as last_iterate
 from hiddenstate.dpsgd.strategies import last_iterates as last_iterates
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.streams import World
 
 Measure = Callable[[Run, Tensor], float]
 """Something else to know of a last iterate (p,), such as its ``Accuracy``."""
@@ -197,7 +197,7 @@ def _group(
     )  # fmt: skip
 
     def observed(chunk: list[Identity], stop: threading.Event) -> Iterator[tuple[Identity, Row]]:
-        canaries: dict[Identity, dict[str, Fixed]] = {}
+        canaries: dict[Identity, dict[str, FixedCanary]] = {}
 
         def runs() -> Iterator[Run]:
             for identity in chunk:

@@ -57,7 +57,7 @@ class Known:
     simulated: Callable[[], Movement]
 
 
-class Fixed(Protocol):
+class FixedCanary(Protocol):
     """A canary of one run, all of it fixed, and its reading."""
 
     @property
@@ -77,7 +77,7 @@ class Fixed(Protocol):
 
 
 def gradients_of(
-    canary: Fixed, record: object | None, shape: tuple[int, int], clipping_norm: float
+    canary: FixedCanary, record: object | None, shape: tuple[int, int], clipping_norm: float
 ) -> NDArray[Any] | None:
     """A canary's gradients (insertions, p), or None where a record is trained on instead.
 
@@ -105,7 +105,7 @@ def gradients_of(
     return rows
 
 
-def score_of(canary: Fixed, last: Floats, model: str, learning_rate: float) -> float:
+def score_of(canary: FixedCanary, last: Floats, model: str, learning_rate: float) -> float:
     """A canary's score of a model's last iterate (p,), of which it gets a copy.
 
     Raises InputError for one that is not finite.

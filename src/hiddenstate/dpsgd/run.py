@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.checkpoint import Identity, World
+from hiddenstate.dpsgd.checkpoint import Identity
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy, tensor
 from hiddenstate.dpsgd.known import (
-    Fixed,
+    FixedCanary,
     Known,
     Movement,
     each_once,
@@ -32,6 +32,7 @@ from hiddenstate.dpsgd.known import (
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Poisson
+from hiddenstate.streams import World
 
 Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
 """Initial parameters (p,): the same for all models, or drawn for each from its own stream."""
@@ -54,7 +55,7 @@ class Canary(Protocol):
         Never, for a record that the sampling draws.
         """
 
-    def fixed(self, known: Known) -> Fixed:
+    def fixed(self, known: Known) -> FixedCanary:
         """All of it for one run, from what is known before training, and how it is read."""
 
 
@@ -258,7 +259,7 @@ class Run:
         )  # fmt: skip
 
     @cached_property
-    def fixed(self) -> Fixed:
+    def fixed(self) -> FixedCanary:
         """The ensemble's canary in this run; it is asked for before training, and once."""
         return self.ensemble.canary.fixed(self.known())
 
@@ -271,7 +272,7 @@ class Run:
         """The canary's score of the last iterate (p,)."""
         return self.score_by(self.fixed, last)
 
-    def score_by(self, canary: Fixed, last: Tensor) -> float:
+    def score_by(self, canary: FixedCanary, last: Tensor) -> float:
         """The score that another adversary's canary, fixed before training, gives it.
 
         Raises InputError for one that is not finite.

@@ -2,7 +2,7 @@
 
 A family is a list of works. A *work* knows its cells, how one of them is run, where the result
 goes and what it costs; there are four kinds (``Simulate``, ``Train`` with its ``Start``,
-``Bound``), and each names the command, the workflow's rule and the folder alike. What was computed
+``Bounds``), and each names the command, the workflow's rule and the folder alike. What was computed
 becomes estimates, and estimates become figures, tables and measured claims, which register
 themselves with the decorators below.
 """
@@ -171,7 +171,7 @@ class Simulate(Generic[P]):
 
 
 @dataclass(frozen=True)
-class Bound(Generic[P]):
+class Bounds(Generic[P]):
     """What an accountant or a simulated audit says: ``run(cell, seed)`` returns any table."""
 
     kind: ClassVar[str] = "bound"
@@ -220,7 +220,7 @@ class Train(Generic[P]):
     adversaries: Callable[[Cell[P]], int] = _one
 
 
-Work = Simulate[Any] | Bound[Any] | Start[Any] | Train[Any]
+Work = Simulate[Any] | Bounds[Any] | Start[Any] | Train[Any]
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """What decides the numbers, except the seed, as plain JSON values."""
         parameters = self.cell.parameters.model_dump(mode="json")
-        if isinstance(self.work, Simulate | Bound):
+        if isinstance(self.work, Simulate | Bounds):
             return {"code": code.digest_of(self.work.run), **parameters}
         identity = {"revision": self.work.revision, **parameters}
         if isinstance(self.work, Train) and self.work.start:
@@ -272,7 +272,7 @@ class Job:
         return self.work.run(self.cell, seed)
 
 
-KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bound))
+KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bounds))
 
 
 def _always(grid: Any) -> bool:
@@ -374,7 +374,7 @@ class Family:
     title: str
     reference: str
     grid: type[FamilyGrid]
-    works: tuple[Simulate[Any] | Bound[Any] | Train[Any], ...]
+    works: tuple[Simulate[Any] | Bounds[Any] | Train[Any], ...]
     estimate: Callable[[Any, Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]], pd.DataFrame]
     modules: tuple[ModuleType, ...]
 

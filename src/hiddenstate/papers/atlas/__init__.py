@@ -16,14 +16,14 @@ them ours:
 """
 
 from hiddenstate.papers.atlas import cells, checks, estimates, figures, tables
-from hiddenstate.pipeline.family import Bound, Family
+from hiddenstate.pipeline.family import Bounds, Family
 
 FAMILY = Family(
     title="Every bound on common settings",
     reference="the five papers together",
     grid=cells.AtlasGrid,
     works=(
-        Bound(
+        Bounds(
             cells.bounded,
             cells.bound,
             cost=lambda cell: 2.0 * len(cell.parameters.settings),

@@ -18,7 +18,7 @@ What the reader must know of the source:
 """
 
 from hiddenstate.papers.cyclic_bounds import bounds, cells, checks, estimates, figures, tables
-from hiddenstate.pipeline.family import Bound, Family, Simulate, takes
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
     title="Privacy of the last iterate in cyclically-sampled DP-SGD on nonconvex composite losses",
@@ -27,7 +27,7 @@ FAMILY = Family(
     works=(
         Simulate(cells.audits, cells.simulate_audit, cost=takes(3)),
         Simulate(cells.counterexamples, cells.simulate_counterexample, cost=takes(1.7)),
-        Bound(cells.formulas, bounds.formulas, cost=takes(14)),
+        Bounds(cells.formulas, bounds.formulas, cost=takes(14)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -19,7 +19,7 @@ Readings of what the paper leaves open, all of them ours:
 """
 
 from hiddenstate.papers.encoding_loss import cells, checks, estimates, figures, tables
-from hiddenstate.pipeline.family import Bound, Family, Simulate, takes
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
     title="It's Our Loss: No Privacy Amplification for Hidden State DP-SGD With Non-Convex Loss",
@@ -27,7 +27,7 @@ FAMILY = Family(
     grid=cells.EncodingLossGrid,
     works=(
         Simulate(cells.simulated, cells.simulate, cost=cells.cost),
-        Bound(cells.accounted, cells.account, cost=takes(9)),
+        Bounds(cells.accounted, cells.account, cost=takes(9)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -14,7 +14,7 @@ that the bounds do not say.
 """
 
 from hiddenstate.papers.estimators import cells, checks, estimates, figures, tables
-from hiddenstate.pipeline.family import Bound, Family, Simulate, takes
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
     title="How far the lower bounds can be trusted",
@@ -22,8 +22,8 @@ FAMILY = Family(
     grid=cells.EstimatorsGrid,
     works=(
         Simulate(cells.detected, cells.detect, cost=takes(2.6)),
-        Bound(cells.calibrated, cells.calibrate, cost=takes(20)),
-        Bound(cells.sequenced, cells.stop),
+        Bounds(cells.calibrated, cells.calibrate, cost=takes(20)),
+        Bounds(cells.sequenced, cells.stop),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

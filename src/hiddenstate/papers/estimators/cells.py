@@ -20,7 +20,7 @@ from hiddenstate.auditing import (
 )
 from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.methods import every
-from hiddenstate.auditing.rules import Rule
+from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.pipeline.family import (
     Cell,
@@ -277,7 +277,7 @@ def calibrate(cell: Cell[Calibrated], seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[Rule, Floats, int]]:
+def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[LowerBoundRule, Floats, int]]:
     """Each rule with quantiles of its bounds on n scores per world, and how many claim too much."""
     mechanism, audits = cell.parameters.mechanism, cell.parameters.audits
     hypotheses, truth, threshold = mechanism.setting

@@ -39,7 +39,7 @@ from hiddenstate.papers.gradient_crafting import (
     simulations,
     tables,
 )
-from hiddenstate.pipeline.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
+from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
 
 # torch, by which native code is compiled, takes seconds to import, and figures need none of it.
 
@@ -93,15 +93,15 @@ FAMILY = Family(
             adversaries=lambda cell: len(cell.parameters.adversaries),
         ),
         Simulate(cells.simulated, simulations.simulate, cost=takes(0.2)),
-        Bound(cells.centred, _ends, cost=cells.ends_cost),
-        Bound(cells.followed, _follow, cost=takes(2.5)),
-        Bound(cells.landscapes, simulations.landscape, cost=takes(2.6)),
-        Bound(cells.distances, simulations.distances, cost=takes(0.8)),
-        Bound(cells.ideal, simulations.ideal, cost=takes(1.3)),
-        Bound(cells.one_run, one_run.idle, cost=takes(6)),
-        Bound(cells.one_run_housing, _one_run_housing, cost=cells.one_run_cost),
-        Bound(cells.one_run_networks, _one_run_networks, cost=cells.one_run_cost),
-        Bound(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
+        Bounds(cells.centred, _ends, cost=cells.ends_cost),
+        Bounds(cells.followed, _follow, cost=takes(2.5)),
+        Bounds(cells.landscapes, simulations.landscape, cost=takes(2.6)),
+        Bounds(cells.distances, simulations.distances, cost=takes(0.8)),
+        Bounds(cells.ideal, simulations.ideal, cost=takes(1.3)),
+        Bounds(cells.one_run, one_run.idle, cost=takes(6)),
+        Bounds(cells.one_run_housing, _one_run_housing, cost=cells.one_run_cost),
+        Bounds(cells.one_run_networks, _one_run_networks, cost=cells.one_run_cost),
+        Bounds(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

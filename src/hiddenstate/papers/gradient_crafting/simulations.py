@@ -23,7 +23,7 @@ from hiddenstate.auditing import (
 )
 from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.auditing.rules import Rule
+from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.gradient_crafting.cells import (
     NAME,
     Distances,
@@ -128,7 +128,10 @@ def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
     parts = []
     for epsilon, start in product(p.epsilons, range(0, p.audits, _BLOCK)):
         mu = gaussian.mu(epsilon, p.delta) / math.sqrt(p.every)
-        rules: dict[str, Rule] = {PUBLISHED: AsPublished(), "fixed threshold": Fixed(mu / 2)}
+        rules: dict[str, LowerBoundRule] = {
+            PUBLISHED: AsPublished(),
+            "fixed threshold": Fixed(mu / 2),
+        }
         audits = np.arange(start, min(start + _BLOCK, p.audits))
         rng = stream(seed, NAME, f"ideal_k{p.every}_eps{short(epsilon)}_{p.models}", start)
         shape = (len(audits), p.models)

@@ -41,7 +41,7 @@ Readings of what the paper leaves open, all of them ours:
 import pandas as pd
 
 from hiddenstate.papers.linear_heuristic import bounds, cells, checks, estimates, figures, tables
-from hiddenstate.pipeline.family import Bound, Cell, Family, Simulate, Train, Workplace, takes
+from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
 
 
 def _train(cell: Cell[cells.TrainedAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
@@ -66,21 +66,21 @@ FAMILY = Family(
             cells.simulate_history,
             cost=takes(5.5),
         ),
-        Bound(cells.figure1("a"), bounds.figure1a, cost=takes(1.8)),
-        Bound(cells.figure1("b"), bounds.figure1b, cost=takes(11)),
-        Bound(cells.figure1("c"), bounds.figure1c, cost=takes(4.4)),
-        Bound(cells.quadratic, bounds.quadratic_regulariser),
-        Bound(cells.schedules, bounds.schedules, cost=takes(11)),
-        Bound(cells.optimisers, bounds.optimisers, cost=takes(2)),
-        Bound(cells.figure5, bounds.figure5, cost=takes(6.1)),
-        Bound(
+        Bounds(cells.figure1("a"), bounds.figure1a, cost=takes(1.8)),
+        Bounds(cells.figure1("b"), bounds.figure1b, cost=takes(11)),
+        Bounds(cells.figure1("c"), bounds.figure1c, cost=takes(4.4)),
+        Bounds(cells.quadratic, bounds.quadratic_regulariser),
+        Bounds(cells.schedules, bounds.schedules, cost=takes(11)),
+        Bounds(cells.optimisers, bounds.optimisers, cost=takes(2)),
+        Bounds(cells.figure5, bounds.figure5, cost=takes(6.1)),
+        Bounds(
             cells.keeps_history(cells.HistoryCurves),
             bounds.history_regulariser,
             cost=takes(7),
         ),
-        Bound(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(22)),
-        Bound(cells.audited("repeated", cells.AuditRepeats), bounds.repeated, cost=takes(40)),
-        Bound(cells.table1, bounds.table1, cost=takes(5)),
+        Bounds(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(22)),
+        Bounds(cells.audited("repeated", cells.AuditRepeats), bounds.repeated, cost=takes(40)),
+        Bounds(cells.table1, bounds.table1, cost=takes(5)),
         Train(
             cells.trained,
             _train,
@@ -88,7 +88,7 @@ FAMILY = Family(
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],
         ),
-        Bound(cells.trained_curves, bounds.trained, cost=takes(1.4)),
+        Bounds(cells.trained_curves, bounds.trained, cost=takes(1.4)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

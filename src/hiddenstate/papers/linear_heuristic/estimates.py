@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, AsPublished, Averaged, Tabulated, lower_bound, worlds
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.auditing.rules import Rule
+from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.linear_heuristic.bounds import TAIL
 from hiddenstate.papers.linear_heuristic.cells import (
     ATTACKS,
@@ -105,7 +105,7 @@ def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
 def _audit(runs: pd.DataFrame, matched: Matched, curves: str) -> pd.DataFrame:
     """Epsilon by every estimator, from the scores of one mechanism."""
     inside, outside = worlds(runs)
-    estimators: list[tuple[str, str, str, Rule, float]] = [
+    estimators: list[tuple[str, str, str, LowerBoundRule, float]] = [
         (PUBLISHED, "estimate", curves, AsPublished(), TAIL),
         ("lower bound", "lower", curves, Averaged(), CONFIDENCE),
         ("lower bound, direct", "lower", "direct", Averaged(), CONFIDENCE),

@@ -24,7 +24,7 @@ seen.
 import pandas as pd
 
 from hiddenstate.papers.worst_case_init import cells, checks, estimates, figures, tables
-from hiddenstate.pipeline.family import Bound, Cell, Family, Start, Train, Workplace, takes
+from hiddenstate.pipeline.family import Bounds, Cell, Family, Start, Train, Workplace, takes
 
 
 def _start(cell: Cell[cells.StartParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
@@ -58,7 +58,7 @@ FAMILY = Family(
                 data=lambda cell: cells.data_of(cell.parameters),
             ),
         ),
-        Bound(cells.ideal, estimates.simulate, cost=takes(0.3)),
+        Bounds(cells.ideal, estimates.simulate, cost=takes(0.3)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

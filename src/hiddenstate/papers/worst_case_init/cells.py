@@ -30,6 +30,7 @@ from hiddenstate.pipeline.family import (
     Text,
 )
 from hiddenstate.rounding import short
+from hiddenstate.streams import World
 
 NAME = "worst_case_init"
 CANARIES = ("blank", "mislabelled", "clip_backdoor")
@@ -106,7 +107,6 @@ def _canary_exists(name: str) -> str:
 
 Trains = Literal["all layers", "last layer"]
 Xavier = Literal["uniform", "normal"]
-World = Literal["in", "out"]
 
 
 class Task(Grid):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, Averaged, GaussianDP, worlds
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.auditing.rules import Rule
+from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.auditing.summaries import separation
 from hiddenstate.papers.worst_case_init import cells
 from hiddenstate.papers.worst_case_init.cells import (
@@ -28,7 +28,7 @@ from hiddenstate.streams import stream
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
 LEVEL = 0.05
-METHODS: dict[str, tuple[Rule, float]] = {
+METHODS: dict[str, tuple[LowerBoundRule, float]] = {
     PUBLISHED: (AsPublished(), LEVEL),
     "two-sided": (AsPublished(), LEVEL / 2),
     "valid": (Averaged(), LEVEL),
