@@ -38,7 +38,7 @@ def published(inside, outside):
 
 
 def idle(target, every, audits, rng):
-    """Epsilons that audits of an idle coordinate find; shape (audits,)."""
+    """Epsilons that audits of an unused coordinate find; shape (audits,)."""
     mu = calibrated(target) / np.sqrt(every)
     drawn = (rng.standard_normal((2, MODELS)) for _ in range(audits))
     return np.array([epsilon(published(mu + a, b)) for a, b in drawn])

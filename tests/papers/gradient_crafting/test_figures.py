@@ -96,11 +96,11 @@ def test_exact_laws_do_not_carry_the_models_of_the_scale(grid):
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_one_run_audits_of_one_kind_alone_are_drawn(estimates, trained):
-    """A scale may ask for idle coordinates alone, or for networks alone."""
-    idle = estimates["method"] == "idle coordinates"
+    """A scale may ask for unused coordinates alone, or for networks alone."""
+    idle = estimates["method"] == "unused coordinates"
     others = estimates[(estimates["part"] != "one run") | (idle != trained)]
     (ax,) = (ax for ax in drawn(others, "one_run").axes if ax.get_title())
-    assert ("trained networks, 2, 2 audits" if trained else "idle coordinates") in ax.get_title()
+    assert ("trained networks, 2, 2 audits" if trained else "unused coordinates") in ax.get_title()
 
 
 def test_a_median_that_so_many_guesses_cannot_exceed_is_open(estimates):

@@ -211,7 +211,7 @@ def one_run_above(normal, audits=8000, responding=0.04):
 
 def one_run(found, few=3.0, sd=0.2, epsilon=24.0):
     """One model's bound or ceiling beside those of five audits of 100 models."""
-    one = {"part": "one run", "method": "idle coordinates", "epsilon": epsilon, "canaries": 3000}
+    one = {"part": "one run", "method": "unused coordinates", "epsilon": epsilon, "canaries": 3000}
     bound = {"quantity": "epsilon", "hypothesis": "whole mechanism", "rule": "known null law"}
     # The median of 20 audits, whose middle 80 % are 2.56 deviations wide.
     error = 1.25 * (2 * sd / 2.56) / 20**0.5

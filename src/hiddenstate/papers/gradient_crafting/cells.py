@@ -232,7 +232,7 @@ class OneRun(Grid):
         description="canaries in one housing network, in its least moved coordinates"
     )
     idle: Several[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
-        description="canaries in one simulated model of idle coordinates"
+        description="canaries in one simulated model of unused coordinates"
     )
     audits: int = Field(ge=2, le=10_000, description="simulated models, an audit each")
     housing_audits: int = Field(
@@ -439,7 +439,7 @@ class Distances(Grid):
 
 
 class IdealAudits(Grid):
-    """What decides simulated audits of an idle coordinate."""
+    """What decides simulated audits of an unused coordinate."""
 
     epsilons: tuple[float, ...]
     delta: float
@@ -449,7 +449,7 @@ class IdealAudits(Grid):
 
 
 class OneRunAudits(Grid):
-    """What decides audits with many canaries in one simulated model of idle coordinates."""
+    """What decides audits with many canaries in one simulated model of unused coordinates."""
 
     epsilon: float
     delta: float
@@ -595,7 +595,7 @@ def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
 
 
 def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
-    """One cell for each epsilon and number of idle canaries."""
+    """One cell for each epsilon and number of unused canaries."""
     if grid.one_run is None:
         return []
     part = grid.one_run
@@ -652,7 +652,7 @@ def one_run_networks(grid: GradientCraftingGrid) -> list[Cell[OneRunLarger]]:
 
 
 def one_run_validity(grid: GradientCraftingGrid) -> list[Cell[OneRunValidity]]:
-    """One cell for each epsilon, with the numbers of idle canaries up to 1,000."""
+    """One cell for each epsilon, with the numbers of unused canaries up to 1,000."""
     if grid.one_run is None:
         return []
     few = tuple(m for m in grid.one_run.idle if m <= 1000)

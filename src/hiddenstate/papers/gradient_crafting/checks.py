@@ -63,7 +63,7 @@ def _housing(
 
 
 def _as_stated(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Estimates at the delta of the reference, whose values are of no other."""
+    """Estimates at the reference's delta, the only one that it has values for."""
     return needed(estimates[estimates["delta"] == DELTA])
 
 
@@ -367,7 +367,7 @@ def mu(estimates: pd.DataFrame) -> Evidence:
 
 @check
 def reference(estimates: pd.DataFrame) -> Evidence:
-    """The published estimate on the housing network is what an idle coordinate gives."""
+    """The published estimate on the housing network is what an unused coordinate gives."""
     rows = select(_housing(_as_stated(estimates), "epsilon"), adversary=CRAFTED)
     rows = needed(rows[rows["models"] >= MODELS])
     items = [
@@ -382,7 +382,9 @@ def reference(estimates: pd.DataFrame) -> Evidence:
     ]
     if not items:
         raise Lacking
-    return Evidence(items, "The rival is an idle coordinate with an insertion in every fifth step.")
+    return Evidence(
+        items, "The rival is an unused coordinate with an insertion in every fifth step."
+    )
 
 
 def _reference(value: tuple[float, float, float]) -> Estimate:
@@ -800,7 +802,7 @@ def one_run_valid(estimates: pd.DataFrame) -> Evidence:
 
 def _one_run(estimates: pd.DataFrame, **levels: str) -> Iterator[tuple[float, pd.Series, Estimate]]:
     """(epsilon, what one model with the most canaries shows, the bound of 100 models per world)."""
-    rows = select(estimates, part="one run", method="idle coordinates", **levels)
+    rows = select(estimates, part="one run", method="unused coordinates", **levels)
     few = needed(select(estimates, part="few", quantity="epsilon", method="valid", models=100))
     for epsilon, part in needed(rows).groupby("epsilon"):
         target = select(few, epsilon=epsilon)["value"]
@@ -821,14 +823,16 @@ def one_run(estimates: pd.DataFrame) -> Evidence:
         items.append(Within(what, found - target, low=0, reason="as much"))
     if not items:
         raise Lacking
-    return Evidence(items, "Simulated idle coordinates, known null law.")
+    return Evidence(items, "Simulated unused coordinates, known null law.")
 
 
 @check
 def one_run_networks(estimates: pd.DataFrame) -> Evidence:
     """One training of a larger network shows as much as 100 models per world of the small one."""
     rows = select(estimates, part="one run", quantity="mean epsilon", rule=KNOWN)
-    rows = rows[~rows["method"].isin(["idle coordinates", "housing"]) & (rows["canaries"] >= 1000)]
+    rows = rows[
+        ~rows["method"].isin(["unused coordinates", "housing"]) & (rows["canaries"] >= 1000)
+    ]
     few = needed(select(estimates, part="few", quantity="epsilon", method="valid", models=100))
     items: list[Item] = []
     words = []

@@ -306,7 +306,7 @@ def _one_run(grid: GradientCraftingGrid, bounds: Mapping[str, pd.DataFrame]) -> 
     for cell in cells.one_run(grid):
         p = cell.parameters
         shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon}
-        shared |= {"method": "idle coordinates", "audits": p.audits}
+        shared |= {"method": "unused coordinates", "audits": p.audits}
         yield from _one_run_rules(shared, p.delta, bounds[cell.name])
         ceiling = one_canary_ceiling(gaussian.mu(p.epsilon, p.delta), p.canaries)
         yield shared | {"quantity": "ceiling", "kind": "upper", "hypothesis": ALONE} | {

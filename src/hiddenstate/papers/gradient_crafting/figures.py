@@ -88,12 +88,12 @@ def _epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Series) 
     span = places - 0.45, places + 0.45
     ax.hlines(epsilons, *span, ls="--", label="accountant", **style)
     if (idle < idle.index * 0.999).any():
-        ax.hlines(idle.loc[epsilons], *span, ls=":", label="idle coordinate, exact", **style)
+        ax.hlines(idle.loc[epsilons], *span, ls=":", label="unused coordinate, exact", **style)
     band = ideal[ideal["epsilon"].isin(epsilons)].set_index("epsilon").reindex(epsilons)
     if band["low"].notna().any():
         ax.bar(
             places, band["high"] - band["low"], 0.9, band["low"], color=plotting.UPPER, alpha=0.35,
-            lw=0, label="idle coordinate, published estimate", zorder=0,
+            lw=0, label="unused coordinate, published estimate", zorder=0,
         )  # fmt: skip
     step = 0.8 / len(series)
     for i, (label, color, marker, rows) in enumerate(series):
@@ -207,7 +207,7 @@ def housing_every(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "What the adversary can simulate, taken off (housing)",
-    "Not in the paper. What audits show of mu / sqrt(k), all that an idle coordinate leaks: mu "
+    "Not in the paper. What audits show of mu / sqrt(k), all that an unused coordinate leaks: mu "
     "estimated by the difference of the scores' means over their deviation, with one standard "
     "error. Open: the published score. Filled: the same models, less what the adversary, who knows "
     "the start and the batches, reads at the end of a training without noise and canary. A known "
@@ -217,7 +217,7 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),
 )
 def centred(estimates: pd.DataFrame) -> Any:
-    """Estimated over idle mu, with and without what is known taken off."""
+    """Estimated mu over that of an unused coordinate, with and without what is known taken off."""
     rows = select(estimates, part="centred", quantity="mu")
     settings = list(rows.groupby(["every", "start"], sort=True))
     drawn, axes = plotting.panels(len(settings), height=3.6, sharey=True)
@@ -256,7 +256,7 @@ def centred(estimates: pd.DataFrame) -> Any:
             [], [], mfc="w", label=f"published score, $\\varepsilon$ = {epsilon:g}", **style
         )
         axes[0].plot([], [], label=f"known end point off, $\\varepsilon$ = {epsilon:g}", **style)
-    axes[0].plot([], [], color="black", ls="--", lw=1.2, label="idle coordinate")
+    axes[0].plot([], [], color="black", ls="--", lw=1.2, label="unused coordinate")
     axes[0].set_ylabel("estimated $\\mu$ / ($\\mu$ / $\\sqrt{k}$)")
     _legend(drawn, axes[:1], 3)
     return drawn
@@ -494,8 +494,8 @@ def ratio(estimates: pd.DataFrame) -> Any:
     "one, by the number of steps, at the same mean shift. Left: the single insertion of section "
     "6, by the landscape's drift beta = B / sigma: the curve moves away from Gaussian as steps "
     "are hidden, and stays away. Right: a linear loss whose canary is sampled at a rate q in each "
-    "step, where the distance vanishes with more steps; dotted the bound of Berry and Esseen, "
-    "which proves so much. The noise is what keeps the mean shift: 0.01 deviations of a single "
+    "step, where the distance vanishes with more steps; dotted: the Berry-Esseen upper "
+    "bound on this distance. The noise keeps the mean shift: 0.01 deviations of a single "
     "step at q = 0.01. Without subsampling (q = 1) and on a flat "
     "landscape the curve is Gaussian: the distance that is drawn there is rounding. Distances "
     "below 1e-6 are drawn at 1e-6.",
@@ -532,7 +532,7 @@ def hidden(estimates: pd.DataFrame) -> Any:
 @figure(
     "Observed trade-off curves (housing)",
     "Trade-off curve of one audit by the simulated coordinate (first repeat), against the "
-    "Gaussian curve of mu (dashed) and of mu / sqrt(k) (dotted), which an idle coordinate has "
+    "Gaussian curve of mu (dashed) and of mu / sqrt(k) (dotted), which an unused coordinate has "
     "exactly.",
     when=_has_housing(lambda sweep: sweep.start == "fresh" and CRAFTED in sweep.adversaries),
 )
@@ -576,7 +576,7 @@ _RULES = {
     "canary or not by its own coin (median and middle 80 % over independent audits). Green and "
     "blue assume that the whole mechanism is Gaussian DP, which DP-SGD with a canary in each of "
     "m coordinates is; orange that each canary alone is, under which no valid bound has a median "
-    "above the grey line. Left: simulated idle coordinates, whose scores are exactly normal. "
+    "above the grey line. Left: simulated unused coordinates, whose scores are exactly normal. "
     "Right: trained networks, in their least moved coordinates; of each the null law is simulated "
     "from its own start and batches, and taken as normal. Shares of guesses and coins turned over "
     "are planned from the accountant's epsilon; where a marker is open all guesses are right in "
@@ -588,7 +588,7 @@ _RULES = {
 def one_run(estimates: pd.DataFrame) -> Any:
     """Valid lower bounds from one model, by the number of canaries."""
     rows = select(estimates, part="one run")
-    rows = rows.assign(trained=rows["method"] != "idle coordinates")
+    rows = rows.assign(trained=rows["method"] != "unused coordinates")
     columns = sorted(rows["trained"].unique())
     epsilons = sorted(rows["epsilon"].unique())
     drawn, axes = plotting.panels(len(columns), len(epsilons), height=3.2, sharey="row")
@@ -605,7 +605,7 @@ def one_run(estimates: pd.DataFrame) -> Any:
         ax.set_ylim(-0.03 * epsilon, 1.1 * epsilon)
         audits = part.groupby("method", sort=False)["audits"].max()
         told = ", ".join(f"{count:g}" for count in audits)
-        what = "trained networks" if trained else "idle coordinates"
+        what = "trained networks" if trained else "unused coordinates"
         ax.set_title(f"$\\varepsilon$ = {epsilon:g}, {what}, {told} audits")
     for ax, trained in zip(axes[-len(columns) :], columns, strict=True):
         ax.set_xlabel("canaries m in one model", labelpad=16 if trained else 4)
@@ -618,7 +618,7 @@ def one_run(estimates: pd.DataFrame) -> Any:
 
 
 def _one_run_lines(ax: Any, part: pd.DataFrame) -> None:
-    """Bounds of idle coordinates and their ceiling, by the number of canaries."""
+    """Bounds of unused coordinates and their ceiling, by the number of canaries."""
     ceiling = select(part, quantity="ceiling").sort_values("canaries")
     label = "each canary alone: ceiling"
     ax.plot(ceiling["canaries"], ceiling["value"], color=plotting.UPPER, lw=2, label=label)

@@ -142,7 +142,7 @@ def _alone(canaries: int, made: int, correct: int) -> float:
 
 
 def idle(cell: Cell[OneRunAudits], seed: int) -> pd.DataFrame:
-    """Bounds from simulated models of idle coordinates, whose scores are normal, exactly.
+    """Bounds from simulated models of unused coordinates, whose scores are normal, exactly.
 
     Columns: canaries, audit, hypothesis, rule, made, correct, mu.
     """

@@ -120,7 +120,7 @@ _BLOCK = 20
 
 
 def ideal(cell: Cell[IdealAudits], seed: int) -> pd.DataFrame:
-    """Epsilons that audits of an idle coordinate find.
+    """Epsilons that audits of an unused coordinate find.
 
     Its score is normal, mu / sqrt(every) apart. Columns: epsilon, audit, method, value.
     """

@@ -30,8 +30,8 @@ IDLE: dict[int, dict[float, tuple[float, float, float]]] = {
         10.0: (1.5554, 1.423, 0.126), 12.0: (1.8309, 1.698, 0.132), 24.0: (3.3420, 3.199, 0.155),
     },
 }  # fmt: skip
-"""By insertion period and epsilon: the exact epsilon of an idle coordinate, and mean and deviation
-of the published estimate over ``IDLE_AUDITS`` simulated audits with 5,000 models per world. A
+"""By insertion period and epsilon: the exact epsilon of an unused coordinate, mean and deviation of
+the published estimate over ``IDLE_AUDITS`` simulated audits with 5,000 models per world. A
 mean's standard error is its deviation over the square root of their number."""
 
 IDLE_AUDITS = 10_000

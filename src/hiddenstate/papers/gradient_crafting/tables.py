@@ -13,7 +13,7 @@ def _audits(rows: pd.DataFrame, heads: dict[str, str], whole: dict[str, type]) -
     for key, part in rows.groupby(list(heads), sort=False):
         record = dict(zip(heads.values(), key, strict=True))
         record |= {"repeats": part["repeat"].nunique()}
-        record |= {"idle coordinate": f"{part['idle_epsilon'].iloc[0]:.3f}"}
+        record |= {"unused coordinate": f"{part['idle_epsilon'].iloc[0]:.3f}"}
         for _, line in summarise(part, "method").iterrows():
             record[line["method"]] = plus_minus(line["mean"], line["sd"])
         records.append(record)
@@ -107,14 +107,14 @@ def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 @table(
-    "Idle coordinates",
+    "Unused coordinates",
     "What simulated audits of a coordinate find that nothing but noise and canary moves, and the "
     "share of audits that claim more than the truth.",
     when=lambda grid: grid.ideal is not None,
     shows="simulated normal scores; no model is trained",
 )
 def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Simulated audits of idle coordinates: estimates, and how often they exceed the truth."""
+    """Simulated audits of unused coordinates: estimates, and how often they exceed the truth."""
     rows = select(estimates, part="ideal")
     records = []
     for (every, models, epsilon), part in rows.groupby(["every", "models", "epsilon"]):

@@ -50,7 +50,7 @@ def table1(estimates: pd.DataFrame) -> pd.DataFrame:
 @table(
     "Table 1: trained columns",
     "Test accuracy and empirical epsilon of models trained with three batch sizes, at the scale "
-    "that is named below, beside what the paper prints of its own, CIFAR-10's. The canary is a "
+    "that is named below, beside the paper's numbers for CIFAR-10. The canary is a "
     "mislabelled record among those of the training data.",
 )
 def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:

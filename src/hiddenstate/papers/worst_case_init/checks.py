@@ -744,7 +744,7 @@ def few_records(estimates: pd.DataFrame) -> Evidence:
                 "separation in the average case over the most that the accountant allows",
                 mean((values / most).tolist()),
                 low=0.9,
-                reason="all but a tenth, a limit of ours",
+                reason="nine tenths, a limit of ours",
             )
         )
         note = f"Separation {plus_minus(values.mean(), values.std())}, at most {most:.2f}."
