@@ -413,7 +413,7 @@ def test_every_detail_of_a_claim_tells_tests_apart(one, other):
             r"looks: got \(9, 8\); expected as many",
         ),
         (lambda p: CommandLine("train {world}"), r"expected \{seed\}"),
-        (lambda p: CommandLine("none {world} {seed}"), "'none' is no program that is found"),
+        (lambda p: CommandLine("none {world} {seed}"), "program 'none' was not found"),
         (lambda p: CommandLine("'none {world} {seed}"), "No closing quotation"),
         (lambda p: audit(p / "none.py", p), "none.py: no such file"),
         (lambda p: audit(p / "none.py", p, workers=0), "workers: got 0"),
@@ -589,7 +589,7 @@ def test_a_failure_of_the_tool_accuses_no_training(script, tmp_path, capsys):
         ("{python} none.py {{world}} config.py", r"expected {seed} in it"),
         ("{python} none.py", "expected {world} in it"),
         ("none.py", "none.py: no such file; expected a Python file"),
-        ("no-such-program {{world}} {{seed}}", "'no-such-program' is no program that is found"),
+        ("no-such-program {{world}} {{seed}}", "program 'no-such-program' was not found"),
     ],
 )
 def test_a_file_is_told_from_a_command_line(tmp_path, capsys, text, expected):

@@ -78,7 +78,7 @@ def read(path: str | Path, record_shape: tuple[int, ...]) -> NDArray[np.float32]
     if record.shape != record_shape:
         raise InputError(f"{path}: got a record of shape {record.shape}; expected {record_shape}")
     if not np.isfinite(record).all():
-        raise InputError(f"{path}: got values that are no numbers; expected finite ones")
+        raise InputError(f"{path}: got non-finite values; expected finite ones")
     return record
 
 

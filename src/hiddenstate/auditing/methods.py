@@ -1,6 +1,6 @@
 """The list of lower-bound rules, which reports and the calibration study read.
 
-A rule of one's own is a class like those of ``rules`` and an entry here.
+To add a rule, write a class like those of ``rules`` and enter it here.
 """
 
 from hiddenstate.auditing.averaged import Averaged

@@ -120,7 +120,7 @@ def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.floa
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         scores = column.cast(pa.float64()).to_numpy()
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
-        # What is no number becomes NaN here and is refused with its row.
+        # Other than numbers become NaN here, which is refused with its row.
         scores = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float)
     else:
         raise InputError(f"{path}: score: got values of type {kind}; expected numbers")

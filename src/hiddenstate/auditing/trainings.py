@@ -101,7 +101,7 @@ class CommandLine:
         except ValueError as error:
             raise InputError(f"command: got {self.line!r}: {error}") from error
         if shutil.which(program) is None:
-            raise InputError(f"command: got {self.line!r}; {program!r} is no program that is found")
+            raise InputError(f"command: got {self.line!r}; program {program!r} was not found")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class CommandLine:
             return float(printed.last_line)
         except (TypeError, ValueError):
             raise RuntimeError(
-                f"last line printed is no score: {printed.last_line!r:.80}"
+                f"last printed line is not a score: {printed.last_line!r:.80}"
             ) from None
 
 

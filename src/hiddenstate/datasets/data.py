@@ -278,7 +278,7 @@ def _whole(labels: NDArray, name: str) -> NDArray[np.int64]:
     """Labels as integers; ``name`` says which they are."""
     if labels.ndim != 1:
         raise InputError(f"{name}: got shape {labels.shape}; expected (records,), a label each")
-    with np.errstate(invalid="ignore"):  # a label that is no number is refused here
+    with np.errstate(invalid="ignore"):  # a non-finite label is refused here
         whole = np.asarray(labels, np.int64)
     broken = np.flatnonzero((whole != labels) | (whole < 0))
     if len(broken):

@@ -89,7 +89,7 @@ class _Digest:
         if hasattr(value, "named_parameters"):
             return self._of_model(value)
         if hasattr(value, "__dict__"):
-            # What a cached property keeps is told by its code.
+            # A cached property's value follows from its code.
             kept = {k: v for k, v in vars(value).items() if not _cached(type(value), k)}
             return _hash(self.of(type(value)), self.of(kept))
         try:
@@ -216,7 +216,7 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 
 _KEPT = "finished models of an audit"
 _NUMERICS = {"numerics": 1}
-"""Raised where the engine's own code changes scores: no chunk of before is gone on from."""
+"""Raised when the engine's own code changes scores, so that older chunks are refused."""
 
 
 class Checkpoint:
@@ -259,8 +259,8 @@ class Checkpoint:
                 raise InputError(f"{path}: {error!r}; expected {_KEPT}") from error
             if fingerprint != self._fingerprint or columns != self.columns:
                 raise InputError(
-                    f"{path}: is of another audit (other parameters, data, start, canary, seed, "
-                    "measures, or code of any of them); expected a directory of this one, or an "
+                    f"{path}: is of another audit (other mechanism, data, initial parameters, "
+                    "canary, seed, measures, or code of any of them); expected a directory of this one, or an "
                     "empty one"
                 )
             if (made := found.get("made", "nobody knows how")) != self._made:

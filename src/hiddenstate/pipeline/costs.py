@@ -19,7 +19,7 @@ _MODELS = {
     "cifar_cnn": (8.4e-4, 550_570),
     "resnet18": (0.05, 11_173_962),
     "last layer": (1.2e-7, 2570),  # of 256 features
-    "wrn_16_4": (1e-4, 2_748_890),  # of an accelerator: nobody trains hundreds on a CPU
+    "wrn_16_4": (1e-4, 2_748_890),  # of an accelerator: hundreds take too long on a CPU
 }
 _STEP, _PARAMETER = 4e-5, 1.8e-8
 """What a step takes, and its noise and update for each parameter."""
