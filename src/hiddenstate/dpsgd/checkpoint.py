@@ -260,8 +260,8 @@ class Checkpoint:
             if fingerprint != self._fingerprint or columns != self.columns:
                 raise InputError(
                     f"{path}: is of another audit (other mechanism, data, initial parameters, "
-                    "canary, seed, measures, or code of any of them); expected a directory of this one, or an "
-                    "empty one"
+                    "canary, seed, measures, or code of any of them); expected a directory of this "
+                    "audit, or an empty one"
                 )
             if (made := found.get("made", "nobody knows how")) != self._made:
                 raise InputError(
