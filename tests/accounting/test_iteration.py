@@ -11,7 +11,6 @@ from hiddenstate.accounting.iteration import (
     SingleInsertion,
     berry_esseen,
     nearest_gaussian,
-    normal_pair_fnr,
     optimal_threshold,
     subsampled,
 )
@@ -261,6 +260,12 @@ def test_the_subsampled_law_is_the_linear_one():
     assert whole.epsilon(DELTA) == pytest.approx(
         gaussian.epsilon(math.sqrt(steps) / sigma, DELTA), abs=1e-7
     )
+
+
+def normal_pair_fnr(sigma, rate, steps, fpr):
+    """False-negative rate at each FPR of threshold tests of ``berry_esseen``'s normal pair."""
+    deviation = math.sqrt(sigma**2 + rate * (1 - rate))
+    return norm.cdf((norm.isf(fpr) * sigma - math.sqrt(steps) * rate) / deviation)
 
 
 def test_subsampled_curves_approach_their_normal_pair_within_the_bound():

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from hiddenstate import plotting
-from hiddenstate.auditing import ApproxDP, Averaged
+from hiddenstate.auditing import ApproxDP, Averaged, methods
 from hiddenstate.dpsgd.mistakes import MISTAKES
 from hiddenstate.errors import InputError
 from hiddenstate.papers.estimators import cells, checks, estimates, figures
@@ -198,3 +198,7 @@ def test_a_sequential_audit_uses_fewer_models_for_nearly_the_same_power():
     assert (400 * shown["value"] == found["refuted"]).all()
     with plotting.style():
         assert len(figures.sequential.draw(rows).axes) == 2
+
+
+def test_every_rule_of_the_list_is_drawn():
+    assert list(figures.STYLES) == [rule.name for rule in methods.every(0.0)]

@@ -25,7 +25,6 @@ FUNCTIONS = (
     (history.epsilon, {**MECHANISM, "delta": 1e-5, "growth": 1.1}),
     (history.noise_multipliers, {"noise_multiplier": 1.0, "steps": 10, "growth": 1.1}),
     (iteration.berry_esseen, MECHANISM),
-    (iteration.normal_pair_fnr, {**MECHANISM, "fpr": 0.1}),
     (iteration.subsampled, MECHANISM),
     (linear.full_batch_epsilon, {**MECHANISM, "delta": 1e-5}),
     (linear.last_iterate, MECHANISM),

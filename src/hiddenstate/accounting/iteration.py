@@ -368,16 +368,6 @@ def berry_esseen(noise_multiplier: float, sampling_rate: float, steps: int) -> f
     return min(1.0, 0.4748 * third / (variance**1.5 * math.sqrt(steps)))
 
 
-def normal_pair_fnr(
-    noise_multiplier: float, sampling_rate: float, steps: int, fpr: ArrayLike
-) -> Array:
-    """False-negative rate at each FPR of threshold tests of ``berry_esseen``'s normal pair."""
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
-    deviation = math.sqrt(noise_multiplier**2 + sampling_rate * (1 - sampling_rate))
-    z = -ndtri(np.asarray(fpr, float)) * noise_multiplier
-    return ndtr((z - math.sqrt(steps) * sampling_rate) / deviation)
-
-
 def _third_moment(shift: float, deviation: float) -> float:
     """E |shift + deviation Z|^3."""
     r = abs(shift) / deviation

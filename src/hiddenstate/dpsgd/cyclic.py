@@ -81,8 +81,3 @@ def last_iterates(
 def project_ball(points: Points, diameter: float) -> Points:
     """Proximal step of the indicator of the centred ball of this diameter: projection onto it."""
     return clip(points, diameter / 2)
-
-
-def soft_threshold(points: Points, threshold: float) -> Points:
-    """Proximal step of threshold * |x|_1: each coordinate moved towards zero by the threshold."""
-    return np.sign(points) * np.maximum(np.abs(points) - threshold, 0)
