@@ -129,10 +129,38 @@ def _cells(options: argparse.Namespace) -> None:
         print(f"{row['kind']}\t{row['cell']}\t{json.dumps(row['identity'])}")
 
 
-def _run(options: argparse.Namespace) -> None:
-    """Do the work of a cell and write its result; interrupted training goes on."""
-    from hiddenstate.dpsgd import checkpoint
+def _compute(options: argparse.Namespace) -> None:
+    """Simulate cells, or compute their bounds, and write each one's result."""
+    if len(options.cell) != len(options.out):
+        raise InputError(
+            f"--out: got {len(options.out)} files for {len(options.cell)} cells; "
+            "expected one for each cell"
+        )
+    family, grid, seed = config.section(options.config, options.family)
+    jobs = family.jobs(grid)
+    wanted = [_known(jobs, options.kind, cell, options.config) for cell in options.cell]
+    for job, path in zip(wanted, options.out, strict=True):
+        start = time.perf_counter()
+        try:
+            _write(path, job, job.run(seed, Workplace()), _origin(job, seed, start, job.files))
+        except InputError as error:
+            raise InputError(f"{job.cell.name}: {error}") from error
+        except Exception as error:
+            error.add_note(f"(of the cell {job.cell.name})")
+            raise
+
+
+def _write(path: Path, job: Job, frame: pd.DataFrame, origin: dict[str, Any]) -> None:
+    """Write the result of a job with its provenance."""
     from hiddenstate.pipeline import scores
+
+    write = scores.write if job.work.folder == "scores" else scores.write_table
+    write(path, frame, origin)
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Make a cell's initial parameters, or train it; interrupted training goes on."""
+    from hiddenstate.dpsgd import checkpoint
 
     job, seed = _job(options, options.kind)
     given = job.files  # as they are before the work: they may be replaced meanwhile
@@ -144,11 +172,10 @@ def _run(options: argparse.Namespace) -> None:
             with files.atomic(options.out) as temporary:
                 temporary.touch()
             return
-        write = scores.write if job.work.folder == "scores" else scores.write_table
         origin = _origin(job, seed, start, given)
         if gathered := getattr(options, "gathers", 0):
             origin["parts"] = gathered
-        write(options.out, frame, origin)
+        _write(options.out, job, frame, origin)
 
 
 def _restore(options: argparse.Namespace) -> None:
@@ -209,14 +236,17 @@ def _verified(options: argparse.Namespace) -> None:
 def _job(options: argparse.Namespace, kind: str) -> tuple[Job, int]:
     """The job that makes the named cell, and the root seed."""
     family, grid, seed = config.section(options.config, options.family)
-    jobs = family.jobs(grid)[kind]
-    if options.cell not in jobs:
-        shown = ", ".join([*jobs][:4]) + (", …" if len(jobs) > 4 else "")
+    return _known(family.jobs(grid), kind, options.cell, options.config), seed
+
+
+def _known(jobs: dict[str, dict[str, Job]], kind: str, cell: str, path: Path) -> Job:
+    """The job of that kind and cell; the error of another name says which there are."""
+    if cell not in jobs[kind]:
+        shown = ", ".join([*jobs[kind]][:4]) + (", …" if len(jobs[kind]) > 4 else "")
         raise InputError(
-            f"{options.config}: no cell {options.cell!r} to {kind}; "
-            f"expected one of {len(jobs)}: {shown}"
+            f"{path}: no cell {cell!r} to {kind}; expected one of {len(jobs[kind])}: {shown}"
         )
-    return jobs[options.cell], seed
+    return jobs[kind][cell]
 
 
 @contextmanager
@@ -226,9 +256,6 @@ def _workplace(
     """What the options say of where to train; the checkpoint goes once all is written."""
     from hiddenstate.pipeline import scores
 
-    if job.work.kind not in ("start", "train"):
-        yield Workplace()
-        return
     if job.work.kind == "start":
         yield Workplace(device=_device(options.device))
         return
@@ -517,8 +544,9 @@ def _parser() -> argparse.ArgumentParser:
     def out(sub: argparse.ArgumentParser, *, metavar: str = "FILE", **options: Any) -> None:
         sub.add_argument("--out", type=Path, required=True, metavar=metavar, **options)
 
-    def cell(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("--cell", required=True, help="a name that `hiddenstate cells` lists")
+    def cell(sub: argparse.ArgumentParser, **options: Any) -> None:
+        words = "a name that `hiddenstate cells` lists"
+        sub.add_argument("--cell", required=True, metavar="CELL", help=words, **options)
 
     def missing(sub: argparse.ArgumentParser, *, default: str, what: str) -> None:
         words = f"trained scores that are not there: {what} (the default), or left out"
@@ -538,16 +566,21 @@ def _parser() -> argparse.ArgumentParser:
 
     add_json(command("cells", _cells), "lines")
     for kind, what in (
+        ("simulate", "Run cells and write what the adversary observed"),
+        ("bound", "Ask the accountant about cells and write its answers"),
+    ):
+        sub = command(kind, _compute, summary=what)
+        sub.set_defaults(kind=kind)
+        cell(sub, nargs="+")
+        out(sub, nargs="+", help="Parquet files to write, one for each cell")
+    for kind, what in (
         ("start", "Make and write the initial parameters that cells train from"),
         ("train", "Train a cell's models and write their scores; a killed run goes on"),
-        ("simulate", "Run a cell and write what the adversary observed"),
-        ("bound", "Ask the accountant about a cell and write its answer"),
     ):
         sub = command(kind, _run, summary=what)
         sub.set_defaults(kind=kind)
         cell(sub)
-        if kind in ("start", "train"):
-            trains(sub, models=kind == "train")
+        trains(sub, models=kind == "train")
         if kind == "train":
             sub.add_argument(
                 "--part", type=_part, metavar="K/N",

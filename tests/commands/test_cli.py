@@ -18,6 +18,7 @@ from hiddenstate import cli, files
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd import checkpoint
 from hiddenstate.errors import InputError
+from hiddenstate.papers import encoding_loss
 from hiddenstate.pipeline import estimates, scores
 from hiddenstate.study import config
 
@@ -110,6 +111,10 @@ def test_cells_and_digests_are_the_same_in_json(capsys, tmp_path):
         (
             ["simulate", "encoding_loss", "--config", SMOKE, "--cell", "x", "--out", "o"],
             "no cell 'x' to simulate; expected one of",
+        ),
+        (
+            ["bound", "encoding_loss", "--config", SMOKE, "--cell", "x", "y", "--out", "o"],
+            "--out: got 1 files for 2 cells; expected one for each cell",
         ),
         (
             ["figures", "encoding_loss", "f9", "--config", SMOKE, "--estimates", "e", "--out", "o"],
@@ -360,6 +365,29 @@ def test_a_family_that_the_scale_lacks_is_named(capsys, tiny):
     status, _, err = run(capsys, "simulate", *family)
     assert status == 2
     assert "tiny.yaml: has no section encoding_loss" in err
+
+
+def test_cells_that_share_a_job_are_as_if_each_had_its_own(capsys, tmp_path):
+    cells = ["q0.1_T100_sigma1_published", "q0.1_T100_sigma1_sound"]
+    command = ("simulate", "encoding_loss", "--config", SMOKE)
+    shared = [tmp_path / f"{cell}.parquet" for cell in cells]
+    assert run(capsys, *command, "--cell", *cells, "--out", *shared)[0] == 0
+    for cell, path in zip(cells, shared, strict=True):
+        alone = tmp_path / "alone.parquet"
+        assert run(capsys, *command, "--cell", cell, "--out", alone)[0] == 0
+        assert scores.read(alone)[1]["digest"] == scores.read(path)[1]["digest"]
+        assert scores.read(alone)[1]["cell"] == scores.read(path)[1]["cell"]
+
+
+def test_the_cell_of_a_shared_job_that_fails_is_named(capsys, tmp_path, monkeypatch):
+    def fail(mechanism):
+        raise ValueError("out of range")
+
+    monkeypatch.setattr(encoding_loss.cells, "_noise_multiplier", fail)
+    cells = ["q0.1_T100_sigma1_published", "q0.1_T100_sigma1_sound"]
+    command = ("simulate", "encoding_loss", "--config", SMOKE, "--cell", *cells)
+    assert cli.main([*command, "--out", *(str(tmp_path / cell) for cell in cells)]) == cli.FAILED
+    assert capsys.readouterr().err.rstrip().endswith("(of the cell q0.1_T100_sigma1_published)")
 
 
 def test_scores_of_data_that_were_replaced_are_refused(capsys, tiny, monkeypatch):

@@ -105,3 +105,27 @@ def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
     # One more job for each part: the job that gathers them stays.
     more = divided.loc[FAMILY, "train"]["jobs"] - whole.loc[FAMILY, "train"]["jobs"]
     assert more == sum(parts.values())
+
+
+def test_cells_that_take_seconds_share_a_job():
+    family, grid, _ = config.section(SCALE.with_name("laptop.yaml"), "encoding_loss")
+    jobs = family.jobs(grid)["simulate"]
+    for seconds in (0, 10, 25, 1e9):
+        batches = forecast.batches(jobs, seconds)
+        assert [cell for cells in batches for cell in cells] == [*jobs]
+        for cells, after in zip(batches, [*batches[1:], []], strict=True):
+            shared = forecast.cost([jobs[cell] for cell in cells])
+            assert len(cells) == 1 or shared - costs.STARTING["simulate"] <= seconds
+            # One more would be too much.
+            more = [jobs[cell] for cell in (*cells, *after[:1])]
+            assert not after or forecast.cost(more) - costs.STARTING["simulate"] > seconds
+    assert [len(cells) for cells in forecast.batches(jobs, 0)] == [1] * len(jobs)
+    assert forecast.batches(jobs, 1e9) == [[*jobs]]
+
+
+def test_cells_of_two_works_share_no_job():
+    # Their code differs, and only what changed is to be made again.
+    family, grid, _ = config.section(SCALE, "gradient_crafting")
+    jobs = family.jobs(grid)["bound"]
+    for cells in forecast.batches(jobs, 1e9):
+        assert len({id(jobs[cell].work) for cell in cells}) == 1

@@ -112,7 +112,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
         "toy_estimate",
         "toy_figures",
         "toy_gap",
-        "toy_simulate",
+        "toy_simulate1",
     ]
     # What is stale is made again, and nothing else.
     dry = (*command, "--dry-run")
@@ -121,7 +121,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
     for file, change, made in (
         ("shown.py", ('"o"', '"s"'), {"toy_figures", "toy_claims", "page"}),
         ("estimates.py", ('means["in"] - means', '1 * means["in"] - means'), {"toy_estimate"}),
-        ("cells.py", ("score = noise", "score = 1 * noise"), {"toy_simulate"}),
+        ("cells.py", ("score = noise", "score = 1 * noise"), {"toy_simulate1"}),
     ):
         path = package / file
         text = path.read_text()
@@ -135,7 +135,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
         if file == "shown.py":
             assert planned == made | {"collect_claims", "all"}, planned
         if file == "estimates.py":
-            assert "toy_simulate" not in planned
+            assert "toy_simulate1" not in planned
 
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from hiddenstate.pipeline import costs
-from hiddenstate.study import claims, verdicts
+from hiddenstate.study import claims, forecast, verdicts
 
 RULES = Path(__file__).parents[2] / "workflow/rules/progress.smk"
 
@@ -20,7 +20,7 @@ def names():
     logger = logging.getLogger("progress under test")
     logger.setLevel(logging.INFO)
     logger.handlers, logger.propagate = [], False
-    found = {"logger": logger, "Path": Path}
+    found = {"logger": logger, "Path": Path, "forecast": forecast}
     exec(compile(RULES.read_text(), RULES, "exec"), found)
     return found
 
@@ -113,7 +113,7 @@ def test_a_run_is_shown_here_and_on_a_cluster(names, where, side_by_side):
     assert printed.filters == [names["essential"]]
 
 
-def test_jobs_that_verify_or_train_a_part_cost_their_share_of_the_models(names):
+def test_a_job_costs_what_its_cells_do_or_its_share_of_their_models(names):
     def job(rule, cell=None, parts=None, given=()):
         found = {"cell": cell, "parts": parts}
         return SimpleNamespace(
@@ -123,9 +123,12 @@ def test_jobs_that_verify_or_train_a_part_cost_their_share_of_the_models(names):
         )
 
     trained = SimpleNamespace(cost=600, cell=None, work=SimpleNamespace(size=lambda cell: (100, 5)))
-    family = SimpleNamespace(jobs=lambda grid: {"train": {"a": trained}})
+    work = SimpleNamespace(kind="simulate")
+    simulated = {name: SimpleNamespace(cost=9, work=work) for name in "bcdef"}
+    family = SimpleNamespace(jobs=lambda grid: {"train": {"a": trained}, "simulate": simulated})
     jobs = [job("toy_train", "a"), job("toy_verify", "a"), job("toy_figures"), job("all")]
     jobs += [job("toy_part", "a", "8"), job("toy_train", "a", given=["part1of8"])]
+    jobs += [job("toy_simulate1"), job("toy_simulate2")]
     names |= {
         "read_scale": lambda: SimpleNamespace(toy=None),
         "FAMILIES": {"toy": family},
@@ -138,6 +141,7 @@ def test_jobs_that_verify_or_train_a_part_cost_their_share_of_the_models(names):
     assert names["costs_of_jobs"]() == {
         **{0: 600, 1: 120, 2: costs.DRAWING["figures"], 3: 0},
         **{4: 75, 5: 0},  # the parts of a cell train its models, and the last job gathers them
+        **{6: 25, 7: 17},  # three of them start but once, and two more
     }
 
 

@@ -70,7 +70,9 @@ def test_a_corrected_accountant_makes_again_what_uses_it(finished, snakemake):
     finally:
         path.write_text(before)
     assert status == 0, output[-3000:]
-    planned = set(re.findall(r"^(\w+)_(?:simulate|bound|train|start) +\d+$", output, re.MULTILINE))
+    planned = set(
+        re.findall(r"^(\w+)_(?:simulate\d+|bound\d+|train|start) +\d+$", output, re.MULTILINE)
+    )
     assert planned == USE_RDP
     assert not re.search(r"^\w+_(train|start) +\d+$", output, re.MULTILINE)
 

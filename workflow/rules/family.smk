@@ -6,60 +6,39 @@ include: "common.smk"
 include: "jobs.smk"
 
 
-if JOBS["simulate"]:
+# Simulations and bounds take seconds, as starting a job does: neighbours share one. A rule for each,
+# for its outputs are files of no pattern.
+for KIND in forecast.SHARED:
+    for NUMBER, CELLS in enumerate(forecast.batches(JOBS[KIND]), 1):
 
-    rule simulate:
-        output:
-            f"{HERE}/scores/{{cell}}.parquet",
-        log:
-            f"{LOGS}/{FAMILY}/scores/{{cell}}.log",
-        benchmark:
-            f"{LOGS}/{FAMILY}/scores/{{cell}}.tsv"
-        wildcard_constraints:
-            cell=any_of(JOBS["simulate"]),
-        conda:
-            "../../envs/hiddenstate.yaml"
-        threads: 1
-        resources:
-            mem_mb=growing(2000),
-            runtime=minutes_of("simulate"),
-        params:
-            family=FAMILY,
-            config=SCALE_FILE,
-            cell=identity_of("simulate"),
-        message:
-            f"{FAMILY}: simulate {{wildcards.cell}}"
-        shell:
-            "hiddenstate simulate {params.family} --config {params.config:q}"
-            " --cell {wildcards.cell:q} --out {output:q} > {log:q} 2>&1"
-
-
-if JOBS["bound"]:
-
-    rule bound:
-        output:
-            f"{HERE}/bounds/{{cell}}.parquet",
-        log:
-            f"{LOGS}/{FAMILY}/bounds/{{cell}}.log",
-        benchmark:
-            f"{LOGS}/{FAMILY}/bounds/{{cell}}.tsv"
-        wildcard_constraints:
-            cell=any_of(JOBS["bound"]),
-        conda:
-            "../../envs/hiddenstate.yaml"
-        threads: 1
-        resources:
-            mem_mb=growing(2000),
-            runtime=minutes_of("bound"),
-        params:
-            family=FAMILY,
-            config=SCALE_FILE,
-            cell=identity_of("bound"),
-        message:
-            f"{FAMILY}: bounds, {{wildcards.cell}}"
-        shell:
-            "hiddenstate bound {params.family} --config {params.config:q}"
-            " --cell {wildcards.cell:q} --out {output:q} > {log:q} 2>&1"
+        rule:
+            name:
+                f"{KIND}{NUMBER}"
+            output:
+                [result(JOBS[KIND][cell]) for cell in CELLS],
+            log:
+                f"{LOGS}/{FAMILY}/{KIND}{NUMBER}.log",
+            benchmark:
+                f"{LOGS}/{FAMILY}/{KIND}{NUMBER}.tsv"
+            conda:
+                "../../envs/hiddenstate.yaml"
+            threads: 1
+            resources:
+                mem_mb=growing(2000),
+                runtime=minutes_for([JOBS[KIND][cell] for cell in CELLS]),
+            params:
+                family=FAMILY,
+                config=SCALE_FILE,
+                kind=KIND,
+                cells=CELLS,
+                identities=[
+                    {"seed": SEED, **JOBS[KIND][cell].identity} for cell in CELLS
+                ],
+            message:
+                f"{FAMILY}: {KIND} {several(CELLS)}"
+            shell:
+                "hiddenstate {params.kind} {params.family} --config {params.config:q}"
+                " --cell {params.cells:q} --out {output:q} > {log:q} 2>&1"
 
 
 if JOBS["start"]:

@@ -86,6 +86,21 @@ def identity_of(kind):
     return identity
 
 
+def several(cells):
+    """Names of cells in a few words."""
+    return cells[0] + (f" and {len(cells) - 1} more" if cells[1:] else "")
+
+
+def minutes_for(jobs):
+    """Resource function: four times what one job for these cells is estimated to take, and more."""
+    seconds = forecast.cost(jobs)
+
+    def minutes(wildcards, attempt):
+        return attempt * max(15, int(seconds / 15))
+
+    return minutes
+
+
 def trained_by(wildcards):
     """Code and libraries that train; verdicts on cached scores are of these and no others."""
     modules = (f"hiddenstate.papers.{FAMILY}", "hiddenstate.pipeline.verification")

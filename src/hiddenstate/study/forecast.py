@@ -1,7 +1,7 @@
 """What a run would take, before anything runs: jobs, processor time, memory and disk by family."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +14,10 @@ from hiddenstate.study.page import duration
 
 MEMORY = {"start": 1000, "train": 1100, "simulate": 600, "bound": 1300, "drawing": 340}
 """MB that a job of a kind takes at most, as measured at laptop scale; on a CPU."""
+SHARED = ("simulate", "bound")
+"""Kinds of which a job may do several cells."""
+BATCH = 25.0
+"""Seconds of one core that cells of one job take at most, if it has several."""
 _ROW = 12
 """Bytes that a row of scores takes in a file."""
 _FILE = 20_000
@@ -49,16 +53,22 @@ def table(
         for kind in ("train", "start", "simulate", "bound"):
             row = {"jobs": 0, "done": 0, "cached": 0, "missing": 0}
             seconds, disk = [0.0], 0
-            for cell, job in every[kind].items():
+            shared = kind in SHARED
+            for cells in batches(every[kind]) if shared else [[cell] for cell in every[kind]]:
+                jobs = [every[kind][cell] for cell in cells]
+                cell, job = cells[0], jobs[0]
+                paths = [results / name / job.work.folder / f"{cell}.parquet" for cell in cells]
                 row["jobs"] += 1
-                path = results / name / job.work.folder / f"{cell}.parquet"
                 kept = cached / name / f"{cell}.parquet" if cached and kind == "train" else None
-                size = _FILE
+                size = _FILE * len(cells)
                 if isinstance(job.work, Train):
                     models, repeats = job.work.size(job.cell)
                     size += 2 * models * repeats * _ROW
                 disk += size
-                if scores.computed(path, job.identity, scale.seed, job.files):
+                if all(
+                    scores.computed(path, job.identity, scale.seed, job.files)
+                    for path, job in zip(paths, jobs, strict=True)
+                ):
                     row["done"] += 1
                 elif kept and scores.computed(kept, job.identity, scale.seed, job.files):
                     row["cached"] += 1
@@ -69,7 +79,7 @@ def table(
                     number = parts({cell: job}, part_hours).get(cell, 0)
                     row["jobs"] += number
                     row["missing"] += 1 + number
-                    seconds += [job.cost / max(1, number)] * max(1, number)
+                    seconds += [cost(jobs) / max(1, number)] * max(1, number)
                     if job.start:
                         wanted.add(job.start.cell.name)
             seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
@@ -94,6 +104,29 @@ def parts(jobs: Mapping[str, Job], hours: float) -> dict[str, int]:
             models, repeats = job.work.size(job.cell)
             found[name] = min(2 * models * repeats, math.ceil(job.cost / 3600 / hours))
     return {name: number for name, number in found.items() if number > 1}
+
+
+def batches(jobs: Mapping[str, Job], seconds: float = BATCH) -> list[list[str]]:
+    """Which cells share a job, for to start one takes seconds: neighbours of one work.
+
+    Together they take at most so many seconds of one core; a cell that takes longer is alone.
+    """
+    found: list[list[str]] = []
+    work, spent = None, 0.0
+    for name, job in jobs.items():
+        cost = job.cost - costs.STARTING[job.work.kind]
+        if job.work is not work or spent + cost > seconds:
+            found.append([])
+            work, spent = job.work, 0.0
+        found[-1].append(name)
+        spent += cost
+    return found
+
+
+def cost(jobs: Sequence[Job]) -> float:
+    """Seconds of one core that one job for these cells takes, all of one kind."""
+    starting = costs.STARTING[jobs[0].work.kind]
+    return starting + sum(job.cost - starting for job in jobs)
 
 
 def _row(name: str, kind: str, counts: dict[str, int], seconds: list[float], disk: int) -> dict:

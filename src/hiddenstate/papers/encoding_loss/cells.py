@@ -1,6 +1,7 @@
 """The grid of encoding_loss, and the work of its cells."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Literal, Self
 
 import numpy as np
@@ -124,27 +125,20 @@ def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
             target = Target(**setting.model_dump(), epsilon=epsilon, delta=grid.delta)
             named.append((epsilon_name(setting, epsilon), target))
     common = grid.model_dump(include={"records", "runs", "repeats"})
-    few = common | {"runs": min(FEW, grid.runs), "repeats": 2}
-    every = by_name(named)
-    whole = [
-        Cell(f"{name}_{encoding}", Simulated(mechanism=mechanism, encoding=encoding, **common))
-        for name, mechanism in every.items()
-        for encoding in ENCODINGS
-    ]
-    swapped = [
-        Cell(part_name(name, SWAPPED), Simulated(mechanism=mechanism, encoding="swapped", **common))
-        for name, mechanism in every.items()
-        if isinstance(mechanism, Mechanism)
-    ]
-    return [
-        *whole,
-        *swapped,
-        *(
-            Cell(part_name(name, part), Simulated(mechanism=mechanism, encoding=part, **few))
-            for name, mechanism in every.items()
-            for part in (PARTS if isinstance(mechanism, Target) else ())
-        ),
-    ]
+    few = {"runs": min(FEW, grid.runs), "repeats": 2}
+    found = []
+    # Those of one mechanism beside each other, for they share its noise multiplier.
+    for name, mechanism in by_name(named).items():
+        given = common | {"mechanism": mechanism}
+        found += [Cell(f"{name}_{e}", Simulated(encoding=e, **given)) for e in ENCODINGS]
+        if isinstance(mechanism, Mechanism):
+            found.append(Cell(part_name(name, SWAPPED), Simulated(encoding="swapped", **given)))
+        else:
+            found += [
+                Cell(part_name(name, part), Simulated(encoding=part, **given | few))
+                for part in PARTS
+            ]
+    return found
 
 
 def accounted(grid: EncodingLossGrid) -> list[Cell[Accounted]]:
@@ -181,6 +175,15 @@ def epsilon_name(setting: Setting, epsilon: float) -> str:
     return f"{setting_name(setting)}_eps{epsilon:g}"
 
 
+@cache
+def _noise_multiplier(mechanism: Mechanism | Target) -> float:
+    """The mechanism's noise multiplier, or the one that has the epsilon aimed at."""
+    if isinstance(mechanism, Mechanism):
+        return mechanism.noise_multiplier
+    m = mechanism
+    return pld.noise_multiplier(m.epsilon, m.delta, m.sampling_rate, m.steps)
+
+
 def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
     """Scores of all runs of a cell, and what an adversary who sees all iterates would score.
 
@@ -189,10 +192,7 @@ def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
     p = cell.parameters
     m = p.mechanism
     q, steps = m.sampling_rate, m.steps
-    if isinstance(m, Mechanism):
-        sigma = m.noise_multiplier
-    else:
-        sigma = pld.noise_multiplier(m.epsilon, m.delta, q, steps)
+    sigma = _noise_multiplier(m)
     printed, loss = adversary.published(sigma, q, p.records), adversary.sound(sigma, q)
     if p.encoding == "published":
         loss = printed
