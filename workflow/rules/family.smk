@@ -37,7 +37,7 @@ for KIND in forecast.SHARED:
             message:
                 f"{FAMILY}: {KIND} {several(CELLS)}"
             shell:
-                "hiddenstate {params.kind} {params.family} --config {params.config:q}"
+                "hiddenstate {params.kind:q} {params.family} --config {params.config:q}"
                 " --cell {params.cells:q} --out {output:q} > {log:q} 2>&1"
 
 
