@@ -39,6 +39,7 @@ def test_rooms_import_downwards_only(copy):
         ("accounting/pld.py", "hiddenstate.auditing.audit"),
         ("pipeline/scores.py", "hiddenstate.papers"),
         ("papers/encoding_loss/checks.py", "hiddenstate.papers.cyclic_bounds"),
+        ("papers/atlas/checks.py", "hiddenstate.papers.cyclic_bounds"),
         ("accounting/pld.py", "torch"),
     ],
 )

@@ -66,6 +66,11 @@ def test_a_finished_job_is_one_line_and_all_else_is_in_the_log(run):
     assert printed[-1] == "odd"
 
 
+def test_a_time_has_the_unit_that_suits_it(names):
+    times = {1: "10 s", 44: "40 s", 89: "90 s", 95: "2 min", 3000: "50 min", 7200: "2.0 h"}
+    assert {seconds: names["time_in_words"](seconds) for seconds in times} == times
+
+
 def test_the_time_left_is_the_others_cost_at_the_pace_so_far(run):
     _, progress, *_ = run
     # 110 seconds' worth was done in 220: the other 190 take 380.

@@ -126,7 +126,8 @@ LEVELS = {
     ],
     "worst_case_init": ["figure", "task", "case", "records", "clipping_norm", "repeat"],
 }
-"""Columns of estimates of whose values a scale may have any or none."""
+"""Columns of estimates of whose values a scale may have any or none; of a family that is neither
+here nor below, all that hold words."""
 
 LESS = {
     "cyclic_bounds": ["passes != passes", "not (quantity == 'rho' and weak_convexity == 0)"],
@@ -150,7 +151,8 @@ LESS = {
 def with_less(name, rows):
     """A family's estimates at scales that have less than these."""
     yield from (rows.query(query) for query in LESS.get(name, ()))
-    for column in LEVELS.get(name, ()):
+    words = () if name in LESS else rows.select_dtypes(["object", "string"])
+    for column in LEVELS.get(name, words):
         for value in rows[column].dropna().unique():
             yield rows[rows[column] != value]
             yield rows[(rows[column] == value) | rows[column].isna()]

@@ -26,7 +26,9 @@ def note_interruption():
 
 def time_in_words(seconds):
     """A time that is left, in the unit that suits it."""
-    minutes = max(1, round(seconds / 60))
+    if seconds < 90:
+        return f"{max(10, round(seconds, -1)):.0f} s"
+    minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
