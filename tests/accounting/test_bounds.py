@@ -41,7 +41,7 @@ def test_every_bound_has_a_name_of_its_own_and_says_what_it_assumes():
         assert len({getattr(one, field) for one in BOUNDS}) == len(BOUNDS)
     for one in BOUNDS:
         assert one.group in GROUPS
-        assert one.kind in ("upper", "exact", "estimate")
+        assert one.kind in ("upper", "lower", "exact", "estimate")
         assert one.source and not one.assumption.endswith(".")
 
 

@@ -11,14 +11,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiddenstate.accounting import composition, cyclic, cyclic_operator, gaussian, linear, rdp
+from hiddenstate.accounting import (
+    batched,
+    composition,
+    cyclic,
+    cyclic_operator,
+    gaussian,
+    linear,
+    rdp,
+)
 from hiddenstate.accounting import sampled as sampled_batches
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError, expect
+from hiddenstate.rounding import shown
 
 GROUPS = {
     "proven": "upper bounds for any loss, all iterates released",
+    "shown": "lower bounds on the worst case, all iterates released",
     "hidden": "upper bounds for any loss, the last iterate alone",
     "assumed": "under an assumption",
     "counterexample": "losses whose last iterate is known: lower bounds on the worst case",
@@ -473,4 +483,49 @@ LINEAR: tuple[Bound, ...] = (
     ),
 )
 
-BOUNDS = SAMPLED + ORDERED + LINEAR
+
+# --- orders that are shuffled once ----------------------------------------------------------------
+
+
+def _largest_sum(setting: Setting, delta: float) -> Value:
+    batches = setting.steps_per_pass
+    epochs = setting.steps // batches
+    expect(epochs >= 1, "steps", setting.steps, f"a whole pass, {batches}, or more")
+    given = (setting.noise_multiplier, batches, epochs, delta)
+    zeroed = batched.lower_epsilon(*given, batched.ZEROED)
+    return Value(
+        batched.lower_epsilon(*given),
+        remark=f"of a record that is zeroed out in place of swapped: {shown(zeroed, 'lower')}",
+    )
+
+
+def _as_if_sampled(setting: Setting, delta: float) -> float:
+    mechanism = (setting.noise_multiplier, 1 / setting.steps_per_pass, setting.steps)
+    return composition.fine_bracket(*mechanism, delta).upper
+
+
+SHUFFLED: tuple[Bound, ...] = (
+    Bound(
+        name="largest batch sum",
+        key="at least",
+        group="shown",
+        kind="lower",
+        assumption="linear losses, others opposite to the record, all iterates released",
+        source="ours, by the statistic of Chua et al. 2024",
+        compute=_largest_sum,
+        applies=lambda setting: setting.shuffled,
+    ),
+    Bound(
+        name="as if batches were sampled",
+        key="Poisson",
+        group="assumed",
+        kind="estimate",
+        assumption="another mechanism: each step samples every record, which is added or removed, "
+        "with the probability of a batch; often reported for shuffled ones, of which it is no bound",
+        source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
+        compute=_as_if_sampled,
+        applies=lambda setting: setting.shuffled,
+    ),
+)
+
+BOUNDS = SAMPLED + ORDERED + LINEAR + SHUFFLED

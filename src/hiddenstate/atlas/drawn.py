@@ -14,6 +14,10 @@ from hiddenstate.rounding import shown
 STYLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     # group, kind: label, marker
     ("proven", "upper"): ("proven for any loss", {"marker": "<", "color": plotting.UPPER}),
+    ("shown", "lower"): (
+        "all iterates (lower bound)",
+        {"marker": ">", "color": plotting.UPPER, "mfc": "none"},
+    ),
     ("hidden", "upper"): (
         "proven for any loss, last iterate",
         {"marker": "v", "color": plotting.UPPER},

@@ -1,0 +1,100 @@
+"""Batches in an order that is drawn once: what all noisy sums show of a record at least.
+
+A record is in one batch of each epoch, always the same, and every batch is as likely. Sums of
+gradients are in units of the clipping norm, less what the other records add. So each epoch shows
+normal numbers of deviation ``noise_multiplier``, one a batch, of mean 0 except at the record's
+batch: ``present`` there, and ``absent`` after the record was exchanged. If the gradients of the
+others are opposite to the record's, a swapped record (whose gradient turns round) has 2 and 0, and
+one that is zeroed out 2 and 1. Means over the epochs are sufficient: one epoch of less noise.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+from scipy.special import log_ndtr, logsumexp
+
+from hiddenstate.accounting.linear import check_delta
+from hiddenstate.errors import check_count, expect
+
+Floats = NDArray[np.float64]
+
+SWAPPED = (2.0, 0.0)
+"""Present and absent, where the other records' gradients are opposite."""
+ZEROED = (2.0, 1.0)
+
+_DOWN = 1 - 1e-9
+"""Room for rounding: a lower bound is rounded down."""
+
+
+def draw(
+    noise_multiplier: float, batches: int, shift: float, runs: int, rng: np.random.Generator
+) -> Floats:
+    """Means over an epoch's batches in random order, shape (runs, batches): one is at ``shift``.
+
+    Of several epochs, with the noise multiplier over the root of their number.
+    """
+    sums = noise_multiplier * rng.standard_normal((runs, batches))
+    sums[np.arange(runs), rng.integers(batches, size=runs)] += shift
+    return sums
+
+
+def log_likelihood_ratio(
+    sums: Floats, noise_multiplier: float, pair: tuple[float, float] = SWAPPED
+) -> Floats:
+    """Of the record being there against its being exchanged, shape (runs,)."""
+    present, absent = (
+        logsumexp((sums - shift / 2) * shift / noise_multiplier**2, axis=1) for shift in pair
+    )
+    return np.asarray(present - absent)
+
+
+def lower_epsilon(
+    noise_multiplier: float,
+    batches: int,
+    epochs: int,
+    delta: float,
+    pair: tuple[float, float] = SWAPPED,
+) -> float:
+    """Epsilon at ``delta`` is at least this, by the largest sum alone; rounded down.
+
+    pair: means of the record's batch, before and after the exchange. Sources: the largest sum as
+    the adversary's statistic is of Chua et al. 2024 (How Private are DP-SGD Implementations?), who
+    have one epoch, by what others write of it; the pair of swapped records and the epochs are ours.
+    """
+    fine = 0 < noise_multiplier < math.inf
+    expect(fine, "noise_multiplier", noise_multiplier, "a number > 0")
+    check_count("batches", batches)
+    check_count("epochs", epochs)
+    check_delta(delta)
+    present, absent = pair
+    sigma = noise_multiplier / math.sqrt(epochs)
+
+    def below(threshold: float, shift: float) -> float:
+        """Log-probability that no mean exceeds the threshold."""
+        one = float(log_ndtr((threshold - shift) / sigma))
+        return one + (batches - 1) * float(log_ndtr(threshold / sigma))
+
+    def epsilon(threshold: float) -> float:
+        """Of "some mean exceeds it" and of "none does", what shows more."""
+        there, gone = below(threshold, present), below(threshold, absent)
+        return max(
+            _epsilon(-math.expm1(there), -math.expm1(gone), delta),
+            _epsilon(math.exp(gone), math.exp(there), delta),
+        )
+
+    # Any threshold is a valid bound; the best of a grid is refined.
+    width = sigma * (math.sqrt(2 * math.log(batches)) + 10) + abs(present)
+    grid = np.linspace(-10 * sigma, width, 2_001)
+    best = int(np.argmax([epsilon(float(threshold)) for threshold in grid]))
+    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    found = optimize.minimize_scalar(lambda c: -epsilon(float(c)), bounds=ends, method="bounded")
+    return max(0.0, -float(found.fun), epsilon(float(grid[best]))) * _DOWN
+
+
+def _epsilon(present: float, absent: float, delta: float) -> float:
+    """What an event of these probabilities shows of epsilon."""
+    if present <= delta or absent <= 0:
+        return 0.0
+    return math.log((present - delta) / absent)

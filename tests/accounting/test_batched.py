@@ -1,0 +1,123 @@
+"""Batches in an order drawn once: what all sums show of a record at least, against simulation."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from hiddenstate.accounting import batched, gaussian, pld
+from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
+
+RUNS = 200_000
+DELTA = 1e-3
+PAIRS = (batched.SWAPPED, batched.ZEROED)
+SETTINGS = [(1.0, 10, 1), (0.8, 60, 1), (2.5, 20, 4)]
+"""Noise multiplier, batches of an epoch, epochs."""
+
+
+def simulated_delta(epsilon, noise, batches, epochs, pair):
+    """Delta at this epsilon of the best adversary, from runs with the record; standard error."""
+    sigma = noise / math.sqrt(epochs)
+    sums = batched.draw(sigma, batches, pair[0], RUNS, np.random.default_rng(batches))
+    beyond = -np.expm1(np.minimum(0, epsilon - batched.log_likelihood_ratio(sums, sigma, pair)))
+    return beyond.mean(), beyond.std() / math.sqrt(RUNS)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_bound_lies_between_nothing_and_composition(setting, pair):
+    """In 12 comparisons at 4 standard errors less than one in a thousand suites fails by chance."""
+    noise, _, epochs = setting
+    lower = batched.lower_epsilon(*setting, DELTA, pair)
+    found, error = simulated_delta(lower, *setting, pair)
+    assert found > DELTA - 4 * error
+    upper = float(gaussian.epsilon((pair[0] - pair[1]) * math.sqrt(epochs) / noise, DELTA))
+    assert 0 < lower < upper
+    found, error = simulated_delta(upper, *setting, pair)
+    assert found < DELTA + 4 * error
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_simulation_tells_a_bound_that_is_too_large(setting):
+    """The bound of a swapped record, asked of one that is zeroed out; and a bound half as much."""
+    too_large = batched.lower_epsilon(*setting, DELTA, batched.SWAPPED)
+    found, error = simulated_delta(too_large, *setting, batched.ZEROED)
+    assert found < DELTA - 4 * error
+    too_large = 1.5 * batched.lower_epsilon(*setting, DELTA, batched.SWAPPED)
+    found, error = simulated_delta(too_large, *setting, batched.SWAPPED)
+    assert found < DELTA - 4 * error
+
+
+@pytest.mark.parametrize("pair", [*PAIRS, (1.0, 0.0)])
+@pytest.mark.parametrize("epochs", [1, 9])
+def test_one_batch_is_the_gaussian_mechanism(pair, epochs):
+    mu = (pair[0] - pair[1]) * math.sqrt(epochs) / 3
+    exact = float(gaussian.epsilon(mu, 1e-5))
+    found = batched.lower_epsilon(3.0, 1, epochs, 1e-5, pair)
+    assert found <= exact
+    assert found == pytest.approx(exact, rel=1e-6)
+
+
+def test_means_over_epochs_are_all_that_the_sums_of_a_fixed_batch_show():
+    noise, epochs, pair = 1.7, 5, batched.ZEROED
+    sums = np.random.default_rng(0).normal(0.3, 2, (6, epochs, 8))
+
+    def log_density(shift):
+        """Of the record in each batch in turn, up to what both worlds share."""
+        each = -((sums - shift) ** 2) / 2 / noise**2 + sums**2 / 2 / noise**2
+        return logsumexp(each.sum(axis=1), axis=1)
+
+    found = batched.log_likelihood_ratio(sums.mean(axis=1), noise / math.sqrt(epochs), pair)
+    assert found == pytest.approx(log_density(pair[0]) - log_density(pair[1]), rel=1e-12)
+
+
+def test_more_batches_hide_more_and_more_epochs_less():
+    few, many = (batched.lower_epsilon(0.8, batches, 1, 1e-5) for batches in (10, 1000))
+    assert many < few < batched.lower_epsilon(0.8, 10, 2, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0.0, 10, 1, 1e-5), "noise_multiplier: got 0.0"),
+        ((1.0, 0, 1, 1e-5), "batches: got 0"),
+        ((1.0, 10, 1.5, 1e-5), "epochs: got 1.5"),
+        ((1.0, 10, 1, 0.0), "delta: got 0.0"),
+    ],
+)
+def test_what_is_out_of_range_is_named(arguments, words):
+    with pytest.raises(InputError, match=words):
+        batched.lower_epsilon(*arguments)
+
+
+def test_the_table_of_the_docs():
+    page = (Path(__file__).parents[2] / "docs/accounting.md").read_text()
+    table = page[page.index("| batches | noise multiplier |") :].splitlines()[2:5]
+    for line in table:
+        batches, noise, *stated = (
+            float(cell.replace(",", "")) for cell in line.strip("| ").split("|")
+        )
+        mechanism = (noise, int(batches), 1)
+        assert pld.epsilon(noise, 1 / batches, int(batches), 1e-5) == pytest.approx(1, abs=2e-3)
+        linear = float(gaussian.epsilon(2 / noise / math.sqrt(batches), 1e-5))
+        found = [
+            batched.lower_epsilon(*mechanism, 1e-5, batched.ZEROED),
+            float(gaussian.epsilon(1 / noise, 1e-5)),
+            batched.lower_epsilon(*mechanism, 1e-5),
+            float(gaussian.epsilon(2 / noise, 1e-5)),
+            linear,
+        ]
+        kinds = ("lower", "upper", "lower", "upper", "exact")
+        printed = [
+            float(shown(value, kind, decimals=3)) for value, kind in zip(found, kinds, strict=True)
+        ]
+        assert printed == stated, printed
+    others = [
+        batched.lower_epsilon(noise, batches, 1, 1e-5, (1.0, 0.0))
+        for noise, batches in ((1.741, 10), (0.902, 100), (0.641, 1000))
+    ]
+    words = "{}, {} and {}".format(*(shown(value, "lower", decimals=3) for value in others))
+    assert words in " ".join(page.split()), words
