@@ -521,7 +521,8 @@ SHUFFLED: tuple[Bound, ...] = (
         group="assumed",
         kind="estimate",
         assumption="another mechanism: each step samples every record, which is added or removed, "
-        "with the probability of a batch; often reported for shuffled ones, of which it is no bound",
+        "with the probability of a batch; often reported for shuffled ones, of which it is no "
+        "bound",
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
         compute=_as_if_sampled,
         applies=lambda setting: setting.shuffled,
