@@ -28,7 +28,7 @@ NETWORK = Dense((8, 6, 2))
 def drawn(index: int, records: int):
     """Initial parameters, batches and noise of one model."""
     rng = stream(index, "benchmark")
-    batches = Cyclic(BATCH, shuffled=True).batches(records, STEPS, rng)
+    batches = Cyclic(BATCH, shuffled_once=True).batches(records, STEPS, rng)
     noise = rng.standard_normal((STEPS, NETWORK.parameters), dtype=np.float32)
     return NETWORK.initial(rng), batches, np.float32(STD) * noise
 

@@ -1,5 +1,11 @@
-"""How DP-SGD draws its batches, said once for what is trained, what is accounted and commands."""
+"""How DP-SGD draws its batches, said once for what is trained, what is accounted and commands.
 
+A new way is one class here: trainings, mechanisms and their accounting ask it for no more than
+``Sampling`` has.
+"""
+
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,12 +17,30 @@ from hiddenstate.errors import InputError, check_count
 Batches = list[NDArray[np.int64]]
 
 
+class Sampling(ABC):
+    """A way to draw batches."""
+
+    rate: float
+    """Probability that a step has a record that it may have."""
+    shared: bool = False
+    """Whether all models of one world have the same batches."""
+
+    @abstractmethod
+    def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
+        """Indices of the records of each step."""
+
+    def visits(self, records: int, steps: int) -> int:
+        """Steps that may have a record, at most; each has it with probability ``rate``."""
+        return steps
+
+
 @dataclass(frozen=True)
-class FullBatch:
+class FullBatch(Sampling):
     """Every record in every step."""
 
     sampler: ClassVar[str] = "full"
-    rate: ClassVar[float] = 1.0
+    rate = 1.0
+    shared = True
 
     def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
         """Indices of the records of each step; nothing is drawn."""
@@ -24,7 +48,7 @@ class FullBatch:
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Sampling):
     """Every record in every step with probability ``rate``, independently."""
 
     sampler: ClassVar[str] = "poisson"
@@ -40,16 +64,17 @@ class Poisson:
 
 
 @dataclass(frozen=True)
-class Cyclic:
+class Cyclic(Sampling):
     """Disjoint batches of ``batch_size`` records in turn, over and over; the last may be smaller.
 
-    ``shuffled`` draws the order of the records once for each model, uniformly and whatever the
-    data. The batches are of positions: the canary has its own in both worlds, so that the other
-    records keep their batches.
+    ``shuffled_once`` draws the order of the records once for each model, uniformly and whatever the
+    data; ``Reshuffled`` draws it for each epoch. The batches are of positions: the canary has its
+    own in both worlds, so that the other records keep their batches.
     """
 
+    rate = 1.0
     batch_size: int
-    shuffled: bool = False
+    shuffled_once: bool = False
 
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
@@ -57,23 +82,33 @@ class Cyclic:
     @property
     def sampler(self) -> str:
         """What the command line calls it."""
-        return "shuffled" if self.shuffled else "cyclic"
+        return "shuffled" if self.shuffled_once else "cyclic"
+
+    @property
+    def shared(self) -> bool:  # type: ignore[override]
+        """Where nothing is drawn."""
+        return not self.shuffled_once
 
     def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
         """Indices of the records of each step."""
-        order = rng.permutation(records) if self.shuffled else np.arange(records)
+        order = rng.permutation(records) if self.shuffled_once else np.arange(records)
         cycle = [order[i : i + self.batch_size] for i in range(0, records, self.batch_size)]
         return [cycle[t % len(cycle)] for t in range(steps)]
 
+    def visits(self, records: int, steps: int) -> int:
+        """As many as the epochs that were begun."""
+        return math.ceil(steps / math.ceil(records / self.batch_size))
+
 
 @dataclass(frozen=True)
-class Reshuffled:
+class Reshuffled(Sampling):
     """Batches of ``batch_size`` records in an order drawn for each epoch; those left over sit out.
 
     As of a shuffling data loader that drops the last, smaller batch. No bound of the library's is
     on it but composition's.
     """
 
+    rate = 1.0
     batch_size: int
 
     def __post_init__(self) -> None:
@@ -90,8 +125,10 @@ class Reshuffled:
         drawn = [rng.permutation(records)[: each * self.batch_size] for _ in range(epochs)]
         return list(np.concatenate(drawn).reshape(-1, self.batch_size)[:steps])
 
+    def visits(self, records: int, steps: int) -> int:
+        """As many as the epochs that were begun."""
+        return math.ceil(steps / max(1, records // self.batch_size))
 
-Sampling = FullBatch | Poisson | Cyclic
 
 SAMPLERS = ("poisson", "full", "cyclic", "shuffled")
 """What the command line calls them."""

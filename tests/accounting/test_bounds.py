@@ -27,7 +27,7 @@ def ordered(steps, per_pass, **changes):
     size = changes.pop("batch_size", 2)
     noise = changes.pop("noise_std", 0.1)
     return Setting(
-        sampling=Cyclic(size, shuffled=changes.pop("shuffled", False)),
+        sampling=Cyclic(size, shuffled_once=changes.pop("shuffled", False)),
         records=size * per_pass,
         steps=steps,
         noise_multiplier=noise * size / 0.2,

@@ -159,12 +159,12 @@ def test_noise_of_steps_runs_and_worlds_is_independent():
 
 
 def test_the_canary_s_record_is_all_that_differs_between_the_worlds():
-    for sampling in (FullBatch(), Cyclic(6), Cyclic(6, shuffled=True)):
+    for sampling in (FullBatch(), Cyclic(6), Cyclic(6, shuffled_once=True)):
         audit = make(sampling)
         present, absent = (run(audit, world, 3) for world in ("in", "out"))
         assert any(20 in batch for batch in present.trained_on)
         assert not any(20 in batch for batch in absent.trained_on)
-        if sampling != Cyclic(6, shuffled=True):
+        if sampling != Cyclic(6, shuffled_once=True):
             for mine, other in zip(present.batches, absent.batches, strict=True):
                 np.testing.assert_array_equal(mine, other)
     # Same noise, same batches: in the first step the worlds part by the clipped canary gradient.
@@ -185,7 +185,7 @@ INSERTIONS = {"record": None, "gradient": 2, "sampled gradient": None}
 
 
 @pytest.mark.parametrize("canary", CANARIES)
-@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6, shuffled=True)])
+@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6, shuffled_once=True)])
 def test_scores_are_the_same_for_any_chunking_order_threads_and_interruption(
     sampling, canary, tmp_path, monkeypatch
 ):
@@ -619,7 +619,7 @@ def test_every_insertion_adds_its_own_gradient(kernel):
 
 def test_a_record_with_a_schedule_is_one_more_in_its_steps_alone():
     canary = dataclasses.replace(blank((1, 8, 8), 9), schedule=Periodic(2))
-    audit = make(Cyclic(6, shuffled=True), canary, insertions=2)
+    audit = make(Cyclic(6, shuffled_once=True), canary, insertions=2)
     assert audit.positions == 20
     assert audit.mechanism.composition(audit.positions) == (2.0, 1.0, 2)
     present, absent = (run(audit, world, 3) for world in ("in", "out"))
@@ -728,7 +728,7 @@ def test_a_canary_is_fixed_before_the_first_step_and_once():
 @pytest.mark.parametrize("rank", ["absolute", "squared", "net"])
 def test_a_simulation_has_neither_noise_nor_canary(rank):
     """The same training by hand: batches and start of the run, no noise, no canary."""
-    audit = make(Cyclic(6, shuffled=True), Inserted(SimulatedCoordinate(rank)), insertions=5)
+    audit = make(Cyclic(6, shuffled_once=True), Inserted(SimulatedCoordinate(rank)), insertions=5)
     one = run(audit, "in", 2)
     theta, steps = audit.initial.clone(), []
     for batch in one.batches:
@@ -745,7 +745,7 @@ def test_a_simulation_has_neither_noise_nor_canary(rank):
 
 
 def test_the_replaced_record_is_all_that_differs_between_the_worlds():
-    for sampling in (FullBatch(), Cyclic(6), Cyclic(6, shuffled=True)):
+    for sampling in (FullBatch(), Cyclic(6), Cyclic(6, shuffled_once=True)):
         audit = make(sampling, adjacency="replace")
         assert audit.positions == 20
         present, absent = (run(audit, world, 3) for world in ("in", "out"))

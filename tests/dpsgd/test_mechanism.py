@@ -118,7 +118,7 @@ def test_reshuffled_batches_compose_a_visit_an_epoch():
 
 
 def test_shuffled_cycles_visit_every_record_once_a_pass():
-    batches = Cyclic(30, shuffled=True).batches(100, 8, stream(0))
+    batches = Cyclic(30, shuffled_once=True).batches(100, 8, stream(0))
     for one_pass in (batches[:4], batches[4:]):
         assert sorted(np.concatenate(one_pass)) == list(range(100))
     assert not np.array_equal(batches[0], np.arange(30))

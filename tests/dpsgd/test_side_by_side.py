@@ -302,7 +302,7 @@ STEP = 3 * 21 * 2 * 12
         (FullBatch(), 1e9, 1),
         (FullBatch(), 1, 1),
         (Cyclic(6), 1e9, 1),
-        (Cyclic(6, shuffled=True), 1e9, 2),
+        (Cyclic(6, shuffled_once=True), 1e9, 2),
         (Poisson(0.4), 1e9, 2),
         (Poisson(0.4), 1, 2 * STEPS),
         (Poisson(0.4), STEP * 2, 6),

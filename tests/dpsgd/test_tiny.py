@@ -34,7 +34,7 @@ def problem(widths, records=70, steps=9, seed=0):
     x = rng.normal(size=(records, widths[0])).astype(np.float32)
     y = rng.integers(widths[-1], size=records)
     initial = 2 * network.initial(rng)
-    batches = Cyclic(23, shuffled=True).batches(records, steps, rng)
+    batches = Cyclic(23, shuffled_once=True).batches(records, steps, rng)
     added = rng.standard_normal((steps, network.parameters), dtype=np.float32)
     return network, x, y, initial, batches, added
 

@@ -476,7 +476,7 @@ def test_no_bound_on_the_last_iterate_helps_mnist_and_the_answer_has_the_number(
 
 def test_losses_of_a_shuffled_order_that_are_strongly_convex():
     setting = Setting(
-        sampling=Cyclic(100, shuffled=True), records=1000, noise_multiplier=5.0, steps=50,
+        sampling=Cyclic(100, shuffled_once=True), records=1000, noise_multiplier=5.0, steps=50,
         learning_rate=0.1, smoothness=1.0, strong_convexity=0.5,
     )  # fmt: skip
     rows, lines = told(setting)

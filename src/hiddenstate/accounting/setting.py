@@ -8,7 +8,7 @@ from typing import Any
 from hiddenstate.accounting import linear
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError, expect
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Sampling
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Setting:
     constant of the gradients where ``holder``, their exponent, is less than 1.
     """
 
-    sampling: Sampling
+    sampling: FullBatch | Poisson | Cyclic
     noise_multiplier: float
     """Noise standard deviation over the clipping norm, on the sum of gradients."""
     steps: int
@@ -46,6 +46,8 @@ class Setting:
     """Of the domain that iterates are projected on, in the parameters' unit; None: no domain."""
 
     def __post_init__(self) -> None:
+        listed = isinstance(self.sampling, FullBatch | Poisson | Cyclic)
+        expect(listed, "sampling", self.sampling, "FullBatch, Poisson or Cyclic")
         linear.check_mechanism(self.noise_multiplier, self.rate if self.sampled else 1, self.steps)
         for name in ("learning_rate", "clipping_norm", "diameter"):
             value = getattr(self, name)
@@ -83,7 +85,7 @@ class Setting:
     @property
     def shuffled(self) -> bool:
         """Whether the order of the batches is drawn once."""
-        return isinstance(self.sampling, Cyclic) and self.sampling.shuffled
+        return isinstance(self.sampling, Cyclic) and self.sampling.shuffled_once
 
     @property
     def width(self) -> float | None:

@@ -93,7 +93,7 @@ class Insertions:
         noise = linear.last_iterate_noise_multiplier(self.epsilon, self.delta, 1.0, self.insertions)
         size = self.batch_size
         return Mechanism(
-            sampling=Reshuffled(size) if self.reshuffled else Cyclic(size, shuffled=True),
+            sampling=Reshuffled(size) if self.reshuffled else Cyclic(size, shuffled_once=True),
             steps=self.every * self.insertions,
             learning_rate=self.learning_rate / self.batch_size,
             clipping_norm=self.clipping_norm,

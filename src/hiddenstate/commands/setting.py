@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Poisson, Sampling
+from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Poisson
 
 if TYPE_CHECKING:
     from hiddenstate.accounting.setting import Setting
@@ -80,7 +80,7 @@ def read(options: argparse.Namespace) -> "Setting":
     )
 
 
-def _sampling(options: argparse.Namespace) -> Sampling:
+def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Cyclic:
     given = [name for name in _ORDERED if getattr(options, name) is not None]
     if options.sampler in ("poisson", "full"):
         if given:
@@ -99,7 +99,7 @@ def _sampling(options: argparse.Namespace) -> Sampling:
             raise InputError(
                 f"{option(name)}: got none; expected a number for --sampler {options.sampler}"
             )
-    return Cyclic(options.batch_size, shuffled=options.sampler == "shuffled")
+    return Cyclic(options.batch_size, shuffled_once=options.sampler == "shuffled")
 
 
 def option(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from hiddenstate.accounting import pld
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.errors import InputError, check_count
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled, Sampling
+from hiddenstate.sampling import Poisson, Sampling
 
 Adjacency = Literal["add_or_remove", "replace"]
 
@@ -31,7 +31,7 @@ class Mechanism:
     Without it they account for a record that the sampling draws.
     """
 
-    sampling: Sampling | Reshuffled
+    sampling: Sampling
     steps: int
     learning_rate: float
     clipping_norm: float
@@ -40,7 +40,7 @@ class Mechanism:
     insertions: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sampling, Sampling | Reshuffled):
+        if not isinstance(self.sampling, Sampling):
             raise InputError(
                 f"sampling: got {self.sampling!r}; expected FullBatch, Poisson, Cyclic or "
                 "Reshuffled"
@@ -86,20 +86,12 @@ class Mechanism:
         effective = self.noise_multiplier / sensitivity
         if self.insertions is not None:
             return effective, 1.0, self.insertions
-        match self.sampling:
-            case FullBatch():
-                return effective, 1.0, self.steps
-            case Cyclic(batch_size):
-                return effective, 1.0, math.ceil(self.steps / math.ceil(records / batch_size))
-            case Reshuffled(batch_size):
-                return effective, 1.0, math.ceil(self.steps / max(1, records // batch_size))
-            case Poisson(rate):
-                if self.adjacency == "replace":
-                    raise InputError(
-                        "adjacency: got 'replace' with Poisson sampling, for which no accountant "
-                        "is offered; expected 'add_or_remove'"
-                    )
-                return effective, rate, self.steps
+        if isinstance(self.sampling, Poisson) and self.adjacency == "replace":
+            raise InputError(
+                "adjacency: got 'replace' with Poisson sampling, for which no accountant is "
+                "offered; expected 'add_or_remove'"
+            )
+        return effective, self.sampling.rate, self.sampling.visits(records, self.steps)
 
     def epsilon(self, delta: float, *, records: int) -> float:
         """Upper bound on epsilon at ``delta`` when all iterates are released."""

@@ -21,9 +21,7 @@ from hiddenstate.dpsgd.checkpoint import Identity
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.kernels.base import Block, Blockwise
 from hiddenstate.dpsgd.kernels.linear import GROUP
-from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.run import Additions, Run
-from hiddenstate.sampling import Cyclic, FullBatch
 
 _KEPT_SHARE = 1 / 8
 """The part of the memory for what models side by side keep from step to step."""
@@ -299,7 +297,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     thetas[places] = torch.stack([run.initial for run in runs])
     noise, drawn = _noise(runs), torch.empty(len(runs), thetas.shape[1], dtype=thetas.dtype)
     inserted = Additions(runs)
-    shared = _shares_batches(mechanism)
+    shared = mechanism.sampling.shared
     for step in range(1, mechanism.steps + 1):
         if stop is not None and stop.is_set():
             break
@@ -316,16 +314,6 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
         update[places] += noise(drawn)
         thetas -= mechanism.learning_rate * update
     return thetas[places]
-
-
-def _shares_batches(mechanism: Mechanism) -> bool:
-    """Whether all models of one world have the same batches."""
-    match mechanism.sampling:
-        case FullBatch():
-            return True
-        case Cyclic(shuffled=shuffled):
-            return not shuffled
-    return False
 
 
 def free_memory(device: torch.device) -> float:
