@@ -7,13 +7,20 @@ last iterate and of the initial parameters alone. The adversaries audit both kin
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import binom
 
 from hiddenstate.dpsgd.known import FixedCanary, Floats, Known
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.sampling import FullBatch, Poisson
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rank = Literal["absolute", "squared", "net"]
 
@@ -166,3 +173,67 @@ class Inserted:
     def fixed(self, known: Known) -> FixedCanary:
         """The adversary's canary of this run."""
         return self.adversary.canary(known)
+
+
+@dataclass(frozen=True)
+class Iterates:
+    """Sees every ``every``-th iterate and the last: an observer of a canary in one coordinate.
+
+    Its score is the log-likelihood ratio of the coordinate's moves between the iterates that it
+    sees, which is exact where nothing else moves the coordinate. The canary is in the steps of the
+    ``schedule``, or without one in each step with the sampling's probability. Raises InputError for
+    another canary, a mechanism without noise, a replaced canary, or batches in an order.
+    """
+
+    every: int = 1
+    schedule: Schedule | None = None
+
+    def __post_init__(self) -> None:
+        check_count("every", self.every)
+
+    def watch(self, known: Known, canary: FixedCanary) -> "Moves":
+        """Begin with the initial parameters."""
+        mechanism = known.mechanism
+        if canary.coordinate < 0:
+            raise InputError(f"observers: got the canary {canary}; expected one in one coordinate")
+        if mechanism.adjacency != "add_or_remove" or not mechanism.noise_multiplier > 0:
+            raise InputError(
+                f"observers: got {mechanism}; expected noise, and a canary that is added or removed"
+            )
+        if self.schedule is None and not isinstance(mechanism.sampling, FullBatch | Poisson):
+            raise InputError(
+                f"observers: got {mechanism.sampling} without a schedule of the canary; expected "
+                "FullBatch or Poisson"
+            )
+        return Moves(self, mechanism, canary.coordinate, float(known.initial[canary.coordinate]))
+
+
+class Moves:
+    """The log-likelihood ratio of one coordinate's moves, as far as they were seen."""
+
+    def __init__(self, observer: Iterates, mechanism: Mechanism, coordinate: int, at: float):
+        self._observer, self._mechanism = observer, mechanism
+        self._coordinate, self._at, self._seen, self._sum = coordinate, at, 0, 0.0
+
+    def see(self, step: int, theta: "Tensor") -> None:
+        """The iterate after a step, if it is one of those that are seen."""
+        if step % self._observer.every and step < self._mechanism.steps:
+            return
+        now = float(theta[self._coordinate])
+        unit = self._mechanism.learning_rate * self._mechanism.clipping_norm
+        self._sum += self._ratio((self._at - now) / unit, range(self._seen + 1, step + 1))
+        self._at, self._seen = now, step
+
+    def score(self) -> float:
+        """Of all moves."""
+        return self._sum
+
+    def _ratio(self, move: float, steps: range) -> float:
+        """Of one move in these steps, in units of learning rate times clipping norm."""
+        variance = len(steps) * self._mechanism.noise_multiplier**2
+        if self._observer.schedule is not None:
+            inserted = sum(map(self._observer.schedule, steps))
+            return inserted * (move - inserted / 2) / variance
+        n = np.arange(len(steps) + 1)
+        weights = binom.logpmf(n, len(steps), self._mechanism.sampling.rate)
+        return float(logsumexp(weights + n * (move - n / 2) / variance))

@@ -34,7 +34,9 @@ from hiddenstate.dpsgd.known import FixedCanary
 from hiddenstate.dpsgd.run import Canary as Canary
 from hiddenstate.dpsgd.run import Ensemble as Ensemble
 from hiddenstate.dpsgd.run import Initial as Initial
+from hiddenstate.dpsgd.run import Observer as Observer
 from hiddenstate.dpsgd.run import Run as Run
+from hiddenstate.dpsgd.run import Watch as Watch
 from hiddenstate.dpsgd.strategies import free_memory, strategy
 from hiddenstate.dpsgd.strategies import last_iterate as last_iterate
 from hiddenstate.dpsgd.strategies import last_iterates as last_iterates
@@ -43,6 +45,9 @@ from hiddenstate.streams import World
 
 Measure = Callable[[Run, Tensor], float]
 """Something else to know of a last iterate (p,), such as its ``Accuracy``."""
+
+LAST = "last iterate"
+"""The adversary of a canary's own score, beside observers."""
 
 
 class How(TypedDict, total=False):
@@ -85,13 +90,16 @@ def scores(
     checkpoint: str | Path | None = None,
     progress: bool = False,
     measures: Mapping[str, Measure] | None = None,
+    observers: Mapping[str, Observer] | None = None,
     **how: Unpack[How],
 ) -> pd.DataFrame:
     """Score of each model: columns world, repeat, run and score (larger speaks for "in").
 
     ``models`` is the number of models of each world and repeat. Runs are finished, and with
     ``checkpoint`` (a directory) kept, in chunks; a call that finds finished ones of the same audit
-    there goes on from them. ``measures`` adds a column for each of its names. ``how``: see ``How``.
+    there goes on from them. ``measures`` adds a column for each of its names. ``observers`` see the
+    iterates as they are made: each adds a row to each model, and a column adversary says whose
+    score it is, the canary's being that of the "last iterate". ``how``: see ``How``.
 
     Raises InputError for input that does not fit together, and for a checkpoint of another audit.
     """
@@ -103,14 +111,26 @@ def scores(
     for label in measures:
         if label in (taken := ("world", "repeat", "run", "score")):
             raise InputError(f"measures: got {label!r}; expected other names than {taken}")
+    observers = dict(observers or {})
+    others = (LAST, "world", "repeat", "run", "score", "adversary", *measures)
+    for label in observers:
+        if label in others:
+            raise InputError(f"observers: got {label!r}; expected other names than {others}")
     runs: list[Identity] = [
         (w, r, i) for w in worlds for r in range(repeats) for i in range(models)
     ]
-    group = _group(ensemble, runs, seed, name, checkpoint, measures=measures, **how)
+    group = _group(
+        ensemble, runs, seed, name, checkpoint, measures=measures, observers=observers, **how
+    )
     with _arithmetic(), audit.progress_bar(len(runs), progress) as bar:
         done = audit.finished(group, bar)
     table = pd.DataFrame(runs, columns=["world", "repeat", "run"])
-    return table.join(pd.DataFrame([done[run] for run in runs]))
+    table = table.join(pd.DataFrame([done[run] for run in runs]))
+    if not observers:
+        return table
+    shared = ["world", "repeat", "run", *measures]
+    table = table.rename(columns={"score": LAST})
+    return table.melt(shared, [LAST, *observers], var_name="adversary", value_name="score")
 
 
 def scores_by_adversary(
@@ -154,6 +174,7 @@ def _group(
     checkpoint: str | Path | None,
     *,
     measures: Mapping[str, Measure] | None = None,
+    observers: Mapping[str, Observer] | None = None,
     own: str = "score",
     others: Mapping[str, Canary] | None = None,
     device: str = "cpu",
@@ -182,7 +203,7 @@ def _group(
     gradients = ensemble.clipped_sum(device, kernel)
     if gradients.kind == "linear" and gradients.device.type != "cpu":
         raise InputError(f"device: got {device!r} with kernel 'linear'; expected 'cpu'")
-    others, measures = others or {}, measures or {}
+    others, measures, observers = others or {}, measures or {}, observers or {}
     for measure in measures.values():
         if isinstance(measure, Accuracy):
             gradients.refuse_tests(measure.x, measure.y)
@@ -190,7 +211,8 @@ def _group(
         "kernel": gradients.kind, "device": gradients.device.type,
         "precision": gradients.dtype, "side by side": side_by_side,
     }  # fmt: skip
-    mark = "" if checkpoint is None else _fingerprint(ensemble, seed, name, {**others, **measures})
+    readers: dict[str, Measure | Canary | Observer] = {**others, **measures, **observers}
+    mark = "" if checkpoint is None else _fingerprint(ensemble, seed, name, readers)
     how = strategy(
         gradients, side_by_side=side_by_side, workers=workers, chunk=chunk,
         memory=free_memory(gradients.device) if memory is None else memory,
@@ -201,19 +223,19 @@ def _group(
 
         def runs() -> Iterator[Run]:
             for identity in chunk:
-                run = Run(*identity, ensemble, gradients.own(), seed, name)
+                run = Run(*identity, ensemble, gradients.own(), seed, name, observers)
                 # Before the training starts, as the run's own canary.
                 canaries[identity] = {n: canary.fixed(run.known()) for n, canary in others.items()}
                 yield run
 
         for run, last in how.trained(runs(), stop):
-            row = {own: run.score(last)}
+            row = {own: run.score(last)} | run.watched()
             row |= {n: run.score_by(it, last) for n, it in canaries.pop(run.identity).items()}
             # Of a copy, for many an operation of tensors changes them in place.
             row |= {n: float(measure(run, last.clone())) for n, measure in measures.items()}
             yield run.identity, row
 
-    columns = (own, *others, *measures)
+    columns = (own, *observers, *others, *measures)
     return audit.Group(
         runs, Checkpoint(checkpoint, mark, columns, made), how.chunks, observed, how.threads, part
     )
@@ -278,7 +300,7 @@ def _fingerprint(
     ensemble: Ensemble,
     seed: int,
     name: tuple[str | int, ...],
-    observers: Mapping[str, Measure | Canary],
+    readers: Mapping[str, Measure | Canary | Observer],
 ) -> str:
     """Digest of everything that decides the scores and measures."""
     initial = ensemble.initial
@@ -292,5 +314,5 @@ def _fingerprint(
         initial = (structure(initial), drawn)
     return fingerprint(
         seed, name, ensemble.mechanism, structure(ensemble.model), ensemble.x, ensemble.y,
-        ensemble.canary, initial, ensemble.loss, ensemble.augmentation, dict(observers),
+        ensemble.canary, initial, ensemble.loss, ensemble.augmentation, dict(readers),
     )  # fmt: skip

@@ -5,8 +5,9 @@ depends on no other run.
 """
 
 import copy
+import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
@@ -57,6 +58,23 @@ class Canary(Protocol):
 
     def fixed(self, known: Known) -> FixedCanary:
         """All of it for one run, from what is known before training, and how it is read."""
+
+
+class Watch(Protocol):
+    """What an observer makes of one run, whose iterates it is shown as they are made."""
+
+    def see(self, step: int, theta: Tensor) -> None:
+        """The iterate (p,) after this step, the first is 1; the tensor is updated afterwards."""
+
+    def score(self) -> float:
+        """Of all that was seen: larger speaks for "in"."""
+
+
+class Observer(Protocol):
+    """An adversary who sees more than the last iterate."""
+
+    def watch(self, known: Known, canary: FixedCanary) -> Watch:
+        """Begins with a run, from what is known before it is trained and its canary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +200,12 @@ class Run:
     gradients: ClippedSum
     seed: int
     name: tuple[str | int, ...]
+    observers: Mapping[str, Observer] = field(default_factory=dict)
     initial: Tensor = field(init=False)
     batches: list[NDArray[np.int64]] = field(init=False)
     trained_on: list[NDArray[np.int64]] = field(init=False)
     _drawn: list[bool] = field(init=False)
+    _watches: dict[str, Watch] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         given = self.ensemble.initial
@@ -281,9 +301,34 @@ class Run:
         rate = self.ensemble.mechanism.learning_rate
         return score_of(canary, last.detach().cpu().numpy(), model, rate)
 
+    def begin(self) -> None:
+        """Let the observers begin, before the first step; again where a training starts again."""
+        self._watches = {n: o.watch(self.known(), self.fixed) for n, o in self.observers.items()}
+
+    def see(self, step: int, theta: Tensor) -> None:
+        """Show the observers the iterate after this step; the first is 1."""
+        for watch in self._watches.values():
+            watch.see(step, theta)
+
+    def watched(self) -> dict[str, float]:
+        """The observers' scores. Raises InputError for one that is not finite."""
+        found = {name: float(watch.score()) for name, watch in self._watches.items()}
+        for name, score in found.items():
+            if not math.isfinite(score):
+                raise InputError(
+                    f"observers: {name!r} gave model {self.index} of world {self.world!r} the "
+                    f"score {score}; expected a finite number"
+                )
+        return found
+
     def iterates(self, *, stop: threading.Event | None = None) -> Iterator[Tensor]:
-        """The iterates after each step; the tensor is updated in place from step to step."""
+        """The iterates after each step; the tensor is updated in place from step to step.
+
+        A training of its own: on a CPU it repeats the run's, on an accelerator its noise is other
+        than that of models side by side. Who wants to see a run's iterates is an ``Observer``.
+        """
         mechanism = self.ensemble.mechanism
+        self.begin()
         rng = self.stream("noise")
         inserted = Additions([self])
         theta = self.initial.clone()
@@ -297,6 +342,7 @@ class Run:
                 draw = rng.standard_normal(theta.numel(), dtype=np.float32)
                 update += mechanism.noise_std * torch.from_numpy(draw).to(theta)
             theta -= mechanism.learning_rate * update
+            self.see(step, theta)
             yield theta
 
 

@@ -161,12 +161,16 @@ def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -
     thetas = torch.stack([run.initial for run in runs])
     added = torch.zeros_like(thetas)  # to the clipped sums: noise and insertions
     noise, inserted = _noise(runs), Additions(runs)
+    for run in runs:
+        run.begin()
     for step, batch in enumerate(_Batches(runs, kept), 1):
         noise(added)
         if (gradient := inserted.of(step)) is not None:
             added += gradient
         sums = kernel.sums(thetas, batch.blocks(kernel), mechanism.clipping_norm)
         thetas.sub_(sums.add_(added), alpha=mechanism.learning_rate)
+        for run, theta in zip(runs, thetas, strict=True):
+            run.see(step, theta)
     return thetas
 
 
@@ -297,6 +301,8 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     thetas[places] = torch.stack([run.initial for run in runs])
     noise, drawn = _noise(runs), torch.empty(len(runs), thetas.shape[1], dtype=thetas.dtype)
     inserted = Additions(runs)
+    for run in runs:
+        run.begin()
     shared = mechanism.sampling.shared
     for step in range(1, mechanism.steps + 1):
         if stop is not None and stop.is_set():
@@ -313,6 +319,8 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
             update[places] += gradient
         update[places] += noise(drawn)
         thetas -= mechanism.learning_rate * update
+        for run, place in zip(runs, places, strict=True):
+            run.see(step, thetas[place])
     return thetas[places]
 
 
