@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 from scipy.special import log_ndtr, logsumexp
 
 from hiddenstate.accounting.linear import check_delta
@@ -63,6 +62,9 @@ def lower_epsilon(
     the adversary's statistic is of Chua et al. 2024 (How Private are DP-SGD Implementations?), who
     have one epoch, by what others write of it; the pair of swapped records and the epochs are ours.
     """
+    # Imported here because jobs that only read a family take a second for it.
+    from scipy import optimize
+
     fine = 0 < noise_multiplier < math.inf
     expect(fine, "noise_multiplier", noise_multiplier, "a number > 0")
     check_count("batches", batches)

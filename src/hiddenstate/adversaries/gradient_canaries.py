@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
-from scipy.stats import binom
 
 from hiddenstate.dpsgd.known import FixedCanary, Floats, Known
-from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.sampling import FullBatch, Poisson
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from hiddenstate.dpsgd.mechanism import Mechanism
 
 Rank = Literal["absolute", "squared", "net"]
 
@@ -211,7 +210,7 @@ class Iterates:
 class Moves:
     """The log-likelihood ratio of one coordinate's moves, as far as they were seen."""
 
-    def __init__(self, observer: Iterates, mechanism: Mechanism, coordinate: int, at: float):
+    def __init__(self, observer: Iterates, mechanism: "Mechanism", coordinate: int, at: float):
         self._observer, self._mechanism = observer, mechanism
         self._coordinate, self._at, self._seen, self._sum = coordinate, at, 0, 0.0
 
@@ -234,6 +233,10 @@ class Moves:
         if self._observer.schedule is not None:
             inserted = sum(map(self._observer.schedule, steps))
             return inserted * (move - inserted / 2) / variance
+        # Imported here because jobs that only read a family take a second for it.
+        from scipy.special import logsumexp
+        from scipy.stats import binom
+
         n = np.arange(len(steps) + 1)
         weights = binom.logpmf(n, len(steps), self._mechanism.sampling.rate)
         return float(logsumexp(weights + n * (move - n / 2) / variance))
