@@ -18,11 +18,24 @@ SETTINGS = [(1.0, 10, 1), (0.8, 60, 1), (2.5, 20, 4)]
 """Noise multiplier, batches of an epoch, epochs."""
 
 
+def draw(noise, batches, shift, runs, rng):
+    """Means of the batches' sums, shape (runs, batches): one, drawn uniformly, is at the shift."""
+    sums = noise * rng.standard_normal((runs, batches))
+    sums[np.arange(runs), rng.integers(batches, size=runs)] += shift
+    return sums
+
+
+def log_likelihood_ratio(sums, noise, pair):
+    """Of the record being there against its being exchanged, shape (runs,)."""
+    present, absent = (logsumexp((sums - shift / 2) * shift / noise**2, axis=1) for shift in pair)
+    return present - absent
+
+
 def simulated_delta(epsilon, noise, batches, epochs, pair):
     """Delta at this epsilon of the best adversary, from runs with the record; standard error."""
     sigma = noise / math.sqrt(epochs)
-    sums = batched.draw(sigma, batches, pair[0], RUNS, np.random.default_rng(batches))
-    beyond = -np.expm1(np.minimum(0, epsilon - batched.log_likelihood_ratio(sums, sigma, pair)))
+    sums = draw(sigma, batches, pair[0], RUNS, np.random.default_rng(batches))
+    beyond = -np.expm1(np.minimum(0, epsilon - log_likelihood_ratio(sums, sigma, pair)))
     return beyond.mean(), beyond.std() / math.sqrt(RUNS)
 
 
@@ -70,7 +83,7 @@ def test_means_over_epochs_are_all_that_the_sums_of_a_fixed_batch_show():
         each = -((sums - shift) ** 2) / 2 / noise**2 + sums**2 / 2 / noise**2
         return logsumexp(each.sum(axis=1), axis=1)
 
-    found = batched.log_likelihood_ratio(sums.mean(axis=1), noise / math.sqrt(epochs), pair)
+    found = log_likelihood_ratio(sums.mean(axis=1), noise / math.sqrt(epochs), pair)
     assert found == pytest.approx(log_density(pair[0]) - log_density(pair[1]), rel=1e-12)
 
 

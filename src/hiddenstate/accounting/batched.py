@@ -11,13 +11,10 @@ one that is zeroed out 2 and 1. Means over the epochs are sufficient: one epoch 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr
 
 from hiddenstate.accounting.linear import check_delta
 from hiddenstate.errors import check_count, expect
-
-Floats = NDArray[np.float64]
 
 SWAPPED = (2.0, 0.0)
 """Present and absent, where the other records' gradients are opposite."""
@@ -25,28 +22,6 @@ ZEROED = (2.0, 1.0)
 
 _DOWN = 1 - 1e-9
 """Room for rounding: a lower bound is rounded down."""
-
-
-def draw(
-    noise_multiplier: float, batches: int, shift: float, runs: int, rng: np.random.Generator
-) -> Floats:
-    """Means over an epoch's batches in random order, shape (runs, batches): one is at ``shift``.
-
-    Of several epochs, with the noise multiplier over the root of their number.
-    """
-    sums = noise_multiplier * rng.standard_normal((runs, batches))
-    sums[np.arange(runs), rng.integers(batches, size=runs)] += shift
-    return sums
-
-
-def log_likelihood_ratio(
-    sums: Floats, noise_multiplier: float, pair: tuple[float, float] = SWAPPED
-) -> Floats:
-    """Of the record being there against its being exchanged, shape (runs,)."""
-    present, absent = (
-        logsumexp((sums - shift / 2) * shift / noise_multiplier**2, axis=1) for shift in pair
-    )
-    return np.asarray(present - absent)
 
 
 def lower_epsilon(

@@ -5,6 +5,7 @@ last iterate and of the initial parameters alone. The adversaries audit both kin
 ``Inserted`` one is a canary of ``hiddenstate.dpsgd.ensemble``.
 """
 
+import math
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenstate.accounting import linear
 from hiddenstate.dpsgd.known import FixedCanary, Floats, Known
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.sampling import FullBatch, Poisson
@@ -229,14 +231,13 @@ class Moves:
 
     def _ratio(self, move: float, steps: range) -> float:
         """Of one move in these steps, in units of learning rate times clipping norm."""
-        variance = len(steps) * self._mechanism.noise_multiplier**2
-        if self._observer.schedule is not None:
-            inserted = sum(map(self._observer.schedule, steps))
-            return inserted * (move - inserted / 2) / variance
-        # Imported here because jobs that only read a family take a second for it.
-        from scipy.special import logsumexp
-        from scipy.stats import binom
-
-        n = np.arange(len(steps) + 1)
-        weights = binom.logpmf(n, len(steps), self._mechanism.sampling.rate)
-        return float(logsumexp(weights + n * (move - n / 2) / variance))
+        sigma, rate, shifts = self._mechanism.noise_multiplier, 1.0, len(steps)
+        if self._observer.schedule is None:
+            rate = self._mechanism.sampling.rate
+        else:
+            shifts = sum(map(self._observer.schedule, steps))
+            if not shifts:
+                return 0.0
+        # The shift of so many steps against the noise of all.
+        noise = sigma * math.sqrt(len(steps) / shifts)
+        return float(linear.last_iterate(noise, rate, shifts).loss(move))
