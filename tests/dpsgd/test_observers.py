@@ -138,6 +138,16 @@ def test_what_cannot_be_watched_is_refused(audit, observers, words):
         scores(audit, models=1, seed=0, observers=observers)
 
 
+@pytest.mark.parametrize("label", [LAST, "adversary"])
+def test_a_measure_has_no_name_of_the_long_form(label):
+    audit = ensemble(FullBatch(), Periodic())
+    measures = {label: lambda run, last: 0.0}
+    assert label in scores(audit, models=1, seed=0, measures=measures)
+    observers = {"a": Iterates(1, Periodic())}
+    with pytest.raises(InputError, match=f"measures: got '{label}'"):
+        scores(audit, models=1, seed=0, measures=measures, observers=observers)
+
+
 def test_a_record_is_no_canary_in_a_coordinate():
     audit = ensemble(FullBatch(), None)
     audit = Ensemble(audit.model, audit.mechanism, audit.x, audit.y, blank((5,), 1), audit.initial)

@@ -7,7 +7,7 @@ or resumed. How models are trained is in ``strategies``, the loop over them in `
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -107,15 +107,12 @@ def scores(
     check_count("repeats", repeats)
     if not worlds or not set(worlds) <= {"in", "out"} or len(worlds) > len(set(worlds)):
         raise InputError(f"worlds: got {worlds}; expected 'in', 'out' or both")
-    measures = dict(measures or {})
-    for label in measures:
-        if label in (taken := ("world", "repeat", "run", "score")):
-            raise InputError(f"measures: got {label!r}; expected other names than {taken}")
-    observers = dict(observers or {})
-    others = (LAST, "world", "repeat", "run", "score", "adversary", *measures)
-    for label in observers:
-        if label in others:
-            raise InputError(f"observers: got {label!r}; expected other names than {others}")
+    measures, observers = dict(measures or {}), dict(observers or {})
+    taken: tuple[str, ...] = ("world", "repeat", "run", "score")
+    if observers:
+        taken = (LAST, *taken, "adversary")
+    _refuse_names("measures", measures, taken)
+    _refuse_names("observers", observers, (*taken, *measures))
     runs: list[Identity] = [
         (w, r, i) for w in worlds for r in range(repeats) for i in range(models)
     ]
@@ -239,6 +236,13 @@ def _group(
     return audit.Group(
         runs, Checkpoint(checkpoint, mark, columns, made), how.chunks, observed, how.threads, part
     )
+
+
+def _refuse_names(what: str, labels: Iterable[str], taken: tuple[str, ...]) -> None:
+    """InputError for labels that are other columns' or rows' names."""
+    for label in labels:
+        if label in taken:
+            raise InputError(f"{what}: got {label!r}; expected other names than {taken}")
 
 
 def _refuse_unlike(ensembles: Mapping[str, Ensemble]) -> None:

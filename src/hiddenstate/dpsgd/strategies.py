@@ -169,8 +169,7 @@ def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -
             added += gradient
         sums = kernel.sums(thetas, batch.blocks(kernel), mechanism.clipping_norm)
         thetas.sub_(sums.add_(added), alpha=mechanism.learning_rate)
-        for run, theta in zip(runs, thetas, strict=True):
-            run.see(step, theta)
+        _show(runs, step, thetas, range(len(runs)))
     return thetas
 
 
@@ -319,9 +318,15 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
             update[places] += gradient
         update[places] += noise(drawn)
         thetas -= mechanism.learning_rate * update
+        _show(runs, step, thetas, places)
+    return thetas[places]
+
+
+def _show(runs: list[Run], step: int, thetas: Tensor, places: Iterable[int]) -> None:
+    """Show each run's observers its row of the iterates; all runs have observers, or none has."""
+    if runs[0].observers:
         for run, place in zip(runs, places, strict=True):
             run.see(step, thetas[place])
-    return thetas[places]
 
 
 def free_memory(device: torch.device) -> float:
