@@ -130,7 +130,8 @@ def test_a_job_costs_what_its_cells_do_or_its_share_of_their_models(names):
     trained = SimpleNamespace(cost=600, cell=None, work=SimpleNamespace(size=lambda cell: (100, 5)))
     work = SimpleNamespace(kind="simulate")
     simulated = {name: SimpleNamespace(cost=9, work=work) for name in "bcdef"}
-    family = SimpleNamespace(jobs=lambda grid: {"train": {"a": trained}, "simulate": simulated})
+    every = {"train": {"a": trained}, "simulate": simulated, "bound": {}}
+    family = SimpleNamespace(jobs=lambda grid: every)
     jobs = [job("toy_train", "a"), job("toy_verify", "a"), job("toy_figures"), job("all")]
     jobs += [job("toy_part", "a", "8"), job("toy_train", "a", given=["part1of8"])]
     jobs += [job("toy_simulate1"), job("toy_simulate2")]

@@ -8,37 +8,34 @@ include: "jobs.smk"
 
 # Simulations and bounds take seconds, as starting a job does: neighbours share one. A rule for each,
 # for its outputs are files of no pattern.
-for KIND in forecast.SHARED:
-    for NUMBER, CELLS in enumerate(forecast.batches(JOBS[KIND]), 1):
+for NAME, CELLS in forecast.shared(JOBS).items():
 
-        rule:
-            name:
-                f"{KIND}{NUMBER}"
-            output:
-                [result(JOBS[KIND][cell]) for cell in CELLS],
-            log:
-                f"{LOGS}/{FAMILY}/{KIND}{NUMBER}.log",
-            benchmark:
-                f"{LOGS}/{FAMILY}/{KIND}{NUMBER}.tsv"
-            conda:
-                "../../envs/hiddenstate.yaml"
-            threads: 1
-            resources:
-                mem_mb=growing(2000),
-                runtime=minutes_for([JOBS[KIND][cell] for cell in CELLS]),
-            params:
-                family=FAMILY,
-                config=SCALE_FILE,
-                kind=KIND,
-                cells=CELLS,
-                identities=[
-                    {"seed": SEED, **JOBS[KIND][cell].identity} for cell in CELLS
-                ],
-            message:
-                f"{FAMILY}: {KIND} {several(CELLS)}"
-            shell:
-                "hiddenstate {params.kind:q} {params.family} --config {params.config:q}"
-                " --cell {params.cells:q} --out {output:q} > {log:q} 2>&1"
+    rule:
+        name:
+            NAME
+        output:
+            [result(job) for job in CELLS],
+        log:
+            f"{LOGS}/{FAMILY}/{NAME}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/{NAME}.tsv"
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(2000),
+            runtime=minutes_for(forecast.cost(CELLS)),
+        params:
+            family=FAMILY,
+            config=SCALE_FILE,
+            kind=CELLS[0].work.kind,
+            cells=[job.cell.name for job in CELLS],
+            identities=[{"seed": SEED, **job.identity} for job in CELLS],
+        message:
+            f"{FAMILY}: {several(CELLS)}"
+        shell:
+            "hiddenstate {params.kind:q} {params.family} --config {params.config:q}"
+            " --cell {params.cells:q} --out {output:q} > {log:q} 2>&1"
 
 
 if JOBS["start"]:

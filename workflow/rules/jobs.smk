@@ -86,17 +86,23 @@ def identity_of(kind):
     return identity
 
 
-def several(cells):
-    """Names of cells in a few words."""
-    return cells[0] + (f" and {len(cells) - 1} more" if cells[1:] else "")
+def several(jobs):
+    """What jobs that are one do, in a few words."""
+    first, *others = jobs
+    more = f" and {len(others)} more" if others else ""
+    return f"{first.work.kind} {first.cell.name}{more}"
 
 
-def minutes_for(jobs):
-    """Resource function: four times what one job for these cells is estimated to take, and more."""
-    seconds = forecast.cost(jobs)
+def allowed(seconds, attempt):
+    """Minutes for what is estimated to take so long: four times that, more for each attempt."""
+    return attempt * max(15, int(seconds / 15))
+
+
+def minutes_for(seconds):
+    """Resource function: the minutes for what is estimated to take so long."""
 
     def minutes(wildcards, attempt):
-        return attempt * max(15, int(seconds / 15))
+        return allowed(seconds, attempt)
 
     return minutes
 
@@ -159,7 +165,7 @@ def parts_of(wildcards):
 
 
 def minutes_of(kind, part=False, gathers=False):
-    """Resource function: four times what a job is estimated to take, more for each attempt.
+    """Resource function: the minutes for what a cell's job is estimated to take.
 
     part: of a job that trains a part of a cell. gathers: of one that finds all parts trained, if the
     cell has any.
@@ -171,7 +177,7 @@ def minutes_of(kind, part=False, gathers=False):
             seconds /= int(wildcards.parts)
         elif gathers and wildcards.cell in PARTS:
             seconds = 0
-        return attempt * max(15, int(seconds / 15))
+        return allowed(seconds, attempt)
 
     return minutes
 

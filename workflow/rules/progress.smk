@@ -117,15 +117,12 @@ def essential(record):
 def costs_of_jobs():
     """Seconds of one core of every job that is to be done, by its number."""
     scale, new = read_scale(), int(config["verify_models"])
-    measured, batched = {}, {}
+    measured = {}
     for name, family in FAMILIES.items():
-        for kind, jobs in family.jobs(getattr(scale, name)).items():
-            if kind in forecast.SHARED:
-                for number, cells in enumerate(forecast.batches(jobs), 1):
-                    batched[f"{name}_{kind}{number}"] = forecast.cost(
-                        [jobs[c] for c in cells]
-                    )
-                continue
+        every = family.jobs(getattr(scale, name))
+        for shared, jobs in forecast.shared(every).items():
+            measured[f"{name}_{shared}", None] = forecast.cost(jobs)
+        for kind, jobs in every.items():
             for cell, job in jobs.items():
                 measured[f"{name}_{kind}", cell] = job.cost
                 if kind == "train":
@@ -140,7 +137,7 @@ def costs_of_jobs():
             return whole / int(job.wildcards_dict["parts"])
         if job.input.get("parts"):
             return drawing  # its parts train the models
-        return batched.get(name) or measured.get((name, cell), drawing)
+        return measured.get((name, cell), drawing)
 
     return {workflow.dag.jobid(job): cost(job) for job in workflow.dag.needrun_jobs()}
 

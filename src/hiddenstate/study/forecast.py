@@ -53,8 +53,8 @@ def table(
         for kind in ("train", "start", "simulate", "bound"):
             row = {"jobs": 0, "done": 0, "cached": 0, "missing": 0}
             seconds, disk = [0.0], 0
-            shared = kind in SHARED
-            for cells in batches(every[kind]) if shared else [[cell] for cell in every[kind]]:
+            alone = [[cell] for cell in every[kind]]
+            for cells in batches(every[kind]) if kind in SHARED else alone:
                 jobs = [every[kind][cell] for cell in cells]
                 cell, job = cells[0], jobs[0]
                 paths = [results / name / job.work.folder / f"{cell}.parquet" for cell in cells]
@@ -114,13 +114,22 @@ def batches(jobs: Mapping[str, Job], seconds: float = BATCH) -> list[list[str]]:
     found: list[list[str]] = []
     work, spent = None, 0.0
     for name, job in jobs.items():
-        cost = job.cost - costs.STARTING[job.work.kind]
-        if job.work is not work or spent + cost > seconds:
+        own = job.cost - costs.STARTING[job.work.kind]
+        if job.work is not work or spent + own > seconds:
             found.append([])
             work, spent = job.work, 0.0
         found[-1].append(name)
-        spent += cost
+        spent += own
     return found
+
+
+def shared(every: Mapping[str, Mapping[str, Job]]) -> dict[str, list[Job]]:
+    """The jobs of ``SHARED`` kinds of a family, by the names that the workflow gives them."""
+    return {
+        f"{kind}{number}": [every[kind][cell] for cell in cells]
+        for kind in SHARED
+        for number, cells in enumerate(batches(every[kind]), 1)
+    }
 
 
 def cost(jobs: Sequence[Job]) -> float:
