@@ -450,7 +450,7 @@ def test_a_command_line_is_a_training(tmp_path):
             f"{PYTHON} -c \"import sys; print('sorry', file=sys.stderr); sys.exit(3)\" "
             "{world} {seed}"
         ).load()("in", 1)
-    with pytest.raises(RuntimeError, match="no score: 'in 1'"):
+    with pytest.raises(RuntimeError, match="not a score: 'in 1'"):
         CommandLine("echo {world} {seed}").load()("in", 1)
 
 
