@@ -347,7 +347,7 @@ def _estimate(options: argparse.Namespace) -> None:
                 continue
             with _removable(path):
                 found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
-    frame = family.estimate(grid, found["scores"], found["bounds"])
+    frame = family.estimates(grid, found["scores"], found["bounds"])
     estimates.write(
         options.out, frame, config.grid_name(options.config, options.family, grid, seed)
     )
@@ -471,10 +471,17 @@ def _plan(options: argparse.Namespace) -> None:
         trains=trains,
         part_hours=options.part_hours,
     )
+    stray = [str(path) for path in forecast.stray(options.config, options.results)]
     if options.json:
-        print_json({"families": records(found), "all": forecast.sums(found, options.cores)})
-    else:
-        print(forecast.words(found, options.cores), end="")
+        told = {"families": records(found), "all": forecast.sums(found, options.cores)}
+        print_json(told | {"stray": stray})
+        return
+    print(forecast.words(found, options.cores), end="")
+    if stray:
+        print(
+            f"Files of cells that the scale no longer has, which may be deleted: {len(stray)}, "
+            f"the first is {stray[0]}"
+        )
 
 
 def _cores(given: str) -> int:

@@ -84,7 +84,7 @@ def shown_rows():
         quick = partial(lower_bound, rule=few)
         patch.setattr(lower, "lower_bound", quick)
         made = {name: job.run(SEED, None) for name, job in FAMILY.jobs(grid)["bound"].items()}
-        return FAMILY.estimate(grid, {}, made)
+        return FAMILY.estimates(grid, {}, made)
 
 
 # --- the same numbers as the families' ------------------------------------------------------------
@@ -287,9 +287,9 @@ def test_no_cell_depends_on_what_is_on_disk(monkeypatch, tmp_path, shown_rows, q
     there = FAMILY.jobs(grid)["bound"]
     assert [job.cell for job in here.values()] == [job.cell for job in there.values()]
     made = {name: job.run(SEED, None) for name, job in there.items()}
-    assert "trained" in set(FAMILY.estimate(grid, {}, made)["group"])
+    assert "trained" in set(FAMILY.estimates(grid, {}, made)["group"])
     without = grid.model_copy(update={"trained": False})
-    assert "trained" not in set(FAMILY.estimate(without, {}, made)["group"])
+    assert "trained" not in set(FAMILY.estimates(without, {}, made)["group"])
 
 
 def test_the_nearest_audit_is_nearest_in_ratio_and_the_largest():

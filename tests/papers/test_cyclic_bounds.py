@@ -35,7 +35,7 @@ def estimates(grid):
         {name: job.run(1, Workplace()) for name, job in family.FAMILY.jobs(grid)[kind].items()}
         for kind in ("simulate", "bound")
     )
-    return family.FAMILY.estimate(grid, scores, bounds)
+    return family.FAMILY.estimates(grid, scores, bounds)
 
 
 def test_laptop_scale_is_paper_scale():

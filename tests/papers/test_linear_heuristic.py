@@ -112,7 +112,7 @@ def found():
     )
     trained = FAMILY.jobs(GRID)["train"]
     scores |= {name: job.run(0, Workplace()) for name, job in trained.items()}
-    found = FAMILY.estimate(GRID, scores, bounded)
+    found = FAMILY.estimates(GRID, scores, bounded)
     assert set(found["kind"]) <= set(table.KINDS)
     return found
 

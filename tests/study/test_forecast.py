@@ -76,6 +76,25 @@ def test_the_plan_is_the_same_in_json(tmp_path, capsys):
     assert sum(row["jobs"] for row in told["families"]) == told["all"]["jobs"]
 
 
+def test_files_of_cells_that_a_scale_no_longer_has_are_told(tmp_path, capsys):
+    family, grid, _ = config.section(SCALE, FAMILY)
+    kept = [job for jobs in family.jobs(grid).values() for job in jobs.values()]
+    for job in kept:
+        (tmp_path / FAMILY / job.work.folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / FAMILY / job.work.folder / f"{job.cell.name}.parquet").touch()
+    assert forecast.stray(SCALE, tmp_path) == []
+    # A name of another folder is no cell of this one.
+    start = next(iter(family.jobs(grid)["start"]))
+    strays = [tmp_path / FAMILY / "bounds" / f"{name}.parquet" for name in ("gone", start)]
+    for path in strays:
+        path.touch()
+    assert forecast.stray(SCALE, tmp_path) == sorted(strays)
+    assert cli.main(["plan", "--config", str(SCALE), "--results", str(tmp_path)]) == 0
+    assert f"may be deleted: 2, the first is {min(strays)}" in capsys.readouterr().out
+    assert cli.main(["plan", "--config", str(SCALE), "--results", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stray"] == [str(path) for path in sorted(strays)]
+
+
 def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
     family, grid, _ = config.section(SCALE, FAMILY)
     jobs = family.jobs(grid)["train"]

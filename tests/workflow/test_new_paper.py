@@ -39,9 +39,11 @@ def simulate(cell: Cell[Noise], seed: int) -> pd.DataFrame:
 ESTIMATES = '''
 """Distance of the worlds' means."""
 import pandas as pd
+from hiddenstate.papers.toy import cells
 
 def estimate(grid, scores, bounds):
-    means = scores["only"].groupby("world")["score"].mean()
+    ((_, runs),) = scores.of(cells.noises)
+    means = runs.groupby("world")["score"].mean()
     gap = {"quantity": "gap", "kind": "estimate", "value": means["in"] - means["out"]}
     return pd.DataFrame([gap])
 '''

@@ -272,6 +272,38 @@ class Job:
         return self.work.run(self.cell, seed)
 
 
+Framed = list[tuple[Cell[P], "pd.DataFrame"]]
+"""Cells of one work, each with what was made of it."""
+
+
+class Made:
+    """What a family's works made in one folder; of trained cells, those that are there.
+
+    planned: all cells of the folder, there or not. frames: what was made, by cell name.
+    """
+
+    def __init__(
+        self, grid: Any, planned: Iterable[Cell[Any]], frames: Mapping[str, pd.DataFrame]
+    ) -> None:
+        self._grid, self._frames = grid, frames
+        self._planned = {cell.name: cell for cell in planned}
+
+    def of(self, cells: Callable[[Any], list[Cell[P]]]) -> Framed[P]:
+        """A work's cells, by the function that lists them, each with what was made of it.
+
+        LookupError for cells that no work makes in this folder.
+        """
+        asked = cells(self._grid)
+        if unknown := {cell.name for cell in asked} - self._planned.keys():
+            raise LookupError(f"no work makes {', '.join(sorted(unknown))} in this folder")
+        return [(cell, self._frames[cell.name]) for cell in asked if cell.name in self._frames]
+
+    def every(self) -> Framed[Any]:
+        """All cells, those of one work after those of another, each with what was made of it."""
+        there = (cell for name, cell in self._planned.items() if name in self._frames)
+        return [(cell, self._frames[cell.name]) for cell in there]
+
+
 KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bounds))
 
 
@@ -366,16 +398,15 @@ def registered(module: ModuleType, kind: type[S]) -> dict[str, S]:
 class Family:
     """A paper as the command line and the workflow see it.
 
-    ``estimate(grid, scores, bounds)`` takes what the works made, by cell name, and returns tidy
-    estimates; of trained scores, cells may be missing. ``modules`` are those that registered
-    figures, tables and checks.
+    ``estimate(grid, scores, bounds)`` takes what the works made and returns tidy estimates.
+    ``modules`` are those that registered figures, tables and checks.
     """
 
     title: str
     reference: str
     grid: type[FamilyGrid]
     works: tuple[Simulate[Any] | Bounds[Any] | Train[Any], ...]
-    estimate: Callable[[Any, Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]], pd.DataFrame]
+    estimate: Callable[[Any, Made, Made], pd.DataFrame]
     modules: tuple[ModuleType, ...]
 
     @property
@@ -408,6 +439,17 @@ class Family:
     def modules_of(self, kind: type[Shown] | type[Check]) -> list[str]:
         """Names of the modules that registered anything of that kind."""
         return [module.__name__ for module in self.modules if registered(module, kind)]
+
+    def estimates(
+        self, grid: Any, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
+    ) -> pd.DataFrame:
+        """Tidy estimates from scores and bounds, by cell name; trained scores may be missing."""
+        planned: dict[str, list[Cell[Any]]] = {"scores": [], "bounds": []}
+        for job in self._listed(grid):
+            planned[job.work.folder].append(job.cell)
+        return self.estimate(
+            grid, Made(grid, planned["scores"], scores), Made(grid, planned["bounds"], bounds)
+        )
 
     def jobs(self, grid: Any) -> dict[str, dict[str, Job]]:
         """Every job by kind and cell name; those of one folder have different names."""

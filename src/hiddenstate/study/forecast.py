@@ -93,6 +93,18 @@ def table(
     return pd.DataFrame(rows)
 
 
+def stray(scale_file: Path, results: Path) -> list[Path]:
+    """Files in the results of a scale that are of no cell that it has; nothing reads them."""
+    scale = config.read(scale_file)
+    found = []
+    for name in config.families(scale):
+        every = papers.load(name).jobs(getattr(scale, name)).values()
+        asked = {(job.work.folder, cell) for jobs in every for cell, job in jobs.items()}
+        made = sorted((results / name).glob("*/*.parquet"))
+        found += [path for path in made if (path.parent.name, path.stem) not in asked]
+    return found
+
+
 def parts(jobs: Mapping[str, Job], hours: float) -> dict[str, int]:
     """How many jobs each cell's training is divided into, of at most so many hours of one core.
 

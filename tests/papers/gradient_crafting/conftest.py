@@ -115,5 +115,5 @@ def results(grid):
 @pytest.fixture(scope="session")
 def estimates(grid, results, tmp_path_factory):
     path = tmp_path_factory.mktemp("estimates") / "estimates.csv"
-    files.write(path, FAMILY.estimate(grid, results["scores"], results["bounds"]), "a grid")
+    files.write(path, FAMILY.estimates(grid, results["scores"], results["bounds"]), "a grid")
     return files.read(path, "a grid")

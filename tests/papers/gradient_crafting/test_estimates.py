@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from hiddenstate.errors import InputError
-from hiddenstate.papers.gradient_crafting import estimates as family
+from hiddenstate.papers.gradient_crafting import FAMILY
 from hiddenstate.pipeline.estimates import select
 
 
@@ -15,7 +15,7 @@ def test_every_part_is_there(estimates):
 
 def test_scores_that_are_missing_leave_the_others(grid, results):
     kept = {k: v for k, v in results["scores"].items() if not k.endswith("24_repeat1")}
-    frame = family.estimate(grid, kept, results["bounds"])
+    frame = FAMILY.estimates(grid, kept, results["bounds"])
     found = select(frame, part="housing", quantity="epsilon", method="valid")
     assert select(found, models=24)["repeat"].nunique() == 1
     assert set(found["start"]) == {"fresh", "shared", "reshuffled"}
@@ -29,7 +29,7 @@ def test_idle_epsilon_is_that_of_fewer_insertions(estimates):
 
 def test_agreement_sees_scores_of_another_distribution(grid, results):
     def least(scores):
-        rows = pd.DataFrame(family.estimate(grid, scores, results["bounds"]))
+        rows = pd.DataFrame(FAMILY.estimates(grid, scores, results["bounds"]))
         return select(rows, quantity="p_value")["value"].min()
 
     assert least(results["scores"]) > 1e-3
@@ -62,4 +62,4 @@ def test_end_points_of_other_coordinates_are_refused(grid, results):
     frame = results["bounds"][name]
     other = frame.assign(coordinate=frame["coordinate"] + 1)
     with pytest.raises(InputError, match="its coordinates are not those"):
-        family.estimate(grid, results["scores"], results["bounds"] | {name: other})
+        FAMILY.estimates(grid, results["scores"], results["bounds"] | {name: other})

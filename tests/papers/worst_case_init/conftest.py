@@ -199,7 +199,7 @@ def smoke(scale_of):
         for name, job in jobs["train"].items()
     }
     ideal = {name: job.run(seed, Workplace()) for name, job in jobs["bound"].items()}
-    return grid, scores, ideal, FAMILY.estimate(grid, scores, ideal)
+    return grid, scores, ideal, FAMILY.estimates(grid, scores, ideal)
 
 
 @pytest.fixture(scope="session")
@@ -223,5 +223,5 @@ def lacking(smoke, in_parts, tmp_path_factory):
             whole = scores[p.name]
             there[cell.name] = whole[whole["repeat"] == repeat].reset_index(drop=True)
     path = tmp_path_factory.mktemp("lacking") / "estimates.csv"
-    files.write(path, FAMILY.estimate(grid, there, ideal), "a grid")
+    files.write(path, FAMILY.estimates(grid, there, ideal), "a grid")
     return files.read(path, "a grid")

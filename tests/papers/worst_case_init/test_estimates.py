@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize, stats
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.papers.worst_case_init import cells
+from hiddenstate.papers.worst_case_init import FAMILY, cells
 from hiddenstate.papers.worst_case_init import estimates as audits
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Cell
@@ -60,7 +60,7 @@ def test_estimates_are_of_each_repeat_and_the_figures_that_show_it(make):
     # Where the best thresholds are among the scores; the first two audits have a bound of 0.
     above = np.array([np.nan, np.nan, 0.35, 1.0, 0.95] + [0.4, 1.0, 1.0] * 32)
     ideal = pd.DataFrame({"method": "as published", "value": np.arange(101.0), "above": above})
-    found = audits.estimate(grid, {cell.name: table}, {"ideal_eps10_models8": ideal})
+    found = FAMILY.estimates(grid, {cell.name: table}, {"ideal_eps10_models8": ideal})
     values = found.set_index(["quantity", "method", "repeat"])["value"]
     assert values["accuracy", "mean", 0] == 0.375
     assert values["gradient_norm", "mean", 1] == 1.5
@@ -148,7 +148,7 @@ def test_a_live_audit_is_compared_with_the_same_repeat_of_the_one_with_more(make
         return pd.concat(frames, ignore_index=True)
 
     def agreement(found):
-        rows = select(audits.estimate(grid, found, bounds), quantity="agreement")
+        rows = select(FAMILY.estimates(grid, found, bounds), quantity="agreement")
         assert (rows["figure"] == "live").all() and (rows["repeat"] == 0).all()
         return rows["value"].tolist()
 

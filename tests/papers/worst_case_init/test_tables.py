@@ -85,7 +85,7 @@ def test_tables_say_how_many_repeats_there_are(lacking):
 
 def test_a_scale_of_which_no_audit_is_there_yet_has_tables(make):
     ideal = pd.DataFrame({"method": "as published", "value": [1.0, 2.0], "above": [0.1, 0.2]})
-    found = module.estimate(make(), {}, {"ideal_eps10_models2": ideal})
+    found = FAMILY.estimates(make(), {}, {"ideal_eps10_models2": ideal})
     assert FAMILY.tables["audits"].draw(found)["repeats"].tolist() == ["0 of 1"]
     assert FAMILY.tables["table1"].draw(found).empty
     assert FAMILY.checks["valid"].measure(found) is None

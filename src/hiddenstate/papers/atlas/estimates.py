@@ -1,7 +1,6 @@
 """Estimates of the atlas: every bound on every setting, and the nearest trained audits."""
 
 import math
-from collections.abc import Mapping
 
 import pandas as pd
 
@@ -10,22 +9,21 @@ from hiddenstate.atlas.lower import setting_name
 from hiddenstate.atlas.trained import with_trained
 from hiddenstate.papers.atlas.cells import AtlasGrid, bounded
 from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Made
 
 
-def estimate(
-    grid: AtlasGrid, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
+def estimate(grid: AtlasGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     """A row for each bound of each setting; ``method`` is its name, ``cell`` the setting.
 
     Beside the shared columns: title, group, truth, runs, assumption, and of trained audits allowed,
     the epsilon that their own accountant proves.
     """
-    (cell,) = bounded(grid)
+    ((_, table),) = bounds.of(bounded)
     parts = []
     for one in grid.settings:
         setting = one.setting.known
         name = setting_name(setting)
-        rows = select(bounds[cell.name], setting=name).drop(columns="setting")
+        rows = select(table, setting=name).drop(columns="setting")
         if grid.trained:
             rows = with_trained(rows, setting, proven(rows), grid.delta)
         else:

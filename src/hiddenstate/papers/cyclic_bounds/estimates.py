@@ -1,6 +1,5 @@
 """Estimates of cyclic_bounds: the bounds as they are, audits, and the counterexample."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from hiddenstate.accounting import cyclic
 from hiddenstate.auditing import ApproxDP, divergence, lower_bound, worlds
 from hiddenstate.papers.cyclic_bounds import cells
 from hiddenstate.papers.cyclic_bounds.cells import Counterexample, CyclicBoundsGrid
+from hiddenstate.pipeline.family import Made
 
 AUDIT_CONFIDENCE = 0.95
 FAILURE_PROBABILITY = 1e-6
@@ -18,22 +18,20 @@ FAILURE_PROBABILITY = 1e-6
 Scores = NDArray[np.float64]
 
 
-def estimate(
-    grid: CyclicBoundsGrid, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
+def estimate(grid: CyclicBoundsGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     """All bounds as they are, lower bounds of the audits, and the counterexample's certificates."""
-    parts = [frame.assign(cell=name) for name, frame in bounds.items()]
-    for audit in cells.audits(grid):
-        for passes, runs in scores[audit.name].groupby("passes"):
+    parts = [table.assign(cell=cell.name) for cell, table in bounds.of(cells.formulas)]
+    for audit, simulated in scores.of(cells.audits):
+        for passes, runs in simulated.groupby("passes"):
             claims = ApproxDP(grid.delta)
             found = lower_bound(*worlds(runs), claims, confidence=AUDIT_CONFIDENCE)
             row = {"quantity": "audit", "method": "lower bound", "kind": "lower", "x": passes}
             row |= {"value": found.value, "confidence": found.confidence}
             row |= {"instance": audit.parameters.data[0].title, "cell": audit.name}
             parts.append(pd.DataFrame([row]))
-    failing = cells.counterexamples(grid)
-    for cell in failing:
-        rows = certificate(cell.parameters, *worlds(scores[cell.name]), certificates=len(failing))
+    failing = scores.of(cells.counterexamples)
+    for cell, runs in failing:
+        rows = certificate(cell.parameters, *worlds(runs), certificates=len(failing))
         parts.append(rows.assign(cell=cell.name))
     return pd.concat(parts, ignore_index=True)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,14 @@ from hiddenstate.pipeline.family import (
     by_name,
 )
 
-ENCODINGS: tuple[Literal["published", "sound"], ...] = ("published", "sound")
+Encoding = Literal["published", "sound", "spacing alone", "decimals alone", "swapped"]
 
-PARTS: tuple[Literal["spacing alone", "decimals alone"], ...] = ("spacing alone", "decimals alone")
+ENCODINGS: tuple[Encoding, ...] = ("published", "sound")
+
+PARTS: tuple[Encoding, ...] = ("spacing alone", "decimals alone")
 """The sound encoding with one of the published one's choices, by which its loss is split."""
 
-SWAPPED = "swapped"
+SWAPPED: Encoding = "swapped"
 """The published encoding where the data set with the canary is the null hypothesis."""
 
 FEW = 1000
@@ -41,6 +43,11 @@ class Setting(Grid):
     sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: Steps = Field(description="steps of DP-SGD")
 
+    @property
+    def name(self) -> str:
+        """As a part of cells' names."""
+        return f"q{self.sampling_rate:g}_T{self.steps}"
+
 
 class Mechanism(Setting):
     """A setting with its noise."""
@@ -48,6 +55,11 @@ class Mechanism(Setting):
     noise_multiplier: NoiseMultiplier = Field(
         description="noise standard deviation over the clipping norm"
     )
+
+    @property
+    def name(self) -> str:
+        """As a part of cells' names."""
+        return f"{super().name}_sigma{self.noise_multiplier:g}"
 
 
 class EncodingLossGrid(FamilyGrid):
@@ -98,6 +110,16 @@ class Target(Setting):
     epsilon: float
     delta: float
 
+    @property
+    def name(self) -> str:
+        """As a part of cells' names."""
+        return f"{super().name}_eps{self.epsilon:g}"
+
+    @property
+    def setting(self) -> Setting:
+        """How often and how many times a record may be sampled."""
+        return Setting(sampling_rate=self.sampling_rate, steps=self.steps)
+
 
 class Simulated(Grid):
     """What decides the scores of a cell."""
@@ -106,7 +128,7 @@ class Simulated(Grid):
     records: int
     runs: int
     repeats: int
-    encoding: Literal["published", "sound", "spacing alone", "decimals alone", "swapped"]
+    encoding: Encoding
 
 
 class Accounted(Grid):
@@ -119,25 +141,27 @@ class Accounted(Grid):
 
 def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
     """Every mechanism with both encodings, and those of Figure 1 with the data sets swapped."""
-    named: list[tuple[str, Mechanism | Target]] = [(curve_name(m), m) for m in grid.curves]
-    for setting in grid.settings:
-        for epsilon in grid.epsilons:
-            target = Target(**setting.model_dump(), epsilon=epsilon, delta=grid.delta)
-            named.append((epsilon_name(setting, epsilon), target))
+    targets = [
+        Target(**setting.model_dump(), epsilon=epsilon, delta=grid.delta)
+        for setting in grid.settings
+        for epsilon in grid.epsilons
+    ]
+    every: list[Mechanism | Target] = [*grid.curves, *targets]
     common = grid.model_dump(include={"records", "runs", "repeats"})
     few = {"runs": min(FEW, grid.runs), "repeats": 2}
     found = []
     # Those of one mechanism beside each other, for they share its noise multiplier.
-    for name, mechanism in by_name(named).items():
+    for name, mechanism in by_name((m.name, m) for m in every).items():
         given = common | {"mechanism": mechanism}
-        found += [Cell(f"{name}_{e}", Simulated(encoding=e, **given)) for e in ENCODINGS]
+        sizes: dict[Encoding, dict[str, Any]] = dict.fromkeys(ENCODINGS, given)
         if isinstance(mechanism, Mechanism):
-            found.append(Cell(part_name(name, SWAPPED), Simulated(encoding="swapped", **given)))
+            sizes[SWAPPED] = given
         else:
-            found += [
-                Cell(part_name(name, part), Simulated(encoding=part, **given | few))
-                for part in PARTS
-            ]
+            sizes |= dict.fromkeys(PARTS, given | few)
+        found += [
+            Cell(f"{name}_{encoding.replace(' ', '_')}", Simulated(encoding=encoding, **size))
+            for encoding, size in sizes.items()
+        ]
     return found
 
 
@@ -146,33 +170,14 @@ def accounted(grid: EncodingLossGrid) -> list[Cell[Accounted]]:
     first, last = grid.epsilon_range
     count = round((last - first) / grid.epsilon_step) + 1
     epsilons = tuple(round(first + i * grid.epsilon_step, 6) for i in range(count))
-    return [
-        Cell(curve_name(m), Accounted(mechanism=m, epsilons=(), delta=grid.delta))
-        for m in grid.curves
-    ] + [
-        Cell(setting_name(s), Accounted(mechanism=s, epsilons=epsilons, delta=grid.delta))
-        for s in grid.settings
+    asked: list[tuple[Mechanism | Setting, tuple[float, ...]]] = [
+        *((mechanism, ()) for mechanism in grid.curves),
+        *((setting, epsilons) for setting in grid.settings),
     ]
-
-
-def setting_name(setting: Setting) -> str:
-    """How often and how many times, as a part of names."""
-    return f"q{setting.sampling_rate:g}_T{setting.steps}"
-
-
-def part_name(name: str, part: str) -> str:
-    """Name of a cell with a part or a variant of the published encoding."""
-    return f"{name}_{part.replace(' ', '_')}"
-
-
-def curve_name(mechanism: Mechanism) -> str:
-    """Name of a mechanism of Figure 1."""
-    return f"{setting_name(mechanism)}_sigma{mechanism.noise_multiplier:g}"
-
-
-def epsilon_name(setting: Setting, epsilon: float) -> str:
-    """Name of a point of Figure 2."""
-    return f"{setting_name(setting)}_eps{epsilon:g}"
+    return [
+        Cell(m.name, Accounted(mechanism=m, epsilons=searched, delta=grid.delta))
+        for m, searched in asked
+    ]
 
 
 @cache

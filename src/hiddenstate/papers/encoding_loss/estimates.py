@@ -1,8 +1,8 @@
 """Estimates of encoding_loss: observed curves, empirical epsilons, and how much signal is kept."""
 
 import math
-from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound, worlds
 from hiddenstate.auditing.summaries import auc
+from hiddenstate.papers.encoding_loss import cells
 from hiddenstate.papers.encoding_loss.cells import (
     ENCODINGS,
-    PARTS,
     SWAPPED,
     EncodingLossGrid,
-    curve_name,
-    epsilon_name,
-    part_name,
-    setting_name,
+    Mechanism,
+    Setting,
 )
+from hiddenstate.pipeline.family import Made
 
 CONFIDENCE = 0.95
 Curves = dict[tuple[str, str], TradeoffCurve]
@@ -74,53 +73,40 @@ def closest_curve(
     return float(epsilons[np.argmin(np.max(np.abs(observed - predicted), axis=1))])
 
 
-def estimate(
-    grid: EncodingLossGrid, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Curves of Figure 1, epsilons of Figure 2, and how well each encoding keeps the signal."""
+def estimate(grid: EncodingLossGrid, scores: Made, bounds: Made) -> pd.DataFrame:
+    """Curves of Figure 1, epsilons of Figure 2, and how well each encoding keeps the signal.
+
+    The column ``cell`` names the mechanism, whichever encoding is used.
+    """
+    predicted: dict[Mechanism, Curves] = {}
+    searched: dict[Setting, dict[float, Curves]] = {}
+    epsilons: dict[Mechanism, float] = {}
     parts: list[pd.DataFrame] = []
-    for mechanism in grid.curves:
-        name = curve_name(mechanism)
-        predicted = _curves(bounds[name])
-        shared = mechanism.model_dump() | {"epsilon": bounds[name]["epsilon"].iloc[0]}
-        parts.append(_predicted_rows(predicted).assign(cell=name, **shared))
-        for encoding in ENCODINGS:
-            cell = scores[f"{name}_{encoding}"]
-            rows = pd.concat([_curve_rows(cell, predicted, "out"), _signal_rows(cell)])
-            parts.append(rows.assign(cell=name, encoding=encoding, **shared))
-        rows = _curve_rows(scores[part_name(name, SWAPPED)], predicted, "in")
-        parts.append(rows.assign(cell=name, encoding="published", **shared))
-    for setting in grid.settings:
-        table = bounds[setting_name(setting)]
-        by_epsilon = {
-            epsilon: _curves(part) for epsilon, part in table.groupby("epsilon", sort=True)
-        }
-        for epsilon in grid.epsilons:
-            name = epsilon_name(setting, epsilon)
-            for encoding in ENCODINGS:
-                cell = scores[f"{name}_{encoding}"]
-                found = [f(cell, by_epsilon) for f in (_epsilon_rows, _cut_rows)]
-                rows = pd.concat([*found, _signal_rows(cell)])
-                parts.append(
-                    rows.assign(
-                        cell=name,
-                        encoding=encoding,
-                        epsilon=epsilon,
-                        noise_multiplier=cell["noise_multiplier"].iloc[0],
-                        **setting.model_dump(),
-                    )
-                )
-            for part in PARTS:
-                cell = scores[part_name(name, part)]
-                parts.append(
-                    _signal_rows(cell).assign(
-                        cell=name,
-                        encoding=part,
-                        epsilon=epsilon,
-                        noise_multiplier=cell["noise_multiplier"].iloc[0],
-                        **setting.model_dump(),
-                    )
-                )
+    for accounted, table in bounds.of(cells.accounted):
+        of = accounted.parameters.mechanism
+        if isinstance(of, Mechanism):
+            predicted[of], epsilons[of] = _curves(table), table["epsilon"].iloc[0]
+            rows = _predicted_rows(predicted[of])
+            parts.append(rows.assign(cell=of.name, epsilon=epsilons[of], **of.model_dump()))
+        else:
+            tables = table.groupby("epsilon", sort=True)
+            searched[of] = {epsilon: _curves(part) for epsilon, part in tables}
+    for cell, runs in scores.of(cells.simulated):
+        encoding, mechanism = cell.parameters.encoding, cell.parameters.mechanism
+        shared: dict[str, Any] = {"cell": mechanism.name, "encoding": encoding}
+        shared |= mechanism.model_dump(exclude={"delta"})
+        shared["noise_multiplier"] = runs["noise_multiplier"].iloc[0]
+        found = [] if encoding == SWAPPED else [_signal_rows(runs)]
+        if isinstance(mechanism, Mechanism):
+            null = "in" if encoding == SWAPPED else "out"
+            found.append(_curve_rows(runs, predicted[mechanism], null))
+            shared |= {"epsilon": epsilons[mechanism]}
+            # Which of the data sets is the null hypothesis has a column of its own.
+            shared |= {"encoding": "published"} if encoding == SWAPPED else {}
+        elif encoding in ENCODINGS:
+            by_epsilon = searched[mechanism.setting]
+            found += [_epsilon_rows(runs, by_epsilon), _cut_rows(runs, by_epsilon)]
+        parts.append(pd.concat(found).assign(**shared))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -1,7 +1,6 @@
 """Estimates of estimators: how often each one claims too much, and the power against mistakes."""
 
 import math
-from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -17,21 +16,22 @@ from hiddenstate.papers.estimators.cells import (
     EstimatorsGrid,
     Setting,
     calibrated,
+    detected,
     sequenced,
 )
 from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Made
 
 
-def estimate(
-    grid: EstimatorsGrid, scores: Mapping[str, pd.DataFrame], bounds: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
+def estimate(grid: EstimatorsGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     """Exceedance and median of every estimator; power against every mistake; models saved."""
-    cells = [bounds[cell.name].assign(cell=cell.name) for cell in calibrated(grid)]
+    cells = [table.assign(cell=cell.name) for cell, table in bounds.of(calibrated)]
     found = pd.concat(cells, ignore_index=True).assign(kind="estimate")
     shares = [_share(c, n) for c, n in zip(found["exceeding"], found["audits"], strict=True)]
     exceedance = found.assign(quantity="exceedance", **pd.DataFrame(shares))
-    power = pd.DataFrame(_power(grid, scores["mistakes"]))
-    sequential = pd.concat(_sequential(bounds[cell.name], cell.name) for cell in sequenced(grid))
+    ((_, zoo),) = scores.of(detected)
+    power = pd.DataFrame(_power(grid, zoo))
+    sequential = pd.concat(_sequential(t, cell.name) for cell, t in bounds.of(sequenced))
     parts = [exceedance, found.assign(quantity="median"), power, sequential]
     return pd.concat(parts, ignore_index=True).drop(columns="exceeding")
 

@@ -1,6 +1,6 @@
 """Estimates of gradient_crafting: what each audit found, and the exact laws beside it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,8 @@ from hiddenstate.papers.gradient_crafting.cells import (
     GradientCraftingGrid,
     HousingAudit,
     NetworkAudit,
+    OneRunHousing,
+    OneRunLarger,
 )
 from hiddenstate.papers.gradient_crafting.summaries import (
     ALONE,
@@ -25,7 +27,7 @@ from hiddenstate.papers.gradient_crafting.summaries import (
     audit,
 )
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.family import Cell, Framed, Made
 
 FEW = (100, 1000)
 """Models per world that a canary in one run is compared with: the first ones of an audit."""
@@ -39,11 +41,7 @@ LEVELS = (
 PLOTTED = np.linspace(0, 1, 101)
 
 
-def estimate(
-    grid: GradientCraftingGrid,
-    scores: Mapping[str, pd.DataFrame],
-    bounds: Mapping[str, pd.DataFrame],
-) -> pd.DataFrame:
+def estimate(grid: GradientCraftingGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     """Every part's rows; the column ``part`` tells them apart.
 
     housing: epsilon and mu of every audit that is there, its trade-off curve, and how well audits
@@ -52,15 +50,16 @@ def estimate(
     single, hidden, ideal, one run: as their cells. single: audits of the simulated landscapes too.
     """
     rows = [
-        *_housing(cells.housing_audits(grid), scores),
-        *_centred(cells.centred(grid), scores, bounds),
-        *_networks(cells.network_audits(grid), scores),
-        *_norms(cells.followed(grid), bounds),
-        *_single(grid, scores, bounds),
-        *_hidden(cells.distances(grid), bounds),
-        *_ideal(cells.ideal(grid), bounds),
-        *_one_run(grid, bounds),
-        *_one_run_validity(cells.one_run_validity(grid), bounds),
+        *_housing(scores.of(cells.housing_audits)),
+        *_centred(bounds.of(cells.centred), scores.of(cells.housing_audits)),
+        *_networks(scores.of(cells.network_audits)),
+        *_norms(bounds.of(cells.followed)),
+        *_landscapes(bounds.of(cells.landscapes)),
+        *_simulated(scores.of(cells.simulated)),
+        *_hidden(bounds.of(cells.distances)),
+        *_ideal(bounds.of(cells.ideal)),
+        *_one_run(bounds),
+        *_one_run_validity(bounds.of(cells.one_run_validity)),
     ]
     found = pd.DataFrame(rows).assign(delta=grid.delta)
     return found.reindex(columns=[*found.columns, *(c for c in LEVELS if c not in found)])
@@ -83,23 +82,19 @@ def _audited(part: str, cell: Cell[HousingAudit] | Cell[NetworkAudit]) -> Row:
     }
 
 
-def _networks(
-    audits: list[Cell[NetworkAudit]], scores: Mapping[str, pd.DataFrame]
-) -> Iterator[Row]:
-    for cell in audits:
-        if cell.name in scores:
-            shared = _audited("network", cell)
-            for adversary, part in scores[cell.name].groupby("adversary", sort=False):
-                found = audit(*_worlds(part), cell.parameters.delta)
-                yield from (shared | {"adversary": adversary} | row for row in found)
+def _networks(audits: Framed[NetworkAudit]) -> Iterator[Row]:
+    for cell, scores in audits:
+        shared = _audited("network", cell)
+        for adversary, part in scores.groupby("adversary", sort=False):
+            found = audit(*_worlds(part), cell.parameters.delta)
+            yield from (shared | {"adversary": adversary} | row for row in found)
 
 
-def _housing(audits: list[Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame]) -> Iterator[Row]:
-    there = {cell.name: cell for cell in audits if cell.name in scores}
-    for name, cell in there.items():
+def _housing(audits: Framed[HousingAudit]) -> Iterator[Row]:
+    for cell, scores in audits:
         p = cell.parameters
         shared = _audited("housing", cell)
-        for adversary, part in scores[name].groupby("adversary", sort=False):
+        for adversary, part in scores.groupby("adversary", sort=False):
             inside, outside = _worlds(part)
             own = shared | {"adversary": adversary}
             yield from (own | row for row in audit(inside, outside, p.delta))
@@ -109,26 +104,23 @@ def _housing(audits: list[Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame
                 yield from (own | row | {"part": "few", "models": n} for row in found)
             if p.repeat == 0:
                 yield from (own | row for row in _curve(inside, outside))
-    yield from _agreement(there, scores)
+    yield from _agreement(audits)
 
 
-def _centred(
-    asked: list[Cell[cells.SimulatedEnds]],
-    scores: Mapping[str, pd.DataFrame],
-    bounds: Mapping[str, pd.DataFrame],
-) -> Iterator[Row]:
+def _centred(ends: Framed[cells.SimulatedEnds], audits: Framed[HousingAudit]) -> Iterator[Row]:
     """Audits of the same models with their scores as published, and less the simulated end point.
 
     Beside them the deviation of what is known (the end points) over that of the noise, where the
     canary is a coordinate, and what of mu it leaves to the published score.
     """
-    for cell in asked:
+    trained = {cell.parameters: (cell.name, scores) for cell, scores in audits}
+    for cell, end_points in ends:
         p = cell.parameters.audit
-        name = cell.name.removeprefix("ends_")
-        if name not in scores:
+        if p not in trained:
             continue
+        name, scores = trained[p]
         keys = ["world", "repeat", "run", "adversary"]
-        both = scores[name].merge(bounds[cell.name], on=keys, suffixes=("", "_end"))
+        both = scores.merge(end_points, on=keys, suffixes=("", "_end"))
         if not (both["coordinate"] == both["coordinate_end"]).all():
             raise InputError(f"{name}: its coordinates are not those of its simulated end points")
         shared = _audited("centred", Cell(name, p)) | {"models": cell.parameters.models}
@@ -162,9 +154,7 @@ def _curve(inside: Floats, outside: Floats) -> Iterator[Row]:
         yield {"quantity": "fnr", "method": "observed", "kind": "estimate", "x": x, "value": value}
 
 
-def _agreement(
-    audits: Mapping[str, Cell[HousingAudit]], scores: Mapping[str, pd.DataFrame]
-) -> Iterator[Row]:
+def _agreement(audits: Framed[HousingAudit]) -> Iterator[Row]:
     """p-values of audits of fewer models against the largest of the same setting.
 
     Two-sample Kolmogorov-Smirnov tests, one per adversary and world. An adversary who draws one
@@ -172,22 +162,24 @@ def _agreement(
     """
     from scipy import stats
 
-    settings: dict[str, list[Cell[HousingAudit]]] = {}
-    for cell in audits.values():
+    settings: dict[HousingAudit, Framed[HousingAudit]] = {}
+    for cell, frame in audits:
         setting = cell.parameters.model_copy(update={"models": 0, "repeat": 0, "adversaries": ()})
-        settings.setdefault(setting.model_dump_json(), []).append(cell)
+        settings.setdefault(setting, []).append((cell, frame))
     for group in settings.values():
-        most = max(cell.parameters.models for cell in group)
-        large = [cell for cell in group if cell.parameters.models == most]
-        for small in (cell for cell in group if cell.parameters.models < most):
+        most = max(cell.parameters.models for cell, _ in group)
+        large = [frame for cell, frame in group if cell.parameters.models == most]
+        for small, scores in group:
             p = small.parameters
+            if p.models == most:
+                continue
             if p.start != "fresh":
                 continue
             for adversary in (word for word, entry in ADVERSARIES.items() if entry.each):
                 for world in ("in", "out"):
                     wanted = {"adversary": adversary, "world": world}
-                    one = select(scores[small.name], **wanted)["score"]
-                    others = [select(scores[cell.name], **wanted)["score"] for cell in large]
+                    one = select(scores, **wanted)["score"]
+                    others = [select(frame, **wanted)["score"] for frame in large]
                     other = pd.concat(others)
                     if len(one) and len(other):
                         yield {"part": "housing", "cell": small.name, "quantity": "p_value"} | {
@@ -202,13 +194,11 @@ def _agreement(
                         }
 
 
-def _norms(
-    followed: list[Cell[cells.Followed]], bounds: Mapping[str, pd.DataFrame]
-) -> Iterator[Row]:
+def _norms(followed: Framed[cells.Followed]) -> Iterator[Row]:
     """Median and the middle 80 % of the canary's gradient norm at each step."""
-    for cell in followed:
+    for cell, norms in followed:
         p = cell.parameters
-        table = bounds[cell.name].pivot(index="step", columns="run", values="norm")
+        table = norms.pivot(index="step", columns="run", values="norm")
         quantiles = table.quantile([0.1, 0.5, 0.9], axis=1)
         for step, (low, middle, high) in quantiles.items():
             yield {"part": "norms", "cell": cell.name, "quantity": "norm", "method": "median"} | {
@@ -226,15 +216,11 @@ def _norms(
 _READINGS = {"epsilon_gdp": "Gaussian-DP reading", "epsilon_exact": "exact"}
 
 
-def _single(
-    grid: GradientCraftingGrid,
-    scores: Mapping[str, pd.DataFrame],
-    bounds: Mapping[str, pd.DataFrame],
-) -> Iterator[Row]:
-    for cell in cells.landscapes(grid):
+def _landscapes(laws: Framed[cells.Landscape]) -> Iterator[Row]:
+    for cell, table in laws:
         p = cell.parameters
         mu = gaussian.mu(p.epsilon, p.delta)
-        for line in bounds[cell.name].itertuples():
+        for line in table.itertuples():
             shared = {"part": "single", "cell": cell.name, "epsilon": p.epsilon, "mu": mu} | {
                 "batch_size": line.batch_size, "threshold": line.threshold, "x": line.step,
                 "steps": p.steps, "kind": "exact",
@@ -243,25 +229,26 @@ def _single(
                 value = getattr(line, name)
                 if not np.isnan(value):
                     yield shared | {"quantity": "epsilon", "method": method, "value": value}
-    for simulated in cells.simulated(grid):
-        q = simulated.parameters
-        shared = {"part": "single", "cell": simulated.name, "threshold": "midpoint"} | {
-            "epsilon": q.epsilon, "batch_size": q.batch_size, "steps": q.steps, "models": q.runs,
+
+
+def _simulated(audits: Framed[cells.SimulatedLandscape]) -> Iterator[Row]:
+    for cell, scores in audits:
+        p = cell.parameters
+        shared = {"part": "single", "cell": cell.name, "threshold": "midpoint"} | {
+            "epsilon": p.epsilon, "batch_size": p.batch_size, "steps": p.steps, "models": p.runs,
         }  # fmt: skip
-        for repeat, part in scores[simulated.name].groupby("repeat"):
-            found = audit(*_worlds(part), q.delta)
+        for repeat, part in scores.groupby("repeat"):
+            found = audit(*_worlds(part), p.delta)
             yield from (shared | {"repeat": repeat} | row for row in found)
 
 
-def _hidden(
-    asked: list[Cell[cells.Distances]], bounds: Mapping[str, pd.DataFrame]
-) -> Iterator[Row]:
-    for cell in asked:
+def _hidden(distances: Framed[cells.Distances]) -> Iterator[Row]:
+    for cell, table in distances:
         p = cell.parameters
         shared = {"part": "hidden", "cell": cell.name, "method": "nearest Gaussian"} | {
             "mu": p.mu, "beta": p.beta, "sampling_rate": p.sampling_rate,
         }  # fmt: skip
-        for line in bounds[cell.name].itertuples():
+        for line in table.itertuples():
             at = shared | {"x": line.step}
             yield (
                 at
@@ -277,19 +264,17 @@ def _hidden(
                 )
 
 
-def _ideal(
-    asked: list[Cell[cells.IdealAudits]], bounds: Mapping[str, pd.DataFrame]
-) -> Iterator[Row]:
+def _ideal(audits: Framed[cells.IdealAudits]) -> Iterator[Row]:
     """Mean, with one deviation as low and high, and how often the truth is exceeded."""
-    pairs = [(cell, epsilon) for cell in asked for epsilon in cell.parameters.epsilons]
-    for cell, epsilon in pairs:
+    every = [(cell, table, e) for cell, table in audits for e in cell.parameters.epsilons]
+    for cell, table, epsilon in every:
         p = cell.parameters
         mu = gaussian.mu(epsilon, p.delta)
         truth = float(gaussian.epsilon_below(mu / p.every**0.5, p.delta))
         shared = {"part": "ideal", "cell": cell.name, "every": p.every, "models": p.models} | {
             "epsilon": epsilon, "mu": mu, "idle_epsilon": truth,
         }  # fmt: skip
-        found = select(bounds[cell.name], epsilon=epsilon)
+        found = select(table, epsilon=epsilon)
         for method, values in found.groupby("method", sort=False)["value"]:
             kind = {"method": method, "kind": "estimate" if method == PUBLISHED else "lower"}
             mean, sd = values.mean(), values.std()
@@ -301,28 +286,30 @@ def _ideal(
             }  # fmt: skip
 
 
-def _one_run(grid: GradientCraftingGrid, bounds: Mapping[str, pd.DataFrame]) -> Iterator[Row]:
+def _one_run(bounds: Made) -> Iterator[Row]:
     """Median and middle 80 % of the bounds, mean and sd, shares, and the ceiling."""
-    for cell in cells.one_run(grid):
+    for cell, table in bounds.of(cells.one_run):
         p = cell.parameters
         shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon}
         shared |= {"method": "unused coordinates", "audits": p.audits}
-        yield from _one_run_rules(shared, p.delta, bounds[cell.name])
+        yield from _one_run_rules(shared, p.delta, table)
         ceiling = one_canary_ceiling(gaussian.mu(p.epsilon, p.delta), p.canaries)
         yield shared | {"quantity": "ceiling", "kind": "upper", "hypothesis": ALONE} | {
             "canaries": p.canaries, "value": float(gaussian.epsilon(ceiling, p.delta)),
         }  # fmt: skip
-    named = [
-        *((cells.HOUSING, cell.name, cell.parameters) for cell in cells.one_run_housing(grid)),
-        *(
-            (cell.parameters.network.model, cell.name, cell.parameters)
-            for cell in cells.one_run_networks(grid)
-        ),
-    ]
-    for network, name, q in named:
-        shared = {"part": "one run", "cell": name, "epsilon": q.epsilon}
-        shared |= {"method": network, "audits": q.audits}
-        yield from _one_run_rules(shared, q.delta, bounds[name])
+    for housing, table in bounds.of(cells.one_run_housing):
+        yield from _one_run_trained(cells.HOUSING, housing, table)
+    for larger, table in bounds.of(cells.one_run_networks):
+        yield from _one_run_trained(larger.parameters.network.model, larger, table)
+
+
+def _one_run_trained(
+    network: str, cell: Cell[OneRunHousing] | Cell[OneRunLarger], bounds: pd.DataFrame
+) -> Iterator[Row]:
+    """The rows of audits of trained networks."""
+    p = cell.parameters
+    shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon}
+    yield from _one_run_rules(shared | {"method": network, "audits": p.audits}, p.delta, bounds)
 
 
 def _one_run_rules(shared: Row, delta: float, bounds: pd.DataFrame) -> Iterator[Row]:
@@ -354,12 +341,10 @@ def _one_run_rule(own: Row, delta: float, part: pd.DataFrame) -> Iterator[Row]:
         yield own | {"quantity": "share all right", "kind": "estimate", "value": right}
 
 
-def _one_run_validity(
-    asked: list[Cell[cells.OneRunValidity]], bounds: Mapping[str, pd.DataFrame]
-) -> Iterator[Row]:
+def _one_run_validity(audits: Framed[cells.OneRunValidity]) -> Iterator[Row]:
     """How often the truth is exceeded on mechanisms that attain the level."""
-    for cell in asked:
-        for line in bounds[cell.name].itertuples():
+    for cell, table in audits:
+        for line in table.itertuples():
             yield {"part": "one run validity", "cell": cell.name, "quantity": "share above"} | {
                 "epsilon": cell.parameters.epsilon, "canaries": line.canaries,
                 "hypothesis": line.hypothesis, "method": line.mechanism, "value": line.above,

@@ -10,27 +10,27 @@ from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, AsPublished, Averaged, Tabulated, lower_bound, worlds
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import LowerBoundRule
+from hiddenstate.papers.linear_heuristic import cells
 from hiddenstate.papers.linear_heuristic.bounds import TAIL
 from hiddenstate.papers.linear_heuristic.cells import (
     ATTACKS,
+    AuditCurves,
+    AuditRuns,
+    HistoryCurves,
+    HistoryRuns,
     LinearHeuristicGrid,
     Setting,
     TrainedAudit,
-    trained_audits,
-    trained_name,
 )
 from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Made
 
 CONFIDENCE = 0.95
 Matched = Mapping[str, ApproxDP | Tabulated]
 """What an audit can be matched to, by name."""
 
 
-def estimate(
-    grid: LinearHeuristicGrid,
-    scores: Mapping[str, pd.DataFrame],
-    bounds: Mapping[str, pd.DataFrame],
-) -> pd.DataFrame:
+def estimate(grid: LinearHeuristicGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     """The accountant's rows, and what the audits find of every attack."""
     setting = {
         "quadratic": grid.quadratic.model_dump(exclude={"points"}),
@@ -38,26 +38,32 @@ def estimate(
         "history": grid.history.model_dump(include=set(Setting.model_fields)),
     }
     parts = [
-        rows[rows["quantity"] != "fnr"].assign(cell=name, **setting.get(name, {}))
-        for name, rows in bounds.items()
+        rows[rows["quantity"] != "fnr"].assign(cell=cell.name, **setting.get(cell.name, {}))
+        for cell, rows in bounds.every()
     ]
-    for rate in grid.audits.sampling_rates:
-        matched = _matched(bounds[f"audits_q{rate:g}"], grid.audits.delta)
-        for attack in ATTACKS:
-            name = f"{attack}_q{rate:g}"
-            curves = "heuristic" if attack == "gradient" else "standard"
-            for steps, runs in scores[name].groupby("steps"):
-                rows = _audit(runs, matched[steps], curves)
-                parts.append(rows.assign(cell=name, x=steps, steps=steps, sampling_rate=rate))
-    (composition,) = _matched(bounds["history"], grid.history.delta).values()
-    for growth, runs in scores["history"].groupby("growth"):
-        parts.append(_audit(runs, composition, "standard").assign(cell="history", x=growth))
-    for figure, audits in trained_audits(grid).items():
+    matched = {
+        rate: _matched(table, cell.parameters.delta)
+        for cell, table in bounds.of(cells.audited("audits", AuditCurves))
+        for rate in cell.parameters.sampling_rates
+    }
+    for attack in ATTACKS:
+        curves = "heuristic" if attack == "gradient" else "standard"
+        for cell, drawn in scores.of(cells.audited(attack, AuditRuns)):
+            (rate,) = cell.parameters.sampling_rates
+            for steps, runs in drawn.groupby("steps"):
+                rows = _audit(runs, matched[rate][steps], curves)
+                parts.append(rows.assign(cell=cell.name, x=steps, steps=steps, sampling_rate=rate))
+    ((_, table),) = bounds.of(cells.keeps_history(HistoryCurves))
+    (composition,) = _matched(table, grid.history.delta).values()
+    ((kept, drawn),) = scores.of(cells.keeps_history(HistoryRuns))
+    for growth, runs in drawn.groupby("growth"):
+        parts.append(_audit(runs, composition, "standard").assign(cell=kept.name, x=growth))
+    models = {cell.parameters: runs for cell, runs in scores.of(cells.trained)}
+    accounted = {cell.name: table for cell, table in bounds.of(cells.trained_curves)}
+    for figure, audits in cells.trained_audits(grid).items():
         for audit in audits:
-            runs = scores.get(trained_name(audit))
-            parts.append(
-                _trained(audit, runs, bounds[f"trained_{audit.name}"]).assign(figure=figure)
-            )
+            rows = _trained(audit, models.get(audit), accounted[f"trained_{audit.name}"])
+            parts.append(rows.assign(figure=figure))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -79,7 +85,7 @@ def _trained(audit: TrainedAudit, runs: pd.DataFrame | None, bounds: pd.DataFram
             pd.DataFrame([accuracy]),
         ]
     return pd.concat(parts).assign(
-        cell=trained_name(audit),
+        cell=cells.trained_name(audit),
         attack=audit.attack,
         x=audit.steps,
         steps=audit.steps,

@@ -1,7 +1,7 @@
 """Estimates of worst_case_init: what each audit found, and what a perfect one would have."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from hiddenstate.papers.worst_case_init.cells import (
 )
 from hiddenstate.pipeline import verification
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.family import Cell, Made
 from hiddenstate.streams import stream
 
 Row = dict[str, Any]
@@ -77,11 +77,7 @@ def _epsilons(method: str, in_scores: Floats, out_scores: Floats, delta: float) 
     return gaussian.epsilon_below(mus, delta)
 
 
-def estimate(
-    grid: WorstCaseInitGrid,
-    scores: Mapping[str, pd.DataFrame],
-    bounds: Mapping[str, pd.DataFrame],
-) -> pd.DataFrame:
+def estimate(grid: WorstCaseInitGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     """Epsilons, accuracy and gradient norm of every audit, for each figure that shows it.
 
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
@@ -94,23 +90,21 @@ def estimate(
     rows: list[Row] = []
     found: dict[str, list[Row]] = {}
     shown = cells.shown(grid)
-    there: dict[str, dict[int, pd.DataFrame]] = {}
+    there: dict[str, dict[int, pd.DataFrame]] = defaultdict(dict)
+    for one, trained in scores.of(cells.trained):
+        there[one.parameters.name] |= {int(i): part for i, part in trained.groupby("repeat")}
     for figure, audits in shown.items():
         for audit in audits:
             if audit.name not in found:
-                names = [cell.name for cell in cells.cells_of(grid, audit)]
-                frames = [scores[name].groupby("repeat") for name in names if name in scores]
-                parts = chain.from_iterable(frames)
-                there[audit.name] = {int(repeat): part for repeat, part in parts}
                 found[audit.name] = [*_audit(audit, there[audit.name])]
             rows += [{"figure": figure} | described(audit) | row for row in found[audit.name]]
     for live in shown.get("live", []):
         other = next((a for audits in shown.values() for a in audits if _alike(a, live)), None)
         compared = _agreement(there[live.name], there[other.name]) if other else ()
         rows += [{"figure": "live"} | described(live) | row for row in compared]
-    for cell in cells.ideal(grid):
+    for cell, table in bounds.of(cells.ideal):
         shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters.model_dump()
-        for method, part in bounds[cell.name].groupby("method", sort=False):
+        for method, part in table.groupby("method", sort=False):
             low, high = part["value"].quantile([0.05, 0.95])
             row = {"method": method, "value": part["value"].mean(), "low": low, "high": high}
             rows.append(shared | row | {"kind": "estimate", "deviation": part["value"].std()})
