@@ -104,10 +104,10 @@ class Cyclic(Sampling):
 class Reshuffled(Sampling):
     """Batches of ``batch_size`` records in an order drawn for each epoch; those left over sit out.
 
-    As of a shuffling data loader that drops the last, smaller batch. No bound of the library's is
-    on it but composition's.
+    As of a shuffling data loader that drops the last, smaller batch.
     """
 
+    sampler: ClassVar[str] = "reshuffled"
     rate = 1.0
     batch_size: int
 
@@ -130,5 +130,5 @@ class Reshuffled(Sampling):
         return math.ceil(steps / max(1, records // self.batch_size))
 
 
-SAMPLERS = ("poisson", "full", "cyclic", "shuffled")
+SAMPLERS = ("poisson", "full", "cyclic", "shuffled", "reshuffled")
 """What the command line calls them."""

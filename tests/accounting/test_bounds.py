@@ -11,12 +11,12 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from hiddenstate.accounting import bounds, cyclic, cyclic_operator, domain
+from hiddenstate.accounting import bounds, cyclic, cyclic_operator, domain, gaussian
 from hiddenstate.accounting.bounds import BOUNDS, GROUPS
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.dpsgd import exact
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled
 
 DELTA = 1e-4
 BY_KEY = {one.key: one for one in BOUNDS}
@@ -126,6 +126,24 @@ def test_bad_numbers_are_named(change, message):
     numbers = {"sampling": Cyclic(10), "records": 1000, "steps": 10, "noise_multiplier": 1.0}
     with pytest.raises(InputError, match="^" + message):
         Setting(**numbers | change)
+
+
+def test_an_order_that_is_drawn_in_each_epoch_has_no_bound_of_the_last_iterate_but_composition():
+    known = {"strong_convexity": 0.5, "diameter": 1.0}
+    for changes in ({}, known, {"holder": 0.5, "diameter": 1.0}, {"batch_size": 1}):
+        fixed = ordered(4, 4, **changes)
+        redrawn = replace(fixed, sampling=Reshuffled(changes.get("batch_size", 2)))
+        found = {one.bound.key: one for one in bounds.found(redrawn, DELTA)}
+        assert found.keys() == {"composition", "heuristic", "at least", "Poisson"}
+        # A record is in one batch of each epoch, wherever that is.
+        proven = {one.bound.key: one for one in bounds.found(fixed, DELTA)}["composition"]
+        assert found["composition"].epsilon == proven.epsilon
+        assert found["at least"].epsilon < proven.epsilon
+    whole = replace(ordered(8, 4), sampling=Reshuffled(2))
+    exact_mu = 2 * 2 / (whole.noise_multiplier * 8**0.5)
+    exact_epsilon = float(gaussian.epsilon(exact_mu, DELTA))
+    assert BY_KEY["heuristic"].compute(whole, DELTA) == pytest.approx(exact_epsilon, rel=1e-12)
+    assert "whose order is shuffled in each epoch" in whole.words
 
 
 # --- orders that are shuffled once ----------------------------------------------------------------

@@ -65,6 +65,10 @@ def test_orders_and_losses_of_which_more_is_known(capsys):
     shuffled = epsilons(sampler="shuffled", strong_convexity="0.1")
     assert shuffled["strongly convex"] < shuffled["gaussian"]
     assert shuffled["gaussian"] < fixed["gaussian"]
+    redrawn = epsilons(sampler="reshuffled", strong_convexity="0.1")
+    assert set(redrawn) == {"composition", "heuristic", "at least", "Poisson"}
+    assert redrawn["composition"] == fixed["composition"]
+    assert redrawn["at least"] < shuffled["at least"]
     rough = epsilons(holder="0.5", diameter="0.001")
     assert set(rough) == {"composition", "domain", "Hölder", "heuristic"}
     assert rough.pop("heuristic") is None

@@ -1,24 +1,32 @@
-"""Batches in an order that is drawn once: what all noisy sums show of a record at least.
+"""Batches in an order that is drawn: what all noisy sums show of a record at least.
 
-A record is in one batch of each epoch, always the same, and every batch is as likely. Sums of
-gradients are in units of the clipping norm, less what the other records add. So each epoch shows
-normal numbers of deviation ``noise_multiplier``, one a batch, of mean 0 except at the record's
-batch: ``present`` there, and ``absent`` after the record was exchanged. If the gradients of the
-others are opposite to the record's, a swapped record (whose gradient turns round) has 2 and 0, and
-one that is zeroed out 2 and 1. Means over the epochs are sufficient: one epoch of less noise.
+A record is in one batch of each epoch, and every batch is as likely: always the same one where the
+order is drawn once, another one in each epoch where it is drawn again. Sums of gradients are in
+units of the clipping norm, less what the other records add. So each epoch shows normal numbers of
+deviation ``noise_multiplier``, one a batch, of mean 0 except at the record's batch: ``present``
+there, and ``absent`` after the record was exchanged. If the gradients of the others are opposite to
+the record's, a swapped record (whose gradient turns round) has 2 and 0, and one that is zeroed out
+2 and 1. Of an order that is drawn once means over the epochs are sufficient: one epoch of less
+noise. Epochs whose order is drawn again are independent.
 """
 
 import math
 
 import numpy as np
-from scipy.special import log_ndtr
+from numpy.typing import NDArray
+from scipy.special import bdtrc, log_ndtr
 
 from hiddenstate.accounting.linear import check_delta
 from hiddenstate.errors import check_count, expect
 
+Floats = NDArray[np.float64]
+
 SWAPPED = (2.0, 0.0)
 """Present and absent, where the other records' gradients are opposite."""
 ZEROED = (2.0, 1.0)
+
+COUNTS = 200
+"""Numbers of epochs that are tried at most."""
 
 _DOWN = 1 - 1e-9
 """Room for rounding: a lower bound is rounded down."""
@@ -30,12 +38,16 @@ def lower_epsilon(
     epochs: int,
     delta: float,
     pair: tuple[float, float] = SWAPPED,
+    *,
+    redrawn: bool = False,
 ) -> float:
-    """Epsilon at ``delta`` is at least this, by the largest sum alone; rounded down.
+    """Epsilon at ``delta`` is at least this, by the largest sum of each epoch; rounded down.
 
-    pair: means of the record's batch, before and after the exchange. Sources: the largest sum as
-    the adversary's statistic is of Chua et al. 2024 (How Private are DP-SGD Implementations?), who
-    have one epoch, by what others write of it; the pair of swapped records and the epochs are ours.
+    pair: means of the record's batch, before and after the exchange. redrawn: whether the order is
+    drawn in each epoch; then the adversary counts the epochs whose largest sum exceeds a threshold.
+    Sources: the largest sum as the adversary's statistic is of Chua et al. 2024 (How Private are
+    DP-SGD Implementations?), who have one epoch, by what others write of it; the pair of swapped
+    records and the epochs are ours.
     """
     # Imported here because jobs that only read a family take a second for it.
     from scipy import optimize
@@ -46,20 +58,25 @@ def lower_epsilon(
     check_count("epochs", epochs)
     check_delta(delta)
     present, absent = pair
-    sigma = noise_multiplier / math.sqrt(epochs)
+    sigma = noise_multiplier if redrawn else noise_multiplier / math.sqrt(epochs)
+    independent = epochs if redrawn else 1
+    # Any number of epochs gives a valid bound.
+    counts = np.unique(np.linspace(1, independent, min(independent, COUNTS), dtype=int))
 
     def below(threshold: float, shift: float) -> float:
-        """Log-probability that no mean exceeds the threshold."""
+        """Log-probability that no mean of an epoch exceeds the threshold."""
         one = float(log_ndtr((threshold - shift) / sigma))
         return one + (batches - 1) * float(log_ndtr(threshold / sigma))
 
     def epsilon(threshold: float) -> float:
-        """Of "some mean exceeds it" and of "none does", what shows more."""
+        """Of "in so many epochs some mean exceeds it" and "in so many none does", what shows most.
+
+        The numbers of such epochs are binomial.
+        """
         there, gone = below(threshold, present), below(threshold, absent)
-        return max(
-            _epsilon(-math.expm1(there), -math.expm1(gone), delta),
-            _epsilon(math.exp(gone), math.exp(there), delta),
-        )
+        some = [bdtrc(counts - 1, independent, -math.expm1(log)) for log in (there, gone)]
+        none = [bdtrc(counts - 1, independent, math.exp(log)) for log in (there, gone)]
+        return max(_epsilon(some[0], some[1], delta), _epsilon(none[1], none[0], delta))
 
     # Any threshold is a valid bound; the best of a grid is refined.
     width = sigma * (math.sqrt(2 * math.log(batches)) + 10) + abs(present)
@@ -70,8 +87,7 @@ def lower_epsilon(
     return max(0.0, -float(found.fun), epsilon(float(grid[best]))) * _DOWN
 
 
-def _epsilon(present: float, absent: float, delta: float) -> float:
-    """What an event of these probabilities shows of epsilon."""
-    if present <= delta or absent <= 0:
-        return 0.0
-    return math.log((present - delta) / absent)
+def _epsilon(present: Floats, absent: Floats, delta: float) -> float:
+    """What events of these probabilities show of epsilon, the best of them."""
+    telling = (present > delta) & (absent > 0)
+    return float(np.log((present[telling] - delta) / absent[telling]).max(initial=0.0))

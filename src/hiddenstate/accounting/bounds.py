@@ -219,6 +219,11 @@ BLOCKS = 40
 """Blocks of positions that take the place of all, each by the last of it."""
 
 
+def _averaged(setting: Setting) -> bool:
+    """Whether bounds are means over a record's positions: in an order that is drawn once."""
+    return setting.shuffled and not setting.redrawn
+
+
 def _positions(setting: Setting) -> dict[int, float]:
     """Positions that the bounds are computed at, and the share of the records each stands for.
 
@@ -227,7 +232,7 @@ def _positions(setting: Setting) -> dict[int, float]:
     """
     whole = setting.steps_per_pass
     last = (setting.steps - 1) % whole + 1
-    if not setting.shuffled:
+    if not _averaged(setting):
         return {last: 1.0, whole: 1.0}
     found: dict[int, float] = {}
     for before, end in ((0, last), (last, whole)):
@@ -258,18 +263,18 @@ def _gaussian(
     assumption: str,
     source: str,
     group: str = "assumed",
-    applies: Callable[[Setting], bool] = lambda setting: True,
+    applies: Callable[[Setting], bool] = lambda setting: not setting.redrawn,
 ) -> Bound:
     """A bound whose rho is a Gaussian guarantee, of the worst position or over a drawn one."""
 
     def compute(setting: Setting, delta: float) -> float:
         rhos = _rhos(setting, rho)
-        if not setting.shuffled:
+        if not _averaged(setting):
             return cyclic.gaussian_epsilon(max(rhos), delta)
         return cyclic.averaged_epsilon(rhos, list(_positions(setting).values()), delta)
 
     def mu(setting: Setting) -> float | None:
-        return None if setting.shuffled else cyclic.gaussian_mu(max(_rhos(setting, rho)))
+        return None if _averaged(setting) else cyclic.gaussian_mu(max(_rhos(setting, rho)))
 
     return Bound(
         name=name,
@@ -290,7 +295,7 @@ TURNS_NONE = (
 
 
 def _smooth(setting: Setting) -> bool:
-    return setting.smoothness is not None and setting.holder == 1
+    return setting.smoothness is not None and setting.holder == 1 and not setting.redrawn
 
 
 def _visited(run: CyclicDPSGD, setting: Setting, lipschitz: float) -> float:
@@ -354,6 +359,7 @@ ORDERED: tuple[Bound, ...] = (
         "any loss, all iterates released",
         "Dong, Roth and Su 2022",
         group="proven",
+        applies=lambda setting: True,
     ),
     _gaussian(
         "clipping and a domain",
@@ -362,7 +368,7 @@ ORDERED: tuple[Bound, ...] = (
         "last iterate, any clipped losses, projected on this domain",
         "ours: docs/cyclic-bounds.md, section 3",
         group="hidden",
-        applies=lambda setting: setting.diameter is not None,
+        applies=lambda setting: setting.diameter is not None and not setting.redrawn,
     ),
     Bound(
         name="cyclic, Theorem 4.5 (our reconstruction)",
@@ -412,7 +418,10 @@ ORDERED: tuple[Bound, ...] = (
         "last iterate, any losses with Hölder continuous gradients, clipped, on this domain",
         "ours, after Chien and Li 2024",
         applies=lambda setting: (
-            setting.holder < 1 and setting.smoothness is not None and setting.diameter is not None
+            setting.holder < 1
+            and setting.smoothness is not None
+            and setting.diameter is not None
+            and not setting.redrawn
         ),
     ),
     _gaussian(
@@ -484,7 +493,7 @@ LINEAR: tuple[Bound, ...] = (
 )
 
 
-# --- orders that are shuffled once ----------------------------------------------------------------
+# --- orders that are drawn ------------------------------------------------------------------------
 
 
 def _largest_sum(setting: Setting, delta: float) -> Value:
@@ -492,9 +501,9 @@ def _largest_sum(setting: Setting, delta: float) -> Value:
     epochs = setting.steps // batches
     expect(epochs >= 1, "steps", setting.steps, f"a whole pass, {batches}, or more")
     given = (setting.noise_multiplier, batches, epochs, delta)
-    zeroed = batched.lower_epsilon(*given, batched.ZEROED)
+    zeroed = batched.lower_epsilon(*given, batched.ZEROED, redrawn=setting.redrawn)
     return Value(
-        batched.lower_epsilon(*given),
+        batched.lower_epsilon(*given, redrawn=setting.redrawn),
         remark=f"of a record that is zeroed out in place of swapped: {shown(zeroed, 'lower')}",
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from hiddenstate.accounting import linear
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError, expect
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +17,8 @@ class Setting:
 
     Batches that are sampled (``Poisson``, ``FullBatch``): a record is added or removed, and
     ``learning_rate`` multiplies the noisy sum of gradients of norm at most ``clipping_norm``. In an
-    order (``Cyclic``): of ``records``, which the batch size divides, one is swapped, and the
-    learning rate multiplies the noisy mean of the batch.
+    order (``Cyclic``, ``Reshuffled``): of ``records``, which the batch size divides, one is
+    swapped, and the learning rate multiplies the noisy mean of the batch.
 
     The curvatures are of every loss; if batches are sampled, of the largest sum that a batch can
     have, which is all records': each record's loss has at most as much, divided by the records.
@@ -27,7 +27,7 @@ class Setting:
     constant of the gradients where ``holder``, their exponent, is less than 1.
     """
 
-    sampling: FullBatch | Poisson | Cyclic
+    sampling: FullBatch | Poisson | Cyclic | Reshuffled
     noise_multiplier: float
     """Noise standard deviation over the clipping norm, on the sum of gradients."""
     steps: int
@@ -46,8 +46,8 @@ class Setting:
     """Of the domain that iterates are projected on, in the parameters' unit; None: no domain."""
 
     def __post_init__(self) -> None:
-        listed = isinstance(self.sampling, FullBatch | Poisson | Cyclic)
-        expect(listed, "sampling", self.sampling, "FullBatch, Poisson or Cyclic")
+        listed = isinstance(self.sampling, FullBatch | Poisson | Cyclic | Reshuffled)
+        expect(listed, "sampling", self.sampling, "FullBatch, Poisson, Cyclic or Reshuffled")
         linear.check_mechanism(self.noise_multiplier, self.rate if self.sampled else 1, self.steps)
         for name in ("learning_rate", "clipping_norm", "diameter"):
             value = getattr(self, name)
@@ -58,7 +58,7 @@ class Setting:
             fine = value is None or 0 <= value < math.inf
             expect(fine, name, value, "a number >= 0")
         expect(0 <= self.holder <= 1, "holder", self.holder, "a number from 0 to 1")
-        if isinstance(self.sampling, Cyclic):
+        if isinstance(self.sampling, Cyclic | Reshuffled):
             records, size = self.records, self.sampling.batch_size
             fine = isinstance(records, int) and records >= 1
             expect(fine, "records", records, "a whole number >= 1")
@@ -68,12 +68,12 @@ class Setting:
     @property
     def sampled(self) -> bool:
         """Whether each step samples records independently, or has all of them."""
-        return not isinstance(self.sampling, Cyclic)
+        return isinstance(self.sampling, FullBatch | Poisson)
 
     @property
     def rate(self) -> float:
         """Probability that a step samples a record."""
-        if isinstance(self.sampling, Cyclic):
+        if not self.sampled:
             raise InputError(f"sampling: got {self.sampling}; expected sampled batches")
         return self.sampling.rate
 
@@ -84,8 +84,13 @@ class Setting:
 
     @property
     def shuffled(self) -> bool:
-        """Whether the order of the batches is drawn once."""
-        return isinstance(self.sampling, Cyclic) and self.sampling.shuffled_once
+        """Whether the order of the records is drawn, once or in each epoch."""
+        return self.redrawn or (isinstance(self.sampling, Cyclic) and self.sampling.shuffled_once)
+
+    @property
+    def redrawn(self) -> bool:
+        """Whether the order of the records is drawn in each epoch."""
+        return isinstance(self.sampling, Reshuffled)
 
     @property
     def width(self) -> float | None:
@@ -107,16 +112,17 @@ class Setting:
         if self.diameter is None:
             return None
         shift = self.learning_rate * self.clipping_norm
-        if not isinstance(self.sampling, Cyclic):
+        if self.sampled:
             return 4 * self.diameter / (shift * self.rate)
         if self.steps_per_pass > 1:
             return None
+        assert isinstance(self.sampling, Cyclic | Reshuffled)
         return 4 * self.diameter / (2 * shift / self.sampling.batch_size)
 
     @property
     def steps_per_pass(self) -> int:
         """Steps that go through the data once, in an order."""
-        assert isinstance(self.sampling, Cyclic) and self.records is not None
+        assert isinstance(self.sampling, Cyclic | Reshuffled) and self.records is not None
         return self.records // self.sampling.batch_size
 
     def schedule(self, position: int = 1) -> CyclicDPSGD:
@@ -125,7 +131,7 @@ class Setting:
         The noise on the displacement is learning_rate * noise_multiplier * clipping_norm /
         batch_size, so a visit moves the iterate by at most 2 / noise_multiplier times it.
         """
-        if not isinstance(self.sampling, Cyclic):
+        if not isinstance(self.sampling, Cyclic | Reshuffled):
             raise InputError(f"sampling: got {self.sampling}; expected batches in an order")
         size = self.sampling.batch_size
         return CyclicDPSGD(
@@ -149,7 +155,7 @@ class Setting:
                 of |= {"sampling_rate": 1.0}
             case Poisson(rate):
                 of |= {"sampling_rate": rate}
-            case Cyclic(size):
+            case Cyclic(size) | Reshuffled(size):
                 of |= {"records": self.records, "batch_size": size}
         rest = {k: v for k, v in vars(self).items() if k not in ("sampling", "records")}
         return of | rest
@@ -161,11 +167,13 @@ class Setting:
 
     def _words(self) -> Iterator[str]:
         yield f"noise multiplier {self.noise_multiplier:g}"
-        if isinstance(self.sampling, Cyclic):
-            fixed, once = ("", " whose order is shuffled once") if self.shuffled else ("fixed ", "")
+        if isinstance(self.sampling, Cyclic | Reshuffled):
+            fixed, drawn = "" if self.shuffled else "fixed ", ""
+            if self.shuffled:
+                drawn = f" whose order is shuffled {'in each epoch' if self.redrawn else 'once'}"
             yield (
                 f"{self.steps:,} steps through {self.records:,} records in {fixed}batches of "
-                f"{self.sampling.batch_size:,}{once} (swap a record)"
+                f"{self.sampling.batch_size:,}{drawn} (swap a record)"
             )
             yield f"learning rate {self.learning_rate:g}"
         else:

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
         f"{first} epsilon. That may be promised to the people in the data. What assumes more of\n"
         "the losses may be promised where that is known of every loss, and nowhere else."
     )
-    if setting.shuffled:
+    if setting.shuffled and not setting.redrawn:
         print("Delta is the mean over the orders of the batches, which must be drawn uniformly.")
 
 

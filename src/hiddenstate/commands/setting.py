@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Poisson
+from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Poisson, Reshuffled
 
 if TYPE_CHECKING:
     from hiddenstate.accounting.setting import Setting
@@ -30,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SAMPLERS,
         default="poisson",
         help="poisson (the default); full: every record in every step; cyclic: batches in a fixed "
-        "order, one record swapped; shuffled: the same in an order that is drawn once",
+        "order, one record swapped; shuffled: the same in an order that is drawn once; reshuffled: "
+        "in each epoch",
     )
     for name, kind, what in (
-        ("records", int, "cyclic, shuffled: records in the data set"),
-        ("batch_size", int, "cyclic, shuffled: records in a batch; divides the records"),
+        ("records", int, "batches in an order: records in the data set"),
+        ("batch_size", int, "batches in an order: records in a batch; divides the records"),
         ("weak_convexity", float, "of every loss, 0 (the default) if convex"),
         ("strong_convexity", float, "of every loss, whose gradients are never clipped (0)"),
         ("smoothness", float, "largest curvature of every loss, 0 if linear (not known)"),
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         (
             "learning_rate",
             float,
-            "cyclic, shuffled: step size on a batch's mean (0.1); else on the sum of gradients (1)",
+            "batches in an order: step size on their mean (0.1); else on the sum of gradients (1)",
         ),
     ):
         what += "; if sampled, of all records' sum" * (name in _CURVATURES)
@@ -70,7 +71,7 @@ def read(options: argparse.Namespace) -> "Setting":
     names = ("records", *_CURVATURES, "holder", "diameter", "learning_rate")
     given = {name: getattr(options, name) for name in names}
     sampling = _sampling(options)
-    if isinstance(sampling, Cyclic) and options.learning_rate is None:
+    if isinstance(sampling, Cyclic | Reshuffled) and options.learning_rate is None:
         given["learning_rate"] = 0.1
     return Setting(
         sampling=sampling,
@@ -80,7 +81,7 @@ def read(options: argparse.Namespace) -> "Setting":
     )
 
 
-def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Cyclic:
+def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Cyclic | Reshuffled:
     given = [name for name in _ORDERED if getattr(options, name) is not None]
     if options.sampler in ("poisson", "full"):
         if given:
@@ -99,6 +100,8 @@ def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Cyclic:
             raise InputError(
                 f"{option(name)}: got none; expected a number for --sampler {options.sampler}"
             )
+    if options.sampler == "reshuffled":
+        return Reshuffled(options.batch_size)
     return Cyclic(options.batch_size, shuffled_once=options.sampler == "shuffled")
 
 
