@@ -106,7 +106,8 @@ class Product(Rule):
     """Layers whose gradient is sum_t g_t a_t^T: a (models, records, t, in), g (.., t, out).
 
     Where all models read the same, a is an expanded tensor, and what concerns it alone is done
-    once.
+    once. Where a gradient is smaller than its factors, a is prepared to be the gradients (models,
+    records, out, in) themselves, and g what the bias takes, (models, records, 1, out).
     """
 
     @staticmethod
@@ -120,23 +121,25 @@ class Product(Rule):
 
     @staticmethod
     def mean(a: Tensor, g: Tensor, views: int) -> tuple[Tensor, Tensor]:
-        """All views' places are places of the one record."""
-        a, g = (part.unflatten(1, (-1, views)).flatten(2, 3) for part in (a, g))
-        return a, g / views
+        """All views' places are places of the one record, unless these are added up."""
+        a, g = (part.unflatten(1, (-1, views)) for part in (a, g))
+        if _multiplied(a, g):
+            return a.mean(2), g.mean(2)
+        return a.flatten(2, 3), g.flatten(2, 3) / views
 
     @staticmethod
     def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
         """Squared norm of each record's gradient; shape (models, records)."""
-        places, inputs, outputs = a.shape[-2], a.shape[-1], g.shape[-1]
-        a = a[:1] if a.stride(0) == 0 else a
         squares = []
         if layer.weight.requires_grad:
-            if places == 1:
-                squares.append(a.square().sum((-2, -1)) * g.square().sum((-2, -1)))
-            elif places * (inputs + outputs) < inputs * outputs:
-                squares.append(((a @ a.mT) * (g @ g.mT)).sum((-2, -1)))
+            if _multiplied(a, g):
+                squares.append(torch.linalg.vector_norm(a, dim=(-2, -1)).square())
             else:
-                squares.append(_norms(a, g).square())
+                a = a[:1] if a.stride(0) == 0 else a
+                if a.shape[-2] == 1:
+                    squares.append(a.square().sum((-2, -1)) * g.square().sum((-2, -1)))
+                else:
+                    squares.append(((a @ a.mT) * (g @ g.mT)).sum((-2, -1)))
         if layer.bias is not None and layer.bias.requires_grad:
             squares.append(g.sum(-2).square().sum(-1))
         return reduce(torch.add, squares)
@@ -144,24 +147,39 @@ class Product(Rule):
     @staticmethod
     def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Weighted sums over the records by parameter name; shapes (models, ...)."""
+        sums, multiplied = {}, _multiplied(a, g)
         g = (g * weights[..., None, None]).flatten(1, 2)
-        sums = {}
-        if layer.weight.requires_grad:
+        if layer.weight.requires_grad and multiplied:
+            sums["weight"] = torch.einsum("mb,mboi->moi", weights, a)
+        elif layer.weight.requires_grad:
             sums["weight"] = torch.bmm(g.mT, a.flatten(1, 2))
         if layer.bias is not None and layer.bias.requires_grad:
             sums["bias"] = g.sum(1)
         return sums
 
 
-def _norms(a: Tensor, g: Tensor) -> Tensor:
-    """Norms (models, records) of sum_t g_t a_t^T; a may be one for all models."""
+def _multiplied(a: Tensor, g: Tensor) -> bool:
+    """Whether a is the gradients themselves."""
+    return a.shape[-2] != g.shape[-2]
+
+
+def _smaller(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors, or the gradients where they are smaller."""
+    (places, inputs), outputs = a.shape[-2:], g.shape[-1]
+    if (
+        min(places, outputs) == 1
+        or places * (inputs + outputs) < inputs * outputs
+        or not layer.weight.requires_grad
+    ):
+        return a, g
     models, records = g.shape[:2]
-    if len(a) == models:
-        products = torch.bmm(g.flatten(0, 1).mT, a.flatten(0, 1))
-        return torch.linalg.vector_norm(products, dim=(1, 2)).view(models, records)
-    # One product a record, the models beside each other: expanded, a would be copied for each.
-    products = torch.bmm(g.permute(1, 0, 3, 2).flatten(1, 2), a[0]).unflatten(1, (models, -1))
-    return torch.linalg.vector_norm(products, dim=(2, 3)).mT
+    if a.stride(0) or models == 1:
+        products = torch.bmm(g.flatten(0, 1).mT, a.flatten(0, 1)).unflatten(0, (models, records))
+    else:
+        # One product a record, the models beside each other: expanded, a would be copied for each.
+        products = torch.bmm(g.permute(1, 0, 3, 2).flatten(1, 2), a[0])
+        products = products.unflatten(1, (models, -1)).transpose(0, 1)
+    return products, g.sum(-2, keepdim=True)
 
 
 @rule_for(nn.Linear)
@@ -181,7 +199,7 @@ class LinearRule(Product):
     @staticmethod
     def prepare(layer: nn.Linear, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """What was read, and output gradients, in the form that the methods below take."""
-        return a, g.reshape(*g.shape[:2], -1, g.shape[-1])
+        return _smaller(layer, a, g.reshape(*g.shape[:2], -1, g.shape[-1]))
 
     @staticmethod
     def floats(layer: nn.Linear, output_shape: torch.Size) -> int:
@@ -211,7 +229,7 @@ class ConvolutionRule(Product):
     @staticmethod
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """What was read, and output gradients, in the form that the methods below take."""
-        return a, g.movedim(2, -1).flatten(2, -2)
+        return _smaller(layer, a, g.movedim(2, -1).flatten(2, -2))
 
     @staticmethod
     def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
@@ -462,6 +480,8 @@ class TapsRule(Few):
         """What was read, and output gradients, in the form that the methods below take."""
         shape, bias = g.shape[:2], g.flatten(3).sum(-1)
         small, large = g.flatten(0, 1), a.flatten(0, 1)
+        if g.device.type == "cpu":  # elsewhere so many groups are slow
+            return _trained(layer, _by_groups(layer, large, small).unflatten(0, shape), bias)
         if isinstance(layer, _TRANSPOSED):
             sides = [side for pad in reversed(layer.padding) for side in (pad, pad)]
             small, large = large, F.pad(small, sides)
@@ -482,6 +502,22 @@ class TapsRule(Few):
                 taps.append(rows @ columns.mT)
         weight = torch.stack(taps, -1).flatten(1).unflatten(0, shape)
         return _trained(layer, weight, bias)
+
+
+def _by_groups(layer: Any, a: Tensor, g: Tensor) -> Tensor:
+    """Gradients (n, numbers) by the weights: torch's own, each record a group of channels."""
+    turned = isinstance(layer, _TRANSPOSED)
+    further = layer.output_padding if turned else [0] * len(layer.stride)
+    padding = layer.padding
+    if isinstance(padding, str) or layer.padding_mode != "zeros":
+        a, padding = _whole(layer, a), [0] * len(layer.stride)
+    one = [part.reshape(1, -1, *part.shape[2:]) for part in (g, a)]
+    weight = layer.weight.detach().to(g).repeat(len(g), *[1] * (layer.weight.dim() - 1))
+    _, found, _ = torch.ops.aten.convolution_backward(
+        *one, weight, None, layer.stride, padding, layer.dilation, turned, further,
+        len(g) * layer.groups, (False, True, False),
+    )  # fmt: skip
+    return found.view(len(g), -1)
 
 
 def _whole(layer: Any, images: Tensor) -> Tensor:
