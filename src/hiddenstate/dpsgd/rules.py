@@ -358,6 +358,11 @@ def _trained(layer: Any, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, T
     )
 
 
+def _over_places(images: Tensor) -> Tensor:
+    """Images (models, records, channels, ...) summed over their places, however they lie."""
+    return images.sum(tuple(range(3, images.dim()))) if images.dim() > 3 else images
+
+
 _BY_CHANNEL = (
     nn.GroupNorm,
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
@@ -414,8 +419,7 @@ class NormRule(Few):
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """What was read, and output gradients, in the form that the methods below take."""
         if isinstance(layer, _BY_CHANNEL):
-            product = (g * a).flatten(3).sum(-1) if a.dim() > 3 else g * a
-            return _trained(layer, product, g.flatten(3).sum(-1) if a.dim() > 3 else g)
+            return _trained(layer, _over_places(g * a), _over_places(g))
         shape = (*a.shape[:2], -1, layer.weight.numel())
         return _trained(layer, (g * a).reshape(shape).sum(2), g.reshape(shape).sum(2))
 
@@ -438,7 +442,7 @@ class SlopeRule(Few):
     @staticmethod
     def prepare(layer: nn.PReLU, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """What was read, and output gradients, in the form that the methods below take."""
-        product = (g * a.clamp(max=0)).flatten(3).sum(-1) if a.dim() > 3 else g * a.clamp(max=0)
+        product = _over_places(g * a.clamp(max=0))
         each = product if layer.num_parameters > 1 else product.sum(-1, keepdim=True)
         return _trained(layer, each, None)
 
@@ -478,7 +482,7 @@ class TapsRule(Few):
     @staticmethod
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """What was read, and output gradients, in the form that the methods below take."""
-        shape, bias = g.shape[:2], g.flatten(3).sum(-1)
+        shape, bias = g.shape[:2], _over_places(g)
         small, large = g.flatten(0, 1), a.flatten(0, 1)
         if g.device.type == "cpu":  # elsewhere so many groups are slow
             return _trained(layer, _by_groups(layer, large, small).unflatten(0, shape), bias)

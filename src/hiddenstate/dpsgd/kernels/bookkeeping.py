@@ -102,10 +102,16 @@ class BookKeeping(Blockwise):
             for handle in handles:
                 handle.remove()
         back = torch.autograd.grad(self.problem.loss(outputs, y).sum(), additions)
-        # Contiguous: how gradients lie in memory decides how their sums round.
+        # As the records lie: how gradients lie in memory decides how their sums round.
+        last, plain = torch.channels_last, torch.contiguous_format
+        ways = [last if self.problem.channels_last and g.dim() == 4 else plain for g in back]
         return [
-            (tap, tap.rule.read(tap.layer, seen[tap.name].detach())[None], g.contiguous()[None])
-            for tap, g in zip(self.layers, back, strict=True)
+            (
+                tap,
+                tap.rule.read(tap.layer, seen[tap.name].detach())[None],
+                g.contiguous(memory_format=way)[None],
+            )
+            for tap, g, way in zip(self.layers, back, ways, strict=True)
         ]
 
     def _side_by_side(self, thetas: Tensor, block: Block) -> "list[tuple[Tap, Tensor, Tensor]]":
