@@ -207,7 +207,7 @@ class Explicit:
 
     def squared_norms(self) -> Tensor:
         """Shape (models, records)."""
-        return self.gradients.square().sum(-1)
+        return torch.linalg.vector_norm(self.gradients, dim=-1).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Sum over the records of weight times gradient: (models, records) to (models, p)."""

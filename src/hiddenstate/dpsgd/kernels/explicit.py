@@ -3,7 +3,7 @@
 import warnings
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from hiddenstate.dpsgd.kernels.base import (
@@ -63,14 +63,17 @@ class Loop(OneModel):
     kind = "loop"
 
     def _one(self, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        rows = []
+        model = self.problem.model
+        trained = [p for p in model.parameters() if p.requires_grad]
+        rows = theta.new_empty(len(x), len(theta))
+        with torch.no_grad():  # into the kernel's own model: to call another's takes longer
+            nn.utils.vector_to_parameters(theta, trained)
         with torch.enable_grad():
-            at = theta.detach().requires_grad_()
-            parameters = named(at, self.problem.model)
-            for record, label in zip(x, y, strict=True):
-                loss = self.problem.record_loss(parameters, record, label)
-                rows.append(torch.autograd.grad(loss, at, retain_graph=True)[0])
-        return torch.stack(rows)
+            for row, record, label in zip(rows, x, y, strict=True):
+                loss = self.problem.loss(model(record[None]), label[None])[0]
+                found = torch.autograd.grad(loss, trained, materialize_grads=True)
+                torch.cat([gradients.flatten() for gradients in found], out=row)
+        return rows
 
 
 def explicit(problem: Problem, probe: Probe) -> OneModel:
