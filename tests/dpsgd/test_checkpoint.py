@@ -179,11 +179,12 @@ def test_chunks_that_were_made_in_another_way_are_refused_with_both_named(tmp_pa
 
 
 def test_chunks_of_other_numerics_are_refused(tmp_path, monkeypatch):
-    kept = Checkpoint(tmp_path, "mark", ("score",), {})
+    made = {"kernel": "native"}
+    kept = Checkpoint(tmp_path, "mark", ("score",), made)
     kept.write({("in", 0, 0): {"score": 1.0}})
-    monkeypatch.setitem(checkpoint._NUMERICS, "numerics", 0)
-    with pytest.raises(InputError, match=r"made with numerics 1; this call has numerics 0"):
-        Checkpoint(tmp_path, "mark", ("score",), {}).read()
+    monkeypatch.setitem(checkpoint._NUMERICS, "native", 2)
+    with pytest.raises(InputError, match=r"native, numerics 1; this call has .*, numerics 2"):
+        Checkpoint(tmp_path, "mark", ("score",), made).read()
 
 
 def test_a_chunk_that_a_loss_of_power_left_empty_is_trained_again(tmp_path):

@@ -215,8 +215,8 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 
 
 _KEPT = "finished models of an audit"
-_NUMERICS = {"numerics": 1}
-"""Raised when the engine's own code changes scores, so that older chunks are refused."""
+_NUMERICS = {"torch": 2, "explicit": 2, "loop": 2}
+"""By kernel (others: 1): raised when its code changes scores, so that older chunks are refused."""
 
 
 class Checkpoint:
@@ -238,7 +238,8 @@ class Checkpoint:
         self._directory = None if directory is None else Path(directory)
         self._fingerprint = fingerprint
         self.columns = columns
-        self._made = ", ".join(f"{key} {value}" for key, value in {**made, **_NUMERICS}.items())
+        made = {**made, "numerics": _NUMERICS.get(str(made.get("kernel")), 1)}
+        self._made = ", ".join(f"{key} {value}" for key, value in made.items())
         self._told, self._clock = threading.Lock(), time.perf_counter()
 
     def read(self) -> dict[Identity, Row]:
