@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 SWAPPED = (2.0, 0.0)
 """Present and absent, where the other records' gradients are opposite."""
 ZEROED = (2.0, 1.0)
+SILENT = (1.0, -1.0)
+"""A swapped record, where the other records' gradients sum to nothing."""
 
 COUNTS = 200
 """Numbers of epochs that are tried at most."""

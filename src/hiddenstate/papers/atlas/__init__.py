@@ -1,6 +1,6 @@
 """Every bound of the package on common settings: how much does hiding the iterates buy?
 
-No paper of the five: what they say together. For each setting: what composition proves of all
+No paper: what they say together. For each setting: what composition proves of all
 iterates, what holds of the last one under assumptions, losses whose last iterate is known exactly,
 simulated audits, and the nearest audits that were trained. ``hiddenstate atlas`` computes the same
 rows for a user's own setting.
@@ -20,7 +20,7 @@ from hiddenstate.pipeline.family import Bounds, Family
 
 FAMILY = Family(
     title="Every bound on common settings",
-    reference="the five papers together",
+    reference="the papers together",
     grid=cells.AtlasGrid,
     works=(
         Bounds(

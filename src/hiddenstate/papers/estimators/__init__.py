@@ -1,6 +1,6 @@
 """How far lower bounds can be trusted: false claims, tightness, and the bugs they find.
 
-No paper of the five, but what all of them stand on. Three studies:
+No paper, but what all of them stand on. Three studies:
 
 * *calibration*: every estimator of ``hiddenstate.auditing`` on simulated audits of mechanisms
   whose privacy is known exactly, for several numbers of scores per world. How often does it claim

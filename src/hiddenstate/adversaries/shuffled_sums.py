@@ -1,0 +1,140 @@
+"""The adversary who sees the noisy sum of every batch, where the order of the records is drawn.
+
+A record is in one batch of each epoch, and does not know which: the likelihood is a mean over all.
+See ``accounting.batched`` for the sums, their units, and the pair of shifts that two worlds have.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from hiddenstate.accounting import batched
+from hiddenstate.dpsgd.known import FixedCanary, Known
+from hiddenstate.errors import InputError
+from hiddenstate.sampling import Cyclic, Reshuffled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float64]
+
+BLOCK = 2_000_000
+"""Sums that are drawn at once."""
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Epochs of as many batches, of a record that shifts one batch's sum in each of them.
+
+    pair: shifts in the worlds "in" and "out". redrawn: whether each epoch has an order of its own.
+    """
+
+    noise_multiplier: float
+    batches: int
+    epochs: int
+    pair: tuple[float, float]
+    redrawn: bool
+
+    @property
+    def _shown(self) -> tuple[int, float]:
+        """Independent epochs, and the deviation of their sums.
+
+        Means over the epochs of an order that is drawn once are sufficient.
+        """
+        if self.redrawn:
+            return self.epochs, self.noise_multiplier
+        return 1, self.noise_multiplier / math.sqrt(self.epochs)
+
+    def ratio(self, sums: Floats) -> Floats:
+        """Log-likelihood ratio of "in" of all sums, shape (..., epochs, batches)."""
+        _, deviation = self._shown
+        if not self.redrawn:
+            sums = sums.mean(axis=-2, keepdims=True)
+
+        def log_mean(shift: float) -> Floats:
+            """Of the densities with the shift in each batch, over the density without any."""
+            if not shift:
+                return np.zeros(sums.shape[:-1])
+            exponents = (sums - shift / 2) * (shift / deviation**2)
+            return np.asarray(logsumexp(exponents, axis=-1)) - math.log(self.batches)
+
+        inside, outside = map(log_mean, self.pair)
+        return np.asarray((inside - outside).sum(axis=-1))
+
+    def drawn(self, present: bool, runs: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Scores of all iterates and of the last one, where losses are linear; shape (runs,).
+
+        The last iterate is the sum of all sums.
+        """
+        epochs, deviation = self._shown
+        shift = self.pair[0 if present else 1]
+        parts = []
+        block = max(1, BLOCK // (epochs * self.batches))
+        for first in range(0, runs, block):
+            some = min(block, runs - first)
+            sums = deviation * rng.standard_normal((some, epochs, self.batches))
+            which = rng.integers(self.batches, size=(some, epochs, 1))
+            np.put_along_axis(sums, which, np.take_along_axis(sums, which, -1) + shift, -1)
+            # One epoch stands for several in the same order: its sums are their means.
+            weight = self.epochs / epochs
+            parts.append((self.ratio(sums), weight * sums.sum(axis=(1, 2))))
+        every, last = zip(*parts, strict=True)
+        return np.concatenate(every), np.concatenate(last)
+
+
+@dataclass(frozen=True)
+class BatchSums:
+    """Sees all iterates of a training on shuffled batches: an observer of a sampled canary.
+
+    Its score is the log-likelihood ratio of the canary's coordinate, where the worlds' gradients
+    are opposite and nothing else moves it. Raises InputError for other worlds, batches that are not
+    shuffled, a last epoch that is not whole, no noise, or another canary.
+    """
+
+    def watch(self, known: Known, canary: FixedCanary) -> "Moves":
+        """Begin with the initial parameters."""
+        mechanism = known.mechanism
+        sampling = mechanism.sampling
+        drawn = isinstance(sampling, Reshuffled) or (
+            isinstance(sampling, Cyclic) and sampling.shuffled_once
+        )
+        if canary.coordinate < 0:
+            raise InputError(f"observers: got the canary {canary}; expected one in one coordinate")
+        if not drawn or mechanism.adjacency != "replace" or not mechanism.noise_multiplier > 0:
+            raise InputError(
+                f"observers: got {mechanism}; expected noise, shuffled batches, and a canary that "
+                "is replaced"
+            )
+        steps = mechanism.steps
+        epochs, next_step = (sampling.visits(len(known.x) + 1, n) for n in (steps, steps + 1))
+        if next_step == epochs:
+            raise InputError(f"observers: got {steps} steps; expected whole epochs")
+        shown = Shuffled(
+            mechanism.noise_multiplier, steps // epochs, epochs, batched.SILENT,
+            redrawn=isinstance(sampling, Reshuffled),
+        )  # fmt: skip
+        return Moves(known, canary.coordinate, shown)
+
+
+class Moves:
+    """The moves of one coordinate, step by step."""
+
+    def __init__(self, known: Known, coordinate: int, shown: Shuffled):
+        mechanism = known.mechanism
+        self._coordinate, self._shown = coordinate, shown
+        self._unit = mechanism.learning_rate * mechanism.clipping_norm
+        self._path = np.empty(mechanism.steps + 1)
+        self._path[0] = known.initial[coordinate]
+
+    def see(self, step: int, theta: "Tensor") -> None:
+        """The iterate after a step."""
+        self._path[step] = float(theta[self._coordinate])
+
+    def score(self) -> float:
+        """Of all moves, in units of learning rate times clipping norm."""
+        sums = -np.diff(self._path) / self._unit
+        return float(self._shown.ratio(sums.reshape(self._shown.epochs, self._shown.batches)))

@@ -1,0 +1,52 @@
+"""To Shuffle or not to Shuffle: Auditing DP-SGD with Shuffling.
+
+Trainings that shuffle their records report the epsilon of Poisson sampling. Here: what an adversary
+finds of shuffled batches who sees all iterates, beside that claim and what is proven; and what is
+left of it where the last iterate alone is released.
+
+The paper's text is not at hand: what is said of it is second-hand, and all of what follows is ours:
+
+* The order is drawn in each epoch, or once. An epoch has equal batches and nothing is left over.
+* The noise is that for which Poisson's accountant says the claimed epsilon, with the probability of
+  a batch as the sampling rate and as many steps.
+* Records are swapped or zeroed out, as shuffled batches compare data sets of one size. The others'
+  gradients are opposite to the record's, the worst that we know: its batch then stands out by twice
+  the clipping norm, and by none (swapped) or once (zeroed out) in the other world. Where the
+  others' gradients sum to nothing a swapped record shows once the clipping norm with either sign:
+  so does a crafted gradient in a coordinate that nothing else moves, as the networks have it.
+* Simulated losses are linear. The adversary of all iterates scores by the likelihood ratio of all
+  noisy sums, the adversary of the last one by its displacement. Bounds hold with 95 % confidence.
+"""
+
+import pandas as pd
+
+from hiddenstate.papers.shuffling import cells, checks, estimates, figures, simulations, tables
+from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
+
+
+def _train(cell: Cell[cells.Trained], seed: int, workplace: Workplace) -> pd.DataFrame:
+    # torch takes seconds to import, and figures need none of it.
+    from hiddenstate.papers.shuffling import training
+
+    return training.train(cell, seed, workplace)
+
+
+FAMILY = Family(
+    title="To Shuffle or not to Shuffle: Auditing DP-SGD with Shuffling",
+    reference="arXiv 2411.10614",
+    grid=cells.ShufflingGrid,
+    works=(
+        Simulate(cells.simulated, simulations.simulate, cost=cells.simulation_cost),
+        Bounds(cells.simulated, simulations.account, cost=takes(0.6)),
+        Train(
+            cells.trained,
+            _train,
+            size=lambda cell: (cell.parameters.models, 1),
+            cost=cells.training_cost,
+            data=lambda cell: [cell.parameters.dataset],
+            adversaries=lambda cell: 2,
+        ),
+    ),
+    estimate=estimates.estimate,
+    modules=(figures, tables, checks),
+)

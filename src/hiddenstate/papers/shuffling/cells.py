@@ -1,0 +1,162 @@
+"""Cells of shuffling: mechanisms whose noise Poisson's accountant calls enough, and networks."""
+
+from functools import cache
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from hiddenstate.accounting import batched, pld
+from hiddenstate.pipeline.costs import step_seconds
+from hiddenstate.pipeline.family import (
+    Cell,
+    Count,
+    Delta,
+    Epsilon,
+    FamilyGrid,
+    Grid,
+    Name,
+    Positive,
+    Several,
+    Steps,
+    by_name,
+)
+from hiddenstate.rounding import short
+
+NAME = "shuffling"
+
+Order = Literal["once", "each epoch"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+Record = Literal["swapped", "zeroed out", "swapped, others silent"]
+RECORDS: dict[Record, tuple[float, float]] = {
+    "swapped": batched.SWAPPED,
+    "zeroed out": batched.ZEROED,
+    "swapped, others silent": batched.SILENT,
+}
+"""How the worlds differ: shifts of the record's batch in either."""
+
+SILENT: Record = "swapped, others silent"
+"""What a crafted gradient in an unused coordinate is."""
+
+
+class Networks(Grid):
+    """Trained networks: a crafted gradient is one of the records, and turned round in world out."""
+
+    dataset: Name = Field(description="data set whose first records are trained on")
+    model: Name = Field(description="a name in hiddenstate.models.MODELS")
+    claims: Several[Epsilon] = Field(min_length=1, description="epsilons by Poisson's accountant")
+    batches: Count = Field(description="batches of an epoch")
+    batch_size: Count = Field(description="records of a batch")
+    epochs: Steps = Field(description="epochs of a training")
+    learning_rate: Positive = Field(description="step size on the mean of a batch")
+    models: int = Field(ge=10, le=1_000_000, description="models per world in each audit")
+    ideal_audits: int = Field(
+        ge=2, le=10_000, description="simulated audits of as many models whose losses are linear"
+    )
+
+
+class ShufflingGrid(FamilyGrid):
+    """The section of a scale file."""
+
+    delta: Delta = Field(description="probability at which epsilon is stated")
+    claims: Several[Epsilon] = Field(min_length=1, description="epsilons by Poisson's accountant")
+    batches: Several[Count] = Field(min_length=1, description="batches of an epoch; of one epoch")
+    epochs: Several[Steps] = Field(min_length=1, description="epochs, with the batches below")
+    repeated_batches: Count = Field(description="batches of an epoch, where epochs are varied")
+    runs: int = Field(ge=10, le=10_000_000, description="simulated runs per world")
+    networks: Networks
+
+
+class Mechanism(Grid):
+    """Shuffled batches with the noise at which Poisson's accountant says the claimed epsilon."""
+
+    claim: float
+    delta: float
+    batches: int
+    epochs: int
+    order: Order
+
+    @property
+    def name(self) -> str:
+        """As a part of cells' names."""
+        drawn = self.order.replace(" ", "_")
+        return f"eps{short(self.claim)}_{self.batches}x{self.epochs}_{drawn}"
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Calibrated for batches that are sampled with the probability of one batch."""
+        return _noise_multiplier(self.claim, self.delta, self.batches, self.epochs)
+
+
+@cache
+def _noise_multiplier(claim: float, delta: float, batches: int, epochs: int) -> float:
+    return pld.noise_multiplier(claim, delta, 1 / batches, batches * epochs)
+
+
+class Simulated(Mechanism):
+    """What decides simulated audits."""
+
+    record: Record
+    runs: int
+    repeats: int
+
+
+class Trained(Mechanism):
+    """What decides the scores of trained networks."""
+
+    dataset: str
+    model: str
+    batch_size: int
+    learning_rate: float
+    models: int
+
+
+def simulated(grid: ShufflingGrid) -> list[Cell[Simulated]]:
+    """Every mechanism with either record, and the networks' with linear losses."""
+    numbers = [(batches, 1) for batches in grid.batches]
+    numbers += [(grid.repeated_batches, epochs) for epochs in grid.epochs]
+    found = [
+        Simulated(
+            claim=claim, delta=grid.delta, batches=batches, epochs=epochs, order=order,
+            record=record, runs=grid.runs, repeats=1,
+        )
+        for claim in grid.claims
+        for batches, epochs in dict.fromkeys(numbers)
+        # The orders of one epoch are the same.
+        for order in (ORDERS if epochs > 1 else ORDERS[1:])
+        for record in ("swapped", "zeroed out")
+    ]  # fmt: skip
+    found += [
+        Simulated(
+            claim=p.claim, delta=p.delta, batches=p.batches, epochs=p.epochs, order=p.order,
+            record=SILENT, runs=p.models, repeats=grid.networks.ideal_audits,
+        )
+        for p in (cell.parameters for cell in trained(grid))
+    ]  # fmt: skip
+    named = by_name((f"{p.name}_{p.record.replace(', ', ' ').replace(' ', '_')}", p) for p in found)
+    return [Cell(name, p) for name, p in named.items()]
+
+
+def trained(grid: ShufflingGrid) -> list[Cell[Trained]]:
+    """A cell for each claim and order."""
+    n = grid.networks
+    shared = n.model_dump(include=set(Trained.model_fields)) | {"delta": grid.delta}
+    every = [
+        Trained.model_validate(shared | {"claim": claim, "order": order})
+        for claim in n.claims
+        for order in ORDERS
+    ]
+    return [Cell(f"{p.model}_{p.name}", p) for p in every]
+
+
+def simulation_cost(cell: Cell[Simulated]) -> float:
+    """Seconds of one core, of the noise's calibration and of the sums."""
+    p = cell.parameters
+    epochs = p.epochs if p.order == "each epoch" else 1
+    return 0.3 + 5e-8 * 2 * p.repeats * p.runs * epochs * p.batches
+
+
+def training_cost(cell: Cell[Trained]) -> float:
+    """Seconds of one core, with a simulated training of each model."""
+    p = cell.parameters
+    return 4 * p.models * p.batches * p.epochs * step_seconds(p.model, p.batch_size)

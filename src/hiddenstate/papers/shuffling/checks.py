@@ -1,0 +1,131 @@
+"""What the claims of shuffling measure, from its estimates."""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pandas as pd
+
+from hiddenstate.papers.shuffling.simulations import ALL, LAST
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Interval, Within, rarely
+from hiddenstate.pipeline.family import Lacking, check, needed
+
+AS_MUCH = 0.25
+"""Share of what linear losses show by which a network may differ and show as much."""
+
+MANY = 100
+"""Batches of an epoch from which on the last iterate is expected to show less than the claim."""
+
+
+@check
+def overestimated(estimates: pd.DataFrame) -> Evidence:
+    """An audit finds more than the claimed epsilon."""
+    rows = needed(select(estimates, part="simulated", epochs=1, record="swapped"))
+    rows = rows[rows["claim"] == rows["claim"].min()]
+    rows = rows[rows["batches"] == rows["batches"].max()]
+    audit = needed(select(rows, method=ALL)).iloc[0]
+    ratio = audit["value"] / audit["claim"]
+    most = needed(select(rows, method="composition"))["value"].item() / audit["claim"]
+    item = Within(
+        f"found over claimed {audit['claim']:g}, {audit['batches']:g} batches, swapped record",
+        Interval(ratio, ratio, most, audit["confidence"]),
+        low=1,
+        reason="more than claimed",
+    )
+    return Evidence(
+        [item], "The least claim with the most batches: a valid bound, and at most what is proven."
+    )
+
+
+def _by_batches(estimates: pd.DataFrame, method: str) -> Iterator[tuple[str, float, pd.Series]]:
+    """Words, claim, and values by batches of one epoch."""
+    rows = needed(select(estimates, part="simulated", epochs=1, method=method))
+    for (record, claim), part in rows.groupby(["record", "claim"]):
+        values = part.set_index("batches")["value"].sort_index()
+        yield f"{record} record, claimed {claim:g}", float(claim), values
+
+
+def _evidence(items: list[Within], note: str) -> Evidence:
+    if not items:
+        raise Lacking
+    return Evidence(items, note)
+
+
+@check
+def grows(estimates: pd.DataFrame) -> Evidence:
+    """What all iterates show at least grows with the number of batches."""
+    items = [
+        Within(f"{more} over {fewer} batches, {words}", Exact(values[more] / values[fewer]), low=1)
+        for words, _, values in _by_batches(estimates, "largest sum")
+        for fewer, more in pairwise(values.index)
+    ]
+    return _evidence(items, "The largest sum's bound, computed.")
+
+
+@check
+def exceeded(estimates: pd.DataFrame) -> Evidence:
+    """At the least claim all iterates show more than is claimed."""
+    least = min(claim for _, claim, _ in _by_batches(estimates, "largest sum"))
+    items = [
+        Within(f"{n} batches, {words}: over the claim", Exact(value / claim), low=1)
+        for words, claim, values in _by_batches(estimates, "largest sum")
+        if claim == least
+        for n, value in values.items()
+    ]
+    return _evidence(items, "The largest sum's bound, computed.")
+
+
+@check
+def last_iterate(estimates: pd.DataFrame) -> Evidence:
+    """With many batches the last iterate of linear losses shows less than is claimed."""
+    items = [
+        Within(f"{n} batches, {words}: of the claim", Exact(value / claim), high=1)
+        for words, claim, values in _by_batches(estimates, "linear losses")
+        for n, value in values[values.index >= MANY].items()
+    ]
+    return _evidence(items, f"One epoch of {MANY} batches or more, computed.")
+
+
+@check
+def valid(estimates: pd.DataFrame) -> Evidence:
+    """Few lower bounds are above what they must not exceed."""
+    keys = ["claim", "batches", "epochs", "order", "record"]
+    audits = needed(select(estimates, method=[ALL, LAST]))
+    truths = select(estimates, method=["composition", "linear losses"])
+    truths = truths.drop_duplicates([*keys, "method"])
+    limit = truths.assign(method=truths["method"].map({"composition": ALL, "linear losses": LAST}))
+    both = audits.merge(
+        limit[[*keys, "method", "value"]], on=[*keys, "method"], suffixes=("", "_most")
+    )
+    # The last iterate of networks is not that of linear losses.
+    both = both[(both["part"] != "trained") | (both["method"] == ALL)]
+    above = int((both["value"] > both["value_most"]).sum())
+    return Evidence(
+        [rarely("bounds above the truth", above, len(both), 0.05, 0.12)],
+        "Of all iterates above composition, of the last one above its exact epsilon.",
+    )
+
+
+@check
+def networks(estimates: pd.DataFrame) -> Evidence:
+    """Networks show an adversary of all iterates as much as linear losses do."""
+    items = []
+    trained = needed(select(estimates, part="trained", method=ALL))
+    for row in trained.itertuples():
+        alike = select(estimates, part="ideal", method=ALL, claim=row.claim, order=row.order)
+        ideal = needed(alike)["value"]
+        n = len(ideal)
+        less = Estimate(
+            row.value / ideal.mean(), ideal.std() / ideal.mean() * math.sqrt(1 + 1 / n), n - 1
+        )
+        items.append(
+            Within(
+                f"found over that of linear losses, claimed {row.claim:g}, order {row.order}",
+                less,
+                low=1 - AS_MUCH,
+                high=1 + AS_MUCH,
+                reason="as much",
+            )
+        )
+    return Evidence(items, "One audit each, beside simulated ones of as many models.")

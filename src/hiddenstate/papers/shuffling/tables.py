@@ -1,0 +1,35 @@
+"""Tables of shuffling."""
+
+import pandas as pd
+
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import table
+from hiddenstate.rounding import shown
+
+
+@table(
+    "Networks on shuffled batches",
+    "What audits find of trained networks whose canary is a crafted gradient, turned round in the "
+    "other world: lower bounds at 95 %, beside the mean and range of as many simulated models "
+    "whose losses are linear. Proven is of all iterates, by composition.",
+)
+def networks(estimates: pd.DataFrame) -> pd.DataFrame:
+    """One row for each claim, order and adversary."""
+    rows = []
+    trained = select(estimates, part="trained")
+    for (claim, order, method), part in trained.groupby(["claim", "order", "method"], sort=False):
+        alike = select(estimates, part="ideal", claim=claim, order=order)
+        ideal = select(alike, method=method)["value"]
+        (proven,) = select(alike, method="composition")["value"]
+        rows.append(
+            {
+                "claimed": f"{claim:g}",
+                "order drawn": order,
+                "adversary sees": method,
+                "found": shown(part["value"].item(), "lower"),
+                "found of linear losses": f"{ideal.mean():.2f} ({ideal.min():.2f} to "
+                f"{ideal.max():.2f})",
+                "proven": shown(float(proven), "upper"),
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,86 @@
+"""shuffling: mechanisms that Poisson's accountant calls enough, and what is found of them."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from hiddenstate import papers
+from hiddenstate.accounting import gaussian, pld
+from hiddenstate.papers.shuffling import cells, simulations, training
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.family import Workplace
+
+FAMILY = papers.load("shuffling")
+NETWORKS = {
+    "dataset": "digits", "model": "digits_mlp", "claims": [10.0], "batches": 3, "batch_size": 8,
+    "epochs": 2, "learning_rate": 0.5, "models": 12, "ideal_audits": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def grid():
+    return cells.ShufflingGrid(
+        shows="a test", delta=1e-5, claims=[1.0, 4.0], batches=[1, 10], epochs=[3],
+        repeated_batches=10, runs=300, networks=cells.Networks(**NETWORKS),
+    )  # fmt: skip
+
+
+def test_the_grid_has_each_mechanism_once(grid):
+    found = [cell.parameters for cell in cells.simulated(grid)]
+    main = [p for p in found if p.repeats == 1]
+    # Two claims and records; 1 and 10 batches of one epoch, and 10 of three in either order.
+    assert len(main) == 2 * 2 * (2 + 2)
+    assert {p.order for p in main if p.epochs == 1} == {"each epoch"}
+    ideal = [p for p in found if p.repeats == 2]
+    trained = [cell.parameters for cell in cells.trained(grid)]
+    assert [(p.order, p.runs, p.record) for p in ideal] == [
+        (p.order, p.models, cells.SILENT) for p in trained
+    ]
+
+
+def test_the_noise_is_what_poisson_s_accountant_asks_for(grid):
+    for cell in cells.simulated(grid):
+        p = cell.parameters
+        steps = p.batches * p.epochs
+        found = pld.epsilon(p.noise_multiplier, 1 / p.batches, steps, p.delta)
+        assert p.claim * 0.999 < found <= p.claim * (1 + 1e-9)
+
+
+def test_one_batch_shows_the_gaussian_mechanism(grid):
+    """No order hides anything: sampled always, a swapped record has twice the sensitivity."""
+    cell = next(c for c in cells.simulated(grid) if c.parameters.batches == 1)
+    sigma = cell.parameters.noise_multiplier
+    value = simulations.account(cell, 0).set_index("method")["value"]
+    exact = float(gaussian.epsilon(2 / sigma, 1e-5))
+    assert value["composition"] == pytest.approx(exact, rel=1e-6)
+    assert value["linear losses"] == pytest.approx(exact, rel=1e-6)
+    assert value["largest sum"] == pytest.approx(exact, rel=1e-5)
+    claim = float(gaussian.epsilon(1 / sigma, 1e-5))
+    assert claim == pytest.approx(cell.parameters.claim, rel=1e-3)
+
+
+def test_scores_become_estimates_of_each_adversary(grid):
+    simulated = cells.simulated(grid)
+    bounds = {cell.name: simulations.account(cell, 0) for cell in simulated}
+    scores = {cell.name: simulations.simulate(cell, 0) for cell in simulated}
+    (cell, *_) = cells.trained(grid)
+    scores[cell.name] = training.train(cell, 0, Workplace())
+    assert set(scores[cell.name]["adversary"]) == {simulations.ALL, simulations.LAST}
+    found = FAMILY.estimates(grid, scores, bounds)
+    assert (found["quantity"] == "epsilon").all()
+    keys = ["cell", "method"]
+    known = select(found, part="simulated").set_index(keys)["value"]
+    for name in bounds:
+        if name in known.index.get_level_values(0):
+            composition = known[name, "composition"]
+            assert known[name, "largest sum"] <= composition * (1 + 1e-9)
+            assert known[name, "linear losses"] <= composition * (1 + 1e-9)
+    ideal = select(found, part="ideal", method=simulations.ALL)
+    assert ideal.groupby("cell")["repeat"].nunique().tolist() == [2, 2]
+    (row,) = select(found, part="trained", method=simulations.ALL).itertuples()
+    assert (row.record, row.claim, row.order) == (cells.SILENT, 10, "once")
+    table = FAMILY.tables["networks"].draw(found)
+    assert table["adversary sees"].tolist() == [simulations.LAST, simulations.ALL]
+    assert all(math.isfinite(float(value)) for value in table["found"])
+    assert isinstance(table, pd.DataFrame)
