@@ -31,9 +31,9 @@ def _draw(axes: Any, rows: pd.DataFrame) -> None:
     "What one epoch of shuffled batches shows, by the number of batches, with the noise for which "
     "the accountant of Poisson sampling says the claimed epsilon (dotted). Triangles: lower bounds "
     "at 95 % from simulated runs with linear losses, of an adversary who sees all iterates (up) or "
-    "the last one (down). Solid: what the largest of all noisy sums shows at least, computed. Dashed: "
-    "what composition proves of all iterates (black), and the last iterate of linear losses "
-    "exactly. Above: the record is swapped; below: it is zeroed out. The gradients of all other "
+    "the last one (down). Solid: what the largest of all noisy sums shows at least, computed. "
+    "Dashed: what composition proves of all iterates (black), and the last iterate of linear "
+    "losses exactly. Above: the record is swapped; below: it is zeroed out. The gradients of all other "
     "records are opposite to the record's, the worst that we know.",
     shows="simulated runs",
 )
