@@ -33,8 +33,8 @@ def _draw(axes: Any, rows: pd.DataFrame) -> None:
     "at 95 % from simulated runs with linear losses, of an adversary who sees all iterates (up) or "
     "the last one (down). Solid: what the largest of all noisy sums shows at least, computed. "
     "Dashed: what composition proves of all iterates (black), and the last iterate of linear "
-    "losses exactly. Above: the record is swapped; below: it is zeroed out. The gradients of all other "
-    "records are opposite to the record's, the worst that we know.",
+    "losses exactly. Above: the record is swapped; below: it is zeroed out. The gradients of all "
+    "other records are opposite to the record's, the worst that we know.",
     shows="simulated runs",
 )
 def batches(estimates: pd.DataFrame) -> Any:
