@@ -7,9 +7,10 @@ import pytest
 
 from hiddenstate import papers
 from hiddenstate.accounting import gaussian, pld
+from hiddenstate.errors import InputError
 from hiddenstate.papers.shuffling import cells, simulations, training
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.family import Cell, Workplace
 
 FAMILY = papers.load("shuffling")
 NETWORKS = {
@@ -58,6 +59,13 @@ def test_one_batch_shows_the_gaussian_mechanism(grid):
     assert value["largest sum"] == pytest.approx(exact, rel=1e-5)
     claim = float(gaussian.epsilon(1 / sigma, 1e-5))
     assert claim == pytest.approx(cell.parameters.claim, rel=1e-3)
+
+
+def test_too_few_records_are_refused(grid):
+    (cell, *_) = cells.trained(grid)
+    many = cell.parameters.model_copy(update={"batch_size": 1000})
+    with pytest.raises(InputError, match="got 3 batches of 1000; expected at most"):
+        training.train(Cell(cell.name, many), 0, Workplace())
 
 
 def test_scores_become_estimates_of_each_adversary(grid):

@@ -12,6 +12,7 @@ from hiddenstate.adversaries.shuffled_sums import BatchSums
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.errors import InputError
 from hiddenstate.papers.shuffling.cells import NAME, Trained
 from hiddenstate.papers.shuffling.simulations import ALL
 from hiddenstate.pipeline.family import Cell, Workplace
@@ -22,8 +23,14 @@ def train(cell: Cell[Trained], seed: int, workplace: Workplace) -> pd.DataFrame:
     """Scores of an audit's models by both adversaries."""
     p = cell.parameters
     splits = data.splits(p.dataset)
+    size = p.batches * p.batch_size
+    if size > len(splits.train) + 1:
+        raise InputError(
+            f"batch_size: got {p.batches} batches of {p.batch_size}; expected at most "
+            f"{len(splits.train) + 1} records, those of {p.dataset} and the canary"
+        )
     # The canary is one of the records.
-    records = splits.train.take(np.arange(p.batches * p.batch_size - 1))
+    records = splits.train.take(np.arange(size - 1))
     model = models.build(p.model, splits.classes)
     redrawn = p.order == "each epoch"
     mechanism = Mechanism(
