@@ -8,7 +8,7 @@ from scipy.stats import binom
 from hiddenstate.accounting import cyclic
 from hiddenstate.errors import InputError
 from hiddenstate.papers import cyclic_bounds as family
-from hiddenstate.papers.cyclic_bounds import cells
+from hiddenstate.papers.cyclic_bounds import cells, simulations
 from hiddenstate.papers.cyclic_bounds.estimates import certificate
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Cell, Workplace
@@ -116,7 +116,7 @@ def test_what_holds_by_construction(estimates):
 
 def test_scores_do_not_depend_on_how_many_runs_are_asked_for():
     few, more = (
-        cells.simulate_counterexample(Cell("c", COUNTEREXAMPLE.model_copy(update=change)), 3)
+        simulations.simulate_counterexample(Cell("c", COUNTEREXAMPLE.model_copy(update=change)), 3)
         for change in ({"runs": 50, "steps": 20}, {"runs": 80, "steps": 20})
     )
     keys = ["world", "repeat", "run", "passes"]

@@ -18,10 +18,9 @@ from hiddenstate.papers.encoding_loss.cells import (
     Mechanism,
     Simulated,
     Target,
-    account,
-    simulate,
     simulated,
 )
+from hiddenstate.papers.encoding_loss.simulations import account, simulate
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
 from hiddenstate.pipeline.family import Cell

@@ -10,7 +10,7 @@ from hiddenstate import plotting
 from hiddenstate.auditing import ApproxDP, Averaged, methods
 from hiddenstate.dpsgd.mistakes import MISTAKES
 from hiddenstate.errors import InputError
-from hiddenstate.papers.estimators import cells, checks, estimates, figures
+from hiddenstate.papers.estimators import cells, checks, estimates, figures, simulations
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
     NAME,
@@ -19,11 +19,11 @@ from hiddenstate.papers.estimators.cells import (
     Gaussian,
     Leak,
     Response,
-    calibrate,
     calibrated,
     detected,
 )
 from hiddenstate.papers.estimators.estimates import required
+from hiddenstate.papers.estimators.simulations import calibrate
 from hiddenstate.pipeline.evidence import Outcome
 from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
@@ -150,7 +150,7 @@ def test_the_root_seed_reaches_the_simulated_audits():
 def test_the_summary_of_the_default_is_that_of_its_bounds(monkeypatch):
     """Quantiles by way of the statistic are those of the bounds, and as many exceed the truth."""
     quick = Averaged(simulations=500)
-    monkeypatch.setattr(cells, "Averaged", lambda: quick)
+    monkeypatch.setattr(simulations, "Averaged", lambda: quick)
     for mechanism in (Gaussian(mu=0.5), Composed(noise_multiplier=0.8, sampling_rate=0.2, steps=2)):
         cell = Cell("one", Calibrated(mechanism=mechanism, audits=100, scores=(50,)))
         found = calibrate(cell, 1).set_index("method").loc["averaged"]
@@ -184,7 +184,7 @@ def test_a_sequential_audit_uses_fewer_models_for_nearly_the_same_power():
     """At the claim, at twice it, and at a number fixed in advance: 400 audits each."""
     parameters = cells.Sequential(claim=1.0, truths=[1.0, 2.0], looks=[10, 20, 40], audits=400)
     (cell,) = cells.sequenced(types.SimpleNamespace(sequential=parameters))
-    found = cells.stop(cell, 1).set_index(["method", "x"])
+    found = simulations.stop(cell, 1).set_index(["method", "x"])
     assert (found.loc["fixed number", "models"] == 40).all()
     assert found.loc["fixed number", "refuted"].loc[2.0] > 360
     assert found.loc["sequential", "refuted"].loc[2.0] > 340

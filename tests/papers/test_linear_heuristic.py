@@ -9,7 +9,14 @@ import pytest
 from hiddenstate.accounting import linear, pld, quadratic
 from hiddenstate.accounting.linear import last_iterate_epsilon
 from hiddenstate.errors import InputError
-from hiddenstate.papers.linear_heuristic import FAMILY, bounds, cells, checks, estimates
+from hiddenstate.papers.linear_heuristic import (
+    FAMILY,
+    bounds,
+    cells,
+    checks,
+    estimates,
+    simulations,
+)
 from hiddenstate.pipeline import estimates as table
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
@@ -153,9 +160,9 @@ def attack(steps, runs):
     return cells.AuditRuns(delta=1e-5, epsilon=8.0, sampling_rates=[0.1], steps=steps, runs=runs)
 
 
-@pytest.mark.parametrize("name", cells.ATTACKS)
+@pytest.mark.parametrize("name", simulations.ATTACKS)
 def test_scores_depend_on_name_and_seed_alone(name):
-    simulate = cells.simulate(name)
+    simulate = simulations.simulate(name)
     both = simulate(Cell("c", attack([3, 7], 50)), 1)
     alone = simulate(Cell("c", attack([7], 50)), 1)
     pd.testing.assert_frame_equal(
@@ -199,14 +206,14 @@ def test_audits_are_sane(found):
         assert (rows["value"] <= rows[truth]).all()
         direct = checks.audited(found, attack, "lower bound, direct")
         assert (direct["value"] <= rows[truth]).all()
-    for attack in cells.ATTACKS:
+    for attack in simulations.ATTACKS:
         assert (checks.audited(found, attack, "as published")["value"] > 0).all()
 
 
 def test_gradient_audit_finds_the_heuristic():
     """With 20,000 runs and a fine table the estimate is within a fifth of the heuristic."""
     sigma, rate, steps, delta = 0.93593, 0.1, 100, 1e-5
-    runs = cells.simulate("gradient")(Cell("gradient_q0.1", attack([steps], 20_000)), 5)
+    runs = simulations.simulate("gradient")(Cell("gradient_q0.1", attack([steps], 20_000)), 5)
     curves = (
         bounds._heuristic_curves(sigma, rate, steps, delta, 0.05),
         bounds._standard_curves(sigma, rate, steps, delta, 8.0, 0.5),
@@ -246,7 +253,7 @@ def test_figures_and_tables_are_drawn(found):
             assert figure.draw(found).axes
     audits = FAMILY.tables["audits"].draw(found)
     assert len(audits) == 6
-    assert set(audits["attack"]) == set(cells.ATTACKS)
+    assert set(audits["attack"]) == set(simulations.ATTACKS)
     rows = FAMILY.tables["table1"].draw(found)
     assert list(rows["records"]) == ["50000", "45000", "50000"]
     assert rows["heuristic, ours"].iloc[0] == "6.346"

@@ -18,7 +18,7 @@ FILES = {
     **{
         f"{part}.py": f"{PACKAGE}/{part}.py"
         for part in (
-            *("__init__", "cells", "training", "estimates"),
+            *("__init__", "cells", "training", "bounds", "estimates"),
             *("figures", "tables", "checks"),
         )
     },

@@ -6,8 +6,7 @@ import pytest
 from scipy import optimize, stats
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.papers.worst_case_init import FAMILY, cells
-from hiddenstate.papers.worst_case_init import estimates as audits
+from hiddenstate.papers.worst_case_init import FAMILY, cells, simulations
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
@@ -23,20 +22,20 @@ def test_perfect_audits_err_as_often_as_their_method_lets_them(monkeypatch):
     above = {}
     for method, number, size in (("as published", 2000, 100), ("valid", 200, 20)):
         parameters = cells.IdealParameters(epsilon=4.0, models=size, delta=1e-5, audits=number)
-        monkeypatch.setattr(audits, "SIMULATED", (method,))
-        frame = audits.simulate(Cell("ideal", parameters), 0)
+        monkeypatch.setattr(simulations, "SIMULATED", (method,))
+        frame = simulations.simulate(Cell("ideal", parameters), 0)
         assert (frame["method"] == method).all() and len(frame) == number
         assert 0.3 < frame["value"].median() < 4.0
         above[method] = (frame["value"] > 4.0).sum()
     assert above["valid"] <= stats.binom.isf(1e-6, 200, 0.05 + 5 * 0.0034)
     assert above["as published"] > stats.binom.isf(1e-6, 2000, 0.05)
-    assert frame.equals(audits.simulate(Cell("ideal", parameters), 0))
+    assert frame.equals(simulations.simulate(Cell("ideal", parameters), 0))
 
 
 def test_the_best_threshold_of_an_audit_is_found_among_its_scores():
     """Of two hundred scores about half are above a threshold that errs as often either way."""
     parameters = cells.IdealParameters(epsilon=10.0, models=100, delta=1e-5, audits=50)
-    frame = audits.simulate(Cell("ideal", parameters), 0)
+    frame = simulations.simulate(Cell("ideal", parameters), 0)
     shares = frame.loc[frame["value"] > 0, "above"]
     assert np.allclose(200 * shares, np.round(200 * shares))
     assert 0.4 < shares.median() < 0.6 and shares.between(0.05, 0.95).all()
@@ -44,8 +43,8 @@ def test_the_best_threshold_of_an_audit_is_found_among_its_scores():
 
 def test_perfect_audits_follow_the_root_seed(make):
     (cell,) = cells.ideal(make(models=20))
-    one, other = audits.simulate(cell, 1), audits.simulate(cell, 2)
-    assert one.equals(audits.simulate(cell, 1)) and not one.equals(other)
+    one, other = simulations.simulate(cell, 1), simulations.simulate(cell, 2)
+    assert one.equals(simulations.simulate(cell, 1)) and not one.equals(other)
 
 
 def test_estimates_are_of_each_repeat_and_the_figures_that_show_it(make):

@@ -15,7 +15,7 @@ them ours:
   or the loss-based baseline of gradient_crafting.
 """
 
-from hiddenstate.papers.atlas import cells, checks, estimates, figures, tables
+from hiddenstate.papers.atlas import bounds, cells, checks, estimates, figures, tables
 from hiddenstate.pipeline.family import Bounds, Family
 
 FAMILY = Family(
@@ -25,7 +25,7 @@ FAMILY = Family(
     works=(
         Bounds(
             cells.bounded,
-            cells.bound,
+            bounds.bound,
             cost=lambda cell: 2.0 * len(cell.parameters.settings),
         ),
     ),

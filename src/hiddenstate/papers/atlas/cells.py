@@ -2,11 +2,9 @@
 
 from typing import Annotated, Self
 
-import pandas as pd
 from pydantic import Field, model_validator
 
 from hiddenstate.accounting.setting import Setting
-from hiddenstate.atlas import rows
 from hiddenstate.atlas.lower import setting_name
 from hiddenstate.pipeline.family import (
     Cell,
@@ -113,13 +111,3 @@ def bounded(grid: AtlasGrid) -> list[Cell[Bounded]]:
     """One cell for all settings, of which each takes seconds."""
     settings = tuple(one.setting for one in grid.settings)
     return [Cell("settings", Bounded(settings=settings, delta=grid.delta, runs=grid.runs))]
-
-
-def bound(cell: Cell[Bounded], seed: int) -> pd.DataFrame:
-    """Rows of all settings (``atlas.rows``), whose names are in the column ``setting``."""
-    p = cell.parameters
-    settings = [one.known for one in p.settings]
-    return pd.concat(
-        [rows(one, p.delta, p.runs, seed).assign(setting=setting_name(one)) for one in settings],
-        ignore_index=True,
-    )

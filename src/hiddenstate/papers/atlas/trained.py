@@ -23,7 +23,7 @@ from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS
 from hiddenstate.papers.gradient_crafting.cells import HousingAudit
 from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE, HYPOTHESES
 from hiddenstate.papers.worst_case_init.cells import AuditParameters
-from hiddenstate.papers.worst_case_init.estimates import METHODS
+from hiddenstate.papers.worst_case_init.methods import METHODS
 from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Cell, Family, Job, Train

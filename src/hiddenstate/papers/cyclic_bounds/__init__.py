@@ -17,7 +17,15 @@ What the reader must know of the source:
 * Data sets are neighbours if one record is swapped, here and nowhere else in the package.
 """
 
-from hiddenstate.papers.cyclic_bounds import bounds, cells, checks, estimates, figures, tables
+from hiddenstate.papers.cyclic_bounds import (
+    bounds,
+    cells,
+    checks,
+    estimates,
+    figures,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
@@ -25,8 +33,8 @@ FAMILY = Family(
     reference="arXiv 2407.05237, version 1",
     grid=cells.CyclicBoundsGrid,
     works=(
-        Simulate(cells.audits, cells.simulate_audit, cost=takes(3)),
-        Simulate(cells.counterexamples, cells.simulate_counterexample, cost=takes(1.7)),
+        Simulate(cells.audits, simulations.simulate_audit, cost=takes(3)),
+        Simulate(cells.counterexamples, simulations.simulate_counterexample, cost=takes(1.7)),
         Bounds(cells.formulas, bounds.formulas, cost=takes(14)),
     ),
     estimate=estimates.estimate,

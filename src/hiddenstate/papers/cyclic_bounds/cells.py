@@ -2,15 +2,12 @@
 
 from typing import Any, ClassVar
 
-import numpy as np
-import pandas as pd
 from pydantic import Field
 
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries import swapped_record
 from hiddenstate.adversaries.expanding_clip import ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
-from hiddenstate.dpsgd.cyclic import last_iterates
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline.family import (
     Cell,
@@ -188,32 +185,3 @@ def counterexamples(grid: CyclicBoundsGrid) -> list[Cell[Counterexample]]:
         Cell(f"counterexample_T{p.steps}" + (f"_E{p.passes}" if p.passes > 1 else ""), p)
         for p in grid.counterexamples
     ]
-
-
-def simulate_audit(cell: Cell[Audit], seed: int) -> pd.DataFrame:
-    """Scores of the last iterates on an audited data set, by number of passes."""
-    (data,) = cell.parameters.data
-    parts = [_scores(cell, seed, n, data.instance(n)) for n in cell.parameters.passes]
-    return pd.concat(parts, ignore_index=True)
-
-
-def simulate_counterexample(cell: Cell[Counterexample], seed: int) -> pd.DataFrame:
-    """Scores of the last iterates on the losses whose clipped steps expand."""
-    p = cell.parameters
-    return _scores(cell, seed, p.passes, p.instance.worlds())
-
-
-def _scores(
-    cell: Cell[Audit] | Cell[Counterexample], seed: int, passes: int, at: SwappedRecord
-) -> pd.DataFrame:
-    """Scores of the last iterates of a mechanism in both worlds."""
-    runs = cell.parameters.runs
-    parts = []
-    for world, gradients in at.gradients.items():
-        name = ("cyclic_bounds", cell.name, "passes", passes, world)
-        points = last_iterates(
-            at.run, gradients, at.start, runs, seed=seed, name=name, prox=at.prox, idle=at.idle
-        )
-        frame = pd.DataFrame({"run": np.arange(runs), "score": at.score(points)})
-        parts.append(frame.assign(world=world, repeat=0, passes=passes))
-    return pd.concat(parts, ignore_index=True)

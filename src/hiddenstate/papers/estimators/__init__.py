@@ -13,7 +13,7 @@ The cells of the calibration write bounds, not scores: a hundred million scores 
 that the bounds do not say.
 """
 
-from hiddenstate.papers.estimators import cells, checks, estimates, figures, tables
+from hiddenstate.papers.estimators import cells, checks, estimates, figures, simulations, tables
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
@@ -21,9 +21,9 @@ FAMILY = Family(
     reference="calibration of hiddenstate.auditing",
     grid=cells.EstimatorsGrid,
     works=(
-        Simulate(cells.detected, cells.detect, cost=takes(2.6)),
-        Bounds(cells.calibrated, cells.calibrate, cost=takes(20)),
-        Bounds(cells.sequenced, cells.stop),
+        Simulate(cells.detected, simulations.detect, cost=takes(2.6)),
+        Bounds(cells.calibrated, simulations.calibrate, cost=takes(20)),
+        Bounds(cells.sequenced, simulations.stop),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -2,25 +2,15 @@
 
 import math
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
 from hiddenstate.accounting import linear
-from hiddenstate.auditing import (
-    ApproxDP,
-    Averaged,
-    GaussianDP,
-    SequentialAudit,
-    Tabulated,
-    composed,
-)
+from hiddenstate.auditing import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.auditing.methods import every
-from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.dpsgd import mistakes
 from hiddenstate.pipeline.family import (
     Cell,
@@ -33,15 +23,12 @@ from hiddenstate.pipeline.family import (
     Several,
     by_name,
 )
-from hiddenstate.streams import key, stream
 
 NAME = "estimators"
 LEVEL = 0.05
 BLOCK = 50
 """Audits that are simulated and bounded at once; a stream of their own each."""
 
-QUANTILES = (0.1, 0.5, 0.9)
-"""Of the bounds of a point's audits, which it is summarised by."""
 
 Floats = NDArray[np.float64]
 
@@ -220,87 +207,3 @@ def detected(grid: EstimatorsGrid) -> list[Cell[Detected]]:
     """Detection: the whole zoo, which takes a second."""
     zoo = {name: vars(mistake.setup) for name, mistake in mistakes.MISTAKES.items()}
     return [Cell("mistakes", Detected(models=grid.models, mistakes=zoo))]
-
-
-def detect(cell: Cell[Detected], seed: int) -> pd.DataFrame:
-    """Scores of the last iterates of every mistaken mechanism."""
-    models = cell.parameters.models
-    parts = []
-    for mistake in cell.parameters.mistakes:
-        for world in ("in", "out"):
-            rng = stream(seed, NAME, mistake, world)
-            values = mistakes.scores(mistake, canary=world == "in", runs=models, rng=rng)
-            columns = {"mistake": mistake, "world": world, "repeat": 0, "run": np.arange(models)}
-            parts.append(pd.DataFrame(columns | {"score": values}))
-    return pd.concat(parts, ignore_index=True)
-
-
-def stop(cell: Cell[Sequential], seed: int) -> pd.DataFrame:
-    """Models per world that sequential audits use, and those of a fixed number, the last look's.
-
-    Columns: x (true mu), method, claim, audits, refuted (how many refute the claim), models (mean)
-    and error (its standard error).
-    """
-    p = cell.parameters
-    claims = GaussianDP()
-    rows = []
-    for method, looks in (("sequential", p.looks), ("fixed number", p.looks[-1:])):
-        test = SequentialAudit(claims, p.claim, looks)
-        for truth in p.truths:
-            at = test.refuted_at(claims, truth, audits=p.audits, seed=seed)
-            models = np.array(looks)[at]
-            rows.append(
-                {"x": truth, "method": method, "claim": p.claim, "audits": p.audits}
-                | {"refuted": int((at >= 0).sum())}
-                | {"models": models.mean(), "error": models.std() / math.sqrt(p.audits)}
-            )
-    return pd.DataFrame(rows)
-
-
-def calibrate(cell: Cell[Calibrated], seed: int) -> pd.DataFrame:
-    """How often each estimator claims too much, and how much it claims, in a cell.
-
-    Columns: x (scores per world), method, valid, parameter, truth, audits, exceeding (audits that
-    claim more than the truth), and the bounds' 10, 50 and 90 % quantiles low, value and high.
-    """
-    parameters = cell.parameters
-    hypotheses, truth, _ = parameters.mechanism.setting
-    rows = []
-    for n in parameters.scores:
-        for rule, values, exceeding in _audits(cell, n, seed):
-            low, value, high = np.sort(values)
-            rows.append(
-                {"x": n, "method": rule.name, "valid": rule.valid, "truth": truth}
-                | {"parameter": hypotheses.parameter, "audits": parameters.audits}
-                | {"exceeding": exceeding, "low": low, "value": value, "high": high}
-            )
-    return pd.DataFrame(rows)
-
-
-def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[LowerBoundRule, Floats, int]]:
-    """Each rule with quantiles of its bounds on n scores per world, and how many claim too much."""
-    mechanism, audits = cell.parameters.mechanism, cell.parameters.audits
-    hypotheses, truth, threshold = mechanism.setting
-    upward = hypotheses.trivial == 0
-    default, *others = every(threshold)
-    # The default's bounds are in the order of its statistic, so those of a few of its values will
-    # do, and a single test says which of them are beyond the truth.
-    calibration = Averaged().sized((n, n), hypotheses, LEVEL)
-    beyond = int(np.argmax(hypotheses.grid > truth if upward else hypotheses.grid < truth))
-    found: list[list[Any]] = []
-    for block in range(math.ceil(audits / BLOCK)):
-        name = (NAME, cell.name, n, block)
-        worlds = mechanism.scores(stream(seed, *name), (BLOCK, n))
-        bounds = [rule.bounds(*worlds, hypotheses, LEVEL)[0] for rule in others]
-        found.append([calibration.observed(*worlds, key(seed, *name, "coins")), *bounds])
-    statistic, *values = (np.concatenate(part)[:audits] for part in zip(*found, strict=True))
-    shown = calibration.bounds(_quantiles(statistic))[0]
-    exceeding = statistic > calibration.critical(beyond)
-    return [(default, shown, int(exceeding.sum()))] + [
-        (rule, _quantiles(value), int((value > truth if upward else value < truth).sum()))
-        for rule, value in zip(others, values, strict=True)
-    ]
-
-
-def _quantiles(values: Floats) -> Floats:
-    return np.quantile(values, QUANTILES, method="inverted_cdf")

@@ -40,7 +40,15 @@ Readings of what the paper leaves open, all of them ours:
 
 import pandas as pd
 
-from hiddenstate.papers.linear_heuristic import bounds, cells, checks, estimates, figures, tables
+from hiddenstate.papers.linear_heuristic import (
+    bounds,
+    cells,
+    checks,
+    estimates,
+    figures,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
 
 
@@ -58,12 +66,12 @@ FAMILY = Family(
     grid=cells.LinearHeuristicGrid,
     works=(
         *(
-            Simulate(cells.audited(a, cells.AuditRuns), cells.simulate(a), cost=takes(6))
-            for a in cells.ATTACKS
+            Simulate(cells.audited(a, cells.AuditRuns), simulations.simulate(a), cost=takes(6))
+            for a in simulations.ATTACKS
         ),
         Simulate(
             cells.keeps_history(cells.HistoryRuns),
-            cells.simulate_history,
+            simulations.simulate_history,
             cost=takes(5.5),
         ),
         Bounds(cells.figure1("a"), bounds.figure1a, cost=takes(1.8)),

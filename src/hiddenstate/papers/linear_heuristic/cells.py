@@ -1,18 +1,13 @@
 """The grid of linear_heuristic, and the simulations of its audits."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 from pydantic import Field
 
-from hiddenstate.accounting import history, pld, weighted
+from hiddenstate.accounting import pld, weighted
 from hiddenstate.accounting import quadratic as quadratic_loss
-from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
-from hiddenstate.dpsgd import linear
 from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import (
     Cell,
@@ -29,7 +24,6 @@ from hiddenstate.pipeline.family import (
     by_name,
 )
 from hiddenstate.rounding import short
-from hiddenstate.streams import stream
 
 NAME = "linear_heuristic"
 
@@ -497,63 +491,3 @@ def cost(audit: TrainedAudit) -> float:
     """Seconds of one core that the models of a cell take."""
     records = audit.records * audit.sampling_rate * audit.views
     return 2 * audit.models * audit.steps * step_seconds(audit.model, records)
-
-
-Draw = Callable[[bool, int, np.random.Generator], NDArray[np.float64]]
-"""Scores, shape (runs,), from whether the canary is present, runs, and a random stream."""
-
-
-def _gradient(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
-    return partial(linear.projections, *mechanism), {}
-
-
-def _bits(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
-    threshold = best_threshold(*mechanism, p.threshold_delta)
-    return Repeaters(*mechanism, threshold).scores, {"threshold": threshold}
-
-
-def _analog(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
-    return AnalogRepeaters(*mechanism).scores, {}
-
-
-ATTACKS = {"gradient": _gradient, "bits": _bits, "analog": _analog}
-"""By attack: how a mechanism's scores are drawn, and what else is told of it."""
-
-
-def simulate(attack: str) -> Callable[[Cell[AuditRuns], int], pd.DataFrame]:
-    """Scores of all runs of an attack, for every number of steps."""
-
-    def run(cell: Cell[AuditRuns], seed: int) -> pd.DataFrame:
-        parts = []
-        for sigma, rate, steps in cell.parameters.mechanisms():
-            draw, more = ATTACKS[attack](cell.parameters, (sigma, rate, steps))
-            scores = _scores(cell, seed, steps, draw)
-            parts.append(scores.assign(steps=steps, noise_multiplier=sigma, **more))
-        return pd.concat(parts, ignore_index=True)
-
-    return run
-
-
-def simulate_history(cell: Cell[HistoryRuns], seed: int) -> pd.DataFrame:
-    """Scores of all runs of section 4.3, for every growth."""
-    p = cell.parameters
-    parts = []
-    for growth in p.growths:
-        noise = history.noise_multipliers(p.noise_multiplier, p.steps, growth)
-        draw = partial(linear.log_likelihood_ratios, noise, p.sampling_rate)
-        scores = _scores(cell, seed, growth, draw)
-        parts.append(scores.assign(growth=growth, noise_multiplier=p.noise_multiplier))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _scores(
-    cell: Cell[AuditRuns] | Cell[HistoryRuns], seed: int, x: float, draw: Draw
-) -> pd.DataFrame:
-    """Scores of one mechanism, whose stream is named by ``x``, in both worlds."""
-    runs = cell.parameters.runs
-    shared = {"repeat": np.int8(0), "run": np.arange(runs, dtype=np.int32)}
-    return pd.concat(
-        pd.DataFrame({"world": world, **shared, "score": draw(world == "in", runs, random)})
-        for world in ("in", "out")
-        for random in [stream(seed, NAME, cell.name, f"{x:g}", world)]
-    )

@@ -13,7 +13,6 @@ from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.linear_heuristic import cells
 from hiddenstate.papers.linear_heuristic.bounds import TAIL
 from hiddenstate.papers.linear_heuristic.cells import (
-    ATTACKS,
     AuditCurves,
     AuditRuns,
     HistoryCurves,
@@ -22,6 +21,7 @@ from hiddenstate.papers.linear_heuristic.cells import (
     Setting,
     TrainedAudit,
 )
+from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
 

@@ -4,8 +4,8 @@ import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.linear_heuristic import stated
-from hiddenstate.papers.linear_heuristic.cells import ATTACKS
 from hiddenstate.papers.linear_heuristic.estimates import CONFIDENCE, curve, trained
+from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown

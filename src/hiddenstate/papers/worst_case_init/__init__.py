@@ -23,7 +23,14 @@ seen.
 
 import pandas as pd
 
-from hiddenstate.papers.worst_case_init import cells, checks, estimates, figures, tables
+from hiddenstate.papers.worst_case_init import (
+    cells,
+    checks,
+    estimates,
+    figures,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Cell, Family, Start, Train, Workplace, takes
 
 
@@ -58,7 +65,7 @@ FAMILY = Family(
                 data=lambda cell: cells.data_of(cell.parameters),
             ),
         ),
-        Bounds(cells.ideal, estimates.simulate, cost=takes(0.3)),
+        Bounds(cells.ideal, simulations.simulate, cost=takes(0.3)),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -9,71 +9,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import AsPublished, Averaged, GaussianDP, worlds
-from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.auditing.rules import LowerBoundRule
+from hiddenstate.auditing import worlds
 from hiddenstate.auditing.summaries import separation
-from hiddenstate.papers.worst_case_init import cells
-from hiddenstate.papers.worst_case_init.cells import (
-    NAME,
-    AuditParameters,
-    IdealParameters,
-    WorstCaseInitGrid,
-)
+from hiddenstate.papers.worst_case_init import cells, methods
+from hiddenstate.papers.worst_case_init.cells import AuditParameters, WorstCaseInitGrid
 from hiddenstate.pipeline import verification
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell, Made
-from hiddenstate.streams import stream
+from hiddenstate.pipeline.family import Made
 
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
-LEVEL = 0.05
-METHODS: dict[str, tuple[LowerBoundRule, float]] = {
-    PUBLISHED: (AsPublished(), LEVEL),
-    "two-sided": (AsPublished(), LEVEL / 2),
-    "valid": (Averaged(), LEVEL),
-}
-"""Rules and their levels. "95 % confidence (Clopper-Pearson)" may mean one-sided or two-sided
-intervals; the former is the main reading."""
 THRESHOLDS = np.linspace(0, 1, 11)
 """Shares of all scores above a threshold, between which the best ones are counted."""
-SIMULATED = (PUBLISHED, "two-sided")
-"""Methods whose perfect audits are simulated: what publishes is what needs a ceiling."""
-
-
-def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
-    """What audits find where the last iterate leaks all that the accountant allows.
-
-    Scores of the full-batch mechanism that releases everything are Gaussian, mu apart; so these are
-    simulated. Columns: method, value (an epsilon) and above (the share of all scores that are at or
-    above the threshold that gives it; empty if every threshold gives 0), one row per audit and
-    method.
-    """
-    p = cell.parameters
-    mu = gaussian.mu(p.epsilon, p.delta)
-    rng = stream(seed, NAME, cell.name)
-    shape = (p.audits, p.models)
-    in_scores, out_scores = rng.normal(mu, 1, shape), rng.normal(0, 1, shape)
-    pooled = np.concatenate((in_scores, out_scores), axis=1)
-    frames = []
-    for method in SIMULATED:
-        mus, thresholds = _bounds(method, in_scores, out_scores)
-        # Where the best bound is 0 every threshold gives it.
-        above = np.where(mus > 0, (pooled >= thresholds[:, None]).mean(axis=1), np.nan)
-        columns = {"method": method, "value": gaussian.epsilon_below(mus, p.delta), "above": above}
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
-
-
-def _bounds(method: str, in_scores: Floats, out_scores: Floats) -> tuple[Floats, Floats]:
-    """A method's bound on mu for each audit, and the threshold that gives it."""
-    rule, level = METHODS[method]
-    return rule.bounds(in_scores, out_scores, GaussianDP(), level)
 
 
 def _epsilons(method: str, in_scores: Floats, out_scores: Floats, delta: float) -> Floats:
     """A method's bound for each audit, as an epsilon."""
-    mus, _ = _bounds(method, in_scores, out_scores)
+    mus, _ = methods.bounds(method, in_scores, out_scores)
     return gaussian.epsilon_below(mus, delta)
 
 
@@ -172,7 +124,7 @@ def _repeat(audit: AuditParameters, scores: pd.DataFrame) -> Iterator[Row]:
         return
     ordered = scores.sort_values("run")
     inside, outside = worlds(ordered)
-    for method, (rule, level) in METHODS.items():
+    for method, (rule, level) in methods.METHODS.items():
         value = _epsilons(method, inside[None], outside[None], audit.delta)[0]
         valid = {"kind": "lower", "confidence": 1 - level} if rule.valid else {"kind": "estimate"}
         yield {"quantity": "epsilon", "method": method, "value": value} | valid
