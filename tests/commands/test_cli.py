@@ -292,7 +292,7 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     assert out.count("True") == 2
     # What was trained again has noise of its own.
     verdicts = pd.read_csv("v.csv")
-    assert set(verdicts["anew"]) == {100}
+    assert set(verdicts["new"]) == {100}
     status, out, _ = run(capsys, "verified", "v.csv", "--out", "all.csv", "--json")
     assert status == 0 and [row["agree"] for row in json.loads(out)] == [True, True]
     verdicts.assign(agree=[True, False]).to_csv("bad.csv", index=False)

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from hiddenstate import plotting
 from hiddenstate.auditing import ApproxDP, Averaged, methods
-from hiddenstate.dpsgd.mistakes import MISTAKES
+from hiddenstate.dpsgd.planted_bugs import BUGS
 from hiddenstate.errors import InputError
 from hiddenstate.papers.estimators import cells, checks, estimates, figures, simulations
 from hiddenstate.papers.estimators.cells import (
@@ -117,10 +117,10 @@ def test_a_mechanism_that_a_scale_lacks_is_not_judged(name):
     assert getattr(checks, name).measure(pd.DataFrame(rows)) is None
 
 
-def test_a_zoo_of_which_no_mistake_is_found_contradicts():
+def test_a_zoo_of_which_no_bug_is_found_contradicts():
     names = ("none", "mean_noise")
     rows = [{"quantity": "power", "cell": name, "x": 20, "value": 0.0} for name in names]
-    found = checks.mistakes.measure(pd.DataFrame(rows).assign(audits=200))
+    found = checks.bugs.measure(pd.DataFrame(rows).assign(audits=200))
     assert found.note.startswith("0 of 1 found in more than half of the audits of up to 20 models")
     assert found.outcome == Outcome.CONTRADICTS
 
@@ -170,7 +170,7 @@ def test_the_grid_of_every_scale_makes_cells():
     for scale in ("smoke", "laptop"):
         _, grid, _ = config.section(SCALES / f"{scale}.yaml", "estimators")
         assert {"response", "composed", "composed_in"} <= {cell.name for cell in calibrated(grid)}
-        assert len(detected(grid)[0].parameters.mistakes) == len(MISTAKES)
+        assert len(detected(grid)[0].parameters.bugs) == len(BUGS)
 
 
 def test_mechanisms_that_no_name_tells_apart_are_refused():

@@ -331,7 +331,7 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     verdicts = pd.read_csv(filled / "results/tiny/verified.csv")
     assert set(verdicts["cell"]) == {CELL}
     assert verdicts["agree"].all()
-    assert set(verdicts["anew"]) == {20}
+    assert set(verdicts["new"]) == {20}
     # A file of the other cell, with a valid digest and scores that nobody trained.
     frame, origin = scores.read(cached(filled))
     forged = origin | {"cell": job_of(filled, OTHER).identity}

@@ -1,4 +1,4 @@
-# How far the lower bounds can be trusted: calibration, and the mistakes that an audit finds.
+# How far the lower bounds can be trusted: calibration, and the bugs that an audit finds.
 
 
 module estimators:

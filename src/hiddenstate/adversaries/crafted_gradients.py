@@ -148,10 +148,10 @@ class _Run:
     name: Name
     role: Name = ()
     kernel: Code = "auto"
-    anew: Name = ()
+    again: Name = ()
 
     def stream(self, purpose: str) -> np.random.Generator:
-        path = (*self.name, *self.anew, self.world, *self.role, self.repeat, self.index, purpose)
+        path = (*self.name, *self.again, self.world, *self.role, self.repeat, self.index, purpose)
         return streams.stream(self.seed, *path)
 
     @cached_property
@@ -240,7 +240,7 @@ def scores(
     repeat: int = 0,
     adversaries: Sequence[Adversary] = ADVERSARIES,
     name: Name = (),
-    anew: Name = (),
+    again: Name = (),
     workers: int = 1,
     chunk: int = 100,
     checkpoint: str | Path | None = None,
@@ -255,7 +255,7 @@ def scores(
     each adversary reads the same last iterates at its own coordinates; those of world "in" are its
     own. Finished models are kept in ``checkpoint`` (a directory) in chunks of ``chunk``, by which
     a call that is repeated goes on. ``workers`` threads train a model each. The scores depend on
-    none of these, and ``repeat`` is but a name for other random numbers. ``anew`` names other runs
+    none of these, and ``repeat`` is but a name for other random numbers. ``again`` names other runs
     of the same audit: what all its runs share, such as a record or a start, stays as it is.
     ``noiseless``: what each adversary reads at the end of a training of the same run without noise
     and canary, which it can simulate before it sees the last iterate. ``part``: as of
@@ -271,10 +271,10 @@ def scores(
         place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
         columns = tuple(column(name, what) for name in names for what in _OBSERVED)
         mark = fingerprint(
-            seed, name, anew, audit.x, audit.y, audit, audit.mechanism, repeat, those,
+            seed, name, again, audit.x, audit.y, audit, audit.mechanism, repeat, those,
             *(["noiseless"] if noiseless else [])
         )  # fmt: skip
-        run = partial(_Run, audit, seed=seed, name=name, role=role, kernel=kernel, anew=anew)
+        run = partial(_Run, audit, seed=seed, name=name, role=role, kernel=kernel, again=again)
 
         def observed(
             chunk: list[Identity], stop: threading.Event

@@ -12,9 +12,9 @@ LEVEL = 1e-3
 """False-positive rate of the verdict on a cell, all its comparisons together."""
 
 
-def can_disagree(cached: int, anew: int, adversaries: int = 1) -> bool:
+def can_disagree(cached: int, new: int, adversaries: int = 1) -> bool:
     """Whether so many scores per world can ever reject: two disjoint samples are the extreme."""
-    return 2 / math.comb(cached + anew, anew) < LEVEL / (2 * adversaries)
+    return 2 / math.comb(cached + new, new) < LEVEL / (2 * adversaries)
 
 
 @cache
@@ -35,12 +35,12 @@ def comparison_power(scores: int, shift: float, level: float, worlds: int = 2) -
     return found / 300
 
 
-def compare(cached: pd.DataFrame, anew: pd.DataFrame) -> pd.DataFrame:
+def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Two-sample Kolmogorov-Smirnov tests, exact at small sizes; one row for each.
 
     The scores of each world are compared, where frames have a column ``adversary`` those of each
     adversary by itself: pooled, one who deviates would be lost among others. Columns: adversary (if
-    there), world, cached and anew (numbers of scores), distance, p_value (times the number of
+    there), world, cached and new (numbers of scores), distance, p_value (times the number of
     comparisons, Bonferroni: it holds however the scores depend on each other), agree (p_value at
     least ``LEVEL``). Raises InputError where so few scores could never disagree, and where the
     adversaries differ.
@@ -48,7 +48,7 @@ def compare(cached: pd.DataFrame, anew: pd.DataFrame) -> pd.DataFrame:
     from scipy import stats
 
     by = [*(["adversary"] if "adversary" in cached else []), "world"]
-    pairs = [dict(list(frame.groupby(by)["score"])) for frame in (cached, anew)]
+    pairs = [dict(list(frame.groupby(by)["score"])) for frame in (cached, new)]
     if pairs[0].keys() != pairs[1].keys():
         raise InputError(
             f"{' and '.join(by)}: got new scores of {sorted(pairs[1])}; expected those of "
@@ -66,7 +66,7 @@ def compare(cached: pd.DataFrame, anew: pd.DataFrame) -> pd.DataFrame:
         p_value = min(1.0, test.pvalue * len(pairs[0]))
         rows.append(
             dict(zip(by, key, strict=True))
-            | {"cached": len(one), "anew": len(other), "distance": test.statistic}
+            | {"cached": len(one), "new": len(other), "distance": test.statistic}
             | {"p_value": p_value, "agree": p_value >= LEVEL}
         )
     return pd.DataFrame(rows)

@@ -134,8 +134,8 @@ def test_scores_depend_on_neither_workers_nor_checkpoint(jobs, results, name, tm
 
 def test_verification_keeps_what_all_runs_of_an_audit_share(jobs, monkeypatch):
     plain, first, options = captured(jobs[RESNET], monkeypatch)
-    again, second, anew = captured(jobs[RESNET], monkeypatch, purpose="verification")
-    assert options["name"] != anew["name"]
+    again, second, other = captured(jobs[RESNET], monkeypatch, purpose="verification")
+    assert options["name"] != other["name"]
     for one, other in zip(first.values(), second.values(), strict=True):
         if one.canary.record is not None:
             np.testing.assert_array_equal(one.canary.record[0], other.canary.record[0])

@@ -49,8 +49,8 @@ def medians(at_1, at_3, audits=1500):
 
 
 def zoo(found, of=17, audits=100, control=0.05):
-    """The first mistakes are found in all audits at the most models, the others hardly ever."""
-    powers = {f"mistake{i}": 1.0 if i < found else 0.05 for i in range(of)} | {"none": control}
+    """The first bugs are found in all audits at the most models, the others hardly ever."""
+    powers = {f"bug{i}": 1.0 if i < found else 0.05 for i in range(of)} | {"none": control}
     rows = [
         {"quantity": "power", "cell": cell, "x": n}
         | {"value": count(value if n == 1000 else 0.05, audits) / audits}
@@ -82,7 +82,7 @@ CASES = {
         "contradicts": partial(medians, 0.65, 2.3),
         "undecided": partial(medians, 0.75, 2.3, audits=10),
     },
-    "mistakes": {
+    "bugs": {
         "agrees": partial(zoo, 12),
         "contradicts": partial(zoo, 8),
         "undecided": partial(zoo, 12, audits=3),

@@ -11,7 +11,7 @@ from pydantic import Field
 from hiddenstate.accounting import linear
 from hiddenstate.auditing import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.dpsgd import mistakes
+from hiddenstate.dpsgd import planted_bugs
 from hiddenstate.pipeline.family import (
     Cell,
     Count,
@@ -177,10 +177,10 @@ class Calibrated(Grid):
 
 
 class Detected(Grid):
-    """What decides the scores of the zoo: models per world, and each mistake's mechanism."""
+    """What decides the scores of the zoo: models per world, and each bug's mechanism."""
 
     models: int
-    mistakes: dict[str, dict[str, float | str]]
+    bugs: dict[str, dict[str, float | str]]
 
 
 def calibrated(grid: EstimatorsGrid) -> list[Cell[Calibrated]]:
@@ -205,5 +205,5 @@ def sequenced(grid: EstimatorsGrid) -> list[Cell[Sequential]]:
 
 def detected(grid: EstimatorsGrid) -> list[Cell[Detected]]:
     """Detection: the whole zoo, which takes a second."""
-    zoo = {name: vars(mistake.setup) for name, mistake in mistakes.MISTAKES.items()}
-    return [Cell("mistakes", Detected(models=grid.models, mistakes=zoo))]
+    zoo = {name: vars(bug.setup) for name, bug in planted_bugs.BUGS.items()}
+    return [Cell("bugs", Detected(models=grid.models, bugs=zoo))]

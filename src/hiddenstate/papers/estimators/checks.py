@@ -105,8 +105,8 @@ def default_is_tight(estimates: pd.DataFrame) -> Evidence:
 
 
 @check
-def mistakes(estimates: pd.DataFrame) -> Evidence:
-    """At least ten mistakes are found in most audits, and the control is not."""
+def bugs(estimates: pd.DataFrame) -> Evidence:
+    """At least ten bugs are found in most audits, and the control is not."""
     rows = needed(select(estimates, quantity="power"))
     wrong = rows[rows["cell"] != "none"]
     n = wrong["cell"].nunique()
@@ -128,7 +128,7 @@ def mistakes(estimates: pd.DataFrame) -> Evidence:
     return Evidence(
         [
             Within(
-                f"mistakes, of {n}, that most audits find at some number of models",
+                f"bugs, of {n}, that most audits find at some number of models",
                 Interval(found, least, most, 1 - level),
                 low=10,
             ),

@@ -1,4 +1,4 @@
-"""Estimates of estimators: how often each one claims too much, and the power against mistakes."""
+"""Estimates of estimators: how often each one claims too much, and the power against bugs."""
 
 import math
 from itertools import product
@@ -9,7 +9,7 @@ import pandas as pd
 
 from hiddenstate.auditing import Averaged, GaussianDP, worlds
 from hiddenstate.auditing.intervals import clopper_pearson_upper
-from hiddenstate.dpsgd import mistakes
+from hiddenstate.dpsgd import planted_bugs
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
     Composed,
@@ -24,7 +24,7 @@ from hiddenstate.pipeline.family import Made
 
 
 def estimate(grid: EstimatorsGrid, scores: Made, bounds: Made) -> pd.DataFrame:
-    """Exceedance and median of every estimator; power against every mistake; models saved."""
+    """Exceedance and median of every estimator; power against every bug; models saved."""
     cells = [table.assign(cell=cell.name) for cell, table in bounds.of(calibrated)]
     found = pd.concat(cells, ignore_index=True).assign(kind="estimate")
     shares = [_share(c, n) for c, n in zip(found["exceeding"], found["audits"], strict=True)]
@@ -60,14 +60,14 @@ def _share(count: int, n: int) -> dict[str, float]:
 
 def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
     """Share of audits of n models per world that contradict the claim, disjoint models each."""
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in mistakes.MISTAKES}
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in planted_bugs.BUGS}
     row: dict[str, Any]
     audited, claims = {}, {}
-    for name, mistake in mistakes.MISTAKES.items():
-        audited[name] = worlds(select(zoo, mistake=name))
-        claims[name] = _claim(mistake.setup)
+    for name, bug in planted_bugs.BUGS.items():
+        audited[name] = worlds(select(zoo, bug=name))
+        claims[name] = _claim(bug.setup)
     # All claims at one number of models: they share what the bound simulates for it.
-    for n, (name, mistake) in product(grid.ladder, mistakes.MISTAKES.items()):
+    for n, (name, bug) in product(grid.ladder, planted_bugs.BUGS.items()):
         into, out = audited[name]
         hypotheses, truth, _ = claims[name]
         audits = min(len(into) // n, 200)
@@ -77,12 +77,12 @@ def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
         ins, outs = (world[: audits * n].reshape(audits, n) for world in (into, out))
         found = Averaged().contradicts(ins, outs, hypotheses, LEVEL, claim)
         row = {"quantity": "power", "cell": name, "method": Averaged.name, "kind": "estimate"}
-        row |= {"x": n, "valid": True, "mistake": mistake.title, "truth": mistake.leak}
+        row |= {"x": n, "valid": True, "bug": bug.title, "truth": bug.leak}
         rows[name].append(row | _share(int(found.sum()), audits))
     return [row for ladder in rows.values() for row in ladder]
 
 
-def _claim(setup: mistakes.Setup) -> Setting:
+def _claim(setup: planted_bugs.Setup) -> Setting:
     """What the accountant says of a setup."""
     if setup.sampling_rate == 1:
         return Setting(GaussianDP(), math.sqrt(setup.steps) / setup.noise_multiplier, 0.0)

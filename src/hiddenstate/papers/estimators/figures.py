@@ -82,17 +82,17 @@ def calibration(estimates: pd.DataFrame) -> Any:
 
 
 @figure(
-    "Mistakes found by an audit",
+    "Bugs found by an audit",
     "Share of audits in which the default bound contradicts the accountant, by DP-SGD "
-    "mistake and number of models in each world. The control is correct and is "
-    "contradicted in 5 % of the audits at most. Mistakes at the bottom leak less through "
+    "bug and number of models in each world. The control is correct and is "
+    "contradicted in 5 % of the audits at most. Bugs at the bottom leak less through "
     "this canary and the last iterate than the accountant allows, or hardly more.",
 )
 def detection(estimates: pd.DataFrame) -> Any:
-    """Power of the default bound against every mistake and number of models."""
+    """Power of the default bound against every bug and number of models."""
     rows = select(estimates, quantity="power")
-    table = rows.pivot(index="mistake", columns="x", values="value")
-    needed = rows.groupby("mistake")[["x", "value"]].apply(required)
+    table = rows.pivot(index="bug", columns="x", values="value")
+    needed = rows.groupby("bug")[["x", "value"]].apply(required)
     order = sorted(
         table.index, key=lambda m: (m.startswith("none"), needed[m], -table.loc[m].sum())
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate.auditing import Averaged, GaussianDP, SequentialAudit
 from hiddenstate.auditing.methods import every
 from hiddenstate.auditing.rules import LowerBoundRule
-from hiddenstate.dpsgd import mistakes
+from hiddenstate.dpsgd import planted_bugs
 from hiddenstate.papers.estimators.cells import (
     BLOCK,
     LEVEL,
@@ -27,14 +27,14 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def detect(cell: Cell[Detected], seed: int) -> pd.DataFrame:
-    """Scores of the last iterates of every mistaken mechanism."""
+    """Scores of the last iterates of every buggy mechanism."""
     models = cell.parameters.models
     parts = []
-    for mistake in cell.parameters.mistakes:
+    for bug in cell.parameters.bugs:
         for world in ("in", "out"):
-            rng = stream(seed, NAME, mistake, world)
-            values = mistakes.scores(mistake, canary=world == "in", runs=models, rng=rng)
-            columns = {"mistake": mistake, "world": world, "repeat": 0, "run": np.arange(models)}
+            rng = stream(seed, NAME, bug, world)
+            values = planted_bugs.scores(bug, canary=world == "in", runs=models, rng=rng)
+            columns = {"bug": bug, "world": world, "repeat": 0, "run": np.arange(models)}
             parts.append(pd.DataFrame(columns | {"score": values}))
     return pd.concat(parts, ignore_index=True)
 

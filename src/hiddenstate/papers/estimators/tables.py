@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from hiddenstate.dpsgd.mistakes import MISTAKES
+from hiddenstate.dpsgd.planted_bugs import BUGS
 from hiddenstate.papers.estimators.estimates import required
 from hiddenstate.papers.estimators.figures import STYLES
 from hiddenstate.pipeline.estimates import select
@@ -37,28 +37,28 @@ def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 @table(
-    "Models needed to find a mistake",
+    "Models needed to find a bug",
     "Models in each world from which on the default bound contradicts the accountant's "
     "claim in at least nine audits of ten, by disjoint models.",
 )
-def mistakes(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Models per world that the default bound needs to find each mistake in nine audits of ten."""
+def bugs(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Models per world that the default bound needs to find each bug in nine audits of ten."""
     records = []
     rows = select(estimates, quantity="power")
-    for mistake, part in rows.groupby("mistake", sort=False):
+    for bug, part in rows.groupby("bug", sort=False):
         needed = required(part)
         last = part.loc[part["x"].idxmax()]
         truth = last["truth"]
         records.append(
             {
-                "mistake": mistake,
+                "bug": bug,
                 "mu as run / mu as claimed": "" if pd.isna(truth) else f"{truth:.3g}",
                 "models per world for power 0.9": (
                     f"{int(needed):,}" if math.isfinite(needed) else f"above {int(last['x']):,}"
                 ),
                 "power at the most models": f"{last['value']:.2f} at {int(last['x']):,} "
                 f"({last['low']:.2f} to {last['high']:.2f}, {int(last['audits'])} audits)",
-                "remark": MISTAKES[last["cell"]].remark,
+                "remark": BUGS[last["cell"]].remark,
             }
         )
     return pd.DataFrame(records)

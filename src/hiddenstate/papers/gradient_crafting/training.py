@@ -32,7 +32,7 @@ def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
         repeat=p.repeat,
         adversaries=[adversary(word, p.rank) for word in p.adversaries],
         name=(NAME, p.name),
-        anew=(workplace.purpose,) if workplace.purpose else (),
+        again=(workplace.purpose,) if workplace.purpose else (),
         workers=workplace.workers,
         checkpoint=workplace.checkpoint,
         progress=workplace.progress,
