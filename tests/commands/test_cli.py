@@ -383,7 +383,7 @@ def test_the_cell_of_a_shared_job_that_fails_is_named(capsys, tmp_path, monkeypa
     def fail(mechanism):
         raise ValueError("out of range")
 
-    monkeypatch.setattr(encoding_loss.cells, "_noise_multiplier", fail)
+    monkeypatch.setattr(encoding_loss.simulations, "_noise_multiplier", fail)
     cells = ["q0.1_T100_sigma1_published", "q0.1_T100_sigma1_sound"]
     command = ("simulate", "encoding_loss", "--config", SMOKE, "--cell", *cells)
     assert cli.main([*command, "--out", *(str(tmp_path / cell) for cell in cells)]) == cli.FAILED

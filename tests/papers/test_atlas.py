@@ -98,7 +98,7 @@ def test_the_encoding_loss_is_audited_as_its_family_does(sampled):
     (cell,) = [c for c in family.simulated(grid) if c.name == "q0.1_T100_sigma1_sound"]
     assert cell.parameters.mechanism == mechanism
     fewer = cell.parameters.model_copy(update={"runs": 500, "repeats": 1})
-    observed = family.simulate(Cell(cell.name, fewer), SEED)
+    observed = encoding_loss.simulations.simulate(Cell(cell.name, fewer), SEED)
     setting = family.Setting(sampling_rate=0.1, steps=100)
     table = family.account(
         Cell("q0.1_T100", family.Accounted(mechanism=setting, epsilons=EPSILONS, delta=DELTA)), SEED
