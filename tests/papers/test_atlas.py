@@ -100,7 +100,7 @@ def test_the_encoding_loss_is_audited_as_its_family_does(sampled):
     fewer = cell.parameters.model_copy(update={"runs": 500, "repeats": 1})
     observed = encoding_loss.simulations.simulate(Cell(cell.name, fewer), SEED)
     setting = family.Setting(sampling_rate=0.1, steps=100)
-    table = family.account(
+    table = encoding_loss.simulations.account(
         Cell("q0.1_T100", family.Accounted(mechanism=setting, epsilons=EPSILONS, delta=DELTA)), SEED
     )
     curves = {e: encoding_loss.estimates._curves(part) for e, part in table.groupby("epsilon")}
