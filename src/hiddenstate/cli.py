@@ -476,7 +476,7 @@ def _plan(options: argparse.Namespace) -> None:
         told = {"families": records(found), "all": forecast.sums(found, options.cores)}
         print_json(told | {"stray": stray})
         return
-    print(forecast.words(found, options.cores), end="")
+    print(forecast.words(found, options.cores, options.part_hours), end="")
     if stray:
         print(
             f"Files of cells that the scale no longer has, which may be deleted: {len(stray)}, "

@@ -12,7 +12,7 @@ from torch import nn
 from hiddenstate import models
 from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
-from hiddenstate.dpsgd.layers import Winograd
+from hiddenstate.dpsgd.layers import GROUP, Winograd
 from hiddenstate.errors import InputError
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
@@ -182,6 +182,24 @@ def stripped() -> nn.Module:
     )
 
 
+def together() -> nn.Module:
+    """Layers with so many weights that a group of records takes them at once."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 1),
+        nn.Tanh(),
+        nn.Conv2d(16, 128, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(128, 32, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 12, 325),
+        nn.Tanh(),
+        nn.Linear(325, 5),
+    )
+
+
 NETWORKS = {
     "digits_resnet": (models.digits_resnet, (1, 8, 8), 10),
     "wide_resnet": (lambda: models.wide_resnet(10, 1, classes=4), (3, 9, 8), 4),
@@ -196,6 +214,7 @@ NETWORKS = {
     "tiled, even sides": (Tiled, (3, 14, 10), 5),
     "tiled, four taps": (four_taps, (3, 13, 15), 4),
     "stripped": (stripped, (1, 22, 24), 4),
+    "together": (together, (3, 8, 7), 5),
     "channels": (lambda: models.logistic_regression(48, 5), (3, 4, 4), 5),
 }
 
@@ -246,6 +265,19 @@ def test_zeros_around_images_stay_zero_from_record_to_record():
     for _ in range(3):
         together = total(theta, np.arange(6), 0.5)
         assert (together - alone).norm() <= 1e-6 * alone.norm()
+
+
+def test_records_have_the_same_gradients_alone_and_in_a_group():
+    """Norms bit for bit, of whole groups and of what is left of nine records."""
+    model, x, y = problem("together", *NETWORKS["together"], records=9)
+    text = driver.c_source(driver.network(model, (3, 8, 7)))
+    for name in ("linear", "add_outer", "add_scaled", "winograd_forward", "winograd_pool_forward"):
+        assert f"{name}({GROUP}, APART" in text
+    total, theta = ClippedSum(model, x, y, kernel="native"), flat_parameters(model)
+    alone = torch.cat([total.norms(theta, np.array([i])) for i in range(9)])
+    assert torch.equal(total.norms(theta, np.arange(9)), alone)
+    in_turns = sum(total(theta, np.array([i]), 0.5).double() for i in range(9))
+    assert (total(theta, np.arange(9), 0.5) - in_turns).norm() <= 1e-6 * in_turns.norm()
 
 
 @pytest.mark.parametrize("name", ["digits_resnet", "wide_resnet", "tiled, even sides"])

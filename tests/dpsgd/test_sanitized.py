@@ -48,8 +48,11 @@ int main(int argc, char **argv) {{
   const float *w = block(f), *x = block(f), *clip = block(f);
   const int64_t *labels = block(f), *indices = block(f);
   float *sum = calloc(sums, 4), *norms = malloc(4 * n), *losses = malloc(4 * n);
-  Scratch *s = calloc(1, sizeof(Scratch));
+  Scratch *s = aligned_alloc(64, scratch_bytes());
+  memset(s, 0, scratch_bytes());
+  for (size_t r = 0; r < scratch_bytes() / sizeof(Scratch); r++) {{
   {guards}
+  }}
   /* Twice: what is zero around images must be so again. */
   for (int again = 0; again < 2; again++) {{
     for (int64_t i = 0; i < sums; i++) sum[i] = 0;
@@ -135,6 +138,11 @@ SHAPES = {
     "wide": (
         lambda: nn.Sequential(nn.Linear(301, 260), nn.Tanh(), nn.Linear(260, 37)), (301,), 37,
     ),
+    "records together": shape(
+        nn.Conv2d(3, 16, 1), nn.Tanh(), nn.Conv2d(16, 128, 3, padding=1), nn.Tanh(),
+        nn.Conv2d(128, 32, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(384, 200), image=(3, 8, 7),
+    ),
     "MNIST CNN": (models.mnist_cnn, (1, 28, 28), 10),
 }  # fmt: skip
 NETWORKS = {"1-2": (1, 2), "8-6-2": (8, 6, 2), "7-5-11-3": (7, 5, 11, 3)}
@@ -169,14 +177,18 @@ def run(tmp_path):
 
 
 def guarded(source: str) -> str:
-    """The driver's source with a guard behind each member of Scratch, and a main function."""
+    """The driver's source with a guard behind each array of Scratch, and a main function."""
     head, body, tail = re.split(r"typedef struct \{|\} Scratch;", source)
-    members = re.findall(r"(\w+) (\w+\[\d+\](?:, \w+\[\d+\])*);", body)
+    body, scalars = body.rsplit("\n", 2)[0], body.rsplit("\n", 2)[1]
+    members = re.findall(r"([\w() ]+) (\w+\[\d+\](?:, \w+\[\d+\])*);", body)
     each = [f"{kind} {name}" for kind, names in members for name in names.split(", ")]
     assert len(each) == body.count("[")
     fields = "".join(f"  {member};\n  char guard{i}[256];\n" for i, member in enumerate(each))
-    guards = "\n".join(f"  ASAN_POISON_MEMORY_REGION(s->guard{i}, 256);" for i in range(len(each)))
-    return f"{head}typedef struct {{\n{fields}}} Scratch;{tail}{READ}{SUMS.format(guards=guards)}"
+    guards = "\n".join(
+        f"  ASAN_POISON_MEMORY_REGION(s[r].guard{i}, 256);" for i in range(len(each))
+    )
+    whole = f"typedef struct {{\n{fields}{scalars}\n}} Scratch;"
+    return f"{head}{whole}{tail}{READ}{SUMS.format(guards=guards)}"
 
 
 def clipped_sum(run, name: str, flag: str, lanes: int, **edit) -> None:
@@ -253,7 +265,7 @@ def test_a_small_networks_training_touches_nothing_but_its_own(run, name, flag):
 
 MISTAKES = {
     "writes behind the sum": (
-        "MNIST CNN", "i < N; i += LANES) store(sum", "i <= N; i += LANES) store(sum"
+        "MNIST CNN", "i < N; i += LANES) {\n    vec found", "i <= N; i += LANES) {\n    vec found"
     ),
     "writes into the next tensor": (
         "average",

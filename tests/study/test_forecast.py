@@ -65,6 +65,17 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     assert part.loc[FAMILY, "drawing"]["jobs"] == 4
 
 
+def test_jobs_that_are_longer_than_a_part_are_named():
+    columns = ["family", "kind", "jobs", "done", "cached", "missing", "hours", "longest"]
+    rows = [("one", "train", 2, 0, 0, 2, 20.0, 17.2), ("one", "start", 1, 0, 0, 1, 8.5, 8.5),
+            ("other", "train", 1, 0, 0, 1, 8.01, 8.01)]  # fmt: skip
+    found = pd.DataFrame(rows, columns=columns).assign(memory=1, disk=0.0)
+    said = "not divided: train of one (17.2 h), start of one (8.5 h). Initial"
+    assert said in forecast.words(found, 2, 8)
+    assert "not divided" not in forecast.words(found, 2, 18)
+    assert "not divided" not in forecast.words(found, 2)
+
+
 def test_the_plan_is_the_same_in_json(tmp_path, capsys):
     arguments = ["plan", "--config", str(SCALE), "--results", str(tmp_path), "--cores", "3"]
     assert cli.main(arguments) == 0

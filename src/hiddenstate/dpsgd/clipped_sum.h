@@ -1,6 +1,7 @@
 /* Sum of clipped per-sample gradients of a feed-forward network, one record at a time.
  *
- * A record's activations and gradient stay in the cache. Four facts make this fast:
+ * A record's activations and gradient stay in the cache. Layers with more weights than that take
+ * RECORDS at once, whose tensors lie MORE floats apart. Four facts make this fast:
  *   - channels are the innermost dimension, so that a vector holds LANES of them;
  *   - max-pooling passes one of four gradients on, so that three quarters of the multiplications
  *     of a pooled convolution's backward pass are of zeros and need not be executed;
@@ -625,6 +626,7 @@ INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, 
  * weights [output block][one of 36][input channel][channel in block]. */
 enum { INPUTS, WEIGHTS, PLACES, GRADIENTS, TAPS };
 #define SIDE 6 /* inputs of a tile's side */
+#define AT_ONCE 16 /* tiles that are transformed before they are multiplied, to stay in the cache */
 #define NEAR (2.0f / 3)
 #define FAR (3.0f / 2)
 
@@ -723,17 +725,19 @@ INLINE void winograd_weights(const int K, const int CI, const int CO, const floa
     }
 }
 
-/* Transforms C channels of the tiles from FIRST to END of an image of H x W pixels. What a tile
- * reads beyond it, where its last tiles stand out, is zero. */
+/* Transforms C channels of the tiles from FIRST to END of images of H x W pixels, MORE floats
+ * apart. What a tile reads beyond its image, where the last tiles stand out, is zero. */
 INLINE void winograd_tiles(const int kind, const int K, const int H, const int W, const int C,
-                           const int TW, const int row, const int step, const int apart,
-                           const int first, const int end, const float *x, float *to) {
+                           const int TW, const int tiles, const int more, const int row,
+                           const int step, const int apart, const int first, const int end,
+                           const float *x, float *to) {
   const int n = taken(kind, K), edge = edge_of(K);
   const int over_y = (H - n) % edge, over_i = (W - n) % edge;
   for (int t = first; t < end; t++, to += C) {
-    const int y = edge * (t / TW), i = edge * (t % TW);
+    const int y = edge * (t % tiles / TW), i = edge * (t % tiles % TW);
+    const float *image = x + t / tiles * (ptrdiff_t)more;
     for (int c = 0; c < C; c += LANES) {
-      const float *p = x + y * row + i * step + c;
+      const float *p = image + y * row + i * step + c;
       vec a[SIDE][SIDE], b[SIDE][SIDE];
 #pragma GCC unroll 6
       for (int k = 0; k < n; k++)
@@ -751,21 +755,22 @@ INLINE void winograd_tiles(const int kind, const int K, const int H, const int W
 /* Floats between transforms of so many: a cache line more, so that not all 36 want one place. */
 INLINE int apart_of(const int floats) { return floats + 16; }
 
-/* Convolution to OH x OW places, S tiles at once; with a winner, and an even edge, 2 x 2
- * max-pooling; activation. w: transformed weights. */
-INLINE void winograd(const int K, const int W, const int CI, const int OH, const int OW, const int CO,
-                     const int S, const int act, const int add, const int out_row,
-                     const int out_step, const float *x, const float *w, const float *bias,
-                     float *out, int32_t *winner, float *room) {
+/* Convolution to OH x OW places; with a winner, and an even edge, 2 x 2 max-pooling; activation.
+ * w: transformed weights. */
+INLINE void winograd(const int RECORDS, const int MORE, const int K, const int W, const int CI,
+                     const int OH, const int OW, const int CO, const int act, const int add,
+                     const int out_row, const int out_step, const float *x, const float *w,
+                     const float *bias, float *out, int32_t *winner, float *room) {
   const int V = block_of(CO), block = V * LANES, all = SIDE * SIDE;
-  const int edge = edge_of(K), TW = parts(OW, edge), tiles = parts(OH, edge) * TW;
+  const int edge = edge_of(K), TW = parts(OW, edge), each = parts(OH, edge) * TW;
+  const int tiles = RECORDS * each, S = parts(tiles, parts(tiles, AT_ONCE));
   const int before = apart_of(S * CI), after = apart_of(S * block);
   const int step = winner ? 2 : 1; /* places of a side that make one of the output */
   float *products = room + all * before;
   for (int first = 0; first < tiles; first += S) {
     const int end = MIN(first + S, tiles);
-    winograd_tiles(INPUTS, K, OH + K - 1, OW + K - 1, CI, TW, W * CI, CI, before, first, end, x,
-                   room);
+    winograd_tiles(INPUTS, K, OH + K - 1, OW + K - 1, CI, TW, each, MORE, W * CI, CI, before, first,
+                   end, x, room);
     for (int c = 0; c < CO; c += block) {
       /* The last tiles may be fewer than S: what is multiplied in their place is not read. */
       for (int k = 0; k < all; k++)
@@ -780,29 +785,35 @@ INLINE void winograd(const int K, const int W, const int CI, const int OH, const
           for (int k = 0; k < edge; k += step)
 #pragma GCC unroll 4
             for (int l = 0; l < edge; l += step) {
-              const int y = (edge * (t / TW) + k) / step, i = (edge * (t % TW) + l) / step;
+              const int y = (edge * (t % each / TW) + k) / step;
+              const int i = (edge * (t % each % TW) + l) / step;
+              const ptrdiff_t record = t / each * (ptrdiff_t)MORE;
               if ((OH % edge && y * step >= OH) || (OW % edge && i * step >= OW)) continue;
               vec best = m[k][l];
               if (winner)
                 best = largest(best, m[k][l + 1], m[k + 1][l], m[k + 1][l + 1],
-                               winner + (y * (OW / 2) + i) * CO + c + v);
-              put(add, out + y * out_row + i * out_step + c + v, activate(act, best + b));
+                               winner + record + (y * (OW / 2) + i) * CO + c + v);
+              put(add, out + record + y * out_row + i * out_step + c + v, activate(act, best + b));
             }
         }
     }
   }
 }
-INLINE void winograd_forward(const int K, const int W, const int CI, const int OH, const int OW,
-                             const int CO, const int S, const int act, const int add,
-                             const int out_row, const int out_step, const float *x,
-                             const float *w, const float *bias, float *out, float *room) {
-  winograd(K, W, CI, OH, OW, CO, S, act, add, out_row, out_step, x, w, bias, out, 0, room);
+INLINE void winograd_forward(const int RECORDS, const int MORE, const int K, const int W,
+                             const int CI, const int OH, const int OW, const int CO,
+                             const int act, const int add, const int out_row, const int out_step,
+                             const float *x, const float *w, const float *bias, float *out,
+                             float *room) {
+  winograd(RECORDS, MORE, K, W, CI, OH, OW, CO, act, add, out_row, out_step, x, w, bias, out, 0,
+           room);
 }
-INLINE void winograd_pool_forward(const int K, const int W, const int CI, const int PH,
-                                  const int PW, const int CO, const int S, const int act,
-                                  const int out_row, const float *x, const float *w,
-                                  const float *bias, float *out, int32_t *winner, float *room) {
-  winograd(K, W, CI, 2 * PH, 2 * PW, CO, S, act, 0, out_row, CO, x, w, bias, out, winner, room);
+INLINE void winograd_pool_forward(const int RECORDS, const int MORE, const int K, const int W,
+                                  const int CI, const int PH, const int PW, const int CO,
+                                  const int act, const int out_row, const float *x,
+                                  const float *w, const float *bias, float *out, int32_t *winner,
+                                  float *room) {
+  winograd(RECORDS, MORE, K, W, CI, 2 * PH, 2 * PW, CO, act, 0, out_row, CO, x, w, bias, out,
+           winner, room);
 }
 
 /* Weight gradient, dense, in the layout of the forward weights; returns its squared norm. */
@@ -816,10 +827,11 @@ INLINE float winograd_gradient(const int K, const int W, const int CI, const int
   const int after = apart_of(some * block);
   float *gs = room + all * inputs, *products = gs + all * gradients;
   vec squares = splat(0);
-  winograd_tiles(INPUTS, K, OH + K - 1, OW + K - 1, CI, TW, W * CI, CI, inputs, 0, tiles, x,
-                 room);
+  winograd_tiles(INPUTS, K, OH + K - 1, OW + K - 1, CI, TW, tiles, 0, W * CI, CI, inputs, 0, tiles,
+                 x, room);
   for (int c = 0; c < CO; c += block, dw += K * K * each) {
-    winograd_tiles(GRADIENTS, K, OH, OW, block, TW, g_row, CO, gradients, 0, tiles, g + c, gs);
+    winograd_tiles(GRADIENTS, K, OH, OW, block, TW, tiles, 0, g_row, CO, gradients, 0, tiles, g + c,
+                   gs);
     for (int j = 0; j < CI; j += some) {
       for (int k = 0; k < all; k++)
         weight_tile(some, V, 1, tiles, 0, CI, block, 0, room + k * inputs + j, gs + k * gradients,
@@ -1049,15 +1061,70 @@ INLINE void linear_tile(const int N, const int IN, const int act, const int add,
   }
 }
 
+/* The same of RECORDS vectors x, MORE floats apart, which read the weights once: V of the N. Every
+ * sum has the terms and the order of a tile's. */
+INLINE void linear_slice(const int RECORDS, const int MORE, const int V, const int N,
+                         const int IN, const int act, const int add, const float *x,
+                         const float *w, const float *bias, float *out) {
+  const int step = N * LANES;
+  const int U = N > 4 ? 1 : N > 2 ? 2 : 4;
+  vec acc[RECORDS][8];
+#pragma GCC unroll 16
+  for (int r = 0; r < RECORDS; r++)
+#pragma GCC unroll 8
+    for (int k = 0; k < U * V; k++) acc[r][k] = bias && k < V ? load(bias + k * LANES) : splat(0);
+  int i = 0;
+  for (; i + U <= IN; i += U)
+#pragma GCC unroll 8
+    for (int k = 0; k < U * V; k++) {
+      const vec wv = load(w + (i + k / V) * step + k % V * LANES);
+#pragma GCC unroll 16
+      for (int r = 0; r < RECORDS; r++) acc[r][k] += x[r * MORE + i + k / V] * wv;
+    }
+  for (; i < IN; i++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++)
+#pragma GCC unroll 16
+      for (int r = 0; r < RECORDS; r++)
+        acc[r][v] += x[r * MORE + i] * load(w + i * step + v * LANES);
+#pragma GCC unroll 16
+  for (int r = 0; r < RECORDS; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++) {
+      vec sum = acc[r][v];
+#pragma GCC unroll 4
+      for (int u = 1; u < U; u++) sum += acc[r][u * V + v];
+      put(add, out + r * MORE + v * LANES, activate(act, sum));
+    }
+}
+
+/* N vectors of outputs of all records. */
+INLINE void linear_block(const int RECORDS, const int MORE, const int N, const int IN,
+                         const int act, const int add, const float *x, const float *w,
+                         const float *bias, float *out) {
+  const int V = N > 4 ? 2 : 1, rest = N % V;
+  if (RECORDS == 1) {
+    linear_tile(N, IN, act, add, x, w, bias, out);
+    return;
+  }
+  for (int n = 0; n + V <= N; n += V)
+    linear_slice(RECORDS, MORE, V, N, IN, act, add, x, w + n * LANES, bias ? bias + n * LANES : 0,
+                 out + n * LANES);
+  if (rest) {
+    const int at = (N - rest) * LANES;
+    linear_slice(RECORDS, MORE, 1, N, IN, act, add, x, w + at, bias ? bias + at : 0, out + at);
+  }
+}
+
 /* w: blocks of eight vectors of outputs, and one of the rest. */
-INLINE void linear(const int IN, const int OUT, const int act, const int add, const float *x,
-                   const float *w, const float *bias, float *out) {
+INLINE void linear(const int RECORDS, const int MORE, const int IN, const int OUT, const int act,
+                   const int add, const float *x, const float *w, const float *bias, float *out) {
   const int N = MIN(OUT / LANES, 8), rest = OUT / LANES % N, most = OUT - rest * LANES;
   for (int o = 0; o < most; o += N * LANES)
-    linear_tile(N, IN, act, add, x, w + IN * o, bias ? bias + o : 0, out + o);
+    linear_block(RECORDS, MORE, N, IN, act, add, x, w + IN * o, bias ? bias + o : 0, out + o);
   if (rest)
-    linear_tile(rest ? rest : 1, IN, act, add, x, w + IN * most, bias ? bias + most : 0,
-                out + most);
+    linear_block(RECORDS, MORE, rest ? rest : 1, IN, act, add, x, w + IN * most,
+                 bias ? bias + most : 0, out + most);
 }
 
 INLINE float squared_norm(const int N, const float *x) {
@@ -1066,17 +1133,30 @@ INLINE float squared_norm(const int N, const float *x) {
   return s;
 }
 
-INLINE void add_outer(const int IN, const int OUT, const float c, const float *x, const float *g,
-                      float *sum) {
+/* To the sum, which is read and written once for all records. */
+INLINE void add_outer(const int RECORDS, const int MORE, const int IN, const int OUT,
+                      const float *c, const float *x, const float *g, float *sum) {
   for (int i = 0; i < IN; i++) {
-    const vec s = splat(c * x[i]);
-    for (int o = 0; o < OUT; o += LANES)
-      store(sum + i * OUT + o, load(sum + i * OUT + o) + s * load(g + o));
+    vec s[RECORDS];
+#pragma GCC unroll 16
+    for (int r = 0; r < RECORDS; r++) s[r] = splat(c[r * MORE] * x[r * MORE + i]);
+    for (int o = 0; o < OUT; o += LANES) {
+      vec found = load(sum + i * OUT + o);
+#pragma GCC unroll 16
+      for (int r = 0; r < RECORDS; r++) found += s[r] * load(g + r * MORE + o);
+      store(sum + i * OUT + o, found);
+    }
   }
 }
 
-INLINE void add_scaled(const int N, const float c, const float *x, float *sum) {
-  for (int i = 0; i < N; i += LANES) store(sum + i, load(sum + i) + c * load(x + i));
+INLINE void add_scaled(const int RECORDS, const int MORE, const int N, const float *c,
+                       const float *x, float *sum) {
+  for (int i = 0; i < N; i += LANES) {
+    vec found = load(sum + i);
+#pragma GCC unroll 16
+    for (int r = 0; r < RECORDS; r++) found += c[r * MORE] * load(x + r * MORE + i);
+    store(sum + i, found);
+  }
 }
 
 /* Cross-entropy loss; g: its gradient by the logits. Gradients too small to matter are zeroed,

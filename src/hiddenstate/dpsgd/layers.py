@@ -14,6 +14,7 @@ Layout = NDArray[np.int64]
 _SHARED = {
     "conv_forward": ("void", "rrrw"),
     "conv_weights": ("float", "rrw"),
+    "pooled_weights": ("float", "rriw"),
     "winograd_forward": ("void", "rrrww"),
     "winograd_gradient": ("float", "rrww"),
     "norm_forward": ("void", "rrrwww"),
@@ -21,16 +22,24 @@ _SHARED = {
     "norm_back": ("void", "rrrrrrrw"),
 }
 """Functions that take long to compile: equal calls share one. What each returns, and which of its
-pointers it reads and which it writes."""
+pointers it reads (r; i: integers) and which it writes."""
+_POINTERS = {"r": "const float", "i": "const int32_t", "w": "float"}
 _WIDE = 48
 """Places from which Winograd's algorithm is faster: they nearly fill four tiles of 4 x 4."""
 _DENSE = 1.4
 """So many of its dense products take the time of one with a winner."""
 _AT_ONCE = 16
-"""Tiles, at most, that it transforms before it multiplies, so that they stay in the cache."""
+"""Tiles, at most, that it transforms before it multiplies (``AT_ONCE`` in C)."""
 _NEAR_BY = 4096
 """Floats of a strip of an input, if one row of windows does not take more (``NEAR_BY`` in C)."""
-_ROOM = "s->room"
+_ROOM = "all->room"
+_SCALE = "scale"
+GROUP = 4
+"""Records that a layer takes at once if reading its weights takes longer than their use."""
+_HEAVY = 2**16
+"""Weights from which that is so: a quarter of a MiB, beside all else in the second cache."""
+_FEW = 8
+"""Tiles of a record up to which Winograd's algorithm gains from those of others."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +113,23 @@ def at(name: str, floats: int) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """A C statement: a function's constant sizes, then its pointers; ``then`` uses the result."""
+    """A C statement: a function's constant sizes, then its pointers; ``then`` uses the result.
+
+    together: whether it can take all records of a group, and has how many as its first size, and
+    how many floats they are apart as its second.
+    """
 
     name: str
     sizes: Sequence[object]
     pointers: Sequence[str]
     then: str = ""
+    together: bool = False
+
+    def of(self, records: int) -> "Call":
+        """The same for so many records."""
+        if not self.together:
+            return self
+        return replace(self, sizes=(records, "APART", *self.sizes), together=False)
 
     def __str__(self) -> str:
         arguments = ", ".join(map(str, (*self.sizes, *self.pointers)))
@@ -128,9 +148,7 @@ class Call:
         """C source of the function that makes this call and no other."""
         kind, uses = _SHARED[self.name]
         given = [
-            f"{'const ' if use == 'r' else ''}float *{p}"
-            for p, use in zip(self.pointers, uses, strict=True)
-            if p != "0"
+            f"{_POINTERS[use]} *{p}" for p, use in zip(self.pointers, uses, strict=True) if p != "0"
         ]
         back = "" if kind == "void" else "return "
         return f"static NOINLINE {kind} {name}({', '.join(given)}) {{\n  {back}{self}\n}}"
@@ -165,6 +183,10 @@ class Place:
     def own(self, name: str, floats: int = 0) -> str:
         """C expression of a member of the layer's own."""
         return at(f"s->{name}{self.i}", floats)
+
+    def shared(self, name: str) -> str:
+        """The same of what all records share."""
+        return f"all->{name}{self.i}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +225,11 @@ class Layer:
     def room(self) -> int:
         """Floats that its calls need for themselves, in a place that all layers share."""
         return 0
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its weights are read more quickly for several records together."""
+        return False
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
@@ -453,7 +480,7 @@ class Winograd(Convolution):
     def room(self) -> int:
         """Floats that its calls need for themselves, in a place that all layers share."""
         inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
-        tiles, some, turned = self.tiles, _at_once(self.tiles), _at_once(self.tiles_back)
+        tiles, some, turned = self.tiles, _most_at_once(self.tiles), _most_at_once(self.tiles_back)
         wanted = [[some * inputs, some * block], [turned * outputs, turned * block]]
         if not self.pooled:
             wanted += [[tiles * inputs, tiles * block, PAD // 2 * block]]
@@ -462,7 +489,7 @@ class Winograd(Convolution):
 
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps of a record besides tensors."""
-        size = 36 * self.input.channels * self.output.channels
+        size = 36 * self._pairs
         found = [f"float w{i}[{size}]", *super().members(i)]
         if self.turned and not self.scatters:
             found.append(f"float back{i}[{size}]")
@@ -472,26 +499,27 @@ class Winograd(Convolution):
     def prepare(self, p: Place) -> list[Call]:
         """What is done once for all records: its weights are transformed."""
         taps, sizes = self.kernel[0], (self.input.channels, self.output.channels)
-        calls = [Call("winograd_weights", (taps, *sizes), (p.w(p.weights), p.own("w")))]
+        calls = [Call("winograd_weights", (taps, *sizes), (p.w(p.weights), p.shared("w")))]
         if self.turned and not self.scatters:
-            back = p.w(p.back), p.own("back")
+            back = p.w(p.back), p.shared("back")
             calls.append(Call("winograd_weights", (taps, *sizes[::-1]), back))
         return calls
 
     def forward(self, p: Place) -> list[Call]:
         """The forward pass."""
-        image, some = (self.kernel[0], p.source.wide, self.input.channels), _at_once(self.tiles)
-        read = p.source.x(self.padding), p.own("w"), p.w(p.bias)
+        image = self.kernel[0], p.source.wide, self.input.channels
+        read = p.source.x(self.padding), p.shared("w"), p.w(p.bias)
         out, y, places = self.output, p.out.x(), self._unpooled
         if self.pooled and not self._across:
-            pooled = *image, *out.sizes, some, self.activation, p.out.row
-            return [Call("winograd_pool_forward", pooled, (*read, y, p.own("winner"), _ROOM))]
+            pooled = *image, *out.sizes, self.activation, p.out.row
+            pointers = *read, y, p.own("winner"), _ROOM
+            return [self._call("winograd_pool_forward", pooled, pointers, self.tiles)]
         kind, to, row = self.activation, y, p.out.row
         if self._across:
             kind, to = "NONE", at(_ROOM, self.room - places.floats)
             row = places.width * out.channels
-        sizes = *image, *places.sizes, some, kind, 0, row, out.channels
-        calls = [Call("winograd_forward", sizes, (*read, to, _ROOM))]
+        sizes = *image, *places.sizes, kind, 0, row, out.channels
+        calls = [self._call("winograd_forward", sizes, (*read, to, _ROOM), self.tiles)]
         if self._across:
             rows = *out.sizes, row, p.out.row
             calls.append(Call("max_pool", rows, (to, y, p.own("winner"))))
@@ -515,13 +543,31 @@ class Winograd(Convolution):
         inputs, outputs, (inside, row, _) = self.input, self.output, self._bordered
         image = self.kernel[0], row // outputs.channels, outputs.channels
         steps = p.source.row, inputs.channels
-        sizes = *image, *inputs.sizes, _at_once(self.tiles_back), "NONE", int(add), *steps
+        sizes = *image, *inputs.sizes, "NONE", int(add), *steps
         g = p.own("spread" if self.pooled else "g")
-        call = Call("winograd_forward", sizes, (g, p.own("back"), "0", p.source.d(), _ROOM))
+        pointers = g, p.shared("back"), "0", p.source.d(), _ROOM
+        call = self._call("winograd_forward", sizes, pointers, self.tiles_back)
         if not self.pooled:
             return [call]
         pooled, winners = (*outputs.sizes, 0, self._g[1], row), (p.own("winner"), p.own("g"))
         return [Call("max_pool_back", pooled, (*winners, at(g, inside))), call]
+
+    def _call(
+        self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...], tiles: int
+    ) -> Call:
+        """For one record, or for a group where its own tiles are few."""
+        if tiles <= _FEW and not self._across and 0 not in self.sources:
+            return Call(name, sizes, pointers, together=True)
+        return Call(name, (1, 0, *sizes), pointers)
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its weights are read more quickly for several records together."""
+        return 36 * self._pairs >= _HEAVY and min(self.tiles, self.tiles_back) <= _FEW
+
+    @property
+    def _pairs(self) -> int:
+        return self.input.channels * self.output.channels
 
     @property
     def scatters(self) -> bool:
@@ -559,8 +605,13 @@ class Winograd(Convolution):
         return -(-t.height // self.edge) * -(-t.width // self.edge)
 
 
+def _most_at_once(tiles: int) -> int:
+    """How many tiles are taken at once, at most, where a record has so many."""
+    return max(_at_once(tiles), _at_once(GROUP * tiles))
+
+
 def _at_once(tiles: int) -> int:
-    """How many tiles are taken at once: about equal parts, of at most ``_AT_ONCE``."""
+    """About equal parts, of at most ``_AT_ONCE``."""
     return -(-tiles // -(-tiles // _AT_ONCE))
 
 
@@ -611,7 +662,8 @@ class Linear(Layer):
     def forward(self, p: Place) -> list[Call]:
         """The forward pass."""
         sizes = self.input.floats, self.output.channels, self.activation, 0
-        return [Call("linear", sizes, (p.source.x(), p.w(p.weights), p.w(p.bias), p.out.x()))]
+        pointers = p.source.x(), p.w(p.weights), p.w(p.bias), p.out.x()
+        return [self._call("linear", sizes, pointers)]
 
     def backward(self, p: Place) -> list[Call]:
         """Its parameters' gradients, whose squares are added to ``squares``."""
@@ -622,16 +674,24 @@ class Linear(Layer):
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
         """Its input's gradient, written, or added to what is there."""
         sizes = self.output.channels, self.input.floats, "NONE", int(add)
-        return [Call("linear", sizes, (p.own("g"), p.w(p.back), "0", p.source.d()))]
+        return [self._call("linear", sizes, (p.own("g"), p.w(p.back), "0", p.source.d()))]
 
     def collect(self, p: Place) -> list[Call]:
         """Its parameters' gradients, times c, to the sum."""
         inputs, outputs, g = self.input.floats, self.output.channels, p.own("g")
-        outer = p.source.x(), g, f"sum + {p.d_weights}"
-        return [
-            Call("add_outer", (inputs, outputs, "c"), outer),
-            Call("add_scaled", (outputs, "c"), (g, f"sum + {p.d_bias}")),
-        ]
+        outer = _SCALE, p.source.x(), g, f"sum + {p.d_weights}"
+        return [self._call("add_outer", (inputs, outputs), outer), _scaled(outputs, g, p.d_bias)]
+
+    def _call(self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...]) -> Call:
+        """For a group, unless it reads records where they lie."""
+        if 0 in self.sources:
+            return Call(name, (1, 0, *sizes), pointers)
+        return Call(name, sizes, pointers, together=True)
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its weights are read more quickly for several records together."""
+        return self.weights >= _HEAVY and 0 not in self.sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -794,7 +854,11 @@ def _cleared(source: Buffer, add: bool) -> list[Call]:
 
 
 def _collected(p: Place, offset: int, size: int) -> Call:
-    return Call("add_scaled", (size, "c"), (p.gradient(offset), f"sum + {offset}"))
+    return _scaled(size, p.gradient(offset), offset)
+
+
+def _scaled(size: int, gradient: str, offset: int) -> Call:
+    return Call("add_scaled", (size,), (_SCALE, gradient, f"sum + {offset}"), together=True)
 
 
 def _numbers(start: int, shape: tuple[int, ...]) -> Layout:

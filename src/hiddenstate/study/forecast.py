@@ -180,8 +180,11 @@ def sums(rows: pd.DataFrame, cores: int = 1) -> dict[str, float]:
     }
 
 
-def words(rows: pd.DataFrame, cores: int = 1) -> str:
-    """The table as it is printed, with its sum and what it takes on so many cores."""
+def words(rows: pd.DataFrame, cores: int = 1, part_hours: float = 0) -> str:
+    """The table as it is printed, with its sum and what it takes on so many cores.
+
+    Jobs that take longer than ``part_hours``, unless it is 0, are named.
+    """
     shown = rows.copy()
     for column in ("hours", "longest"):
         shown[column] = [duration(3600 * hours) for hours in rows[column]]
@@ -190,11 +193,22 @@ def words(rows: pd.DataFrame, cores: int = 1) -> str:
     shown = shown.rename(columns={"hours": "one core", "memory": "memory of a job"})
     total = sums(rows, cores)
     one, longest, wall = (duration(3600 * total[k]) for k in ("hours", "longest", "wall_hours"))
+    # A twentieth more is one part's start, which all of them pay.
+    longer = rows[(rows["longest"] > 1.05 * part_hours) & (part_hours > 0)]
+    named = ", ".join(
+        f"{row.kind} of {row.family} ({duration(3600 * row.longest)})"
+        for row in longer.itertuples(index=False)
+    )
+    undivided = (
+        f"Longer than part_hours={part_hours:g}, and not divided: {named}. Initial parameters "
+        "are one job, and so are networks that are trained side by side.\n"
+    )
     return (
         f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n"
         f"In all {total['missing']} of {total['jobs']} jobs, {one} of one core, "
         f"{total['disk']:.0f} MB of disk; the longest job {longest}; "
         f"{cores} cores need at least {wall}.\n"
+        f"{undivided if named else ''}"
         "From costs measured on one core of an x86-64 with AVX-512 at laptop scale: another "
         "machine, a busy one or a smaller scale differs; drawing counts as if all were stale.\n"
     )
