@@ -20,6 +20,11 @@ def epoch(method, few, many, record="swapped"):
     )
 
 
+def factors(many, last):
+    """All iterates of 100 batches show as much as claimed; of 1,000 so much, and so the last."""
+    return pd.concat([epoch("largest sum", 1.0, many), epoch("linear losses", 0.9, last)])
+
+
 def audited(found, proven=17.0):
     """What an audit of 1,000 batches found, and what is proven."""
     return pd.concat([epoch("all iterates", 9.0, found), epoch("composition", 9.0, proven)])
@@ -47,6 +52,11 @@ CASES = {
         "agrees": partial(audited, 1.01),
         "contradicts": partial(audited, 0.5, proven=0.99),
         "undecided": partial(audited, 0.99),
+    },
+    "not_uniform": {
+        "agrees": partial(factors, 1.501, 1.0),
+        "contradicts, settings": partial(factors, 1.499, 0.9),
+        "contradicts, adversaries": partial(factors, 1.501, 1.002),
     },
     "grows": {
         "agrees": partial(epoch, "largest sum", 3.0, 3.003),

@@ -46,6 +46,36 @@ def _by_batches(estimates: pd.DataFrame, method: str) -> Iterator[tuple[str, flo
         yield f"{record} record, claimed {claim:g}", float(claim), values
 
 
+@check
+def not_uniform(estimates: pd.DataFrame) -> Evidence:
+    """The factor between what is shown and claimed differs between settings and adversaries."""
+    shown = {
+        method: {
+            (words, n): value / claim
+            for words, claim, values in _by_batches(estimates, method)
+            for n, value in values.items()
+        }
+        for method in ("largest sum", "linear losses")
+    }
+    every, last = shown["largest sum"], shown["linear losses"]
+    most = max(every, key=lambda setting: every[setting])
+    items = [
+        Within(
+            "largest over smallest factor of all settings, all iterates",
+            Exact(max(every.values()) / min(every.values())),
+            low=1.5,
+            reason="not uniform",
+        ),
+        Within(
+            f"factor of all iterates over that of the last one, {most[1]} batches, {most[0]}",
+            Exact(every[most] / last[most]),
+            low=1.5,
+            reason="not uniform",
+        ),
+    ]
+    return Evidence(items, "Factors of what is shown at least, computed, over the claim.")
+
+
 def _evidence(items: list[Within], note: str) -> Evidence:
     if not items:
         raise Lacking

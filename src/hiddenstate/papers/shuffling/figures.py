@@ -34,7 +34,8 @@ def _draw(axes: Any, rows: pd.DataFrame) -> None:
     "the last one (down). Solid: what the largest of all noisy sums shows at least, computed. "
     "Dashed: what composition proves of all iterates (black), and the last iterate of linear "
     "losses exactly. Above: the record is swapped; below: it is zeroed out. The gradients of all "
-    "other records are opposite to the record's, the worst that we know.",
+    "other records are opposite to the record's, the worst that we know. Where epsilon is large, "
+    "audits of so few runs find less than there is.",
     shows="simulated runs",
 )
 def batches(estimates: pd.DataFrame) -> Any:
