@@ -20,13 +20,13 @@ def by_several(rng, runs, shifts):
     return pd.concat([part.assign(adversary=name) for name, part in parts.items()])
 
 
-def simulated(name, *, comparisons, shift=0.0, cached=100, anew=20):
+def simulated(name, *, comparisons, shift=0.0, cached=100, new=20):
     """The verdicts' corrected p-values, the smaller of both worlds; the world "in" is shifted."""
     rng = stream(0, "verification", name)
     found = []
     for _ in range(comparisons):
         one = frame(rng.normal(size=cached), rng.normal(size=cached))
-        other = frame(shift + rng.normal(size=anew), rng.normal(size=anew))
+        other = frame(shift + rng.normal(size=new), rng.normal(size=new))
         found.append(verification.compare(one, other)["p_value"].min())
     return np.array(found)
 
@@ -55,12 +55,12 @@ def test_one_adversary_s_deviation_is_found_among_four(which):
     found, pooled = 0, 0
     for _ in range(20):
         cached = by_several(rng, 100, [0.0] * 4)
-        anew = by_several(rng, 20, [2.0 * (i == which) for i in range(4)])
-        verdicts = verification.compare(cached, anew)
-        assert len(verdicts) == 8 and set(verdicts["anew"]) == {20}
+        new = by_several(rng, 20, [2.0 * (i == which) for i in range(4)])
+        verdicts = verification.compare(cached, new)
+        assert len(verdicts) == 8 and set(verdicts["new"]) == {20}
         broken = verdicts[~verdicts["agree"]]
         found += list(broken["adversary"]) == [f"adversary {which}"]
-        together = verification.compare(*(t.drop(columns="adversary") for t in (cached, anew)))
+        together = verification.compare(*(t.drop(columns="adversary") for t in (cached, new)))
         pooled += not together["agree"].all()
     assert found >= 15 and pooled <= 10
 
@@ -88,28 +88,28 @@ def test_the_verdict_is_on_the_world_that_differs():
     found = verification.compare(one, frame(np.arange(20) * 2.5, 100 + np.arange(20.0)))
     assert found.set_index("world")["agree"].to_dict() == {"in": True, "out": False}
     assert list(found["cached"]) == [50, 50]
-    assert list(found["anew"]) == [20, 20]
+    assert list(found["new"]) == [20, 20]
     assert found.set_index("world").loc["out", "distance"] == 1
 
 
 def test_more_comparisons_need_more_scores():
     assert verification.can_disagree(5, 20) and not verification.can_disagree(5, 20, 30)
     rng = stream(0, "verification", "few")
-    cached, anew = by_several(rng, 5, [0.0] * 30), by_several(rng, 20, [0.0] * 30)
+    cached, new = by_several(rng, 5, [0.0] * 30), by_several(rng, 20, [0.0] * 30)
     with pytest.raises(InputError, match=r"at level 1\.66667e-05 can reject"):
-        verification.compare(cached, anew)
+        verification.compare(cached, new)
 
 
-@pytest.mark.parametrize(("cached", "anew"), [(1, 20), (3, 20), (4, 20), (20, 4), (6, 6), (8, 8)])
-def test_too_few_scores_to_disagree_are_refused(cached, anew):
-    apart = stats.ks_2samp(np.arange(cached), 1000 + np.arange(anew))
+@pytest.mark.parametrize(("cached", "new"), [(1, 20), (3, 20), (4, 20), (20, 4), (6, 6), (8, 8)])
+def test_too_few_scores_to_disagree_are_refused(cached, new):
+    apart = stats.ks_2samp(np.arange(cached), 1000 + np.arange(new))
     able = apart.pvalue < verification.LEVEL / 2
-    assert verification.can_disagree(cached, anew) == able
-    one, other = (frame(np.arange(n), np.arange(n)) for n in (cached, anew))
+    assert verification.can_disagree(cached, new) == able
+    one, other = (frame(np.arange(n), np.arange(n)) for n in (cached, new))
     if able:
         assert verification.compare(one, other)["agree"].all()
     else:
-        with pytest.raises(InputError, match=f"got {anew} new and {cached} cached scores"):
+        with pytest.raises(InputError, match=f"got {new} new and {cached} cached scores"):
             verification.compare(one, other)
 
 
