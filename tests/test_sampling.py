@@ -5,7 +5,7 @@ import pytest
 
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled, Sampling
 from hiddenstate.streams import stream
 
 EVERY = [FullBatch(), Poisson(0.3), Cyclic(4), Cyclic(4, shuffled_once=True), Reshuffled(4)]
@@ -44,5 +44,9 @@ def test_models_share_batches_if_nothing_is_drawn(sampling):
 
 
 def test_bounds_are_of_the_ways_that_they_know():
-    with pytest.raises(InputError, match=r"sampling: got Reshuffled.*expected FullBatch, Poisson"):
-        Setting(sampling=Reshuffled(4), noise_multiplier=1.0, steps=3, records=12)
+    class Odd(Sampling):
+        def batches(self, records, steps, rng):
+            return [np.arange(1)] * steps
+
+    with pytest.raises(InputError, match=r"sampling: got .*Odd.*expected FullBatch, Poisson"):
+        Setting(sampling=Odd(), noise_multiplier=1.0, steps=3, records=12)
