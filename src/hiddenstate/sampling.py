@@ -130,5 +130,16 @@ class Reshuffled(Sampling):
         return math.ceil(steps / max(1, records // self.batch_size))
 
 
+Ordered = Cyclic | Reshuffled
+"""Every record in one batch of each epoch."""
+
+
+def is_shuffled(sampling: Sampling) -> bool:
+    """Whether the order of the records is drawn, once or in each epoch."""
+    return isinstance(sampling, Reshuffled) or (
+        isinstance(sampling, Cyclic) and sampling.shuffled_once
+    )
+
+
 SAMPLERS = ("poisson", "full", "cyclic", "shuffled", "reshuffled")
 """What the command line calls them."""

@@ -34,6 +34,16 @@ _DOWN = 1 - 1e-9
 """Room for rounding: a lower bound is rounded down."""
 
 
+def independent(noise_multiplier: float, epochs: int, *, redrawn: bool) -> tuple[int, float]:
+    """How many independent epochs show as much, and the deviation of their sums.
+
+    Of an order that is drawn once, one: of the means over the epochs.
+    """
+    if redrawn:
+        return epochs, noise_multiplier
+    return 1, noise_multiplier / math.sqrt(epochs)
+
+
 def lower_epsilon(
     noise_multiplier: float,
     batches: int,
@@ -60,10 +70,9 @@ def lower_epsilon(
     check_count("epochs", epochs)
     check_delta(delta)
     present, absent = pair
-    sigma = noise_multiplier if redrawn else noise_multiplier / math.sqrt(epochs)
-    independent = epochs if redrawn else 1
+    shown, sigma = independent(noise_multiplier, epochs, redrawn=redrawn)
     # Any number of epochs gives a valid bound.
-    counts = np.unique(np.linspace(1, independent, min(independent, COUNTS), dtype=int))
+    counts = np.unique(np.linspace(1, shown, min(shown, COUNTS), dtype=int))
 
     def below(threshold: float, shift: float) -> float:
         """Log-probability that no mean of an epoch exceeds the threshold."""
@@ -76,8 +85,8 @@ def lower_epsilon(
         The numbers of such epochs are binomial.
         """
         there, gone = below(threshold, present), below(threshold, absent)
-        some = [bdtrc(counts - 1, independent, -math.expm1(log)) for log in (there, gone)]
-        none = [bdtrc(counts - 1, independent, math.exp(log)) for log in (there, gone)]
+        some = [bdtrc(counts - 1, shown, -math.expm1(log)) for log in (there, gone)]
+        none = [bdtrc(counts - 1, shown, math.exp(log)) for log in (there, gone)]
         return max(_epsilon(some[0], some[1], delta), _epsilon(none[1], none[0], delta))
 
     # Any threshold is a valid bound; the best of a grid is refined.

@@ -8,7 +8,7 @@ from typing import Any
 from hiddenstate.accounting import linear
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError, expect
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled
+from hiddenstate.sampling import Cyclic, FullBatch, Ordered, Poisson, Reshuffled, is_shuffled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Setting:
     constant of the gradients where ``holder``, their exponent, is less than 1.
     """
 
-    sampling: FullBatch | Poisson | Cyclic | Reshuffled
+    sampling: FullBatch | Poisson | Ordered
     noise_multiplier: float
     """Noise standard deviation over the clipping norm, on the sum of gradients."""
     steps: int
@@ -46,7 +46,7 @@ class Setting:
     """Of the domain that iterates are projected on, in the parameters' unit; None: no domain."""
 
     def __post_init__(self) -> None:
-        listed = isinstance(self.sampling, FullBatch | Poisson | Cyclic | Reshuffled)
+        listed = isinstance(self.sampling, FullBatch | Poisson | Ordered)
         expect(listed, "sampling", self.sampling, "FullBatch, Poisson, Cyclic or Reshuffled")
         linear.check_mechanism(self.noise_multiplier, self.rate if self.sampled else 1, self.steps)
         for name in ("learning_rate", "clipping_norm", "diameter"):
@@ -58,7 +58,7 @@ class Setting:
             fine = value is None or 0 <= value < math.inf
             expect(fine, name, value, "a number >= 0")
         expect(0 <= self.holder <= 1, "holder", self.holder, "a number from 0 to 1")
-        if isinstance(self.sampling, Cyclic | Reshuffled):
+        if isinstance(self.sampling, Ordered):
             records, size = self.records, self.sampling.batch_size
             fine = isinstance(records, int) and records >= 1
             expect(fine, "records", records, "a whole number >= 1")
@@ -85,7 +85,7 @@ class Setting:
     @property
     def shuffled(self) -> bool:
         """Whether the order of the records is drawn, once or in each epoch."""
-        return self.redrawn or (isinstance(self.sampling, Cyclic) and self.sampling.shuffled_once)
+        return is_shuffled(self.sampling)
 
     @property
     def redrawn(self) -> bool:
@@ -116,13 +116,13 @@ class Setting:
             return 4 * self.diameter / (shift * self.rate)
         if self.steps_per_pass > 1:
             return None
-        assert isinstance(self.sampling, Cyclic | Reshuffled)
+        assert isinstance(self.sampling, Ordered)
         return 4 * self.diameter / (2 * shift / self.sampling.batch_size)
 
     @property
     def steps_per_pass(self) -> int:
         """Steps that go through the data once, in an order."""
-        assert isinstance(self.sampling, Cyclic | Reshuffled) and self.records is not None
+        assert isinstance(self.sampling, Ordered) and self.records is not None
         return self.records // self.sampling.batch_size
 
     def schedule(self, position: int = 1) -> CyclicDPSGD:
@@ -131,7 +131,7 @@ class Setting:
         The noise on the displacement is learning_rate * noise_multiplier * clipping_norm /
         batch_size, so a visit moves the iterate by at most 2 / noise_multiplier times it.
         """
-        if not isinstance(self.sampling, Cyclic | Reshuffled):
+        if not isinstance(self.sampling, Ordered):
             raise InputError(f"sampling: got {self.sampling}; expected batches in an order")
         size = self.sampling.batch_size
         return CyclicDPSGD(
@@ -167,7 +167,7 @@ class Setting:
 
     def _words(self) -> Iterator[str]:
         yield f"noise multiplier {self.noise_multiplier:g}"
-        if isinstance(self.sampling, Cyclic | Reshuffled):
+        if isinstance(self.sampling, Ordered):
             fixed, drawn = "" if self.shuffled else "fixed ", ""
             if self.shuffled:
                 drawn = f" whose order is shuffled {'in each epoch' if self.redrawn else 'once'}"

@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from hiddenstate.accounting import batched
 from hiddenstate.dpsgd.known import FixedCanary, Known
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Cyclic, Reshuffled
+from hiddenstate.sampling import Reshuffled, is_shuffled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,13 +41,8 @@ class Shuffled:
 
     @property
     def _shown(self) -> tuple[int, float]:
-        """Independent epochs, and the deviation of their sums.
-
-        Means over the epochs of an order that is drawn once are sufficient.
-        """
-        if self.redrawn:
-            return self.epochs, self.noise_multiplier
-        return 1, self.noise_multiplier / math.sqrt(self.epochs)
+        """Independent epochs, and the deviation of their sums."""
+        return batched.independent(self.noise_multiplier, self.epochs, redrawn=self.redrawn)
 
     def ratio(self, sums: Floats) -> Floats:
         """Log-likelihood ratio of "in" of all sums, shape (..., epochs, batches)."""
@@ -99,12 +94,13 @@ class BatchSums:
         """Begin with the initial parameters."""
         mechanism = known.mechanism
         sampling = mechanism.sampling
-        drawn = isinstance(sampling, Reshuffled) or (
-            isinstance(sampling, Cyclic) and sampling.shuffled_once
-        )
         if canary.coordinate < 0:
             raise InputError(f"observers: got the canary {canary}; expected one in one coordinate")
-        if not drawn or mechanism.adjacency != "replace" or not mechanism.noise_multiplier > 0:
+        if (
+            not is_shuffled(sampling)
+            or mechanism.adjacency != "replace"
+            or not mechanism.noise_multiplier > 0
+        ):
             raise InputError(
                 f"observers: got {mechanism}; expected noise, shuffled batches, and a canary that "
                 "is replaced"

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Poisson, Reshuffled
+from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Ordered, Poisson, Reshuffled
 
 if TYPE_CHECKING:
     from hiddenstate.accounting.setting import Setting
@@ -71,7 +71,7 @@ def read(options: argparse.Namespace) -> "Setting":
     names = ("records", *_CURVATURES, "holder", "diameter", "learning_rate")
     given = {name: getattr(options, name) for name in names}
     sampling = _sampling(options)
-    if isinstance(sampling, Cyclic | Reshuffled) and options.learning_rate is None:
+    if isinstance(sampling, Ordered) and options.learning_rate is None:
         given["learning_rate"] = 0.1
     return Setting(
         sampling=sampling,
@@ -81,7 +81,7 @@ def read(options: argparse.Namespace) -> "Setting":
     )
 
 
-def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Cyclic | Reshuffled:
+def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Ordered:
     given = [name for name in _ORDERED if getattr(options, name) is not None]
     if options.sampler in ("poisson", "full"):
         if given:

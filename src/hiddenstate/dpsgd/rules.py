@@ -510,15 +510,15 @@ class TapsRule(Few):
 
 def _by_groups(layer: Any, a: Tensor, g: Tensor) -> Tensor:
     """Gradients (n, numbers) by the weights: torch's own, each record a group of channels."""
-    turned = isinstance(layer, _TRANSPOSED)
-    further = layer.output_padding if turned else [0] * len(layer.stride)
+    transposed = isinstance(layer, _TRANSPOSED)
+    further = layer.output_padding if transposed else [0] * len(layer.stride)
     padding = layer.padding
     if isinstance(padding, str) or layer.padding_mode != "zeros":
         a, padding = _whole(layer, a), [0] * len(layer.stride)
     one = [part.reshape(1, -1, *part.shape[2:]) for part in (g, a)]
     weight = layer.weight.detach().to(g).repeat(len(g), *[1] * (layer.weight.dim() - 1))
     _, found, _ = torch.ops.aten.convolution_backward(
-        *one, weight, None, layer.stride, padding, layer.dilation, turned, further,
+        *one, weight, None, layer.stride, padding, layer.dilation, transposed, further,
         len(g) * layer.groups, (False, True, False),
     )  # fmt: skip
     return found.view(len(g), -1)

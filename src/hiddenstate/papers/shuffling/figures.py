@@ -12,7 +12,10 @@ from hiddenstate.pipeline.family import figure
 
 _LINES: dict[str, tuple[str, dict[str, Any]]] = {
     "composition": ("all iterates: proven", {"color": "black"}),
-    "largest sum": ("all iterates: at least, by the largest sum", {"color": plotting.VALID}),
+    "largest sum": (
+        "all iterates: at least, by the largest sum",
+        {"color": plotting.VALID, "ls": "-"},
+    ),
     ALL: ("all iterates: found", {"color": plotting.VALID, "marker": "^", "ls": ""}),
     "Poisson's accountant": ("claimed, as if sampled", {"color": plotting.PUBLISHED, "ls": ":"}),
     "linear losses": ("last iterate: exact, linear losses", {"color": plotting.OTHER}),
@@ -20,10 +23,22 @@ _LINES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _draw(axes: Any, rows: pd.DataFrame) -> None:
-    for method, (label, style) in _LINES.items():
-        own = {"ls": "-"} | style if method == "largest sum" else style
-        plotting.line(axes, select(rows, method=method), label=label, **own)
+def _by_claim(parts: dict[str, pd.DataFrame], xlabel: str, **options: Any) -> Any:
+    """A row of panels for each part, by the words of its title, and in it one for each claim."""
+    claims = sorted(pd.concat(parts)["claim"].unique())
+    drawn, axes = plotting.panels(len(claims), len(parts), height=2.4, sharex=True)
+    panels = [(words, claim) for words in parts for claim in claims]
+    for i, (ax, (words, claim)) in enumerate(zip(axes, panels, strict=True)):
+        for method, (label, style) in _LINES.items():
+            rows = select(parts[words], claim=claim, method=method)
+            plotting.line(ax, rows, label=label, **style)
+        ax.set(title=f"{words}, claimed $\\varepsilon$ = {claim:g}", yscale="log", **options)
+        ax.set(
+            xlabel=xlabel if i >= len(panels) - len(claims) else "",
+            ylabel="" if i % len(claims) else "$\\varepsilon$",
+        )
+    plotting.legend_below(drawn, axes[0], columns=3)
+    return drawn
 
 
 @figure(
@@ -42,17 +57,8 @@ def batches(estimates: pd.DataFrame) -> Any:
     """Epsilon against the number of batches, one epoch."""
     rows = select(estimates, part="simulated", epochs=1)
     rows = rows.assign(x=rows["batches"])
-    claims = sorted(rows["claim"].unique())
-    drawn, axes = plotting.panels(len(claims), 2, height=2.4, sharex=True)
-    for i, record in enumerate(("swapped", "zeroed out")):
-        for j, claim in enumerate(claims):
-            ax = axes[i * len(claims) + j]
-            _draw(ax, select(rows, record=record, claim=claim))
-            ax.set(title=f"{record}, claimed $\\varepsilon$ = {claim:g}", xscale="log")
-            ax.set(xlabel="batches of an epoch" if i else "", ylabel="" if j else "$\\varepsilon$")
-            ax.set_yscale("log")
-    plotting.legend_below(drawn, axes[0], columns=3)
-    return drawn
+    records = {record: select(rows, record=record) for record in ("swapped", "zeroed out")}
+    return _by_claim(records, "batches of an epoch", xscale="log")
 
 
 @figure(
@@ -68,17 +74,8 @@ def epochs(estimates: pd.DataFrame) -> Any:
     several = rows.loc[rows["epochs"] > 1, "batches"].unique()
     rows = rows[rows["batches"].isin(several)]
     rows = rows.assign(x=rows["epochs"])
-    claims = sorted(rows["claim"].unique())
-    drawn, axes = plotting.panels(len(claims), 2, height=2.4, sharex=True)
-    for i, order in enumerate(ORDERS):
-        for j, claim in enumerate(claims):
-            ax = axes[i * len(claims) + j]
-            part = select(rows, claim=claim)
-            _draw(ax, part[(part["order"] == order) | (part["epochs"] == 1)])
-            ax.set(title=f"order {order}, claimed $\\varepsilon$ = {claim:g}", yscale="log")
-            ax.set(
-                xlabel=f"epochs of {several[0]:g} batches" if i else "",
-                ylabel="" if j else "$\\varepsilon$",
-            )
-    plotting.legend_below(drawn, axes[0], columns=3)
-    return drawn
+    # The orders of one epoch are the same.
+    orders = {
+        f"order {order}": rows[(rows["order"] == order) | (rows["epochs"] == 1)] for order in ORDERS
+    }
+    return _by_claim(orders, f"epochs of {several[0]:g} batches")
