@@ -36,10 +36,14 @@ from torch.func import functional_call, grad, vmap
 
 from hiddenstate import models
 from hiddenstate.adversaries.initialisation import average_case
-from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
 from hiddenstate.dpsgd.kernels.linear import GROUP
-from hiddenstate.dpsgd.layers import Convolution, Linear, Winograd
+from hiddenstate.dpsgd.native import compiling
+from hiddenstate.dpsgd.native.convolutions import Convolution, Winograd
+from hiddenstate.dpsgd.native.kernel import _compiled
+from hiddenstate.dpsgd.native.layers import Linear
+from hiddenstate.dpsgd.native.network import as_network
+from hiddenstate.dpsgd.native.source import c_source
 from hiddenstate.streams import stream
 
 CLIPPING_NORM = 1.0
@@ -168,8 +172,8 @@ def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
     Those of convolutions and linear layers alone.
     """
     dense = executed = 0
-    for layer in driver.network(model, shape).layers:
-        passes = 3 if layer.turned else 2
+    for layer in as_network(model, shape).layers:
+        passes = 3 if layer.transposed else 2
         if isinstance(layer, Linear):
             products = layer.input.entries * layer.output.real
             dense += products * passes
@@ -186,7 +190,7 @@ def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
                 forward = weights = 36 * pairs * layer.tiles
                 back = back if layer.scatters else 36 * pairs * layer.tiles_back
             weights = each * used if layer.sparse else weights
-            executed += forward + weights + (back if layer.turned else 0)
+            executed += forward + weights + (back if layer.transposed else 0)
     return 2.0 * dense, 2.0 * executed
 
 
@@ -209,9 +213,9 @@ def fastest(step: Callable, rounds: int) -> float:
 
 def instructions() -> str:
     """The vector instructions that the native code of this processor uses."""
-    if not native.compiler():
+    if not compiling.compiler():
         return "no native code"
-    _, _, lanes = native._compiled(driver.c_source(driver.network(models.fcnn(), (8,))))
+    _, _, lanes = _compiled(c_source(as_network(models.fcnn(), (8,))))
     if platform.machine() != "x86_64":
         return f"{platform.machine()}, {lanes} lanes"
     return "AVX-512" if lanes == 16 else "AVX2 or narrower"
@@ -248,7 +252,7 @@ def variants(model, x, y, name: str, quick: bool):
             yield f"Opacus, {mode}", block, partial(opacus, model, x, y, block, mode)
     for block in own_blocks[:1] if quick else own_blocks:
         yield "hiddenstate, torch book-keeping", block, partial(ours, model, x, y, "torch", block)
-    if native.compiler():
+    if compiling.compiler():
         yield "hiddenstate, native", 1, partial(ours, model, x, y, "native")
 
 
@@ -296,7 +300,7 @@ def last_layers(rounds: int) -> None:
         expected = reference(model, x, y)
         thetas, first = theta.expand(GROUP, -1).contiguous(), 0.0
         for kernel in ("native", "linear"):
-            if kernel == "native" and not native.compiler():
+            if kernel == "native" and not compiling.compiler():
                 continue
             total = ClippedSum(model, x, y, kernel=kernel)
             if kernel == "linear":

@@ -8,7 +8,6 @@ asserted to be small, and exact ties (a blank record) are tested on their own.
 import copy
 import math
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import oracle
@@ -18,12 +17,15 @@ from oracle import check, clipped, explicit, residual_blocks
 from torch import nn
 
 from hiddenstate import models
-from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
+from hiddenstate.dpsgd.native import compiling
+from hiddenstate.dpsgd.native.kernel import _compiled
+from hiddenstate.dpsgd.native.network import as_network
+from hiddenstate.dpsgd.native.source import c_source
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
-needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
+needs_compiler = pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
 
 
 class Residual(nn.Module):
@@ -336,7 +338,7 @@ def test_native_refuses_what_it_does_not_know():
 def test_native_does_not_pretend_to_know_other_convolutions(layer):
     model = nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(3))
     model(torch.zeros(1, 1, 8, 8))
-    assert driver.network(model, (1, 8, 8)) is None
+    assert as_network(model, (1, 8, 8)) is None
 
 
 @pytest.mark.parametrize(
@@ -358,20 +360,20 @@ def test_native_does_not_pretend_to_know_other_convolutions(layer):
 def test_native_does_not_pretend_to_know_other_pooling(pool):
     model = nn.Sequential(nn.Conv2d(1, 4, 3), pool, nn.Flatten(), nn.LazyLinear(3))
     model(torch.zeros(1, 1, 8, 8))
-    assert driver.network(model, (1, 8, 8)) is None
+    assert as_network(model, (1, 8, 8)) is None
 
 
 def test_without_a_working_compiler_the_torch_path_does_the_work(monkeypatch, tmp_path):
     model, x, y = problem("digits_cnn", 8)
     with monkeypatch.context() as context:
-        context.setattr(native, "compiler", lambda: None)
+        context.setattr(compiling, "compiler", lambda: None)
         with pytest.warns(UserWarning, match="no C compiler"):
             assert ClippedSum(model, x, y).kind == "torch"
         with pytest.raises(InputError, match="no C compiler"):
             ClippedSum(model, x, y, kernel="native")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "compiler", lambda: "false")
-    native._compiled.cache_clear()
+    monkeypatch.setattr(compiling, "compiler", lambda: "false")
+    _compiled.cache_clear()
     with pytest.warns(UserWarning, match="false failed"):
         assert ClippedSum(model, x, y).kind == "torch"
     assert not list(tmp_path.rglob("*.so"))
@@ -394,7 +396,7 @@ def test_the_compiler_is_the_one_asked_for_or_else_gcc(monkeypatch, tmp_path, th
     monkeypatch.delenv("CC", raising=False)
     if named:
         monkeypatch.setenv("CC", named)
-    assert native.compiler.__wrapped__() == (taken and str(tmp_path / taken))
+    assert compiling.compiler.__wrapped__() == (taken and str(tmp_path / taken))
 
 
 @needs_compiler
@@ -414,8 +416,8 @@ def test_labels_that_the_model_has_no_class_for_are_refused():
 
 
 def test_native_leaves_data_that_do_not_fit_the_model_to_torch_s_own_error():
-    assert driver.network(models.mnist_cnn(), (3, 28, 28)) is None
-    assert driver.network(models.mnist_cnn(), (1, 32, 32)) is None
+    assert as_network(models.mnist_cnn(), (3, 28, 28)) is None
+    assert as_network(models.mnist_cnn(), (1, 32, 32)) is None
 
 
 def wide_network(side: tuple[int, int], before: int = 0) -> nn.Module:
@@ -435,21 +437,20 @@ def wide_network(side: tuple[int, int], before: int = 0) -> nn.Module:
 def test_native_leaves_images_to_torch_whose_rows_would_overflow_a_stack():
     for wide, known in ((8194, False), (32770, False), (900, True)):
         model = wide_network((2, wide))
-        assert (driver.network(model, (1, 2, wide)) is not None) is known
-    assert driver.network(wide_network((300, 300)), (1, 300, 300)) is not None
-    assert driver.network(wide_network((4, 1000), before=16), (1, 4, 1000)) is None
+        assert (as_network(model, (1, 2, wide)) is not None) is known
+    assert as_network(wide_network((300, 300)), (1, 300, 300)) is not None
+    assert as_network(wide_network((4, 1000), before=16), (1, 4, 1000)) is None
 
 
 @needs_compiler
 @pytest.mark.parametrize(("side", "before"), [((2, 900), 0), ((2, 400), 32)])
 def test_native_code_takes_less_of_the_stack_than_any_thread_has(side, before, tmp_path):
     """The compiler's own account of it, for the widest images that the native kernel takes."""
-    found = driver.network(wide_network(side, before), (1, *side))
+    found = as_network(wide_network(side, before), (1, *side))
     assert found is not None
-    (tmp_path / "driver.c").write_text(driver.c_source(found))
-    header = Path(native.__file__).with_name("clipped_sum.h")
-    command = [str(native.compiler()), "driver.c", "-o", "driver.so", *native._FLAGS]
-    subprocess.run([*command, "-fstack-usage", f"-I{header.parent}"], cwd=tmp_path, check=True)
+    (tmp_path / "driver.c").write_text(c_source(found))
+    command = [str(compiling.compiler()), "driver.c", "-o", "driver.so", *compiling._FLAGS]
+    subprocess.run([*command, "-fstack-usage", f"-I{compiling.HEADERS}"], cwd=tmp_path, check=True)
     (told,) = tmp_path.glob("*.su")
     assert 0 < sum(int(line.split("\t")[1]) for line in told.read_text().splitlines()) <= 2**18
 
@@ -459,13 +460,13 @@ def test_native_code_takes_less_of_the_stack_than_any_thread_has(side, before, t
 @pytest.mark.parametrize("flags", [("-mno-avx512f",), ("-O1", "-mno-avx", "-mno-fma")])
 def test_native_code_for_narrower_vectors_agrees_too(flags, monkeypatch):
     """Compiles, for x86 alone, what machines without AVX-512 would run."""
-    if native.platform.machine() != "x86_64":
+    if compiling.platform.machine() != "x86_64":
         pytest.skip("flags of another architecture")
-    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, *flags))
-    native._compiled.cache_clear()
+    monkeypatch.setattr(compiling, "_FLAGS", (*compiling._FLAGS, *flags))
+    _compiled.cache_clear()
     for name in ("odd", "mnist_cnn", "unpooled"):
         test_clipped_sums_and_norms_are_those_of_float64_gradients(name, "native")
-    native._compiled.cache_clear()
+    _compiled.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
@@ -866,18 +867,18 @@ class Unused(Functional):
 
 @pytest.mark.parametrize("build", [Branching, Splitting, Scaling, Unused])
 def test_what_is_no_graph_of_layers_is_left_to_torch(build):
-    assert driver.network(build(), (1, 8, 8)) is None
+    assert as_network(build(), (1, 8, 8)) is None
 
 
 def test_a_layer_that_runs_twice_or_has_its_parameters_in_another_order_is_left_to_torch():
     layer = nn.Linear(4, 4)
-    assert driver.network(nn.Sequential(layer, nn.Tanh(), layer), (4,)) is None
+    assert as_network(nn.Sequential(layer, nn.Tanh(), layer), (4,)) is None
     turned = nn.Linear(4, 4)
     weight = turned.weight
     del turned.weight
     turned.weight = weight  # now behind the bias
     assert [name for name, _ in turned.named_parameters()] == ["bias", "weight"]
-    assert driver.network(nn.Sequential(turned), (4,)) is None
+    assert as_network(nn.Sequential(turned), (4,)) is None
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -6,10 +6,12 @@ import torch.nn.functional as F
 from oracle import check, problem
 from torch import nn
 
-from hiddenstate.dpsgd import driver, graph, native
+from hiddenstate.dpsgd import graph
 from hiddenstate.dpsgd.clipping import ClippedSum
+from hiddenstate.dpsgd.native import compiling
+from hiddenstate.dpsgd.native.network import as_network
 
-needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
+needs_compiler = pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
 SHAPE, CLASSES = (1, 6, 6), 3
 
 
@@ -80,8 +82,8 @@ ENDED = [
 @pytest.mark.parametrize("build", [*map(joined, JOINED), *map(ended, ENDED)])
 def test_residual_networks_run_natively_however_they_are_written(build):
     model, x, y = problem("written", build, SHAPE, CLASSES, records=8)
-    known = driver.network(model, SHAPE)
-    plain = driver.network(Block(), SHAPE)
+    known = as_network(model, SHAPE)
+    plain = as_network(Block(), SHAPE)
     assert [type(layer) for layer in known.layers] == [type(layer) for layer in plain.layers]
     check(ClippedSum(model, x, y, kernel="native"), model, x, y)
 
@@ -102,7 +104,7 @@ def test_activations_are_known_in_place_too(function):
         def forward(self, x):
             return self.head(function(self.joined(self.add(x))))
 
-    assert driver.network(Activated(), SHAPE) == driver.network(Block(), SHAPE)
+    assert as_network(Activated(), SHAPE) == as_network(Block(), SHAPE)
 
 
 def test_steps_name_what_each_layer_reads():
@@ -202,4 +204,4 @@ def test_a_tensor_may_be_added_to_itself():
     ],
 )
 def test_what_is_no_graph_of_known_layers_is_left_to_torch(build):
-    assert driver.network(build(), SHAPE) is None
+    assert as_network(build(), SHAPE) is None

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from hiddenstate.dpsgd import native
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters, named
 from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
+from hiddenstate.dpsgd.native import compiling
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -54,7 +54,7 @@ NUMPY = ("tiny", "tiny, numpy")
 def case(request):
     """Name, kernel, parameters and each record's gradient (records, p)."""
     name, model = request.param, MODELS[request.param]()
-    if name in ("native", "tiny") and native.compiler() is None:
+    if name in ("native", "tiny") and compiling.compiler() is None:
         pytest.skip("no C compiler")
     theta = flat_parameters(model)
     if name in NUMPY:
@@ -116,7 +116,7 @@ def test_a_whole_training_is_its_own_steps(case):
 
 
 def test_native_code_refuses_models_side_by_side():
-    if native.compiler() is None:
+    if compiling.compiler() is None:
         pytest.skip("no C compiler")
     total = ClippedSum(network(), X, Y, kernel="native")
     thetas = flat_parameters(network()).expand(2, -1)

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 from hiddenstate import models
-from hiddenstate.dpsgd import native
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
 from hiddenstate.dpsgd.kernels import tiny
 from hiddenstate.dpsgd.kernels.tiny import Dense, Trainer
+from hiddenstate.dpsgd.native import compiling
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic, Poisson
 from hiddenstate.streams import stream
 
-needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
+needs_compiler = pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
 KERNELS = [pytest.param("native", marks=needs_compiler), "numpy"]
 WIDTHS = [(8, 6, 2), (5, 3), (3, 7, 4, 5), (20, 17, 4)]
 
@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_refused():
 def test_without_a_compiler_numpy_does_the_work_and_says_so(monkeypatch):
     network, x, y, *_ = problem((4, 2))
     tiny._compiled.cache_clear()
-    monkeypatch.setattr(native, "compiler", lambda: None)
+    monkeypatch.setattr(compiling, "compiler", lambda: None)
     with pytest.warns(UserWarning, match="no C compiler"):
         assert Trainer(network, x, y, learning_rate=0.1, clipping_norm=1.0).kind == "numpy"
     with pytest.raises(InputError, match="no C compiler"):
@@ -229,9 +229,9 @@ def test_networks_too_large_for_the_stack_are_left_to_numpy():
 @pytest.mark.parametrize("flags", [("-mno-avx512f",), ("-O1", "-mno-avx", "-mno-fma")])
 def test_native_code_for_narrower_vectors_agrees_too(flags, monkeypatch):
     """Compiles, for x86 alone, what machines without AVX-512 would run."""
-    if native.platform.machine() != "x86_64":
+    if compiling.platform.machine() != "x86_64":
         pytest.skip("flags of another architecture")
-    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, *flags))
+    monkeypatch.setattr(compiling, "_FLAGS", (*compiling._FLAGS, *flags))
     tiny._compiled.cache_clear()
     for widths in WIDTHS:
         test_a_training_is_that_of_float64_gradients(widths, "native")

@@ -344,7 +344,7 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     # A verdict is of the code that trained again: of other code it is another's.
     dry = (filled, "verify_cache", "--dry-run", *AT_TINY)
     assert f"{FAMILY}_verify" not in snakemake(*dry)[1]
-    engine = filled / "src/hiddenstate/dpsgd/driver.py"
+    engine = filled / "src/hiddenstate/dpsgd/native/source.py"
     engine.write_text(f"{engine.read_text()}\nOTHER = 1\n")
     assert re.search(rf"{FAMILY}_verify +2", snakemake(*dry)[1])
 

@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hiddenstate.dpsgd import native as compiled
-from hiddenstate.dpsgd.driver import network
 from hiddenstate.dpsgd.kernels.base import OfModel, Problem, cross_entropy
+from hiddenstate.dpsgd.native.compiling import CompilationError
+from hiddenstate.dpsgd.native.kernel import Kernel
+from hiddenstate.dpsgd.native.network import as_network
 from hiddenstate.dpsgd.probe import Probe
 
 
@@ -19,7 +20,7 @@ class Native(OfModel):
 
     kind = "native"
 
-    def __init__(self, problem: Problem, code: compiled.Kernel):
+    def __init__(self, problem: Problem, code: Kernel):
         super().__init__(problem)
         self._code = code  # which has memory of its own for each thread
 
@@ -42,12 +43,12 @@ def native(problem: Problem, probe: Probe) -> Native | str:
     )
     # Of a copy: a forward that is traced may leave what it was traced with in its model.
     shape = tuple(problem.x.shape[1:])
-    known = network(copy.deepcopy(problem.model), shape) if applies else None
+    known = as_network(copy.deepcopy(problem.model), shape) if applies else None
     if known is None:
         return ""
     try:
-        code = compiled.Kernel(known, problem.x.numpy(), problem.y.numpy())
-    except compiled.CompilationError as error:
+        code = Kernel(known, problem.x.numpy(), problem.y.numpy())
+    except CompilationError as error:
         return str(error)
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:

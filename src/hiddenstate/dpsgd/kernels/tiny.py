@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.dpsgd.kernels.base import Kernel
 from hiddenstate.dpsgd.known import Floats, Movement
+from hiddenstate.dpsgd.native import compiling
 from hiddenstate.errors import InputError
 
 Code = Literal["auto", "native", "numpy"]
@@ -261,13 +262,11 @@ _NONE = np.zeros(0, np.int64)
 
 def _native(network: Dense, *, required: bool) -> Any:
     """The network's training in native code, or None."""
-    from hiddenstate.dpsgd import native  # which imports torch
-
     reason = f"it has {network.parameters} parameters, more than {MOST_PARAMETERS}"
     if network.parameters <= MOST_PARAMETERS:
         try:
             return _compiled(network)
-        except native.CompilationError as error:
+        except compiling.CompilationError as error:
             reason = str(error)
     if required:
         raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'numpy'")
@@ -277,9 +276,7 @@ def _native(network: Dense, *, required: bool) -> Any:
 
 @cache
 def _compiled(network: Dense) -> Any:
-    from hiddenstate.dpsgd import native
-
-    function = native.load(_driver(network), "tiny.h", "clipped_sum.h").train
+    function = compiling.load(_driver(network)).train
     function.restype = None
     function.argtypes = [ctypes.c_void_p] * 7 + [ctypes.c_int64, ctypes.c_float, ctypes.c_float]
     return function
@@ -325,17 +322,17 @@ void train(const float *x, const int64_t *labels, const int64_t *indices, const 
     for (int i = 0; i < {start}; i++) sum[i] = splat(0);
     for (; at < ends[t]; at += MIN(LANES, ends[t] - at)) {{
       const int n = (int)MIN(LANES, ends[t] - at);
-      float turned[{features} * LANES];
+      float transposed[{features} * LANES];
       int32_t name[LANES];
       for (int l = 0; l < LANES; l++) {{
         const int64_t record = indices[at + (l < n ? l : 0)];
         if (at + l + AHEAD < ends[steps - 1])
           __builtin_prefetch(x + indices[at + l + AHEAD] * {features});
-        turn({features}, x + record * {features}, turned + l);
+        transpose({features}, x + record * {features}, transposed + l);
         name[l] = (int32_t)labels[record];
       }}
       vec x0[{features}];
-      for (int i = 0; i < {features}; i++) x0[i] = load(turned + i * LANES);
+      for (int i = 0; i < {features}; i++) x0[i] = load(transposed + i * LANES);
       const ivec label = *(const ivec *)name, present = lanes_below(n);
       {lines}
     }}

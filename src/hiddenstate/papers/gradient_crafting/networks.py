@@ -17,8 +17,8 @@ from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.clipping import ClippedSum
-from hiddenstate.dpsgd.driver import network
 from hiddenstate.dpsgd.known import Floats
+from hiddenstate.dpsgd.native.network import as_network
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import one_run as many
 from hiddenstate.papers.gradient_crafting.adversaries import kind
@@ -49,7 +49,7 @@ def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
     shared = partial(stream, seed, NAME, p.name, "shared", p.repeat)
     initial: engine.Initial = drawn if p.start == "fresh" else drawn(shared("initialisation"))
     given = {word: _canary(word, p, model, records, shared(word)) for word in p.adversaries}
-    alone = workplace.device == "cpu" and network(model, records.x.shape[1:]) is not None
+    alone = workplace.device == "cpu" and as_network(model, records.x.shape[1:]) is not None
     frame = engine.scores_by_adversary(
         {
             word: engine.Ensemble(model, mechanism, records.x, records.y, canary, initial)

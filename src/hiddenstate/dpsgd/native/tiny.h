@@ -1,7 +1,7 @@
 /* DP-SGD on a small fully connected ReLU network: LANES records side by side in a vector's lanes.
  *
  * A whole training is one call. Parameters lie as torch flattens them, each layer's weights
- * [output][input] and then its biases, and enter as broadcasts; records are turned so that a
+ * [output][input] and then its biases, and enter as broadcasts; records are transposed so that a
  * vector holds one feature of LANES records. Everything of a block of records stays on the stack.
  * The lanes' sums are added up once a step, in a fixed order.
  */
@@ -26,7 +26,7 @@ INLINE vec magnitude(vec v) { return (vec)((ivec)v & 0x7fffffff); }
 
 /* One record into its lane. The barriers keep the compiler from turning the copies into vector
  * gathers, which take several times as long. */
-INLINE void turn(const int N, const float *record, float *lane) {
+INLINE void transpose(const int N, const float *record, float *lane) {
 #pragma GCC unroll 16
   for (int i = 0; i < N; i++) {
     lane[i * LANES] = record[i];

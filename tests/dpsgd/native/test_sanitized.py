@@ -8,7 +8,6 @@ members of a record's working memory lie guards that no access may touch.
 import functools
 import re
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +16,14 @@ from oracle import clipped, explicit, problem
 from torch import nn
 
 from hiddenstate import models
-from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import flat_parameters
 from hiddenstate.dpsgd.kernels import tiny
+from hiddenstate.dpsgd.native import compiling
+from hiddenstate.dpsgd.native.network import as_network
+from hiddenstate.dpsgd.native.source import c_source
 
 SANITIZED = "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"
-HEADERS = Path(native.__file__).parent
+HEADERS = sorted(compiling.HEADERS.glob("*.h"))
 NARROW = {"-march=haswell": 8, "-march=x86-64": 8}
 """Instruction sets besides the processor's own, and lanes of their vectors."""
 READ = """
@@ -153,10 +154,10 @@ def run(tmp_path):
     """Runs a program on arrays, and returns the floats that it writes."""
 
     def run(source: str, flag: str, numbers: list[int], arrays: list, edit=lambda text: text):
-        for header in ("clipped_sum.h", "tiny.h"):
-            (tmp_path / header).write_text(edit((HEADERS / header).read_text()))
+        for header in HEADERS:
+            (tmp_path / header.name).write_text(edit(header.read_text()))
         (tmp_path / "main.c").write_text(source)
-        command = [native.compiler(), *SANITIZED, flag, "main.c", "-o", "main", "-lm"]
+        command = [compiling.compiler(), *SANITIZED, flag, "main.c", "-o", "main", "-lm"]
         made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         if "sanitizer" in made.stderr or "-lasan" in made.stderr:
             pytest.skip("the compiler has no sanitizers")
@@ -195,12 +196,12 @@ def clipped_sum(run, name: str, flag: str, lanes: int, **edit) -> None:
     """The sum and the norms under the sanitizers are those of float64."""
     make, record, classes = SHAPES[name]
     model, x, y = problem(name, make, record, classes, records=5)
-    network = driver.network(model, record)
+    network = as_network(model, record)
     layouts = [layer.layouts(lanes) for layer in network.layers]
     packed = [
         part
         for layer, (forward, bias, backward, _) in zip(network.layers, layouts, strict=True)
-        for part in ((forward, bias, backward) if layer.turned else (forward, bias))
+        for part in ((forward, bias, backward) if layer.transposed else (forward, bias))
     ]
     places = np.concatenate([p.ravel() for *_, bias, _, d in layouts for p in (d, bias)])
     gather = np.concatenate([part.ravel() for part in packed])
@@ -212,7 +213,7 @@ def clipped_sum(run, name: str, flag: str, lanes: int, **edit) -> None:
         np.concatenate([[np.float32(0)], theta])[gather].astype(np.float32),
         network.prepared(x), np.float32([norm]), y.astype(np.int64), np.arange(5),
     ]  # fmt: skip
-    source = guarded(driver.c_source(network))
+    source = guarded(c_source(network))
     found = run(source, flag, [len(x), len(places)], arrays, **edit)
     total = np.zeros(len(theta) + 1, np.float32)
     total[places] = found[: len(places)]
@@ -223,9 +224,9 @@ def clipped_sum(run, name: str, flag: str, lanes: int, **edit) -> None:
 
 def instruction_sets() -> dict[str, int]:
     """Flags of those that this processor has, and the lanes of their vectors."""
-    if native.compiler() is None or native.platform.machine() != "x86_64":
+    if compiling.compiler() is None or compiling.platform.machine() != "x86_64":
         return {}
-    has = set(native._processor().split())
+    has = set(compiling._processor().split())
     own = {"-march=native": 16 if "avx512f" in has else 8}
     return own | {flag: n for flag, n in NARROW.items() if "avx2" in has or "haswell" not in flag}
 
@@ -295,6 +296,6 @@ def test_a_mistake_in_the_code_is_found(run, mistake):
     def edit(text: str) -> str:
         return text.replace(right, wrong)
 
-    assert right in (HEADERS / "clipped_sum.h").read_text()
+    assert any(right in header.read_text() for header in HEADERS)
     with pytest.raises(AssertionError, match=r"AddressSanitizer|runtime error"):
         clipped_sum(run, name, flag, instruction_sets()[flag], edit=edit)

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from torch import nn
 
-from hiddenstate.dpsgd import native
 from hiddenstate.dpsgd.clipping import ClippedSum
+from hiddenstate.dpsgd.native import compiling
+from hiddenstate.dpsgd.native.kernel import _compiled
 from hiddenstate.errors import InputError
 
-pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
+pytestmark = pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
 
 SOURCE = "int answer(void) { return 42; }"
 """A library that compiles in a moment."""
@@ -24,24 +25,24 @@ SOURCE = "int answer(void) { return 42; }"
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    load, count = native.ctypes.CDLL, itertools.count()
+    load, count = compiling.ctypes.CDLL, itertools.count()
 
     def again(path):
         # A process does not look at a file again whose name it has loaded before.
         return load(shutil.copy(path, tmp_path / f"loaded{next(count)}.so"))
 
-    monkeypatch.setattr(native.ctypes, "CDLL", again)
+    monkeypatch.setattr(compiling.ctypes, "CDLL", again)
     return tmp_path / "hiddenstate"
 
 
 def answer() -> int:
-    return native.load(SOURCE).answer()
+    return compiling.load(SOURCE).answer()
 
 
 def planted(path: Path) -> None:
     """A whole library in the cache's place that says something else."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    native._compile(path, {"driver.c": SOURCE.replace("42", "666")})
+    compiling._compile(path, {"driver.c": SOURCE.replace("42", "666")})
 
 
 def library(cache: Path) -> Path:
@@ -60,7 +61,7 @@ def test_a_library_is_kept_for_its_owner_alone_and_loaded_again(cache, monkeypat
         os.umask(before)
     (path,) = cache.glob("*.so")
     assert (path.stat().st_mode & 0o777, cache.stat().st_mode & 0o777) == (0o600, 0o700)
-    monkeypatch.setattr(native, "_compile", None)
+    monkeypatch.setattr(compiling, "_compile", None)
     assert answer() == 42
 
 
@@ -80,7 +81,7 @@ def test_a_library_of_another_user_is_not_loaded(cache, monkeypatch):
     path = library(cache)
     planted(path)
     me = os.geteuid()
-    monkeypatch.setattr(native.os, "geteuid", lambda: me + 1)
+    monkeypatch.setattr(compiling.os, "geteuid", lambda: me + 1)
     expected = 666 if me == 0 else 42  # root's own may be loaded by anyone
     assert answer() == expected
     if me == 0:
@@ -110,8 +111,8 @@ def test_a_cache_that_cannot_be_written_is_done_without_and_leaves_nothing_behin
     (tmp_path / "file").write_text("in the way")
     (temporary := tmp_path / "temporary").mkdir()
     program = (
-        "from hiddenstate.dpsgd import native\n"
-        f"print([native.load({SOURCE!r} + ' ' * n).answer() for n in range(2)])\n"
+        "from hiddenstate.dpsgd.native import compiling\n"
+        f"print([compiling.load({SOURCE!r} + ' ' * n).answer() for n in range(2)])\n"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": f"{tmp_path}/file", "TMPDIR": str(temporary)}
     done = subprocess.run(
@@ -128,7 +129,7 @@ def test_a_cache_that_cannot_be_written_is_read(cache, monkeypatch):
     def refuse(*_):
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(native, "_compile", refuse)
+    monkeypatch.setattr(compiling, "_compile", refuse)
     cache.chmod(0o500)
     try:
         assert answer() == 42
@@ -144,7 +145,7 @@ def logistic():
 
 def test_a_damaged_library_in_the_cache_is_made_anew(cache, monkeypatch):
     model, x, y = logistic()
-    native._compiled.cache_clear()
+    _compiled.cache_clear()
     ClippedSum(model, x, y, kernel="native")
     (path,) = cache.rglob("*.so")
     whole = path.read_bytes()
@@ -152,8 +153,8 @@ def test_a_damaged_library_in_the_cache_is_made_anew(cache, monkeypatch):
         # Another file in its place: writing into a loaded library would change it in use.
         path.unlink()
         path.write_bytes(damaged)
-        assert not native._whole(path)
-    native._compiled.cache_clear()
+        assert not compiling._whole(path)
+    _compiled.cache_clear()
     assert ClippedSum(model, x, y, kernel="native").kind == "native"
     assert path.read_bytes() == whole
 
@@ -162,8 +163,8 @@ def test_a_library_that_may_not_be_loaded_leaves_the_work_to_torch(cache, monkey
     def refuse(path):
         raise OSError(f"{path}: failed to map segment from shared object")
 
-    monkeypatch.setattr(native.ctypes, "CDLL", refuse)
-    native._compiled.cache_clear()
+    monkeypatch.setattr(compiling.ctypes, "CDLL", refuse)
+    _compiled.cache_clear()
     model, x, y = logistic()
     with pytest.warns(UserWarning, match="failed to map segment"):
         assert ClippedSum(model, x, y).kind == "torch"

@@ -10,12 +10,16 @@ from oracle import check, explicit, problem
 from torch import nn
 
 from hiddenstate import models
-from hiddenstate.dpsgd import driver, native
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
-from hiddenstate.dpsgd.layers import GROUP, Winograd
+from hiddenstate.dpsgd.native import compiling
+from hiddenstate.dpsgd.native.calls import GROUP
+from hiddenstate.dpsgd.native.convolutions import Winograd
+from hiddenstate.dpsgd.native.kernel import Kernel, _compiled
+from hiddenstate.dpsgd.native.network import as_network
+from hiddenstate.dpsgd.native.source import c_source
 from hiddenstate.errors import InputError
 
-pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C compiler")
+pytestmark = pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
 
 
 class Stems(nn.Module):
@@ -239,13 +243,13 @@ def steady(model: nn.Module, x, y):
 @pytest.mark.parametrize("flags", [("-mno-avx512f",), ("-O1", "-mno-avx", "-mno-fma")])
 def test_code_for_narrower_vectors_agrees_too(flags, monkeypatch):
     """Compiles, for x86 alone, what machines without AVX-512 would run."""
-    if native.platform.machine() != "x86_64":
+    if compiling.platform.machine() != "x86_64":
         pytest.skip("flags of another architecture")
-    monkeypatch.setattr(native, "_FLAGS", (*native._FLAGS, *flags))
-    native._compiled.cache_clear()
+    monkeypatch.setattr(compiling, "_FLAGS", (*compiling._FLAGS, *flags))
+    _compiled.cache_clear()
     for name in NETWORKS:
         test_sums_and_norms_are_those_of_float64_gradients(name)
-    native._compiled.cache_clear()
+    _compiled.cache_clear()
 
 
 @pytest.mark.slow
@@ -270,7 +274,7 @@ def test_zeros_around_images_stay_zero_from_record_to_record():
 def test_records_have_the_same_gradients_alone_and_in_a_group():
     """Norms bit for bit, of whole groups and of what is left of nine records."""
     model, x, y = problem("together", *NETWORKS["together"], records=9)
-    text = driver.c_source(driver.network(model, (3, 8, 7)))
+    text = c_source(as_network(model, (3, 8, 7)))
     for name in ("linear", "add_outer", "add_scaled", "winograd_forward", "winograd_pool_forward"):
         assert f"{name}({GROUP}, APART" in text
     total, theta = ClippedSum(model, x, y, kernel="native"), flat_parameters(model)
@@ -332,42 +336,46 @@ MISTAKES = {
 }  # fmt: skip
 
 
+def change_header(monkeypatch, folder, right: str, wrong: str) -> None:
+    """Compile with headers in which one line is another."""
+    headers = {h.name: h.read_text() for h in compiling.HEADERS.glob("*.h")}
+    assert any(right in text for text in headers.values())
+    for name, text in headers.items():
+        (folder / name).write_text(text.replace(right, wrong))
+    monkeypatch.setattr(compiling, "HEADERS", folder)
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_wrong_detail_is_seen_and_refused(mistake, monkeypatch, tmp_path):
     name, right, wrong = MISTAKES[mistake]
-    header = native.files("hiddenstate.dpsgd").joinpath("clipped_sum.h").read_text()
-    assert right in header
-    (tmp_path / "clipped_sum.h").write_text(header.replace(right, wrong))
-    monkeypatch.setattr(native, "files", lambda package: tmp_path)
+    change_header(monkeypatch, tmp_path, right, wrong)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native._compiled.cache_clear()
+    _compiled.cache_clear()
     model, x, y = problem(name, *NETWORKS[name], records=9)
     x, y = steady(model, x, y)
-    known = driver.network(model, x.shape[1:])
+    known = as_network(model, x.shape[1:])
     theta, first = flat_parameters(model).numpy(), np.arange(9)[:1]
-    found, norms, _ = native.Kernel(known, x, y)(theta, first, 1e9)
+    found, norms, _ = Kernel(known, x, y)(theta, first, 1e9)
     right = explicit(model, x[:1], y[:1])[0].numpy()
     norm = np.linalg.norm(right)
     assert max(np.linalg.norm(found - right), abs(norms[0] - norm)) > 1e-4 * norm
-    native._compiled.cache_clear()
+    _compiled.cache_clear()
 
 
 def test_wrong_native_code_is_refused(monkeypatch, tmp_path):
-    header = native.files("hiddenstate.dpsgd").joinpath("clipped_sum.h").read_text()
-    (tmp_path / "clipped_sum.h").write_text(header.replace("- q - u * p)", "- q)"))
-    monkeypatch.setattr(native, "files", lambda package: tmp_path)
+    change_header(monkeypatch, tmp_path, "- q - u * p)", "- q)")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native._compiled.cache_clear()
+    _compiled.cache_clear()
     model, x, y = problem("before", *NETWORKS["before"], records=9)
     with pytest.raises(InputError, match="its gradients of the model are wrong"):
         ClippedSum(model, x, y, kernel="native")
     with pytest.warns(UserWarning, match="its gradients of the model are wrong"):
         assert ClippedSum(model, x, y).kind == "torch"
-    native._compiled.cache_clear()
+    _compiled.cache_clear()
 
 
 def test_equal_calls_are_compiled_once():
-    text = driver.c_source(driver.network(models.resnet18(), (3, 32, 32)))
+    text = c_source(as_network(models.resnet18(), (3, 32, 32)))
     definitions = re.findall(r"^static NOINLINE .*\{\n(.*)\n\}", text, re.MULTILINE)
     assert len(definitions) == len(set(definitions))
     # Seventeen convolutions of 3 x 3 and three projections, of eleven shapes.
@@ -378,7 +386,7 @@ def test_equal_calls_are_compiled_once():
 
 def test_winograds_algorithm_is_taken_for_large_images_alone():
     def taken(name, shape):
-        layers = driver.network(models.build(name), shape).layers
+        layers = as_network(models.build(name), shape).layers
         return sum(isinstance(layer, Winograd) for layer in layers)
 
     # All but the first, whose record has few channels.
@@ -400,20 +408,20 @@ def test_layers_that_the_kernel_does_not_know_go_to_torch():
     frozen.bias.requires_grad_(False)
     hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
     known = norm(nn.GroupNorm(2, 4))
-    assert driver.network(known, (2, 6, 6)) is not None
+    assert as_network(known, (2, 6, 6)) is not None
     others = (Own(2, 4), frozen, hooked, nn.LayerNorm((4, 4, 4)), nn.InstanceNorm2d(4, affine=True))
     for layer in others:
-        assert driver.network(norm(layer), (2, 6, 6)) is None
+        assert as_network(norm(layer), (2, 6, 6)) is None
     twice = copy.deepcopy(known)
     twice.insert(1, twice[1])
-    assert driver.network(twice, (2, 6, 6)) is None
+    assert as_network(twice, (2, 6, 6)) is None
     # A record's own channels fill no vector, so that only convolutions and linear layers read it.
     for first in (nn.GroupNorm(1, 2), nn.AvgPool2d(2), nn.ReLU(), nn.MaxPool2d(2)):
         model = nn.Sequential(first, nn.Flatten(), nn.LazyLinear(3))
         model(torch.zeros(1, 2, 6, 6))
-        assert driver.network(model, (2, 6, 6)) is None
+        assert as_network(model, (2, 6, 6)) is None
     grouped = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(64, 3))
-    assert driver.network(grouped, (2, 6, 6)) is None
+    assert as_network(grouped, (2, 6, 6)) is None
     # Groups of a flattened image are others than the image's.
     flat = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.GroupNorm(2, 64), nn.Linear(64, 3))
-    assert driver.network(flat, (2, 6, 6)) is None
+    assert as_network(flat, (2, 6, 6)) is None

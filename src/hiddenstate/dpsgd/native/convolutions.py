@@ -1,0 +1,396 @@
+"""Convolutions of the native kernel: as such, and by Winograd's algorithm."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from hiddenstate.dpsgd.native.calls import (
+    GROUP,
+    HEAVY,
+    PAD,
+    ROOM,
+    Call,
+    Layout,
+    Place,
+    Tensor,
+    at,
+)
+from hiddenstate.dpsgd.native.layers import Layer, before_activation, cleared, collected
+from hiddenstate.dpsgd.native.layouts import blocks, numbers, per_channel
+
+_WIDE = 48
+"""Places from which Winograd's algorithm is faster: they nearly fill four tiles of 4 x 4."""
+_DENSE = 1.4
+"""So many of its dense products take the time of one with a winner."""
+_AT_ONCE = 16
+"""Tiles, at most, that it transforms before it multiplies (``AT_ONCE`` in C)."""
+_NEAR_BY = 4096
+"""Floats of a strip of an input, if one row of windows does not take more (``NEAR_BY`` in C)."""
+_FEW = 8
+"""Tiles of a record up to which Winograd's algorithm gains from those of others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Layer):
+    """A convolution, with the activation and the 2 x 2 max-pooling behind it."""
+
+    input: Tensor
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: int
+    bias: bool
+    activation: str = "NONE"
+    pooled: bool = False
+    _transposes: ClassVar[bool] = True
+
+    @property
+    def border(self) -> int:
+        """Zeros that it wants around its input."""
+        return self.padding
+
+    @property
+    def weights(self) -> int:
+        """Entries of the packed weights."""
+        return self.kernel[0] * self.kernel[1] * self.input.channels * self.output.channels
+
+    @property
+    def biases(self) -> int:
+        """Entries of the packed bias."""
+        return self.output.channels
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the weight gradient skips the losers of the pooling."""
+        return self.pooled and self.input.channels % PAD == 0
+
+    @property
+    def scatters(self) -> bool:
+        """Whether the input gradient skips them."""
+        return self.pooled
+
+    @property
+    def places(self) -> Tensor:
+        """The convolution's own output, without what the pooling leaves out."""
+        t, each = self.output, 2 if self.pooled else 1
+        return replace(t, height=each * t.height, width=each * t.width)
+
+    @property
+    def stack(self) -> int:
+        """Bytes that its calls take of the stack, at most: rows of an image that it pools."""
+        if not self.pooled:
+            return 0
+        wide, pooled = self.input.width + 2 * self.padding, self.output.width
+        rows = 4 * pooled * 2 * PAD  # two before the pooling, of two vectors of channels
+        strip = max(_NEAR_BY, (self.kernel[0] + 1) * wide * 2 * PAD) if self.sparse else 0
+        return 4 * (rows + strip + pooled * PAD)
+
+    def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
+        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
+        real = (self.output.real, self.input.real, *self.kernel)
+        w = np.zeros((self.output.channels, self.input.channels, *self.kernel), np.int64)
+        w[: real[0], : real[1]] = numbers(self.start, real)
+        forward, rows = blocks(w.transpose(2, 3, 1, 0), lanes), w.transpose(0, 2, 3, 1)
+        backward: Layout = np.zeros(0, np.int64)  # a first layer's, which passes no gradient on
+        if self.scatters:
+            backward = rows
+        elif self.input.channels % lanes == 0:
+            # Each phase of the input's places meets its own taps, the last of them first.
+            (down, across), parts = self.stride, []
+            for a in range(down):
+                for b in range(across):
+                    own = w[:, :, a::down, b::across][:, :, ::-1, ::-1]
+                    parts.append(blocks(own.transpose(2, 3, 0, 1), lanes).ravel())
+            backward = np.concatenate(parts)
+        bias = per_channel(self.output, self.start + int(np.prod(real)) if self.bias else None)
+        return forward, bias, backward, rows if self.sparse else forward
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        if not self.pooled:
+            return [f"float g{i}[{self._bordered[2]}]"]
+        floats, counts = self.output.floats, 4 * self.output.height * self.output.width
+        found = [f"int32_t winner{i}[{floats}]", f"float g{i}[{floats}]"]
+        if self.scatters:
+            found.append(f"int32_t won{i}[{floats + PAD}], counts{i}[{counts}]")
+        return found
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        source, out = p.source, p.out
+        pointers = source.x(self.padding), p.w(p.weights), p.w(p.bias), out.x()
+        sizes = *self.kernel, *self.output.sizes, self.activation
+        image = source.wide, self.input.channels
+        if self.pooled:
+            winner = p.own("winner")
+            return [Call("conv_pool_forward", (*image, *sizes, out.row), (*pointers, winner))]
+        steps = out.row, self.output.channels
+        return [Call("conv_forward", (*image, *self.stride, *sizes, 0, *steps), pointers)]
+
+    def backward(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, whose squares are added to ``squares``."""
+        source, out, (inside, row) = p.source, p.out, self._g
+        g, dw = p.own("g", inside), p.gradient(p.d_weights)
+        before = before_activation(p, self.activation, self.bias, (out.row, out.row, row), g)
+        image, sizes = (source.wide, self.input.channels), (*self.kernel, *self.output.sizes)
+        x = source.x(self.padding)
+        if self.pooled:
+            name = "pooled_weights" if self.sparse else "few_channels_weights"
+            pointers = x, g, p.own("winner"), dw
+            return [before, Call(name, (*image, *sizes), pointers, "squares += ")]
+        constants = *image, *self.stride, *sizes, row
+        return [before, Call("conv_weights", constants, (x, g, dw), "squares += ")]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        source, inputs, outputs = p.source, self.input.channels, self.output.channels
+        if self.pooled:
+            pooled = source.wide, inputs, *self.kernel, *self.output.sizes
+            read, sorts = (
+                (p.w(p.back), p.own("g"), p.own("winner")),
+                (p.own("won"), p.own("counts")),
+            )
+            given = *read, source.d(self.padding), *sorts
+            return [*cleared(source, add), Call("pooled_input", pooled, given)]
+        (inside, row), calls, back = self._g, [], p.back
+        steps = self.stride[0] * source.row, self.stride[1] * inputs
+        for down in self._phases[0]:
+            for across in self._phases[1]:
+                taps = down.taps * across.taps
+                if down.rows * across.rows and (taps or not add):
+                    to = down.first * source.row + across.first * inputs
+                    g = inside + down.earliest * row + across.earliest * outputs
+                    kernel, sides = (down.taps, across.taps), (down.rows, across.rows)
+                    sizes = row // outputs, outputs, 1, 1, *kernel, *sides, inputs
+                    pointers = p.own("g", g), p.w(back), "0", source.d(more=to)
+                    calls.append(Call("conv_forward", (*sizes, "NONE", int(add), *steps), pointers))
+                back += taps * inputs * outputs
+        return calls
+
+    def collect(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, times c, to the sum."""
+        return [collected(p, p.d_weights, self.weights), collected(p, p.d_bias, self.biases)]
+
+    @property
+    def _g(self) -> tuple[int, int]:
+        """Where the gradient before the activation begins behind its zeros, and a row's length."""
+        return (0, self.output.width * self.output.channels) if self.pooled else self._bordered[:2]
+
+    @property
+    def _bordered(self) -> tuple[int, int, int]:
+        """The same with the zeros that the input's gradient reads, and the size of the whole."""
+        places, (above, below, left, right) = self.places, self._margins
+        row = (places.width + left + right) * places.channels
+        size = (above + places.height + below) * row
+        return above * row + left * places.channels, row, size
+
+    @property
+    def _phases(self) -> list[list["_Phase"]]:
+        """Of rows and of columns."""
+        inputs, outputs = self.input.sizes, self.places.sizes
+        return [
+            _phases(inputs[i], outputs[i], self.kernel[i], self.stride[i], self.padding)
+            for i in (0, 1)
+        ]
+
+    @property
+    def _margins(self) -> list[int]:
+        """Zeros around its output's gradient: above, below, left, right."""
+        return [
+            max(0, *(getattr(phase, side) for phase in phases))
+            for phases in self._phases
+            for side in ("before", "after")
+        ]
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Rows (or columns) of a convolution's input that meet the same taps: every stride-th.
+
+    With stride s and padding p, input row r meets output row y at tap r + p - s y. So the gradient
+    of the rows with one remainder of r + p by s is a convolution of stride 1, with the taps of
+    that remainder, of the output's gradient.
+    """
+
+    taps: int
+    first: int  # of these rows
+    rows: int  # how many
+    earliest: int  # output row that meets the first of these rows at the last tap
+    before: int  # zeros that are read before the first output row, and after the last one
+    after: int
+
+
+def _phases(side: int, output: int, kernel: int, stride: int, padding: int) -> list[_Phase]:
+    found = []
+    for remainder in range(stride):
+        taps = len(range(remainder, kernel, stride))
+        start = -((remainder - padding) // stride)  # output row of the first of these rows
+        first = remainder + stride * start - padding
+        rows = len(range(first, side, stride))
+        earliest, reads = start - taps + 1, bool(rows and taps)
+        before, after = (-earliest, start + rows - output) if reads else (0, 0)
+        found.append(_Phase(taps, first, rows, earliest, before, after))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winograd(Convolution):
+    """A convolution of 3 x 3 or 4 x 4 taps and stride 1 by Winograd's algorithm.
+
+    A tile of 4 x 4 or 3 x 3 places takes 36 products for every pair of channels in place of 144.
+    So it is no more work than the winners alone behind a pooling, whose weight gradient skips the
+    others.
+    """
+
+    @property
+    def edge(self) -> int:
+        """Places of a tile's side."""
+        return 7 - self.kernel[0]
+
+    @property
+    def room(self) -> int:
+        """Floats that its calls need for themselves, in a place that all layers share."""
+        inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
+        tiles, some, back = self.tiles, _most_at_once(self.tiles), _most_at_once(self.tiles_back)
+        wanted = [[some * inputs, some * block], [back * outputs, back * block]]
+        if not self.pooled:
+            wanted += [[tiles * inputs, tiles * block, PAD // 2 * block]]
+        most = max(36 * sum(floats + PAD for floats in each) for each in wanted)
+        return most + (self._unpooled.floats if self._across else 0)
+
+    def members(self, i: int) -> list[str]:
+        """C declarations of what it keeps of a record besides tensors."""
+        size = 36 * self._pairs
+        found = [f"float w{i}[{size}]", *super().members(i)]
+        if self.transposed and not self.scatters:
+            found.append(f"float back{i}[{size}]")
+            found += [f"float spread{i}[{self._bordered[2]}]"] if self.pooled else []
+        return found
+
+    def prepare(self, p: Place) -> list[Call]:
+        """What is done once for all records: its weights are transformed."""
+        taps, sizes = self.kernel[0], (self.input.channels, self.output.channels)
+        calls = [Call("winograd_weights", (taps, *sizes), (p.w(p.weights), p.shared("w")))]
+        if self.transposed and not self.scatters:
+            back = p.w(p.back), p.shared("back")
+            calls.append(Call("winograd_weights", (taps, *sizes[::-1]), back))
+        return calls
+
+    def forward(self, p: Place) -> list[Call]:
+        """The forward pass."""
+        image = self.kernel[0], p.source.wide, self.input.channels
+        read = p.source.x(self.padding), p.shared("w"), p.w(p.bias)
+        out, y, places = self.output, p.out.x(), self._unpooled
+        if self.pooled and not self._across:
+            pooled = *image, *out.sizes, self.activation, p.out.row
+            pointers = *read, y, p.own("winner"), ROOM
+            return [self._call("winograd_pool_forward", pooled, pointers, self.tiles)]
+        kind, to, row = self.activation, y, p.out.row
+        if self._across:
+            kind, to = "NONE", at(ROOM, self.room - places.floats)
+            row = places.width * out.channels
+        sizes = *image, *places.sizes, kind, 0, row, out.channels
+        calls = [self._call("winograd_forward", sizes, (*read, to, ROOM), self.tiles)]
+        if self._across:
+            rows = *out.sizes, row, p.out.row
+            calls.append(Call("max_pool", rows, (to, y, p.own("winner"))))
+            active = *out.sizes, self.activation, p.out.row, p.out.row
+            calls.append(Call("activation", active, (y, y)))
+        return calls
+
+    def backward(self, p: Place) -> list[Call]:
+        """Its parameters' gradients, whose squares are added to ``squares``."""
+        before, dense = super().backward(p)
+        if self.pooled:
+            return [before, dense]
+        image = self.kernel[0], p.source.wide, self.input.channels
+        sizes = *image, *self.output.sizes, self._g[1]
+        return [before, Call("winograd_gradient", sizes, (*dense.pointers, ROOM), dense.then)]
+
+    def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        """Its input's gradient, written, or added to what is there."""
+        if self.scatters:
+            return super().pass_on(p, which, add)
+        inputs, outputs, (inside, row, _) = self.input, self.output, self._bordered
+        image = self.kernel[0], row // outputs.channels, outputs.channels
+        steps = p.source.row, inputs.channels
+        sizes = *image, *inputs.sizes, "NONE", int(add), *steps
+        g = p.own("spread" if self.pooled else "g")
+        pointers = g, p.shared("back"), "0", p.source.d(), ROOM
+        call = self._call("winograd_forward", sizes, pointers, self.tiles_back)
+        if not self.pooled:
+            return [call]
+        pooled, winners = (*outputs.sizes, 0, self._g[1], row), (p.own("winner"), p.own("g"))
+        return [Call("max_pool_back", pooled, (*winners, at(g, inside))), call]
+
+    def _call(
+        self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...], tiles: int
+    ) -> Call:
+        """For one record, or for a group where its own tiles are few."""
+        if tiles <= _FEW and not self._across and 0 not in self.sources:
+            return Call(name, sizes, pointers, together=True)
+        return Call(name, (1, 0, *sizes), pointers)
+
+    @property
+    def heavy(self) -> bool:
+        """Whether its weights are read more quickly for several records together."""
+        return 36 * self._pairs >= HEAVY and min(self.tiles, self.tiles_back) <= _FEW
+
+    @property
+    def _pairs(self) -> int:
+        return self.input.channels * self.output.channels
+
+    @property
+    def scatters(self) -> bool:
+        """Whether the input gradient skips the losers of the pooling: where that is faster."""
+        winners = self.output.height * self.output.width * self.kernel[0] * self.kernel[1]
+        return self.pooled and 36 * self.tiles_back > _DENSE * winners
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of the forward pass."""
+        return self._tiles_of(self._unpooled)
+
+    @property
+    def tiles_back(self) -> int:
+        """Tiles of the input's gradient."""
+        return self._tiles_of(self.input)
+
+    @property
+    def _across(self) -> bool:
+        """Whether the pooling's windows lie across the tiles, so that it comes afterwards."""
+        return self.pooled and self.edge % 2 == 1
+
+    @property
+    def _unpooled(self) -> Tensor:
+        """What the forward pass makes before it pools."""
+        if not self._across:
+            return self.places
+        high, wide = (
+            side + 2 * self.padding - self.kernel[0] + 1
+            for side in (self.input.height, self.input.width)
+        )
+        return replace(self.output, height=high, width=wide)
+
+    def _tiles_of(self, t: Tensor) -> int:
+        return -(-t.height // self.edge) * -(-t.width // self.edge)
+
+
+def _most_at_once(tiles: int) -> int:
+    """How many tiles are taken at once, at most, where a record has so many."""
+    return max(_at_once(tiles), _at_once(GROUP * tiles))
+
+
+def _at_once(tiles: int) -> int:
+    """About equal parts, of at most ``_AT_ONCE``."""
+    return -(-tiles // -(-tiles // _AT_ONCE))
+
+
+def fastest(layer: Layer) -> Layer:
+    """The layer, or the same by Winograd's algorithm where that is faster."""
+    if not isinstance(layer, Convolution):
+        return layer
+    found = Winograd(**vars(layer))
+    kernels, whole = ((3, 3), (4, 4)), layer.input.channels % PAD == 0
+    fits = layer.kernel in kernels and layer.stride == (1, 1) and whole
+    return found if fits and found.places.height * found.places.width >= _WIDE else layer
