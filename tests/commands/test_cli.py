@@ -1,8 +1,10 @@
 import argparse
+import importlib
 import inspect
 import itertools
 import json
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -14,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate import cli, files
+from hiddenstate import cli, commands, files
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd import checkpoint
 from hiddenstate.errors import InputError
@@ -39,8 +41,17 @@ def run(capsys, *arguments):
 
 
 def subcommands():
-    help_text = cli._parser().format_help()
+    help_text = cli.parser().format_help()
     return re.findall(r"^    ([a-z][\w-]+)", help_text, flags=re.MULTILINE)
+
+
+def test_every_module_that_adds_a_command_is_listed():
+    modules = {
+        importlib.import_module(f"{commands.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(commands.__path__)
+        if module.name != "comparing"  # it imports torch
+    }
+    assert {module for module in modules if hasattr(module, "add")} == set(cli.COMMANDS)
 
 
 def test_there_are_subcommands():
@@ -60,7 +71,7 @@ def test_every_subcommand_explains_itself(capsys, name):
 
 def parsers():
     return next(
-        a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)
+        a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction)
     ).choices
 
 
@@ -69,9 +80,9 @@ WORDS = {"schema": "JSON in any case", "new-paper": "what to do next"}
 
 
 def prints(run):
-    """Whether a command prints: in its function, or in its module if it has one of its own."""
-    own = run.__module__.startswith("hiddenstate.commands.")
-    code = inspect.getsource(sys.modules[run.__module__] if own else run)
+    """Whether a command prints: in its module, or in its function if it shares the module."""
+    alone = run.__name__ == "run"
+    code = inspect.getsource(sys.modules[run.__module__] if alone else run)
     return re.search(r"\b_?print\w*\(", code) is not None
 
 
@@ -514,14 +525,14 @@ def test_an_interrupted_command_says_so_in_a_line(capsys, monkeypatch):
     def interrupt(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_schema", interrupt)
+    monkeypatch.setattr(cli.schema, "run", interrupt)
     assert run(capsys, "schema") == (130, "", "hiddenstate: interrupted\n")
 
 
 WAITING = """
 import sys, time
 from hiddenstate import cli
-cli._schema = lambda options: (print("on", flush=True), time.sleep(60))
+cli.schema.run = lambda options: (print("on", flush=True), time.sleep(60))
 sys.exit(cli.main(["schema"]))
 """
 

@@ -119,7 +119,7 @@ def test_every_hiddenstate_command_parses(page):
     text = page.read_text().replace("\\\n", " ")
     commands = re.findall(r"^hiddenstate (.+)$", text, flags=re.MULTILINE)
     for command in commands:
-        cli._parser().parse_args(shlex.split(command, comments=True))
+        cli.parser().parse_args(shlex.split(command, comments=True))
 
 
 def test_every_paper_is_cited():

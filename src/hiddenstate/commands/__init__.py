@@ -1,1 +1,1 @@
-"""Commands of the library: each is a module with ``add_arguments`` and ``run``."""
+"""Commands: a module each, or a few that belong together, with ``add``; ``cli`` lists them."""

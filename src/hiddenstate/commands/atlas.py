@@ -2,12 +2,11 @@
 
 import argparse
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hiddenstate.commands import setting as described
-from hiddenstate.commands.audit import check_pictures
-from hiddenstate.commands.printing import add_json, print_json, records
+from hiddenstate.commands import setting_options
+from hiddenstate.commands.options import Commands, add_figure, add_json, check_pictures, command
+from hiddenstate.commands.printing import print_json, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,9 +17,10 @@ WIDTH = 110
 """Characters of a line."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """The setting, what the simulated audits take, and outputs."""
-    described.add_arguments(parser)
+    parser = command(commands, "atlas", run)
+    setting_options.add_arguments(parser)
     parser.add_argument(
         "--runs",
         type=int,
@@ -30,15 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the simulated audits (0)")
     add_json(parser, "words, with every digit")
-    parser.add_argument(
-        "--figure", type=Path, nargs="+", metavar="FILE", help="pictures to write: .png, .pdf, .svg"
-    )
+    add_figure(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Compare every upper and lower bound of the package on your own setting."""
     check_pictures(options.figure)
-    setting = described.read(options)
+    setting = setting_options.read(options)
     # Imported here because other commands need none of it.
     from hiddenstate import atlas
     from hiddenstate.atlas.trained import with_trained

@@ -1,19 +1,31 @@
 """``hiddenstate audit``: what scores of your own prove, and whether they refute a claim."""
 
 import argparse
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from hiddenstate.commands import claims
-from hiddenstate.commands.printing import add_json, print_json, records
-from hiddenstate.errors import InputError
+from hiddenstate.commands import claim_options
+from hiddenstate.commands.options import (
+    Commands,
+    add_confidence,
+    add_figure,
+    add_json,
+    check_pictures,
+    command,
+)
+from hiddenstate.commands.printing import print_json, records
 from hiddenstate.rounding import shown
 
-PICTURES = (".png", ".pdf", ".svg")
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hiddenstate.auditing.summaries import Interval
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """Scores, claim, delta, confidence, outputs."""
+    parser = command(commands, "audit", run)
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the scores are consistent "
         "with it, 1 if they refute it, 2 for bad input, 3 for any other failure."
@@ -27,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delta", type=float, required=True, help="probability, such as 1e-5; 0 for pure DP"
     )
-    claims.add_arguments(parser)
-    parser.add_argument("--confidence", type=float, default=0.95, help="of each statement (0.95)")
+    claim_options.add_arguments(parser)
+    add_confidence(parser, "of each statement")
     parser.add_argument(
         "--coins",
         type=int,
@@ -45,73 +57,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="false-positive rates at which the true-positive rate is shown (0.01 0.1)",
     )
     add_json(parser, "tables")
-    parser.add_argument(
-        "--figure", type=Path, nargs="+", metavar="FILE", help="pictures to write: .png, .pdf, .svg"
-    )
+    add_figure(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from your own scores, or test a claim."""
-    import secrets
-    from dataclasses import asdict
-
     from hiddenstate.auditing import report, summaries
     from hiddenstate.auditing.averaged import tied
 
     check_pictures(options.figure)
-    claim = claims.stated(options)
+    claim = claim_options.stated(options)
     into, out = report.read(options.scores)
-    coins = options.coins if options.coins is not None else report.coins(options.scores)
     ties = bool(tied(into, out))
-    if coins is None and ties:
-        coins = secrets.randbits(32)
+    coins = _coins(options, ties)
     delta, confidence = options.delta, options.confidence
     judged = report.judge(into, out, claim, confidence=confidence, coins=coins) if claim else None
     table = report.bounds(into, out, delta, confidence, coins)
     intervals = [summaries.auc(into, out, confidence=confidence)] + [
         summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
     ]
+    found = {
+        "scores": {"in": len(into), "out": len(out)},
+        "delta": delta,
+        "confidence": confidence,
+        "coins": coins if ties else None,
+        "claim": asdict(judged) if judged else None,
+        "bounds": records(table),
+        "intervals": [asdict(interval) for interval in intervals],
+    }
     if options.json:
-        found = {
-            "scores": {"in": len(into), "out": len(out)},
-            "delta": delta,
-            "confidence": confidence,
-            "coins": coins if ties else None,
-            "claim": asdict(judged) if judged else None,
-            "bounds": records(table),
-            "intervals": [asdict(interval) for interval in intervals],
-        }
         print_json(found)
     else:
-        import pandas as pd
-
-        kinds = table["direction"].where(table["valid"], "estimate")
-        bounds = table[["parameter", "method", "value", "valid"]].assign(
-            method=table["method"] + table["default"].map({True: " (default)", False: ""}),
-            value=[shown(*row, decimals=3) for row in zip(table["value"], kinds, strict=True)],
-        )
-        print(bounds.to_markdown(index=False, floatfmt=".3f"))
-        attack = pd.DataFrame([asdict(interval) for interval in intervals]).assign(
-            low=[shown(interval.low, "lower", decimals=3) for interval in intervals],
-            high=[shown(interval.high, "upper", decimals=3) for interval in intervals],
-        )
-        print("\n" + attack.drop(columns="confidence").to_markdown(index=False, floatfmt=".3f"))
-        print(
-            f"\n{len(into)} in-scores, {len(out)} out-scores; delta {delta:g}; "
-            f"each valid statement holds alone with {100 * confidence:g} % confidence, "
-            "so choose the method before looking. A bound on 'epsilon of mu-GDP' speaks of a "
-            "mechanism whose claim is Gaussian DP."
-        )
-        if ties:
-            print(
-                f"scores of the two worlds are equal; coins break the ties (again: --coins {coins})"
-            )
-        if judged:
-            print(
-                f"\nclaim: {judged.claim}: "
-                f"{'REFUTED' if judged.refuted else 'consistent with the scores'}, "
-                f"p-value at most {shown(judged.p_value, 'upper', 2)}"
-            )
+        _tell(found, table, intervals)
     if options.figure:
         from hiddenstate import plotting
 
@@ -121,8 +98,43 @@ def run(options: argparse.Namespace) -> int:
     return int(judged is not None and judged.refuted)
 
 
-def check_pictures(paths: Sequence[Path] | None) -> None:
-    """Refuse, before any work, names of pictures that cannot be written."""
-    for path in paths or []:
-        if path.suffix.lower() not in PICTURES:
-            raise InputError(f"--figure: got {path}; expected a name in {', '.join(PICTURES)}")
+def _coins(options: argparse.Namespace, ties: bool) -> int | None:
+    """Seed of the coins that break ties: the one given, a campaign's own, or a new one."""
+    import secrets
+
+    from hiddenstate.auditing import report
+
+    coins = options.coins if options.coins is not None else report.coins(options.scores)
+    return secrets.randbits(32) if coins is None and ties else coins
+
+
+def _tell(found: dict[str, Any], table: "pd.DataFrame", intervals: "list[Interval]") -> None:
+    """The bounds and the attack as tables, and what they mean."""
+    import pandas as pd
+
+    kinds = table["direction"].where(table["valid"], "estimate")
+    bounds = table[["parameter", "method", "value", "valid"]].assign(
+        method=table["method"] + table["default"].map({True: " (default)", False: ""}),
+        value=[shown(*row, decimals=3) for row in zip(table["value"], kinds, strict=True)],
+    )
+    print(bounds.to_markdown(index=False, floatfmt=".3f"))
+    attack = pd.DataFrame([asdict(interval) for interval in intervals]).assign(
+        low=[shown(interval.low, "lower", decimals=3) for interval in intervals],
+        high=[shown(interval.high, "upper", decimals=3) for interval in intervals],
+    )
+    print("\n" + attack.drop(columns="confidence").to_markdown(index=False, floatfmt=".3f"))
+    print(
+        f"\n{found['scores']['in']} in-scores, {found['scores']['out']} out-scores; "
+        f"delta {found['delta']:g}; each valid statement holds alone with "
+        f"{100 * found['confidence']:g} % confidence, "
+        "so choose the method before looking. A bound on 'epsilon of mu-GDP' speaks of a "
+        "mechanism whose claim is Gaussian DP."
+    )
+    if (coins := found["coins"]) is not None:
+        print(f"scores of the two worlds are equal; coins break the ties (again: --coins {coins})")
+    if claim := found["claim"]:
+        print(
+            f"\nclaim: {claim['claim']}: "
+            f"{'REFUTED' if claim['refuted'] else 'consistent with the scores'}, "
+            f"p-value at most {shown(claim['p_value'], 'upper', 2)}"
+        )

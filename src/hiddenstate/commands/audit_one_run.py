@@ -5,17 +5,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hiddenstate.commands import claims
-from hiddenstate.commands.printing import add_json, print_json
+from hiddenstate.commands import claim_options
+from hiddenstate.commands.options import Commands, add_confidence, add_json, command
+from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
+    from hiddenstate.auditing import Guesses
     from hiddenstate.auditing.audit import LowerBound
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """Scores and coins, number of guesses, hypotheses, claim."""
+    parser = command(commands, "audit-one-run", run)
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the guesses are consistent "
         "with it, 1 if they refute it, 2 for bad input, 3 for any other failure."
@@ -47,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also bound mu under the hypothesis that the whole mechanism is Gaussian DP: any d "
         "canaries together mu sqrt(d), as of noise that all of them share",
     )
-    claims.add_arguments(parser)
-    parser.add_argument("--confidence", type=float, default=0.95, help="of each statement (0.95)")
+    claim_options.add_arguments(parser)
+    add_confidence(parser, "of each statement")
     add_json(parser)
 
 
@@ -56,21 +59,11 @@ def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from one training with many canaries, or test a claim."""
     import numpy as np
 
-    from hiddenstate.auditing import (
-        ApproxDP,
-        GaussianDP,
-        flip_bound,
-        guess,
-        one_run_bound,
-        one_run_p_value,
-        planned_flips,
-        planned_guesses,
-        report,
-    )
+    from hiddenstate.auditing import guess, one_run_p_value, planned_guesses, report
     from hiddenstate.auditing.curve import check_confidence
 
     confidence = check_confidence(options.confidence)
-    claim = claims.stated(options)
+    claim = claim_options.stated(options)
     if (options.guesses is None) == (options.planned_mu is None):
         raise InputError("guesses: expected one of --guesses and --planned-mu, fixed in advance")
     if options.whole_gaussian and options.planned_mu is None:
@@ -80,33 +73,24 @@ def run(options: argparse.Namespace) -> int:
     into, out = report.read(options.scores, one_run=True)
     scores = np.concatenate((into, out))
     included = np.repeat([True, False], [len(into), len(out)])
-    canaries, mu = len(scores), options.planned_mu
     made = options.guesses
     if made is None:
-        made = planned_guesses(mu, canaries, confidence=confidence)
+        made = planned_guesses(options.planned_mu, len(scores), confidence=confidence)
     guesses = guess(scores, included, made)
-    found: list[tuple[str, LowerBound]] = [
-        ("each canary alone", one_run_bound(guesses, GaussianDP(), confidence=confidence))
-    ]
-    if options.delta is not None:
-        bound = one_run_bound(guesses, ApproxDP(options.delta), confidence=confidence)
-        found.insert(0, ("each canary alone", bound))
-    if options.whole_gaussian:
-        flips = planned_flips(mu, canaries, confidence=confidence)
-        every = guess(scores, included, canaries)
-        found.append(("whole mechanism", flip_bound(every, flips, confidence=confidence)))
+    every = guess(scores, included, len(scores)) if options.whole_gaussian else None
+    bounds = _bounds(options, guesses, every)
     judged = None
     if claim is not None:
         p_value = one_run_p_value(guesses, claim.hypotheses, claim.value)
         judged = {"claim": claim.words, "p_value": p_value, "refuted": p_value <= 1 - confidence}
     if options.json:
-        rows = [{"hypothesis": name} | asdict(bound) for name, bound in found]
+        rows = [{"hypothesis": name} | asdict(bound) for name, bound in bounds]
         for row in rows:
             del row["threshold"]
-        told = {"canaries": canaries, "guesses": made, "right": guesses.correct}
+        told = {"canaries": len(scores), "guesses": made, "right": guesses.correct}
         print_json(told | {"bounds": rows, "claim": judged})
     else:
-        _tell(canaries, made, guesses.correct, found, confidence)
+        _tell(len(scores), made, guesses.correct, bounds, confidence)
         if judged:
             print(
                 f"\nclaim: {judged['claim']}: "
@@ -114,6 +98,30 @@ def run(options: argparse.Namespace) -> int:
                 f"most {shown(p_value, 'upper', 2)}"
             )
     return int(judged is not None and bool(judged["refuted"]))
+
+
+def _bounds(
+    options: argparse.Namespace, guesses: "Guesses", every: "Guesses | None"
+) -> "list[tuple[str, LowerBound]]":
+    """What the guesses bound, and of what; ``every``: a guess of every coin, if asked for."""
+    from hiddenstate.auditing import (
+        ApproxDP,
+        GaussianDP,
+        flip_bound,
+        one_run_bound,
+        planned_flips,
+    )
+
+    confidence = options.confidence
+    alone = "each canary alone"
+    found = [(alone, one_run_bound(guesses, GaussianDP(), confidence=confidence))]
+    if options.delta is not None:
+        bound = one_run_bound(guesses, ApproxDP(options.delta), confidence=confidence)
+        found.insert(0, (alone, bound))
+    if every is not None:
+        flips = planned_flips(options.planned_mu, every.canaries, confidence=confidence)
+        found.append(("whole mechanism", flip_bound(every, flips, confidence=confidence)))
+    return found
 
 
 def _tell(

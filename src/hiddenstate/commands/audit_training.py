@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from hiddenstate.commands import claims
-from hiddenstate.commands.printing import add_json, print_json
+from hiddenstate.commands import claim_options
+from hiddenstate.commands.options import Commands, add_confidence, add_json, command
+from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 from hiddenstate.rounding import shown
@@ -26,8 +27,9 @@ CHECKED = "check.json"
 """What the check before the first model found, in the campaign's directory."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """The training, the claim, how many models, where."""
+    parser = command(commands, "audit-training", run)
     parser.description = (
         f"{parser.description} Other exit statuses: 0 if the scores are consistent with it, 2 for "
         "bad input, such as a training that fails, 3 for any other failure."
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "{world} and {seed} whose last printed line is the score",
     )
     parser.add_argument("--function", default="train", help="its name in the file (train)")
-    claims.add_arguments(parser)
+    claim_options.add_arguments(parser)
     parser.add_argument("--delta", type=float, help="probability of --claim, such as 1e-5")
     parser.add_argument("--models", type=int, help="in each world, at most")
     parser.add_argument(
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODELS",
         help="numbers of models in each world at which to look, and stop if the claim is refuted",
     )
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the verdict (0.95)")
+    add_confidence(parser, "of the verdict")
     parser.add_argument("--out", type=Path, metavar="DIR", help="of the campaign (NAME-audit)")
     parser.add_argument("--seed", type=int, default=0, help="that all runs' seeds come from (0)")
     parser.add_argument("--workers", type=int, default=1, help="processes (1)")
@@ -84,26 +86,10 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         _report(_checked(training, out, options), options)
         return 0
-    claim = claims.required(options)
-    if options.models is None or options.models < 2:
-        raise InputError(f"--models: got {options.models}; expected at least 2 in each world")
-    looks = tuple(options.looks or ()) or (options.models,)
-    if looks[-1] > options.models:
-        raise InputError(f"--looks: got {looks[-1]}; expected at most --models {options.models}")
-    if looks[-1] < options.models:
-        looks = (*looks, options.models)
+    claim = claim_options.required(options)
+    looks = _looks(options)
     test = SequentialAudit(claim.hypotheses, claim.value, looks, confidence)
-    # What the best of all scores could show, known before anything is trained.
-    separated = [1.0 + i for i in range(looks[-1])], [-1.0 - i for i in range(looks[-1])]
-    perfect = test.shared(max(1, len(options.battery))).judge(*separated)
-    if perfect.decision != "refuted":
-        print(
-            f"note: with {looks[-1]} models in each world no scores can refute {claim.words}; "
-            "take more models, or claim the training's own curve (--noise-multiplier, "
-            "--sampling-rate, --steps)",
-            file=sys.stderr,
-            flush=True,
-        )
+    _warn(test.shared(max(1, len(options.battery))), claim, looks[-1])
     if not options.no_check and not (out / "campaign.json").exists():
         checked = _checked(training, out, options)
         _report(checked, options, sys.stderr)
@@ -120,12 +106,11 @@ def run(options: argparse.Namespace) -> int:
         progress=True,
         battery=options.battery,
     )
-    verdict = outcome.verdict
     found = {
-        "decision": verdict.decision,
+        "decision": outcome.verdict.decision,
         "claim": claim.words,
         "confidence": confidence,
-        "p_value": verdict.p_value,
+        "p_value": outcome.verdict.p_value,
         "models": outcome.models,
         "planned": looks[-1],
         "looks": list(looks),
@@ -139,7 +124,30 @@ def run(options: argparse.Namespace) -> int:
         print_json(found)
     else:
         _tell(outcome, found)
-    return int(verdict.decision == "refuted")
+    return int(outcome.verdict.decision == "refuted")
+
+
+def _looks(options: argparse.Namespace) -> tuple[int, ...]:
+    """Numbers of models in each world at which to look; the last is that of all."""
+    if options.models is None or options.models < 2:
+        raise InputError(f"--models: got {options.models}; expected at least 2 in each world")
+    looks = tuple(options.looks or ()) or (options.models,)
+    if looks[-1] > options.models:
+        raise InputError(f"--looks: got {looks[-1]}; expected at most --models {options.models}")
+    return looks if looks[-1] == options.models else (*looks, options.models)
+
+
+def _warn(test: "SequentialAudit", claim: "Claim", models: int) -> None:
+    """Say, before anything is trained, if the best of all scores could not refute the claim."""
+    separated = [1.0 + i for i in range(models)], [-1.0 - i for i in range(models)]
+    if test.judge(*separated).decision != "refuted":
+        print(
+            f"note: with {models} models in each world no scores can refute {claim.words}; "
+            "take more models, or claim the training's own curve (--noise-multiplier, "
+            "--sampling-rate, --steps)",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _page(out: Path, outcome: "Outcome", claim: "Claim", test: "SequentialAudit") -> Path:

@@ -1,69 +1,94 @@
-"""Options that state a claim, for every command that tests or plans one."""
+"""``hiddenstate claims``, ``collect`` and ``verdicts``: claims judged, and where verdicts stand."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hiddenstate.commands import jobs
+from hiddenstate.commands.options import (
+    Commands,
+    add_config,
+    add_family,
+    add_json,
+    add_out,
+    add_path,
+    command,
+)
+from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
+from hiddenstate.study import config
 
 if TYPE_CHECKING:
-    from hiddenstate.auditing.claim import Claim
+    import pandas as pd
 
-EXPECTED = (
-    "claim: expected one of --claim with --delta, --claim-mu, or --noise-multiplier with "
-    "--sampling-rate and --steps"
-)
+WRITTEN = "directory to write claims.csv and claims.md to"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An epsilon, a mu, or the mechanism itself."""
-    for names, what in (
-        (("--claim",), "epsilon that is claimed at --delta"),
-        (("--claim-mu",), "mu of Gaussian differential privacy that is claimed"),
-        (("--noise-multiplier", "--sigma"), "claim: the curve of DP-SGD with this noise,"),
-        (("--sampling-rate", "--q"), "this sampling rate (Poisson)"),
-    ):
-        parser.add_argument(*names, type=float, metavar="NUMBER", help=what)
-    parser.add_argument("--steps", type=int, metavar="NUMBER", help="and this many steps")
+def add(commands: Commands) -> None:
+    """Claims with estimates, or verdicts; what they are compared with, and where they go."""
+    parser = command(commands, "claims", _claims)
+    add_family(parser)
+    add_path(parser, "claims", "of the family")
+    add_path(parser, "estimates")
+    add_out(parser, WRITTEN, metavar="DIR")
+    add_json(parser, "words")
+
+    parser = command(commands, "collect", _collect)
     parser.add_argument(
-        "--curve",
-        choices=("dp", "gdp"),
-        default="dp",
-        help="what --claim promises: (epsilon, delta)-DP alone (dp), or the Gaussian DP that has "
-        "this epsilon at delta (gdp), which far fewer scores can refute",
+        "verdicts", nargs="+", type=Path, metavar="FILE", help="families' claims.csv"
     )
+    add_config(parser)
+    parser.add_argument(
+        "--expected", type=Path, metavar="FILE", help="the verdicts to compare with"
+    )
+    add_out(parser, WRITTEN, metavar="DIR")
+    add_json(parser, "words")
+
+    parser = command(commands, "verdicts", _verdicts)
+    parser.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
+    add_config(parser)
+    parser.add_argument("--tree", type=Path, default=Path(), metavar="DIR", help="source tree (.)")
 
 
-def stated(options: argparse.Namespace) -> "Claim | None":
-    """The claim that the options state, None if they state none; InputError for several."""
-    mechanism = (options.noise_multiplier, options.sampling_rate, options.steps)
-    given = [
-        options.claim is not None,
-        options.claim_mu is not None,
-        any(value is not None for value in mechanism),
-    ]
-    if not any(given):
-        return None
-    from hiddenstate.auditing import claim
+def _claims(options: argparse.Namespace) -> None:
+    """Judge the claims of a family from its estimates."""
+    from hiddenstate.study import claims, verdicts
 
-    if sum(given) > 1:
-        raise InputError(EXPECTED)
-    if given[0]:
-        if options.delta is None:
-            raise InputError("claim: got one of --claim and --delta; expected both")
-        make = claim.gaussian_with if options.curve == "gdp" else claim.approximate
-        return make(options.claim, options.delta)
-    if given[1]:
-        return claim.gaussian_dp(options.claim_mu)
-    if None in mechanism:
-        raise InputError("claim: expected all of --noise-multiplier, --sampling-rate and --steps")
-    return claim.dpsgd(*mechanism)
+    _, grid, seed = config.section(options.config, options.family)
+    frame = jobs.estimates(options, grid, seed)
+    if options.claims.stem != options.family:
+        raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
+    scale = options.config.stem
+    found = claims.judge(claims.read(options.claims), frame, scale)
+    verdicts.write(options.out, found, scale)
+    _print_verdicts(found, options)
 
 
-def required(options: argparse.Namespace) -> "Claim":
-    """The claim that the options state; InputError if they state none."""
-    found = stated(options)
-    if found is None:
-        if getattr(options, "delta", None) is not None:
-            raise InputError("claim: got one of --claim and --delta; expected both")
-        raise InputError(EXPECTED)
-    return found
+def _collect(options: argparse.Namespace) -> None:
+    """Join the verdicts of families; say if they are as expected."""
+    from hiddenstate.study import verdicts
+
+    found = verdicts.read(*options.verdicts)
+    verdicts.write(options.out, found, options.config.stem, options.expected)
+    _print_verdicts(found, options, options.expected)
+
+
+def _print_verdicts(
+    found: "pd.DataFrame", options: argparse.Namespace, expected: Path | None = None
+) -> None:
+    """Say how many claims have which verdict, and if they are as expected."""
+    from hiddenstate.study import verdicts
+
+    if options.json:
+        print_json(verdicts.told(found, expected))
+        return
+    print("\n".join(verdicts.lines(found)))
+    if expected:
+        print(verdicts.compared(found, expected))
+
+
+def _verdicts(options: argparse.Namespace) -> None:
+    """Write the verdicts of a run into the pages of a source tree."""
+    from hiddenstate.study import verdicts
+
+    verdicts.publish(options.tree, verdicts.read(options.verdicts), options.config.stem)

@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 
-from hiddenstate.commands.printing import add_json, print_json
+from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """Device, networks."""
+    parser = command(commands, "device-check", run)
     parser.add_argument("--device", default="cuda", help="cuda (the default), cuda:1, mps, cpu")
     parser.add_argument(
         "--network", nargs="+", metavar="NAME", help="these networks of the papers alone"

@@ -4,8 +4,9 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hiddenstate.commands import setting as described
-from hiddenstate.commands.printing import add_json, print_json
+from hiddenstate.commands import setting_options
+from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
@@ -17,9 +18,10 @@ _OPTIMISER = {"schedule": "constant", "momentum": 0.0, "weight_decay": 0.0}
 """What the optimiser does with its steps by default."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """The setting, and what the optimiser does with its steps."""
-    described.add_arguments(parser)
+    parser = command(commands, "epsilon", run)
+    setting_options.add_arguments(parser)
     parser.add_argument(
         "--schedule",
         default="constant",
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     # Imported here because most commands never account.
     from hiddenstate.accounting import bounds
 
-    setting = described.read(options)
+    setting = setting_options.read(options)
     answers = bounds.found(setting, options.delta, _listed(options, setting))
     numbers = {"delta": options.delta} | setting.numbers
     if _optimised(options):
@@ -108,7 +110,9 @@ def _listed(options: argparse.Namespace, setting: "Setting") -> "list[Bound]":
     else:
         for name, value in {**_OPTIMISER, "width": None}.items():
             if getattr(options, name) != value:
-                raise InputError(f"{described.option(name)}: expected only with --sampler poisson")
+                raise InputError(
+                    f"{setting_options.option(name)}: expected only with --sampler poisson"
+                )
     if options.width is not None:
 
         def standard(setting: "Setting", delta: float) -> bounds.Value:

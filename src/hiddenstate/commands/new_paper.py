@@ -1,4 +1,4 @@
-"""A new paper: a family that runs as it is written, to be changed piece by piece."""
+"""``hiddenstate new-paper``: a family that runs as it is written, to be changed piece by piece."""
 
 import argparse
 import json
@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 import hiddenstate
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.errors import InputError
 
 PACKAGE = "src/hiddenstate/papers/{name}"
@@ -60,8 +61,9 @@ What is left once it does what the paper does:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """Name, title, reference, tree."""
+    parser = command(commands, "new-paper", run)
     parser.add_argument("name", metavar="NAME", help="of the family, such as shuffled_batches")
     parser.add_argument("--title", help="of the paper (its name in words)")
     parser.add_argument("--reference", default="none", help="such as 'arXiv 2411.10614' (none)")

@@ -1,146 +1,67 @@
-"""``hiddenstate plan-audit``: how many models an audit needs, before any is trained."""
+"""``hiddenstate plan``: what a run of the workflow would take."""
 
 import argparse
-from collections.abc import Sequence
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from hiddenstate.commands import claims
-from hiddenstate.commands.audit import check_pictures
-from hiddenstate.commands.printing import add_json, print_json
-from hiddenstate.errors import InputError
+from hiddenstate.commands.options import (
+    Commands,
+    add_config,
+    add_json,
+    add_missing,
+    add_path,
+    command,
+)
+from hiddenstate.commands.printing import print_json, records
 
-if TYPE_CHECKING:
-    from hiddenstate.auditing.claim import Claim
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Claim, truth, delta, power, confidence, time, pictures."""
-    claims.add_arguments(parser)
-    parser.add_argument("--delta", type=float, help="probability of --claim, such as 1e-5")
+def add(commands: Commands) -> None:
+    """The scale, what is there of it, and where it would run."""
+    parser = command(commands, "plan", run)
+    add_config(parser)
+    add_path(parser, "results", "results of the scale, by family", metavar="DIR")
     parser.add_argument(
-        "--show", type=float, metavar="SHARE", help="share of the true value to be proven"
+        "--cached", type=Path, metavar="DIR", help="cached scores; without: train all"
     )
+    parser.add_argument("--cores", type=_cores, default=1, help="on which to run (1)")
     parser.add_argument(
-        "--true",
+        "--part-hours",
         type=float,
-        required=True,
-        metavar="NUMBER",
-        help="what the mechanism leaks: the true epsilon (of a Gaussian mechanism), mu, or noise "
-        "multiplier, whichever is claimed",
+        default=0.0,
+        metavar="HOURS",
+        help="divide longer trainings into jobs of at most so many hours (0: none is divided)",
     )
-    parser.add_argument("--power", type=float, default=0.9, help="probability to refute (0.9)")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of a refutation (0.95)")
-    parser.add_argument("--seconds", type=float, help="that one model takes, for the hours")
-    parser.add_argument("--workers", type=int, default=1, help="processes that train (1)")
+    add_missing(parser, default="train", what="trained")
     add_json(parser)
-    parser.add_argument(
-        "--figure", type=Path, nargs="+", metavar="FILE", help="bound against number of models"
-    )
+
+
+def _cores(given: str) -> int:
+    """A number of cores of the command line."""
+    if not re.fullmatch("[1-9][0-9]{0,6}", given):
+        raise argparse.ArgumentTypeError(f"got {given!r}; expected a number from 1")
+    return int(given)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Say how many models refute a claim, at once or as they come."""
-    import pandas as pd
+    """Print what a run would take: jobs, processor time, memory and disk, and what is cached."""
+    from hiddenstate.study import forecast
 
-    from hiddenstate.auditing import report
-
-    check_pictures(options.figure)
-    if options.workers < 1:
-        raise InputError(f"--workers: got {options.workers}; expected at least 1")
-    if options.seconds is not None and not options.seconds > 0:
-        raise InputError(f"--seconds: got {options.seconds:g}; expected more than 0")
-    judged, truth = _asked(options)
-    rows = [row for claim in judged for row in _rows(claim, truth, options)]
-    if options.json:
-        print_json({"truth": truth.words, "plans": rows})
-    else:
-        print(pd.DataFrame(map(_shown, rows)).fillna("").to_markdown(index=False))
-        print(
-            f"\nto refute the claim with {100 * options.confidence:g} % confidence if the truth is "
-            f"{truth.words} and the attack is the best there is; a worse attack needs more models"
-        )
-    if options.figure:
-        from hiddenstate import plotting
-
-        with plotting.style():
-            drawn = report.draw_plan(judged, truth, options.delta, options.confidence)
-            plotting.save(drawn, options.figure, truth.words)
-
-
-def _asked(options: argparse.Namespace) -> "tuple[Sequence[Claim], Claim]":
-    """The claim, in each way that it is judged, and the truth."""
-    from hiddenstate.auditing import claim as made
-
-    if options.show is not None:
-        if not 0 < options.show < 1:
-            raise InputError(f"--show: got {options.show:g}; expected a share inside (0, 1)")
-        if options.claim is not None:
-            raise InputError("claim: got --claim and --show; expected one of them")
-        options.claim = options.show * options.true
-    claim = claims.required(options)
-    if options.noise_multiplier is not None:
-        if not 0 < options.true < options.noise_multiplier:
-            raise InputError(
-                f"--true: got {options.true:g}; expected a noise multiplier above 0 and less than "
-                f"--noise-multiplier, {options.noise_multiplier:g}"
-            )
-        mechanism = options.sampling_rate, options.steps
-        truth = made.dpsgd(options.true, *mechanism, other=options.noise_multiplier)
-        return [claim], truth
-    name, claimed = (
-        ("--claim", options.claim) if options.claim is not None else ("--claim-mu", claim.value)
+    trains = options.missing != "skip"
+    found = forecast.table(
+        options.config,
+        options.results,
+        options.cached,
+        trains=trains,
+        part_hours=options.part_hours,
     )
-    if not claimed < options.true:
-        raise InputError(f"{name}: got {claimed:g}; expected less than --true, {options.true:g}")
-    if options.claim is None:
-        return [claim], made.gaussian_dp(options.true)
-    truth = made.gaussian_with(options.true, options.delta)
-    return [
-        made.approximate(options.claim, options.delta),
-        made.gaussian_with(options.claim, options.delta),
-    ], truth
-
-
-def _rows(claim: "Claim", truth: "Claim", options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A fixed and a sequential audit of a claim."""
-    from hiddenstate.auditing import planning
-
-    rows = []
-    for name, make, most in (
-        ("fixed", planning.fixed, planning.LIMIT),
-        ("sequential", planning.sequential, planning.PATHS),
-    ):
-        row: dict[str, Any] = {"claim": claim.words, "audit": name}
-        try:
-            plan = make(
-                claim.hypotheses,
-                claim.value,
-                truth.hypotheses,
-                truth.value,
-                power=options.power,
-                confidence=options.confidence,
-            )
-        except planning.TooMany:
-            rows.append(row | {"more_than": most})
-            continue
-        row |= {"models": plan.looks[-1], "expected": plan.expected, "power": plan.power}
-        row |= {"looks": list(plan.looks)}
-        if options.seconds is not None:
-            row["hours"] = 2 * plan.looks[-1] * options.seconds / options.workers / 3600
-        rows.append(row)
-    return rows
-
-
-def _shown(row: dict[str, Any]) -> dict[str, str]:
-    """A row of the printed table."""
-    shown = {"claim judged as": row["claim"], "audit": row["audit"]}
-    if "more_than" in row:
-        return shown | {"models in each world": f"more than {row['more_than']:,}"}
-    shown |= {
-        "models in each world": f"{row['models']:,}",
-        "expected": f"{row['expected']:,.0f}",
-        "power": f"{row['power']:.2f}",
-        "looks": ", ".join(map(str, row["looks"])),
-    }
-    return shown | ({"hours at most": f"{row['hours']:.2g}"} if "hours" in row else {})
+    stray = [str(path) for path in forecast.stray(options.config, options.results)]
+    if options.json:
+        told = {"families": records(found), "all": forecast.sums(found, options.cores)}
+        print_json(told | {"stray": stray})
+        return
+    print(forecast.words(found, options.cores, options.part_hours), end="")
+    if stray:
+        print(
+            f"Files of cells that the scale no longer has, which may be deleted: {len(stray)}, "
+            f"the first is {stray[0]}"
+        )

@@ -1,4 +1,4 @@
-"""``--json``: the numbers that a command prints, for programs."""
+"""How commands print: tables for people, JSON for programs."""
 
 import argparse
 import json
@@ -8,14 +8,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def add_json(parser: argparse.ArgumentParser, instead: str = "a table") -> None:
-    """The option, which every command that prints numbers has."""
-    parser.add_argument("--json", action="store_true", help=f"print JSON instead of {instead}")
-
-
 def print_json(found: Any) -> None:
     """Print JSON, with every digit; infinite numbers and nan as Python writes them."""
     print(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+def print_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
+    """Print a table, or its rows as JSON."""
+    if options.json:
+        print_json(records(frame))
+    else:
+        print(frame.to_markdown(index=False))
 
 
 def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:

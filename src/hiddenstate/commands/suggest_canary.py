@@ -3,11 +3,13 @@
 import argparse
 from dataclasses import asdict
 
-from hiddenstate.commands.printing import add_json, print_json
+from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.printing import print_json
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add(commands: Commands) -> None:
     """The suspicion, and how the answer is printed."""
+    parser = command(commands, "suggest-canary", run)
     parser.add_argument(
         "suspicion",
         nargs="?",

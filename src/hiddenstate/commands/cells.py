@@ -1,0 +1,65 @@
+"""``hiddenstate cells``, ``simulate`` and ``bound``: a family's cells, and their quick work."""
+
+import argparse
+import json
+import time
+
+from hiddenstate.commands import jobs
+from hiddenstate.commands.options import Commands, add_cell, add_family, add_json, add_out, command
+from hiddenstate.commands.printing import print_json
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline.family import Workplace
+from hiddenstate.study import config
+
+
+def add(commands: Commands) -> None:
+    """The family; which of its cells, and where their results go."""
+    parser = command(commands, "cells", _cells)
+    add_family(parser)
+    add_json(parser, "lines")
+    for kind, what in (
+        ("simulate", "Run cells and write what the adversary observed"),
+        ("bound", "Ask the accountant about cells and write its answers"),
+    ):
+        parser = command(commands, kind, _compute, what)
+        parser.set_defaults(kind=kind)
+        add_family(parser)
+        add_cell(parser, nargs="+")
+        add_out(parser, "Parquet files to write, one for each cell", nargs="+")
+
+
+def _cells(options: argparse.Namespace) -> None:
+    """List the cells of a family."""
+    family, grid, _ = config.section(options.config, options.family)
+    found = [
+        {"kind": kind, "cell": name, "identity": job.identity}
+        for kind, jobs in family.jobs(grid).items()
+        for name, job in jobs.items()
+    ]
+    if options.json:
+        print_json(found)
+        return
+    for row in found:
+        print(f"{row['kind']}\t{row['cell']}\t{json.dumps(row['identity'])}")
+
+
+def _compute(options: argparse.Namespace) -> None:
+    """Simulate cells, or compute their bounds, and write each one's result."""
+    if len(options.cell) != len(options.out):
+        raise InputError(
+            f"--out: got {len(options.out)} files for {len(options.cell)} cells; "
+            "expected one for each cell"
+        )
+    family, grid, seed = config.section(options.config, options.family)
+    every = family.jobs(grid)
+    wanted = [jobs.known(every, options.kind, cell, options.config) for cell in options.cell]
+    for job, path in zip(wanted, options.out, strict=True):
+        start = time.perf_counter()
+        try:
+            frame = job.run(seed, Workplace())
+            jobs.write(path, job, frame, jobs.origin(job, seed, start, job.files))
+        except InputError as error:
+            raise InputError(f"{job.cell.name}: {error}") from error
+        except Exception as error:
+            error.add_note(f"(of the cell {job.cell.name})")
+            raise

@@ -1,0 +1,69 @@
+"""Options that state a claim, for every command that tests or plans one."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    from hiddenstate.auditing.claim import Claim
+
+EXPECTED = (
+    "claim: expected one of --claim with --delta, --claim-mu, or --noise-multiplier with "
+    "--sampling-rate and --steps"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """An epsilon, a mu, or the mechanism itself."""
+    for names, what in (
+        (("--claim",), "epsilon that is claimed at --delta"),
+        (("--claim-mu",), "mu of Gaussian differential privacy that is claimed"),
+        (("--noise-multiplier", "--sigma"), "claim: the curve of DP-SGD with this noise,"),
+        (("--sampling-rate", "--q"), "this sampling rate (Poisson)"),
+    ):
+        parser.add_argument(*names, type=float, metavar="NUMBER", help=what)
+    parser.add_argument("--steps", type=int, metavar="NUMBER", help="and this many steps")
+    parser.add_argument(
+        "--curve",
+        choices=("dp", "gdp"),
+        default="dp",
+        help="what --claim promises: (epsilon, delta)-DP alone (dp), or the Gaussian DP that has "
+        "this epsilon at delta (gdp), which far fewer scores can refute",
+    )
+
+
+def stated(options: argparse.Namespace) -> "Claim | None":
+    """The claim that the options state, None if they state none; InputError for several."""
+    mechanism = (options.noise_multiplier, options.sampling_rate, options.steps)
+    given = [
+        options.claim is not None,
+        options.claim_mu is not None,
+        any(value is not None for value in mechanism),
+    ]
+    if not any(given):
+        return None
+    from hiddenstate.auditing import claim
+
+    if sum(given) > 1:
+        raise InputError(EXPECTED)
+    if given[0]:
+        if options.delta is None:
+            raise InputError("claim: got one of --claim and --delta; expected both")
+        make = claim.gaussian_with if options.curve == "gdp" else claim.approximate
+        return make(options.claim, options.delta)
+    if given[1]:
+        return claim.gaussian_dp(options.claim_mu)
+    if None in mechanism:
+        raise InputError("claim: expected all of --noise-multiplier, --sampling-rate and --steps")
+    return claim.dpsgd(*mechanism)
+
+
+def required(options: argparse.Namespace) -> "Claim":
+    """The claim that the options state; InputError if they state none."""
+    found = stated(options)
+    if found is None:
+        if getattr(options, "delta", None) is not None:
+            raise InputError("claim: got one of --claim and --delta; expected both")
+        raise InputError(EXPECTED)
+    return found

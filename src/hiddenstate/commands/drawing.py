@@ -1,0 +1,67 @@
+"""``hiddenstate figures`` and ``tables``: drawn from estimates alone."""
+
+import argparse
+from typing import TYPE_CHECKING, TypeVar
+
+from hiddenstate import files
+from hiddenstate.commands import jobs
+from hiddenstate.commands.options import Commands, add_family, add_out, add_path, command
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline.family import FamilyGrid, Figure, Shown, Table
+from hiddenstate.study import config
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+S = TypeVar("S", bound=Shown)
+
+
+def add(commands: Commands) -> None:
+    """The estimates, which pictures or tables, and where they go."""
+    for name, run in (("figures", _figures), ("tables", _tables)):
+        parser = command(commands, name, run)
+        add_family(parser)
+        parser.add_argument("names", nargs="*", metavar="NAME", help="these alone")
+        add_path(parser, "estimates")
+        add_out(parser, "directory to write them to", metavar="DIR")
+
+
+def _figures(options: argparse.Namespace) -> None:
+    """Draw a family's figures from estimates, each as PDF and PNG."""
+    from hiddenstate import plotting
+
+    figures, rows, grid = _asked(options, Figure)
+    for name, figure in figures.items():
+        footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"
+        with plotting.style():
+            paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
+            plotting.save(figure.draw(rows), paths, footer)
+
+
+def _tables(options: argparse.Namespace) -> None:
+    """Write a family's tables from estimates, each as CSV, Markdown and LaTeX."""
+    tables, rows, _ = _asked(options, Table)
+    for name, table in tables.items():
+        frame = table.draw(rows)
+        for suffix, text in (
+            (".csv", frame.to_csv(index=False)),
+            (".md", frame.to_markdown(index=False) + "\n"),
+            (".tex", frame.to_latex(index=False, escape=True)),
+        ):
+            with files.atomic(options.out / f"{name}{suffix}") as temporary:
+                temporary.write_text(text, encoding="utf-8")
+
+
+def _asked(
+    options: argparse.Namespace, kind: type[S]
+) -> tuple[dict[str, S], "pd.DataFrame", FamilyGrid]:
+    """The figures or tables that are named, or all that the scale has cells for; their rows."""
+    family, grid, seed = config.section(options.config, options.family)
+    every = family.every(kind)
+    for name in options.names:
+        if name not in every:
+            what = f"{options.family} {kind.__name__.lower()}"
+            raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(every)}")
+    rows = jobs.estimates(options, grid, seed)
+    chosen = {name: thing for name, thing in every.items() if name in options.names}
+    return chosen or family.shown(kind, grid), rows, grid

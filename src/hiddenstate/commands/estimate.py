@@ -1,0 +1,46 @@
+"""``hiddenstate estimate``: from scores and bounds to tidy estimates."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from hiddenstate.commands import jobs
+from hiddenstate.commands.options import (
+    Commands,
+    add_family,
+    add_missing,
+    add_out,
+    add_path,
+    command,
+)
+from hiddenstate.study import config
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def add(commands: Commands) -> None:
+    """Where scores and bounds are, what is done without, and where estimates go."""
+    parser = command(commands, "estimate", run)
+    add_family(parser)
+    add_path(parser, "results", "directory of scores and bounds", metavar="DIR")
+    add_missing(parser, default="error", what="an error")
+    add_out(parser, "CSV file to write")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Turn a family's scores and bounds into tidy estimates."""
+    from hiddenstate.pipeline import estimates, scores
+
+    family, grid, seed = config.section(options.config, options.family)
+    found: dict[str, dict[str, pd.DataFrame]] = {"scores": {}, "bounds": {}}
+    for kind in ("simulate", "train", "bound"):
+        for name, job in family.jobs(grid)[kind].items():
+            path = options.results / job.work.folder / f"{name}.parquet"
+            skipped = kind == "train" and options.missing == "skip"
+            if skipped and not scores.computed(path, job.identity, seed, job.files):
+                continue
+            with jobs.removable(path):
+                found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
+    frame = family.estimates(grid, found["scores"], found["bounds"])
+    named = config.grid_name(options.config, options.family, grid, seed)
+    estimates.write(options.out, frame, named)

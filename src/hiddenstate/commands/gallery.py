@@ -1,0 +1,33 @@
+"""``hiddenstate gallery``: every figure and table on one page of the documentation."""
+
+import argparse
+from pathlib import Path
+
+from hiddenstate.commands.options import Commands, command
+
+PAGE = Path("docs/gallery.md")
+
+
+def add(commands: Commands) -> None:
+    """Families, where the figures are, and the page."""
+    parser = command(commands, "gallery", run)
+    parser.add_argument(
+        "families", nargs="*", metavar="FAMILY", help="these alone have new pictures"
+    )
+    parser.add_argument(
+        "--figures",
+        nargs="*",
+        type=Path,
+        metavar="DIR",
+        help="figures of scales, the best first (figures/paper, figures/mnist, figures/laptop, as "
+        "far as they are there); none: captions alone",
+    )
+    parser.add_argument("--out", type=Path, default=PAGE, metavar="FILE", help=f"page ({PAGE})")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the page of every figure and table, with small pictures from what is drawn."""
+    from hiddenstate.study import gallery
+
+    figures = gallery.at_hand(Path("figures")) if options.figures is None else options.figures
+    gallery.write(options.out, figures, options.families)

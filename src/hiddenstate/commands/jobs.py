@@ -1,0 +1,134 @@
+"""What the commands share that compute a cell, or read what was computed."""
+
+import argparse
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hiddenstate import files
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline.family import FamilyGrid, Job, Workplace
+from hiddenstate.study import config
+
+# Modules that import pandas or torch are imported where they are used: they take half a second and
+# three, and most commands need neither.
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def asked(options: argparse.Namespace, kind: str) -> tuple[Job, int]:
+    """The job that makes the named cell, and the root seed."""
+    family, grid, seed = config.section(options.config, options.family)
+    return known(family.jobs(grid), kind, options.cell, options.config), seed
+
+
+def known(jobs: dict[str, dict[str, Job]], kind: str, cell: str, path: Path) -> Job:
+    """The job of that kind and cell; the error of another name says which there are."""
+    if cell not in jobs[kind]:
+        shown = ", ".join([*jobs[kind]][:4]) + (", …" if len(jobs[kind]) > 4 else "")
+        raise InputError(
+            f"{path}: no cell {cell!r} to {kind}; expected one of {len(jobs[kind])}: {shown}"
+        )
+    return jobs[kind][cell]
+
+
+def origin(job: Job, seed: int, start: float, given: dict[str, str]) -> dict[str, Any]:
+    """Provenance of what took since ``start`` to compute, with the digests of its data sets."""
+    from hiddenstate.pipeline import scores
+
+    seconds = time.perf_counter() - start
+    found = scores.provenance(job.identity, seed=seed, wall_seconds=seconds)
+    if job.data:
+        from hiddenstate.datasets import data
+
+        found["data"] = {name: data.splits(name).sha256 for name in job.data}
+        found["files"] = given
+    return found
+
+
+def write(path: Path, job: Job, frame: "pd.DataFrame", origin: dict[str, Any]) -> None:
+    """Write the result of a job with its provenance."""
+    from hiddenstate.pipeline import scores
+
+    write = scores.write if job.work.folder == "scores" else scores.write_table
+    write(path, frame, origin)
+
+
+@contextmanager
+def workplace(options: argparse.Namespace, job: Job, seed: int) -> Iterator[Workplace]:
+    """What the options say of where to train; the checkpoint goes once all is written."""
+    if job.work.kind == "start":
+        yield Workplace(device=_device(options.device))
+        return
+    place = _training(options, job, seed)
+    if not place.checkpoint:
+        if place.part:
+            raise InputError("--part: needs --checkpoint, where its models are kept")
+        yield place
+        return
+    part = "-".join(map(str, place.part or ()))
+    with files.alone(place.checkpoint, f"another process trains {job.cell.name}", part):
+        yield place
+        if not part:
+            shutil.rmtree(place.checkpoint, ignore_errors=True)
+
+
+def _training(options: argparse.Namespace, job: Job, seed: int) -> Workplace:
+    """Where and from what to train the models of a cell."""
+    from hiddenstate.pipeline import scores
+
+    start = None
+    if job.start:
+        if not options.start:
+            raise InputError(
+                f"--start: missing; expected the initial parameters {job.start.cell.name}"
+            )
+        with removable(options.start):
+            start = scores.check(options.start, job.start.identity, seed, job.start.files)
+    return Workplace(
+        start=start,
+        checkpoint=options.checkpoint,
+        device=_device(options.device),
+        workers=options.workers,
+        memory=options.memory * 2**20 or None,
+        progress=True,
+        purpose=options.purpose,
+        models=options.models,
+        part=options.part,
+    )
+
+
+def _device(name: str) -> str:
+    """The device of that name, if torch can use it; torch on one thread.
+
+    Sums over several threads would round differently; ``--workers`` trains models side by side.
+    """
+    import torch
+
+    from hiddenstate.dpsgd.clipping import usable
+
+    torch.set_num_threads(1)
+    return str(usable(name, "--device"))
+
+
+@contextmanager
+def removable(path: Path) -> Iterator[None]:
+    """Say of a result that is damaged, or of something else, what to do about it."""
+    try:
+        yield
+    except InputError as error:
+        if not path.exists():
+            raise
+        raise InputError(f"{error}; remove the file and run the same command again") from error
+
+
+def estimates(options: argparse.Namespace, grid: FamilyGrid, seed: int) -> "pd.DataFrame":
+    """The rows of the estimates of a family's grid that the options name."""
+    from hiddenstate.pipeline import estimates
+
+    named = config.grid_name(options.config, options.family, grid, seed)
+    with removable(options.estimates):
+        return estimates.read(options.estimates, named)

@@ -1,0 +1,116 @@
+"""How a command is added, and the arguments that several commands share."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from hiddenstate import papers
+from hiddenstate.errors import InputError
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""Where a command line keeps its commands."""
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int | None],
+    summary: str | None = None,
+) -> argparse.ArgumentParser:
+    """A new command, without arguments yet; its summary is the first line of ``run``'s docstring.
+
+    ``run`` returns the exit status, None for 0.
+    """
+    summary = (summary or str(run.__doc__).splitlines()[0]).removesuffix(".")
+    parser = commands.add_parser(name, help=summary, description=f"{summary}.")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_family(parser: argparse.ArgumentParser) -> None:
+    """A family, and the scale file that has its grid."""
+    parser.add_argument("family", metavar="FAMILY", help=f"one of {', '.join(papers.names())}")
+    add_config(parser, "scale file, such as workflow/config/scales/laptop.yaml")
+
+
+def add_config(parser: argparse.ArgumentParser, what: str = "scale file") -> None:
+    """The scale file."""
+    add_path(parser, "config", what)
+
+
+def add_out(parser: argparse.ArgumentParser, what: str, **options: Any) -> None:
+    """What is written."""
+    add_path(parser, "out", what, **options)
+
+
+def add_path(
+    parser: argparse.ArgumentParser,
+    name: str,
+    what: str | None = None,
+    *,
+    metavar: str = "FILE",
+    **options: Any,
+) -> None:
+    """A required option that names a file or, by its ``metavar``, a directory."""
+    parser.add_argument(
+        f"--{name}", type=Path, required=True, metavar=metavar, help=what, **options
+    )
+
+
+def add_cell(parser: argparse.ArgumentParser, **options: Any) -> None:
+    """A cell by its name."""
+    words = "a name that `hiddenstate cells` lists"
+    parser.add_argument("--cell", required=True, metavar="CELL", help=words, **options)
+
+
+def add_missing(parser: argparse.ArgumentParser, *, default: str, what: str) -> None:
+    """What becomes of trained scores that are not there."""
+    words = f"trained scores that are not there: {what} (the default), or left out"
+    parser.add_argument("--missing", choices=(default, "skip"), default=default, help=words)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Where to train."""
+    parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, …")
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """Where to train a cell's models, from what and with how much."""
+    add_device(parser)
+    # Without a value: the cell has no initial parameters of its own.
+    parser.add_argument("--start", type=Path, nargs="?", help="file of initial parameters")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="for finished models")
+    parser.add_argument("--workers", type=int, default=1, help="threads (1)")
+    parser.add_argument(
+        "--memory",
+        type=int,
+        default=0,
+        help="for models, in MiB (2048; on CUDA 80 %% of what is free)",
+    )
+
+
+def add_confidence(parser: argparse.ArgumentParser, what: str) -> None:
+    """The confidence of what is said."""
+    parser.add_argument("--confidence", type=float, default=0.95, help=f"{what} (0.95)")
+
+
+def add_json(parser: argparse.ArgumentParser, instead: str = "a table") -> None:
+    """The option that every command has that prints numbers."""
+    parser.add_argument("--json", action="store_true", help=f"print JSON instead of {instead}")
+
+
+def add_figure(
+    parser: argparse.ArgumentParser, what: str = "pictures to write: .png, .pdf, .svg"
+) -> None:
+    """Pictures of what is printed; ``check_pictures`` refuses names that cannot be written."""
+    parser.add_argument("--figure", type=Path, nargs="+", metavar="FILE", help=what)
+
+
+def check_pictures(paths: Sequence[Path] | None) -> None:
+    """Refuse, before any work, names of pictures that cannot be written."""
+    for path in paths or []:
+        if path.suffix.lower() not in PICTURES:
+            raise InputError(f"--figure: got {path}; expected a name in {', '.join(PICTURES)}")

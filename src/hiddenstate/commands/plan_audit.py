@@ -1,0 +1,151 @@
+"""``hiddenstate plan-audit``: how many models an audit needs, before any is trained."""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hiddenstate.commands import claim_options
+from hiddenstate.commands.options import (
+    Commands,
+    add_confidence,
+    add_figure,
+    add_json,
+    check_pictures,
+    command,
+)
+from hiddenstate.commands.printing import print_json
+from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    from hiddenstate.auditing.claim import Claim
+
+
+def add(commands: Commands) -> None:
+    """Claim, truth, delta, power, confidence, time, pictures."""
+    parser = command(commands, "plan-audit", run)
+    claim_options.add_arguments(parser)
+    parser.add_argument("--delta", type=float, help="probability of --claim, such as 1e-5")
+    parser.add_argument(
+        "--show", type=float, metavar="SHARE", help="share of the true value to be proven"
+    )
+    parser.add_argument(
+        "--true",
+        type=float,
+        required=True,
+        metavar="NUMBER",
+        help="what the mechanism leaks: the true epsilon (of a Gaussian mechanism), mu, or noise "
+        "multiplier, whichever is claimed",
+    )
+    parser.add_argument("--power", type=float, default=0.9, help="probability to refute (0.9)")
+    add_confidence(parser, "of a refutation")
+    parser.add_argument("--seconds", type=float, help="that one model takes, for the hours")
+    parser.add_argument("--workers", type=int, default=1, help="processes that train (1)")
+    add_json(parser)
+    add_figure(parser, "bound against number of models")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Say how many models refute a claim, at once or as they come."""
+    import pandas as pd
+
+    from hiddenstate.auditing import report
+
+    check_pictures(options.figure)
+    if options.workers < 1:
+        raise InputError(f"--workers: got {options.workers}; expected at least 1")
+    if options.seconds is not None and not options.seconds > 0:
+        raise InputError(f"--seconds: got {options.seconds:g}; expected more than 0")
+    judged, truth = _asked(options)
+    rows = [row for claim in judged for row in _rows(claim, truth, options)]
+    if options.json:
+        print_json({"truth": truth.words, "plans": rows})
+    else:
+        print(pd.DataFrame(map(_shown, rows)).fillna("").to_markdown(index=False))
+        print(
+            f"\nto refute the claim with {100 * options.confidence:g} % confidence if the truth is "
+            f"{truth.words} and the attack is the best there is; a worse attack needs more models"
+        )
+    if options.figure:
+        from hiddenstate import plotting
+
+        with plotting.style():
+            drawn = report.draw_plan(judged, truth, options.delta, options.confidence)
+            plotting.save(drawn, options.figure, truth.words)
+
+
+def _asked(options: argparse.Namespace) -> "tuple[Sequence[Claim], Claim]":
+    """The claim, in each way that it is judged, and the truth."""
+    from hiddenstate.auditing import claim as made
+
+    if options.show is not None:
+        if not 0 < options.show < 1:
+            raise InputError(f"--show: got {options.show:g}; expected a share inside (0, 1)")
+        if options.claim is not None:
+            raise InputError("claim: got --claim and --show; expected one of them")
+        options.claim = options.show * options.true
+    claim = claim_options.required(options)
+    if options.noise_multiplier is not None:
+        if not 0 < options.true < options.noise_multiplier:
+            raise InputError(
+                f"--true: got {options.true:g}; expected a noise multiplier above 0 and less than "
+                f"--noise-multiplier, {options.noise_multiplier:g}"
+            )
+        mechanism = options.sampling_rate, options.steps
+        truth = made.dpsgd(options.true, *mechanism, other=options.noise_multiplier)
+        return [claim], truth
+    name, claimed = (
+        ("--claim", options.claim) if options.claim is not None else ("--claim-mu", claim.value)
+    )
+    if not claimed < options.true:
+        raise InputError(f"{name}: got {claimed:g}; expected less than --true, {options.true:g}")
+    if options.claim is None:
+        return [claim], made.gaussian_dp(options.true)
+    truth = made.gaussian_with(options.true, options.delta)
+    return [
+        made.approximate(options.claim, options.delta),
+        made.gaussian_with(options.claim, options.delta),
+    ], truth
+
+
+def _rows(claim: "Claim", truth: "Claim", options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A fixed and a sequential audit of a claim."""
+    from hiddenstate.auditing import planning
+
+    rows = []
+    for name, make, most in (
+        ("fixed", planning.fixed, planning.LIMIT),
+        ("sequential", planning.sequential, planning.PATHS),
+    ):
+        row: dict[str, Any] = {"claim": claim.words, "audit": name}
+        try:
+            plan = make(
+                claim.hypotheses,
+                claim.value,
+                truth.hypotheses,
+                truth.value,
+                power=options.power,
+                confidence=options.confidence,
+            )
+        except planning.TooMany:
+            rows.append(row | {"more_than": most})
+            continue
+        row |= {"models": plan.looks[-1], "expected": plan.expected, "power": plan.power}
+        row |= {"looks": list(plan.looks)}
+        if options.seconds is not None:
+            row["hours"] = 2 * plan.looks[-1] * options.seconds / options.workers / 3600
+        rows.append(row)
+    return rows
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    """A row of the printed table."""
+    shown = {"claim judged as": row["claim"], "audit": row["audit"]}
+    if "more_than" in row:
+        return shown | {"models in each world": f"more than {row['more_than']:,}"}
+    shown |= {
+        "models in each world": f"{row['models']:,}",
+        "expected": f"{row['expected']:,.0f}",
+        "power": f"{row['power']:.2f}",
+        "looks": ", ".join(map(str, row["looks"])),
+    }
+    return shown | ({"hours at most": f"{row['hours']:.2g}"} if "hours" in row else {})

@@ -1,0 +1,17 @@
+"""``hiddenstate schema``: what a scale file may say."""
+
+import argparse
+
+from hiddenstate.commands.options import Commands, command
+from hiddenstate.commands.printing import print_json
+from hiddenstate.study import config
+
+
+def add(commands: Commands) -> None:
+    """It has no arguments."""
+    command(commands, "schema", run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the JSON schema of a scale file."""
+    print_json(config.schema())
