@@ -101,6 +101,16 @@ def test_a_table_beside_a_module_that_names_it_counts(copy):
     assert code.digest("hiddenstate.atlas.trained") != before
 
 
+@pytest.mark.parametrize(
+    ("module", "header"), [("tiny", "tiny.h"), ("tiny", "vectors.h"), ("native", "winograd.h")]
+)
+def test_a_header_of_the_native_code_counts(copy, module, header):
+    before = code.digest(f"hiddenstate.dpsgd.kernels.{module}")
+    path = copy / "dpsgd/native" / header
+    path.write_text(path.read_text() + "/* another */\n")
+    assert code.digest(f"hiddenstate.dpsgd.kernels.{module}") != before
+
+
 def test_only_what_takes_seconds_follows_its_code():
     grid = config.read(ROOT / "workflow/config/scales/smoke.yaml")
     for name in papers.names():

@@ -21,7 +21,7 @@ _ROOT = Path(hiddenstate.__file__).parent
 def digest(*modules: str) -> str:
     """Digest of these modules of the package and of what they import from it, however deep.
 
-    C headers and tables (.csv) beside a module that it names count as well.
+    So do C headers beside a module, and tables (.csv) beside a module that names them.
     """
     return _digest(map(_file, modules))
 
@@ -123,9 +123,9 @@ def _digest(files: Iterable[Path]) -> str:
     for file in sorted(closure(files, lambda file: _read(file)[1])):
         content = _read(file)[0]
         total.update(file.relative_to(_ROOT).as_posix().encode() + content)
-        for beside in sorted((*file.parent.glob("*.h"), *file.parent.glob("*.csv"))):
-            if beside.name.encode() in content:
-                total.update(beside.read_bytes())
+        tables = (t for t in file.parent.glob("*.csv") if t.name.encode() in content)
+        for beside in sorted((*file.parent.glob("*.h"), *tables)):
+            total.update(beside.read_bytes())
     return total.hexdigest()[:16]
 
 
