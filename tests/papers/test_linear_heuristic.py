@@ -201,13 +201,13 @@ def test_curves_run_from_little_leak_to_much(found):
 def test_audits_are_sane(found):
     """Lower bounds stay below what they bound; each is wrong with probability 5 % at most."""
     for attack, truth in (("gradient", "heuristic"), ("bits", "standard"), ("analog", "standard")):
-        rows = checks.audited(found, attack, "lower bound")
+        rows = checks.simulated.audited(found, attack, "lower bound")
         assert len(rows) == 2
         assert (rows["value"] <= rows[truth]).all()
-        direct = checks.audited(found, attack, "lower bound, direct")
+        direct = checks.simulated.audited(found, attack, "lower bound, direct")
         assert (direct["value"] <= rows[truth]).all()
     for attack in simulations.ATTACKS:
-        assert (checks.audited(found, attack, "as published")["value"] > 0).all()
+        assert (checks.simulated.audited(found, attack, "as published")["value"] > 0).all()
 
 
 def test_gradient_audit_finds_the_heuristic():
@@ -444,7 +444,7 @@ def test_values_of_section_4_2_are_drawn_and_judged_at_their_setting_alone(found
     other = found.assign(steps=found["steps"].where(found["cell"] != "quadratic", 4))
     lacking = found.query("cell != 'quadratic' or x != 0.5")
     for rows, judged, labels in ((found, True, 3), (other, False, 2), (lacking, False, 3)):
-        assert (checks.quadratic_values.measure(rows) is not None) == judged
+        assert (checks.regularisers.quadratic_values.measure(rows) is not None) == judged
         with plotting.style():
             (ax,) = FAMILY.figures["quadratic"].draw(rows).axes
         assert len(ax.get_legend_handles_labels()[1]) == labels
@@ -472,7 +472,7 @@ def test_where_more_steps_never_leak_less_the_bound_says_so():
     curve = cells.Curve(most_steps=4, points=2)
     section = GRID.figure1.model_copy(update={"every_step_up_to": 1, "fixed": curve})
     rows = bounds.figure1c(Cell("figure1c", section), 0).assign(cell="figure1c")
-    found = checks.not_monotone.measure(rows)
+    found = checks.heuristic.not_monotone.measure(rows)
     assert found.note.endswith("never below one step.")
     assert found.outcome == Outcome.CONTRADICTS
 
@@ -481,19 +481,19 @@ def test_section_4_1_looks_at_every_number_of_steps():
     curve = cells.Curve(most_steps=10_000, points=2)
     section = GRID.figure1.model_copy(update={"every_step_up_to": 30, "fixed": curve})
     rows = bounds.figure1c(Cell("figure1c", section), 0).assign(cell="figure1c")
-    assert checks.not_monotone.measure(rows).outcome == Outcome.AGREES
+    assert checks.heuristic.not_monotone.measure(rows).outcome == Outcome.AGREES
     least = rows[rows["quantity"] == "least"].iloc[0]
     assert (least["x"], round(least["value"], 6)) == (21, 1.011907)
     flat = rows.assign(value=np.where(rows["quantity"] == "least", 5.0, rows["value"]))
-    assert checks.not_monotone.measure(flat).outcome == Outcome.CONTRADICTS
+    assert checks.heuristic.not_monotone.measure(flat).outcome == Outcome.CONTRADICTS
 
 
 def test_constant_signal_levels_off():
     steps = np.unique(np.geomspace(1, 1000, 9).astype(int))
     rows = bounds._baselines(5 / np.sqrt(steps), 1 / steps, steps, 1e-6).assign(cell="figure1a")
-    assert checks.constant_signal.measure(rows).outcome == Outcome.AGREES
+    assert checks.heuristic.constant_signal.measure(rows).outcome == Outcome.AGREES
     steep = scaled(rows, 1.2, method="heuristic", x="1000")
-    assert checks.constant_signal.measure(steep).outcome == Outcome.CONTRADICTS
+    assert checks.heuristic.constant_signal.measure(steep).outcome == Outcome.CONTRADICTS
 
 
 def test_the_extremes_of_figure_5_are_the_linear_losses_of_all_steps_and_of_one():

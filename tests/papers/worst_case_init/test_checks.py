@@ -77,7 +77,7 @@ def test_a_perfect_replication_of_figure_1_is_contradicted_in_at_most_one_of_twe
         # The paper's mean has the error of five runs, so the truth is not what is printed.
         truths = dict(zip(printed, rng.normal(printed, sd / np.sqrt(5)), strict=True))
         ours = rng.normal(frame["value"].map(truths), sd)
-        found = checks.figure1_mnist.measure(frame.assign(value=ours))
+        found = checks.printed.figure1_mnist.measure(frame.assign(value=ours))
         wrong += found.outcome == Outcome.CONTRADICTS
     # 5 % by the level, and three standard errors of so few runs.
     assert wrong / runs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
@@ -86,22 +86,22 @@ def test_a_perfect_replication_of_figure_1_is_contradicted_in_at_most_one_of_twe
 def test_an_audit_in_two_figures_counts_once_among_the_valid_bounds():
     one = made_up.bounds(0.14, 100)
     many = pd.concat([one, *([one.assign(figure=f"figure{i}") for i in range(2, 5)])])
-    assert checks.valid.measure(many).rows == checks.valid.measure(one).rows
+    assert checks.audits.valid.measure(many).rows == checks.audits.valid.measure(one).rows
 
 
 def test_initial_parameters_are_compared_with_all_records_alone():
     """With few records a perfect audit needs no worst case: the paper's sentence is of all."""
     few = pd.DataFrame(made_up.apart("figure1", 1.0, 2.0, records=100))
-    assert checks.ordering.measure(few) is None
+    assert checks.factors.ordering.measure(few) is None
     whole = pd.concat([few, pd.DataFrame(made_up.apart("figure1", 2.0, 1.0))])
-    assert checks.ordering.measure(whole).outcome == Outcome.AGREES
+    assert checks.factors.ordering.measure(whole).outcome == Outcome.AGREES
     # Below epsilon 4 nothing is said.
     small = pd.DataFrame(made_up.apart("figure1", 1.0, 2.0, epsilon=2.0))
-    assert checks.ordering.measure(small) is None
+    assert checks.factors.ordering.measure(small) is None
 
 
 def test_every_other_audit_of_a_last_layer_is_compared_with_the_one_at_clipping_norm_1():
-    found = checks.last_layer_factors.measure(made_up.factors(9, 8.9))
+    found = checks.last_layer.last_layer_factors.measure(made_up.factors(9, 8.9))
     assert [row.what for row in found.rows] == [
         "epsilon at C = 10, n = 100 less that at C = 1, n = 100",
         "epsilon at C = 1, n = 20 less that at C = 1, n = 100",
@@ -113,11 +113,11 @@ def test_checks_without_their_cells_judge_nothing():
     for name, check in FAMILY.checks.items():
         if name != "valid":
             assert check.measure(other) is None, name
-    assert checks.valid.measure(other.assign(kind="estimate")) is None
+    assert checks.audits.valid.measure(other.assign(kind="estimate")) is None
 
 
 def test_notes_say_how_many_repeats_there_are_if_some_are_missing():
     part = made_up.pretraining_epsilon(3, 6)
-    assert "repeats" not in checks.pretraining_epsilon.measure(part).note
+    assert "repeats" not in checks.factors.pretraining_epsilon.measure(part).note
     few = part[part["repeat"] < 3]
-    assert "(3 of 5 repeats)" in checks.pretraining_epsilon.measure(few).note
+    assert "(3 of 5 repeats)" in checks.factors.pretraining_epsilon.measure(few).note

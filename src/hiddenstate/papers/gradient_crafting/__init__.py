@@ -104,5 +104,5 @@ FAMILY = Family(
         Bounds(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
     ),
     estimate=estimates.estimate,
-    modules=(figures, tables, checks),
+    modules=(figures, tables, *checks.TOPICS),
 )

@@ -99,5 +99,5 @@ FAMILY = Family(
         Bounds(cells.trained_curves, bounds.trained, cost=takes(1.4)),
     ),
     estimate=estimates.estimate,
-    modules=(figures, tables, checks),
+    modules=(figures, tables, *checks.TOPICS),
 )

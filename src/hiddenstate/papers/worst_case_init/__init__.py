@@ -68,5 +68,5 @@ FAMILY = Family(
         Bounds(cells.ideal, simulations.simulate, cost=takes(0.3)),
     ),
     estimate=estimates.estimate,
-    modules=(figures, tables, checks),
+    modules=(figures, tables, *checks.TOPICS),
 )

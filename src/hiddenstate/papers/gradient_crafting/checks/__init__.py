@@ -1,0 +1,5 @@
+"""What the claims of gradient_crafting measure, from its estimates, a module a topic."""
+
+from hiddenstate.papers.gradient_crafting.checks import housing, ideal, laws, networks, one_run
+
+TOPICS = (housing, networks, laws, ideal, one_run)

@@ -1,0 +1,239 @@
+"""Audits of the housing network.
+
+Audits of five repeats have the errors of their scatter. A single audit's mu has the error of normal
+scores; its published epsilon has none.
+"""
+
+import math
+from itertools import pairwise
+
+import pandas as pd
+
+from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS, ONE_RANDOM, RANDOM
+from hiddenstate.papers.gradient_crafting.cells import SETTING
+from hiddenstate.papers.gradient_crafting.checks.shared import (
+    MODELS,
+    TIGHT,
+    as_stated,
+    pooled,
+    stated_mean,
+)
+from hiddenstate.papers.gradient_crafting.stated import IDLE
+from hiddenstate.papers.gradient_crafting.summaries import drawn
+from hiddenstate.pipeline.estimates import largest, plus_minus, select
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Stated, Test, Within, mean
+from hiddenstate.pipeline.family import Check, Lacking, check, needed
+from hiddenstate.pipeline.verification import comparison_power
+
+
+def _housing(
+    estimates: pd.DataFrame, quantity: str, *, every: int = 1, start: str = "fresh"
+) -> pd.DataFrame:
+    """Audits of the housing network that are judged of their setting; at most one row each."""
+    method = {"method": PUBLISHED} if quantity == "epsilon" else {}
+    rows = select(estimates, part="housing", quantity=quantity, every=every, start=start, **method)
+    return drawn(needed(rows))
+
+
+def _of(rows: pd.DataFrame, adversary: str, epsilon: float) -> pd.Series:
+    return needed(select(rows, adversary=adversary, epsilon=epsilon)["value"])
+
+
+def _audible(rows: pd.DataFrame) -> list[float]:
+    """The epsilons from 4 on: below, an audit of so many models tells little from nothing."""
+    found = sorted(epsilon for epsilon in rows["epsilon"].unique() if epsilon >= 4)
+    if not found:
+        raise Lacking
+    return found
+
+
+def _ratio(rows: pd.DataFrame, over: str = "mu") -> Estimate:
+    """Mean of mu over what it is compared with: by scatter of repeats, else by its own error."""
+    ratios = rows["value"] / rows[over]
+    if len(ratios) > 1:
+        return mean(ratios.tolist())
+    return Estimate(
+        float(ratios.iloc[0]), float(((rows["high"] - rows["value"]) / rows[over]).iloc[0])
+    )
+
+
+@check
+def implication1(estimates: pd.DataFrame) -> Evidence:
+    """The simulated coordinate of the housing network shows nearly all of the accountant's mu."""
+    rows = select(_housing(estimates, "mu"), adversary=CRAFTED)
+    published = select(_housing(estimates, "epsilon"), adversary=CRAFTED)
+    items, words = [], []
+    for epsilon in _audible(rows):
+        ratio = _ratio(select(rows, epsilon=epsilon))
+        what = f"mu over the accountant's, epsilon {epsilon:g}"
+        items.append(Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least"))
+        found = _of(published, CRAFTED, epsilon)
+        words.append(f"{plus_minus(found.mean(), found.std())} of {epsilon:g}")
+    return Evidence(items, f"As published, epsilon {', '.join(words)} is found.")
+
+
+def _shows_more(other: str, words: str, reason: str, *, somewhere: bool = False) -> Check:
+    """On the housing network the simulated coordinate shows more than another adversary."""
+
+    @check
+    def measure(estimates: pd.DataFrame) -> Evidence:
+        rows = _housing(estimates, "epsilon")
+        items, shown = [], []
+        for epsilon in _audible(rows):
+            best, less = (_of(rows, name, epsilon) for name in (CRAFTED, other))
+            gap = mean(best.tolist()) - mean(less.tolist())
+            what = f"published epsilon, simulated coordinate less {words}, epsilon {epsilon:g}"
+            items.append(Within(what, gap, low=0, reason=reason))
+            shown.append(f"{best.mean():.2f} and {less.mean():.2f} of {epsilon:g}")
+        note = f"Found by the simulated coordinate and by {words}: {'; '.join(shown)}."
+        return Evidence(items, note, any_of=somewhere)
+
+    return measure
+
+
+outperforms = _shows_more(LOSS, "the loss", "outperforms")
+simulated_dimension = _shows_more(RANDOM, "a random coordinate", "better", somewhere=True)
+
+
+@check
+def seldom_inserted(estimates: pd.DataFrame) -> Evidence:
+    """With an insertion in every 25th step the simulated coordinate is not tight somewhere."""
+    rows = select(_housing(estimates, "mu", every=25), adversary=CRAFTED)
+    items, words = [], []
+    for epsilon in _audible(rows):
+        ratio = _ratio(select(rows, epsilon=epsilon))
+        what = f"mu over the accountant's, k = 25, epsilon {epsilon:g}"
+        items.append(Within(what, ratio, high=TIGHT, reason="not tight: less than nine tenths"))
+        words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
+    return Evidence(items, f"Share of mu: {', '.join(words)}.", any_of=True)
+
+
+@check
+def less_frequent(estimates: pd.DataFrame) -> Evidence:
+    """With fewer insertions among the steps the crafted gradient shows less of the same mu."""
+    whole = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
+    whole = largest(needed(whole), "models", SETTING)
+    items, words = [], []
+    for epsilon in _audible(whole):
+        own = select(whole, epsilon=epsilon)
+        found = {every: _ratio(part) for every, part in own.groupby("every")}
+        periods = sorted(found)
+        items += [
+            Within(
+                f"share of mu at k = {few:g} less that at k = {many:g}, epsilon {epsilon:g}",
+                found[few] - found[many],
+                low=0,
+                reason="decreases",
+            )
+            for few, many in pairwise(periods)
+        ]
+        listed = ", ".join(f"{found[k].value:.2f} at k = {k:g}" for k in periods)
+        words.append(f"epsilon {epsilon:g}: {listed}")
+    if not items:
+        raise Lacking
+    return Evidence(items, f"Share of the accountant's mu, {'; '.join(words)}.")
+
+
+@check
+def mu(estimates: pd.DataFrame) -> Evidence:
+    """mu of the simulated coordinate is that of the insertions."""
+    rows = select(_housing(estimates, "mu"), adversary=CRAFTED)
+    rows = needed(rows[rows["models"] >= MODELS])
+    items = []
+    for epsilon, part in rows.groupby("epsilon"):
+        ratio = _ratio(part)
+        what = f"mu over the accountant's, epsilon {epsilon:g}"
+        items.append(Stated(what, ratio, Exact(1.0), rival=1 / math.sqrt(5), digits=3))
+    return Evidence(items, "The rival is what an insertion in every fifth step would show.")
+
+
+@check
+def reference(estimates: pd.DataFrame) -> Evidence:
+    """The published estimate on the housing network is what an unused coordinate gives."""
+    rows = select(_housing(as_stated(estimates), "epsilon"), adversary=CRAFTED)
+    rows = needed(rows[rows["models"] >= MODELS])
+    items = [
+        Stated(
+            f"published epsilon of {epsilon:g}",
+            mean(part["value"].tolist()),
+            stated_mean(IDLE[1][epsilon]),
+            rival=IDLE[5][epsilon][1],
+        )
+        for epsilon, part in rows.groupby("epsilon")
+        if epsilon in IDLE[1]
+    ]
+    if not items:
+        raise Lacking
+    return Evidence(
+        items, "The rival is an unused coordinate with an insertion in every fifth step."
+    )
+
+
+@check
+def shared_start(estimates: pd.DataFrame) -> Evidence:
+    """With one draw of initial parameters one random coordinate is no longer far below."""
+    rows = _housing(estimates, "mu", start="shared")
+    items = []
+    for epsilon in _audible(rows):
+        one, best = (
+            needed(select(rows, adversary=name, epsilon=epsilon)) for name in (ONE_RANDOM, CRAFTED)
+        )
+        shares = one.assign(**one[["value", "high"]] / best["value"].mean(), whole=1.0)
+        ratio = _ratio(shares, over="whole")
+        what = f"mu of one random over that of the simulated coordinate, epsilon {epsilon:g}"
+        items.append(Within(what, ratio, low=0.5, reason="not far below: half, a limit of ours"))
+    counts = rows[rows["adversary"] == ONE_RANDOM].groupby("epsilon")["repeat"].nunique()
+    return Evidence(items, f"{counts.min()} coordinates at each epsilon.")
+
+
+@check
+def norm(estimates: pd.DataFrame) -> Evidence:
+    """The baseline's record reaches the clipping norm in most steps."""
+    rows = needed(select(estimates, part="norms", quantity="share clipped"))
+    return Evidence(
+        [
+            Within(
+                f"share of steps at the clipping norm, k = {line['every']:g}",
+                Exact(float(line["value"])),
+                low=0.5,
+                reason="most",
+            )
+            for _, line in rows.iterrows()
+        ],
+        f"{rows['models'].min():.0f} trainings.",
+    )
+
+
+@check
+def idle_law(estimates: pd.DataFrame) -> Evidence:
+    """With an insertion in every k-th step the crafted gradient shows at most mu / sqrt(k)."""
+    rows = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
+    rows = needed(rows[(rows["every"] > 1) & (rows["epsilon"] >= 4)])
+    items = []
+    for every, part in largest(rows, "models", SETTING).groupby("every"):
+        errors = (part["high"] - part["value"]) / part["idle_mu"]
+        ratio = pooled(part["value"] / part["idle_mu"], errors)
+        what = f"mu over mu / sqrt(k), k = {every:g}"
+        items.append(Within(what, ratio, high=1, reason="at most the law"))
+    return Evidence(items, "Pooled over epsilon 4 and above, one repeat each.")
+
+
+@check
+def agreement(estimates: pd.DataFrame) -> Evidence:
+    """Scores of a small audit, trained here, are distributed as those of the large one."""
+    rows = needed(select(estimates, part="housing", quantity="p_value"))
+    least = min(1.0, rows["value"].min() * len(rows))
+    models = int(rows["models"].min())
+    power = comparison_power(models, shift=0.5, level=0.05, worlds=len(rows))
+    return Evidence(
+        [
+            Test(
+                f"least of {len(rows)} p-values, times their number",
+                least,
+                power,
+                "a shift of half a standard deviation of all",
+            )
+        ],
+        f"{models} new models per world and adversary.",
+    )

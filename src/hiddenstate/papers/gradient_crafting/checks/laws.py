@@ -1,0 +1,328 @@
+"""Exact laws: one insertion and hidden steps (section 6), distances from Gaussian (appendix E)."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED
+from hiddenstate.papers.gradient_crafting.cells import SETTING
+from hiddenstate.papers.gradient_crafting.checks.shared import MODELS, TIGHT, as_stated, pooled
+from hiddenstate.papers.gradient_crafting.stated import (
+    AUDITED,
+    EVOLUTION,
+    EXACT,
+    EXACT_AT_BEST,
+    LANDSCAPE_AUDITS,
+    RATIOS,
+)
+from hiddenstate.pipeline.estimates import largest, select
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Item, Stated, Within
+from hiddenstate.pipeline.family import Lacking, check, needed
+
+
+def _last(
+    estimates: pd.DataFrame, method: str, threshold: str = "midpoint"
+) -> dict[tuple[float, int], float]:
+    """Exact laws of section 6 at the last step, by epsilon and batch size, if of 25 steps."""
+    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
+    rows = select(rows, method=method, threshold=threshold, steps=25)
+    rows = needed(rows[rows["x"] == rows["steps"]])
+    return {
+        (float(e), int(b)): float(v)
+        for e, b, v in zip(rows["epsilon"], rows["batch_size"], rows["value"], strict=True)
+    }
+
+
+def _large(found: dict[tuple[float, int], float]) -> int:
+    """The largest batch size; small ones alone tell nothing of large ones."""
+    size = max((b for _, b in found), default=0)
+    if size < 128:
+        raise Lacking
+    return size
+
+
+@check
+def landscape_only(estimates: pd.DataFrame) -> Evidence:
+    """Insertions in some steps are tight in Section 6 with large batches, not on the network."""
+    found = _last(estimates, "Gaussian-DP reading")
+    size = _large(found)
+    least = min(value / e for (e, b), value in found.items() if b == size)
+    one = min(value / e for (e, b), value in found.items() if b == 1)
+    items: list[Item] = [
+        Within(
+            f"least epsilon over the nominal one, adversarial landscape, B = {size}",
+            Exact(least),
+            low=TIGHT,
+            reason="matches: nine tenths at least",
+        ),
+        Within(
+            "least epsilon over the nominal one, adversarial landscape, B = 1",
+            Exact(one),
+            high=TIGHT,
+            reason="a large batch is needed",
+        ),
+    ]
+    rows = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
+    rows = needed(rows[(rows["every"] > 1) & (rows["epsilon"] >= 4)])
+    for every, part in largest(rows, "models", SETTING).groupby("every"):
+        errors = (part["high"] - part["value"]) / part["mu"]
+        ratio = pooled(part["value"] / part["mu"], errors)
+        what = f"mu over the accountant's, housing network, k = {every:g}"
+        items.append(Within(what, ratio, high=TIGHT, reason="does not match"))
+    return Evidence(items, "Gaussian-DP reading after 25 steps; audits at epsilon 4 and above.")
+
+
+@check
+def implication2(estimates: pd.DataFrame) -> Evidence:
+    """With the largest batches the landscape's epsilon is the nominal one, by Gaussian DP."""
+    found = _last(estimates, "Gaussian-DP reading")
+    size = _large(found)
+    least = min(value / e for (e, b), value in found.items() if b == size)
+    mus = select(estimates, part="single", quantity="epsilon", kind="exact")
+    mus = mus.groupby("epsilon")["mu"].first()
+    large = [value / e for (e, b), value in found.items() if b and b * mus[e] >= 2]
+    return Evidence(
+        [
+            Within(
+                f"least epsilon over the nominal one, B = {size}",
+                Exact(least),
+                low=0.999,
+                reason="tight, in the limit of large B / sigma",
+            )
+        ],
+        f"At least {min(large):.4f} wherever B / sigma is 2 or more ({len(large)} settings).",
+    )
+
+
+@check
+def implication3(estimates: pd.DataFrame) -> Evidence:
+    """With batches of one record some amplification is left where sigma is large."""
+    found = _last(estimates, "Gaussian-DP reading")
+    ratios = {e: value / e for (e, b), value in found.items() if b == 1}
+    if not ratios:
+        raise Lacking
+    return Evidence(
+        [
+            Within(
+                "least epsilon over the nominal one, B = 1",
+                Exact(min(ratios.values())),
+                high=TIGHT,
+                reason="amplification: less than nine tenths",
+            )
+        ],
+        f"B = 1: {', '.join(f'{ratio:.2f} at epsilon {e:g}' for e, ratio in ratios.items())}.",
+    )
+
+
+@check
+def monotone(estimates: pd.DataFrame) -> Evidence:
+    """The ratio ascends in the batch size and in epsilon, and is 1 where both are large."""
+    found = _last(estimates, "Gaussian-DP reading")
+    cells = [(e, b, v / e) for (e, b), v in found.items() if b]
+    table = pd.DataFrame(cells, columns=["epsilon", "size", "ratio"])
+    square = table.pivot(index="epsilon", columns="size", values="ratio").to_numpy()
+    if min(square.shape) < 2:
+        raise Lacking
+    least = min(np.diff(square, axis=0).min(), np.diff(square, axis=1).min())
+    return Evidence(
+        [
+            Within(
+                "least change of the ratio to the next batch size or epsilon",
+                Exact(float(least)),
+                low=-1e-9,
+                reason="ascends, except for rounding",
+            ),
+            Within(
+                "ratio at the largest batch size and epsilon",
+                Exact(float(square[-1, -1])),
+                low=0.999,
+                reason="tight",
+            ),
+        ],
+        f"{square.size} pairs of batch size and epsilon, 25 steps.",
+    )
+
+
+def _distances(estimates: pd.DataFrame, column: str) -> Iterator[tuple[float, pd.Series]]:
+    """Distances from the nearest Gaussian curve by steps, for each level of a parameter."""
+    rows = select(estimates, part="hidden", quantity="distance", method="nearest Gaussian")
+    rows = needed(rows[rows[column].notna()])
+    for level, line in rows.groupby(column):
+        yield float(level), line.set_index("x")["value"].sort_index()
+
+
+@check
+def gaussian(estimates: pd.DataFrame) -> Evidence:
+    """The landscape's curve comes nearer to a Gaussian one with more hidden steps."""
+    items: list[Item] = []
+    words = []
+    for beta, line in _distances(estimates, "beta"):
+        after = line[line.index >= 2]
+        if beta < 0.5 or len(after) < 2:
+            continue
+        first, last = after.index[0], after.index[-1]
+        what = f"change of the distance from step {first:g} to {last:g}, B / sigma = {beta:g}"
+        change = Exact(float(after.iloc[-1] - after.iloc[0]))
+        items.append(Within(what, change, high=0, reason="comes nearer"))
+        words.append(f"{after.iloc[0]:.4f} to {after.iloc[-1]:.4f}")
+    if not items:
+        raise Lacking
+    return Evidence(items, f"Distances from the nearest Gaussian curve: {', '.join(words)}.")
+
+
+@check
+def heat_map(estimates: pd.DataFrame) -> Evidence:
+    """The Gaussian-DP reading of section 6, every number of the reference."""
+    found = _last(as_stated(estimates), "Gaussian-DP reading")
+    gaps = [
+        abs(found[e, b] / e - ratio)
+        for e, line in RATIOS.items()
+        for b, ratio in line.items()
+        if (e, b) in found
+    ]
+    return _table("ratios", gaps)
+
+
+def _table(what: str, gaps: list[float]) -> Evidence:
+    if not gaps:
+        raise Lacking
+    found = Exact(float(max(gaps)))
+    return Evidence(
+        [
+            Within(
+                f"largest difference of {what}", found, high=6e-4, reason="three decimals, rounded"
+            )
+        ],
+        f"{len(gaps)} {what}.",
+    )
+
+
+@check
+def evolution(estimates: pd.DataFrame) -> Evidence:
+    """The Gaussian-DP reading over the steps at epsilon 4, every number of the reference."""
+    rows = needed(select(as_stated(estimates), part="single", quantity="epsilon", kind="exact"))
+    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", epsilon=4.0)
+    values = rows.set_index(["batch_size", "x"])["value"]
+    gaps = [
+        abs(values[size, step] - value)
+        for size, line in EVOLUTION.items()
+        for step, value in line.items()
+        if (size, step) in values
+    ]
+    return _table("values", gaps)
+
+
+@check
+def simulated(estimates: pd.DataFrame) -> Evidence:
+    """Audits of the simulated process find what the reference's did."""
+    rows = as_stated(estimates)
+    rows = select(rows, part="single", quantity="epsilon", method=PUBLISHED, models=MODELS)
+    items: list[Item] = []
+    for (epsilon, size), part in needed(rows).groupby(["epsilon", "batch_size"]):
+        known = AUDITED.get(epsilon, {}).get(int(size))
+        if known is None:
+            continue
+        average, sd = known
+        items.append(
+            Stated(
+                f"mean published epsilon of {epsilon:g}, B = {size:g}",
+                Estimate(float(part["value"].mean()), sd / math.sqrt(len(part))),
+                Estimate(average, sd / math.sqrt(LANDSCAPE_AUDITS)),
+                5e-4,
+                RATIOS[epsilon][int(size)] * epsilon,
+                digits=3,
+            )
+        )
+    if not items:
+        raise Lacking
+    return Evidence(items, "The rival of each mean is the exact value, which it is biased from.")
+
+
+@check
+def exact(estimates: pd.DataFrame) -> Evidence:
+    """The same landscape's exact epsilon is 23 to 29 % of the nominal one."""
+    found = _last(as_stated(estimates), "exact")
+    large = _large(found)
+    pairs = [(e, found[e, large], value) for e, value in EXACT.items() if (e, large) in found]
+    if not pairs:
+        raise Lacking
+    ratios = [value / e for e, value, _ in pairs]
+    gap = max(abs(value - known) for _, value, known in pairs)
+    return Evidence(
+        [
+            Within("least share", Exact(min(ratios)), 0.225, 0.295, reason="23 to 29 %, rounded"),
+            Within("largest share", Exact(max(ratios)), 0.225, 0.295, reason="23 to 29 %, rounded"),
+            Within("largest difference from the reference", Exact(gap), high=0.005,
+                   reason="its digits, two at epsilon 12"),
+        ],
+        f"B = {large}, {len(pairs)} epsilons.",
+    )  # fmt: skip
+
+
+@check
+def best_landscape(estimates: pd.DataFrame) -> Evidence:
+    """With the threshold at h* the exact epsilon is the nominal one for large batches."""
+    found = _last(as_stated(estimates), "exact", "h*")
+    large = _large(found)
+    ratios = [value / e for (e, b), value in found.items() if b == large]
+    gaps = [
+        abs(found[e, b] / e - value)
+        for e, line in EXACT_AT_BEST.items()
+        for b, value in line.items()
+        if (e, b) in found
+    ]
+    items = [Within(f"least ratio, B = {large}", Exact(min(ratios)), low=0.999, reason="equal")]
+    if gaps:
+        gap = Exact(max(gaps))
+        what = "largest difference from the reference"
+        items.append(Within(what, gap, high=6e-4, reason="three decimals, rounded"))
+    return Evidence(items, f"{len(ratios)} epsilons.")
+
+
+@check
+def plateau(estimates: pd.DataFrame) -> Evidence:
+    """A plateau above 0 where B / sigma is at least 0.5; a flat landscape goes on to fall."""
+    rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
+    rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", steps=25)
+    values = rows.set_index(["epsilon", "batch_size", "x"])["value"]
+    mus = rows.groupby("epsilon")["mu"].first()
+    plateaus, falls, left = [], [], []
+    for (epsilon, size), _ in rows.groupby(["epsilon", "batch_size"]):
+        ratio = values[epsilon, size, 25] / values[epsilon, size, 15]
+        if size == 0:
+            falls.append(ratio)
+        elif size * mus[epsilon] >= 0.5:
+            plateaus.append(ratio)
+            left.append(values[epsilon, size, 25] / epsilon)
+    if not (plateaus and falls):
+        raise Lacking
+    return Evidence(
+        [
+            Within("least of step 25 over step 15", Exact(min(plateaus)), low=0.99,
+                   reason="converges: changes by less than 1 %"),
+            Within("largest on a flat landscape", Exact(max(falls)), high=0.9,
+                   reason="goes on to fall: by more than a tenth"),
+            Within("least share of epsilon that is left", Exact(min(left)), low=0.1,
+                   reason="above 0: a tenth at least"),
+        ],
+        "Limits of ours.",
+    )  # fmt: skip
+
+
+@check
+def sampled_gaussian(estimates: pd.DataFrame) -> Evidence:
+    """The curve of a linear loss with a sampled canary comes near to a Gaussian one."""
+    items: list[Item] = []
+    for rate, line in _distances(estimates, "sampling_rate"):
+        if rate < 1 and line.index[-1] >= 100:
+            # A canary that is hardly ever sampled leaks nothing, which is Gaussian too: the
+            # distance rises before it falls.
+            ratio = Exact(float(line.iloc[-1] / line.max()))
+            what = f"last distance over the largest, sampling rate {rate:g}"
+            items.append(Within(what, ratio, high=0.1, reason="falls to a tenth, a limit of ours"))
+    if not items:
+        raise Lacking
+    return Evidence(items, "Exact curves.")

@@ -1,0 +1,31 @@
+"""What the checks of several topics share."""
+
+import math
+
+import pandas as pd
+
+from hiddenstate.papers.gradient_crafting.stated import DELTA, IDLE_AUDITS
+from hiddenstate.pipeline.evidence import Estimate
+from hiddenstate.pipeline.family import needed
+
+MODELS = 5000
+"""Models per world of our large audits of the housing network; the sources have 5,000 in all."""
+TIGHT = 0.9
+"""The least share of the accountant's mu that is called tight: a reading of ours."""
+
+
+def as_stated(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Estimates at the reference's delta, the only one that it has values for."""
+    return needed(estimates[estimates["delta"] == DELTA])
+
+
+def pooled(values: pd.Series, errors: pd.Series) -> Estimate:
+    """Mean weighted by precision."""
+    weights = 1 / errors**2
+    return Estimate(float((values * weights).sum() / weights.sum()), float(weights.sum() ** -0.5))
+
+
+def stated_mean(value: tuple[float, float, float]) -> Estimate:
+    """The reference's mean of its simulated audits, of its exact value, mean and deviation."""
+    _, average, sd = value
+    return Estimate(average, sd / math.sqrt(IDLE_AUDITS))

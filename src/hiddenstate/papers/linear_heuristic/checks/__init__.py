@@ -1,0 +1,5 @@
+"""What the claims of linear_heuristic measure, from its estimates, a module a topic."""
+
+from hiddenstate.papers.linear_heuristic.checks import heuristic, regularisers, simulated, trained
+
+TOPICS = (heuristic, regularisers, simulated, trained)

@@ -1,0 +1,163 @@
+"""Audits of trained models (Figures 2 and 4), and the trained columns of Table 1."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.papers.linear_heuristic import stated
+from hiddenstate.papers.linear_heuristic.checks.shared import HALF
+from hiddenstate.papers.linear_heuristic.estimates import trained
+from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Share, Stated, Within
+from hiddenstate.pipeline.family import Lacking, check, needed
+
+UNLIKE = 2.0
+"""Points of accuracy by which models are no longer similar: a reading of ours."""
+
+
+def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFrame:
+    """Audits of trained models; none may be missing.
+
+    An audit is a single one, so its deviation ``sd`` is that of ideal audits of as many models,
+    of which ``least`` and ``most`` are the 5 and 95 % quantiles.
+    """
+    rows = trained(estimates, *figures, **values)
+    found = needed(rows.get(PUBLISHED, pd.Series(dtype=float)))
+    return rows.assign(found=found, sd=(rows["most"] - rows["least"]) / (2 * 1.645))
+
+
+def _share(rows: pd.DataFrame, of: str = "ideal") -> Estimate:
+    """What audits found together, as a share of what linear losses or the heuristic would give."""
+    total = float(needed(rows)[of].sum())
+    if total <= 0:
+        raise Lacking
+    return Estimate(float(rows["found"].sum()) / total, math.hypot(*rows["sd"]) / total)
+
+
+IDEAL = "Shares are of what as many models with linear losses give the same estimator."
+
+
+@check
+def figure2_loose(estimates: pd.DataFrame) -> Evidence:
+    """Figure 2: estimates far below the heuristic."""
+    rows = _audits(estimates, "figure2")
+    return Evidence(
+        [
+            Within(
+                f"share found, sampling rate {rate:g}", _share(part), high=HALF, reason="much lower"
+            )
+            for rate, part in rows.groupby("sampling_rate")
+        ],
+        f"{(rows['found'] < rows['heuristic']).sum()} of {len(rows)} estimates are below the "
+        f"heuristic, whatever the models. {IDEAL}",
+    )
+
+
+@check
+def figure4_tighter(estimates: pd.DataFrame) -> Evidence:
+    """Figures 2 and 4: a mislabelled record is found more easily than a gradient."""
+    rows = _audits(estimates, "figure2", "figure4")
+    record = needed(select(rows, attack="natural"))
+    # At the sampling rate of Figure 4, or the nearest, and at the numbers of steps of both.
+    gradients = needed(select(rows, attack="dirac"))
+    away = (gradients["sampling_rate"] - record["sampling_rate"].iloc[0]).abs()
+    gradient = gradients[away == away.min()]
+    both = sorted(set(record["steps"]) & set(gradient["steps"]))
+    ours, theirs = (_share(select(part, steps=both)) for part in (record, gradient))
+    return Evidence(
+        [Within("share found, mislabelled record less gradient", ours - theirs, low=0.0)],
+        f"At {', '.join(f'{n:g}' for n in both)} steps, which both have: mislabelled record "
+        f"{ours.value:.2f}, gradient {theirs.value:.2f}. {IDEAL}",
+    )
+
+
+@check
+def figure4_blank(estimates: pd.DataFrame) -> Evidence:
+    """Figure 4: more is found among blank records."""
+    rows = _audits(estimates, "figure4")
+    blank, natural = (_share(select(rows, attack=attack)) for attack in ("blank", "natural"))
+    return Evidence(
+        [Within("share found, blank less natural", blank - natural, low=0.0)],
+        f"Blank {blank.value:.2f}, natural {natural.value:.2f}, {len(rows) // 2} audits each. "
+        + IDEAL,
+    )
+
+
+@check
+def trained_below(estimates: pd.DataFrame) -> Evidence:
+    """Figures 2 and 4, Table 1: the heuristic is above what audits of trained models find."""
+    rows = _audits(estimates, "figure2", "figure4", "table1")
+    below = Share(int((rows["found"] <= rows["heuristic"]).sum()), len(rows))
+    most = (rows["found"] / rows["heuristic"]).max()
+    return Evidence(
+        [Within("audits that find less", below, low=0.75, reason="consistently")],
+        f"{below.successes} of {below.trials}; the largest is {most:.2f} of the heuristic.",
+    )
+
+
+@check
+def table1_similar(estimates: pd.DataFrame) -> Evidence:
+    """Table 1: with similar heuristic epsilons, batch sizes give similar models and estimates."""
+    rows = _audits(estimates, "table1")
+    needed(rows.iloc[1:])
+    found = [Estimate(r.found, r.sd) for r in rows.itertuples()]
+    printed = np.mean([value for _, value in stated.TRAINED.values()])
+    items = [
+        Within(
+            "largest difference of accuracies",
+            Exact(float(np.ptp(rows["accuracy"]))),
+            high=UNLIKE / 100,
+            reason="2 points",
+        )
+    ]
+    for (i, one), (j, other) in pairwise(enumerate(found)):
+        what = f"empirical epsilon, batch {rows['batch'].iloc[i]:g} less {rows['batch'].iloc[j]:g}"
+        half = float(printed / 2)
+        items.append(Within(what, one - other, -half, half, "half of the 1.7 that is printed"))
+    shown = "; ".join(
+        f"batch {r.batch:g}: accuracy {r.accuracy:.1%}, empirical {r.found:.2f}"
+        for r in rows.itertuples()
+    )
+    return Evidence(items, shown + ".")
+
+
+@check
+def table1_accuracy(estimates: pd.DataFrame) -> Evidence:
+    """Table 1: the mean of the three printed accuracies."""
+    found = _audits(estimates, "table1").set_index("batch")["accuracy"]
+    found = needed(found.reindex(list(stated.TRAINED)))
+    printed = pd.Series({n: float(one.removesuffix("%")) for n, (one, _) in stated.TRAINED.items()})
+    # In points, of models that were tested on 10,000 images each.
+    error = math.sqrt((printed * (100 - printed) / 10_000).sum()) / len(printed)
+    ours, theirs = (Estimate(float(one.mean()), error) for one in (100 * found, printed))
+    shown = ", ".join(f"{100 * value:.1f} (paper: {printed[n]:.1f})" for n, value in found.items())
+    return Evidence(
+        [Stated("mean accuracy in %", ours, theirs, 0.05, theirs.value - UNLIKE, 1)],
+        f"With batches of 4,096, 512 and 256: {shown} %.",
+    )
+
+
+@check
+def table1_empirical(estimates: pd.DataFrame) -> Evidence:
+    """Table 1: the printed empirical epsilons, which are not the heuristic ones."""
+    rows = _audits(estimates, "table1").set_index("batch")
+    rows = needed(rows.reindex(list(stated.TRAINED)))
+    needed(rows["found"])
+    return Evidence(
+        [
+            Stated(
+                f"empirical epsilon, batch {batch}",
+                Estimate(float(rows["found"][batch]), float(rows["sd"][batch])),
+                Exact(printed),
+                0.05,
+                float(rows["heuristic"][batch]),
+                digits=1,
+            )
+            for batch, (_, printed) in stated.TRAINED.items()
+        ],
+        "One audit of each row; its deviation is that of ideal audits.",
+    )
