@@ -18,7 +18,6 @@ from hiddenstate.commands.options import (
 )
 from hiddenstate.commands.printing import print_table
 from hiddenstate.errors import InputError
-from hiddenstate.study import config
 
 
 def add(commands: Commands) -> None:
@@ -50,7 +49,7 @@ def _restore(options: argparse.Namespace) -> None:
     """Copy the cached scores of a family's cells, if each is of exactly its cell's parameters."""
     from hiddenstate.pipeline import scores
 
-    family, grid, seed = config.section(options.config, options.family)
+    family, grid, seed = jobs.section(options)
     trained = family.jobs(grid)["train"]
     paths = {name: options.cached / f"{name}.parquet" for name in trained}
     found = {name: path for name, path in paths.items() if path.exists()}

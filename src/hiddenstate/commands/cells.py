@@ -8,8 +8,6 @@ from hiddenstate.commands import jobs
 from hiddenstate.commands.options import Commands, add_cell, add_family, add_json, add_out, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline.family import Workplace
-from hiddenstate.study import config
 
 
 def add(commands: Commands) -> None:
@@ -30,11 +28,11 @@ def add(commands: Commands) -> None:
 
 def _cells(options: argparse.Namespace) -> None:
     """List the cells of a family."""
-    family, grid, _ = config.section(options.config, options.family)
+    family, grid, _ = jobs.section(options)
     found = [
         {"kind": kind, "cell": name, "identity": job.identity}
-        for kind, jobs in family.jobs(grid).items()
-        for name, job in jobs.items()
+        for kind, every in family.jobs(grid).items()
+        for name, job in every.items()
     ]
     if options.json:
         print_json(found)
@@ -45,12 +43,14 @@ def _cells(options: argparse.Namespace) -> None:
 
 def _compute(options: argparse.Namespace) -> None:
     """Simulate cells, or compute their bounds, and write each one's result."""
+    from hiddenstate.pipeline.family import Workplace
+
     if len(options.cell) != len(options.out):
         raise InputError(
             f"--out: got {len(options.out)} files for {len(options.cell)} cells; "
             "expected one for each cell"
         )
-    family, grid, seed = config.section(options.config, options.family)
+    family, grid, seed = jobs.section(options)
     every = family.jobs(grid)
     wanted = [jobs.known(every, options.kind, cell, options.config) for cell in options.cell]
     for job, path in zip(wanted, options.out, strict=True):

@@ -16,7 +16,6 @@ from hiddenstate.commands.options import (
 )
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
-from hiddenstate.study import config
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +53,7 @@ def _claims(options: argparse.Namespace) -> None:
     """Judge the claims of a family from its estimates."""
     from hiddenstate.study import claims, verdicts
 
-    _, grid, seed = config.section(options.config, options.family)
+    _, grid, seed = jobs.section(options)
     frame = jobs.estimates(options, grid, seed)
     if options.claims.stem != options.family:
         raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")

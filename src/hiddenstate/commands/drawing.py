@@ -7,13 +7,13 @@ from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.options import Commands, add_family, add_out, add_path, command
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline.family import FamilyGrid, Figure, Shown, Table
-from hiddenstate.study import config
 
 if TYPE_CHECKING:
     import pandas as pd
 
-S = TypeVar("S", bound=Shown)
+    from hiddenstate.pipeline.family import FamilyGrid, Shown
+
+S = TypeVar("S", bound="Shown")
 
 
 def add(commands: Commands) -> None:
@@ -29,6 +29,7 @@ def add(commands: Commands) -> None:
 def _figures(options: argparse.Namespace) -> None:
     """Draw a family's figures from estimates, each as PDF and PNG."""
     from hiddenstate import plotting
+    from hiddenstate.pipeline.family import Figure
 
     figures, rows, grid = _asked(options, Figure)
     for name, figure in figures.items():
@@ -40,6 +41,8 @@ def _figures(options: argparse.Namespace) -> None:
 
 def _tables(options: argparse.Namespace) -> None:
     """Write a family's tables from estimates, each as CSV, Markdown and LaTeX."""
+    from hiddenstate.pipeline.family import Table
+
     tables, rows, _ = _asked(options, Table)
     for name, table in tables.items():
         frame = table.draw(rows)
@@ -54,9 +57,9 @@ def _tables(options: argparse.Namespace) -> None:
 
 def _asked(
     options: argparse.Namespace, kind: type[S]
-) -> tuple[dict[str, S], "pd.DataFrame", FamilyGrid]:
+) -> "tuple[dict[str, S], pd.DataFrame, FamilyGrid]":
     """The figures or tables that are named, or all that the scale has cells for; their rows."""
-    family, grid, seed = config.section(options.config, options.family)
+    family, grid, seed = jobs.section(options)
     every = family.every(kind)
     for name in options.names:
         if name not in every:

@@ -12,7 +12,6 @@ from hiddenstate.commands.options import (
     add_path,
     command,
 )
-from hiddenstate.study import config
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +29,9 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> None:
     """Turn a family's scores and bounds into tidy estimates."""
     from hiddenstate.pipeline import estimates, scores
+    from hiddenstate.study import config
 
-    family, grid, seed = config.section(options.config, options.family)
+    family, grid, seed = jobs.section(options)
     found: dict[str, dict[str, pd.DataFrame]] = {"scores": {}, "bounds": {}}
     for kind in ("simulate", "train", "bound"):
         for name, job in family.jobs(grid)[kind].items():

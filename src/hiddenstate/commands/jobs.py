@@ -10,22 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 from hiddenstate import files
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline.family import FamilyGrid, Job, Workplace
-from hiddenstate.study import config
 
-# Modules that import pandas or torch are imported where they are used: they take half a second and
-# three, and most commands need neither.
+# What takes a while to import is imported where it is used: scale files a fifth of a second, pandas
+# half of one, torch three. Most commands need little of it.
 if TYPE_CHECKING:
     import pandas as pd
 
+    from hiddenstate.pipeline.family import Family, FamilyGrid, Job, Workplace
 
-def asked(options: argparse.Namespace, kind: str) -> tuple[Job, int]:
+
+def section(options: argparse.Namespace) -> "tuple[Family, FamilyGrid, int]":
+    """The family that the options name, its grid in their scale file, and the root seed."""
+    from hiddenstate.study import config
+
+    return config.section(options.config, options.family)
+
+
+def asked(options: argparse.Namespace, kind: str) -> "tuple[Job, int]":
     """The job that makes the named cell, and the root seed."""
-    family, grid, seed = config.section(options.config, options.family)
+    family, grid, seed = section(options)
     return known(family.jobs(grid), kind, options.cell, options.config), seed
 
 
-def known(jobs: dict[str, dict[str, Job]], kind: str, cell: str, path: Path) -> Job:
+def known(jobs: "dict[str, dict[str, Job]]", kind: str, cell: str, path: Path) -> "Job":
     """The job of that kind and cell; the error of another name says which there are."""
     if cell not in jobs[kind]:
         shown = ", ".join([*jobs[kind]][:4]) + (", …" if len(jobs[kind]) > 4 else "")
@@ -35,7 +42,7 @@ def known(jobs: dict[str, dict[str, Job]], kind: str, cell: str, path: Path) -> 
     return jobs[kind][cell]
 
 
-def origin(job: Job, seed: int, start: float, given: dict[str, str]) -> dict[str, Any]:
+def origin(job: "Job", seed: int, start: float, given: dict[str, str]) -> dict[str, Any]:
     """Provenance of what took since ``start`` to compute, with the digests of its data sets."""
     from hiddenstate.pipeline import scores
 
@@ -49,7 +56,7 @@ def origin(job: Job, seed: int, start: float, given: dict[str, str]) -> dict[str
     return found
 
 
-def write(path: Path, job: Job, frame: "pd.DataFrame", origin: dict[str, Any]) -> None:
+def write(path: Path, job: "Job", frame: "pd.DataFrame", origin: dict[str, Any]) -> None:
     """Write the result of a job with its provenance."""
     from hiddenstate.pipeline import scores
 
@@ -58,8 +65,10 @@ def write(path: Path, job: Job, frame: "pd.DataFrame", origin: dict[str, Any]) -
 
 
 @contextmanager
-def workplace(options: argparse.Namespace, job: Job, seed: int) -> Iterator[Workplace]:
+def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[Workplace]":
     """What the options say of where to train; the checkpoint goes once all is written."""
+    from hiddenstate.pipeline.family import Workplace
+
     if job.work.kind == "start":
         yield Workplace(device=_device(options.device))
         return
@@ -76,9 +85,10 @@ def workplace(options: argparse.Namespace, job: Job, seed: int) -> Iterator[Work
             shutil.rmtree(place.checkpoint, ignore_errors=True)
 
 
-def _training(options: argparse.Namespace, job: Job, seed: int) -> Workplace:
+def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace":
     """Where and from what to train the models of a cell."""
     from hiddenstate.pipeline import scores
+    from hiddenstate.pipeline.family import Workplace
 
     start = None
     if job.start:
@@ -125,9 +135,10 @@ def removable(path: Path) -> Iterator[None]:
         raise InputError(f"{error}; remove the file and run the same command again") from error
 
 
-def estimates(options: argparse.Namespace, grid: FamilyGrid, seed: int) -> "pd.DataFrame":
+def estimates(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> "pd.DataFrame":
     """The rows of the estimates of a family's grid that the options name."""
     from hiddenstate.pipeline import estimates
+    from hiddenstate.study import config
 
     named = config.grid_name(options.config, options.family, grid, seed)
     with removable(options.estimates):

@@ -4,7 +4,6 @@ import argparse
 
 from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
-from hiddenstate.study import config
 
 
 def add(commands: Commands) -> None:
@@ -14,4 +13,6 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the JSON schema of a scale file."""
+    from hiddenstate.study import config
+
     print_json(config.schema())

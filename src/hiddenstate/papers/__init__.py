@@ -9,9 +9,12 @@ claims) and ``stated`` (numbers that the paper prints).
 import importlib
 import pkgutil
 import traceback
+from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline.family import Family
+
+if TYPE_CHECKING:
+    from hiddenstate.pipeline.family import Family
 
 
 def names() -> list[str]:
@@ -19,7 +22,7 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def load(name: str) -> Family:
+def load(name: str) -> "Family":
     """The family of that name; imports no other."""
     if name not in names():
         raise InputError(f"unknown family {name!r}; expected one of {', '.join(names())}")

@@ -1,0 +1,84 @@
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from command_line import SMOKE, run
+
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline import scores
+from hiddenstate.study import config
+
+
+def test_scores_of_other_parameters_are_refused(capsys, tmp_path):
+    cell = "q0.1_T100_sigma1_sound"
+    out = tmp_path / "scores" / f"{cell}.parquet"
+    assert (
+        run(capsys, "simulate", "encoding_loss", "--config", SMOKE, "--cell", cell, "--out", out)[0]
+        == 0
+    )
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(Path(SMOKE).read_text().replace("runs: 200", "runs: 201"))
+    # The first cell of the grid is missing; give it this file under its name.
+    first = "q0.1_T100_sigma4_published"
+    out.rename(out.with_name(f"{first}.parquet"))
+    status, _, err = run(
+        *(capsys, "estimate", "encoding_loss", "--config", changed),
+        *("--results", tmp_path, "--out", tmp_path / "e.csv"),
+    )
+    assert status == 2
+    assert f"{first}.parquet: computed for" in err
+    assert not (tmp_path / "e.csv").exists()
+
+
+@pytest.fixture
+def bounds(tmp_path):
+    """Bounds of two mechanisms under the names that a scale file gives them."""
+    family, grid, seed = config.section(SMOKE, "encoding_loss")
+    jobs = family.jobs(grid)["bound"]
+    files = {}
+    for i, (name, job) in enumerate(list(jobs.items())[:2]):
+        files[name] = tmp_path / "bounds" / f"{name}.parquet"
+        table = pd.DataFrame({"fpr": [0.0, 0.5, 1.0], "fnr": [1.0, 0.1 * i, 0.0]})
+        origin = scores.provenance(job.identity, seed=seed, wall_seconds=0.0)
+        scores.write_table(files[name], table, origin)
+    for name, job in family.jobs(grid)["simulate"].items():
+        table = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": 0, "score": [1.0, 0.0]})
+        origin = scores.provenance(job.identity, seed=seed, wall_seconds=0.0)
+        scores.write(tmp_path / "scores" / f"{name}.parquet", table, origin)
+    return files
+
+
+def estimate(capsys, directory):
+    family = ("encoding_loss", "--config", SMOKE, "--results", directory)
+    return run(capsys, "estimate", *family, "--out", directory / "e.csv")
+
+
+def test_bounds_of_another_mechanism_are_refused_by_name(capsys, tmp_path, bounds):
+    shutil.copy(bounds["q0.1_T100_sigma1"], bounds["q0.1_T100_sigma4"])
+    status, _, err = estimate(capsys, tmp_path)
+    assert status == 2
+    expected = "computed for mechanism.noise_multiplier 1.0; expected 4.0"
+    assert f"q0.1_T100_sigma4.parquet: {expected}" in err
+    assert not (tmp_path / "e.csv").exists()
+
+
+def test_bounds_with_a_flipped_byte_are_refused_by_name(capsys, tmp_path, bounds):
+    path = bounds["q0.1_T100_sigma4"]
+    good = path.read_bytes()
+    before, _ = scores.read(path)
+    for position in range(0, len(good), 29):
+        path.write_bytes(bytes([*good[:position], good[position] ^ 0x10, *good[position + 1 :]]))
+        try:
+            after, _ = scores.read(path)
+        except InputError as error:
+            assert str(path) in str(error)
+        else:
+            # What was hit says nothing of the values.
+            pd.testing.assert_frame_equal(after, before)
+    # The first page of values.
+    path.write_bytes(bytes([*good[:40], good[40] ^ 0x10, *good[41:]]))
+    status, _, err = estimate(capsys, tmp_path)
+    assert status == 2
+    assert f"{path}: " in err
+    assert "damaged" in err or "not a readable Parquet file" in err

@@ -1,0 +1,59 @@
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from command_line import CELL, SMOKE, START, run, trains
+
+from hiddenstate import files
+from hiddenstate.dpsgd import checkpoint
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline import scores
+from hiddenstate.study import config
+
+
+def test_time_that_an_interrupted_run_took_counts(capsys, tiny, monkeypatch):
+    def full(*arguments):
+        raise InputError("no space left")
+
+    assert trains(capsys, "start", START, "--out", "start.parquet")[0] == 0
+    trained = ("--start", "start.parquet", "--checkpoint", "kept", "--out", "scores.parquet")
+    with monkeypatch.context() as slow:
+        slow.setattr(scores, "write", full)
+        clock = SimpleNamespace(perf_counter=itertools.count(0, 1000).__next__)
+        slow.setattr(checkpoint, "time", clock)
+        assert trains(capsys, "train", CELL, *trained)[0] == 2
+    chunks = 1000 * len(list((tiny / "kept").rglob("*.npz")))
+    assert trains(capsys, "train", CELL, *trained)[0] == 0
+    assert chunks < scores.origin("scores.parquet")["wall_seconds"] < chunks + 100
+
+
+@pytest.mark.parametrize(
+    ("command", "cell", "arguments", "expected"),
+    [
+        ("start", CELL, (), f"no cell '{CELL}' to start; expected one of 2: {START}"),
+        ("train", START, (), f"no cell '{START}' to train; expected one of 2: {CELL}"),
+        ("train", CELL, (), f"--start: missing; expected the initial parameters {START}"),
+        ("train", CELL, ("--start", "s.parquet"), "s.parquet: no such file"),
+        ("verify", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
+    ],
+)
+def test_bad_input_of_training_commands_is_named(capsys, tiny, command, cell, arguments, expected):
+    status, _, err = trains(capsys, command, cell, *arguments, "--out", "o.parquet")
+    assert status == 2
+    assert err.startswith("hiddenstate: error: ")
+    assert expected in err
+    assert [path.name for path in tiny.iterdir()] == ["tiny.yaml"]
+
+
+def test_a_cell_that_another_process_trains_is_refused(capsys, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    family, grid, _ = config.section(SMOKE, "gradient_crafting")
+    cell = next(iter(family.jobs(grid)["train"]))
+    arguments = ("train", "gradient_crafting", "--config", SMOKE, "--cell", cell)
+    with files.alone(checkpoint, ""):
+        status, _, err = run(
+            *(capsys, *arguments, "--checkpoint", checkpoint, "--out", tmp_path / "o.parquet")
+        )
+    assert status == 2
+    assert f"{checkpoint}: another process trains {cell}; wait until it has ended" in err
+    assert not (tmp_path / "o.parquet").exists()
