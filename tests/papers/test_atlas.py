@@ -25,6 +25,7 @@ from hiddenstate.papers import encoding_loss, gradient_crafting, linear_heuristi
 from hiddenstate.papers.atlas import FAMILY, trained
 from hiddenstate.papers.atlas.cells import AtlasGrid, Ordered, Sampled
 from hiddenstate.papers.gradient_crafting import stated
+from hiddenstate.papers.linear_heuristic.grid import HistoryCurves
 from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
@@ -119,7 +120,7 @@ EPSILONS = (5.0, 5.5, 6.0, 6.5)
 def test_the_heuristic_and_its_counterexamples_are_linear_heuristics(sampled):
     family = linear_heuristic
     grid = config.section(ROOT / "workflow/config/scales/laptop.yaml", "linear_heuristic")[1]
-    (cell,) = family.cells.keeps_history(family.cells.HistoryCurves)(grid)
+    (cell,) = family.cells.keeps_history(HistoryCurves)(grid)
     p = cell.parameters
     assert (p.noise_multiplier, p.sampling_rate, p.steps) == (1.0, 0.1, 100)
     assert p.delta == DELTA

@@ -17,12 +17,13 @@ from hiddenstate.papers.linear_heuristic import (
     estimates,
     simulations,
 )
+from hiddenstate.papers.linear_heuristic.grid import AuditRuns, Curve, LinearHeuristicGrid
 from hiddenstate.pipeline import estimates as table
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
 from hiddenstate.pipeline.family import Cell, Workplace
 
-GRID = cells.LinearHeuristicGrid.model_validate(
+GRID = LinearHeuristicGrid.model_validate(
     {
         "shows": "test",
         "figure1": {
@@ -157,7 +158,7 @@ def test_trainings_that_differ_in_what_no_name_says_are_refused():
 
 
 def attack(steps, runs):
-    return cells.AuditRuns(delta=1e-5, epsilon=8.0, sampling_rates=[0.1], steps=steps, runs=runs)
+    return AuditRuns(delta=1e-5, epsilon=8.0, sampling_rates=[0.1], steps=steps, runs=runs)
 
 
 @pytest.mark.parametrize("name", simulations.ATTACKS)
@@ -469,7 +470,7 @@ def test_parameters_that_a_scale_sets_stand_above_its_panels(found):
 
 def test_where_more_steps_never_leak_less_the_bound_says_so():
     """As with little noise, or where one step alone is looked at."""
-    curve = cells.Curve(most_steps=4, points=2)
+    curve = Curve(most_steps=4, points=2)
     section = GRID.figure1.model_copy(update={"every_step_up_to": 1, "fixed": curve})
     rows = bounds.figure1c(Cell("figure1c", section), 0).assign(cell="figure1c")
     found = checks.heuristic.not_monotone.measure(rows)
@@ -478,7 +479,7 @@ def test_where_more_steps_never_leak_less_the_bound_says_so():
 
 
 def test_section_4_1_looks_at_every_number_of_steps():
-    curve = cells.Curve(most_steps=10_000, points=2)
+    curve = Curve(most_steps=10_000, points=2)
     section = GRID.figure1.model_copy(update={"every_step_up_to": 30, "fixed": curve})
     rows = bounds.figure1c(Cell("figure1c", section), 0).assign(cell="figure1c")
     assert checks.heuristic.not_monotone.measure(rows).outcome == Outcome.AGREES

@@ -1,9 +1,10 @@
 """The papers, one package each.
 
 A package in this folder is a family. Its ``FAMILY`` is all that the command line and the workflow
-know of it. The modules of a family have the same names everywhere and mean the same: ``cells`` (the
-grid and the work of its cells), ``estimates``, ``figures``, ``tables``, ``checks`` (the measured
-claims) and ``stated`` (numbers that the paper prints).
+know of it. The modules of a family have the same names everywhere and mean the same: ``grid`` (its
+section of a scale file; a small one stands in ``cells``), ``cells`` (what that asks for),
+``estimates``, ``figures``, ``tables``, ``checks`` (the measured claims) and ``stated`` (numbers
+that the paper prints). Figures and checks of many topics are packages, with a module a topic.
 """
 
 import importlib

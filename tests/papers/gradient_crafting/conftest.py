@@ -2,7 +2,8 @@
 
 import pytest
 
-from hiddenstate.papers.gradient_crafting import FAMILY, cells
+from hiddenstate.papers.gradient_crafting import FAMILY
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline import estimates as files
 from hiddenstate.pipeline.family import Workplace
 
@@ -99,7 +100,7 @@ def content():
 
 @pytest.fixture(scope="session")
 def grid():
-    return cells.GradientCraftingGrid.model_validate(GRID)
+    return GradientCraftingGrid.model_validate(GRID)
 
 
 @pytest.fixture(scope="session")

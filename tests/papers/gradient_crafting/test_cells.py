@@ -5,13 +5,14 @@ import pytest
 from pydantic import ValidationError
 
 from hiddenstate.papers.gradient_crafting import FAMILY, cells
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline import scores
 from hiddenstate.study import config
 
 
 @pytest.fixture
 def checked(content):
-    return lambda **changes: cells.GradientCraftingGrid.model_validate(content | changes)
+    return lambda **changes: GradientCraftingGrid.model_validate(content | changes)
 
 
 def test_every_repeat_is_a_cell_of_its_own(grid):

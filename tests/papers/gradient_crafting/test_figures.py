@@ -4,7 +4,7 @@ import pytest
 
 from hiddenstate import plotting
 from hiddenstate.papers.gradient_crafting import FAMILY
-from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Figure
 

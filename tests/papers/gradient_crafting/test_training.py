@@ -7,6 +7,7 @@ from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import FAMILY, cells, training
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.family import Workplace
 
@@ -74,7 +75,7 @@ def test_an_unknown_adversary_is_refused_wherever_it_is_named(content, grid, est
         training.adversary("nobody", "net")
     sweeps = [content["housing"]["sweeps"][0] | {"adversaries": ["nobody"]}]
     with pytest.raises(ValidationError, match="'nobody'"):
-        cells.GradientCraftingGrid.model_validate(
+        GradientCraftingGrid.model_validate(
             content | {"housing": content["housing"] | {"sweeps": sweeps}}
         )
     unknown = estimates.assign(adversary=estimates["adversary"].replace("loss-based", "nobody"))

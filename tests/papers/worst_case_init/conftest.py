@@ -12,6 +12,7 @@ from hiddenstate.datasets import data
 from hiddenstate.datasets.data import Dataset, Splits
 from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.papers.worst_case_init import FAMILY, cells, starts, training
+from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
 from hiddenstate.pipeline import estimates as files
 from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.streams import stream
@@ -79,9 +80,9 @@ def stage():
 def make():
     """Make a grid of one task and one sweep."""
 
-    def grid(sweep=None, figure="figure1", **task) -> cells.WorstCaseInitGrid:
+    def grid(sweep=None, figure="figure1", **task) -> WorstCaseInitGrid:
         last = LAST if task.get("trains") == "last layer" else {}
-        return cells.WorstCaseInitGrid(
+        return WorstCaseInitGrid(
             shows="nothing",
             delta=1e-5,
             repeats=1,
@@ -97,7 +98,7 @@ def make():
 def in_parts():
     """The grid whose tasks have each repeat in a cell of its own."""
 
-    def of(grid: cells.WorstCaseInitGrid) -> cells.WorstCaseInitGrid:
+    def of(grid: WorstCaseInitGrid) -> WorstCaseInitGrid:
         update = {"one_repeat_per_cell": True}
         tasks = {name: task.model_copy(update=update) for name, task in grid.tasks.items()}
         return grid.model_copy(update={"tasks": tasks})
@@ -166,7 +167,7 @@ def trained(monkeypatch):
 def scale_of():
     """The family's grid of a scale file, and the root seed."""
 
-    def section(name: str) -> tuple[cells.WorstCaseInitGrid, int]:
+    def section(name: str) -> tuple[WorstCaseInitGrid, int]:
         _, grid, seed = config.section(SCALES / f"{name}.yaml", cells.NAME)
         return grid, seed
 

@@ -39,6 +39,7 @@ from hiddenstate.papers.gradient_crafting import (
     simulations,
     tables,
 )
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
 
 # torch, by which native code is compiled, takes seconds to import, and figures need none of it.
@@ -82,7 +83,7 @@ def _ends(cell: Cell[cells.SimulatedEnds], seed: int) -> pd.DataFrame:
 FAMILY = Family(
     title="Tighter Privacy Auditing of DP-SGD in the Hidden State Threat Model",
     reference="arXiv 2405.14457",
-    grid=cells.GradientCraftingGrid,
+    grid=GradientCraftingGrid,
     works=(
         Train(
             cells.trained,

@@ -12,12 +12,12 @@ from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import cells
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED
 from hiddenstate.papers.gradient_crafting.cells import (
-    GradientCraftingGrid,
     HousingAudit,
     NetworkAudit,
     OneRunHousing,
     OneRunLarger,
 )
+from hiddenstate.papers.gradient_crafting.grid import HOUSING, GradientCraftingGrid
 from hiddenstate.papers.gradient_crafting.summaries import (
     ALONE,
     CONFIDENCE,
@@ -298,7 +298,7 @@ def _one_run(bounds: Made) -> Iterator[Row]:
             "canaries": p.canaries, "value": float(gaussian.epsilon(ceiling, p.delta)),
         }  # fmt: skip
     for housing, table in bounds.of(cells.one_run_housing):
-        yield from _one_run_trained(cells.HOUSING, housing, table)
+        yield from _one_run_trained(HOUSING, housing, table)
     for larger, table in bounds.of(cells.one_run_networks):
         yield from _one_run_trained(larger.parameters.network.model, larger, table)
 

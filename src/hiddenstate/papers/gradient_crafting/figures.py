@@ -12,13 +12,8 @@ from hiddenstate import plotting
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.gradient_crafting import summaries
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED, RANDOM, kind
-from hiddenstate.papers.gradient_crafting.cells import (
-    NETWORK_SETTING,
-    SETTING,
-    GradientCraftingGrid,
-    NetworkSweep,
-    Sweep,
-)
+from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING, SETTING
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid, NetworkSweep, Sweep
 from hiddenstate.papers.gradient_crafting.summaries import FLIPPED, KNOWN, PLANNED
 from hiddenstate.pipeline.estimates import largest, select
 from hiddenstate.pipeline.family import figure

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from hiddenstate.papers.gradient_crafting.cells import GradientCraftingGrid
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.estimates import plus_minus, select, summarise
 from hiddenstate.pipeline.family import table
 

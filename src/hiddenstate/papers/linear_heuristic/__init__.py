@@ -49,6 +49,14 @@ from hiddenstate.papers.linear_heuristic import (
     simulations,
     tables,
 )
+from hiddenstate.papers.linear_heuristic.grid import (
+    AuditCurves,
+    AuditRepeats,
+    AuditRuns,
+    HistoryCurves,
+    HistoryRuns,
+    LinearHeuristicGrid,
+)
 from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
 
 
@@ -63,14 +71,14 @@ FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
     "Differentially Private SGD",
     reference="arXiv 2410.06186",
-    grid=cells.LinearHeuristicGrid,
+    grid=LinearHeuristicGrid,
     works=(
         *(
-            Simulate(cells.audited(a, cells.AuditRuns), simulations.simulate(a), cost=takes(6))
+            Simulate(cells.audited(a, AuditRuns), simulations.simulate(a), cost=takes(6))
             for a in simulations.ATTACKS
         ),
         Simulate(
-            cells.keeps_history(cells.HistoryRuns),
+            cells.keeps_history(HistoryRuns),
             simulations.simulate_history,
             cost=takes(5.5),
         ),
@@ -82,12 +90,12 @@ FAMILY = Family(
         Bounds(cells.optimisers, bounds.optimisers, cost=takes(2)),
         Bounds(cells.figure5, bounds.figure5, cost=takes(6.1)),
         Bounds(
-            cells.keeps_history(cells.HistoryCurves),
+            cells.keeps_history(HistoryCurves),
             bounds.history_regulariser,
             cost=takes(7),
         ),
-        Bounds(cells.audited("audits", cells.AuditCurves), bounds.audits, cost=takes(22)),
-        Bounds(cells.audited("repeated", cells.AuditRepeats), bounds.repeated, cost=takes(40)),
+        Bounds(cells.audited("audits", AuditCurves), bounds.audits, cost=takes(22)),
+        Bounds(cells.audited("repeated", AuditRepeats), bounds.repeated, cost=takes(40)),
         Bounds(cells.table1, bounds.table1, cost=takes(5)),
         Train(
             cells.trained,

@@ -15,6 +15,16 @@ from hiddenstate.auditing import AsPublished, Tabulated
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.dpsgd import linear as linear_losses
 from hiddenstate.papers.linear_heuristic import cells
+from hiddenstate.papers.linear_heuristic.grid import (
+    AuditCurves,
+    AuditRepeats,
+    Figure1,
+    Figure5,
+    HistoryCurves,
+    Optimisers,
+    Quadratic,
+    Schedules,
+)
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
@@ -46,7 +56,7 @@ def _baselines(noise: ArrayLike, rate: ArrayLike, steps: ArrayLike, delta: float
     )
 
 
-def figure1a(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
+def figure1a(cell: Cell[Figure1], seed: int) -> pd.DataFrame:
     """Baselines with expected samples and noise of the sum constant."""
     steps, delta = np.array(cell.parameters.constant.steps), cell.parameters.delta
     noise, rate = 5 / np.sqrt(steps), 1 / steps
@@ -64,7 +74,7 @@ def figure1a(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
     )
 
 
-def figure1b(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
+def figure1b(cell: Cell[Figure1], seed: int) -> pd.DataFrame:
     """Baselines with the standard epsilon constant."""
     p = cell.parameters
     steps = p.calibrated.steps
@@ -72,7 +82,7 @@ def figure1b(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
     return _baselines(noise, 1 / np.array(steps), steps, p.delta)
 
 
-def figure1c(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
+def figure1c(cell: Cell[Figure1], seed: int) -> pd.DataFrame:
     """Baselines of one mechanism, and where the heuristic is below that of a single step."""
     p = cell.parameters
     every = np.arange(1, p.every_step_up_to + 1)
@@ -90,7 +100,7 @@ def figure1c(cell: Cell[cells.Figure1], seed: int) -> pd.DataFrame:
     return pd.concat([curve, single])
 
 
-def quadratic_regulariser(cell: Cell[cells.Quadratic], seed: int) -> pd.DataFrame:
+def quadratic_regulariser(cell: Cell[Quadratic], seed: int) -> pd.DataFrame:
     """Epsilon of the quadratic regulariser by its curvature."""
     p = cell.parameters
     at = np.linspace(0, 1, p.points)
@@ -98,7 +108,7 @@ def quadratic_regulariser(cell: Cell[cells.Quadratic], seed: int) -> pd.DataFram
     return _epsilons("quadratic regulariser", "exact", at, [pair.epsilon(p.delta) for pair in leak])
 
 
-def figure5(cell: Cell[cells.Figure5], seed: int) -> pd.DataFrame:
+def figure5(cell: Cell[Figure5], seed: int) -> pd.DataFrame:
     """Epsilon at curvature 1/2 over the largest of the linear loss at up to as many steps."""
     p = cell.parameters
     (epsilon,) = p.epsilons
@@ -127,7 +137,7 @@ def figure5(cell: Cell[cells.Figure5], seed: int) -> pd.DataFrame:
     )
 
 
-def schedules(cell: Cell[cells.Schedules], seed: int) -> pd.DataFrame:
+def schedules(cell: Cell[Schedules], seed: int) -> pd.DataFrame:
     """Epsilon of the worst quadratic schedule found, and of the worst constant curvature."""
     p = cell.parameters
     parts = []
@@ -151,7 +161,7 @@ def schedules(cell: Cell[cells.Schedules], seed: int) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def optimisers(cell: Cell[cells.Optimisers], seed: int) -> pd.DataFrame:
+def optimisers(cell: Cell[Optimisers], seed: int) -> pd.DataFrame:
     """The heuristic for what optimisers do with their steps, and composition."""
     p = cell.parameters
     sigma, rate = p.noise_multiplier, p.sampling_rate
@@ -202,7 +212,7 @@ def _band(steps: int, band: int) -> NDArray[np.float64]:
     return np.tril(toeplitz(column))
 
 
-def history_regulariser(cell: Cell[cells.HistoryCurves], seed: int) -> pd.DataFrame:
+def history_regulariser(cell: Cell[HistoryCurves], seed: int) -> pd.DataFrame:
     """Epsilons of section 4.3, and the trade-off functions of composition."""
     p = cell.parameters
     mechanism = (p.noise_multiplier, p.sampling_rate, p.steps)
@@ -220,7 +230,7 @@ def history_regulariser(cell: Cell[cells.HistoryCurves], seed: int) -> pd.DataFr
     )
 
 
-def audits(cell: Cell[cells.AuditCurves], seed: int) -> pd.DataFrame:
+def audits(cell: Cell[AuditCurves], seed: int) -> pd.DataFrame:
     """Epsilons of a panel, and the trade-off functions of heuristic and composition.
 
     Rows of quantity "fnr" have columns steps, method (whose curve), epsilon (the curve's), x
@@ -245,7 +255,7 @@ def audits(cell: Cell[cells.AuditCurves], seed: int) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def repeated(cell: Cell[cells.AuditRepeats], seed: int) -> pd.DataFrame:
+def repeated(cell: Cell[AuditRepeats], seed: int) -> pd.DataFrame:
     """What independent audits of a gradient among zero gradients find, as published."""
     p = cell.parameters
     parts = []

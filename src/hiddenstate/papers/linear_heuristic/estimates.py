@@ -12,14 +12,14 @@ from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.linear_heuristic import cells
 from hiddenstate.papers.linear_heuristic.bounds import TAIL
-from hiddenstate.papers.linear_heuristic.cells import (
+from hiddenstate.papers.linear_heuristic.cells import TrainedAudit
+from hiddenstate.papers.linear_heuristic.grid import (
     AuditCurves,
     AuditRuns,
     HistoryCurves,
     HistoryRuns,
     LinearHeuristicGrid,
     Setting,
-    TrainedAudit,
 )
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import history
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
 from hiddenstate.dpsgd import linear
-from hiddenstate.papers.linear_heuristic.cells import NAME, AuditRuns, HistoryRuns, Mechanism
+from hiddenstate.papers.linear_heuristic.cells import NAME
+from hiddenstate.papers.linear_heuristic.grid import AuditRuns, HistoryRuns, Mechanism
 from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 

@@ -31,6 +31,7 @@ from hiddenstate.papers.worst_case_init import (
     simulations,
     tables,
 )
+from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
 from hiddenstate.pipeline.family import Bounds, Cell, Family, Start, Train, Workplace, takes
 
 
@@ -50,7 +51,7 @@ def _train(cell: Cell[cells.AuditParameters], seed: int, workplace: Workplace) -
 FAMILY = Family(
     title="Nearly tight black-box auditing of differentially private machine learning",
     reference="arXiv 2405.14106",
-    grid=cells.WorstCaseInitGrid,
+    grid=WorstCaseInitGrid,
     works=(
         Train(
             cells.trained,

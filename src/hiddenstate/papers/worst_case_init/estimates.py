@@ -12,7 +12,8 @@ from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import worlds
 from hiddenstate.auditing.summaries import separation
 from hiddenstate.papers.worst_case_init import cells, methods
-from hiddenstate.papers.worst_case_init.cells import AuditParameters, WorstCaseInitGrid
+from hiddenstate.papers.worst_case_init.cells import AuditParameters
+from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
 from hiddenstate.pipeline import verification
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made

@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate import plotting
 from hiddenstate.auditing import Averaged
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.papers.worst_case_init.cells import shows
+from hiddenstate.papers.worst_case_init.grid import shows
 from hiddenstate.papers.worst_case_init.stated import stated
 from hiddenstate.papers.worst_case_init.summaries import (
     EPOCHS,

@@ -14,7 +14,8 @@ from hiddenstate import models
 from hiddenstate.adversaries import initialisation
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.papers.worst_case_init.cells import NAME, Stage, StartParameters, Weights
+from hiddenstate.papers.worst_case_init.cells import NAME, StartParameters
+from hiddenstate.papers.worst_case_init.grid import Stage, Weights
 from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.streams import stream
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.papers.worst_case_init.cells import shows
+from hiddenstate.papers.worst_case_init.grid import shows
 from hiddenstate.papers.worst_case_init.stated import stated
 from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
 from hiddenstate.pipeline.estimates import plus_minus, select, summarise
