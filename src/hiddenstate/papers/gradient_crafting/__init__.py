@@ -105,5 +105,5 @@ FAMILY = Family(
         Bounds(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
     ),
     estimate=estimates.estimate,
-    modules=(figures, tables, *checks.TOPICS),
+    modules=(*figures.TOPICS, tables, *checks.TOPICS),
 )
