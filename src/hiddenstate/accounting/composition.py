@@ -250,6 +250,73 @@ def _reach(weights: Floats, values: Floats, steps: int, probability: float) -> f
     return reach
 
 
+@dataclass(frozen=True)
+class _Tilted:
+    """Tilted masses of a step, of sum 1, at the indices ``kept`` of its grid, and their mean index.
+
+    log_mass: log of their sum before, the tilt being of losses counted from ``centre``.
+    """
+
+    tilt: float
+    kept: NDArray[np.intp]
+    masses: Floats
+    mean: float
+    log_mass: float
+
+    @classmethod
+    def of(cls, losses: _Losses, tilt: float) -> "_Tilted":
+        """The masses that matter."""
+        h = losses.spacing
+        index = np.arange(len(losses.masses))
+        with np.errstate(divide="ignore"):
+            exponents = np.log(losses.masses) + tilt * h * index
+        peak = float(np.max(exponents))
+        # What is left out for good is a share of 1e-36 of the tilted mass.
+        kept = np.flatnonzero(exponents > peak - 100)
+        masses: Floats = np.exp(exponents[kept] - peak)
+        total = float(np.sum(masses))
+        masses /= total
+        mean = float(masses @ kept)
+        return cls(tilt, kept, masses, mean, peak + math.log(total) - tilt * h * round(mean))
+
+    @property
+    def centre(self) -> int:
+        """The index next to the mean."""
+        return round(self.mean)
+
+    def drift(self, steps: int) -> float:
+        """Mean of the sum of all steps, in grid steps from ``steps * centre``."""
+        return steps * (self.mean - self.centre)
+
+    def shift(self, residuals: Floats, steps: int, lost: float) -> float:
+        """Sum of all steps' residuals, at least, but for a probability ``lost``."""
+        residuals = residuals[self.kept]
+        average = float(self.masses @ residuals)
+        return steps * average - _reach(self.masses, average - residuals, steps, lost)
+
+    def composed(self, steps: int, lost: float, work: _Work) -> tuple[int, Floats, float] | None:
+        """Probabilities of the sum of all steps, with the error of all of them together.
+
+        The first is that of ``steps * centre`` and the index returned with them; either end leaves
+        out a probability ``lost`` at most. None where they would be too many.
+        """
+        drift = self.drift(steps)
+        apart: Floats = self.kept.astype(float) - self.mean
+        right = drift + _reach(self.masses, apart, steps, lost)
+        left = drift - _reach(self.masses, -apart, steps, lost)
+        first = math.floor(left) - 1
+        if right - first > 2 * MOST_POINTS:
+            return None
+        length = fft.next_fast_len(math.ceil(right) + 2 - first, real=True)
+        work.spend(length)
+        folded = np.bincount(
+            (self.kept - self.centre) % length, weights=self.masses, minlength=length
+        )
+        transformed = fft.rfft(folded)
+        tilted = np.roll(fft.irfft(transformed**steps, length), -(first % length))
+        return first, tilted, 3 * lost + _rounding(transformed, steps, length)
+
+
 def _epsilon(
     losses: _Losses, steps: int, delta: float, epsilon: float, share: float, work: _Work
 ) -> float | None:
@@ -264,77 +331,65 @@ def _epsilon(
     # Probabilities of the tilted sum that are lost: ``share`` of delta's own.
     lost = math.exp(min(math.log(delta) - cumulants.log_scale(tilt, epsilon), 0.0)) * share
     lost = max(lost, 1e-30)
-    index = np.arange(len(losses.masses))
-    with np.errstate(divide="ignore"):
-        exponents = np.log(losses.masses) + tilt * h * index
-    peak = float(np.max(exponents))
-    # What is left out for good is a share of 1e-36 of the tilted mass.
-    kept = np.flatnonzero(exponents > peak - 100)
-    weights: Floats = np.exp(exponents[kept] - peak)
-    mass = float(np.sum(weights))
-    weights /= mass
-    mean = float(weights @ kept)
-    centre = round(mean)
-    log_m = peak + math.log(mass) - tilt * h * centre
-    # Sums of the tilted losses, in grid steps from ``steps * centre``.
-    drift = steps * (mean - centre)
-    apart: Floats = kept.astype(float) - mean
-    right = drift + _reach(weights, apart, steps, lost)
-    left = drift - _reach(weights, -apart, steps, lost)
-    first = math.floor(left) - 1
-    if right - first > 2 * MOST_POINTS:
+    step = _Tilted.of(losses, tilt)
+    composed = step.composed(steps, lost, work)
+    if composed is None:
         return None
-    length = fft.next_fast_len(math.ceil(right) + 2 - first, real=True)
-    work.spend(length)
-    folded = np.bincount((kept - centre) % length, weights=weights, minlength=length)
-    transformed = fft.rfft(folded)
-    tilted = np.roll(fft.irfft(transformed**steps, length), -(first % length))
-    error = 3 * lost + _rounding(transformed, steps, length)
-    shift = 0.0
-    if losses.residuals is not None:
-        residuals = losses.residuals[kept]
-        average = float(weights @ residuals)
-        shift = steps * average - _reach(weights, average - residuals, steps, lost)
+    first, tilted, error = composed
+    drift = step.drift(steps)
+    shift = 0.0 if losses.residuals is None else step.shift(losses.residuals, steps, lost)
+    offset = steps * (losses.first + h * step.centre) + h * drift + shift
     # From here on losses are relative to the tilted mean. Left of it the tilt's inverse would
     # enlarge rounding errors, and epsilon is near it.
-    x = h * (first - drift + np.arange(length))
+    x: Floats = np.multiply(h, first - drift + np.arange(len(tilted)))
     start = int(np.searchsorted(x, -min(12 / tilt, 600.0)))
     x, tilted = x[start:], tilted[start:]
+    log_scale = steps * step.log_mass - tilt * h * drift
+    finite = delta + math.expm1(steps * math.log1p(-losses.infinite))
+    if finite <= 0:
+        return math.inf
+    # Beyond 700 no value reaches it: the guess of epsilon is too far above.
+    target = math.exp(min(math.log(finite) - log_scale, 700.0))
+    crossing = _crossing(x, tilted, tilt, error, target, lower=losses.residuals is not None)
+    if crossing is None:
+        # Epsilon is below all these losses, the least of which may be 0 or less; if it is not, this
+        # tilt has its mean far from epsilon.
+        return 0.0 if offset + x[0] <= 0 else None
+    return max(offset + crossing, 0.0)
+
+
+def _crossing(
+    x: Floats, tilted: Floats, tilt: float, error: float, target: float, *, lower: bool
+) -> float | None:
+    """Where delta, as a function of epsilon on the losses ``x``, comes down to ``target``.
+
+    tilted: their probabilities, which are off by ``error`` together; rounded down if ``lower``,
+    else up. None where it is less from the first loss on.
+    """
     untilted = tilted * np.exp(-tilt * x)
     discounted = untilted * np.exp(-x)
     above = np.append(np.cumsum(untilted[:0:-1])[::-1], 0.0)
     below = np.append(np.cumsum(discounted[:0:-1])[::-1], 0.0)
     # Running sums of n terms are off by at most n roundings of their total.
     pad = (error / (1 + tilt) + 2 * _U * len(x)) * np.exp(-tilt * x)
-    log_scale = steps * log_m - tilt * h * drift
-    finite = delta + math.expm1(steps * math.log1p(-losses.infinite))
-    if finite <= 0:
-        return math.inf
-    # Beyond 700 no value reaches it: the guess of epsilon is too far above.
-    target = math.exp(min(math.log(finite) - log_scale, 700.0))
     far = x > 600
     with np.errstate(over="ignore", invalid="ignore"):
-        if losses.residuals is None:
-            above += pad
-            values = above - np.where(far, 0.0, np.exp(x) * below)
-        else:
+        if lower:
             above -= pad
             values = np.where(far, 0.0, above - np.exp(x) * below)
+        else:
+            above += pad
+            values = above - np.where(far, 0.0, np.exp(x) * below)
     large = np.flatnonzero(values > target)
-    offset = steps * (losses.first + h * centre) + h * drift + shift
     if not large.size:
-        # Epsilon is below all these losses, the least of which may be 0 or less; if it is not, this
-        # tilt has its mean far from epsilon.
-        return 0.0 if offset + x[0] <= 0 else None
-    if large[-1] == len(x) - 1:
-        crossing = math.inf if losses.residuals is None else float(x[-1])
-    else:
-        last = int(large[-1])
-        crossing = float(x[last + 1])
-        if below[last] > 0 and not far[last]:
-            inside = math.log((above[last] - target) / below[last])
-            crossing = min(max(inside, float(x[last])), float(x[last + 1]))
-    return max(offset + crossing, 0.0)
+        return None
+    last = int(large[-1])
+    if last == len(x) - 1:
+        return float(x[-1]) if lower else math.inf
+    if below[last] > 0 and not far[last]:
+        inside = math.log((above[last] - target) / below[last])
+        return min(max(inside, float(x[last])), float(x[last + 1]))
+    return float(x[last + 1])
 
 
 def _rounding(transformed: NDArray[np.complex128], steps: int, length: int) -> float:

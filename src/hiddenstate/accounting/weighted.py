@@ -151,6 +151,26 @@ def epsilon(
     linear.check_mechanism(noise_multiplier, sampling_rate, len(weights))
     linear.check_delta(delta)
     check_null(null)
+    noise_std = _noise_std(noise_multiplier, weights, noise_weights, noise_std)
+    if not (group >= 1 and group == int(group)):
+        raise InputError(f"group: got {group}; expected an integer of at least 1")
+    if width is not None and not width > 0:
+        raise InputError(f"width: got {width}; expected a number above 0")
+    epoch = _epoch(sampling, sampling_rate, len(weights))
+    if sampling_rate == 1:
+        mu = group * float(np.sum(weights)) / noise_std
+        exact = float(linear.last_iterate_epsilon(1 / mu, 1.0, 1, delta, null=null))
+        return Bracket(exact * (1 - 1e-9), exact * (1 + 1e-9))
+    return _refined(_Sum(weights, sampling_rate, epoch, int(group)), noise_std, delta, null, width)
+
+
+def _noise_std(
+    noise_multiplier: float,
+    weights: Floats,
+    noise_weights: ArrayLike | None,
+    noise_std: float | None,
+) -> float:
+    """Standard deviation of the last iterate's noise, by what is said of it."""
     if noise_std is None:
         spread = weights if noise_weights is None else np.asarray(noise_weights, dtype=float)
         if spread.shape != weights.shape or not np.all(np.isfinite(spread)) or not spread.any():
@@ -160,25 +180,28 @@ def epsilon(
         raise InputError("noise_std: expected only one of noise_std and noise_weights")
     if not 0 < noise_std < math.inf:
         raise InputError(f"noise_std: got {noise_std}; expected a number above 0")
-    if not (group >= 1 and group == int(group)):
-        raise InputError(f"group: got {group}; expected an integer of at least 1")
-    if width is not None and not width > 0:
-        raise InputError(f"width: got {width}; expected a number above 0")
-    epoch = 0
-    if sampling == "shuffled":
-        epoch = round(1 / sampling_rate)
-        if abs(epoch * sampling_rate - 1) > 1e-9 or len(weights) % epoch:
-            raise InputError(
-                f"sampling_rate: got {sampling_rate} for {len(weights)} shuffled steps; expected "
-                "one over the steps of an epoch, and a whole number of epochs"
-            )
-    elif sampling != "poisson":
+    return noise_std
+
+
+def _epoch(sampling: Sampling, rate: float, steps: int) -> int:
+    """Steps of an epoch of shuffled batches, 0 if they are sampled."""
+    if sampling == "poisson":
+        return 0
+    if sampling != "shuffled":
         raise InputError(f"sampling: got {sampling!r}; expected 'poisson' or 'shuffled'")
-    if sampling_rate == 1:
-        mu = group * float(np.sum(weights)) / noise_std
-        exact = float(linear.last_iterate_epsilon(1 / mu, 1.0, 1, delta, null=null))
-        return Bracket(exact * (1 - 1e-9), exact * (1 + 1e-9))
-    total = _Sum(weights, sampling_rate, epoch, int(group))
+    epoch = round(1 / rate)
+    if abs(epoch * rate - 1) > 1e-9 or steps % epoch:
+        raise InputError(
+            f"sampling_rate: got {rate} for {steps} shuffled steps; expected "
+            "one over the steps of an epoch, and a whole number of epochs"
+        )
+    return epoch
+
+
+def _refined(
+    total: "_Sum", noise_std: float, delta: float, null: Null, width: float | None
+) -> Bracket:
+    """A bracket from ever finer grids, until it is narrow enough."""
     lower, upper = 0.0, math.inf
     cells = 1 << 12
     while cells <= MOST_CELLS and total.additions(cells, delta) <= MOST_WORK:

@@ -93,22 +93,11 @@ def run(
         raise InputError(f"retries: got {retries}; expected at least 0")
     if timeout is not None and not timeout > 0:
         raise InputError(f"timeout: got {timeout}; expected seconds above 0")
-    looks = []
-    for n_in, n_out in test.sizes:
-        if n_in != n_out:
-            raise InputError(f"looks: got {(n_in, n_out)}; expected as many models in each world")
-        looks.append(n_in)
+    looks = _looks(test)
     loadable = training if isinstance(training, Training) else Function(training)
     tasks = _tasks(seed, looks[-1])
-    store = _Store(
-        Path(out),
-        {
-            "training": loadable.identity,
-            "seed": seed,
-            "test": _described(test),
-            "battery": list(battery) or None,
-        },
-    )
+    identity = {"training": loadable.identity, "seed": seed, "test": _described(test)}
+    store = _Store(Path(out), identity | {"battery": list(battery) or None})
     test = test.shared(len(store.names))
     with store.opened(tasks):
         taken = len(store.finished)
@@ -118,18 +107,15 @@ def run(
         if missing and verdict.decision == "continue":
             crew = Crew(loadable, workers, store.directory / "log.txt", timeout)
             attempts: dict[Task, int] = {}
-            with (
-                crew.employed(),
-                tqdm(
-                    total=len(tasks),
-                    initial=len(tasks) - len(missing),
-                    unit="model",
-                    disable=not progress,
-                ) as bar,
-            ):
+            shown = {
+                "total": len(tasks),
+                "initial": taken,
+                "unit": "model",
+                "disable": not progress,
+            }
+            with crew.employed(), tqdm(**shown) as bar:
                 while verdict.decision == "continue":
-                    for result in crew.work(missing):
-                        result = store.named(result)
+                    for result in map(store.named, crew.work(missing)):
                         if result.error is None:
                             store.keep(result)
                             bar.update()
@@ -139,14 +125,22 @@ def run(
                     if store.complete() >= next((n for n in looks if n > store.judged), looks[-1]):
                         verdict = _judge(test, store, looks)
         used = verdict.models[0]
-        told: dict[str, Any] = {
+        told = {
             "decision": verdict.decision,
             "p_value": verdict.p_value,
             "planned": looks[-1],
+            "claim": f"{test.hypotheses.parameter} {test.claim:g}",
         }
-        told |= {"claim": f"{test.hypotheses.parameter} {test.claim:g}"}
         written = store.write(used, loadable.identity, seed, {"crashes": crashes, "verdict": told})
         return Outcome(verdict, written, used, crashes, taken, len(store.finished))
+
+
+def _looks(test: SequentialAudit) -> list[int]:
+    """Models in each world at every look."""
+    for n_in, n_out in test.sizes:
+        if n_in != n_out:
+            raise InputError(f"looks: got {(n_in, n_out)}; expected as many models in each world")
+    return [n_in for n_in, _ in test.sizes]
 
 
 def _crashed(result: Result, attempts: dict[Task, int], retries: int, store: "_Store") -> str:

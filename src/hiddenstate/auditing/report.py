@@ -34,6 +34,14 @@ WORDS = pa.dictionary(pa.int32(), pa.string())
 KEYS = ("repeat", "adversary", "canary", "step", "epoch")
 """Columns that a file has where it holds more than one audit."""
 
+TWICE = {
+    "canary": "expected a row for each",
+    "run": "expected one score a run: scores of one run are not independent",
+    "seed": "expected a seed of its own for each run: runs that share their randomness are not "
+    "independent",
+}
+"""Why a file has no value of these columns twice."""
+
 PARQUET = (".parquet", ".pq")
 
 DRAWN = 2_000
@@ -62,15 +70,29 @@ def read(
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable table ({error})") from error
-    held = [key for key in KEYS if not (one_run and key == "canary")]
-    for name in (key for key in held if key in table.column_names):
+    _refuse_several(path, table, [key for key in KEYS if not (one_run and key == "canary")])
+    first = 1 if is_parquet else 2
+    worlds = _worlds(path, table, first)
+    for name in ("canary",) if one_run else ("run", "seed"):
+        if name in table.column_names:
+            _refuse_twice(path, table, name, worlds, first)
+    scores = _numbers(path, table["score"], first)
+    return scores[worlds == 0], scores[worlds == 1]
+
+
+def _refuse_several(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
+    """Refuse a file of several audits, which differ in a column of ``keys``."""
+    for name in (key for key in keys if key in table.column_names):
         if len(found := table[name].unique().to_pylist()) > 1:
             some = ", ".join(map(str, found[:6])) + (", ..." if len(found) > 6 else "")
             raise InputError(
                 f"{path}: {name}: got {len(found)} of them ({some}); expected one audit, so keep "
                 "the rows of one"
             )
-    first = 1 if is_parquet else 2
+
+
+def _worlds(path: Path, table: pa.Table, first: int) -> NDArray[np.int64]:
+    """World of each row, 0 for "in" and 1 for "out"; ``first``: number of the first row."""
     world = table["world"]
     if not pa.types.is_dictionary(world.type):
         world = world.cast(pa.string()).dictionary_encode()
@@ -84,34 +106,24 @@ def read(
             f"{path}: row {row + first}: world: got {table['world'][row].as_py()!r}; "
             "expected 'in' or 'out'"
         )
-    if one_run and "canary" in table.column_names:
-        canaries = table["canary"].to_pandas()
-        if (again := canaries.duplicated().to_numpy()).any():
-            row = int(np.argmax(again))
-            raise InputError(
-                f"{path}: row {row + first}: canary {canaries[row]} stands twice; expected a row "
-                "for each"
-            )
-    if "run" in table.column_names and not one_run:
-        runs = table["run"].to_pandas()
-        again = pd.DataFrame({"world": worlds, "run": runs}).duplicated().to_numpy()
-        if again.any():
-            row = int(np.argmax(again))
-            raise InputError(
-                f"{path}: row {row + first}: run {runs[row]} of world {table['world'][row]} stands "
-                "twice; expected one score a run: scores of one run are not independent"
-            )
-    if "seed" in table.column_names and not one_run:
-        seeds = table["seed"].to_pandas()
-        again = (seeds.duplicated() & seeds.notna()).to_numpy()
-        if again.any():
-            row = int(np.argmax(again))
-            raise InputError(
-                f"{path}: row {row + first}: seed {seeds[row]} stands twice; expected a seed of "
-                "its own for each run: runs that share their randomness are not independent"
-            )
-    scores = _numbers(path, table["score"], first)
-    return scores[worlds == 0], scores[worlds == 1]
+    return worlds
+
+
+def _refuse_twice(
+    path: Path, table: pa.Table, name: str, worlds: NDArray[np.int64], first: int
+) -> None:
+    """Refuse a second row of a run in its world, of a seed, or of a canary."""
+    column = table[name].to_pandas()
+    told = pd.DataFrame({"world": worlds, name: column}) if name == "run" else column
+    again = told.duplicated().to_numpy()
+    if name == "seed":
+        again = again & column.notna().to_numpy()
+    if again.any():
+        row = int(np.argmax(again))
+        where = f" of world {table['world'][row]}" if name == "run" else ""
+        raise InputError(
+            f"{path}: row {row + first}: {name} {column[row]}{where} stands twice; {TWICE[name]}"
+        )
 
 
 def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.float64]:
