@@ -80,18 +80,8 @@ def pretrained(
     check_count("batch_size", batch_size)
     if epochs:
         check_count("epochs", epochs)
-    for name, value, fits in (
-        ("learning_rate", learning_rate, 0 < learning_rate < math.inf),
-        ("momentum", momentum, 0 <= momentum < 1),
-        ("weight_decay", weight_decay, 0 <= weight_decay < math.inf),
-    ):
-        if not fits:
-            raise InputError(f"{name}: got {value}; expected a rate of SGD")
-    if not (expected := flat_parameters(model).shape) == start.shape:
-        raise InputError(f"start: got shape {tuple(start.shape)}; expected {tuple(expected)}")
-    if not bool(start.isfinite().all()):
-        i = int((~start.isfinite()).nonzero()[0])
-        raise InputError(f"start: parameter {i} is {float(start[i])}; expected finite numbers")
+    _check_rates(learning_rate, momentum, weight_decay)
+    _check_start(start, model)
     if augmentation:
         augmentation.check(np.shape(x)[1:])
     records, labels = (part.to(device) for part in checked(x, y, model, loss))
@@ -136,6 +126,24 @@ def pretrained(
             f"learning_rate: {learning_rate} made the pre-training diverge; expected a smaller one"
         )
     return found
+
+
+def _check_rates(learning_rate: float, momentum: float, weight_decay: float) -> None:
+    for name, value, fits in (
+        ("learning_rate", learning_rate, 0 < learning_rate < math.inf),
+        ("momentum", momentum, 0 <= momentum < 1),
+        ("weight_decay", weight_decay, 0 <= weight_decay < math.inf),
+    ):
+        if not fits:
+            raise InputError(f"{name}: got {value}; expected a rate of SGD")
+
+
+def _check_start(start: Tensor, model: nn.Module) -> None:
+    if not (expected := flat_parameters(model).shape) == start.shape:
+        raise InputError(f"start: got shape {tuple(start.shape)}; expected {tuple(expected)}")
+    if not bool(start.isfinite().all()):
+        i = int((~start.isfinite()).nonzero()[0])
+        raise InputError(f"start: parameter {i} is {float(start[i])}; expected finite numbers")
 
 
 @contextmanager
