@@ -11,7 +11,15 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from hiddenstate.accounting import bounds, cyclic, cyclic_operator, domain, gaussian
+from hiddenstate.accounting import (
+    bounds,
+    cyclic,
+    cyclic_operator,
+    divergence,
+    domain,
+    gaussian,
+    shifts,
+)
 from hiddenstate.accounting.bounds import BOUNDS, GROUPS
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.dpsgd import exact
@@ -74,7 +82,7 @@ def test_linear_losses_in_an_order_are_a_sum(steps):
     setting = ordered(steps, 4)
     rhos = [exact.scalar_affine(np.ones(steps), setting.schedule(at)) for at in range(1, 5)]
     found = BY_KEY["heuristic"].compute(setting, DELTA)
-    assert found == pytest.approx(cyclic.gaussian_epsilon(max(rhos), DELTA), rel=1e-7)
+    assert found == pytest.approx(divergence.gaussian_epsilon(max(rhos), DELTA), rel=1e-7)
     shuffled = ordered(steps, 4, shuffled=True)
     if steps == 8:  # all positions are alike
         assert BY_KEY["heuristic"].compute(shuffled, DELTA) == found
@@ -168,9 +176,9 @@ def test_the_mean_over_a_draw_is_that_of_the_mixture(delta):
         )
 
     exact = brentq(lambda epsilon: integral(epsilon) - delta, 1e-6, 60)
-    found = cyclic.averaged_epsilon(mus**2 / 2, shares, delta)
+    found = divergence.averaged_epsilon(mus**2 / 2, shares, delta)
     assert exact <= found <= exact * (1 + 1e-6)
-    assert found < 0.99 * cyclic.gaussian_epsilon(8.0, delta)
+    assert found < 0.99 * divergence.gaussian_epsilon(8.0, delta)
 
 
 @pytest.mark.parametrize("key", ["composition", "gaussian", "gaussian, clipped", "strongly convex"])
@@ -187,10 +195,10 @@ def test_a_shuffled_order_costs_the_mean_over_all_positions(key, steps, diameter
     }[key]
     runs = [fixed.schedule(at) for at in range(1, 13)]
     rhos = [min(rho(run), cyclic.composition(run)) for run in runs]
-    mean = cyclic.averaged_epsilon(rhos, [1 / 12] * 12, DELTA)
+    mean = divergence.averaged_epsilon(rhos, [1 / 12] * 12, DELTA)
     assert found == pytest.approx(mean, rel=1e-9)
     worst = BY_KEY[key].compute(replace(fixed, sampling=Cyclic(2)), DELTA)
-    assert worst == pytest.approx(cyclic.gaussian_epsilon(max(rhos), DELTA), rel=1e-9)
+    assert worst == pytest.approx(divergence.gaussian_epsilon(max(rhos), DELTA), rel=1e-9)
     assert found <= worst
 
 
@@ -204,7 +212,7 @@ def test_blocks_of_positions_are_above_the_mean_and_near_it():
     fixed = ordered(1000, 400, shuffled=True)
     found = BY_KEY["gaussian"].compute(fixed, DELTA)
     rhos = [cyclic.sharp(fixed.schedule(at), 1.0) for at in range(1, 401)]
-    mean = cyclic.averaged_epsilon(rhos, [1 / 400] * 400, DELTA)
+    mean = divergence.averaged_epsilon(rhos, [1 / 400] * 400, DELTA)
     assert mean <= found < 1.02 * mean
 
 
@@ -237,7 +245,7 @@ def test_no_shuffled_quadratic_losses_leak_more(curvature):
     for position in range(1, 21):
         shift = sum(slope ** (40 - at) for at in (position, position + 20))
         deltas.append(run.signal * shift / math.sqrt(variance))
-    exact = cyclic.averaged_epsilon(np.array(deltas) ** 2 / 2, [1 / 20] * 20, DELTA)
+    exact = divergence.averaged_epsilon(np.array(deltas) ** 2 / 2, [1 / 20] * 20, DELTA)
     keys = ["gaussian", "gaussian, clipped"] + ["strongly convex"] * (curvature > 0)
     for key in keys:
         found = BY_KEY[key].compute(fixed, DELTA)
@@ -257,7 +265,7 @@ def test_spendings_end_with_nothing_left_and_cost_the_least_where_it_is_known():
             assert abs(left) < 1e-4 and np.all(spent >= 0)
             least[steps] = min(least.get(steps, math.inf), spent @ spent)
         for steps, price in least.items():
-            exact = (lipschitz * 3.0) ** 2 * float(cyclic.visible_fraction(lipschitz, steps))
+            exact = (lipschitz * 3.0) ** 2 * float(shifts.visible_fraction(lipschitz, steps))
             assert exact <= price < exact * (1.0001 if lipschitz == 1 else 2.0)
 
 

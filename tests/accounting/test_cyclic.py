@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.accounting import cyclic, cyclic_operator, divergence, shifts
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -45,11 +45,11 @@ def agrees(value, printed, digits=9):
     ],
 )
 def test_visible_fraction_matches_the_printed_table(lipschitz, expected, limit):
-    values = cyclic.visible_fraction(lipschitz, [1, 2, 5, 10, 100, 1000])
+    values = shifts.visible_fraction(lipschitz, [1, 2, 5, 10, 100, 1000])
     for value, printed in zip(values, expected.split(), strict=True):
         assert agrees(value, printed)
     assert f"{1 - lipschitz**-2:.9g}" == f"{float(limit):.9g}"
-    assert cyclic.visible_fraction(lipschitz, 0) == 0
+    assert shifts.visible_fraction(lipschitz, 0) == 0
 
 
 SCHEDULES = [
@@ -95,7 +95,7 @@ def test_rho_and_epsilon_match_the_printed_table(lipschitz):
         for value, expected in zip(rhos, printed, strict=True):
             assert agrees(value, expected)
         assert f"{rho + 2 * math.sqrt(rho * math.log(1e5)):.7f}" == basic
-        assert f"{cyclic.epsilon(rho, 1e-5):.7f}" == converted
+        assert f"{divergence.epsilon(rho, 1e-5):.7f}" == converted
         if lipschitz == 1:
             assert cyclic.equation_22(run) == rho
 
@@ -124,8 +124,8 @@ def test_corollary_c2_matches_the_printed_values(
     step_size, m, smoothness, excess, steps, theta, tight, loose
 ):
     lipschitz = cyclic_operator.reconstructed(step_size, m, smoothness)
-    assert cyclic.minimal_steps(lipschitz, excess) == steps
-    assert f"{cyclic.visible_fraction(lipschitz, steps):.9g}" == theta
+    assert shifts.minimal_steps(lipschitz, excess) == steps
+    assert f"{shifts.visible_fraction(lipschitz, steps):.9g}" == theta
     assert f"{excess * (1 - lipschitz**-2):.9g}" == tight
     run = schedule(3 * steps, steps, 1, step_size, 1, 1, weak_convexity=m, smoothness=smoothness)
     expected = run.displacement**2 / 2 * (1 + 3 * float(loose))
@@ -223,7 +223,7 @@ def test_visible_fraction_is_accurate_near_one_and_over_a_million_steps(excess, 
     lipschitz = 1 + excess
     with mpmath.workdps(60):
         exact = exact_fraction(lipschitz, steps)
-        assert abs(cyclic.visible_fraction(lipschitz, steps) / exact - 1) < 3e-15
+        assert abs(shifts.visible_fraction(lipschitz, steps) / exact - 1) < 3e-15
 
 
 @given(
@@ -250,63 +250,6 @@ def test_rho_rounds_up_by_less_than_1e_13(steps, steps_per_pass, position, exces
                 assert rho == 0
             else:
                 assert 0 <= rho / (scale * exact) - 1 < 1e-13
-
-
-def test_epsilon_is_the_optimum_over_orders_and_never_below_it():
-    for rho in (1e-8, 1e-4, 0.05, 3.0, 200.0, 1e6):
-        for delta in (1e-10, 1e-5, 1e-2):
-            with mpmath.workdps(30):
-
-                def at(order, rho=rho, delta=delta):
-                    return (
-                        rho * order
-                        + mpmath.log1p(-1 / order)
-                        - mpmath.log(delta * order) / (order - 1)
-                    )
-
-                start = 1 + mpmath.sqrt(-mpmath.log(delta) / rho)
-                orders = [1 + (start - 1) * mpmath.mpf(10) ** (k / 200) for k in range(-200, 60)]
-                # dp-accounting converts no order below 1.01.
-                best = min(at(max(order, mpmath.mpf("1.0101"))) for order in orders)
-            found = cyclic.epsilon(rho, delta)
-            assert found <= max(best, 0) * (1 + 1e-9) + 1e-12
-            # A grid of orders half a percent apart misses the optimum by less than this.
-            assert found >= best * (1 - 1e-3) - 1e-4
-    assert cyclic.epsilon(0.0, 1e-5) == 0
-
-
-@pytest.mark.parametrize("mu", [2e-6, 4e-6, 1e-5, 1e-4])
-def test_gaussian_epsilon_keeps_its_stated_error_at_small_mu(mu):
-    delta = 0.15 * mu
-    found = cyclic.gaussian_epsilon(mu**2 / 2, delta)
-    with mpmath.workdps(60):
-        m = mpmath.mpf(cyclic.gaussian_mu(mu**2 / 2))
-
-        def excess(e):
-            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m) - delta
-
-        exact = float(mpmath.findroot(excess, (found * 0.99, found * 1.01), solver="anderson"))
-    stated = 1e-8 if mu >= 1e-5 else 1e-7
-    assert 0 <= found - exact < stated * max(exact, mu)
-
-
-@pytest.mark.parametrize("rho", [1e-12, 1e-8, 1e-4, 0.05, 0.55, 3.0, 200.0, 1e6])
-@pytest.mark.parametrize("delta", [1e-100, 1e-10, 1e-5, 1e-2, 0.5])
-def test_gaussian_epsilon_is_the_root_of_the_exact_delta_and_below_the_renyi_one(rho, delta):
-    found = cyclic.gaussian_epsilon(rho, delta)
-    with mpmath.workdps(60):
-        mu = mpmath.sqrt(2 * mpmath.mpf(rho))
-
-        def exact(epsilon):
-            high, low = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-            return mpmath.ncdf(high) - mpmath.exp(epsilon) * mpmath.ncdf(low)
-
-        assert exact(mpmath.mpf(found)) <= delta
-        lower = found - 1e-8 * max(found, mu)
-        assert lower < 0 or exact(lower) > delta
-    assert 0 <= cyclic.gaussian_epsilon(1e-40, delta) <= found
-    if delta > 1e-20:
-        assert found <= cyclic.epsilon(rho, delta)
 
 
 def test_bounds_survive_tiny_scales_and_refuse_what_has_no_digits():
@@ -450,9 +393,9 @@ def test_clipping_and_a_domain_bound_any_loss(run, diameter):
 def test_clipping_and_a_domain_at_the_reviewed_setting():
     """One step hides d + 2 lambda C: mu 0.8, where composition has epsilon 24.38 at 1e-5."""
     run = schedule(1000, 10, 1, 0.1, 1.0, 0.5, smoothness=1000.0)
-    mu = cyclic.gaussian_mu(cyclic.clipped_domain(run, 0.2))
+    mu = divergence.gaussian_mu(cyclic.clipped_domain(run, 0.2))
     assert mu == pytest.approx(0.8, rel=1e-12)
-    assert cyclic.gaussian_mu(cyclic.bounded_domain(run, 101.0, 0.2)) <= 0.8 * (1 + 1e-9)
+    assert divergence.gaussian_mu(cyclic.bounded_domain(run, 101.0, 0.2)) <= 0.8 * (1 + 1e-9)
 
 
 def mixed_spending(run, lipschitz, diameter, grid=400):
@@ -507,7 +450,7 @@ def test_full_batch_contraction_is_the_published_formula():
         for kappa in (0.02, 0.4, 1.0):
             c = 1 - 0.5 * kappa
             published = (1 - c**steps) / (1 + c**steps) * (1 + c) / (1 - c) * (1 / 0.7) ** 2
-            mu = cyclic.gaussian_mu(cyclic.strongly_convex(run, kappa))
+            mu = divergence.gaussian_mu(cyclic.strongly_convex(run, kappa))
             assert mu**2 == pytest.approx(published, rel=1e-11)
             assert mu**2 >= published * (1 - 1e-14)
 
@@ -643,8 +586,8 @@ def test_a_constant_below_what_the_curvature_reaches_is_refused(bound):
         (lambda: replace(RUN, step_size=math.nan), "step_size: got nan; expected a number > 0"),
         (lambda: replace(RUN, weak_convexity=-1), "weak_convexity: got -1; expected a number >= 0"),
         (lambda: replace(RUN, position=11), "position: got 11; expected at most steps_per_pass"),
-        (lambda: cyclic.visible_fraction(0.9, 3), "lipschitz: got 0.9; expected a number >= 1"),
-        (lambda: cyclic.visible_fraction(1.1, [1, -1]), "steps: got -1.0; expected numbers >= 0"),
+        (lambda: shifts.visible_fraction(0.9, 3), "lipschitz: got 0.9; expected a number >= 1"),
+        (lambda: shifts.visible_fraction(1.1, [1, -1]), "steps: got -1.0; expected numbers >= 0"),
         (lambda: cyclic.sharp(RUN, 0.5), "lipschitz: got 0.5; expected a number >= 1"),
         (lambda: cyclic.strongly_convex(RUN, 1.1), "strong_convexity: got 1.1; expected from 0 to"),
         (
@@ -655,8 +598,10 @@ def test_a_constant_below_what_the_curvature_reaches_is_refused(bound):
             lambda: cyclic.strongly_convex(replace(RUN, weak_convexity=0.1), 0.5),
             "weak_convexity: got 0.1; expected 0",
         ),
-        (lambda: cyclic.gaussian_epsilon(-1.0, 0.1), "rho: got -1.0; expected a number >= 0"),
-        (lambda: cyclic.gaussian_epsilon(1.0, 1.0), "delta: got 1.0; expected a number between"),
+        (
+            lambda: divergence.gaussian_epsilon(1.0, 1.0),
+            "delta: got 1.0; expected a number between",
+        ),
         (lambda: cyclic.theorem_4_4(RUN, 1.0, -1.0), "diameter: got -1.0; expected a number >= 0"),
         (
             lambda: cyclic.proposition_2_2a(replace(RUN, position=2), 1.0),
@@ -677,13 +622,11 @@ def test_a_constant_below_what_the_curvature_reaches_is_refused(bound):
             "steps: got 20; expected at most steps_per_pass = 10",
         ),
         (lambda: cyclic.corollary_c2(RUN, 2.0), "weak_convexity: got 0.0; expected a number > 0"),
-        (lambda: cyclic.minimal_steps(1.1, 1.0), "excess: got 1.0; expected a number > 1"),
+        (lambda: shifts.minimal_steps(1.1, 1.0), "excess: got 1.0; expected a number > 1"),
         (
             lambda: cyclic.corollary_c3_step_size(RUN, 1.0, 1.0),
             "order: got 1.0; expected a number > 1",
         ),
-        (lambda: cyclic.epsilon(-1.0, 1e-5), "rho: got -1.0; expected a number >= 0"),
-        (lambda: cyclic.epsilon(1.0, 0.0), "delta: got 0.0; expected a number between"),
     ],
 )
 def test_outside_its_domain_a_function_names_the_parameter(call, message):

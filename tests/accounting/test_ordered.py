@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.accounting import cyclic, cyclic_operator, divergence
 from hiddenstate.accounting.bounds import ORDERED, found
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.sampling import Cyclic
@@ -44,10 +44,12 @@ def test_a_laptop_setting_reads_as_the_modules_bounds():
     delta = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
     assert delta == pytest.approx(1e-5, rel=1e-6)
     reconstructed = cyclic_operator.reconstructed(0.1, 0.1, 1)
-    paper = cyclic.epsilon(cyclic.theorem_4_5(run, reconstructed), 1e-5)
+    paper = divergence.epsilon(cyclic.theorem_4_5(run, reconstructed), 1e-5)
     assert by_name["paper"].epsilon == paper
     unclipped = cyclic.worst_position(run, 1.01)
-    assert by_name["gaussian"].epsilon == pytest.approx(cyclic.gaussian_epsilon(unclipped, 1e-5))
+    assert by_name["gaussian"].epsilon == pytest.approx(
+        divergence.gaussian_epsilon(unclipped, 1e-5)
+    )
     assert by_name["gaussian"].epsilon < by_name["paper"].epsilon
     assert by_name["gaussian"].epsilon < by_name["gaussian, clipped"].epsilon
     assert "turns no gradient" in by_name["paper"].assumption
@@ -77,14 +79,14 @@ def test_every_record_is_covered_whatever_its_position(per_pass, steps, sigma, m
     }
     for position in range(1, per_pass + 1):
         record = replace(run, position=position)
-        assert by_name["composition"].mu >= cyclic.gaussian_mu(cyclic.composition(record))
+        assert by_name["composition"].mu >= divergence.gaussian_mu(cyclic.composition(record))
         for name, lipschitz in constants.items():
             rho = cyclic.composition(record)
             if diameter is None:
                 rho = min(rho, cyclic.sharp(record, lipschitz))
             else:
                 rho = min(rho, cyclic.bounded_domain(record, lipschitz, diameter))
-            assert by_name[name].mu >= cyclic.gaussian_mu(rho) * (1 - 1e-11)
+            assert by_name[name].mu >= divergence.gaussian_mu(rho) * (1 - 1e-11)
             assert by_name[name].epsilon <= by_name["composition"].epsilon
 
 

@@ -6,7 +6,7 @@ import chain
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import composition, cyclic, cyclic_operator, sampled
+from hiddenstate.accounting import composition, cyclic_operator, sampled, shifts
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Poisson
@@ -59,7 +59,7 @@ def test_the_price_of_a_shift_is_the_least_that_a_general_solver_finds():
             # Spending a_t leaves R_t = c R_(t-1) - a_t, R_T = 0: sum a_t c^(T-t) = c^T.
             weights = factor ** np.arange(steps - 1, -1, -1)
             least = factor ** (2 * steps) / (weights @ weights)
-            assert cyclic.contracted_fraction(factor, steps) == pytest.approx(least, rel=1e-12)
+            assert shifts.contracted_fraction(factor, steps) == pytest.approx(least, rel=1e-12)
 
 
 def test_of_many_steps_the_last_alone_count():
@@ -135,7 +135,7 @@ def test_gradients_of_exponent_1_are_smooth(smoothness):
         lambda steps: (
             (smooth.width * (lipschitz := cyclic_operator.trivial(0.5, smoothness, smoothness)))
             ** 2
-            * float(cyclic.visible_fraction(lipschitz, steps))
+            * float(shifts.visible_fraction(lipschitz, steps))
         ),
     )
     found = sampled.holder(smooth, DELTA)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.accounting import cyclic, cyclic_operator, divergence, shifts
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.dpsgd import exact
 from hiddenstate.dpsgd.cyclic import last_iterates, project_ball
@@ -70,7 +70,7 @@ def reconstruction_bounds(run):
     """The bounds that use the paper's L, which is valid where clipping cannot turn a gradient."""
     lipschitz = cyclic_operator.reconstructed(*run.curvature)
     bounds = {"Theorem 4.5, paper's L": cyclic.theorem_4_5(run, lipschitz)}
-    if lipschitz > 1 and run.steps_per_pass >= cyclic.minimal_steps(lipschitz, 1.5):
+    if lipschitz > 1 and run.steps_per_pass >= shifts.minimal_steps(lipschitz, 1.5):
         bounds["Corollary C.2"] = cyclic.corollary_c2(run, 1.5)
     return bounds
 
@@ -181,7 +181,7 @@ def test_every_bound_is_a_gaussian_guarantee(count):
     for index in range(count):
         line, run, diameter = random_line(stream(0, "test", "gaussian", index))
         least = min(line_bounds(run, diameter).values())
-        mu = cyclic.gaussian_mu(least)
+        mu = divergence.gaussian_mu(least)
         for epsilon in np.linspace(0, 3 * mu, 12):
             gaussian = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(
                 -mu / 2 - epsilon / mu
@@ -225,7 +225,7 @@ def test_a_smaller_mu_is_no_guarantee():
     )
     worlds = [data([[lambda x, s=s: 0 * x + s], [np.zeros_like], [np.zeros_like]]) for s in (3, -3)]
     line = exact.on_the_line(run, *worlds)
-    mu = cyclic.gaussian_mu(cyclic.sharp(run, 1.0))
+    mu = divergence.gaussian_mu(cyclic.sharp(run, 1.0))
     for share, holds in ((1.0, True), (0.999, False)):
         m = share * mu
         gaussian = norm.cdf(m / 2 - 1 / m) - np.exp(1) * norm.cdf(-m / 2 - 1 / m)

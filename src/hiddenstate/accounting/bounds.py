@@ -16,6 +16,7 @@ from hiddenstate.accounting import (
     composition,
     cyclic,
     cyclic_operator,
+    divergence,
     gaussian,
     linear,
     rdp,
@@ -273,11 +274,11 @@ def _gaussian(
     def compute(setting: Setting, delta: float) -> float:
         rhos = _rhos(setting, rho)
         if not _averaged(setting):
-            return cyclic.gaussian_epsilon(max(rhos), delta)
-        return cyclic.averaged_epsilon(rhos, list(_positions(setting).values()), delta)
+            return divergence.gaussian_epsilon(max(rhos), delta)
+        return divergence.averaged_epsilon(rhos, list(_positions(setting).values()), delta)
 
     def mu(setting: Setting) -> float | None:
-        return None if _averaged(setting) else cyclic.gaussian_mu(max(_rhos(setting, rho)))
+        return None if _averaged(setting) else divergence.gaussian_mu(max(_rhos(setting, rho)))
 
     return Bound(
         name=name,
@@ -325,7 +326,7 @@ def _clipped(run: CyclicDPSGD, setting: Setting) -> float:
 def _paper(setting: Setting, delta: float) -> float:
     run = setting.schedule()
     constant = cyclic_operator.reconstructed(*run.curvature)
-    return cyclic.epsilon(cyclic.theorem_4_5(run, constant), delta)
+    return divergence.epsilon(cyclic.theorem_4_5(run, constant), delta)
 
 
 def _strongly_convex(run: CyclicDPSGD, setting: Setting) -> float:

@@ -14,8 +14,8 @@ two things, the second of which implies the first (proofs: docs/cyclic-bounds.md
 * the last iterate is sqrt(2 rho)-Gaussian differentially private: telling the data sets apart is
   at least as hard as telling N(0, 1) from N(sqrt(2 rho), 1).
 
-``epsilon`` converts by the first, as the paper does, and ``gaussian_epsilon`` by the second, which
-is never larger and, for the bounds that are attained (``sharp``), exact.
+``divergence.epsilon`` converts by the first, as the paper does, and ``divergence.gaussian_epsilon``
+by the second, which is never larger and, for the bounds that are attained (``sharp``), exact.
 
 The bounds that use a Lipschitz constant L of the step hold for every valid one; see
 ``accounting.cyclic_operator`` for which is. A constant below what the run's own curvature makes
@@ -29,9 +29,9 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import cyclic_operator, domain
+from hiddenstate.accounting.shifts import LARGEST, LEAST, Stretches, minimal_steps, visible
 from hiddenstate.errors import expect
 
 
@@ -73,9 +73,7 @@ class CyclicDPSGD:
             self.position,
             f"at most steps_per_pass = {self.steps_per_pass}",
         )
-        representable = (
-            _LEAST <= self.signal <= _LARGEST and self.displacement >= sys.float_info.min
-        )
+        representable = LEAST <= self.signal <= LARGEST and self.displacement >= sys.float_info.min
         expect(
             representable,
             "noise_std",
@@ -115,46 +113,6 @@ class CyclicDPSGD:
         return self.step_size, self.weak_convexity, self.smoothness
 
 
-# --- what remains of a shift ----------------------------------------------------------------------
-
-
-def visible_fraction(lipschitz: float, steps: ArrayLike) -> NDArray[np.float64]:
-    """Fraction theta_L(s) of a squared shift that s noisy steps cannot hide (exact, broadcast).
-
-    theta_L(s) = (1 - L^-2) / (1 - L^-2s); theta_1(s) = 1/s; theta_L(0) = 0. It is 1 at s = 1,
-    falls with s to 1 - L^-2 and rises with L. Accurate to a few units in the last place for every
-    L >= 1 and any number of steps. Source: the paper's equation 6 (derived).
-    """
-    _check_lipschitz(lipschitz)
-    steps = np.asarray(steps, dtype=float)
-    expect(bool(np.all(steps >= 0)), "steps", float(steps.min(initial=0.0)), "numbers >= 0")
-    rate = 2 * math.log1p(lipschitz - 1)
-    positive = np.maximum(steps, 1)
-    theta = np.expm1(-rate) / np.expm1(-rate * positive) if rate > 0 else 1 / positive
-    return np.where(steps > 0, theta, 0.0)
-
-
-def contracted_fraction(factor: float, steps: int) -> float:
-    """Fraction of a squared shift that so many steps of contraction c <= 1 cannot hide.
-
-    The least sum of squares that spends a shift of 1 over noisy steps, each of which first takes
-    what is left to c times it: c^2 theta_c(n) = (1 - c^2) c^(2n) / (1 - c^(2n)), and 1/n at c = 1.
-    """
-    expect(0 < factor <= 1, "factor", factor, "a number in (0, 1]")
-    log = 2 * math.log1p(factor - 1)
-    return math.expm1(log) / math.expm1(log * steps) * math.exp(log * steps) if log else 1 / steps
-
-
-def minimal_steps(lipschitz: float, excess: float) -> int:
-    """Fewest steps s from which theta_L(s) <= excess * (1 - L^-2), for excess xi > 1 and L > 1.
-
-    Source: the paper's Lemma C.1: s >= ln(xi / (xi - 1)) / (2 ln L).
-    """
-    expect(1 < lipschitz < math.inf, "lipschitz", lipschitz, "a number > 1")
-    expect(1 < excess < math.inf, "excess", excess, "a number > 1")
-    return math.ceil(math.log(excess / (excess - 1)) / (2 * math.log1p(lipschitz - 1)))
-
-
 # --- general sequences of noisy Lipschitz steps ---------------------------------------------------
 
 
@@ -173,10 +131,10 @@ def proposition_2_2a(run: CyclicDPSGD, lipschitz: float, initial_shift: float = 
     lipschitz = _valid(run, lipschitz)
     first = (lipschitz * _in_noise("initial_shift", initial_shift, run) + run.signal) ** 2
     if run.passes == 0:
-        return _rho(first * _theta(lipschitz, run.steps))
+        return _rho(first * visible(lipschitz, run.steps))
     rest = run.steps - run.passes * run.steps_per_pass
-    whole = _theta(lipschitz, run.steps_per_pass)
-    later = run.signal**2 * ((run.passes - 1) * whole + _theta(lipschitz, rest))
+    whole = visible(lipschitz, run.steps_per_pass)
+    later = run.signal**2 * ((run.passes - 1) * whole + visible(lipschitz, rest))
     return _rho(first * whole + later)
 
 
@@ -204,7 +162,7 @@ def quadratic_programme(run: CyclicDPSGD, lipschitz: float, initial_shift: float
     """
     lipschitz = _valid(run, lipschitz)
     shift = lipschitz * _in_noise("initial_shift", initial_shift, run)
-    stretches = _Stretches(lipschitz)
+    stretches = Stretches(lipschitz)
     for length in _visited_backwards(run):
         stretches.prepend(run.signal, length)
     before = min(run.position - 1, run.steps)
@@ -372,7 +330,7 @@ def strongly_convex(
 
 def _contracting(run: CyclicDPSGD, factor: float, diameter: float | None) -> float:
     """Least rho over all beginnings, for steps with a Lipschitz constant of at most 1."""
-    stretches = _Stretches(factor)
+    stretches = Stretches(factor)
     found = []
     since = run.hidden_steps - 1  # steps between a visit and the stretches
     for length in _visited_backwards(run):
@@ -395,7 +353,7 @@ def sharp(run: CyclicDPSGD, lipschitz: float) -> float:
     lipschitz = _valid(run, lipschitz)
     if run.visits == 0:
         return 0.0
-    whole, last = (_theta(lipschitz, steps) for steps in (run.steps_per_pass, run.hidden_steps))
+    whole, last = (visible(lipschitz, steps) for steps in (run.steps_per_pass, run.hidden_steps))
     return _rho(run.signal**2 * ((run.visits - 1) * whole + last))
 
 
@@ -405,7 +363,7 @@ def worst_position(run: CyclicDPSGD, lipschitz: float) -> float:
     rho = s^2 [1 + floor((T - 1) / ell) theta(ell)] / 2 sigma^2, reached by a last visit at the
     last step.
     """
-    theta = _theta(_valid(run, lipschitz), run.steps_per_pass)
+    theta = visible(_valid(run, lipschitz), run.steps_per_pass)
     return _rho(run.signal**2 * (1 + (run.steps - 1) // run.steps_per_pass * theta))
 
 
@@ -415,7 +373,7 @@ def theorem_4_5(run: CyclicDPSGD, lipschitz: float) -> float:
     theta = theta_L(ell), for any position. Derived (at least ``worst_position``); the bracket of
     the paper's Theorem 4.5, equation 21, is our reconstruction.
     """
-    theta = _theta(_valid(run, lipschitz), run.steps_per_pass)
+    theta = visible(_valid(run, lipschitz), run.steps_per_pass)
     return _rho(run.signal**2 * (1 + run.passes * theta))
 
 
@@ -501,131 +459,6 @@ def pabi(run: CyclicDPSGD) -> float:
     return _rho(run.signal**2 / (run.steps + 1 - run.position))
 
 
-def epsilon(rho: float, delta: float) -> float:
-    """Upper bound on epsilon at ``delta`` by Rényi divergences, D_alpha <= alpha rho for all alpha.
-
-    ``gaussian_epsilon`` is never larger, for every bound of this module.
-
-    dp-accounting converts the guarantee of one order; the order is chosen by a search, and every
-    order gives a valid epsilon.
-    """
-    # Imported here because it takes seconds and most commands never account.
-    from dp_accounting.rdp import rdp_privacy_accountant
-    from scipy.optimize import minimize_scalar
-
-    expect(0 <= rho < math.inf, "rho", rho, "a number >= 0")
-    expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
-    if rho == 0:
-        return 0.0
-
-    def converted(log_order: float) -> float:
-        order = 1 + math.exp(log_order)
-        return float(rdp_privacy_accountant.compute_epsilon([order], [order * rho], delta)[0])
-
-    # The best order is near the optimum of rho alpha + ln(1/delta) / (alpha - 1). dp-accounting
-    # converts no order below 1.01.
-    centre = 0.5 * math.log(-math.log(delta) / rho)
-    low = max(centre - 3, math.log(0.0101))
-    high = max(centre + 1, low + 1)
-    found = minimize_scalar(
-        converted, bounds=(low, high), method="bounded", options={"xatol": 1e-7}
-    )
-    return max(0.0, float(found.fun))
-
-
-def gaussian_mu(rho: float) -> float:
-    """Mu of the Gaussian differential privacy that a bound ``rho`` means: sqrt(2 rho), rounded up.
-
-    Every rho of this module is the price of a spending of the shift on the steps' noise, and the
-    same spending proves mu = sqrt(2 rho) by shifted interpolation (Bok, Su and Altschuler 2024;
-    proof with proximal steps, any L and restarts: docs/cyclic-bounds.md).
-    """
-    expect(0 <= rho < math.inf, "rho", rho, "a number >= 0")
-    return math.sqrt(2 * rho) * (1 + 4 * float(np.finfo(float).eps))
-
-
-def gaussian_epsilon(rho: float, delta: float) -> float:
-    """Upper bound on epsilon at ``delta`` by Gaussian differential privacy, mu = sqrt(2 rho).
-
-    The root of delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), rounded up by
-    less than 1e-8 max(epsilon, mu) if mu > 1e-5, and 1e-7 of it if mu > 1e-6; a mu below 1e-10
-    counts as 1e-10. Source: Dong, Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
-    """
-    # Imported here because it takes a while and most commands never account.
-    from scipy.optimize import brentq
-
-    expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
-    if rho == 0:
-        return 0.0
-    mu = max(gaussian_mu(rho), 1e-10)
-    eps = float(np.finfo(float).eps)
-    most = math.sqrt(-2 * math.log(delta)) + 2
-    # Above the rounding error of the logarithm below.
-    target = math.log(delta) - 1e-10 - 64 * eps * most / mu
-
-    def excess(distance: float) -> float:
-        return _log_delta(mu, distance) - target
-
-    if excess(-mu / 2) <= 0:
-        return 0.0
-    # Phi(-distance) alone is above the delta, and below the target at the larger end.
-    most += math.sqrt(max(0.0, -2 * target) + 1)
-    distance = float(brentq(excess, -mu / 2, most, xtol=1e-12, rtol=8 * eps))
-    return mu * (mu / 2 + distance + 2e-12) * (1 + 8 * eps)
-
-
-def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
-    """Upper bound on epsilon where each rho holds for its share of a random draw, rounded up.
-
-    rhos, shares: shape (n,), shares at least 0 and 1 in all. Delta is at most the mean of theirs,
-    as the divergence that defines it is jointly convex: of an order of the batches that is drawn
-    once, whatever the data, the mean over the record's positions. At most 1e-8 epsilon above the
-    root of the mean.
-    """
-    # Imported here because it takes a while and most commands never account.
-    from scipy.optimize import brentq
-
-    rhos, shares = np.asarray(rhos, dtype=float), np.asarray(shares, dtype=float)
-    right = rhos.shape == shares.shape and rhos.ndim == 1 and bool(np.all(shares >= 0))
-    total = float(shares.sum()) if right else 0.0
-    expect(right and abs(total - 1) < 1e-9, "shares", total, "as many as rhos, 1 in all")
-    worst = gaussian_epsilon(float(rhos.max()), delta)
-    mus = [
-        (max(gaussian_mu(float(rho)), 1e-10), float(one))
-        for rho, one in zip(rhos, shares, strict=True)
-    ]
-
-    def excess(epsilon: float) -> float:
-        deltas = (one * math.exp(_log_delta(mu, epsilon / mu - mu / 2)) for mu, one in mus)
-        return sum(deltas) / delta * (1 + 1e-9) - 1
-
-    if worst == 0 or excess(0.0) <= 0:
-        return 0.0
-    if excess(worst) >= 0:
-        return worst
-    root = float(brentq(excess, 0.0, worst, xtol=1e-300, rtol=1e-10))
-    return min(worst, root * (1 + 1e-9))
-
-
-def _log_delta(mu: float, distance: float) -> float:
-    """Logarithm of the delta of mu-Gaussian privacy at epsilon = mu (mu/2 + distance) >= 0."""
-    # With R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
-    from scipy.special import log_ndtr
-
-    ratio = _log_mills(-distance - mu) - _log_mills(-distance)
-    left = -math.expm1(ratio)
-    return float(log_ndtr(-distance)) + math.log(left) if left > 0 else -math.inf
-
-
-def _log_mills(x: float) -> float:
-    """Logarithm of Phi(x) / phi(x), up to a constant."""
-    from scipy.special import erfcx, log_ndtr
-
-    if x > 0:
-        return float(log_ndtr(x)) + x * x / 2
-    return math.log(erfcx(-x / math.sqrt(2)) / 2)
-
-
 # --- beginnings on a bounded domain ---------------------------------------------------------------
 
 _TURNS = 65
@@ -651,16 +484,16 @@ class _Beginnings:
         if run.visits == 0:
             return 0.0, 0
         log, each = math.log1p(lipschitz - 1), run.signal
-        theta_last, theta_whole = _theta(lipschitz, last), _theta(lipschitz, whole)
+        theta_last, theta_whole = visible(lipschitz, last), visible(lipschitz, whole)
 
         def price(pooled: float, steps: int) -> float:
-            return pooled**2 * _theta(lipschitz, steps)
+            return pooled**2 * visible(lipschitz, steps)
 
         def levelled(pooled: float, steps: int, theta: float) -> bool:
             """Whether payments fall by less than a factor L from this pool to the next."""
             if steps == 0:
                 return False
-            ends = pooled * _theta(lipschitz, steps) * math.exp((1 - steps) * log)
+            ends = pooled * visible(lipschitz, steps) * math.exp((1 - steps) * log)
             return ends < lipschitz * each * theta
 
         pooled, steps = lipschitz * shift, whole - 1
@@ -689,92 +522,13 @@ def _visited_backwards(run: CyclicDPSGD) -> list[int]:
     return [run.hidden_steps] + [run.steps_per_pass] * (run.visits - 1) if run.visits else []
 
 
-class _Stretches:
-    """The best spending over stretches of steps that each begin with an injected shift.
-
-    Between pools the shift is spent to the end. A pool of n steps with all its shift at its first
-    step, c, pays c^2 theta_L(n) in all, c theta_L(n) L^(1-i) at its step i. The optimum's payments
-    never fall by more than a factor L a step, so pools merge where they would. For L < 1 a shift
-    is counted at the last step of its pool, as L^(n-1) c, to keep within floating point.
-    """
-
-    def __init__(self, lipschitz: float) -> None:
-        self.lipschitz = lipschitz
-        self.log = math.log1p(lipschitz - 1)
-        # The pools from the last to the first: shift, steps, price of it and all that follow.
-        self.pools: list[tuple[float, int, float]] = []
-
-    def prepend(self, shift: float, steps: int) -> None:
-        """Put a stretch of at least one step before all others."""
-        pool, behind = self._merged(shift, steps)
-        del self.pools[behind:]
-        self.pools.append((*pool, self._price(*pool) + self._paid(behind)))
-
-    def spent(self, shift: float, steps: int) -> float:
-        """Price of all stretches with one more before them, of any number of steps."""
-        if shift == 0:
-            return self._paid(len(self.pools))
-        pool, behind = self._merged(shift, steps)
-        return self._price(*pool) + self._paid(behind)
-
-    def _merged(self, shift: float, steps: int) -> tuple[tuple[float, int], int]:
-        """A stretch with the pools it merges with, and how many remain behind it."""
-        behind = len(self.pools)
-        if self.lipschitz < 1:
-            shift = max(shift * self._power(steps - 1), _LEAST)
-        while behind:
-            later, length, _ = self.pools[behind - 1]
-            # Payment of the last step over that of the next: at least L, or equal pools merge too.
-            if steps and self._last(shift, steps) < self.lipschitz * self._first(later, length):
-                break
-            if self.lipschitz < 1:
-                shift = shift * self._power(length) + later
-            else:
-                shift += later * self._power(-steps)
-            steps += length
-            behind -= 1
-        return (shift, steps), behind
-
-    def _power(self, exponent: int) -> float:
-        return math.exp(exponent * self.log)
-
-    def _price(self, shift: float, steps: int) -> float:
-        return shift**2 * self._rate(steps)
-
-    def _rate(self, steps: int) -> float:
-        """theta_L(n) for shifts at the first step; theta_L(n) L^(2-2n) for those at the last."""
-        return _theta(max(self.lipschitz, 1 / self.lipschitz), steps)
-
-    def _first(self, shift: float, steps: int) -> float:
-        rate = shift * self._rate(steps)
-        return rate * self._power(steps - 1) if self.lipschitz < 1 else rate
-
-    def _last(self, shift: float, steps: int) -> float:
-        rate = shift * self._rate(steps)
-        return rate if self.lipschitz < 1 else rate * self._power(1 - steps)
-
-    def _paid(self, pools: int) -> float:
-        return self.pools[pools - 1][2] if pools else 0.0
-
-
 # --- rounding and domains -------------------------------------------------------------------------
-
-_LEAST, _LARGEST = 1e-140, 1e140
-"""Shifts in noise standard deviations between which a square keeps all its digits."""
 
 _UP = 1 + 64 * float(np.finfo(float).eps)
 """Factor above the rounding error of every closed form here (checked against mpmath)."""
 
 _UP_POOLED = 1 + 1e-12
 """Factor above the rounding error of a sum over pools (checked against mpmath)."""
-
-
-def _theta(lipschitz: float, steps: int) -> float:
-    """``visible_fraction`` of one number of steps, without NumPy's microseconds."""
-    if steps == 0:
-        return 0.0
-    rate = 2 * math.log1p(lipschitz - 1)
-    return math.expm1(-rate) / math.expm1(-rate * steps) if rate > 0 else 1 / steps
 
 
 def _rho(squared_signal: float, up: float = _UP) -> float:
@@ -794,16 +548,12 @@ def _valid(run: CyclicDPSGD, lipschitz: float) -> float:
     return max(float(lipschitz), least)
 
 
-def _check_lipschitz(lipschitz: float) -> None:
-    expect(1 <= lipschitz < math.inf, "lipschitz", lipschitz, "a number >= 1")
-
-
 def _in_noise(name: str, value: float, run: CyclicDPSGD) -> float:
     """A shift in noise standard deviations."""
     expect(0 <= value < math.inf, name, value, "a number >= 0")
     signal = value / run.noise_std
-    expect(signal <= _LARGEST, name, value, f"at most 1e140 times noise_std = {run.noise_std:g}")
-    return max(signal, _LEAST) if value else 0.0
+    expect(signal <= LARGEST, name, value, f"at most 1e140 times noise_std = {run.noise_std:g}")
+    return max(signal, LEAST) if value else 0.0
 
 
 def _check_convex(run: CyclicDPSGD) -> None:

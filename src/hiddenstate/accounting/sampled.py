@@ -23,7 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from hiddenstate.accounting import composition, cyclic, cyclic_operator, domain, linear, pld
+from hiddenstate.accounting import (
+    composition,
+    cyclic_operator,
+    divergence,
+    domain,
+    linear,
+    pld,
+    shifts,
+)
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError, expect
 
@@ -58,7 +66,7 @@ def convex(run: Setting, delta: float) -> float:
     expect(bool(apart), "diameter", run.diameter, "a number, or losses that are strongly convex")
     shift = min(apart)
     return _best(
-        run, delta, lambda steps: shift**2 * float(cyclic.contracted_fraction(factor, steps))
+        run, delta, lambda steps: shift**2 * float(shifts.contracted_fraction(factor, steps))
     )
 
 
@@ -76,7 +84,7 @@ def clipped(run: Setting, delta: float) -> float:
         lipschitz = cyclic_operator.trivial(*curvature)
     shift = lipschitz * _width(run)
     return _best(
-        run, delta, lambda steps: shift**2 * float(cyclic.visible_fraction(lipschitz, steps))
+        run, delta, lambda steps: shift**2 * float(shifts.visible_fraction(lipschitz, steps))
     )
 
 
@@ -143,7 +151,7 @@ def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -
     interval = max(pld.fine_interval(noise, run.rate, steps), 16 * mu / MOST_POINTS)
     if interval > COARSEST:
         apart = composition.bracket(noise, run.rate, steps, delta / 2).upper
-        return (apart + cyclic.gaussian_epsilon(mu**2 / 2, delta / 2)) * (1 + 1e-15)
+        return (apart + divergence.gaussian_epsilon(mu**2 / 2, delta / 2)) * (1 + 1e-15)
     hidden: Any = pld.privacy_loss(noise, run.rate, steps, interval=interval)
     spent = privacy_loss_distribution.from_gaussian_mechanism(
         1 / mu, value_discretization_interval=interval

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.accounting import cyclic_operator, shifts
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.dpsgd.cyclic import Gradients, Prox, project_ball
 from hiddenstate.errors import expect
@@ -70,7 +70,7 @@ def tightest_slopes(run: CyclicDPSGD) -> Array:
     for visit in range(run.visits):
         last = visit == run.visits - 1
         steps = run.hidden_steps if last else run.steps_per_pass
-        theta = float(cyclic.visible_fraction(growth, steps))
+        theta = float(shifts.visible_fraction(growth, steps))
         first = before + visit * run.steps_per_pass
         if visit:
             best = signal / (variance * theta) * math.exp(-log_growth)

@@ -13,6 +13,7 @@ import numpy as np
 from hiddenstate.accounting import (
     composition,
     cyclic,
+    divergence,
     gaussian,
     history,
     linear,
@@ -100,7 +101,7 @@ def _worst_positions(setting: Setting) -> list[cyclic.CyclicDPSGD]:
 
 def _epsilon(rho: float, delta: float) -> float:
     """Epsilon of an exact rho, rounded down."""
-    mu = cyclic.gaussian_mu(rho) * DOWN
+    mu = divergence.gaussian_mu(rho) * DOWN
     return float(gaussian.epsilon(mu, delta)) * DOWN
 
 

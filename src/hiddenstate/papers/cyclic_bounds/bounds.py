@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hiddenstate.accounting import cyclic, cyclic_operator
+from hiddenstate.accounting import cyclic, cyclic_operator, divergence, shifts
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandedPair
 from hiddenstate.adversaries.swapped_record import tightest_slopes
@@ -43,7 +43,7 @@ def formulas(cell: Cell[Formulas], seed: int) -> pd.DataFrame:
     return pd.concat([rows.assign(part=part) for part, rows in parts.items()], ignore_index=True)
 
 
-CONVERSIONS = {"gdp": cyclic.gaussian_epsilon, "rdp": cyclic.epsilon}
+CONVERSIONS = {"gdp": divergence.gaussian_epsilon, "rdp": divergence.epsilon}
 """Epsilon of a rho: as Gaussian differential privacy, and as Rényi divergences."""
 
 
@@ -105,7 +105,7 @@ def _bounds(run: CyclicDPSGD, diameter: float | None = None) -> list[dict[str, A
             found["PABI", None] = cyclic.pabi(run)
     else:
         lipschitz = cyclic_operator.reconstructed(*run.curvature)
-        if run.steps_per_pass >= cyclic.minimal_steps(lipschitz, EXCESS):
+        if run.steps_per_pass >= shifts.minimal_steps(lipschitz, EXCESS):
             found["Corollary C.2", None] = cyclic.corollary_c2(run, EXCESS)
     return [
         {"method": method, "lipschitz": lipschitz, "value": value}
@@ -154,7 +154,7 @@ def _constants(growths: list[float]) -> pd.DataFrame:
     """Visible fractions of a shift, and Lipschitz constants by the ratio of curvatures."""
     steps = np.unique(np.logspace(0, 4, 81).round())
     fractions = [
-        pd.DataFrame({"x": steps, "value": cyclic.visible_fraction(1 + growth, steps)}).assign(
+        pd.DataFrame({"x": steps, "value": shifts.visible_fraction(1 + growth, steps)}).assign(
             quantity="visible_fraction", growth=growth, method="theta"
         )
         for growth in growths

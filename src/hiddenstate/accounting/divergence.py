@@ -1,0 +1,139 @@
+"""Epsilon and mu of a bound rho on a divergence, all of them rounded up.
+
+A bound rho says that the Rényi divergence of every order alpha > 1 is at most alpha rho, in nats,
+and, where it is the price of a shift that is spent on noise (``accounting.cyclic``), that the
+mechanism is sqrt(2 rho)-Gaussian differentially private. ``epsilon`` takes the first, and
+``gaussian_epsilon`` the second, which is never larger.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hiddenstate.errors import expect
+
+
+def epsilon(rho: float, delta: float) -> float:
+    """Upper bound on epsilon at ``delta`` by Rényi divergences, D_alpha <= alpha rho for all alpha.
+
+    ``gaussian_epsilon`` is never larger, for every bound of ``accounting.cyclic``.
+
+    dp-accounting converts the guarantee of one order; the order is chosen by a search, and every
+    order gives a valid epsilon.
+    """
+    # Imported here because it takes seconds and most commands never account.
+    from dp_accounting.rdp import rdp_privacy_accountant
+    from scipy.optimize import minimize_scalar
+
+    expect(0 <= rho < math.inf, "rho", rho, "a number >= 0")
+    expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
+    if rho == 0:
+        return 0.0
+
+    def converted(log_order: float) -> float:
+        order = 1 + math.exp(log_order)
+        return float(rdp_privacy_accountant.compute_epsilon([order], [order * rho], delta)[0])
+
+    # The best order is near the optimum of rho alpha + ln(1/delta) / (alpha - 1). dp-accounting
+    # converts no order below 1.01.
+    centre = 0.5 * math.log(-math.log(delta) / rho)
+    low = max(centre - 3, math.log(0.0101))
+    high = max(centre + 1, low + 1)
+    found = minimize_scalar(
+        converted, bounds=(low, high), method="bounded", options={"xatol": 1e-7}
+    )
+    return max(0.0, float(found.fun))
+
+
+def gaussian_mu(rho: float) -> float:
+    """Mu of the Gaussian differential privacy that a bound ``rho`` means: sqrt(2 rho), rounded up.
+
+    Every rho of ``accounting.cyclic`` is the price of a spending of the shift on the steps' noise,
+    and the same spending proves mu = sqrt(2 rho) by shifted interpolation (Bok, Su and Altschuler
+    2024; proof with proximal steps, any L and restarts: docs/cyclic-bounds.md).
+    """
+    expect(0 <= rho < math.inf, "rho", rho, "a number >= 0")
+    return math.sqrt(2 * rho) * (1 + 4 * float(np.finfo(float).eps))
+
+
+def gaussian_epsilon(rho: float, delta: float) -> float:
+    """Upper bound on epsilon at ``delta`` by Gaussian differential privacy, mu = sqrt(2 rho).
+
+    The root of delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), rounded up by
+    less than 1e-8 max(epsilon, mu) if mu > 1e-5, and 1e-7 of it if mu > 1e-6; a mu below 1e-10
+    counts as 1e-10. Source: Dong, Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
+    """
+    # Imported here because it takes a while and most commands never account.
+    from scipy.optimize import brentq
+
+    expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
+    if rho == 0:
+        return 0.0
+    mu = max(gaussian_mu(rho), 1e-10)
+    eps = float(np.finfo(float).eps)
+    most = math.sqrt(-2 * math.log(delta)) + 2
+    # Above the rounding error of the logarithm below.
+    target = math.log(delta) - 1e-10 - 64 * eps * most / mu
+
+    def excess(distance: float) -> float:
+        return _log_delta(mu, distance) - target
+
+    if excess(-mu / 2) <= 0:
+        return 0.0
+    # Phi(-distance) alone is above the delta, and below the target at the larger end.
+    most += math.sqrt(max(0.0, -2 * target) + 1)
+    distance = float(brentq(excess, -mu / 2, most, xtol=1e-12, rtol=8 * eps))
+    return mu * (mu / 2 + distance + 2e-12) * (1 + 8 * eps)
+
+
+def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
+    """Upper bound on epsilon where each rho holds for its share of a random draw, rounded up.
+
+    rhos, shares: shape (n,), shares at least 0 and 1 in all. Delta is at most the mean of theirs,
+    as the divergence that defines it is jointly convex: of an order of the batches that is drawn
+    once, whatever the data, the mean over the record's positions. At most 1e-8 epsilon above the
+    root of the mean.
+    """
+    # Imported here because it takes a while and most commands never account.
+    from scipy.optimize import brentq
+
+    rhos, shares = np.asarray(rhos, dtype=float), np.asarray(shares, dtype=float)
+    right = rhos.shape == shares.shape and rhos.ndim == 1 and bool(np.all(shares >= 0))
+    total = float(shares.sum()) if right else 0.0
+    expect(right and abs(total - 1) < 1e-9, "shares", total, "as many as rhos, 1 in all")
+    worst = gaussian_epsilon(float(rhos.max()), delta)
+    mus = [
+        (max(gaussian_mu(float(rho)), 1e-10), float(one))
+        for rho, one in zip(rhos, shares, strict=True)
+    ]
+
+    def excess(epsilon: float) -> float:
+        deltas = (one * math.exp(_log_delta(mu, epsilon / mu - mu / 2)) for mu, one in mus)
+        return sum(deltas) / delta * (1 + 1e-9) - 1
+
+    if worst == 0 or excess(0.0) <= 0:
+        return 0.0
+    if excess(worst) >= 0:
+        return worst
+    root = float(brentq(excess, 0.0, worst, xtol=1e-300, rtol=1e-10))
+    return min(worst, root * (1 + 1e-9))
+
+
+def _log_delta(mu: float, distance: float) -> float:
+    """Logarithm of the delta of mu-Gaussian privacy at epsilon = mu (mu/2 + distance) >= 0."""
+    # With R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
+    from scipy.special import log_ndtr
+
+    ratio = _log_mills(-distance - mu) - _log_mills(-distance)
+    left = -math.expm1(ratio)
+    return float(log_ndtr(-distance)) + math.log(left) if left > 0 else -math.inf
+
+
+def _log_mills(x: float) -> float:
+    """Logarithm of Phi(x) / phi(x), up to a constant."""
+    from scipy.special import erfcx, log_ndtr
+
+    if x > 0:
+        return float(log_ndtr(x)) + x * x / 2
+    return math.log(erfcx(-x / math.sqrt(2)) / 2)
