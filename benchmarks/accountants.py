@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hiddenstate.accounting import composition, linear, pld, rdp
+from hiddenstate.accounting import binomial, composition, linear, pld, rdp
 
 SIGMA, RATE, STEPS, DELTA = 1.0, 0.01, 1000, 1e-5
 Task = Callable[[], float]
@@ -51,7 +51,7 @@ def of_dp_accounting() -> dict[str, Task]:
 
     def mixture() -> float:
         k = np.arange(STEPS + 1.0)
-        weights = np.exp(linear.log_binomial(STEPS, RATE))
+        weights = np.exp(binomial.log_binomial(STEPS, RATE))
         likely = weights > 1e-300
         one = distribution.from_mixture_gaussian_mechanism(
             SIGMA * math.sqrt(STEPS), k[likely], weights[likely], value_discretization_interval=1e-3

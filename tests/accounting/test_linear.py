@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from hiddenstate.accounting import linear, pld
+from hiddenstate.accounting import linear, mixture, pld
 from hiddenstate.accounting.linear import (
-    GaussianMixture,
     full_batch_epsilon,
     last_iterate,
     last_iterate_delta,
@@ -145,18 +144,6 @@ def test_nine_digits(setting, null):
     for factor, side in ((1 - 1e-9, 1), (1 + 1e-9, -1)):
         near = multiprecision_delta(steps, rate, sigma, mpmath.mpf(epsilon) * factor, null)
         assert side * (near - delta) > 0
-
-
-def test_log_binomial():
-    for trials, rate in [(1, 0.3), (2, 1e-5), (40, 0.5), (100_000, 1e-5), (100_000, 0.3)]:
-        mass = linear.log_binomial(trials, rate)
-        assert mass.shape == (trials + 1,)
-        assert math.fsum(np.exp(mass)) == pytest.approx(1, abs=1e-11)
-        # The ratio of neighbours is explicit, and checks every term far into the tails.
-        k = np.arange(trials)
-        ratio = np.log((trials - k) / (k + 1)) + math.log(rate) - math.log1p(-rate)
-        scale = np.maximum(1, np.abs(mass[1:]))
-        assert np.max(np.abs(np.diff(mass) - ratio) / scale) < 1e-10
 
 
 @pytest.mark.parametrize("null", ["out", "in"])
@@ -316,7 +303,7 @@ def test_scattered_points_equal_their_pairs_and_few_are_slow(monkeypatch):
     slow = []
     with monkeypatch.context() as patch:
         patch.setattr(
-            linear.GaussianMixture, "epsilon", lambda self, delta, null: slow.append(1) or math.nan
+            mixture.GaussianMixture, "epsilon", lambda self, delta, null: slow.append(1) or math.nan
         )
         linear.last_iterate_epsilon(sigma, rate, steps, level)
     assert len(slow) < 0.05 * count
@@ -329,7 +316,7 @@ def test_scattered_points_equal_their_pairs_and_few_are_slow(monkeypatch):
 def test_a_sweep_is_fast():
     """No point of an ordinary sweep is left to the slow method."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delattr(linear.GaussianMixture, "epsilon")
+        patch.delattr(mixture.GaussianMixture, "epsilon")
         found = linear.last_iterate_epsilon(np.linspace(0.5, 5, 500), 0.01, 1000, 1e-6)
     assert np.all(np.diff(found) < 0)
 
@@ -359,32 +346,6 @@ def test_arguments_broadcast():
 def test_bad_input_is_named(arguments, name):
     with pytest.raises(InputError, match=f"^{name}: got"):
         last_iterate_epsilon(*arguments)
-
-
-def test_mixture_refuses_what_breaks_its_order():
-    zero = np.zeros(1)
-    with pytest.raises(ValueError, match="same distribution"):
-        GaussianMixture(zero, zero, 1.0)
-    with pytest.raises(ValueError, match="non-negative"):
-        GaussianMixture(np.array([-1.0, 1.0]), np.log([0.5, 0.5]), 1.0)
-    with pytest.raises(ValueError, match="noise_std"):
-        GaussianMixture(np.array([1.0]), zero, 0.0)
-
-
-def test_threshold_inverts_loss():
-    pair = last_iterate(0.4, 0.02, 500)
-    y = np.linspace(-60, 120, 50)
-    np.testing.assert_allclose(pair.threshold(pair.loss(y)), y, atol=1e-6)
-    assert pair.least_loss == pytest.approx(500 * math.log(0.98))
-    assert pair.threshold(pair.least_loss) == -math.inf
-
-
-def test_delta_at_both_ends_of_the_line():
-    pair = last_iterate(1.0, 0.1, 3)
-    # The loss is never below 3 log 0.9, so the whole line is the best set there.
-    assert pair.delta(-5.0, null="out") == pytest.approx(1 - math.exp(-5))
-    assert pair.delta(5.0, null="in") == 0
-    assert pair.delta(0.0, null="out") == pytest.approx(pair.delta(0.0, null="in"), rel=1e-12)
 
 
 def exact_rates(pair, null):

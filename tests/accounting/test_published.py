@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import composition, gaussian, linear, pld, rdp
+from hiddenstate.accounting import composition, gaussian, linear, mixture, pld, rdp
 
 # Of one step: noise multiplier, sampling rate, null hypothesis, epsilon, delta, and the digits that
 # delta is printed with.
@@ -77,7 +77,7 @@ def test_deltas_of_one_step_over_epsilon(null, rate):
 
 @pytest.mark.parametrize(("shifts", "weights", "null", "delta"), MIXTURES)
 def test_delta_of_a_mixture(shifts, weights, null, delta):
-    pair = linear.GaussianMixture(np.array(shifts), np.log(weights), 1.0)
+    pair = mixture.GaussianMixture(np.array(shifts), np.log(weights), 1.0)
     assert float(pair.delta(1.0, null=null)) == pytest.approx(delta, rel=1e-12)
 
 

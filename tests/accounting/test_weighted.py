@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hiddenstate.accounting import quadratic, weighted
-from hiddenstate.accounting.linear import GaussianMixture, last_iterate_epsilon
+from hiddenstate.accounting.linear import last_iterate_epsilon
+from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.weighted import SCHEDULES, epsilon, optimiser_weights
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream

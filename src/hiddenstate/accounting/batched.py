@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc, log_ndtr
 
-from hiddenstate.accounting.linear import check_delta
+from hiddenstate.accounting.arguments import check_delta
 from hiddenstate.errors import check_count, expect
 
 Floats = NDArray[np.float64]

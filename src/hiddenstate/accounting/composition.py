@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.special import ndtr, ndtri
 
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import arguments, linear
 from hiddenstate.accounting.tradeoff import Direction, Null, check_null
 from hiddenstate.errors import InputError
 
@@ -418,8 +418,8 @@ def bracket(
     Raises InputError on a value out of range, and where the width would take more memory than half
     a gigabyte or more than ten seconds or so; it names the width that is to be had.
     """
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
-    linear.check_delta(delta)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_delta(delta)
     check_null(null)
     if width is not None and not width > 0:
         raise InputError(f"width: got {width}; expected a number above 0")

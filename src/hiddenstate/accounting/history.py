@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate.accounting import linear, pld
+from hiddenstate.accounting import arguments, pld
 from hiddenstate.errors import InputError, expect
 
 
@@ -24,7 +24,7 @@ def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDA
 
     sigma^2 (1 - v^-2i) / (1 - v^-2): sigma for the last step, up to sigma / sqrt(1 - v^-2).
     """
-    linear.check_mechanism(noise_multiplier, 1.0, steps)
+    arguments.check_mechanism(noise_multiplier, 1.0, steps)
     if not growth > 1:
         raise InputError(f"growth: got {growth}; expected a number above 1")
     i = np.arange(1, steps + 1)
@@ -42,8 +42,8 @@ def epsilon(
     being its deviation and z = sqrt(2 log(1 / delta)). Its rounding comes off delta, and deltas
     that are not far above it (``pld.least_delta``) are refused by an InputError.
     """
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
-    linear.check_delta(delta)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_delta(delta)
     least = pld.least_delta(steps)
     expect(delta >= least, "delta", delta, f"at least {least:.2g} for {steps} steps")
     # Noise a millionth too small is an upper bound, and makes most coordinates equal.

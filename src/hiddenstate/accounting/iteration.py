@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csc_array
 from scipy.special import logsumexp, ndtr, ndtri
 
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import arguments
 from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.streams import World
@@ -334,7 +334,7 @@ def subsampled(noise_multiplier: float, sampling_rate: float, steps: int) -> Law
     """
     from scipy.stats import binom
 
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     counts = np.arange(steps + 1.0)
     weights = binom.pmf(counts, steps, sampling_rate)
     kept = weights > 1e-30
@@ -354,7 +354,7 @@ def berry_esseen(noise_multiplier: float, sampling_rate: float, steps: int) -> f
     of T independent terms. Constant 0.4748: Shevtsova 2011. It vanishes as 1 / sqrt(T); the pair
     tends to a Gaussian trade-off function only as q (1 - q) / sigma^2 does to 0.
     """
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     variance = noise_multiplier**2 + sampling_rate * (1 - sampling_rate)
     if sampling_rate == 1:
         return 0.0

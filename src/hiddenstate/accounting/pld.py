@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from hiddenstate.accounting import composition, linear, tradeoff
+from hiddenstate.accounting import arguments, composition, tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
 from hiddenstate.errors import InputError
 
@@ -182,8 +182,8 @@ def noise_multipliers(
     rarely sampled.
     """
     epsilons = np.asarray(epsilons, dtype=float)
-    linear.check_delta(delta)
-    linear.check_mechanism(1.0, sampling_rate, steps)
+    arguments.check_delta(delta)
+    arguments.check_mechanism(1.0, sampling_rate, steps)
     if not np.all((epsilons > 0) & (epsilons < math.inf)):
         raise InputError(f"epsilon: got {epsilons.tolist()}; expected finite numbers above 0")
     sampled = -math.expm1(steps * math.log1p(-sampling_rate)) if sampling_rate < 1 else 1.0
@@ -279,8 +279,8 @@ def _fixed(
     Calibration, which leaves more room than that, has always been to the bound as it is, and noise
     multipliers that trainings are known by stay.
     """
-    linear.check_mechanism(sigma, rate, steps)
-    linear.check_delta(delta)
+    arguments.check_mechanism(sigma, rate, steps)
+    arguments.check_delta(delta)
     if delta < least_delta(steps):
         raise InputError(
             f"delta: got {delta}; expected at least {least_delta(steps):.2g} at a fixed interval, "
@@ -336,7 +336,7 @@ def _calibrate(
 
 def _points(sigma: float, rate: float, steps: int, interval: float) -> float:
     """About how many privacy losses dp-accounting would hold for the composition."""
-    linear.check_mechanism(sigma, rate, steps)
+    arguments.check_mechanism(sigma, rate, steps)
     if not interval > 0:
         raise InputError(f"interval: got {interval}; expected a number above 0")
     # It cuts the noise at 10 standard deviations.
@@ -363,7 +363,7 @@ def fine_interval(
     steps h^2 / (12 s) to the standard deviation s of the sum; 2e-2 / 12 of it moves an error rate
     by 2e-2 / 12 x phi(0).
     """
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     single = math.expm1(min(1 / noise_multiplier**2, 50.0))
     spread = sampling_rate * math.sqrt(single * steps)
     return min(most, math.sqrt(2e-2 * spread / steps))

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlog1py
 
-from hiddenstate.accounting import linear
-from hiddenstate.accounting.linear import GaussianMixture
+from hiddenstate.accounting import arguments, linear
+from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.errors import InputError
 
 FLOOR = 0.0005
@@ -42,7 +42,7 @@ def last_iterate(
     2024), so epsilon and delta round up; with curvature 1/2 the shift grows by at most 2^-11.
     ``round_down`` leaves the sum of the earliest steps out, by which they round down.
     """
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     if not 0 <= curvature <= 1:
         raise InputError(f"curvature: got {curvature}; expected a number in [0, 1]")
     if curvature == 0:
@@ -71,8 +71,8 @@ def worst_schedule(
     """
     from scipy.optimize import minimize
 
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
-    linear.check_delta(delta)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_delta(delta)
     if steps > MOST_STEPS:
         raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS}, which are enumerated")
 

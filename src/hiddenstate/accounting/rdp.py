@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import arguments
 from hiddenstate.errors import InputError
 
 ORDERS: tuple[float, ...] = (
@@ -38,8 +38,8 @@ def epsilon(
     orders: Rényi orders above 1, ``ORDERS`` by default. Raises InputError on a value out of range
     and where no order bounds epsilon.
     """
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
-    linear.check_delta(delta)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_delta(delta)
     if orders is not None and not (len(orders) and all(order > 1 for order in orders)):
         raise InputError(f"orders: got {list(orders)}; expected numbers above 1")
     a = np.array(ORDERS if orders is None else orders, dtype=float)
@@ -58,7 +58,7 @@ def epsilon(
 
 def divergence(noise_multiplier: float, sampling_rate: float, order: float) -> float:
     """Rényi divergence of one step at an order above 1, to a relative 1e-9 and 1e-13."""
-    linear.check_mechanism(noise_multiplier, sampling_rate, 1)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, 1)
     if not 1 < order < math.inf:
         raise InputError(f"order: got {order}; expected a number above 1")
     sigma, q = float(noise_multiplier), float(sampling_rate)

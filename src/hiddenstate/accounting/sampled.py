@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from hiddenstate.accounting import (
+    arguments,
     composition,
     cyclic_operator,
     divergence,
     domain,
-    linear,
     pld,
     shifts,
 )
@@ -124,7 +124,7 @@ def _best(run: Setting, delta: float, price: Price, every: Sequence[int] | None 
 
     Which is least is found by the central limit of the losses.
     """
-    linear.check_delta(delta)
+    arguments.check_delta(delta)
     if every is None:
         every = np.unique(np.geomspace(1, run.steps, 200).astype(int)).tolist()
     squares = np.array([price(steps) for steps in every])[:, None] * (1 + 1e-12)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import arguments
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError, expect
 from hiddenstate.sampling import Cyclic, FullBatch, Ordered, Poisson, Reshuffled, is_shuffled
@@ -48,7 +48,9 @@ class Setting:
     def __post_init__(self) -> None:
         listed = isinstance(self.sampling, FullBatch | Poisson | Ordered)
         expect(listed, "sampling", self.sampling, "FullBatch, Poisson, Cyclic or Reshuffled")
-        linear.check_mechanism(self.noise_multiplier, self.rate if self.sampled else 1, self.steps)
+        arguments.check_mechanism(
+            self.noise_multiplier, self.rate if self.sampled else 1, self.steps
+        )
         for name in ("learning_rate", "clipping_norm", "diameter"):
             value = getattr(self, name)
             fine = value is None or 0 < value < math.inf

@@ -20,9 +20,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import arguments, binomial, linear
 from hiddenstate.accounting.composition import Bracket, allowed
-from hiddenstate.accounting.linear import GaussianMixture
+from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError
 
@@ -148,8 +148,8 @@ def epsilon(
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 1 or not np.all((weights >= 0) & (weights < math.inf)) or not weights.any():
         raise InputError("weights: expected finite numbers of at least 0, not all of them 0")
-    linear.check_mechanism(noise_multiplier, sampling_rate, len(weights))
-    linear.check_delta(delta)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, len(weights))
+    arguments.check_delta(delta)
     check_null(null)
     noise_std = _noise_std(noise_multiplier, weights, noise_weights, noise_std)
     if not (group >= 1 and group == int(group)):
@@ -221,9 +221,9 @@ def _refined(
 
 
 def _require_steps(steps: int) -> None:
-    linear.check_mechanism(1.0, 1.0, steps)
-    if steps > linear.MOST_STEPS:
-        raise InputError(f"steps: got {steps}; expected at most {linear.MOST_STEPS}")
+    arguments.check_mechanism(1.0, 1.0, steps)
+    if steps > binomial.MOST_STEPS:
+        raise InputError(f"steps: got {steps}; expected at most {binomial.MOST_STEPS}")
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class _Sum:
             return
         values, counts = np.unique(k, return_counts=True)
         for value, count in zip(values, counts * self.copies, strict=True):
-            mass = np.exp(linear.log_binomial(int(count), self.rate))
+            mass = np.exp(binomial.log_binomial(int(count), self.rate))
             # What a sum of this many Bernoulli variables hardly exceeds is left out.
             above = np.cumsum(mass[::-1])[::-1]
             drawn = np.flatnonzero(above > tail / len(values))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from hiddenstate.accounting.linear import check_mechanism
+from hiddenstate.accounting.arguments import check_mechanism
 from hiddenstate.dpsgd import scalar
 from hiddenstate.dpsgd.linear import log_likelihood_ratio
 from hiddenstate.errors import check_count, expect

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from hiddenstate.accounting import linear
+from hiddenstate.accounting import arguments, binomial, linear
 from hiddenstate.dpsgd.linear import log_likelihood_ratio, log_likelihood_ratios
 from hiddenstate.errors import expect
 
@@ -54,7 +54,7 @@ class Repeaters:
     threshold: float
 
     def __post_init__(self) -> None:
-        linear.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
+        arguments.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
         expect(math.isfinite(self.threshold), "threshold", self.threshold, "a finite number")
 
     @property
@@ -92,7 +92,7 @@ class Repeaters:
         """
         pair = linear.last_iterate(self.noise_multiplier, self.sampling_rate, 1)
         bits = np.arange(self.steps)
-        out, in_ = (np.exp(linear.log_binomial(self.steps - 1, r)) for r in self.bit_rates)
+        out, in_ = (np.exp(binomial.log_binomial(self.steps - 1, r)) for r in self.bit_rates)
         occur = np.maximum(out, in_) > 1e-30
         bits, out, in_ = bits[occur], out[occur], in_[occur]
         with_canary = in_ @ pair.delta(epsilon - self.loss(bits), null="out")
@@ -151,7 +151,7 @@ class AnalogRepeaters:
     gain: float = 1e5
 
     def __post_init__(self) -> None:
-        linear.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
+        arguments.check_mechanism(self.noise_multiplier, self.sampling_rate, self.steps)
         expect(0 < self.gain < math.inf, "gain", self.gain, "a number above 0")
 
     @property
@@ -211,8 +211,8 @@ def best_threshold(
     """Threshold at which one-bit repeaters leak most: the best of a grid, then refined."""
     from scipy.optimize import minimize_scalar
 
-    linear.check_mechanism(noise_multiplier, sampling_rate, steps)
-    linear.check_delta(delta)
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
+    arguments.check_delta(delta)
 
     def leak(threshold: float) -> float:
         return Repeaters(noise_multiplier, sampling_rate, steps, threshold).epsilon(delta)

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def read(options: argparse.Namespace) -> "Setting":
     """The setting that the options describe; an input error for what does not belong together."""
     # Imported here because most commands never account.
-    from hiddenstate.accounting.linear import check_delta, check_mechanism
+    from hiddenstate.accounting.arguments import check_delta, check_mechanism
     from hiddenstate.accounting.setting import Setting
 
     if options.convex and options.weak_convexity:

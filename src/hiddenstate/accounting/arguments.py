@@ -1,0 +1,28 @@
+"""What the numbers of a mechanism may be."""
+
+import math
+
+from hiddenstate.errors import InputError
+
+
+def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float) -> None:
+    """Raise InputError unless the three are a mechanism."""
+    check_number("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "above 0")
+    check_number("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
+    check_number(
+        "steps",
+        steps,
+        1 <= steps < 2**53 and steps == int(steps),
+        "that is an integer of at least 1",
+    )
+
+
+def check_delta(delta: float) -> None:
+    """Raise InputError unless delta is a probability that a guarantee can be stated at."""
+    check_number("delta", delta, 0 < delta < 1, "in (0, 1)")
+
+
+def check_number(name: str, value: float, fine: bool, expected: str) -> None:
+    """Raise InputError unless a number is fine; ``expected`` says of which ones that is."""
+    if not fine:
+        raise InputError(f"{name}: got {value}; expected a number {expected}")
