@@ -80,7 +80,7 @@ def test_parts_train_every_run_once_and_the_whole_finds_them(tmp_path, number_of
         assert {run: row["score"] for run, row in found.items()} == {
             run: done.get(run, 0.0) for run in RUNS
         }
-        assert len(trained) - before <= -(-8 // number_of_parts) * 2
+        assert len(trained) - before <= -(-len(RUNS) // number_of_parts)
         finished(part, bar())
     assert sorted(trained) == sorted(RUNS)
 
@@ -89,6 +89,32 @@ def test_parts_train_every_run_once_and_the_whole_finds_them(tmp_path, number_of
 
     found = finished(group(tmp_path, refuse), bar())
     assert {run: row["score"] for run, row in found.items()} == {r: number(r) for r in RUNS}
+
+
+@pytest.mark.parametrize("number_of_parts", [1, 2, 5, 12])
+def test_parts_of_several_adversaries_have_equally_many_models(tmp_path, number_of_parts):
+    """Each group has fewer models than there are parts, all groups together have not."""
+    names, trained = ["first", "second", "third"], []
+
+    def make(index, world, those):
+        def observed(chunk, stop):
+            for run in chunk:
+                trained.append((those, run))
+                yield run, {column(name, "score"): number(run) for name in those}
+
+        store = Checkpoint(tmp_path / "-".join((world, *those)), "mark", columns(those), {})
+        runs = [(world, 0, i) for i in range(3)]
+        chunks = partial(in_chunks, size=2)
+        return Group(runs, store, chunks, observed, 1, (index, number_of_parts))
+
+    def columns(those):
+        return tuple(column(name, "score") for name in those)
+
+    for index in range(number_of_parts):
+        before = len(trained)
+        by_adversary(names, partial(make, index), ("score",), progress=False)
+        assert 12 // number_of_parts <= len(trained) - before <= -(-12 // number_of_parts)
+    assert len(trained) == len(set(trained)) == 12
 
 
 def test_the_bar_counts_finished_runs_and_their_speed_does_not(tmp_path):

@@ -1,6 +1,7 @@
 """What a run would take, on a scale whose results and cache are partly there."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from hiddenstate import cli
 from hiddenstate.pipeline import costs, scores
+from hiddenstate.pipeline.family import Workplace
 from hiddenstate.study import config, forecast
 from hiddenstate.study.page import duration
 
@@ -106,6 +108,20 @@ def test_files_of_cells_that_a_scale_no_longer_has_are_told(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["stray"] == [str(path) for path in sorted(strays)]
 
 
+@pytest.mark.parametrize(
+    "name", ["gradient_crafting", "linear_heuristic", "shuffling", "worst_case_init"]
+)
+def test_a_part_for_each_model_that_a_training_takes_has_one(tmp_path, name):
+    family, grid, seed = config.section(SCALE, name)
+    every = [job for job in family.jobs(grid)["train"].values() if job.work.trainings(job.cell) > 2]
+    job = min(every, key=lambda job: job.cost)
+    start = job.start and job.start.run(seed, Workplace())
+    number = job.work.trainings(job.cell)
+    for done, index in enumerate((0, number // 2, number - 1), 1):
+        job.run(seed, Workplace(start=start, checkpoint=tmp_path, part=(index, number)))
+        assert len(list(tmp_path.rglob("*.npz"))) == done
+
+
 def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
     family, grid, _ = config.section(SCALE, FAMILY)
     jobs = family.jobs(grid)["train"]
@@ -115,12 +131,12 @@ def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
     assert max(parts.values()) == 4
     for name, number in parts.items():
         assert jobs[name].cost / (number - 1) > 3600 * hours
-        models, repeats = jobs[name].work.size(jobs[name].cell)
-        assert jobs[name].cost / number <= 3600 * hours or number == 2 * models * repeats
+        models = jobs[name].work.trainings(jobs[name].cell)
+        most = math.ceil(models / number) / models
+        assert jobs[name].cost * most <= 3600 * hours or number == models
     assert forecast.parts(jobs, 0) == forecast.parts(jobs, longest) == {}
     # No part is less than a model.
-    models = [job.work.size(job.cell) for job in jobs.values()]
-    most = max(2 * number * repeats for number, repeats in models)
+    most = max(job.work.trainings(job.cell) for job in jobs.values())
     assert max(forecast.parts(jobs, 1e-9).values()) == most
     results = tmp_path / "results"
     whole, divided = (
@@ -131,7 +147,9 @@ def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
         whole.loc[FAMILY, "train"]["hours"]
     )
     assert whole.loc[FAMILY, "train"]["longest"] == pytest.approx(longest)
-    assert divided.loc[FAMILY, "train"]["longest"] < longest / 1.9
+    # A model is not divided.
+    alone = max(job.cost / job.work.trainings(job.cell) for job in jobs.values())
+    assert divided.loc[FAMILY, "train"]["longest"] <= max(hours, alone / 3600)
     # One more job for each part: the job that gathers them stays.
     more = divided.loc[FAMILY, "train"]["jobs"] - whole.loc[FAMILY, "train"]["jobs"]
     assert more == sum(parts.values())

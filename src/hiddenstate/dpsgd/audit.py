@@ -6,10 +6,9 @@ read the same models that were trained without a canary.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -27,7 +26,7 @@ class Group:
     store: what keeps finished ones. chunks: divides those that are not finished. observed: trains a
     chunk and yields each run with its row; it ends early once the event is set, and a chunk that is
     not whole is not kept. threads: how many chunks are trained at once. part: (index, number) of
-    several: every so many-th chunk alone, from the index-th, counted from 0.
+    several: every so many-th run alone, from the index-th, counted from 0.
     """
 
     runs: Sequence[Identity]
@@ -38,17 +37,18 @@ class Group:
     part: tuple[int, int] | None = None
 
 
-def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
+def finished(group: Group, bar: "tqdm[Any]", before: int = 0) -> dict[Identity, Row]:
     """The rows of a group's runs; those that the store has are not trained again.
 
-    Of a group's part, those of the other parts that the store does not have are 0.
+    Of a group's part, those of the other parts that the store does not have are 0. before: how many
+    runs the groups before it have, by which parts take turns, so that each has as many runs.
     """
     done = group.store.read()
-    mine: Iterable[Identity] = group.runs
+    mine = group.runs
     if group.part:
-        # Of all chunks, whether they are finished or not, so that parts share nothing.
+        # Of all runs, whether they are finished or not, so that parts share nothing.
         index, number = group.part
-        mine = chain(*group.chunks(list(group.runs))[index::number])
+        mine = mine[(index - before) % number :: number]
     pending = [run for run in mine if run not in done]
     there = len(group.runs) - len(pending)
     if not bar.disable:
@@ -114,7 +114,11 @@ def by_adversary(
     with progress_bar(len(first.runs) * (1 + len(names)), progress) as bar:
         without = finished(first, bar)
         del first  # and its copies of the records
-        present = [finished(group("in", (name,)), bar) for name in names]
+        models = len(without)
+        present = [
+            finished(group("in", (name,)), bar, before=models * i)
+            for i, name in enumerate(names, 1)
+        ]
     rows = [
         (*run, *(row[column(name, what)] for what in observed), name)
         for name, its in zip(names, present, strict=True)

@@ -66,7 +66,7 @@ class How(TypedDict, total=False):
     finds room for, and on an accelerator blocks of records are as large as it says. Where memory
     runs out all the same, half of the models are trained at a time.
 
-    part: (index from 0, number) of the parts that chunks are divided into. That part alone is
+    part: (index from 0, number) of the parts that models are divided into. That part alone is
     trained, for the checkpoint: the scores that are returned for models of the others are 0.
     """
 

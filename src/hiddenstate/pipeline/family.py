@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
@@ -134,6 +134,13 @@ class Workplace:
             "part": self.part,
         }
 
+    def behind(self, models: int) -> Workplace:
+        """The same for what a cell trains behind so many models, by which parts take turns."""
+        if self.part is None:
+            return self
+        index, number = self.part
+        return replace(self, part=((index - models) % number, number))
+
 
 def _second(cell: Cell[Any]) -> float:
     return 1.0
@@ -141,6 +148,10 @@ def _second(cell: Cell[Any]) -> float:
 
 def _one(cell: Cell[Any]) -> int:
     return 1
+
+
+def _two(cell: Cell[Any]) -> int:
+    return 2
 
 
 def takes(seconds: float) -> Callable[[Cell[Any]], float]:
@@ -205,6 +216,8 @@ class Train(Generic[P]):
     ``data(cell)`` names the data sets that training reads, ``start`` the work that makes initial
     parameters, if they are made beforehand, ``size(cell)`` the models per world and the repeats,
     and ``adversaries(cell)`` how many there are, whose scores are verified each by themselves.
+    ``groups(cell)`` is how often so many models are trained: once in each of the worlds, or, in
+    world "in", once for each adversary.
     ``revision`` is as for ``Start``: cached files from before a correction are refused.
     """
 
@@ -218,6 +231,12 @@ class Train(Generic[P]):
     data: Callable[[Cell[P]], list[str]] = _no_data
     start: Start[Any] | None = None
     adversaries: Callable[[Cell[P]], int] = _one
+    groups: Callable[[Cell[P]], int] = _two
+
+    def trainings(self, cell: Cell[P]) -> int:
+        """How many models are trained, those of all worlds, adversaries and repeats."""
+        models, repeats = self.size(cell)
+        return models * repeats * self.groups(cell)
 
 
 Work = Simulate[Any] | Bounds[Any] | Start[Any] | Train[Any]

@@ -113,8 +113,9 @@ def parts(jobs: Mapping[str, Job], hours: float) -> dict[str, int]:
     found = {}
     for name, job in jobs.items():
         if hours and job.cost > 3600 * hours and isinstance(job.work, Train):
-            models, repeats = job.work.size(job.cell)
-            found[name] = min(2 * models * repeats, math.ceil(job.cost / 3600 / hours))
+            models = job.work.trainings(job.cell)
+            each = max(1, int(3600 * hours * models / job.cost))
+            found[name] = math.ceil(models / each)
     return {name: number for name, number in found.items() if number > 1}
 
 
@@ -201,7 +202,7 @@ def words(rows: pd.DataFrame, cores: int = 1, part_hours: float = 0) -> str:
     )
     undivided = (
         f"Longer than part_hours={part_hours:g}, and not divided: {named}. Initial parameters "
-        "are one job, and so are networks that are trained side by side.\n"
+        "are one job, and no model is divided.\n"
     )
     return (
         f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n"

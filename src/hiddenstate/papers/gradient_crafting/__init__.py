@@ -92,6 +92,7 @@ FAMILY = Family(
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters),
             adversaries=lambda cell: len(cell.parameters.adversaries),
+            groups=lambda cell: 1 + len(cell.parameters.adversaries),
         ),
         Simulate(cells.simulated, simulations.simulate, cost=takes(0.2)),
         Bounds(cells.centred, _ends, cost=cells.ends_cost),

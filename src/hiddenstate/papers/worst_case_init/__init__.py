@@ -59,6 +59,7 @@ FAMILY = Family(
             size=lambda cell: (cell.parameters.models, len(cell.parameters.start.repeats)),
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters.start),
+            groups=lambda cell: len(cell.parameters.worlds),
             start=Start(
                 cells.start_of,
                 _start,
