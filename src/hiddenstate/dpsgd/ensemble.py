@@ -163,6 +163,18 @@ def scores_by_adversary(
         return audit.by_adversary([*ensembles], group, ("score",), progress=progress)
 
 
+def _for_several(kernel: KernelName) -> KernelName:
+    """The kernel for models side by side; InputError where it knows one model at a time."""
+    if kernel == "auto":
+        return "torch"
+    if kernel in ("native", "linear", "opacus"):
+        raise InputError(
+            f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
+            "'explicit', for the others know one model at a time"
+        )
+    return kernel
+
+
 def _group(
     ensemble: Ensemble,
     runs: Sequence[Identity],
@@ -190,14 +202,7 @@ def _group(
         raise InputError(f"memory: got {memory}; expected bytes, more than 0")
     if side_by_side is None:
         side_by_side = usable(device).type != "cpu"
-    if side_by_side and kernel == "auto":
-        kernel = "torch"  # native code knows one model at a time
-    if side_by_side and kernel in ("native", "linear", "opacus"):
-        raise InputError(
-            f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
-            "'explicit', for the others know one model at a time"
-        )
-    gradients = ensemble.clipped_sum(device, kernel)
+    gradients = ensemble.clipped_sum(device, _for_several(kernel) if side_by_side else kernel)
     if gradients.kind == "linear" and gradients.device.type != "cpu":
         raise InputError(f"device: got {device!r} with kernel 'linear'; expected 'cpu'")
     others, measures, observers = others or {}, measures or {}, observers or {}
