@@ -111,7 +111,7 @@ def _single_step(
 def _losses(
     noise_multiplier: float, sampling_rate: float, steps: int, null: Direction, interval: float
 ) -> Any:
-    """``privacy_loss`` of one direction, kept for whoever asks for epsilon and the curve."""
+    """``privacy_loss`` of one direction, kept for calls that ask for epsilon and for the curve."""
     return privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
 
 

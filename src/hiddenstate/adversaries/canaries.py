@@ -33,7 +33,7 @@ class RecordReading:
 
 @dataclass(frozen=True, eq=False)
 class RecordCanary:
-    """A record that the world "in" has besides; the adversary thresholds its loss.
+    """A record that world "in" alone has; the adversary thresholds its loss.
 
     The sampling decides when it is used, or else a ``schedule``, whatever the sampling draws; then
     the mechanism has to say in how many steps (``insertions``). Source: the audit of Annamalai and

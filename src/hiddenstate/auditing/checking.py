@@ -167,7 +167,7 @@ def _seeded(one: Score, two: Score) -> Iterator[str]:
 
 
 def _differing(seen: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """What the worlds differ in besides the canary."""
+    """What the worlds differ in, apart from the canary."""
     for name in sorted(seen["in"].keys() | seen["out"].keys()):
         here, there = (seen[world].get(name, 0) for world in ("in", "out"))
         if name in ONE_MORE and _one_more(here, there):

@@ -1,4 +1,4 @@
-"""The page of a campaign: one HTML file that needs no network, for whoever is shown the verdict."""
+"""The page of a campaign: one HTML file that shows its verdict and needs no network."""
 
 import base64
 import io

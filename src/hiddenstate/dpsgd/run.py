@@ -189,8 +189,8 @@ class Ensemble:
 class Run:
     """One model of an ensemble, before it is trained: the experimenter's view.
 
-    ``batches`` are of the records that both worlds have; ``trained_on`` adds what this world has
-    besides. An adversary is given ``known()`` alone.
+    ``batches`` are of the records that both worlds have; ``trained_on`` adds this world's own
+    record. An adversary is given ``known()`` alone.
     """
 
     world: World

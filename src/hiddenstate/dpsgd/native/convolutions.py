@@ -106,7 +106,7 @@ class Convolution(Layer):
         return forward, bias, backward, rows if self.sparse else forward
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps of a record besides tensors."""
+        """C declarations of what it keeps for each record, apart from tensors."""
         if not self.pooled:
             return [f"float g{i}[{self._bordered[2]}]"]
         floats, counts = self.output.floats, 4 * self.output.height * self.output.width
@@ -259,7 +259,7 @@ class Winograd(Convolution):
         return most + (self._unpooled.floats if self._across else 0)
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps of a record besides tensors."""
+        """C declarations of what it keeps for each record, apart from tensors."""
         size = 36 * self._pairs
         found = [f"float w{i}[{size}]", *super().members(i)]
         if self.transposed and not self.scatters:

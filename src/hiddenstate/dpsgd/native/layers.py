@@ -56,7 +56,7 @@ class Layer:
         return (np.zeros(0, np.int64),) * 4
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps of a record besides tensors."""
+        """C declarations of what it keeps for each record, apart from tensors."""
         return []
 
     def prepare(self, p: Place) -> list[Call]:
@@ -111,7 +111,7 @@ class Linear(Layer):
         return forward, bias, back, backward.T
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps of a record besides tensors."""
+        """C declarations of what it keeps for each record, apart from tensors."""
         return [f"float g{i}[{self.output.channels}]"]
 
     def forward(self, p: Place) -> list[Call]:
@@ -175,7 +175,7 @@ class Norm(Layer):
         return gain, bias, np.zeros(0, np.int64), gain
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps of a record besides tensors."""
+        """C declarations of what it keeps for each record, apart from tensors."""
         return [f"float {name}{i}[{self.output.channels}]" for name in ("mean", "scale")]
 
     def forward(self, p: Place) -> list[Call]:
@@ -256,7 +256,7 @@ class MaxPool(Layer):
     """2 x 2 max-pooling behind anything but a convolution."""
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps of a record besides tensors."""
+        """C declarations of what it keeps for each record, apart from tensors."""
         return [f"int32_t winner{i}[{self.output.floats}]"]
 
     def forward(self, p: Place) -> list[Call]:
