@@ -21,7 +21,7 @@ _ROOT = Path(hiddenstate.__file__).parent
 def digest(*modules: str) -> str:
     """Digest of these modules of the package and of what they import from it, however deep.
 
-    So do C headers beside a module, and tables (.csv) beside a module that names them.
+    C headers beside a module count as well, and tables (.csv) beside a module that names them.
     """
     return _digest(map(_file, modules))
 
@@ -120,11 +120,14 @@ def _found(base: Path, name: str) -> list[Path]:
 
 def _digest(files: Iterable[Path]) -> str:
     total = hashlib.sha256()
+    folders: dict[Path, bytes] = {}
     for file in sorted(closure(files, lambda file: _read(file)[1])):
         content = _read(file)[0]
         total.update(file.relative_to(_ROOT).as_posix().encode() + content)
-        tables = (t for t in file.parent.glob("*.csv") if t.name.encode() in content)
-        for beside in sorted((*file.parent.glob("*.h"), *tables)):
+        folders[file.parent] = folders.get(file.parent, b"") + content
+    for folder, contents in sorted(folders.items()):
+        tables = (t for t in folder.glob("*.csv") if t.name.encode() in contents)
+        for beside in sorted((*folder.glob("*.h"), *tables)):
             total.update(beside.read_bytes())
     return total.hexdigest()[:16]
 
