@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -226,6 +227,27 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     with pytest.raises(InputError, match="no score after 1 seconds"):
         campaign.run(line, plan((2,)), tmp_path / "a", timeout=1.0, retries=1, workers=2)
     assert running(word) == []
+
+
+def test_a_command_that_starts_as_its_worker_ends_is_ended_too(monkeypatch):
+    """The worker's end came between the start of the command and its entry in the list."""
+
+    def end():
+        with trainings.commands_ended():
+            pass
+
+    popen, ending = subprocess.Popen, threading.Thread(target=end)
+
+    def start(*arguments, **options):
+        process = popen(*arguments, **options)
+        ending.start()
+        ending.join(0.5)
+        return process
+
+    monkeypatch.setattr(trainings.subprocess, "Popen", start)
+    with pytest.raises(RuntimeError, match="exit status -9"):
+        CommandLine("sh -c 'sleep 20; echo {world} {seed}'").load()("in", 1)
+    ending.join()
 
 
 def test_what_a_command_leaves_in_the_background_ends_with_it_and_is_not_waited_for(tmp_path):

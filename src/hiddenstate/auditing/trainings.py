@@ -144,26 +144,32 @@ class CommandLine:
 
 RUNNING: set[int] = set()
 """Sessions of commands that this process runs."""
+_STARTING = threading.Lock()
+"""Held while a command starts, for one that is not yet among those that run would be left alive."""
 
 
-def end_commands() -> None:
-    """Kill the commands that this process runs, and what they started."""
-    for session in tuple(RUNNING):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(session, signal.SIGKILL)
+@contextmanager
+def commands_ended() -> Iterator[None]:
+    """Kill the commands that this process runs, and what they started; none starts meanwhile."""
+    with _STARTING:
+        for session in tuple(RUNNING):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(session, signal.SIGKILL)
+        yield
 
 
 @contextmanager
 def _session(words: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
     """A command in a session of its own; what it leaves in the background ends with it."""
-    process = subprocess.Popen(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    RUNNING.add(process.pid)
+    with _STARTING:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        RUNNING.add(process.pid)
     try:
         yield process
     finally:

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from hiddenstate.auditing.trainings import Training, TrainingFunction, end_commands
+from hiddenstate.auditing.trainings import Training, TrainingFunction, commands_ended
 
 GRACE = 2.0
 """Seconds that a worker has to end what it started; then it is killed."""
@@ -227,8 +227,8 @@ def _end_with_the_campaign(alive: Connection) -> None:
     """Wait until the campaign closes the pipe, or dies; then end all that was started here."""
     with suppress(EOFError, OSError):
         alive.recv_bytes()
-    end_commands()
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    with commands_ended():
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 @contextmanager
