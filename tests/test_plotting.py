@@ -64,3 +64,17 @@ def test_no_label_is_cut_off_in_either_format(tmp_path):
     with Image.open(tmp_path / "a.png") as picture:
         columns = np.asarray(picture.convert("L")).min(axis=0)
     assert columns[:4].min() > 200
+
+
+def test_a_legend_below_has_as_many_columns_as_fit() -> None:
+    """Wider than its figure it lost the ends of its words and lines."""
+    for columns, words, expected in ((1, 40, 1), (2, 40, 2), (2, 5, 3)):
+        with plotting.style():
+            figure, (ax, *_) = plotting.panels(columns)
+            for i in range(4):
+                ax.plot([0, 1], [0, i], label=f"{i}" * words)
+            plotting.legend_below(figure, ax, columns=3)
+            (legend,) = figure.legends
+            figure.canvas.draw()
+        assert legend._ncols == expected
+        assert legend.get_window_extent().width <= figure.bbox.width

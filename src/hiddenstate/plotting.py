@@ -6,7 +6,7 @@ seaborn and matplotlib are imported where a figure is drawn, so that naming figu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from hiddenstate.files import atomic
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -143,7 +144,19 @@ def diagonal(axes: Axes) -> None:
 def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     """One legend for all panels, below them, from the labels of one panel."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    shared_legend(figure, handles, labels, columns)
+
+
+def shared_legend(
+    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
+) -> None:
+    """A legend below all panels, of as many columns as fit into the figure, and at most so many."""
+    place = {"loc": "outside lower center"}
+    legend = figure.legend(handles, labels, ncols=columns, **place)
+    while columns > 1 and legend.get_window_extent().width > figure.bbox.width:
+        legend.remove()
+        columns -= 1
+        legend = figure.legend(handles, labels, ncols=columns, **place)
 
 
 def save(figure: Figure, paths: list[Path], footer: str) -> None:

@@ -70,12 +70,8 @@ def draw(settings: list[tuple[str, pd.DataFrame]]) -> Any:
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     ordered = [label for label, _ in STYLES.values() if label in labels]
-    drawn.legend(
-        [labels[label] for label in ordered],
-        ordered,
-        loc="outside lower center",
-        ncols=min(columns + 1, 4),
-    )
+    handles = [labels[label] for label in ordered]
+    plotting.shared_legend(drawn, handles, ordered, min(columns + 1, 4))
     return drawn
 
 

@@ -101,4 +101,4 @@ def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         entries |= {label: entries.get(label, h) for h, label in zip(handles, labels, strict=True)}
-    drawn.legend(entries.values(), entries, loc="outside lower center", ncols=columns)
+    plotting.shared_legend(drawn, [*entries.values()], [*entries], columns)
