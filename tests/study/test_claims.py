@@ -51,6 +51,11 @@ def test_a_shipped_sentence_of_a_paper_has_quote_and_source_and_stands_alone():
         # Every statement can be read alone.
         for words in ("The same", "So does", "Its ", "Their ", "It "):
             assert not claim.statement.startswith(words), claim.id
+        # Pages set statements, remarks and readings one behind the other, so each is a sentence.
+        readings = claim.readings if isinstance(claim, PaperClaim) else ()
+        said = [claim.statement, claim.remark, *(w for r in readings for w in (r.choice, r.rival))]
+        for words in filter(None, said):
+            assert words.endswith((".", '."')) and not words[0].islower(), (claim.id, words)
 
 
 @pytest.fixture

@@ -154,15 +154,18 @@ def by_steps(*values, rate=4.0, other=None, steps=(10, 100, 1000), task="cifar10
     )  # fmt: skip
 
 
-def accuracies(case, off, scatter=0.001):
+def accuracies(case, off, scatter=0.001, figure="figure1", **levels):
     """One model at each epsilon."""
-    values = select(STATED, figure="figure1", task="mnist", quantity="accuracy", case=case)
+    values = select(STATED, figure=figure, task="mnist", quantity="accuracy", case=case)
     make = rows if case == "worst" else average
+    levels = {"quantity": "accuracy", "records": 30_000, "n": 1} | levels
     found = []
     for row, off_by in zip(values.to_dict("records"), repeats(off, scatter, 4), strict=True):
-        levels = {"quantity": "accuracy", "records": 30_000, "epsilon": row["epsilon"], "n": 1}
-        found += make("figure1", row["value"] + off_by, 0.0, **levels)
+        found += make(figure, row["value"] + off_by, 0.0, epsilon=row["epsilon"], **levels)
     return frame(found).assign(repeats=np.nan)
+
+
+clipped_accuracies = partial(accuracies, "worst", figure="figure4", clipping_norm=10.0)
 
 
 def best_thresholds(middle, audits=2000):
@@ -305,7 +308,11 @@ CASES = {
     "maxima_last_layer": outcomes("figure5", "cifar10_last_layer", {9.94: 8.30}, "maximum"),
     "figure2_norms": numbers("figure2", "mnist", {0.51: 1.0}, "gradient_norm", 0.02),
     "accuracy_cifar10": numbers("figure1", "cifar10", {0.512: 0.46}, "accuracy", 0.004),
-    "accuracy_clipping": numbers("figure4", "mnist", {0.961: 0.975}, "accuracy", 0.002),
+    "accuracy_clipping": {
+        "agrees": partial(clipped_accuracies, 0.001),
+        "contradicts": partial(clipped_accuracies, 0.03),
+        "undecided": partial(clipped_accuracies, 0.0, scatter=0.05),
+    },
     "accuracy_last_layer": numbers(
         "figure5", "cifar10_last_layer", {0.931: 0.913}, "accuracy", 0.002
     ),

@@ -121,3 +121,32 @@ def test_notes_say_how_many_repeats_there_are_if_some_are_missing():
     assert "repeats" not in checks.factors.pretraining_epsilon.measure(part).note
     few = part[part["repeat"] < 3]
     assert "(3 of 5 repeats)" in checks.factors.pretraining_epsilon.measure(few).note
+
+
+def test_single_models_of_all_records_are_judged_in_place_of_the_audits_of_fewer():
+    """Of norms and accuracies, whatever the audits of the same figure show."""
+
+    def beside(single, audits, **levels):
+        there = made_up.rows(single, 5, n=1, quantity="repeats", method="count", **levels)
+        return pd.concat([audits, pd.DataFrame(there)], ignore_index=True)
+
+    few = made_up.norms(1.0, 1.2, 0.6)
+    whole = made_up.norms(1.0, 0.8, 0.51).assign(figure="figure2_norms", records=30_000)
+    both = beside("figure2_norms", pd.concat([few, whole], ignore_index=True))
+    assert checks.factors.pretraining.measure(few).outcome == Outcome.CONTRADICTS
+    found = checks.factors.pretraining.measure(both)
+    assert found.outcome == Outcome.AGREES and "30,000 records" in found.note
+    assert checks.printed.figure2_norms.measure(few) is None
+    ends = both.assign(epochs=both["epochs"].replace(2, 5))
+    assert checks.printed.figure2_norms.measure(ends).outcome == Outcome.AGREES
+    moved = ends.assign(value=ends["value"] + 0.1 * (ends["epochs"] == 5))
+    assert checks.printed.figure2_norms.measure(moved).outcome == Outcome.CONTRADICTS
+
+    few = made_up.clipped_accuracies(0.03, records=100)
+    whole = made_up.clipped_accuracies(0.0).assign(figure="figure4_accuracies")
+    both = pd.concat([few, whole], ignore_index=True)
+    both = beside("figure4_accuracies", both, clipping_norm=10.0)
+    assert checks.accuracy.accuracy_clipping.measure(few) is None
+    assert checks.accuracy.accuracy_clipping.measure(both).outcome == Outcome.AGREES
+    # Those at a clipping norm of 1 are another statement's.
+    assert checks.accuracy.accuracy_worst_mnist.measure(both) is None

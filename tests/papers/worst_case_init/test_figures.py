@@ -59,6 +59,17 @@ def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates
             assert legend.get_texts()[-1].get_text() == f"stated by the paper{words}"
 
 
+def test_norms_of_more_records_are_crosses_beside_the_audits_own(estimates):
+    norms = select(estimates, figure="figure2", quantity="gradient_norm")
+    more = norms.assign(figure="figure2_norms", records=30_000, models=1, value=norms["value"] / 2)
+    assert not any(len(points(ax, "x")) for ax in drawn(estimates, "figure2").axes)
+    figure = drawn(pd.concat([estimates, more]), "figure2")
+    shown = np.concatenate([points(ax, "x") for ax in figure.axes])
+    expected = more.groupby("epochs")["value"].mean()
+    np.testing.assert_allclose(shown, np.column_stack([expected.index, expected]))
+    assert figure.axes[1].get_legend().get_texts()[0].get_text() == "norms, n = 30,000"
+
+
 def test_values_beside_audits_of_other_records_are_said_to_be_so_in_every_panel(estimates):
     """Also where another panel has as many records as the paper."""
     ours = select(estimates, figure="figure1").replace({"task": {"digits": "mnist"}})

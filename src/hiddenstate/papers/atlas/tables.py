@@ -31,7 +31,7 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 @table(
-    "How much does hiding the iterates buy?",
+    "What hiding the iterates buys",
     "For every setting: the epsilon that composition proves with all iterates released, which is "
     "also all that is proven of the last one for any loss; what remains if every loss is linear, "
     "exact; what the worst losses that are known leave, at least; what is proven for any clipped "

@@ -106,7 +106,7 @@ def _explain(drawn: Any, *panels: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         words = f", n = {' and '.join(f'{n:,.0f}' for n in other)}" if other else ""
         handles.append(Line2D([], [], **plotting.STATED, label=f"stated by the paper{words}"))
     columns = 3 if drawn.get_figwidth() > 6 else 2
-    drawn.legend(handles=handles, loc="outside lower center", ncols=columns)
+    plotting.shared_legend(drawn, handles, [str(h.get_label()) for h in handles], columns)
 
 
 def _title(ax: Any, audits: pd.DataFrame, *words: str) -> None:
@@ -164,7 +164,8 @@ figure1 = _panels(
 @figure(
     "Figure 2: pre-training, gradient norms and leakage",
     "The more epochs of pre-training, the smaller the private records' clipped gradients "
-    f"in the first step, and the more the target record stands out. {_READING}",
+    "in the first step, and the more the target record stands out. Diamonds: norms of the audits' "
+    f"records; crosses: of more records, where the scale has them. {_READING}",
     when=shows("figure2"),
 )
 def figure2(estimates: pd.DataFrame) -> Any:
@@ -207,17 +208,25 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None
     ax.plot(valid["epochs"] + 0.12, valid["mean"], color=plotting.OBSERVED, **_VALID)
     right: Any = ax.twinx()
     right.grid(False)
-    right.errorbar(
-        norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, capsize=2.5, lw=1.2,
-        color=plotting.PUBLISHED,
-    )  # fmt: skip
+    shared = {"capsize": 2.5, "lw": 1.2, "color": plotting.PUBLISHED}
+    right.errorbar(norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, **shared)
+    same = {name: levels[name] for name in ("task", "epsilon", "clipping_norm")}
+    more = summary(estimates, "figure2_norms", "gradient_norm", "mean", **same)
+    for records, line in more.groupby("records"):
+        line = line.sort_values("epochs")
+        right.errorbar(
+            line["epochs"], line["mean"], line["sd"].fillna(0), fmt="x--", ms=6, **shared,
+            label=f"norms, n = {records:,.0f}",
+        )  # fmt: skip
+    if len(more):
+        right.legend(loc="lower left", frameon=True, edgecolor="0.85", framealpha=1)
     for axis, quantity in ((ax, "mean"), (right, "gradient_norm")):
         values = _stated_by_epochs(levels, quantity)
         axis.plot(values["epochs"], values["value"], zorder=5, **plotting.STATED)
     ax.set(xlabel="epochs of pre-training", ylim=(0, 1.08 * epsilon))
     ax.set_ylabel("empirical $\\varepsilon$ (squares, triangles)", color=plotting.OBSERVED)
     right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
-    right.set_ylabel("mean norm of clipped gradients (diamonds)", color=plotting.PUBLISHED)
+    right.set_ylabel("mean norm of clipped gradients (orange)", color=plotting.PUBLISHED)
 
 
 figure3 = _panels(

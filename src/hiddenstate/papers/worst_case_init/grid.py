@@ -232,6 +232,12 @@ class WorstCaseInitGrid(FamilyGrid):
     table1: Several[Sweep] = Field(
         default=[], description="accuracies of Table 1, if other models' than Figure 1's"
     )
+    figure2_norms: Several[Sweep] = Field(
+        default=[], description="gradient norms of Figure 2, if of more records than its audits'"
+    )
+    figure4_accuracies: Several[Sweep] = Field(
+        default=[], description="accuracies by clipping norm, if other models' than Figure 4's"
+    )
     live: Several[Sweep] = Field(
         default=[], description="audits compared with those that differ in their repeats alone"
     )
@@ -301,8 +307,9 @@ class WorstCaseInitGrid(FamilyGrid):
 
 
 def figures(grid: WorstCaseInitGrid) -> dict[str, list[Sweep]]:
-    """Sweeps of each figure that has any, of Table 1, and of the live audits."""
-    names = (*(f"figure{i}" for i in range(1, 8)), "table1", "live")
+    """Sweeps of each figure that has any, of single models beside it, and of the live audits."""
+    single = ("table1", "figure2_norms", "figure4_accuracies")
+    names = (*(f"figure{i}" for i in range(1, 8)), *single, "live")
     return {name: sweeps for name in names if (sweeps := getattr(grid, name))}
 
 

@@ -38,6 +38,11 @@ def planned(estimates: pd.DataFrame, figure: str, **levels: object) -> pd.DataFr
     return audits.rename(columns={"value": "n"})
 
 
+def either(estimates: pd.DataFrame, single: str, figure: str, **levels: object) -> str:
+    """The sweeps of single models where there are any of these levels, else the figure's audits."""
+    return single if len(planned(estimates, single, **levels)) else figure
+
+
 def groups(audits: pd.DataFrame, *varied: str) -> list[tuple[dict[str, Any], pd.DataFrame]]:
     """Audits that differ in what is varied alone, each group with the levels that it shares."""
     by = [name for name in AUDIT if name not in varied]

@@ -5,32 +5,45 @@ import pandas as pd
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.worst_case_init.grid import shows
 from hiddenstate.papers.worst_case_init.stated import stated
-from hiddenstate.papers.worst_case_init.summaries import ideal, lacking, planned, summary, title
+from hiddenstate.papers.worst_case_init.summaries import (
+    either,
+    ideal,
+    lacking,
+    planned,
+    summary,
+    title,
+)
 from hiddenstate.pipeline.estimates import plus_minus, select, summarise
 from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown
 
 _ACCURACY = (
-    "Test accuracy in percent of models trained on n records, mean over models (of each world and "
-    "repeat) and repeats."
+    "Test accuracy in percent of models trained on n records with clipping norm C, mean over "
+    "models (of each world and repeat) and repeats."
 )
 
 
 def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
-    figure = "table1" if len(planned(estimates, "table1", case=case)) else "figure1"
-    rows = summary(estimates, figure, "accuracy", "mean", case=case)
-    every = planned(estimates, figure, case=case)
+    """By task, number of records and clipping norm; norms other than 1 are Figure 4's."""
     records = []
-    for (task, n), audits in every.groupby(["task", "records"], sort=False):
-        record = {"task": title(task), "n": int(n), "models": int(audits["models"].max())}
-        for row in select(rows, task=task, records=n).itertuples():
-            same = {"case": case, "epsilon": row.epsilon, "records": n}
-            value = stated("figure1", task, "accuracy", **same)["value"]
-            paper = f" (paper: {100 * value.iloc[0]:.1f})" if len(value) else ""
-            record[f"epsilon = {row.epsilon:g}"] = f"{100 * row.mean:.1f}{paper}"
-        if lacking(audits):
-            record["from"] = lacking(audits)
-        records.append(record)
+    for single, figure in (("table1", "figure1"), ("figure4_accuracies", "figure4")):
+        source = either(estimates, single, figure, case=case)
+        rows = summary(estimates, source, "accuracy", "mean", case=case)
+        every = planned(estimates, source, case=case)
+        every = every[(every["clipping_norm"] == 1) == (figure == "figure1")]
+        for key, audits in every.groupby(["task", "records", "clipping_norm"], sort=False):
+            task, n, norm = key
+            record = {"task": title(task), "n": int(n), "C": f"{norm:g}"}
+            record["models"] = int(audits["models"].max())
+            for row in select(rows, task=task, records=n, clipping_norm=norm).itertuples():
+                same = {"case": case, "epsilon": row.epsilon, "records": n}
+                value = stated(figure, task, "accuracy", **same)
+                value = value[value["clipping_norm"].fillna(1.0) == norm]["value"]
+                paper = f" (paper: {100 * value.iloc[0]:.1f})" if len(value) else ""
+                record[f"epsilon = {row.epsilon:g}"] = f"{100 * row.mean:.1f}{paper}"
+            if lacking(audits):
+                record["from"] = lacking(audits)
+            records.append(record)
     return pd.DataFrame(records).fillna("")
 
 

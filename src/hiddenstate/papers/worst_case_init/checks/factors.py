@@ -16,7 +16,7 @@ from hiddenstate.papers.worst_case_init.checks.shared import (
     with_all_records,
 )
 from hiddenstate.papers.worst_case_init.stated import EPSILONS
-from hiddenstate.papers.worst_case_init.summaries import AUDIT, EPOCHS
+from hiddenstate.papers.worst_case_init.summaries import AUDIT, EPOCHS, either
 from hiddenstate.pipeline.estimates import plus_minus, select
 from hiddenstate.pipeline.evidence import Estimate, Evidence, Item, Within, mean
 from hiddenstate.pipeline.family import Lacking, check
@@ -63,7 +63,8 @@ def pretraining(estimates: pd.DataFrame) -> Evidence:
     """The mean norm of clipped gradients falls from each epoch of pre-training to the next."""
     items: list[Item] = []
     notes = []
-    for line in _by_epochs(audits_of(estimates, "figure2", "gradient_norm", clipping_norm=1.0)):
+    figure = either(estimates, "figure2_norms", "figure2")
+    for line in _by_epochs(audits_of(estimates, figure, "gradient_norm", clipping_norm=1.0)):
         for (one, before), (other, after) in pairwise(line):
             what = f"change of the norm from epoch {one['epochs']:g} to {other['epochs']:g}"
             change = mean((after - before).dropna().tolist() or [np.nan])
