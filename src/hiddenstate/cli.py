@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import re
 import select
 import signal
 import sys
+import textwrap
 import threading
 import time
 import traceback
@@ -34,14 +36,20 @@ from hiddenstate.commands import (
     suggest_canary,
     training,
 )
+from hiddenstate.commands.options import Commands
 from hiddenstate.errors import InputError
 
-COMMANDS = (
-    *(cells, training, cached, estimate, drawing, claims, report, digest, schema, plan, gallery),
-    *(epsilon, atlas, audit, plan_audit, suggest_canary, audit_training, audit_one_run),
-    *(device_check, new_paper),
-)
-"""The modules of the commands, in the order of ``--help``: the workflow's, then the library's."""
+GROUPS = {
+    "Your training": (epsilon, atlas, suggest_canary, plan_audit, audit_training),
+    "Your scores": (audit, audit_one_run),
+    "The papers": (new_paper, device_check),
+    "Jobs of the workflow": (
+        *(cells, training, cached, estimate, drawing, claims, report, digest, schema, plan),
+        gallery,
+    ),
+}
+"""The modules of the commands, by what they are for, in the order of ``--help``."""
+COMMANDS = tuple(module for group in GROUPS.values() for module in group)
 FAILED = 3
 """Exit status of a failure of the tool itself."""
 _TRAINING = ("torch", "torchvision", "opacus")
@@ -52,14 +60,32 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands; ``run`` of what it returns is the command."""
     made = argparse.ArgumentParser(
         prog="hiddenstate",
-        description="How much does the last iterate of DP-SGD leak? "
-        "Each command is one job of the workflow and can be run by hand.",
+        usage="hiddenstate COMMAND [OPTIONS]",
+        description="How much does the last iterate of DP-SGD leak?",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--version", action="version", version=hiddenstate.__version__)
-    commands = made.add_subparsers(required=True, metavar="COMMAND")
-    for module in COMMANDS:
-        module.add(commands)
+    # The epilogue lists the commands by group, which argparse cannot.
+    commands = made.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    groups = []
+    for title, modules in GROUPS.items():
+        known = len(commands.choices)
+        for module in modules:
+            module.add(commands)
+        groups.append(f"{title}:\n" + "\n".join(_summaries(commands, known)))
+    made.epilog = "\n\n".join([*groups, "Options of a command: hiddenstate COMMAND --help"])
     return made
+
+
+def _summaries(commands: Commands, known: int) -> list[str]:
+    """A line of help for each command after the first ``known``: its name and what it does."""
+    lines = []
+    for name, one in [*commands.choices.items()][known:]:
+        sentence = re.split(r"[.;] ", str(one.description))[0].removesuffix(".")
+        lines += textwrap.wrap(
+            f"{name:<16}{sentence}", 80, initial_indent="  ", subsequent_indent=" " * 18
+        )
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

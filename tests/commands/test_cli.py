@@ -10,13 +10,14 @@ import sys
 import pytest
 from command_line import SMOKE, run
 
+import hiddenstate
 from hiddenstate import cli, commands
 from hiddenstate.study import config
 
 
 def subcommands():
     help_text = cli.parser().format_help()
-    return re.findall(r"^    ([a-z][\w-]+)", help_text, flags=re.MULTILINE)
+    return re.findall(r"^  ([a-z][\w-]+) ", help_text, flags=re.MULTILINE)
 
 
 def test_every_module_that_adds_a_command_is_listed():
@@ -28,9 +29,18 @@ def test_every_module_that_adds_a_command_is_listed():
     assert {module for module in modules if hasattr(module, "add")} == set(cli.COMMANDS)
 
 
-def test_there_are_subcommands():
-    expected = {"simulate", "bound", "train", "estimate", "figures", "tables", "claims"}
-    assert expected <= set(subcommands())
+def test_the_help_lists_every_command_once_by_what_it_is_for():
+    help_text = cli.parser().format_help()
+    assert sorted(subcommands()) == sorted(parsers())
+    titles = re.findall(r"^(.*):$", help_text, flags=re.MULTILINE)
+    assert titles == ["options", *cli.GROUPS]
+
+
+def test_the_package_runs_as_a_module(capsys):
+    done = subprocess.run(
+        [sys.executable, "-m", "hiddenstate", "--version"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, f"{hiddenstate.__version__}\n")
 
 
 @pytest.mark.parametrize("name", subcommands())
