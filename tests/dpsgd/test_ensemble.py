@@ -979,3 +979,33 @@ def test_ensembles_of_one_audit_differ_in_the_canary_alone():
     other = dataclasses.replace(audit, x=audit.x.copy())
     with pytest.raises(InputError, match="ensembles: 'b' has another x than 'a'"):
         scores_by_adversary({"a": audit, "b": other}, models=1, seed=0)
+
+
+def test_a_part_gives_the_rows_of_its_own_models_alone_as_the_whole_has_them():
+    audit, columns = make(), ["world", "repeat", "run"]
+    whole = scores(audit, models=3, seed=1, observers={"seen": Seen()})
+    parts = [
+        scores(audit, models=3, seed=1, observers={"seen": Seen()}, part=(index, 4))
+        for index in range(4)
+    ]
+    assert [len(part) for part in parts] == [4, 4, 2, 2]  # a row by each of the two
+    by = [*columns, "adversary"]
+    gathered = pd.concat(parts).sort_values(by, ignore_index=True)
+    pd.testing.assert_frame_equal(gathered, whole.sort_values(by, ignore_index=True))
+    empty = scores(audit, models=1, seed=1, part=(7, 8))
+    assert [*empty] == [*columns, "score"]
+    assert empty.empty
+
+
+class Seen:
+    """The last iterate's first parameter, as an observer."""
+
+    def watch(self, known, canary):
+        self.value = 0.0
+        return self
+
+    def see(self, step, theta):
+        self.value = float(theta[0])
+
+    def score(self):
+        return self.value

@@ -38,10 +38,10 @@ class Group:
 
 
 def finished(group: Group, bar: "tqdm[Any]", before: int = 0) -> dict[Identity, Row]:
-    """The rows of a group's runs; those that the store has are not trained again.
+    """The rows of a group's runs, or of its part's; those that the store has are not trained again.
 
-    Of a group's part, those of the other parts that the store does not have are 0. before: how many
-    runs the groups before it have, by which parts take turns, so that each has as many runs.
+    before: how many runs the groups before it have, by which parts take turns, so that each has as
+    many runs.
     """
     done = group.store.read()
     mine = group.runs
@@ -50,7 +50,7 @@ def finished(group: Group, bar: "tqdm[Any]", before: int = 0) -> dict[Identity, 
         index, number = group.part
         mine = mine[(index - before) % number :: number]
     pending = [run for run in mine if run not in done]
-    there = len(group.runs) - len(pending)
+    there = len(mine) - len(pending)
     if not bar.disable:
         bar.initial += there  # which take no time
     bar.update(there)
@@ -76,9 +76,7 @@ def finished(group: Group, bar: "tqdm[Any]", before: int = 0) -> dict[Identity, 
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    if group.part:
-        done = dict.fromkeys(group.runs, dict.fromkeys(group.store.columns, 0.0)) | done
-    return {run: done[run] for run in group.runs}
+    return {run: done[run] for run in mine}
 
 
 def progress_bar(models: int, shown: bool) -> "tqdm[Any]":
@@ -106,15 +104,15 @@ def by_adversary(
     The models of world "out" are trained once and read by all adversaries; those of world "in" are
     each one's own. ``group(world, those)`` are the runs that those adversaries read, with a row
     that has ``column(name, what)`` for each of them and each of ``observed``. Raises InputError for
-    names that are not distinct.
+    names that are not distinct. Of a part, its own runs' rows alone.
     """
     if not names or len(set(names)) < len(names):
         raise InputError(f"adversaries: got {list(names)}; expected one or more of distinct names")
     first = group("out", tuple(names))
-    with progress_bar(len(first.runs) * (1 + len(names)), progress) as bar:
+    models = len(first.runs)
+    with progress_bar(models * (1 + len(names)), progress) as bar:
         without = finished(first, bar)
         del first  # and its copies of the records
-        models = len(without)
         present = [
             finished(group("in", (name,)), bar, before=models * i)
             for i, name in enumerate(names, 1)

@@ -67,7 +67,7 @@ class How(TypedDict, total=False):
     runs out all the same, half of the models are trained at a time.
 
     part: (index from 0, number) of the parts that models are divided into. That part alone is
-    trained, for the checkpoint: the scores that are returned for models of the others are 0.
+    trained, and the table has its models alone.
     """
 
     device: str
@@ -121,8 +121,8 @@ def scores(
     )
     with _arithmetic(), audit.progress_bar(len(runs), progress) as bar:
         done = audit.finished(group, bar)
-    table = pd.DataFrame(runs, columns=["world", "repeat", "run"])
-    table = table.join(pd.DataFrame([done[run] for run in runs]))
+    table = pd.DataFrame([*done], columns=["world", "repeat", "run"])
+    table = table.join(pd.DataFrame([*done.values()], columns=group.store.columns))
     if not observers:
         return table
     shared = ["world", "repeat", "run", *measures]

@@ -102,7 +102,7 @@ class Workplace:
     given, is how many are trained per world and repeat in place of the cell's own number.
     ``purpose`` names random streams of their own, so that a cell can be trained once more,
     independently. ``part`` (index from 0, number) trains that part of the models alone and keeps
-    them in ``checkpoint``; the scores that are returned for the others are 0 and mean nothing.
+    them in ``checkpoint``; the scores that are returned are of these alone.
     """
 
     start: pd.DataFrame | None = None
