@@ -5,6 +5,7 @@ import pytest
 from command_line import CELL, SMOKE, START, run, trains
 
 from hiddenstate import files
+from hiddenstate.commands import jobs
 from hiddenstate.dpsgd import checkpoint
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores
@@ -57,3 +58,24 @@ def test_a_cell_that_another_process_trains_is_refused(capsys, tmp_path):
     assert status == 2
     assert f"{checkpoint}: another process trains {cell}; wait until it has ended" in err
     assert not (tmp_path / "o.parquet").exists()
+
+
+def test_only_what_was_kept_is_removed_from_a_checkpoint(tmp_path):
+    """The option may name a folder that holds other things: a home, by a slip."""
+    checkpoint = tmp_path / "home"
+    kept = ["in-0-0.npz", "repeat3/out-3-12.npz", "in-a b/.in-0-4.k2_x9.npz", "part1of2"]
+    others = ["thesis.npz", "data/in-0-0.csv", "repeat0/notes.txt", ".in-0-0.txt", "empty.part1of2"]
+    for name in (*kept, *others):
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).write_text(name)
+    (checkpoint / "pictures").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "in-0-0.npz").touch()
+    (checkpoint / "link").symlink_to(elsewhere)
+    jobs._discard(checkpoint)
+    left = [str(p.relative_to(checkpoint)) for p in checkpoint.rglob("*") if p.is_file()]
+    assert sorted(left) == sorted(others)
+    assert (checkpoint / "pictures").is_dir()
+    assert not (checkpoint / "repeat3").exists() and not (checkpoint / "in-a b").exists()
+    assert (elsewhere / "in-0-0.npz").exists()

@@ -1,6 +1,10 @@
 # What is done before the first job and after the last.
 
 
+import fcntl
+import sys
+
+
 include: "progress.smk"
 
 
@@ -11,8 +15,56 @@ os.environ.update(
 )
 
 
+LOCKS = []
+
+
+def alone():
+    """Hold the lock of ``./reproduce`` until the run has ended; stop the run if another is at work.
+
+    The working directory is for one run. The tree, if it is elsewhere, may have several, and no
+    set-up of its environment under them.
+    """
+    for folder, how in {TREE: fcntl.LOCK_SH, ".": fcntl.LOCK_EX}.items():
+        path = f"{folder}/.reproduce.lock"
+        if given(path):
+            continue
+        try:
+            LOCKS.append(open(path, "a"))
+            fcntl.flock(LOCKS[-1], how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkflowError(
+                f"another run is at work in {os.path.abspath(folder)}; wait for it, or stop it"
+            )
+        except OSError as error:
+            # An environment in a tree that cannot be written to is replaced by nobody.
+            if folder == ".":
+                logger.warning(
+                    f"cannot lock {path}: {error.strerror}; start no other run in this directory"
+                )
+
+
+def given(path):
+    """If ``./reproduce`` started this process and gave it the lock, as an open file."""
+    try:
+        file = os.fstat(int(os.environ["HIDDENSTATE_LOCK"]))
+        return os.path.samestat(file, os.stat(path))
+    except (KeyError, ValueError, OSError):
+        return False
+
+
+def not_alone():
+    """Give the lock back."""
+    while LOCKS:
+        LOCKS.pop().close()
+
+
+if workflow.is_main_process and "--unlock" in sys.argv:
+    alone()
+
+
 # Which executor runs the jobs is not known before.
 onstart:
+    alone()
     checked_place()
     checked_cluster()
     note_interruption()
@@ -20,8 +72,10 @@ onstart:
 
 
 onsuccess:
+    not_alone()
     show_outcome(log, True)
 
 
 onerror:
+    not_alone()
     show_outcome(log, False)

@@ -1,10 +1,10 @@
 """What the commands share that compute a cell, or read what was computed."""
 
 import argparse
-import shutil
+import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,18 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
     with files.alone(place.checkpoint, f"another process trains {job.cell.name}", part):
         yield place
         if not part:
-            shutil.rmtree(place.checkpoint, ignore_errors=True)
+            _discard(place.checkpoint)
+
+
+def _discard(checkpoint: Path) -> None:
+    """Remove the finished models of a checkpoint, the marks of its parts, and their folders."""
+    kept = r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz|part\d+of\d+"
+    own = [p for p in checkpoint.rglob("*") if re.fullmatch(kept, p.name) and p.is_file()]
+    for path in own:
+        path.unlink()
+    for folder in {path.parent for path in own}:
+        with suppress(OSError):  # something else is in it
+            folder.rmdir()
 
 
 def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace":
