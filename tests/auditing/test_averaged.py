@@ -232,13 +232,15 @@ def test_coins_break_ties_the_same_way_each_time():
 @pytest.mark.parametrize("n", [45, 60, 69])
 def test_equal_scores_prove_nothing_at_numbers_where_one_set_of_coins_did(n):
     """Coins that the ranks named gave mu >= 0.06, 0.12 and 0.04, always."""
-    assert lower_bound(np.ones(n), np.ones(n), GaussianDP()).value == 0
+    found = [lower_bound(np.ones(n), np.ones(n), GaussianDP()).value for _ in range(40)]
+    # At 5 % more than 7 of 40 have probability 0.0013.
+    assert np.count_nonzero(found) <= 7
 
 
-def test_without_coins_ties_count_against_the_audit():
+def test_ties_may_count_against_the_audit():
     ins, outs = np.repeat([1.0, 2.0], 25), np.repeat([0.0, 1.0], 25)
     below = lower_bound(ins - 1e-9, outs, COARSE, QUICK).value
-    assert lower_bound(ins, outs, COARSE, QUICK).value == below > 0
+    assert lower_bound(ins, outs, COARSE, replace(QUICK, coins="against")).value == below > 0
 
 
 def test_p_values_are_at_most_the_level_exactly_when_the_claim_is_contradicted():

@@ -386,3 +386,24 @@ def test_hypotheses_judged_side_by_side_are_those_judged_one_by_one(hypotheses, 
     if 0 <= found < len(hypotheses.grid) - 1:
         assert one_run._refuted(guesses, hypotheses, found, 0.05)
         assert not one_run._refuted(guesses, hypotheses, found + 1, 0.05)
+
+
+def test_ties_are_broken_by_coins_that_are_drawn_and_told():
+    coins = stream(0, "one-run ties").random(60) < 0.5
+    found = [guess(np.zeros(60), coins, 30) for _ in range(5)]
+    assert len({one.coins for one in found}) == 5
+    assert guess(np.zeros(60), coins, 30, coins=found[0].coins) == found[0]
+    # The order of the canaries is no matter: sorted by their coins they are guessed no better.
+    right = [guess(np.zeros(60), np.sort(coins), 60).correct for _ in range(400)]
+    assert abs(np.mean(right) - 60 * (coins.mean() ** 2 + (1 - coins.mean()) ** 2)) < 1.5
+
+
+def test_ties_may_count_against_the_audit():
+    scores = np.array([0.0, 1.0, 1.0, 1.0, 1.0, 2.0])
+    coins = np.array([False, True, False, True, False, True])
+    found = guess(scores, coins, 4, coins="against")
+    assert (found.correct, found.coins) == (2, None)
+    worst = min(guess(scores, coins, 4, coins=seed).correct for seed in range(200))
+    assert found.correct == worst
+    with pytest.raises(InputError, match="coins: got -1; expected a whole number"):
+        guess(scores, coins, 4, coins=-1)

@@ -116,7 +116,7 @@ def test_unusable_audits_end_in_one_line(tmp_path, capsys, rows, options, words)
 
 def test_printed_bounds_are_rounded_to_the_safe_side(scores, capsys):
     path, _ = scores
-    command = ["audit", str(path), "--delta", "1e-5", "--fpr", "0.01", "0.1", "0.3"]
+    command = ["audit", str(path), "--delta", "1e-5", "--fpr", "0.01", "0.1", "0.3", "--coins", "3"]
     cli.main([*command, "--json"])
     found = json.loads(capsys.readouterr().out)
     cli.main([*command, "--claim", "0.7"])

@@ -25,7 +25,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
 COARSE = GaussianDP(limit=10, step=0.02)
-VALID = [Split(), Bonferroni(), UniformBand(), UniformBand("dkw"), Averaged()]
+VALID = [Split(coins=0), Bonferroni(), UniformBand(), UniformBand("dkw"), Averaged()]
 
 
 def gaussian_audits(audits, n, mu, *name):
@@ -88,7 +88,7 @@ def test_a_fixed_threshold_is_the_two_clopper_pearson_intervals():
 
 def test_the_split_does_not_read_the_order_of_the_scores():
     ins, outs = gaussian_audits(1, 400, 2)
-    sorted_, _ = Split().bounds(np.sort(ins), np.sort(outs), GaussianDP(), 0.05)
+    sorted_, _ = Split(coins=0).bounds(np.sort(ins), np.sort(outs), GaussianDP(), 0.05)
     # Halves by position would compare the high in-scores with the low out-scores alone.
     assert 1 < sorted_[0] < 2
 

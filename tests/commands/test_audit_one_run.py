@@ -67,3 +67,28 @@ def test_unusable_options_end_in_one_line(audit, capsys, options, expected):
     assert cli.main(["audit-one-run", audit[0], *options]) == 2
     error = capsys.readouterr().err
     assert expected in error and error.count("\n") == 1
+
+
+def test_equal_scores_of_a_file_sorted_by_world_refute_no_true_claim(tmp_path, capsys):
+    """At 119 canaries one order for everybody refuted epsilon 0.05 in every audit."""
+    coins = stream(1, "constant").random(119) < 0.5
+    path = tmp_path / "c.csv"
+    pd.DataFrame({"world": np.where(np.sort(coins), "out", "in"), "score": 0.0}).to_csv(path)
+    command = ["audit-one-run", str(path), "--guesses", "119", "--claim", "0.05", "--delta", "1e-5"]
+    refuted, seeds = 0, set()
+    for _ in range(40):
+        refuted += cli.main([*command, "--json"])
+        seeds.add(json.loads(capsys.readouterr().out)["coins"])
+    # 40 audits at 5 %: more than 7 have probability 0.0013.
+    assert refuted <= 7 and len(seeds) == 40
+    one, again = (
+        (cli.main([*command, "--json", "--coins", "7"]), capsys.readouterr().out) for _ in range(2)
+    )
+    assert one == again and json.loads(one[1])["coins"] == 7
+    cli.main([*command, "--coins", "7"])
+    assert "again: --coins 7" in capsys.readouterr().out
+
+
+def test_no_coins_are_told_where_no_equal_scores_are_guessed_differently(audit, capsys):
+    cli.main(["audit-one-run", audit[0], "--guesses", "50", "--json"])
+    assert json.loads(capsys.readouterr().out)["coins"] is None

@@ -25,6 +25,7 @@ from hiddenstate.adversaries import encoding_loss
 from hiddenstate.adversaries.repeaters import AnalogRepeaters
 from hiddenstate.adversaries.swapped_record import tightest_slopes
 from hiddenstate.auditing import Tabulated, composed, lower_bound
+from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.dpsgd import exact
 from hiddenstate.dpsgd.linear import projections
 from hiddenstate.errors import InputError, expect
@@ -240,7 +241,7 @@ def _encoding(setting: Setting, delta: float, runs: int, seed: int) -> Value:
         for world in ("in", "out")
     )
     claims = composed(sigma / SHARES, rate, steps)
-    least = lower_bound(inside, outside, claims, confidence=CONFIDENCE).value
+    least = lower_bound(inside, outside, claims, REPEATABLE, confidence=CONFIDENCE).value
     value = composition.bracket(least, rate, steps, delta).lower if math.isfinite(least) else 0.0
     return Value(value, confidence=CONFIDENCE, runs=runs)
 
@@ -275,7 +276,7 @@ def _crafted(setting: Setting, delta: float, period: int, runs: int, seed: int) 
         for world in ("in", "out")
     )
     claims = Tabulated("noise multiplier", noises, curves, direction="upper")
-    least = lower_bound(inside, outside, claims, confidence=CONFIDENCE).value
+    least = lower_bound(inside, outside, claims, REPEATABLE, confidence=CONFIDENCE).value
     value = float(epsilons[noises == least].sum())
     every = f"every {period}th" if period > 1 else "every"
     where = f"{every} step, if that samples the canary" if setting.sampled else f"{every} pass"

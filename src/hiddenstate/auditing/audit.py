@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hiddenstate.auditing.averaged import Averaged
+from hiddenstate.auditing.averaged import Averaged, tied
 from hiddenstate.auditing.curve import check, check_confidence
 from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.auditing.rules import LowerBoundRule
+from hiddenstate.auditing.rules import LowerBoundRule, Split
 from hiddenstate.errors import InputError
 
 
@@ -20,7 +20,8 @@ class LowerBound:
     infinity for a noise multiplier) when the scores contradict nothing. direction: "lower" if the
     truth is at least ``value``, "upper" if at most (a noise multiplier). confidence: at least this
     share of such audits is right, if ``valid``; otherwise the word is only nominal. threshold: the
-    score of the test the bound comes from, NaN if it comes from many.
+    score of the test the bound comes from, NaN if it comes from many. coins: seed of what chance
+    decided, ties or halves; None where it decided nothing.
     """
 
     parameter: str
@@ -30,6 +31,7 @@ class LowerBound:
     method: str
     valid: bool
     threshold: float
+    coins: int | None = None
 
 
 def lower_bound(
@@ -43,8 +45,10 @@ def lower_bound(
     """Lower bound on the leakage that the scores prove, in the parameter of ``hypotheses``.
 
     in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
-    larger speaks for "in". rule: ``Averaged()``, the package's default, unless given. Raises
-    InputError for unusable scores or confidence.
+    larger speaks for "in". rule: ``Averaged()``, the package's default, unless given. Where scores
+    of the two worlds are equal, coins of a new seed break the ties; the result has the seed, and
+    ``Averaged(coins=seed)`` gives the same again. Raises InputError for unusable scores or
+    confidence.
     """
     in_scores, out_scores = check(in_scores, out_scores)
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
@@ -52,6 +56,13 @@ def lower_bound(
             raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
     confidence = check_confidence(confidence)
     rule = rule or Averaged()
+    coins = None
+    if isinstance(rule, Averaged):
+        rule = rule.tossed(in_scores, out_scores)
+        coins = rule.coins if tied(in_scores, out_scores) else None
+    elif isinstance(rule, Split):
+        rule = rule.tossed()
+        coins = rule.coins
     values, thresholds = rule.bounds(in_scores, out_scores, hypotheses, 1 - confidence)
     return LowerBound(
         parameter=hypotheses.parameter,
@@ -61,4 +72,5 @@ def lower_bound(
         method=rule.name,
         valid=rule.valid,
         threshold=float(thresholds),
+        coins=None if coins == "against" else coins,
     )

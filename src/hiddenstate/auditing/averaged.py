@@ -26,9 +26,9 @@ pairs at once, and S <= S'.
 
 Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is a
 good one. Ties between the worlds are broken as in the proof, by uniform variables of a stream whose
-seed (``coins``) is drawn without a look at the scores; without one they count against the audit,
-which lowers S and needs no chance. A seed that everybody shares would not do: scores that are
-always equal would always meet the same coins. The law of S' depends on f alone and is simulated
+seed (``coins``) is drawn without a look at the scores; or they count against the audit, which
+lowers S and needs no chance. A seed that everybody shares would not do: scores that are always
+equal would always meet the same coins. The law of S' depends on f alone and is simulated
 exactly. Audits with the same numbers of scores share their simulations, so their common level is
 that of the critical value found: with the r-th largest of m simulations, a Beta(r, m + 1 - r)
 variable (the share of a law beyond an order statistic of its sample). The rank is the largest whose
@@ -56,6 +56,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenstate.auditing.curve import Coins, drawn, seed
 from hiddenstate.auditing.hypotheses import Hypotheses, number
 from hiddenstate.auditing.intervals import (
     SIMULATIONS,
@@ -100,28 +101,33 @@ class Averaged:
     calibrated as a whole, so no share is lost to a union bound and validity depends on none of
     them. Audits with the same ``seed`` and numbers of scores share their ``simulations``.
 
-    coins: seed of the coins that break ties between the worlds. Draw it once, without a look at the
-    scores, and keep it beside them. None: ties count against the audit, so scores that are often
-    equal, such as decisions, prove little.
+    coins: seed of the coins that break ties between the worlds. None: a new one where there are
+    ties, which ``lower_bound`` tells with its result. "against": ties count against the audit, so
+    that no chance is needed and scores that are often equal, such as decisions, prove little.
     """
 
     area: float = 0.5
     simulations: int = SIMULATIONS
     seed: int = 0
-    coins: int | None = None
+    coins: Coins = None
     name = "averaged"
     valid = True
 
     def __post_init__(self) -> None:
         if not 0 < number("area", self.area) < 1:
             raise InputError(f"area: got {self.area}; expected a share inside (0, 1)")
-        for name, least in (("simulations", 1), ("seed", 0), ("coins", 0)):
-            given = getattr(self, name)
-            if name == "coins" and given is None:
-                continue
-            value = number(name, given)
+        if self.coins is not None:
+            drawn(self.coins)
+        for name, least in (("simulations", 1), ("seed", 0)):
+            value = number(name, getattr(self, name))
             if value < least or value != int(value):
                 raise InputError(f"{name}: got {value:g}; expected a whole number >= {least}")
+
+    def tossed(self, in_scores: NDArray, out_scores: NDArray) -> "Averaged":
+        """The rule with the coins that these scores take: new ones where there are ties."""
+        if self.coins is not None or not tied(in_scores, out_scores).any():
+            return self
+        return replace(self, coins=seed(None))
 
     def bounds(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
@@ -192,7 +198,7 @@ class Calibration:
         self._latest: tuple[int, NDArray] | None = None
 
     def observed(
-        self, in_scores: NDArray, out_scores: NDArray, coins: int | None = None
+        self, in_scores: NDArray, out_scores: NDArray, coins: Coins = None
     ) -> NDArray[np.float64]:
         """S of the scores, shape of the leading axes; coins as of ``Averaged``."""
         in_scores, out_scores = break_ties(in_scores, out_scores, coins)
@@ -386,16 +392,17 @@ def blocks(simulations: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 def break_ties(
-    in_scores: NDArray, out_scores: NDArray, coins: int | None
+    in_scores: NDArray, out_scores: NDArray, coins: Coins
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The scores, or ranks in their order with ties broken at random where worlds are tied.
 
     in_scores, out_scores: shapes (..., n_in), (..., n_out). coins: seed of a stream for each world;
-    of one audit, the first scores have the same coins however many follow. None: the scores as
-    they are.
+    of one audit, the first scores have the same coins however many follow. "against": the scores
+    as they are. None: a new seed.
     """
-    if coins is None or not tied(in_scores, out_scores).any():
+    if coins == "against" or not tied(in_scores, out_scores).any():
         return in_scores, out_scores
+    by = seed(coins)
     split = in_scores.shape[-1]
     pooled = np.concatenate((in_scores, out_scores), axis=-1)
     order = np.argsort(pooled, axis=-1)
@@ -405,8 +412,8 @@ def break_ties(
     ranks = np.empty(pooled.shape)
     np.put_along_axis(ranks, order, steps, axis=-1)
     into, out = ranks[..., :split], ranks[..., split:]
-    into += stream(coins, "auditing", "coins", "in").random(into.shape)
-    out += stream(coins, "auditing", "coins", "out").random(out.shape)
+    into += stream(by, "auditing", "coins", "in").random(into.shape)
+    out += stream(by, "auditing", "coins", "out").random(out.shape)
     return into, out
 
 

@@ -1,7 +1,8 @@
 """The empirical trade-off curve: error counts of every threshold test, from one sort."""
 
+import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +12,29 @@ from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Coins: TypeAlias = "int | Literal['against'] | None"
+"""How chance decides where scores are tied, or which half they fall in: by the seed of a stream;
+"against": ties count against the audit; None: by a seed that is drawn when one is needed, from the
+operating system, and told with the result. A seed that everybody shares would not do: it always
+meets the same order of the scores, such as that of a sorted file."""
+
+
+def drawn(coins: Coins) -> "int | Literal['against']":
+    """The coins, by a new seed where none is given."""
+    return "against" if coins == "against" else seed(coins)
+
+
+def seed(coins: int | None) -> int:
+    """The seed, or a new one."""
+    if coins is None:
+        return secrets.randbits(32)
+    if isinstance(coins, bool) or not isinstance(coins, int | np.integer) or coins < 0:
+        raise InputError(
+            f"coins: got {coins!r}; expected a whole number >= 0, 'against', or None for a new seed"
+        )
+    return int(coins)
 
 
 @dataclass(frozen=True, eq=False)

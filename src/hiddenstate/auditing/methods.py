@@ -3,7 +3,10 @@
 To add a rule, write a class like those of ``rules`` and enter it here.
 """
 
+from dataclasses import replace
+
 from hiddenstate.auditing.averaged import Averaged
+from hiddenstate.auditing.curve import Coins
 from hiddenstate.auditing.rules import (
     PUBLISHED,
     AsPublished,
@@ -14,7 +17,10 @@ from hiddenstate.auditing.rules import (
     UniformBand,
 )
 
-__all__ = ["PUBLISHED", "RULES", "every"]
+__all__ = ["PUBLISHED", "REPEATABLE", "RULES", "every", "seeded"]
+
+REPEATABLE = Averaged(coins="against")
+"""The default where the same scores give the same bound each time: ties count against it."""
 
 RULES: tuple[LowerBoundRule, ...] = (
     Averaged(),
@@ -27,9 +33,9 @@ RULES: tuple[LowerBoundRule, ...] = (
 """Rules that need no choice in advance; the first is the default."""
 
 
-def every(threshold: float) -> list[LowerBoundRule]:
-    """All rules, with those that need a threshold at this one."""
-    default, *others = RULES
+def every(threshold: float, coins: int | None = None) -> list[LowerBoundRule]:
+    """All rules, with those that need a threshold at this one and those that draw by this seed."""
+    default, *others = (seeded(rule, coins) for rule in RULES)
     return [
         default,
         Fixed(threshold),
@@ -37,3 +43,12 @@ def every(threshold: float) -> list[LowerBoundRule]:
         Fixed(threshold, "jeffreys"),
         Fixed(threshold, "joint-beta"),
     ]
+
+
+def seeded(rule: LowerBoundRule, coins: Coins) -> LowerBoundRule:
+    """The rule with these coins, where it tosses any."""
+    if isinstance(rule, Averaged):
+        return replace(rule, coins=coins)
+    if isinstance(rule, Split) and coins != "against":
+        return replace(rule, coins=coins)
+    return rule

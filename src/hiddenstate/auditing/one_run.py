@@ -89,7 +89,7 @@ from scipy.special import bdtr, expit
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import LowerBound
-from hiddenstate.auditing.curve import check_confidence
+from hiddenstate.auditing.curve import Coins, check_confidence, drawn
 from hiddenstate.auditing.hypotheses import (
     ApproxDP,
     GaussianDP,
@@ -109,13 +109,15 @@ MARGIN = 1e-9
 class Guesses:
     """What an audit in one run found: ``correct`` of ``made`` guesses on ``canaries`` coins.
 
-    fixed: whether ``made`` was fixed before the training, not read off the model.
+    fixed: whether ``made`` was fixed before the training, not read off the model. coins: seed of
+    the coins that broke ties; None where there was nothing to break.
     """
 
     canaries: int
     made: int
     correct: int
     fixed: bool = True
+    coins: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("canaries", "made", "correct"):
@@ -130,23 +132,36 @@ class Guesses:
             raise InputError(f"correct: got {self.correct}; expected 0 to {self.made}")
 
 
-def guess(scores: ArrayLike, included: ArrayLike, made: int) -> Guesses:
+def guess(scores: ArrayLike, included: ArrayLike, made: int, *, coins: Coins = None) -> Guesses:
     """Guess "in" for the highest half of ``made`` canaries, "out" for the lowest, none between.
 
     scores: shape (m,), one per canary, larger speaks for "in". included: shape (m,), the coins
-    (True: in). made: fixed before the training, 1 to m. Ties are broken at random, so that the
-    order of the canaries can tell nothing. Raises InputError for unusable scores or coins.
+    (True: in). made: fixed before the training, 1 to m. coins: seed of the stream that orders equal
+    scores, so that the order of the canaries can tell nothing; None: a new one where equal scores
+    are guessed differently; "against": such guesses count as wrong as often as can be. Raises
+    InputError for unusable scores or coins.
     """
-    observed, coins = check_audit(scores, included)
+    observed, inside = check_audit(scores, included)
+    m = len(inside)
     if isinstance(made, bool) or not isinstance(made, int | np.integer):
         raise InputError(f"made: got {made!r}; expected a whole number of guesses")
-    if not 1 <= made <= len(coins):
-        raise InputError(f"made: got {made}; expected 1 to {len(coins)} guesses")
-    order = stream(0, "auditing", "one-run", len(coins)).permutation(len(coins))
-    order = order[np.argsort(observed[order], kind="stable")]
-    low, high = order[: made // 2], order[len(coins) - (made - made // 2) :]
-    correct = int(coins[high].sum() + (~coins[low]).sum())
-    return Guesses(len(coins), int(made), correct)
+    if not 1 <= made <= m:
+        raise InputError(f"made: got {made}; expected 1 to {m} guesses")
+    first, last = made // 2, m - (made - made // 2)
+    ordered = np.sort(observed)
+    # Chance decides where one score stands on both sides of a border.
+    borders = [b for b in (first, last) if 0 < b < m]
+    seed = drawn(coins) if any(ordered[b - 1] == ordered[b] for b in borders) else None
+    if seed is None:
+        order = np.argsort(observed)
+    elif seed == "against":
+        order = np.lexsort((~inside, observed))
+    else:
+        order = stream(seed, "auditing", "one-run").permutation(m)
+        order = order[np.argsort(observed[order], kind="stable")]
+    low, high = order[:first], order[last:]
+    correct = int(inside[high].sum() + (~inside[low]).sum())
+    return Guesses(m, int(made), correct, coins=None if seed == "against" else seed)
 
 
 def guess_beyond(scores: ArrayLike, included: ArrayLike, low: float, high: float) -> Guesses:

@@ -1,7 +1,7 @@
 """An audit of a user's own scores: verdict, bounds, intervals, and a picture."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,11 @@ from pyarrow import csv, parquet
 from hiddenstate.accounting import gaussian, tradeoff
 from hiddenstate.auditing import planning
 from hiddenstate.auditing.audit import LowerBound, lower_bound
-from hiddenstate.auditing.averaged import Averaged
+from hiddenstate.auditing.averaged import Averaged, tied
 from hiddenstate.auditing.claim import Claim
-from hiddenstate.auditing.curve import check, check_confidence, empirical_curve
+from hiddenstate.auditing.curve import Coins, check, check_confidence, empirical_curve
 from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses
-from hiddenstate.auditing.methods import RULES
+from hiddenstate.auditing.methods import RULES, seeded
 from hiddenstate.auditing.rules import Split, UniformBand
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
@@ -216,19 +216,20 @@ def bounds(
     out_scores: ArrayLike,
     delta: float,
     confidence: float,
-    coins: int | None = None,
+    coins: Coins = None,
+    area: float | None = None,
 ) -> pd.DataFrame:
     """Bounds on epsilon at ``delta`` and on mu by every rule that needs no choice in advance.
 
-    Columns: parameter, method, value, direction, confidence, valid, threshold, default.
+    Columns: parameter, method, value, direction, confidence, valid, threshold, coins, default.
     "epsilon of mu-GDP" is what the default's mu means at ``delta``: a bound if the mechanism is
-    Gaussian, or judged as if it were. coins: as of ``Averaged``.
+    Gaussian, or judged as if it were. coins, area: as of ``Averaged``.
     """
     into, out = check(in_scores, out_scores)
     every: list[Hypotheses] = [ApproxDP(delta), GaussianDP()]
     # Half of fewer than four scores is less than the two that a world must have.
     fits = [r for r in RULES if not isinstance(r, Split) or min(len(into), len(out)) >= 4]
-    rules = [replace(r, coins=coins) if isinstance(r, Averaged) else r for r in fits]
+    rules = [averaged(coins, area) if isinstance(r, Averaged) else seeded(r, coins) for r in fits]
     found: list[LowerBound] = [
         lower_bound(into, out, hypotheses, rule, confidence=confidence)
         for hypotheses in every
@@ -244,6 +245,11 @@ def bounds(
     return table
 
 
+def averaged(coins: Coins, area: float | None) -> Averaged:
+    """The default rule with these coins, and this share of the level for the area."""
+    return Averaged(coins=coins) if area is None else Averaged(coins=coins, area=area)
+
+
 def epsilon_of(mu: float, delta: float) -> float:
     """Epsilon at ``delta`` of mu-Gaussian differential privacy, rounded down to six digits."""
     return float(np.floor(gaussian.epsilon(mu, delta) * 1e6) / 1e6)
@@ -254,7 +260,7 @@ class Judgement:
     """Whether scores refute a claim.
 
     claim: in words. parameter, tested: the hypothesis tested, which the claim implies. p_value:
-    valid upper bound; refuted if it is at most 1 - confidence.
+    valid upper bound; refuted if it is at most 1 - confidence. coins: as of ``LowerBound``.
     """
 
     claim: str
@@ -263,6 +269,7 @@ class Judgement:
     confidence: float
     p_value: float
     refuted: bool
+    coins: int | None = None
 
 
 def judge(
@@ -271,16 +278,17 @@ def judge(
     claim: Claim,
     *,
     confidence: float = 0.95,
-    coins: int | None = None,
+    coins: Coins = None,
+    area: float | None = None,
 ) -> Judgement:
     """Test a claim by the default rule.
 
     in_scores, out_scores: shapes (n_in,), (n_out,). A true claim is refuted with probability
-    1 - confidence at most. coins: as of ``Averaged``.
+    1 - confidence at most. coins, area: as of ``Averaged``.
     """
     into, out = check(in_scores, out_scores)
     level = 1 - check_confidence(confidence)
-    rule = Averaged(coins=coins)
+    rule = averaged(coins, area).tossed(into, out)
     p_value = float(rule.p_values(into, out, claim.hypotheses, level, claim.index))
     return Judgement(
         claim=claim.words,
@@ -289,6 +297,7 @@ def judge(
         confidence=confidence,
         p_value=p_value,
         refuted=p_value <= level,
+        coins=rule.coins if rule.coins != "against" and tied(into, out) else None,
     )
 
 
@@ -297,7 +306,8 @@ def draw(
     out_scores: ArrayLike,
     delta: float,
     confidence: float,
-    coins: int | None = None,
+    coins: Coins = None,
+    area: float | None = None,
 ) -> "Figure":
     """The empirical curve, its uniform band, and the curves that the default bounds reject."""
     from hiddenstate import plotting
@@ -327,7 +337,7 @@ def draw(
         label=f"uniform band, {100 * confidence:g} %",
     )
     rates = np.concatenate((np.logspace(-6, -2, 100), np.linspace(0.01, 1, 300)))
-    audit = (in_scores, out_scores), Averaged(coins=coins)
+    audit = (in_scores, out_scores), averaged(coins, area)
     epsilon, mu = (
         lower_bound(*audit[0], claims, audit[1], confidence=confidence).value
         for claims in (ApproxDP(delta), GaussianDP())

@@ -7,7 +7,7 @@ way, and ``AsPublished`` does not pay, which is why it is not valid. The package
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv
 
-from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve
+from hiddenstate.auditing.curve import EmpiricalCurve, empirical_curve, seed
 from hiddenstate.auditing.hypotheses import Hypotheses, number
 from hiddenstate.auditing.intervals import (
     band_upper,
@@ -99,12 +99,20 @@ class Fixed:
 class Split:
     """The threshold that does best on one half of the scores, bounded on the other half: valid.
 
-    The halves are drawn with a fixed seed, so scores sorted in their file do no harm.
+    coins: seed of the stream that draws the halves, so that scores sorted in their file do no harm;
+    None: a new one, which ``lower_bound`` tells with its result.
     """
 
-    seed: int = 0
+    coins: int | None = None
     name = "split"
     valid = True
+
+    def __post_init__(self) -> None:
+        seed(self.coins)
+
+    def tossed(self) -> "Split":
+        """The rule with a seed."""
+        return self if self.coins is not None else replace(self, coins=seed(None))
 
     def bounds(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
@@ -113,10 +121,13 @@ class Split:
         if min(in_scores.shape[-1], out_scores.shape[-1]) < 4:
             raise InputError("splitting needs at least 4 scores in each world")
         halves = []
+        coins = self.tossed().coins
+        assert coins is not None
         for world, scores in (("in", in_scores), ("out", out_scores)):
             n = scores.shape[-1]
-            order = stream(self.seed, "auditing", "split", world, n).permutation(n)
-            halves.append((scores[..., order[: n // 2]], scores[..., order[n // 2 :]]))
+            # Each audit's own halves.
+            shuffled = stream(coins, "auditing", "split", world).permuted(scores, axis=-1)
+            halves.append((shuffled[..., : n // 2], shuffled[..., n // 2 :]))
         (in_choose, in_bound), (out_choose, out_bound) = halves
         curve = empirical_curve(in_choose, out_choose)
         _, threshold = _best(curve, hypotheses, clopper_pearson_upper, level / 2)

@@ -13,9 +13,10 @@ less what is surprising under the claim, in standard deviations; so each look ha
 level of its own. What is assumed in addition: the looks are planned before the scores are seen, and
 runs come in an order that does not depend on their scores (their index, not their completion).
 Ties are broken by coins that belong to the run and stay the same at every look; their seed is drawn
-without a look at the scores, or ties count against the audit (``averaged``).
+once, without a look at the scores, or ties count against the audit (``averaged``).
 """
 
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,8 +33,9 @@ from hiddenstate.auditing.averaged import (
     counts,
     functional_shares,
     surprising,
+    tied,
 )
-from hiddenstate.auditing.curve import check_confidence, check_scores
+from hiddenstate.auditing.curve import Coins, check_confidence, check_scores, drawn
 from hiddenstate.auditing.hypotheses import Hypotheses, claimed, number
 from hiddenstate.auditing.intervals import (
     SIMULATIONS,
@@ -58,13 +60,14 @@ class Verdict:
     decision: "refuted", "continue" (looks are left), or "consistent" (none is). looks: how many
     were taken, up to the one that refuted. models: in- and out-scores used by the last of them.
     p_value: upper bound, valid at any time of stopping; at most 1 - confidence if and only if
-    refuted.
+    refuted. coins: seed of the coins that broke ties, None where there was nothing to break.
     """
 
     decision: Literal["refuted", "continue", "consistent"]
     looks: int
     models: Size
     p_value: float
+    coins: int | None = None
 
 
 def jointly(verdicts: Sequence[Verdict]) -> Verdict:
@@ -136,15 +139,14 @@ class SequentialAudit:
             return self
         return replace(self, confidence=1 - (1 - self.confidence) / tests)
 
-    def judge(
-        self, in_scores: ArrayLike, out_scores: ArrayLike, *, coins: int | None = None
-    ) -> Verdict:
+    def judge(self, in_scores: ArrayLike, out_scores: ArrayLike, *, coins: Coins = None) -> Verdict:
         """What the scores so far say, at every planned look that they are enough for.
 
         in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both worlds from
         their first run on. The answer depends on the planned looks alone, not on when it is asked,
         so a campaign that was killed may ask again from all its scores. coins: as of ``Averaged``,
-        the same at every look.
+        the same at every look: without them a seed that this object draws once, so give the
+        verdict's to an object that goes on.
         """
         worlds = []
         for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
@@ -156,7 +158,10 @@ class SequentialAudit:
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)
-        into, out = break_ties(into[: taken[-1][0]], out[: taken[-1][1]], coins)
+        into, out = into[: taken[-1][0]], out[: taken[-1][1]]
+        seed = self._coins if coins is None else drawn(coins)
+        told = None if seed == "against" or not tied(into, out) else seed
+        into, out = break_ties(into, out, seed)
         statistic = next(
             iter(self._statistics([(-into[None], -out[None])], self.sizes[: len(taken)]))
         )[0]
@@ -171,7 +176,7 @@ class SequentialAudit:
             if len(taken) == len(self.sizes)
             else "continue"
         )
-        return Verdict(decision, last + 1, taken[last], p_value)
+        return Verdict(decision, last + 1, taken[last], p_value, told)
 
     def refuted_at(
         self, hypotheses: Hypotheses, truth: float, *, audits: int = 4_000, seed: int = 1
@@ -187,6 +192,10 @@ class SequentialAudit:
         )
         beyond = np.concatenate(list(paths)) > self.critical
         return np.where(beyond.any(axis=1), beyond.argmax(axis=1), -1)
+
+    @cached_property
+    def _coins(self) -> int:
+        return secrets.randbits(32)
 
     @cached_property
     def _largest(self) -> NDArray[np.float64]:

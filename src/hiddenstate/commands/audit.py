@@ -45,8 +45,8 @@ def add(commands: Commands) -> None:
         "--coins",
         type=int,
         metavar="SEED",
-        help="of the coins that break ties between the worlds (drawn and printed where there are "
-        "ties, or a campaign's own)",
+        help="seed of what chance decides, ties and the halves of 'split' (default: a campaign's "
+        "own, or a new one, which is printed)",
     )
     parser.add_argument(
         "--fpr",
@@ -68,8 +68,9 @@ def run(options: argparse.Namespace) -> int:
     check_pictures(options.figure)
     claim = claim_options.stated(options)
     into, out = report.read(options.scores)
-    ties = bool(tied(into, out))
-    coins = _coins(options, ties)
+    # Chance breaks ties, and draws the halves of 'split', which takes four scores.
+    by_chance = bool(tied(into, out)) or min(len(into), len(out)) >= 4
+    coins = _coins(options)
     delta, confidence = options.delta, options.confidence
     judged = report.judge(into, out, claim, confidence=confidence, coins=coins) if claim else None
     table = report.bounds(into, out, delta, confidence, coins)
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         "scores": {"in": len(into), "out": len(out)},
         "delta": delta,
         "confidence": confidence,
-        "coins": coins if ties else None,
+        "coins": coins if by_chance else None,
         "claim": asdict(judged) if judged else None,
         "bounds": records(table),
         "intervals": [asdict(interval) for interval in intervals],
@@ -98,14 +99,12 @@ def run(options: argparse.Namespace) -> int:
     return int(judged is not None and judged.refuted)
 
 
-def _coins(options: argparse.Namespace, ties: bool) -> int | None:
-    """Seed of the coins that break ties: the one given, a campaign's own, or a new one."""
-    import secrets
-
+def _coins(options: argparse.Namespace) -> int:
+    """Seed of what chance decides: the one given, a campaign's own, or a new one."""
     from hiddenstate.auditing import report
+    from hiddenstate.auditing.curve import seed
 
-    coins = options.coins if options.coins is not None else report.coins(options.scores)
-    return secrets.randbits(32) if coins is None and ties else coins
+    return seed(options.coins if options.coins is not None else report.coins(options.scores))
 
 
 def _tell(found: dict[str, Any], table: "pd.DataFrame", intervals: "list[Interval]") -> None:
@@ -131,7 +130,7 @@ def _tell(found: dict[str, Any], table: "pd.DataFrame", intervals: "list[Interva
         "mechanism whose claim is Gaussian DP."
     )
     if (coins := found["coins"]) is not None:
-        print(f"scores of the two worlds are equal; coins break the ties (again: --coins {coins})")
+        print(f"chance breaks ties and draws the halves of 'split' (again: --coins {coins})")
     if claim := found["claim"]:
         print(
             f"\nclaim: {claim['claim']}: "

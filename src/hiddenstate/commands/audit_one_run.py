@@ -45,6 +45,12 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--delta", type=float, help="bound epsilon at this probability as well")
     parser.add_argument(
+        "--coins",
+        type=int,
+        metavar="SEED",
+        help="seed of the order of equal scores (default: a new one, printed where it matters)",
+    )
+    parser.add_argument(
         "--whole-gaussian",
         action="store_true",
         help="also bound mu under the hypothesis that the whole mechanism is Gaussian DP: any d "
@@ -60,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from hiddenstate.auditing import guess, one_run_p_value, planned_guesses, report
-    from hiddenstate.auditing.curve import check_confidence
+    from hiddenstate.auditing.curve import check_confidence, seed
 
     confidence = check_confidence(options.confidence)
     claim = claim_options.stated(options)
@@ -76,8 +82,12 @@ def run(options: argparse.Namespace) -> int:
     made = options.guesses
     if made is None:
         made = planned_guesses(options.planned_mu, len(scores), confidence=confidence)
-    guesses = guess(scores, included, made)
-    every = guess(scores, included, len(scores)) if options.whole_gaussian else None
+    coins = seed(options.coins)
+    guesses = guess(scores, included, made, coins=coins)
+    every = None
+    if options.whole_gaussian:
+        every = guess(scores, included, len(scores), coins=coins)
+    tossed = any(made is not None and made.coins is not None for made in (guesses, every))
     bounds = _bounds(options, guesses, every)
     judged = None
     if claim is not None:
@@ -88,9 +98,12 @@ def run(options: argparse.Namespace) -> int:
         for row in rows:
             del row["threshold"]
         told = {"canaries": len(scores), "guesses": made, "right": guesses.correct}
+        told["coins"] = coins if tossed else None
         print_json(told | {"bounds": rows, "claim": judged})
     else:
         _tell(len(scores), made, guesses.correct, bounds, confidence)
+        if tossed:
+            print(f"equal scores are guessed differently, by chance (again: --coins {coins})")
         if judged:
             print(
                 f"\nclaim: {judged['claim']}: "

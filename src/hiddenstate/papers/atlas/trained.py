@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from hiddenstate.accounting import gaussian
 from hiddenstate.atlas.trained import COLUMNS
 from hiddenstate.auditing import GaussianDP, lower_bound, worlds
+from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.errors import InputError
 from hiddenstate.papers import gradient_crafting, worst_case_init
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS
@@ -101,7 +102,7 @@ def _mu_bound(path: Path, adversary: str) -> float:
     ordered = frame.sort_values("run")
     inside, outside = worlds(ordered)
     if adversary:
-        return lower_bound(inside, outside, HYPOTHESES, confidence=CONFIDENCE).value
+        return lower_bound(inside, outside, HYPOTHESES, REPEATABLE, confidence=CONFIDENCE).value
     rule, level = METHODS["valid"]
     return lower_bound(inside, outside, GaussianDP(), rule, confidence=1 - level).value
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import cyclic
 from hiddenstate.auditing import ApproxDP, divergence, lower_bound, worlds
+from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.papers.cyclic_bounds import cells
 from hiddenstate.papers.cyclic_bounds.cells import Counterexample, CyclicBoundsGrid
 from hiddenstate.pipeline.family import Made
@@ -24,7 +25,7 @@ def estimate(grid: CyclicBoundsGrid, scores: Made, bounds: Made) -> pd.DataFrame
     for audit, simulated in scores.of(cells.audits):
         for passes, runs in simulated.groupby("passes"):
             claims = ApproxDP(grid.delta)
-            found = lower_bound(*worlds(runs), claims, confidence=AUDIT_CONFIDENCE)
+            found = lower_bound(*worlds(runs), claims, REPEATABLE, confidence=AUDIT_CONFIDENCE)
             row = {"quantity": "audit", "method": "lower bound", "kind": "lower", "x": passes}
             row |= {"value": found.value, "confidence": found.confidence}
             row |= {"instance": audit.parameters.data[0].title, "cell": audit.name}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound, worlds
+from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.auditing.summaries import auc
 from hiddenstate.papers.encoding_loss import cells
 from hiddenstate.papers.encoding_loss.cells import (
@@ -191,6 +192,7 @@ def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.Dat
     bound = lower_bound(
         *worlds(cell),
         Tabulated("epsilon", epsilons, [c["all iterates", "out"] for c in by_epsilon.values()]),
+        REPEATABLE,
         confidence=CONFIDENCE,
     )
     frame.loc[len(frame)] = {"method": "lower bound", "value": bound.value, "kind": "lower"}

@@ -9,6 +9,7 @@ import pandas as pd
 
 from hiddenstate.auditing import Averaged, GaussianDP, worlds
 from hiddenstate.auditing.intervals import clopper_pearson_upper
+from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.dpsgd import planted_bugs
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
@@ -75,7 +76,7 @@ def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
             continue
         claim = int(np.argmin(np.abs(hypotheses.grid - truth)))
         ins, outs = (world[: audits * n].reshape(audits, n) for world in (into, out))
-        found = Averaged().contradicts(ins, outs, hypotheses, LEVEL, claim)
+        found = REPEATABLE.contradicts(ins, outs, hypotheses, LEVEL, claim)
         row = {"quantity": "power", "cell": name, "method": Averaged.name, "kind": "estimate"}
         row |= {"x": n, "valid": True, "bug": bug.title, "truth": bug.leak}
         rows[name].append(row | _share(int(found.sum()), audits))

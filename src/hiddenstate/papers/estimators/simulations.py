@@ -86,7 +86,7 @@ def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[LowerBoundR
     mechanism, audits = cell.parameters.mechanism, cell.parameters.audits
     hypotheses, truth, threshold = mechanism.setting
     upward = hypotheses.trivial == 0
-    default, *others = every(threshold)
+    default = every(threshold)[0]
     # The default's bounds are in the order of its statistic, so those of a few of its values will
     # do, and a single test says which of them are beyond the truth.
     calibration = Averaged().sized((n, n), hypotheses, LEVEL)
@@ -95,8 +95,10 @@ def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[LowerBoundR
     for block in range(math.ceil(audits / BLOCK)):
         name = (NAME, cell.name, n, block)
         worlds = mechanism.scores(stream(seed, *name), (BLOCK, n))
+        coins = key(seed, *name, "coins")
+        _, *others = every(threshold, coins)
         bounds = [rule.bounds(*worlds, hypotheses, LEVEL)[0] for rule in others]
-        found.append([calibration.observed(*worlds, key(seed, *name, "coins")), *bounds])
+        found.append([calibration.observed(*worlds, coins), *bounds])
     statistic, *values = (np.concatenate(part)[:audits] for part in zip(*found, strict=True))
     shown = calibration.bounds(_quantiles(statistic))[0]
     exceeding = statistic > calibration.critical(beyond)

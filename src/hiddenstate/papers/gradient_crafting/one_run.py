@@ -113,7 +113,7 @@ class Plan:
         null: ``null_scores`` and ``null_noise`` of a model in which more than noise moves scores.
         """
         for rule, count in self.guesses.items():
-            guesses = guess(scores, coins, count)
+            guesses = guess(scores, coins, count, coins="against")
             yield ALONE, rule, count, guesses.correct, _alone(self.canaries, count, guesses.correct)
         right = int(((scores > self.mu / 2) == coins).sum())
         flipped = flip_bound(

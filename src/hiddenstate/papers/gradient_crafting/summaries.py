@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP, lower_bound
-from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing.methods import PUBLISHED, REPEATABLE
 from hiddenstate.auditing.summaries import separation
 from hiddenstate.papers.gradient_crafting.adversaries import ONE_RANDOM
 from hiddenstate.papers.gradient_crafting.cells import SETTING
@@ -55,7 +55,7 @@ def audit(inside: Floats, outside: Floats, delta: float) -> Iterator[Row]:
     difference of means over the deviation, with one standard error of it as low and high.
     """
     published, _ = AsPublished().bounds(inside[None], outside[None], GaussianDP(), HALF)
-    bound = lower_bound(inside, outside, HYPOTHESES, confidence=CONFIDENCE)
+    bound = lower_bound(inside, outside, HYPOTHESES, REPEATABLE, confidence=CONFIDENCE)
     mu, error = separation(inside, outside)
     most = (mu - error, mu, mu + error)
     low, value, high = (float(gaussian.epsilon_below(m, delta)) for m in most)

@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate.auditing import ApproxDP, lower_bound, worlds
+from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.papers.shuffling import cells
 from hiddenstate.papers.shuffling.cells import SILENT, Mechanism, ShufflingGrid, Simulated
 from hiddenstate.pipeline.family import Cell, Made
@@ -51,7 +52,7 @@ def _audits(shared: Row, runs: pd.DataFrame) -> list[Row]:
     return [
         shared | kind | {"method": adversary, "repeat": repeat} | {
             "value": lower_bound(
-                *worlds(part), ApproxDP(shared["delta"]), confidence=CONFIDENCE
+                *worlds(part), ApproxDP(shared["delta"]), REPEATABLE, confidence=CONFIDENCE
             ).value,
         }
         for (adversary, repeat), part in runs.groupby(["adversary", "repeat"], sort=False)

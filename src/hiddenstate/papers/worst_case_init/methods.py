@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenstate.auditing import AsPublished, Averaged, GaussianDP
-from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing import AsPublished, GaussianDP
+from hiddenstate.auditing.methods import PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
 
 Floats = NDArray[np.float64]
@@ -12,7 +12,7 @@ LEVEL = 0.05
 METHODS: dict[str, tuple[LowerBoundRule, float]] = {
     PUBLISHED: (AsPublished(), LEVEL),
     "two-sided": (AsPublished(), LEVEL / 2),
-    "valid": (Averaged(), LEVEL),
+    "valid": (REPEATABLE, LEVEL),
 }
 """Rules and their levels. "95 % confidence (Clopper-Pearson)" may mean one-sided or two-sided
 intervals; the former is the main reading."""
