@@ -123,7 +123,7 @@ def train(world: str, seed: int, bug: str = "none") -> float:
         sampling_rate=SAMPLING_RATE,
         canary=(torch.full((1, 8, 8), 0.5), torch.tensor(3)),
         gradient=mistake.gradient,
-        constant=bug != "more_steps",
+        constant=bug not in ("more_steps", "shuffled"),
     )
     data = run.data(torch.utils.data.Subset(digits(), range(mistake.records)))
     model = network(BatchNorm if bug.startswith("batch_norm") else nn.Identity)
@@ -135,7 +135,7 @@ def train(world: str, seed: int, bug: str = "none") -> float:
         module=model,
         optimizer=optimizer,
         data_loader=DataLoader(data, batch_size=max(1, int(mistake.records * SAMPLING_RATE))),
-        noise_multiplier=NOISE_MULTIPLIER / (math.sqrt(2) if bug == "half_noise" else 1),
+        noise_multiplier=NOISE_MULTIPLIER,
         max_grad_norm=CLIP,
         poisson_sampling=bug != "shuffled",
     )
@@ -144,6 +144,8 @@ def train(world: str, seed: int, bug: str = "none") -> float:
         optimizer.add_noise = partial(_clip_the_sum, optimizer, optimizer.add_noise)
     if bug.startswith("per_layer"):
         optimizer.clip_and_accumulate = partial(_clip_each_layer, optimizer)
+    if bug == "half_noise":
+        optimizer.add_noise = partial(_share_of_noise, optimizer, optimizer.add_noise)
     if bug.startswith("actual_batch"):
         optimizer.scale_grad = partial(_divide_by_actual_size, optimizer)
     run.watch(model, optimizer, loader)
@@ -195,6 +197,13 @@ def _clip_each_layer(optimizer) -> None:
         norms = parameter.grad_sample.flatten(1).norm(dim=1)
         factors = (CLIP / (norms + 1e-6)).clamp(max=1.0)
         parameter.summed_grad = torch.einsum("i,i...", factors, parameter.grad_sample)
+
+
+def _share_of_noise(optimizer, add_noise) -> None:
+    """What one of two workers adds where the other adds nothing."""
+    optimizer.noise_multiplier = NOISE_MULTIPLIER / math.sqrt(2)
+    add_noise()
+    optimizer.noise_multiplier = NOISE_MULTIPLIER
 
 
 def _divide_by_actual_size(optimizer) -> None:

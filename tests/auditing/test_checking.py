@@ -66,6 +66,34 @@ def test_what_the_worlds_differ_in_is_named(script, tmp_path):
     assert found.seen["in"]["records"] == [11] and found.seen["out"]["records"] == [10]
 
 
+@pytest.mark.parametrize(
+    ("out", "expected"),
+    [
+        ({}, ""),
+        ({"optimizer steps": 9}, ""),
+        ({"noisy steps": 40}, "steps: the training has 40, claimed 20"),
+        ({"noise multiplier": 0.5}, "noise multiplier: the training has 0.5, claimed 0.6"),
+        ({"sampling rate of the loader": 0.2}, "sampling rate: the training has 0.2, claimed 0.1"),
+        # Test images are not drawn, training images are.
+        ({"sampler": "batches of 9", "sampling rate of the loader": 0.1}, ""),
+        ({"sampler": "batches of 9", "noise multiplier": 0.6}, "the loader makes batches of 9"),
+        ({"sampler": "batches of 9"}, ""),
+    ],
+)
+def test_what_opacus_does_is_compared_with_the_claim(out, expected):
+    claimed = dict(zip(checking.CLAIMED, (0.6, 0.1, 20), strict=True))
+    assert expected in "; ".join(checking._claimed(out, claimed))
+    assert bool(expected) == bool([*checking._claimed(out, claimed)])
+    assert not [*checking._claimed(out, {})]
+
+
+def test_a_canary_that_no_step_drew_is_named():
+    seen = {"draws of the canary": 0, "expected draws of the canary": 2.0}
+    assert "drawn in none of the steps" in next(checking._never_drawn(seen))
+    assert not [*checking._never_drawn(seen | {"draws of the canary": 1})]
+    assert not [*checking._never_drawn({})]
+
+
 OPACUS = """
 import warnings
 import torch

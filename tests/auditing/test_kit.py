@@ -86,12 +86,8 @@ def along(*arguments, **options):
 )
 def test_steps_along_the_canary_are_noise_and_at_times_the_canary(options):
     """Five steps an epoch at rate 0.2; standard deviation of the noise 0.02."""
-    nuisance = options.get("clipping") == "ghost"
     into, out = along("in", 3, **options), along("out", 3, **options)
     assert len(into) == len(out) == 5 * options.get("epochs", 4)
-    if nuisance:
-        # The gradients of the other records are not known one by one.
-        return
     assert np.abs(out).max() < 0.1
     assert np.abs(into - (into > 0.5)).max() < 0.1
     assert options.get("epochs") == 1 or 0 < (into > 0.5).sum() < 14
@@ -121,6 +117,226 @@ def test_the_worlds_take_the_same_steps_at_the_same_rate_and_the_accountant_keep
     assert told[0][:2] == told[1][:2] == [20, 8]
     naive = [len(train(world, 1, constant=False)[0]._steps) for world in ("in", "out")]
     assert naive == [24, 20]
+
+
+def small(
+    world, seed=0, *, records=40, batch=8, sigma=0.5, model=None, data=None, canary=CANARY,
+    shape=lambda x: x, sampler=None, poisson=True, epochs=2, told=None, **options,
+):  # fmt: skip
+    """A training that claims noise multiplier 0.5 and rate 0.2, whatever it does."""
+    claim = {"noise_multiplier": 0.5, "sampling_rate": 0.2} | (told or {})
+    run = kit.Run(world, seed, canary=canary, **claim, **options)
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(records, 6, generator=generator)
+    data = run.data(data(x) if data else TensorDataset(x, (x[:, 0] > 0).long()))
+    model = model() if model else nn.Linear(6, 2)
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
+        data_loader=DataLoader(
+            data, batch_size=batch, sampler=sampler(len(data)) if sampler else None
+        ),
+        noise_multiplier=sigma,
+        max_grad_norm=0.5,
+        poisson_sampling=poisson,
+    )
+    run.watch(model, optimizer, loader)
+    for _ in range(epochs):
+        for found in loader:
+            optimizer.zero_grad()
+            output, labels = shape(model, found)
+            nn.functional.cross_entropy(output, labels).backward()
+            optimizer.step()
+    return run
+
+
+def plain(model, batch):
+    return model(batch[0]), batch[1]
+
+
+def weighted(records):
+    return torch.utils.data.WeightedRandomSampler(torch.ones(records), 16)
+
+
+@pytest.mark.parametrize("world", ["in", "out"])
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"batch": 16}, "sampling rate: the training has 0.333333, claimed 0.2"),
+        ({"sigma": 0.35}, "noise multiplier: the training has 0.35, claimed 0.5"),
+        ({"poisson": False}, "sampler: the loader makes batches of 8 in the order of Sequential"),
+        # meta-pytorch/opacus#813: two batches an epoch, of half of all records each.
+        ({"sampler": weighted}, "sampling rate: the training has 0.5, claimed 0.2"),
+        ({"steps": 5}, "steps: the training takes more than the claimed 5"),
+        ({"steps": 20}, "steps: the training took 10, claimed 20"),
+        ({"clipping_norm": 1.0}, "clipping norm: the training has 0.5, claimed 1"),
+    ],
+    ids=str,
+)
+def test_what_is_not_as_claimed_is_an_error_that_names_both_numbers(world, wrong, expected):
+    assert small(world, shape=plain, steps=10, clipping_norm=0.5).scores()
+    with pytest.raises(InputError, match=expected):
+        small(world, shape=plain, **wrong).scores()
+
+
+def test_another_expected_batch_size_or_a_schedule_of_noise_is_an_error():
+    run, optimizer, _ = train("out", 0, epochs=1)
+    optimizer.expected_batch_size = 16
+    with pytest.raises(InputError, match="expected batch size: the optimizer has 16; claimed 8"):
+        run._compare(None)
+    optimizer.expected_batch_size, optimizer.noise_multiplier = 8, 0.01
+    with pytest.raises(InputError, match=r"noise multiplier of step 5: the training has 0.01"):
+        run._stepped(lambda: True)
+
+
+@pytest.mark.parametrize("records", [40, 39, 41])
+def test_only_what_the_canary_changes_is_changed(records):
+    """Opacus makes six batches of 41 records, and five of 40: the canary's world has five."""
+    rate = 1 / -(-records // 8)
+    for world in ("in", "out"):
+        run = small(world, shape=plain, records=records, told={"sampling_rate": rate})
+        assert run.optimizer.expected_batch_size == int(records * rate)
+        assert len(run._steps) == 2 * round(1 / rate)
+
+
+def normalised(model, batch):
+    return model((batch[0] - batch[0].mean()) / 3), batch[1]
+
+
+def augmented(model, batch):
+    return model(batch[0] + 0.1 * torch.randn_like(batch[0])), batch[1]
+
+
+def one_hot(model, batch):
+    return model(nn.functional.one_hot(batch[0][:, 0].round().long() % 6, 6).float()), batch[1]
+
+
+class Keywords(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 2)
+
+    def forward(self, *, features):
+        return self.inner(features)
+
+
+class Dicts(torch.utils.data.Dataset):
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return {"features": self.x[index], "label": int(self.x[index][0] > 0)}
+
+
+AS_DICT = {"features": CANARY[0], "label": 1}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shape": plain},
+        {"shape": normalised},
+        {"shape": augmented},
+        {"shape": one_hot},
+        {"shape": lambda m, b: (m(features=b[0]), b[1]), "model": Keywords},
+        {"shape": lambda m, b: (m(b["features"]), b["label"]), "data": Dicts, "canary": AS_DICT},
+        # An equal record among the others is not the canary.
+        {"shape": plain, "data": lambda x: TensorDataset(
+            torch.cat([x[:-1], CANARY[0][None]]), torch.ones(len(x)).long())},
+    ],
+)  # fmt: skip
+def test_the_canary_is_followed_by_its_index(options):
+    """The batches of either world are drawn with the same numbers, so the draws are known."""
+    for seed in range(3):
+        run = small("in", seed, epochs=4, told={"noise_multiplier": 0.02}, sigma=0.02, **options)
+        steps = np.array([step.along for step in run._steps])
+        assert 0 < run.draws == (steps > 0.5).sum() < 14
+        assert np.abs(steps - (steps > 0.5)).max() < 0.15
+        assert small("out", seed, **options).draws == 0
+
+
+def test_the_canary_is_followed_through_subsets_and_wrappers():
+    def loaded(run, wrap):
+        x = torch.randn(40, 6)
+        data = wrap(run.data(TensorDataset(x, (x[:, 0] > 0).long())))
+        model = nn.Linear(6, 2)
+        made = PrivacyEngine().make_private(
+            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(data, batch_size=8), noise_multiplier=0.5, max_grad_norm=1.0,
+        )  # fmt: skip
+        run.watch(*made)
+        return run._where[0][1]
+
+    class Wrapped(torch.utils.data.Dataset):
+        def __init__(self, dataset, shift=0):
+            self.dataset, self.shift = dataset, shift
+
+        def __len__(self):
+            return len(self.dataset)
+
+        def __getitem__(self, index):
+            x, y = self.dataset[(index + self.shift) % len(self)]
+            return x + torch.randn(6), y
+
+    def backwards(data):
+        return torch.utils.data.Subset(data, range(len(data) - 1, -1, -1))
+
+    def run():
+        return kit.Run("in", 0, noise_multiplier=0.5, sampling_rate=0.2, canary=CANARY)
+
+    assert loaded(run(), Wrapped) == 40
+    assert loaded(run(), backwards) == 0
+    assert loaded(run(), lambda data: Wrapped(backwards(data))) == 0
+    for wrap in (
+        lambda data: Wrapped(data, 1),
+        lambda data: torch.utils.data.Subset(data, range(40)),
+        lambda data: TensorDataset(torch.zeros(41, 6), torch.zeros(41).long()),
+    ):
+        with pytest.raises(InputError, match=r"canary: the loader's data set .* does not give it"):
+            loaded(run(), wrap)
+
+
+def test_gradients_of_records_that_no_batch_has_are_an_error():
+    def twice(model, batch):
+        return model(torch.cat([batch[0], batch[0]])), torch.cat([batch[1], batch[1]])
+
+    for world in ("in", "out"):
+        with pytest.raises(InputError, match="canary: the optimizer has gradients of"):
+            small(world, shape=twice)
+    with pytest.raises(InputError, match="loader: got None"):
+        run = kit.Run("in", 0, noise_multiplier=0.5, sampling_rate=0.2, canary=CANARY)
+        run.data(TensorDataset(torch.zeros(4, 6)))
+        run.watch(None, train("out", 0, epochs=1)[1])
+
+
+def test_a_canary_that_is_never_drawn_is_an_error():
+    run = small("in", shape=plain, epochs=20)
+    run.draws = 0
+    with pytest.raises(InputError, match=r"canary: drawn in none of 100 steps; expected about 20"):
+        run.scores()
+
+
+def test_ghost_clipping_has_the_power_of_gradients_of_each_record():
+    """The same noise, batches and coins; the sum of the others is known either way."""
+    from scipy.stats import rankdata
+
+    def area(clipping):
+        ins, outs = (
+            [
+                train(w, 2 * s + (w == "in"), sigma=1.0, canary=None, clipping=clipping)[0].scores()
+                for s in range(15)
+            ]
+            for w in ("in", "out")
+        )
+        scores = [s["likelihood"] for s in (*ins, *outs)]
+        return (rankdata(scores)[:15].sum() - 15 * 16 / 2) / 15**2
+
+    by_record, ghost = area("flat"), area("ghost")
+    assert by_record > 0.7
+    assert abs(by_record - ghost) <= 0.02
 
 
 def test_the_likelihood_ratio_tells_the_worlds_apart():

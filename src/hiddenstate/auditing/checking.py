@@ -27,8 +27,15 @@ from hiddenstate.auditing.workers import Score, Task, Worker
 from hiddenstate.errors import InputError
 from hiddenstate.streams import key
 
+OBSERVED = ("noise multiplier", "sampling rate of the loader", "noisy steps")
+"""The same in the words of what is seen."""
+DRAWS = ("draws of the canary", "expected draws of the canary")
 ONE_MORE = ("records",)
 """What is larger by one in world "in": the canary."""
+
+
+CLAIMED = ("noise multiplier", "sampling rate", "steps")
+"""What a claim about DP-SGD says of a training, in the words of ``check``."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +90,14 @@ def check(
     *,
     seed: int = 0,
     timeout: float | None = None,
+    claimed: Mapping[str, float] | None = None,
 ) -> Checked:
     """Train five models and say what is not as an audit needs it.
 
     directory: for what the training prints (``check.txt``). seed: of the models, two different ones
-    follow from it. timeout: seconds of one model. Raises InputError if one cannot be trained.
+    follow from it. timeout: seconds of one model. claimed: the noise multiplier, the sampling rate
+    and the number of steps of the claim, by these names (``CLAIMED``), to be compared with what
+    Opacus does without the canary. Raises InputError if a model cannot be trained.
     """
     directory = Path(directory)
     loadable = training if isinstance(training, Training) else Function(training)
@@ -108,6 +118,7 @@ def check(
     findings = [*_repeated(first, again, other), *_seeded(out, another), *_differing(seen)]
     if any(seen[world].get("secure_mode") for world in seen):
         findings.append("Opacus's secure_mode draws noise that no seed decides; switch it off")
+    findings += [*_claimed(seen["out"], claimed or {}), *_never_drawn(seen["in"])]
     seconds = statistics.median(note["seconds"] for note in told)
     return Checked(findings, seconds, max(note["memory"] for note in told), seen)
 
@@ -166,9 +177,35 @@ def _seeded(one: Score, two: Score) -> Iterator[str]:
         )
 
 
+def _claimed(out: dict[str, Any], claimed: Mapping[str, float]) -> Iterator[str]:
+    """What Opacus does without the canary and the claim says otherwise; both numbers."""
+    for name, key_ in zip(CLAIMED, OBSERVED, strict=True):
+        own, said = out.get(key_), claimed.get(name)
+        if own is not None and said is not None and abs(own - said) > 1e-3 * abs(said):
+            yield f"{name}: the training has {own:g}, claimed {said:g}"
+    # A loader of test images beside a Poisson one is right.
+    fixed = "sampler" in out and "sampling rate of the loader" not in out
+    if "sampling rate" in claimed and "noise multiplier" in out and fixed:
+        yield (
+            f"sampler: the loader makes {out['sampler']}; claimed Poisson sampling at rate "
+            f"{claimed['sampling rate']:g} (make_private with poisson_sampling=True)"
+        )
+
+
+def _never_drawn(into: dict[str, Any]) -> Iterator[str]:
+    """Whether the kit's canary arrived."""
+    if into.get("draws of the canary", 1) == 0:
+        expected = into.get("expected draws of the canary", 0.0)
+        yield (
+            f"canary: drawn in none of the steps, where about {expected:.2g} draws are expected; "
+            "an audit of what is never drawn finds nothing. Take another --seed, more steps or a "
+            "higher sampling rate"
+        )
+
+
 def _differing(seen: dict[str, dict[str, Any]]) -> Iterator[str]:
     """What the worlds differ in, apart from the canary."""
-    for name in sorted(seen["in"].keys() | seen["out"].keys()):
+    for name in sorted((seen["in"].keys() | seen["out"].keys()) - set(DRAWS)):
         here, there = (seen[world].get(name, 0) for world in ("in", "out"))
         if name in ONE_MORE and _one_more(here, there):
             continue
@@ -201,6 +238,8 @@ def observing() -> Iterator[dict[str, Any]]:
             _observe_torch(seen, stack)
         if "opacus" in sys.modules:
             _observe_opacus(seen, stack)
+        if "hiddenstate.auditing.kit" in sys.modules:
+            _observe_kit(seen, stack)
         yield seen
 
 
@@ -208,6 +247,8 @@ def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    from hiddenstate.auditing import batches
 
     def stepped(optimizer: Any, *_: Any) -> None:
         seen["optimizer steps"] = seen.get("optimizer steps", 0) + 1
@@ -221,9 +262,11 @@ def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
             if hasattr(self.dataset, "__len__"):
                 seen.setdefault("records", []).append(len(self.dataset))
             # Opacus's loader keeps the rate that it was made with; batches are its sampler's.
-            rate = getattr(self.batch_sampler, "sample_rate", None)
-            if rate is not None:
-                seen["sampling rate of the loader"] = float(rate)
+            sampler = batches.poisson(self)
+            if sampler is not None:
+                seen["sampling rate of the loader"] = float(sampler.sample_rate)
+            else:
+                seen["sampler"] = batches.described(self)
             return original(self)
 
         return begin
@@ -249,17 +292,48 @@ def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
 def _observe_opacus(seen: dict[str, Any], stack: ExitStack) -> None:
     from opacus.optimizers import DPOptimizer
 
-    original = DPOptimizer.pre_step
+    inside: set[int] = set()
+
+    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def pre_step(self: Any, *given: Any, **named: Any) -> Any:
+            if id(self) in inside:  # called by that of a subclass
+                return original(self, *given, **named)
+            inside.add(id(self))
+            try:
+                taken = original(self, *given, **named)
+            finally:
+                inside.discard(id(self))
+            seen["noise multiplier"] = float(self.noise_multiplier)
+            seen["clipping norm"] = _plain(self.max_grad_norm)
+            seen["expected batch size"] = _plain(self.expected_batch_size)
+            seen["secure_mode"] = bool(self.secure_mode)
+            seen["noisy steps"] = seen.get("noisy steps", 0) + bool(taken)
+            return taken
+
+        return pre_step
+
+    classes, found = [DPOptimizer], [DPOptimizer]
+    while classes:
+        classes = [below for owner in classes for below in owner.__subclasses__()]
+        found += classes
+    for owner in dict.fromkeys(found):
+        if "pre_step" in vars(owner):
+            stack.enter_context(patch.object(owner, "pre_step", wrapped(owner.pre_step)))
+
+
+def _observe_kit(seen: dict[str, Any], stack: ExitStack) -> None:
+    from hiddenstate.auditing.kit import Run
+
+    original = Run.scores
 
     @wraps(original)
-    def pre_step(self: Any, *given: Any, **named: Any) -> Any:
-        seen["noise multiplier"] = float(self.noise_multiplier)
-        seen["clipping norm"] = _plain(self.max_grad_norm)
-        seen["expected batch size"] = _plain(self.expected_batch_size)
-        seen["secure_mode"] = bool(self.secure_mode)
-        return original(self, *given, **named)
+    def scores(self: Any) -> Any:
+        seen["draws of the canary"] = self.draws
+        seen["expected draws of the canary"] = self.sampling_rate * len(self._steps)
+        return original(self)
 
-    stack.enter_context(patch.object(DPOptimizer, "pre_step", pre_step))
+    stack.enter_context(patch.object(Run, "scores", scores))
 
 
 def _plain(value: Any) -> Any:

@@ -9,10 +9,14 @@
         return run.scores()["likelihood"]
 
 World "in" has one record more, the canary. It goes through the training's own loader, so that
-sampling is audited as well; where it is in a batch, its gradient is replaced by a Dirac gradient,
-the worst case, before the training clips. What Opacus computes from the number of records (sampling
-rate, steps, expected batch size) is told as a constant. Without a record the canary is a gradient
-alone, inserted by a coin of its own after clipping, which works with ghost clipping too.
+sampling is audited as well, and is followed by its index in the data set: what happens to its input
+on the way does not matter. Where it is in a batch, its gradient is replaced by a Dirac gradient,
+the worst case, before the training clips. Without a record the canary is a gradient alone, inserted
+by a coin of its own after clipping, which works with ghost clipping too.
+
+Nothing else is changed. Sampler, sampling rate, expected batch size, noise multiplier and clipping
+norm are those of the training's own loader and optimizer; one that is not as claimed is an error.
+What Opacus computes from the number of records is, in world "in", what it is without the canary.
 
 The scores read every step, as the claim is of all iterates. The auditor knows all records but the
 canary, and takes the sum of their clipped gradients away; sampling is independent, so what is left
@@ -30,8 +34,9 @@ import numpy as np
 import torch
 from scipy.stats import binom
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import Dataset
 
+from hiddenstate.auditing import batches
 from hiddenstate.errors import InputError, expect
 from hiddenstate.streams import key
 
@@ -73,14 +78,19 @@ class Dirac:
         return found
 
 
-@dataclass
+TOLERANCE = 1e-3
+"""How far a number may be from its claim, relatively: claims are typed with three digits."""
+
+
+@dataclass(eq=False)
 class Run:
     """One training of an audit: its two worlds, its seed, its canary and its scores.
 
-    world: "in" or "out". noise_multiplier, sampling_rate: as claimed. canary: the record that world
-    "in" has, as the data set gives records (tensors, the input first), None for a gradient alone.
-    gradient: what replaces the record's gradient, None for its own. constant: whether sampling
-    rate, steps and batch size are told as constants to Opacus.
+    world: "in" or "out". noise_multiplier, sampling_rate: as claimed; so are steps and
+    clipping_norm, if given. canary: the record that world "in" has, as the data set gives records,
+    None for a gradient alone. gradient: what replaces the record's gradient, None for its own.
+    constant: whether what differs from the claim is an error, and what Opacus computes from the
+    number of records is kept as it is without the canary; False audits a training as it is.
     """
 
     world: str
@@ -90,6 +100,8 @@ class Run:
     canary: Any = None
     gradient: Dirac | None = field(default_factory=Dirac)
     constant: bool = True
+    steps: int | None = None
+    clipping_norm: float | None = None
 
     def __post_init__(self) -> None:
         expect(self.world in ("in", "out"), "world", self.world, "'in' or 'out'")
@@ -101,12 +113,14 @@ class Run:
         np.random.seed(self.seed % 2**32)  # noqa: NPY002, of whatever the training draws from it
         torch.manual_seed(self.seed)
         torch.set_num_threads(1)
-        self._records: int | None = None
+        self._data: _Records | None = None
+        self._where: list[tuple[Any, int | None]] = []
         self._there: list[Tensor] = []
         self._steps: list[_Step] = []
         self._others: list[Tensor] | None = None
         self._due = False
         self._coins = torch.Generator().manual_seed(key(self.seed, "kit", "coins") % 2**63)
+        self.draws = 0
 
     @property
     def present(self) -> bool:
@@ -115,32 +129,39 @@ class Run:
 
     def data(self, records: Dataset[Any]) -> Dataset[Any]:
         """The records of this world: with the canary in world "in", as the last of them."""
-        self._records = len(records)
-        if self.canary is None or not self.present:
-            return records
-        return ConcatDataset([records, _One(self.canary)])
+        if not hasattr(records, "__len__"):
+            raise InputError(
+                f"data: got {type(records).__name__}, which has no length; expected a data set "
+                "with a length and records by index"
+            )
+        there = self.canary is not None and self.present
+        self._data = _Records(records, [self.canary] if there else [])
+        return self._data
 
     def watch(self, model: torch.nn.Module, optimizer: "DPOptimizer", loader: Any = None) -> None:
         """Put the canary's gradient in its place, and read every step.
 
         model, optimizer, loader: as ``make_private`` returned them, before the first step. Opacus's
-        step hook, which its accountant needs, is left alone.
+        step hook, which its accountant needs, is left alone. Raises InputError if what they have is
+        not what is claimed, and if the canary cannot be followed.
         """
-        expect(self._records is not None, "data", None, "Run.data(records) before Run.watch")
-        assert self._records is not None
+        expect(self._data is not None, "data", None, "Run.data(records) before Run.watch")
         self.optimizer, self._parameters = optimizer, list(optimizer.params)
-        ghost = "FastGradientClipping" in type(optimizer).__name__
-        if ghost and self.canary is not None:
-            raise InputError(
-                "canary: got a record with ghost clipping, which makes no gradient of its own for "
-                "it; expected a gradient alone (canary=None)"
-            )
+        self._ghost = "FastGradientClipping" in type(optimizer).__name__
+        if self.canary is not None:
+            if self._ghost:
+                raise InputError(
+                    "canary: got a record with ghost clipping, which makes no gradient of its own "
+                    "for it; expected a gradient alone (canary=None)"
+                )
+            if loader is None:
+                raise InputError(
+                    "loader: got None; expected the loader that make_private returned, in which "
+                    "the canary is followed by its index"
+                )
+            self._follow(loader.dataset)
         if self.constant:
-            optimizer.expected_batch_size = max(1, int(self._records * self.sampling_rate))
-            sampler = getattr(loader, "batch_sampler", None)
-            if sampler is not None and hasattr(sampler, "sample_rate"):
-                sampler.sample_rate = self.sampling_rate
-                sampler.steps = int(1 / self.sampling_rate)
+            self._compare(loader)
         self._scale = float(optimizer.expected_batch_size or 1)
         if optimizer.loss_reduction != "mean":
             self._scale = 1.0
@@ -150,39 +171,129 @@ class Run:
         else:
             self._direction = [torch.zeros_like(p) for p in self._parameters]
             self._length = 0.0
-        if self.canary is not None:
-            model.register_forward_pre_hook(self._look)
         self._wrap("clip_and_accumulate", self._clip)
         self._wrap("add_noise", self._noise)
         self._wrap("pre_step", self._stepped)
+
+    @property
+    def _records(self) -> int:
+        """Number of records without the canary."""
+        assert self._data is not None
+        return len(self._data.records)
+
+    def _follow(self, dataset: Any) -> None:
+        """Find the canary in the loader's data set, which may be made from that of ``data``."""
+        where = batches.index_in(dataset, self._data, self._records)
+        reached = where is not None
+        if self.present and where is not None and dataset is not self._data:
+            reached = self._reaches(dataset, where)
+        if not reached and (self.present or where is not None):
+            raise InputError(
+                f"canary: the loader's data set ({type(dataset).__name__}) does not give it; "
+                "expected the data set that Run.data returned, or one that is made from it"
+            )
+        self._where.append((dataset, where if self.present else None))
+        batches.tell(self)
+
+    def _reaches(self, dataset: Any, where: int) -> bool:
+        """Whether the record there is made from the canary; no generator moves by asking."""
+        assert self._data is not None
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        self._data.given = None
+        try:
+            dataset[where]
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+            torch.set_rng_state(states[2])
+        return self._data.given == self._records
+
+    def _compare(self, loader: Any) -> None:
+        """Hold the training's own numbers against the claim."""
+        optimizer, claimed = self.optimizer, self.sampling_rate
+        self._same("noise multiplier", float(optimizer.noise_multiplier), self.noise_multiplier)
+        if self.clipping_norm is not None:
+            self._same("clipping norm", float(optimizer.max_grad_norm), self.clipping_norm)
+        if loader is not None:
+            sampler = batches.poisson(loader)
+            if sampler is None:
+                raise InputError(
+                    f"sampler: the loader makes {batches.described(loader)}; claimed Poisson "
+                    f"sampling at rate {claimed:g} (make_private with poisson_sampling=True)"
+                )
+            if self.canary is not None and self.present:
+                self._without_canary(sampler)
+            self._same("sampling rate", float(sampler.sample_rate), claimed)
+        expected = self._records * claimed
+        own = optimizer.expected_batch_size
+        if optimizer.loss_reduction == "mean" and abs(float(own) - expected) > 1 + 1e-9:
+            raise InputError(
+                f"expected batch size: the optimizer has {own}; claimed {expected:g}, "
+                f"{self._records} records at rate {claimed:g}"
+            )
+
+    def _without_canary(self, sampler: Any) -> None:
+        """Make what Opacus computed from the records, canary included, what it is without it."""
+        n, rate = self._records, float(sampler.sample_rate)
+        batches_ = round(1 / rate)
+        # An epoch has a batch more exactly if the other records fill theirs.
+        more = batches_ > 1 and n % (batches_ - 1) == 0 and 1 / batches_ == rate
+        new = rate
+        if more and not _close(rate, self.sampling_rate):
+            new = 1 / (batches_ - 1)
+        if not _close(new, self.sampling_rate):
+            return
+        if self.optimizer.expected_batch_size == int((n + 1) * rate):
+            self.optimizer.expected_batch_size = int(n * new)
+        if sampler.steps == int(1 / rate):
+            sampler.steps = int(1 / new)
+        sampler.sample_rate = new
+
+    def _same(self, name: str, own: float, claimed: float) -> None:
+        if not _close(own, claimed):
+            raise InputError(
+                f"{name}: the training has {own:g}, claimed {claimed:g}; they must be the same "
+                f"before an audit can test the claim"
+            )
 
     def _wrap(self, name: str, wrapper: Callable[..., Any]) -> None:
         inner = getattr(self.optimizer, name)
         setattr(self.optimizer, name, lambda *given, **named: wrapper(inner, *given, **named))
 
-    def _look(self, model: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
-        """Where in the batch the canary is."""
-        if not (self.present and model.training and torch.is_grad_enabled()):
-            return
-        record = self.canary[0] if isinstance(self.canary, tuple | list) else self.canary
-        shown, record = inputs[0], torch.as_tensor(record).to(inputs[0])
-        same = (shown == record).flatten(1).all(dim=1) if len(shown) else torch.zeros(0).bool()
-        if int(same.sum()) > 1:
+    def arrived(self, loader: Any, indices: Sequence[int]) -> None:
+        """Remember where the canary is in a batch of its data set."""
+        for dataset, where in self._where:
+            if loader._dataset is dataset:
+                self._there.append(torch.tensor([index == where for index in indices]).bool())
+
+    def _rows(self, count: int) -> Tensor:
+        """Which of the last rows that the model was given are the canary's."""
+        there, self._there = self._there, []
+        if self.canary is None:
+            return torch.zeros(count, dtype=torch.bool)
+        if there and not len(there[-1]) and count <= 1:
+            # Opacus can make up a record where a batch is empty.
+            return torch.zeros(count, dtype=torch.bool)
+        taken: list[Tensor] = []
+        while there and sum(map(len, taken)) < count:
+            # Batches before those were looked at without a step.
+            taken.insert(0, there.pop())
+        found = torch.cat([torch.zeros(0, dtype=torch.bool), *taken])
+        if len(found) != count:
             raise InputError(
-                f"canary: {int(same.sum())} records of a batch have its input; expected a record "
-                "that is not among the others"
+                f"canary: the optimizer has gradients of {count} records, the loader's last "
+                f"batches had {len(found)}; expected one for each record that the loader of "
+                "Run.watch draws, or the canary cannot be followed"
             )
-        self._there.append(same.cpu())
+        return found
 
     def _clip(self, inner: Callable[[], None]) -> None:
         """Put the canary's gradient in, and sum up those of the others as claimed."""
         samples = [self.optimizer._get_flat_grad_sample(p) for p in self._parameters]
         count = len(samples[0])
-        there = torch.cat([torch.zeros(count, dtype=torch.bool), *self._there])
-        self._there = []
+        there = self._rows(count).to(samples[0].device)
+        self.draws += int(there.sum())
         if count:
-            # The batches since the last step are the last that the model saw.
-            there = there[-count:].to(samples[0].device)
             if self.gradient is not None and there.any():
                 norm = self.gradient.norm * float(self.optimizer.max_grad_norm)
                 for sample, direction in zip(samples, self._direction, strict=True):
@@ -201,9 +312,15 @@ class Run:
 
     def _noise(self, inner: Callable[[], None]) -> None:
         """Insert a gradient that is no record's, by a coin of its own."""
+        if self._ghost:
+            # No record's gradient is there to be clipped again; their sum is.
+            self._others = [
+                parameter.summed_grad.detach().clone() for parameter in self._parameters
+            ]
         if self.canary is None:
             coin = float(torch.rand((), generator=self._coins)) < self.sampling_rate
             if coin and self.present:
+                self.draws += 1
                 norm = self._length * float(self.optimizer.max_grad_norm)
                 for parameter, direction in zip(self._parameters, self._direction, strict=True):
                     parameter.summed_grad = parameter.summed_grad + norm * direction.view_as(
@@ -216,6 +333,15 @@ class Run:
         self._finish()
         taken = inner(*given, **named)
         if taken:
+            if self.constant:
+                own = float(self.optimizer.noise_multiplier)
+                self._same(
+                    f"noise multiplier of step {len(self._steps)}", own, self.noise_multiplier
+                )
+                if self.steps is not None and len(self._steps) == self.steps:
+                    raise InputError(
+                        f"steps: the training takes more than the claimed {self.steps}"
+                    )
             clip = float(self.optimizer.max_grad_norm)
             grads = [p.grad.detach() * (self._scale / clip) for p in self._parameters]
             others = self._others or [torch.zeros_like(g) for g in grads]
@@ -243,6 +369,16 @@ class Run:
         self._finish()
         if not self._steps:
             raise InputError("scores: got no step; expected Run.watch before the first step")
+        if self.constant and self.steps is not None and len(self._steps) != self.steps:
+            raise InputError(f"steps: the training took {len(self._steps)}, claimed {self.steps}")
+        if self.present and not self.draws:
+            never = (1 - self.sampling_rate) ** len(self._steps)
+            if never < 1e-6:
+                raise InputError(
+                    f"canary: drawn in none of {len(self._steps)} steps; expected about "
+                    f"{self.sampling_rate * len(self._steps):.0f} draws at rate "
+                    f"{self.sampling_rate:g}"
+                )
         sizes = [math.log(step.size) for step in self._steps if step.size > 0]
         size = float(np.mean(sizes)) if sizes else 0.0
         found = {"likelihood": 0.0, "joint": 0.0, "step size": size, "smaller steps": -size}
@@ -266,7 +402,6 @@ class Run:
         The size k is that at which the step, times k, has noise of the claimed size left. A
         training that divides by the expected batch size shows that one, whatever the batch.
         """
-        assert self._records is not None
         k = np.arange(1, self._records + 2)
         scaled = k / self._scale
         gg, go, oo = step.products
@@ -288,17 +423,28 @@ class _Step:
     size: float = 0.0
 
 
-class _One(Dataset[Any]):
-    """A data set of one record."""
+class _Records(Dataset[Any]):
+    """Records, and more behind them."""
 
-    def __init__(self, record: Any) -> None:
-        self.record = record
+    def __init__(self, records: Any, more: list[Any]) -> None:
+        self.records, self.more = records, more
+        self.given: int | None = None
+        """Index of what was given last."""
 
     def __len__(self) -> int:
-        return 1
+        return len(self.records) + len(self.more)
 
     def __getitem__(self, index: int) -> Any:
-        return self.record
+        index = int(index)
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        self.given = index % len(self)
+        beyond = self.given - len(self.records)
+        return self.records[self.given] if beyond < 0 else self.more[beyond]
+
+
+def _close(own: float, claimed: float) -> bool:
+    return abs(own - claimed) <= TOLERANCE * abs(claimed)
 
 
 def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:

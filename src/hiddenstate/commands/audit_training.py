@@ -172,9 +172,13 @@ def _training(options: argparse.Namespace) -> tuple["Training", str]:
 
 def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "Checked":
     """What a check found; InputError if that is not what an audit needs."""
-    from hiddenstate.auditing.checking import check
+    from hiddenstate.auditing.checking import CLAIMED, check
 
-    found = check(training, out, seed=options.seed, timeout=options.timeout)
+    numbers = options.noise_multiplier, options.sampling_rate, options.steps
+    claimed = {
+        name: number for name, number in zip(CLAIMED, numbers, strict=True) if number is not None
+    }
+    found = check(training, out, seed=options.seed, timeout=options.timeout, claimed=claimed)
     if found.findings:
         told = "\n".join(f"  {number}. {what}" for number, what in enumerate(found.findings, 1))
         way = "" if options.check else ", or go on with --no-check"

@@ -1,0 +1,97 @@
+"""Which records the batches of a DataLoader have: their indices, seen where the loader draws them.
+
+Inputs may be normalised, augmented, encoded or renamed on the way to the model; an index stays.
+"""
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Protocol
+
+from torch.utils.data import Subset, dataloader
+
+
+class Listener(Protocol):
+    """Whoever is told of batches, for as long as it lives."""
+
+    def arrived(self, loader: Any, indices: Sequence[int]) -> None:
+        """A batch of these records of ``loader._dataset`` was handed out."""
+
+
+_listeners: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def tell(listener: Listener) -> None:
+    """Tell the listener of every batch from now on, of every DataLoader of this process."""
+    _listeners.add(listener)
+    iterators = dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
+    for owner, name, wrapper in (
+        (dataloader._BaseDataLoaderIter, "_next_index", _asking),
+        *((owner, "_next_data", _handing) for owner in iterators),
+    ):
+        if not hasattr(getattr(owner, name), "_told"):
+            wrapped = wrapper(getattr(owner, name))
+            wrapped._told = True  # type: ignore[attr-defined]
+            setattr(owner, name, wrapped)
+
+
+def _asking(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep the indices in order: workers are asked for batches ahead of time."""
+
+    @wraps(original)
+    def next_index(self: Any) -> Any:
+        found = original(self)
+        # An epoch that was broken off leaves batches that nobody takes.
+        if getattr(self, "_told_of", None) is not self._sampler_iter:
+            self._told_of, self._asked = self._sampler_iter, deque()
+        self._asked.append(found)
+        return found
+
+    return next_index
+
+
+def _handing(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def next_data(self: Any) -> Any:
+        found = original(self)
+        asked = getattr(self, "_asked", None)
+        if asked:
+            indices = asked.popleft()
+            indices = list(indices) if isinstance(indices, list | tuple) else [indices]
+            for listener in tuple(_listeners):
+                listener.arrived(self, indices)
+        return found
+
+    return next_data
+
+
+def index_in(dataset: Any, inner: Any, index: int) -> int | None:
+    """Where ``dataset``, made from ``inner`` by subsets and wrappers, has the record; None if not.
+
+    A wrapper that is no ``Subset`` is taken to keep the order of what its ``dataset`` has.
+    """
+    if dataset is inner:
+        return index
+    below = getattr(dataset, "dataset", None)
+    found = None if below is None else index_in(below, inner, index)
+    if found is None or not isinstance(dataset, Subset):
+        return found
+    return list(dataset.indices).index(found) if found in list(dataset.indices) else None
+
+
+def poisson(loader: Any) -> Any:
+    """The loader's sampler if it is one of Poisson sampling (it has a ``sample_rate``), or None."""
+    sampler = loader.batch_sampler
+    # A virtual batch is split by a sampler around that of the loader.
+    while sampler is not None and getattr(sampler, "sample_rate", None) is None:
+        sampler = getattr(sampler, "sampler", None)
+    return sampler
+
+
+def described(loader: Any) -> str:
+    """How a loader without Poisson sampling makes its batches, in words."""
+    sampler = getattr(loader.batch_sampler, "sampler", None)
+    order = type(sampler if sampler is not None else loader.batch_sampler).__name__
+    size = getattr(loader.batch_sampler, "batch_size", None)
+    return f"batches of {size} in the order of {order}" if size else f"batches by {order}"
