@@ -1,11 +1,43 @@
-"""Property tests draw the same examples every time, and no test depends on the machine's speed."""
+"""What all tests share: tiers, examples, and directories that the processes of a session share.
 
+No test depends on the machine's speed.
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+
+import pytest
 from hypothesis import settings
 
-settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.load_profile("fixed")
+# What starts programs would have each of them compile every library again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Property tests draw the same examples every time; the fast tests draw the first few of them.
+settings.register_profile("fast", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("whole", derandomize=True, deadline=None)
 
 
-def pytest_collection_modifyitems(items):
-    """The files that run the workflow come first: they take longest, and would end alone."""
-    items.sort(key=lambda item: item.path.parent.name != "workflow")
+def pytest_configure(config):
+    settings.load_profile("fast" if "not whole" in config.option.markexpr else "whole")
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Make a directory that all processes of a session share; the first that asks makes it."""
+
+    def directory(name, make):
+        own = tmp_path_factory.getbasetemp()
+        place = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+        made, done = place / name, place / f"{name}.done"
+        with (place / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(made, ignore_errors=True)
+                make(made)
+                done.touch()
+        return made
+
+    return directory

@@ -131,6 +131,7 @@ def constant(world, seed):
 """
 
 
+@pytest.mark.whole
 def test_a_loader_as_in_opacus_s_mnist_example_is_named_by_its_steps(tmp_path, capsys):
     """160 records in batches of 16, and one more: the sampling rate is 1 / len(loader)."""
     pytest.importorskip("opacus")

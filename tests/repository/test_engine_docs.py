@@ -10,6 +10,7 @@ def example() -> str:
     return re.search(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL).group(1)
 
 
+@pytest.mark.whole
 def test_the_documented_audit_runs(tmp_path, monkeypatch, capsys):
     """As documented, with 4 models per world: too few to prove much."""
     monkeypatch.chdir(tmp_path)

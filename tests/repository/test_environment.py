@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 import hiddenstate
@@ -56,6 +57,7 @@ def test_the_container_installs_the_lock_with_hashes_on_a_supported_python():
     assert re.search(r"^FROM \S+/python:3\.1[123]-", container, flags=re.MULTILINE)
 
 
+@pytest.mark.whole
 def test_the_container_writes_nowhere_but_to_its_output(tmp_path):
     """Its command, run on a tree that may only be read, from a place that is not the tree."""
     container = (ROOT / "envs/Containerfile").read_text()

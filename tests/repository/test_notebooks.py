@@ -28,6 +28,7 @@ def pictures(notebook):
     return [sorted(out["data"]) for out in shown]
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_says_what_it_was_committed_with(path, tmp_path):
@@ -38,6 +39,13 @@ def test_a_notebook_says_what_it_was_committed_with(path, tmp_path):
     assert list(said(executed)) == list(said(committed))
     assert pictures(executed) == pictures(committed)
     assert any("image/png" in kinds for kinds in pictures(committed))
+
+
+def test_its_first_numbers_are_those_that_it_was_committed_with(capsys):
+    cells = nbformat.read(NOTEBOOKS[1], as_version=4).cells
+    setting, numbers = [cell for cell in cells if cell.cell_type == "code"][:2]
+    exec(f"{setting.source}\n{numbers.source}", {})
+    assert capsys.readouterr().out == numbers.outputs[0].text
 
 
 def test_there_are_two():

@@ -36,12 +36,17 @@ def test_a_server_runs_what_anyone_can_run(path):
             assert set(named.split()) <= set(CHECKS)
 
 
-def test_a_server_runs_every_check_on_every_python():
-    (test, run) = jobs(ROOT / ".github/workflows/check.yml")
-    assert {"test", *run["strategy"]["matrix"]["check"]} == set(CHECKS)
+CONTAINED = {"smoke", "docs"}
+"""Checks of which the tests do as much."""
+
+
+def test_a_server_runs_every_check_once_and_the_fast_tests_on_every_python():
+    (fast, run) = jobs(ROOT / ".github/workflows/check.yml")
+    assert fast["steps"][-1]["run"].endswith(".ci/run fast")
+    assert {"fast", *CONTAINED, *run["strategy"]["matrix"]["check"]} == set(CHECKS)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = [c.rpartition(" ")[2] for c in project["classifiers"] if "Python ::" in c]
-    assert test["strategy"]["matrix"]["python"] == named
+    assert fast["strategy"]["matrix"]["python"] == named
 
 
 def test_an_unknown_check_is_refused():
@@ -80,6 +85,7 @@ def test_an_archive_is_described_as_the_citation_is():
     }
 
 
+@pytest.mark.whole
 def test_distributions_hold_what_they_need_and_no_test_that_cannot_run(tmp_path):
     tree = tmp_path / "tree"
     for name in ("src", "LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "MANIFEST.in"):

@@ -20,10 +20,13 @@ from hiddenstate.study import claims
 ROOT = Path(__file__).parents[2]
 PARTS = ("mkdocs", "material", "mkdocstrings_handlers")
 
-pytestmark = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, PARTS)),
-    reason="needs the extra docs: pip install '.[docs]'",
-)
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, PARTS)),
+        reason="needs the extra docs: pip install '.[docs]'",
+    ),
+]
 
 
 def build(tree, out):
@@ -38,12 +41,13 @@ def build(tree, out):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    out = tmp_path_factory.mktemp("site")
-    status, said = build(ROOT, out)
-    assert status == 0, said
-    assert not re.search("^WARNING", said, re.MULTILINE)
-    return out
+def site(once):
+    def make(out):
+        status, said = build(ROOT, out)
+        assert status == 0, said
+        assert not re.search("^WARNING", said, re.MULTILINE)
+
+    return once("site", make)
 
 
 def text(path):

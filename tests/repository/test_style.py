@@ -26,8 +26,8 @@ SOURCES = [
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "."],
         ["snakefmt", "--check", "Snakefile", "workflow"],
-        ["snakemake", "--lint"],
-        ["mypy"],
+        pytest.param(["snakemake", "--lint"], marks=pytest.mark.whole),
+        pytest.param(["mypy"], marks=pytest.mark.whole),
     ],
     ids=" ".join,
 )

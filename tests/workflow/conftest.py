@@ -1,5 +1,7 @@
 """Copies of the workflow to run, and ways to run them."""
 
+import compileall
+import json
 import os
 import shutil
 import subprocess
@@ -7,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hiddenstate import papers
 from hiddenstate.datasets import data
@@ -18,20 +21,28 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def checkout():
     """Fill a directory with a copy of the files that make the workflow, without results."""
+    # The copies have the package as bytecode too, so that no run compiles it again.
+    compileall.compile_dir(ROOT / "src", quiet=1)
 
     def copy(target):
         target.mkdir(parents=True, exist_ok=True)
         for name in ("Snakefile", "workflow", "envs", "src"):
             source = ROOT / name
             if source.is_dir():
-                ignore = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source, target / name, ignore=ignore)
+                shutil.copytree(source, target / name)
             else:
                 shutil.copy(source, target / name)
         (target / "profiles").symlink_to("workflow/profiles")
         return target
 
     return copy
+
+
+def variables(directory, environment):
+    """Environment variables of a run with a directory's copy of the package."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"PATH": path, "PYTHONPATH": str(directory / "src")}
+    return os.environ | own | (environment or {})
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +53,7 @@ def start():
         return subprocess.Popen(
             [sys.executable, "-m", "snakemake", *arguments],
             cwd=directory,
-            env=os.environ | {"PYTHONPATH": str(directory / "src")} | (environment or {}),
+            env=variables(directory, environment),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -53,15 +64,65 @@ def start():
 
 
 @pytest.fixture(scope="session")
-def snakemake(start):
-    """Run snakemake in a directory; return its exit status and what it printed."""
+def snakemake(tmp_path_factory):
+    """Run snakemake in a directory; return its exit status and what it printed.
 
-    def run(directory, *arguments, **options):
-        process = start(directory, *arguments, **options)
-        output, _ = process.communicate(timeout=1500)
-        return process.returncode, output
+    Each run is a fork of one process that has imported it, which spares seconds.
+    """
+    output = tmp_path_factory.mktemp("snakemake") / "output"
+    command = [sys.executable, Path(__file__).with_name("snakemakes.py")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as server:
 
-    return run
+        def run(directory, *arguments, environment=None):
+            request = {
+                "directory": str(directory),
+                "arguments": arguments,
+                "environment": variables(directory, environment),
+                "output": str(output),
+            }
+            server.stdin.write(json.dumps(request) + "\n")
+            return int(server.stdout.readline()), output.read_text()
+
+        yield run
+        server.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def smoke_run(once, checkout, snakemake):
+    """A finished smoke run of everything, with a space in its name; to be read, not changed."""
+
+    def make(directory):
+        checkout(directory)
+        status, output = snakemake(directory, "all", "--cores", "2", "--config", "scale=smoke")
+        assert status == 0, output[-5000:]
+
+    return once("smoke run", make)
+
+
+SMALL = ("--cores", "1", "--config", "scale=small")
+
+
+@pytest.fixture(scope="session")
+def small_run(once, checkout, snakemake):
+    """A finished run of one paper alone, encoding_loss at scale small; to be read, not changed."""
+
+    def make(directory):
+        scales = checkout(directory) / "workflow/config/scales"
+        smoke = yaml.safe_load((scales / "smoke.yaml").read_text())
+        content = {key: smoke[key] for key in ("seed", "encoding_loss")}
+        (scales / "small.yaml").write_text(yaml.safe_dump(content))
+        status, output = snakemake(directory, "all", *SMALL)
+        assert status == 0, output[-3000:]
+
+    return once("small run", make)
+
+
+@pytest.fixture
+def finished(small_run, tmp_path):
+    """A copy of the small run."""
+    return shutil.copytree(small_run, tmp_path / "finished", symlinks=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,26 +1,19 @@
 """A run that failed says so until its cause is gone, and an interrupted one is told as that."""
 
+import os
+import shutil
+import signal
+import time
+
 import pytest
-import yaml
+
+from hiddenstate.pipeline import scores
 
 FAMILY = "encoding_loss"
 SCORES = "results/small/encoding_loss/scores/q0.1_T100_sigma4_sound.parquet"
 ESTIMATES = "results/small/encoding_loss/estimates.csv"
+SCALE = "workflow/config/scales/small.yaml"
 AT_SMALL = ("--cores", "1", "--config", "scale=small")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory, checkout, snakemake):
-    """A finished run of one paper alone."""
-    directory = checkout(tmp_path_factory.mktemp("finished"))
-    scales = directory / "workflow/config/scales"
-    smoke = yaml.safe_load((scales / "smoke.yaml").read_text())
-    (scales / "small.yaml").write_text(
-        yaml.safe_dump({key: smoke[key] for key in ("seed", FAMILY)})
-    )
-    status, output = snakemake(directory, "all", *AT_SMALL)
-    assert status == 0, output[-3000:]
-    return directory
 
 
 def planned(directory, snakemake, *targets):
@@ -75,3 +68,44 @@ def test_an_error_in_the_code_fails_the_same_command_again(finished, snakemake):
             assert "ZeroDivisionError" in output
     finally:
         path.write_text(code)
+
+
+# Enough cells to be interrupted in the middle; cheap ones.
+CELLS = [
+    f"results/small/encoding_loss/scores/q0.1_T100_sigma{sigma}_{encoding}.parquet"
+    for sigma in (4, 1)
+    for encoding in ("published", "sound")
+]
+
+
+def digests(directory):
+    return {name: scores.digest(scores.read(directory / name)[0]) for name in CELLS}
+
+
+def test_scores_are_the_same_on_one_core_and_after_a_kill(
+    small_run, tmp_path, checkout, start, snakemake
+):
+    directory = checkout(tmp_path)
+    shutil.copy(small_run / SCALE, directory / SCALE)
+    arguments = [*AT_SMALL, "--", *CELLS]
+    process = start(directory, *arguments, start_new_session=True)
+    first = directory / CELLS[0]
+    deadline = time.monotonic() + 300
+    while not any((directory / name).exists() for name in CELLS):
+        assert process.poll() is None, process.communicate()[0][-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    done = [name for name in CELLS if (directory / name).exists()]
+    assert 0 < len(done) < len(CELLS), "the kill came too late to test anything"
+    written = {name: (directory / name).stat().st_mtime_ns for name in done}
+    status, output = snakemake(directory, "--unlock", "--config", "scale=small")
+    assert status == 0, output
+    status, output = snakemake(directory, *arguments)
+    assert status == 0, output[-3000:]
+    assert first.exists()
+    assert digests(directory) == digests(small_run)
+    # A cell whose end snakemake had recorded is not run twice; the last one may be.
+    again = [name for name in done if (directory / name).stat().st_mtime_ns != written[name]]
+    assert len(again) <= 1

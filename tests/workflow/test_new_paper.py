@@ -84,6 +84,7 @@ CLAIMS = {"own": [{"id": "toy.one", "statement": "The gap is near 1.", "basis": 
 FILES = {"cells": CELLS, "estimates": ESTIMATES, "shown": SHOWN, "__init__": INIT}
 
 
+@pytest.mark.whole
 def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout, snakemake):
     lines = "".join([*FILES.values(), RULES, yaml.safe_dump(CLAIMS)]).split("\n")
     assert sum(bool(line.strip()) for line in lines) < 70
@@ -143,6 +144,7 @@ def test_a_paper_of_fewer_than_seventy_lines_runs_end_to_end(tmp_path, checkout,
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.whole
 def test_the_command_writes_a_paper_that_runs_as_it_is(tmp_path, checkout, snakemake, capsys):
     tree = checkout(tmp_path / "tree")
     for name in ("pyproject.toml", "tests/made_up.py", "tests/papers/test_verdicts.py"):

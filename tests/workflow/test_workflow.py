@@ -1,36 +1,22 @@
 """The workflow, run end to end at the smoke scale in a directory with a space in its name."""
 
-import os
 import re
-import signal
-import time
+import shutil
 
 import pages
 import pytest
 
 from hiddenstate import papers
-from hiddenstate.pipeline import estimates, scores
+from hiddenstate.pipeline import estimates
 from hiddenstate.study import claims, config, verdicts
 
-# Enough cells to be interrupted in the middle; cheap ones.
-CELLS = [
-    f"results/smoke/encoding_loss/scores/q0.1_T100_sigma{sigma}_{encoding}.parquet"
-    for sigma in (4, 1)
-    for encoding in ("published", "sound")
-]
+pytestmark = pytest.mark.whole
 
 
-def digests(directory):
-    return {name: scores.digest(scores.read(directory / name)[0]) for name in CELLS}
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory, checkout, snakemake):
-    """A finished smoke run of everything on two cores."""
-    directory = checkout(tmp_path_factory.mktemp("smoke run"))
-    status, output = snakemake(directory, "all", "--cores", "2", "--config", "scale=smoke")
-    assert status == 0, output[-5000:]
-    return directory
+@pytest.fixture
+def finished(smoke_run, tmp_path):
+    """A copy of the smoke run."""
+    return shutil.copytree(smoke_run, tmp_path / "smoke run", symlinks=True)
 
 
 def test_everything_the_families_promise_is_there(finished):
@@ -167,80 +153,3 @@ def test_a_scale_of_the_user_s_own_is_judged_whatever_it_lacks(finished, name):
         found = claims.judge(every, less, "own")
         assert not found["measured"].str.contains(r"\bnan\b").any(), found["measured"].tolist()
         assert found[found["problem"] != ""][["id", "problem"]].values.tolist() == []
-
-
-def test_scores_are_the_same_on_one_core_and_after_a_kill(
-    finished, tmp_path, checkout, start, snakemake
-):
-    directory = checkout(tmp_path)
-    arguments = ["--cores", "1", "--config", "scale=smoke", "--", *CELLS]
-    process = start(directory, *arguments, start_new_session=True)
-    first = directory / CELLS[0]
-    deadline = time.monotonic() + 300
-    while not any((directory / name).exists() for name in CELLS):
-        assert process.poll() is None, process.communicate()[0][-3000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    done = [name for name in CELLS if (directory / name).exists()]
-    assert 0 < len(done) < len(CELLS), "the kill came too late to test anything"
-    written = {name: (directory / name).stat().st_mtime_ns for name in done}
-    status, output = snakemake(directory, "--unlock", "--config", "scale=smoke")
-    assert status == 0, output
-    status, output = snakemake(directory, *arguments)
-    assert status == 0, output[-3000:]
-    assert first.exists()
-    assert digests(directory) == digests(finished)
-    # A cell whose end snakemake had recorded is not run twice; the last one may be.
-    again = [name for name in done if (directory / name).stat().st_mtime_ns != written[name]]
-    assert len(again) <= 1
-
-
-def test_a_wrong_configuration_stops_before_any_job(tmp_path, checkout, snakemake):
-    directory = checkout(tmp_path)
-    status, output = snakemake(directory, "--cores", "1", "--config", "sclae=smoke")
-    assert status != 0
-    assert "config key 'sclae' is not known; expected one of scale, scores" in output
-    assert "Traceback" not in output
-    assert not (directory / "results").exists()
-    assert not (directory / "logs").exists()
-
-
-def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path, checkout, snakemake):
-    directory = checkout(tmp_path)
-    path = directory / "workflow/config/scales/smoke.yaml"
-    path.write_text(
-        re.sub(r"(curves:\n.*?sampling_rate: )0\.1", r"\g<1>1.5", path.read_text(), count=1)
-    )
-    status, output = snakemake(directory, "--cores", "1", "--config", "scale=smoke")
-    assert status != 0
-    assert "encoding_loss.curves.0.sampling_rate: got 1.5" in output
-    assert "less than or equal to 1" in output
-    assert not (directory / "results").exists()
-
-
-@pytest.mark.parametrize("scale", ["laptop", "mnist", "mnist-raw", "cifar10-jpeg", "paper"])
-def test_the_larger_scales_plan_every_figure(tmp_path, scale, checkout, snakemake, data_sets):
-    directory = checkout(tmp_path)
-    status, output = snakemake(
-        *(directory, "all", "--dry-run", "--config", f"scale={scale}", "part_hours=0"),
-        environment=data_sets(directory, scale),
-    )
-    assert status == 0, output[-3000:]
-    grid = config.read(directory / f"workflow/config/scales/{scale}.yaml")
-    for name in config.families(grid):
-        family = papers.load(name)
-        for figure, shown in family.figures.items():
-            if shown.when(getattr(grid, name)):
-                assert f"figures/{scale}/{name}/{figure}.pdf" in output
-
-
-def test_every_family_and_every_figure_is_a_target(tmp_path, checkout, snakemake):
-    directory = checkout(tmp_path)
-    targets = ["figures", "tables", "claims", *papers.names()]
-    targets += [
-        f"{name}_{figure}" for name in papers.names() for figure in papers.load(name).figures
-    ]
-    status, output = snakemake(directory, *targets, "--dry-run", "--quiet", "all")
-    assert status == 0, output[-3000:]

@@ -1,0 +1,62 @@
+"""Plans of the larger scales, and configurations that stop a run before any job."""
+
+import re
+
+import pytest
+
+from hiddenstate import papers
+from hiddenstate.study import config
+
+
+def test_a_wrong_configuration_stops_before_any_job(tmp_path, checkout, snakemake):
+    directory = checkout(tmp_path)
+    status, output = snakemake(directory, "--cores", "1", "--config", "sclae=smoke")
+    assert status != 0
+    assert "config key 'sclae' is not known; expected one of scale, scores" in output
+    assert "Traceback" not in output
+    assert not (directory / "results").exists()
+    assert not (directory / "logs").exists()
+
+
+def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path, checkout, snakemake):
+    directory = checkout(tmp_path)
+    path = directory / "workflow/config/scales/smoke.yaml"
+    path.write_text(
+        re.sub(r"(curves:\n.*?sampling_rate: )0\.1", r"\g<1>1.5", path.read_text(), count=1)
+    )
+    status, output = snakemake(directory, "--cores", "1", "--config", "scale=smoke")
+    assert status != 0
+    assert "encoding_loss.curves.0.sampling_rate: got 1.5" in output
+    assert "less than or equal to 1" in output
+    assert not (directory / "results").exists()
+
+
+OTHERS = ("mnist", "mnist-raw", "cifar10-jpeg", "paper")
+
+
+@pytest.mark.parametrize(
+    "scale", ["laptop", *(pytest.param(scale, marks=pytest.mark.whole) for scale in OTHERS)]
+)
+def test_the_larger_scales_plan_every_figure(tmp_path, scale, checkout, snakemake, data_sets):
+    directory = checkout(tmp_path)
+    status, output = snakemake(
+        *(directory, "all", "--dry-run", "--config", f"scale={scale}", "part_hours=0"),
+        environment=data_sets(directory, scale),
+    )
+    assert status == 0, output[-3000:]
+    grid = config.read(directory / f"workflow/config/scales/{scale}.yaml")
+    for name in config.families(grid):
+        family = papers.load(name)
+        for figure, shown in family.figures.items():
+            if shown.when(getattr(grid, name)):
+                assert f"figures/{scale}/{name}/{figure}.pdf" in output
+
+
+def test_every_family_and_every_figure_is_a_target(tmp_path, checkout, snakemake):
+    directory = checkout(tmp_path)
+    targets = ["figures", "tables", "claims", *papers.names()]
+    targets += [
+        f"{name}_{figure}" for name in papers.names() for figure in papers.load(name).figures
+    ]
+    status, output = snakemake(directory, *targets, "--dry-run", "--quiet", "all")
+    assert status == 0, output[-3000:]
