@@ -11,6 +11,7 @@ from hiddenstate.pipeline import scores
 
 FAMILY = "encoding_loss"
 SCORES = "results/small/encoding_loss/scores/q0.1_T100_sigma4_sound.parquet"
+BOUND = "results/small/encoding_loss/bounds/q0.1_T100_sigma4.parquet"
 ESTIMATES = "results/small/encoding_loss/estimates.csv"
 SCALE = "workflow/config/scales/small.yaml"
 AT_SMALL = ("--cores", "1", "--config", "scale=small")
@@ -43,6 +44,7 @@ def test_a_damaged_result_fails_the_same_command_until_it_is_removed(finished, s
         ("figures", ESTIMATES),
         ("tables", SCORES),
         ("claims", SCORES),
+        ("claims", BOUND),
         (FAMILY, ESTIMATES),
         (f"{FAMILY}_figure2", SCORES),
     ],
@@ -55,6 +57,15 @@ def test_whatever_a_target_stands_on_is_a_reason_to_run(finished, snakemake, tar
         assert "Nothing to be done" not in planned(finished, snakemake, target)
     finally:
         path.write_bytes(content)
+
+
+def test_changed_code_is_a_reason_to_compute_again_and_a_remark_is_none(finished, snakemake):
+    path = finished / "src/hiddenstate/adversaries/encoding_loss.py"
+    code = path.read_text()
+    path.write_text(f"{code}\n# A remark.\n")
+    assert "Nothing to be done" in planned(finished, snakemake, "all")
+    path.write_text(f"{code}\nOTHER = 1\n")
+    assert f"{FAMILY}_simulate1" in planned(finished, snakemake, "all")
 
 
 def test_an_error_in_the_code_fails_the_same_command_again(finished, snakemake):
