@@ -5,7 +5,8 @@
     python tests/faults.py rdp clip         these faults alone
     python tests/faults.py --table          the table of tests/README.md
 
-The tests that should find a fault run first. The last line counts what was found. A missed fault takes as long as its tier.
+The tests that should find a fault run first. The last line counts what was found. A missed fault
+takes as long as its tier.
 """
 
 import argparse
