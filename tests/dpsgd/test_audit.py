@@ -1,7 +1,6 @@
 """The loop of every audit, with runs that train nothing."""
 
 import threading
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +10,7 @@ from tqdm import tqdm
 from hiddenstate.dpsgd.audit import Group, by_adversary, column, finished, in_chunks
 from hiddenstate.dpsgd.checkpoint import Checkpoint
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline.parts import Parts
 
 RUNS = [
     (world, repeat, index) for world in ("out", "in") for repeat in (0, 1) for index in (0, 1, 2)
@@ -23,13 +23,13 @@ def number(run):
     return 100.0 * (world == "in") + 10 * repeat + index
 
 
-def group(folder=None, observed=None, size=2, threads=1, runs=RUNS) -> Group:
+def group(store=None, observed=None, size=2, threads=1, runs=RUNS) -> Group:
     """Runs whose score is their number."""
 
     def plain(chunk, stop):
         yield from ((run, {"score": number(run)}) for run in chunk)
 
-    store = Checkpoint(folder, "fingerprint", ("score",), {})
+    store = Checkpoint(store, "fingerprint", ("score",), {})
     return Group(runs, store, partial(in_chunks, size=size), observed or plain, threads)
 
 
@@ -72,13 +72,13 @@ def test_parts_train_every_run_once_and_the_whole_finds_them(tmp_path, number_of
 
     for index in reversed(range(number_of_parts)):
         before = len(trained)
-        part = replace(group(tmp_path, noted), part=(index, number_of_parts))
-        found = finished(part, bar())
-        # Its own rows alone, whatever parts before it have kept.
-        assert sorted(found) == sorted(trained[before:])
-        assert {run: row["score"] for run, row in found.items()} == {r: number(r) for r in found}
+        for _ in range(2):
+            part = group(Parts(tmp_path, part=(index, number_of_parts)), noted)
+            found = finished(part, bar())
+            # Its own rows alone, though the directory has those of parts before.
+            assert list(found) == RUNS[index::number_of_parts]
+            assert all(row["score"] == number(run) for run, row in found.items())
         assert len(trained) - before <= -(-len(RUNS) // number_of_parts)
-        finished(part, bar())
     assert sorted(trained) == sorted(RUNS)
 
     def refuse(chunk, stop):
@@ -93,28 +93,44 @@ def test_parts_of_several_adversaries_have_equally_many_models(tmp_path, number_
     """Each group has fewer models than there are parts, all groups together have not."""
     names, trained = ["first", "second", "third"], []
 
-    def make(index, world, those):
+    def make(parts, world, those):
         def observed(chunk, stop):
             for run in chunk:
                 trained.append((those, run))
                 yield run, {column(name, "score"): number(run) for name in those}
 
-        store = Checkpoint(tmp_path / "-".join((world, *those)), "mark", columns(those), {})
+        store = Checkpoint(parts / "-".join((world, *those)), "mark", columns(those), {})
         runs = [(world, 0, i) for i in range(3)]
         chunks = partial(in_chunks, size=2)
-        return Group(runs, store, chunks, observed, 1, (index, number_of_parts))
+        return Group(runs, store, chunks, observed, 1)
 
     def columns(those):
         return tuple(column(name, "score") for name in those)
 
     for index in range(number_of_parts):
         before = len(trained)
-        table = by_adversary(names, partial(make, index), ("score",), progress=False)
+        parts = Parts(tmp_path, part=(index, number_of_parts))
+        table = by_adversary(names, partial(make, parts), ("score",), progress=False)
         assert sorted({(row.world, row.run) for row in table.itertuples()}) == sorted(
             {(world, run) for _, (world, _, run) in trained[before:]}
         )
         assert 12 // number_of_parts <= len(trained) - before <= -(-12 // number_of_parts)
     assert len(trained) == len(set(trained)) == 12
+
+
+def test_a_part_with_little_time_trains_worlds_in_turn_and_at_least_a_chunk():
+    found = finished(group(Parts(hours=1e-9), size=1), bar())
+    assert list(found) == RUNS[:1]
+    later = finished(group(Parts(hours=1), size=1), bar())
+    assert list(later) == RUNS
+    begun = []
+
+    def noted(chunk, stop):
+        begun.extend(chunk)
+        yield from ((run, {"score": number(run)}) for run in chunk)
+
+    finished(group(Parts(hours=1), noted, size=1), bar())
+    assert [run[0] for run in begun[:4]] == ["out", "in", "out", "in"]
 
 
 def test_the_bar_counts_finished_runs_and_their_speed_does_not(tmp_path):

@@ -40,6 +40,7 @@ from hiddenstate.dpsgd.ensemble import (
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.strategies import SideBySide, model_bytes
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline.parts import Parts
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
@@ -985,14 +986,16 @@ def test_a_part_gives_the_rows_of_its_own_models_alone_as_the_whole_has_them():
     audit, columns = make(), ["world", "repeat", "run"]
     whole = scores(audit, models=3, seed=1, observers={"seen": Seen()})
     parts = [
-        scores(audit, models=3, seed=1, observers={"seen": Seen()}, part=(index, 4))
+        scores(
+            audit, models=3, seed=1, observers={"seen": Seen()}, checkpoint=Parts(part=(index, 4))
+        )
         for index in range(4)
     ]
     assert [len(part) for part in parts] == [4, 4, 2, 2]  # a row by each of the two
     by = [*columns, "adversary"]
     gathered = pd.concat(parts).sort_values(by, ignore_index=True)
     pd.testing.assert_frame_equal(gathered, whole.sort_values(by, ignore_index=True))
-    empty = scores(audit, models=1, seed=1, part=(7, 8))
+    empty = scores(audit, models=1, seed=1, checkpoint=Parts(part=(7, 8)))
     assert [*empty] == [*columns, "score"]
     assert empty.empty
 

@@ -11,6 +11,7 @@ import pytest
 from hiddenstate import cli
 from hiddenstate.pipeline import costs, scores
 from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.parts import Parts
 from hiddenstate.study import config, forecast
 from hiddenstate.study.page import duration
 
@@ -71,7 +72,7 @@ def test_jobs_that_are_longer_than_a_part_are_named():
     columns = ["family", "kind", "jobs", "done", "cached", "missing", "hours", "longest"]
     rows = [("one", "train", 2, 0, 0, 2, 20.0, 17.2), ("one", "start", 1, 0, 0, 1, 8.5, 8.5),
             ("other", "train", 1, 0, 0, 1, 8.01, 8.01)]  # fmt: skip
-    found = pd.DataFrame(rows, columns=columns).assign(memory=1, disk=0.0)
+    found = pd.DataFrame(rows, columns=columns).assign(memory=1, disk=0.0, models=0)
     said = "not divided: train of one (17.2 h), start of one (8.5 h). Initial"
     assert said in forecast.words(found, 2, 8)
     assert "not divided" not in forecast.words(found, 2, 18)
@@ -118,7 +119,7 @@ def test_a_part_for_each_model_that_a_training_takes_has_one(tmp_path, name):
     start = job.start and job.start.run(seed, Workplace())
     number = job.work.trainings(job.cell)
     for done, index in enumerate((0, number // 2, number - 1), 1):
-        job.run(seed, Workplace(start=start, checkpoint=tmp_path, part=(index, number)))
+        job.run(seed, Workplace(start=start, checkpoint=Parts(tmp_path, part=(index, number))))
         assert len(list(tmp_path.rglob("*.npz"))) == done
 
 

@@ -61,6 +61,7 @@ if JOBS["start"]:
             runtime=minutes_of("start"),
             gpu=int(config["device"] != "cpu"),
             device=config["device"],
+            cached=CACHED_SCORES,
         params:
             family=FAMILY,
             config=SCALE_FILE,
@@ -69,7 +70,8 @@ if JOBS["start"]:
             f"{FAMILY}: initial parameters {{wildcards.cell}}"
         shell:
             "hiddenstate start {params.family} --config {params.config:q}"
-            " --cell {wildcards.cell:q} --device {resources.device} --out {output:q} > {log:q} 2>&1"
+            " --cell {wildcards.cell:q} --device {resources.device} --cached {resources.cached:q}"
+            " --out {output:q} > {log:q} 2>&1"
 
 
 if JOBS["train"]:
@@ -100,6 +102,8 @@ if JOBS["train"]:
             gpu=int(config["device"] != "cpu"),
             device=config["device"],
             parts=number_of_parts,
+            own_parts=f"{HERE}/parts",
+            cached_parts=f"{CACHED_SCORES}/parts",
         params:
             family=FAMILY,
             config=SCALE_FILE,
@@ -111,7 +115,9 @@ if JOBS["train"]:
             "hiddenstate train {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
             " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
-            " --gathers {resources.parts} --out {output:q} --start {input.start:q} > {log:q} 2>&1"
+            " --gathers {resources.parts} --parts {resources.own_parts:q}"
+            " {resources.cached_parts:q}"
+            " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
 if PARTS:
@@ -123,7 +129,7 @@ if PARTS:
             absent_data_of("train"),
             start=start_of,
         output:
-            temp(f"{HERE}/checkpoints/{{cell}}/part{{part}}of{{parts}}"),
+            temp(f"{HERE}/parts/{{cell}}.part-{{part}}-of-{{parts}}.parquet"),
         log:
             f"{LOGS}/{FAMILY}/scores/{{cell}}-part{{part}}of{{parts}}.log",
         benchmark:
@@ -142,6 +148,7 @@ if PARTS:
             runtime=minutes_of("train", part=True),
             gpu=int(config["device"] != "cpu"),
             device=config["device"],
+            cached_parts=f"{CACHED_SCORES}/parts",
         params:
             family=FAMILY,
             config=SCALE_FILE,
@@ -153,7 +160,7 @@ if PARTS:
             "hiddenstate train {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
             " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
-            " --part {wildcards.part:q}/{wildcards.parts:q}"
+            " --part {wildcards.part:q}/{wildcards.parts:q} --parts {resources.cached_parts:q}"
             " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 

@@ -23,6 +23,11 @@ def cached(name):
     return f"{CACHE}/{FAMILY}/{name}.parquet"
 
 
+# Where part files and initial parameters are looked for; nowhere if the cache is to be ignored. A
+# resource of the jobs, as the device is: another place is no reason to train again.
+CACHED_SCORES = f"{CACHE}/{FAMILY}" if config["scores"] == "cached" else f"{HERE}/uncached"
+
+
 def cache_folder(wildcards):
     """Where cached scores of the family are, as a parameter of a rule."""
     return f"{CACHE}/{FAMILY}"
@@ -159,7 +164,7 @@ def parts_of(wildcards):
     """What the parts of a cell write, if it is trained in parts."""
     number = number_of_parts(wildcards)
     return [
-        f"{HERE}/checkpoints/{wildcards.cell}/part{k}of{number}"
+        f"{HERE}/parts/{wildcards.cell}.part-{k}-of-{number}.parquet"
         for k in range(1, number + 1)
     ]
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -28,7 +27,7 @@ from hiddenstate.adversaries.gradient_canaries import (
     SimulatedCoordinate,
 )
 from hiddenstate.dpsgd.audit import Group, by_adversary, column, in_chunks
-from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row, fingerprint
+from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint
 from hiddenstate.dpsgd.kernels.tiny import Code, Dense, Trainer
 from hiddenstate.dpsgd.known import (
     FixedCanary,
@@ -41,6 +40,7 @@ from hiddenstate.dpsgd.known import (
 )
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.pipeline.parts import Identity, Row, Store, place
 from hiddenstate.sampling import Cyclic, Reshuffled
 from hiddenstate.streams import World
 
@@ -243,11 +243,10 @@ def scores(
     again: Name = (),
     workers: int = 1,
     chunk: int = 100,
-    checkpoint: str | Path | None = None,
+    checkpoint: Store = None,
     progress: bool = False,
     kernel: Code = "auto",
     noiseless: bool = False,
-    part: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
     """One audit by each adversary: columns world, repeat, run, score, adversary and coordinate.
 
@@ -258,8 +257,7 @@ def scores(
     none of these, and ``repeat`` is but a name for other random numbers. ``again`` names other runs
     of the same audit: what all its runs share, such as a record or a start, stays as it is.
     ``noiseless``: what each adversary reads at the end of a training of the same run without noise
-    and canary, which it can simulate before it sees the last iterate. ``part``: as of
-    ``dpsgd.ensemble.How``.
+    and canary, which it can simulate before it sees the last iterate.
     """
     for argument, value in {"models": models, "workers": workers, "chunk": chunk}.items():
         check_count(argument, value)
@@ -268,7 +266,7 @@ def scores(
     def group(world: World, names: tuple[str, ...]) -> Group:
         those = tuple(by_name[name] for name in names)
         role = names if world == "in" else ()
-        place = None if checkpoint is None else Path(checkpoint, "-".join((world, *role)))
+        folder = place(checkpoint) / "-".join((world, *role))
         columns = tuple(column(name, what) for name in names for what in _OBSERVED)
         mark = fingerprint(
             seed, name, again, audit.x, audit.y, audit, audit.mechanism, repeat, those,
@@ -286,11 +284,10 @@ def scores(
 
         return Group(
             runs=[(world, repeat, index) for index in range(models)],
-            store=Checkpoint(place, mark, columns, {"kernel": run(world, repeat, 0).kind}),
+            store=Checkpoint(folder, mark, columns, {"kernel": run(world, repeat, 0).kind}),
             chunks=partial(in_chunks, size=chunk),
             observed=observed,
             threads=workers,
-            part=part,
         )
 
     table = by_adversary([a.name for a in adversaries], group, _OBSERVED, progress=progress)

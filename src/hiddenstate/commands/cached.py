@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     add_out(parser, "directory to write them to", metavar="DIR")
 
     parser = command(commands, "verify", _verify)
-    parser.set_defaults(part=None, purpose="verification")
+    parser.set_defaults(part=None, hours=None, parts=[], purpose="verification")
     add_family(parser)
     add_cell(parser)
     add_path(parser, "cached", "cached scores")

@@ -1,6 +1,7 @@
 """What the commands share that compute a cell, or read what was computed."""
 
 import argparse
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -73,21 +74,19 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
         yield Workplace(device=_device(options.device))
         return
     place = _training(options, job, seed)
-    if not place.checkpoint:
-        if place.part:
-            raise InputError("--part: needs --checkpoint, where its models are kept")
+    if not options.checkpoint:
         yield place
         return
-    part = "-".join(map(str, place.part or ()))
-    with files.alone(place.checkpoint, f"another process trains {job.cell.name}", part):
+    part = "-".join(map(str, options.part or ()))
+    with files.alone(options.checkpoint, f"another process trains {job.cell.name}", part):
         yield place
-        if not part:
-            _discard(place.checkpoint)
+        if options.part is options.hours is None:
+            _discard(options.checkpoint)
 
 
 def _discard(checkpoint: Path) -> None:
-    """Remove the finished models of a checkpoint, the marks of its parts, and their folders."""
-    kept = r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz|part\d+of\d+"
+    """Remove the finished models of a checkpoint, and their folders."""
+    kept = r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz"
     own = [p for p in checkpoint.rglob("*") if re.fullmatch(kept, p.name) and p.is_file()]
     for path in own:
         path.unlink()
@@ -98,7 +97,7 @@ def _discard(checkpoint: Path) -> None:
 
 def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace":
     """Where and from what to train the models of a cell."""
-    from hiddenstate.pipeline import scores
+    from hiddenstate.pipeline import parts, scores
     from hiddenstate.pipeline.family import Workplace
 
     start = None
@@ -109,17 +108,41 @@ def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace"
             )
         with removable(options.start):
             start = scores.check(options.start, job.start.identity, seed, job.start.files)
+    known, limit = finished_elsewhere(options, job, seed), options.hours or math.inf
     return Workplace(
         start=start,
-        checkpoint=options.checkpoint,
+        checkpoint=parts.Parts(options.checkpoint, known=known, part=options.part, hours=limit),
         device=_device(options.device),
         workers=options.workers,
         memory=options.memory * 2**20 or None,
         progress=True,
         purpose=options.purpose,
         models=options.models,
-        part=options.part,
     )
+
+
+def finished_elsewhere(options: argparse.Namespace, job: "Job", seed: int) -> "pd.DataFrame":
+    """The models of a cell that part files have, of its parameters and initial parameters."""
+    from hiddenstate.pipeline import parts
+
+    files = parts.paths(job.cell.name, options.parts)
+    return parts.read(files, job.identity, seed, job.files, digest_of_start(options))
+
+
+def digest_of_start(options: argparse.Namespace) -> str | None:
+    """Digest of the initial parameters, if there are any."""
+    from hiddenstate.pipeline import scores
+
+    return scores.claimed_origin(options.start)["digest"] if options.start else None
+
+
+def of_parts(options: argparse.Namespace, job: "Job", origin: dict[str, Any]) -> dict[str, Any]:
+    """What the provenance of a cell says of the part files that it has models from."""
+    from hiddenstate.pipeline import parts
+
+    found = parts.described(parts.paths(job.cell.name, options.parts))
+    seconds = origin["wall_seconds"] + sum(part["wall_seconds"] for part in found)
+    return {"part_files": found, "wall_seconds": round(seconds, 3)} if found else {}
 
 
 def _device(name: str) -> str:

@@ -55,11 +55,14 @@ def run(options: argparse.Namespace) -> None:
         part_hours=options.part_hours,
     )
     stray = [str(path) for path in forecast.stray(options.config, options.results)]
+    partial = forecast.partial(options.config, options.results, options.cached)
     if options.json:
         told = {"families": records(found), "all": forecast.sums(found, options.cores)}
-        print_json(told | {"stray": stray})
+        print_json(told | {"partial": partial, "stray": stray})
         return
     print(forecast.words(found, options.cores, options.part_hours), end="")
+    for cell, (there, every) in partial.items():
+        print(f"Part files have {there} of {every} models of {cell}.")
     if stray:
         print(
             f"Files of cells that the scale no longer has, which may be deleted: {len(stray)}, "

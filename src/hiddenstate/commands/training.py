@@ -1,7 +1,11 @@
-"""``hiddenstate start`` and ``train``: initial parameters, and the models that train from them."""
+"""``hiddenstate start``, ``train`` and ``gather``: initial parameters, models, and their parts."""
 
 import argparse
+import shutil
 import time
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hiddenstate import files
 from hiddenstate.commands import jobs
@@ -11,23 +15,34 @@ from hiddenstate.commands.options import (
     add_device,
     add_family,
     add_out,
+    add_path,
     add_training,
     command,
 )
+from hiddenstate.errors import InputError
+
+if TYPE_CHECKING:
+    from hiddenstate.pipeline.family import Job, Workplace
 
 
 def add(commands: Commands) -> None:
     """The cell, where to train, which part of the models, and where the result goes."""
     what = "Make and write the initial parameters that cells train from"
-    parser = command(commands, "start", _run, what)
-    parser.set_defaults(kind="start", checkpoint=None, gathers=0)
+    parser = command(commands, "start", _start, what)
+    parser.set_defaults(kind="start", checkpoint=None)
     add_family(parser)
     add_cell(parser)
     add_device(parser)
+    parser.add_argument(
+        "--cached",
+        type=Path,
+        metavar="DIR",
+        help="cached scores, with initial parameters in starts/ that are copied if they are there",
+    )
     add_out(parser, "Parquet file to write")
 
     what = "Train a cell's models and write their scores; a killed run goes on"
-    parser = command(commands, "train", _run, what)
+    parser = command(commands, "train", _train, what)
     parser.set_defaults(kind="train", models=None, purpose="")
     add_family(parser)
     add_cell(parser)
@@ -36,16 +51,40 @@ def add(commands: Commands) -> None:
         "--part",
         type=_part,
         metavar="K/N",
-        help="train the K-th of N parts of the models, kept in --checkpoint; FILE is empty",
+        help="train the K-th of N parts of the models, and write a part file",
+    )
+    parser.add_argument(
+        "--hours",
+        type=_hours,
+        metavar="HOURS",
+        help="train the next models, with and without the canary in turns, for at most so many "
+        "hours, and write a part file",
+    )
+    parser.add_argument(
+        "--parts",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="DIR",
+        help="folders of part files (CELL.part-*.parquet), whose models are not trained again",
     )
     parser.add_argument(
         "--gathers",
         type=int,
         default=0,
         metavar="N",
-        help="the number of parts whose models are in --checkpoint, for the provenance",
+        help="the number of jobs that trained parts for this one, for the provenance",
     )
-    add_out(parser, "Parquet file to write")
+    add_out(parser, "Parquet file to write; of a part, CELL.part-NAME.parquet")
+
+    parser = command(commands, "gather", _gather)
+    parser.set_defaults(
+        kind="train", models=None, purpose="", part=None, hours=None, checkpoint=None, workers=1,
+        memory=0, device="cpu",
+    )  # fmt: skip
+    add_family(parser)
+    add_cell(parser)
+    add_path(parser, "cached", "cached scores, with part files in parts/", metavar="DIR")
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -56,21 +95,105 @@ def _part(text: str) -> tuple[int, int]:
     raise argparse.ArgumentTypeError(f"got {text!r}; expected K/N with K from 1 to N, such as 2/8")
 
 
-def _run(options: argparse.Namespace) -> None:
-    """Make a cell's initial parameters, or train it; interrupted training goes on."""
+def _hours(text: str) -> float:
+    """A number of hours."""
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    if not 0 < hours < 1e6:
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected hours above 0, such as 1.5")
+    return hours
+
+
+def _start(options: argparse.Namespace) -> None:
+    """Make a cell's initial parameters, or copy them."""
+    from hiddenstate.pipeline import scores
+
+    job, seed = jobs.asked(options, "start")
+    given = job.files
+    kept = options.cached and options.cached / "starts" / f"{job.cell.name}.parquet"
+    if kept and kept.exists():
+        scores.check(kept, job.identity, seed, given)
+        with files.atomic(options.out) as temporary:
+            shutil.copyfile(kept, temporary)
+        return
+    began = time.perf_counter()
+    with jobs.workplace(options, job, seed) as workplace:
+        frame = job.run(seed, workplace)
+        jobs.write(options.out, job, frame, jobs.origin(job, seed, began, given))
+
+
+def _train(options: argparse.Namespace) -> None:
+    """Train a cell, or a part of it; interrupted training goes on."""
     from hiddenstate.dpsgd import checkpoint
 
-    job, seed = jobs.asked(options, options.kind)
+    job, seed = jobs.asked(options, "train")
+    partial = bool(options.part or options.hours)
+    if partial and not fnmatch(options.out.name, f"{job.cell.name}.part-*.parquet"):
+        raise InputError(
+            f"--out: got {options.out.name}; expected the name of a part file, such as "
+            f"{job.cell.name}.part-1.parquet"
+        )
     given = job.files  # as they are before the work: they may be replaced meanwhile
     with jobs.workplace(options, job, seed) as workplace:
-        before = checkpoint.spent(options.checkpoint)
-        start = time.perf_counter() - before
+        began = time.perf_counter() - checkpoint.spent(options.checkpoint)
         frame = job.run(seed, workplace)
-        if workplace.part:
-            with files.atomic(options.out) as temporary:
-                temporary.touch()
+        if partial:
+            _write_part(options, job, seed, began, given, workplace)
             return
-        origin = jobs.origin(job, seed, start, given)
+        origin = jobs.origin(job, seed, began, given)
         if options.gathers:
             origin["parts"] = options.gathers
-        jobs.write(options.out, job, frame, origin)
+        jobs.write(options.out, job, frame, origin | jobs.of_parts(options, job, origin))
+
+
+def _write_part(
+    options: argparse.Namespace,
+    job: "Job",
+    seed: int,
+    began: float,
+    given: dict[str, str],
+    workplace: "Workplace",
+) -> None:
+    """Write a part file; its models' chunks go then, for it outlives other code and they do not."""
+    from hiddenstate.dpsgd import checkpoint
+    from hiddenstate.pipeline import parts
+
+    part = workplace.checkpoint
+    assert isinstance(part, parts.Parts)
+    if options.hours and part.own().empty:
+        raise InputError(
+            f"{job.cell.name}: no model is left to train; `hiddenstate gather` writes its scores"
+        )
+    if options.checkpoint:  # other parts' models are there as well
+        began = time.perf_counter() - checkpoint.spent(options.checkpoint, part.finished)
+    origin = jobs.origin(job, seed, began, given)
+    parts.write(options.out, part.own(), origin, jobs.digest_of_start(options))
+    checkpoint.drop(options.checkpoint, part.finished)
+
+
+def _gather(options: argparse.Namespace) -> None:
+    """Write a cell's scores from part files, and remove these, once they have all its models."""
+    from hiddenstate.pipeline import parts
+
+    job, seed = jobs.asked(options, "train")
+    folder, began = options.cached / "parts", time.perf_counter()
+    options.parts = [folder]
+    options.start = job.start and options.cached / "starts" / f"{job.start.cell.name}.parquet"
+    number, every = parts.models(jobs.finished_elsewhere(options, job, seed)), job.trainings
+    if number < every:
+        raise InputError(
+            f"{folder}: has {number} of {every} models of {job.cell.name}; train the others with "
+            f"`hiddenstate train {options.family} --config {options.config} --cell "
+            f"{job.cell.name} --parts {folder} --hours 8 --out "
+            f"{folder}/{job.cell.name}.part-NAME.parquet`"
+        )
+    given = job.files
+    with jobs.workplace(options, job, seed) as workplace:
+        frame = job.run(seed, workplace)
+        origin = jobs.origin(job, seed, began, given)
+        out = options.cached / f"{job.cell.name}.parquet"
+        jobs.write(out, job, frame, origin | jobs.of_parts(options, job, origin))
+    for path in parts.paths(job.cell.name, options.parts):
+        path.unlink()

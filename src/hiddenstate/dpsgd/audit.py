@@ -6,6 +6,7 @@ read the same models that were trained without a canary.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from hiddenstate.dpsgd.checkpoint import Checkpoint, Identity, Row
+from hiddenstate.dpsgd.checkpoint import Checkpoint
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline.parts import Identity, Row
 from hiddenstate.streams import World
 
 
@@ -25,8 +27,7 @@ class Group:
 
     store: what keeps finished ones. chunks: divides those that are not finished. observed: trains a
     chunk and yields each run with its row; it ends early once the event is set, and a chunk that is
-    not whole is not kept. threads: how many chunks are trained at once. part: (index, number) of
-    several: every so many-th run alone, from the index-th, counted from 0.
+    not whole is not kept. threads: how many chunks are trained at once.
     """
 
     runs: Sequence[Identity]
@@ -34,21 +35,16 @@ class Group:
     chunks: Callable[[list[Identity]], list[list[Identity]]]
     observed: Callable[[list[Identity], threading.Event], Iterator[tuple[Identity, Row]]]
     threads: int
-    part: tuple[int, int] | None = None
 
 
-def finished(group: Group, bar: "tqdm[Any]", before: int = 0) -> dict[Identity, Row]:
-    """The rows of a group's runs, or of its part's; those that the store has are not trained again.
+def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
+    """The rows of a group's runs; those that the store has are not trained again.
 
-    before: how many runs the groups before it have, by which parts take turns, so that each has as
-    many runs.
+    Of a part of a cell, those of its own runs alone, as far as it had time for them.
     """
-    done = group.store.read()
-    mine = group.runs
-    if group.part:
-        # Of all runs, whether they are finished or not, so that parts share nothing.
-        index, number = group.part
-        mine = mine[(index - before) % number :: number]
+    done, place = group.store.read(), group.store.place
+    # Of all runs, whether they are finished or not, so that parts share nothing.
+    mine = place.parts.mine(group.runs)
     pending = [run for run in mine if run not in done]
     there = len(mine) - len(pending)
     if not bar.disable:
@@ -59,16 +55,23 @@ def finished(group: Group, bar: "tqdm[Any]", before: int = 0) -> dict[Identity, 
 
     def work(chunk: list[Identity]) -> dict[Identity, Row]:
         found: dict[Identity, Row] = {}
+        if not place.parts.begins():
+            return found
+        began = time.monotonic()
         for run, row in group.observed(chunk, stop):
             found[run] = row
             bar.update()
         if len(found) < len(chunk):
             return {}
         group.store.write(found)
+        place.parts.ended(time.monotonic() - began)
         return found
 
     with ThreadPoolExecutor(group.threads) as pool:
-        futures = [pool.submit(work, chunk) for chunk in group.chunks(pending)]
+        chunks = group.chunks(pending)
+        if place.parts.limited:  # worlds in turn, so that as many models of each are there
+            chunks.sort(key=lambda chunk: chunk[0][1:])
+        futures = [pool.submit(work, chunk) for chunk in chunks]
         try:
             for future in as_completed(futures):
                 done |= future.result()
@@ -76,7 +79,9 @@ def finished(group: Group, bar: "tqdm[Any]", before: int = 0) -> dict[Identity, 
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return {run: done[run] for run in mine}
+    found = {run: done[run] for run in mine if run in done}
+    place.parts.add(place.name, group.store.made, found)
+    return found
 
 
 def progress_bar(models: int, shown: bool) -> "tqdm[Any]":
@@ -113,10 +118,7 @@ def by_adversary(
     with progress_bar(models * (1 + len(names)), progress) as bar:
         without = finished(first, bar)
         del first  # and its copies of the records
-        present = [
-            finished(group("in", (name,)), bar, before=models * i)
-            for i, name in enumerate(names, 1)
-        ]
+        present = [finished(group("in", (name,)), bar) for name in names]
     rows = [
         (*run, *(row[column(name, what)] for what in observed), name)
         for name, its in zip(names, present, strict=True)

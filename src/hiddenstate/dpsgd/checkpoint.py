@@ -9,7 +9,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,8 @@ import numpy as np
 from hiddenstate.code import essence
 from hiddenstate.errors import InputError
 from hiddenstate.files import arrays, atomic
+from hiddenstate.pipeline.parts import Identity, Row, Store, place
 from hiddenstate.streams import World
-
-Row = dict[str, float]
-"""Score and measures of a run."""
-Identity = tuple[World, int, int]
-"""World, repeat and index of a run."""
 
 
 def fingerprint(*parts: object) -> str:
@@ -220,8 +216,9 @@ _NUMERICS = {"torch": 2, "explicit": 2, "loop": 2}
 
 
 class Checkpoint:
-    """Finished runs, one file a chunk, in a directory of one audit; None keeps nothing.
+    """Finished runs: one file a chunk in a directory of one audit, and those of part files.
 
+    store: the directory, or a place of a cell that is trained in parts; None keeps nothing.
     columns: the names of what is kept of a run. made: what else decides the last digits of scores
     (kernel, device, precision), by name. ``read`` raises InputError for another audit, and for
     chunks that were made in another way: a table of both is that of no uninterrupted run. A chunk
@@ -230,21 +227,22 @@ class Checkpoint:
 
     def __init__(
         self,
-        directory: str | Path | None,
+        store: Store,
         fingerprint: str,
         columns: tuple[str, ...],
         made: Mapping[str, object],
     ):
-        self._directory = None if directory is None else Path(directory)
+        self.place = place(store)
+        self._directory = self.place.directory
         self._fingerprint = fingerprint
         self.columns = columns
         made = {**made, "numerics": _NUMERICS.get(str(made.get("kernel")), 1)}
-        self._made = ", ".join(f"{key} {value}" for key, value in made.items())
+        self.made = ", ".join(f"{key} {value}" for key, value in made.items())
         self._told, self._clock = threading.Lock(), time.perf_counter()
 
     def read(self) -> dict[Identity, Row]:
         """Scores and measures of the finished runs."""
-        done: dict[Identity, Row] = {}
+        done = self._elsewhere()
         if self._directory is None or not self._directory.is_dir():
             return done
         for path in sorted(self._directory.glob("[!.]*.npz")):
@@ -264,13 +262,30 @@ class Checkpoint:
                     "canary, seed, measures, or code of any of them); expected a directory of this "
                     "audit, or an empty one"
                 )
-            if (made := found.get("made", "nobody knows how")) != self._made:
+            if (made := found.get("made", "nobody knows how")) != self.made:
                 raise InputError(
-                    f"{path}: was made with {made}; this call has {self._made}; expected the same, "
+                    f"{path}: was made with {made}; this call has {self.made}; expected the same, "
                     "or an empty directory"
                 )
             for run, row in zip(runs, values, strict=True):
                 done[run] = dict(zip(columns, row, strict=True))
+        return done
+
+    def _elsewhere(self) -> dict[Identity, Row]:
+        """Scores and measures of the runs that part files have."""
+        done: dict[Identity, Row] = {}
+        for run, (made, row) in self.place.parts.known(self.place.name).items():
+            if made != self.made:
+                raise InputError(
+                    f"part file: has model {run[2]} of world {run[0]!r}, made with {made}; this "
+                    f"call has {self.made}; expected the same"
+                )
+            if set(row) != set(self.columns):
+                raise InputError(
+                    f"part file: has model {run[2]} of world {run[0]!r} with {', '.join(row)}; "
+                    f"expected {', '.join(self.columns)}"
+                )
+            done[run] = {column: row[column] for column in self.columns}
         return done
 
     def write(self, found: dict[Identity, Row]) -> None:
@@ -287,7 +302,7 @@ class Checkpoint:
                 file,
                 fingerprint=self._fingerprint,
                 columns=self.columns,
-                made=self._made,
+                made=self.made,
                 world=world,
                 repeat=repeat,
                 run=run,
@@ -298,8 +313,32 @@ class Checkpoint:
             os.fsync(file.fileno())  # or the new name could outlive its content
 
 
-def spent(directory: Path | None) -> float:
-    """Seconds that the runs kept in a directory, and those below it, took before now."""
-    found = [] if directory is None else directory.rglob("[!.]*.npz")
-    paths = [path for path in found if path.stat().st_size]
-    return sum(float(arrays(path, _KEPT).get("seconds", 0)) for path in paths)
+Runs = Collection[tuple[str, World, int, int]]
+"""Runs of several places: place, world, repeat and index of each."""
+
+
+def spent(directory: Path | None, runs: Runs | None = None) -> float:
+    """Seconds that runs kept in a directory, and those below it, took before now: all, or these."""
+    return sum(float(found.get("seconds", 0)) for _, found in _chunks(directory, runs))
+
+
+def drop(directory: Path | None, runs: Runs) -> None:
+    """Remove the chunks of which all runs are among these."""
+    for path, _ in _chunks(directory, runs):
+        path.unlink()
+
+
+def _chunks(directory: Path | None, runs: Runs | None) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Chunks in a directory and below it, without those that a loss of power left empty."""
+    if directory is None:
+        return
+    for path in sorted(directory.rglob("[!.]*.npz")):
+        if not path.stat().st_size:
+            continue
+        found = arrays(path, _KEPT)
+        place = path.parent.relative_to(directory).as_posix().removeprefix(".")
+        if runs is not None:
+            names = (found[key].tolist() for key in ("world", "repeat", "run"))
+            if any((place, *run) not in runs for run in zip(*names, strict=True)):
+                continue
+        yield path, found

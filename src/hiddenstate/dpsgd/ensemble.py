@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -22,13 +21,7 @@ from torch import Tensor
 
 from hiddenstate import streams
 from hiddenstate.dpsgd import audit
-from hiddenstate.dpsgd.checkpoint import (
-    Checkpoint,
-    Identity,
-    Row,
-    fingerprint,
-    structure,
-)
+from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint, structure
 from hiddenstate.dpsgd.clipping import KernelName, usable
 from hiddenstate.dpsgd.known import FixedCanary
 from hiddenstate.dpsgd.run import Canary as Canary
@@ -41,6 +34,7 @@ from hiddenstate.dpsgd.strategies import free_memory, strategy
 from hiddenstate.dpsgd.strategies import last_iterate as last_iterate
 from hiddenstate.dpsgd.strategies import last_iterates as last_iterates
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.pipeline.parts import Identity, Row, Store, place
 from hiddenstate.streams import World
 
 Measure = Callable[[Run, Tensor], float]
@@ -65,9 +59,6 @@ class How(TypedDict, total=False):
     default. By default ``memory`` is ``free_memory``, a chunk is as many models as ``arranged``
     finds room for, and on an accelerator blocks of records are as large as it says. Where memory
     runs out all the same, half of the models are trained at a time.
-
-    part: (index from 0, number) of the parts that models are divided into. That part alone is
-    trained, and the table has its models alone.
     """
 
     device: str
@@ -76,7 +67,6 @@ class How(TypedDict, total=False):
     memory: float | None
     kernel: KernelName
     side_by_side: bool | None
-    part: tuple[int, int] | None
 
 
 def scores(
@@ -87,7 +77,7 @@ def scores(
     name: tuple[str | int, ...] = (),
     repeats: int = 1,
     worlds: tuple[World, ...] = ("in", "out"),
-    checkpoint: str | Path | None = None,
+    checkpoint: Store = None,
     progress: bool = False,
     measures: Mapping[str, Measure] | None = None,
     observers: Mapping[str, Observer] | None = None,
@@ -97,7 +87,8 @@ def scores(
 
     ``models`` is the number of models of each world and repeat. Runs are finished, and with
     ``checkpoint`` (a directory) kept, in chunks; a call that finds finished ones of the same audit
-    there goes on from them. ``measures`` adds a column for each of its names. ``observers`` see the
+    there goes on from them. ``Parts`` of a cell in its place train their own models alone, and the
+    table has these alone. ``measures`` adds a column for each of its names. ``observers`` see the
     iterates as they are made: each adds a row to each model, and a column adversary says whose
     score it is, the canary's being that of the "last iterate". ``how``: see ``How``.
 
@@ -136,7 +127,7 @@ def scores_by_adversary(
     models: int,
     seed: int,
     name: tuple[str | int, ...] = (),
-    checkpoint: str | Path | None = None,
+    checkpoint: Store = None,
     progress: bool = False,
     **how: Unpack[How],
 ) -> pd.DataFrame:
@@ -152,9 +143,9 @@ def scores_by_adversary(
     def group(world: World, those: tuple[str, ...]) -> audit.Group:
         runs: list[Identity] = [(world, 0, index) for index in range(models)]
         first, *others = those
-        place = checkpoint and Path(checkpoint, "out" if world == "out" else f"in-{first}")
+        folder = place(checkpoint) / ("out" if world == "out" else f"in-{first}")
         return _group(
-            ensembles[first], runs, seed, name, place, **how,
+            ensembles[first], runs, seed, name, folder, **how,
             own=audit.column(first, "score"),
             others={audit.column(word, "score"): ensembles[word].canary for word in others},
         )  # fmt: skip
@@ -180,7 +171,7 @@ def _group(
     runs: Sequence[Identity],
     seed: int,
     name: tuple[str | int, ...],
-    checkpoint: str | Path | None,
+    checkpoint: Store,
     *,
     measures: Mapping[str, Measure] | None = None,
     observers: Mapping[str, Observer] | None = None,
@@ -192,7 +183,6 @@ def _group(
     memory: float | None = None,
     kernel: KernelName = "auto",
     side_by_side: bool | None = None,
-    part: tuple[int, int] | None = None,
 ) -> audit.Group:
     """Runs of an ensemble, whose rows have the canary's ``own`` score and what ``others`` read."""
     check_count("workers", workers)
@@ -214,7 +204,9 @@ def _group(
         "precision": gradients.dtype, "side by side": side_by_side,
     }  # fmt: skip
     readers: dict[str, Measure | Canary | Observer] = {**others, **measures, **observers}
-    mark = "" if checkpoint is None else _fingerprint(ensemble, seed, name, readers)
+    mark = (
+        "" if place(checkpoint).directory is None else _fingerprint(ensemble, seed, name, readers)
+    )
     how = strategy(
         gradients, side_by_side=side_by_side, workers=workers, chunk=chunk,
         memory=free_memory(gradients.device) if memory is None else memory,
@@ -239,7 +231,7 @@ def _group(
 
     columns = (own, *observers, *others, *measures)
     return audit.Group(
-        runs, Checkpoint(checkpoint, mark, columns, made), how.chunks, observed, how.threads, part
+        runs, Checkpoint(checkpoint, mark, columns, made), how.chunks, observed, how.threads
     )
 
 

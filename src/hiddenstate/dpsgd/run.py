@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.checkpoint import Identity
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy, tensor
 from hiddenstate.dpsgd.known import (
     FixedCanary,
@@ -32,6 +31,7 @@ from hiddenstate.dpsgd.known import (
 )
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline.parts import Identity
 from hiddenstate.sampling import Poisson
 from hiddenstate.streams import World
 

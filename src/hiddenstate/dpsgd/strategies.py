@@ -17,11 +17,11 @@ from torch import Tensor
 
 from hiddenstate import streams
 from hiddenstate.dpsgd.audit import in_chunks
-from hiddenstate.dpsgd.checkpoint import Identity
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.kernels.base import Block, Blockwise
 from hiddenstate.dpsgd.kernels.linear import GROUP
 from hiddenstate.dpsgd.run import Additions, Run
+from hiddenstate.pipeline.parts import Identity
 
 _KEPT_SHARE = 1 / 8
 """The part of the memory for what models side by side keep from step to step."""

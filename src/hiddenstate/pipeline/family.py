@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hiddenstate.pipeline.evidence import Evidence
+    from hiddenstate.pipeline.parts import Parts
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
 """Pattern of every name that becomes a part of file names and commands."""
@@ -101,19 +102,18 @@ class Workplace:
     in bytes; None for what ``dpsgd.ensemble.scores`` takes of itself. ``models``, if
     given, is how many are trained per world and repeat in place of the cell's own number.
     ``purpose`` names random streams of their own, so that a cell can be trained once more,
-    independently. ``part`` (index from 0, number) trains that part of the models alone and keeps
-    them in ``checkpoint``; the scores that are returned are of these alone.
+    independently. A ``checkpoint`` that is ``Parts`` trains some of the models, whose scores alone
+    are returned.
     """
 
     start: pd.DataFrame | None = None
-    checkpoint: Path | None = None
+    checkpoint: Path | Parts | None = None
     device: str = "cpu"
     workers: int = 1
     memory: float | None = None
     progress: bool = False
     purpose: str = ""
     models: int | None = None
-    part: tuple[int, int] | None = None
 
     def options(self, models: int, *name: str, repeat: int | None = None) -> dict[str, Any]:
         """What ``dpsgd.ensemble.scores`` is told of the place and of a cell's streams.
@@ -129,17 +129,9 @@ class Workplace:
             "device": self.device,
             "workers": self.workers,
             "memory": self.memory,
-            "checkpoint": self.checkpoint and self.checkpoint / part,
+            "checkpoint": None if self.checkpoint is None else self.checkpoint / part,
             "progress": self.progress,
-            "part": self.part,
         }
-
-    def behind(self, models: int) -> Workplace:
-        """The same for what a cell trains behind so many models, by which parts take turns."""
-        if self.part is None:
-            return self
-        index, number = self.part
-        return replace(self, part=((index - models) % number, number))
 
 
 def _second(cell: Cell[Any]) -> float:
@@ -269,6 +261,11 @@ class Job:
     def data(self) -> list[str]:
         """Data sets that the job reads."""
         return self.work.data(self.cell) if isinstance(self.work, Start | Train) else []
+
+    @property
+    def trainings(self) -> int:
+        """How many models the job trains."""
+        return self.work.trainings(self.cell) if isinstance(self.work, Train) else 0
 
     @property
     def files(self) -> dict[str, str]:

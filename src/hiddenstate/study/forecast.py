@@ -8,6 +8,7 @@ import pandas as pd
 
 from hiddenstate import papers
 from hiddenstate.pipeline import costs, scores
+from hiddenstate.pipeline import parts as parts_files
 from hiddenstate.pipeline.family import Figure, Job, Table, Train
 from hiddenstate.study import config
 from hiddenstate.study.page import duration
@@ -36,9 +37,10 @@ def table(
 ) -> pd.DataFrame:
     """One row per family and kind of job.
 
-    Columns: family, kind, jobs, done (their results are there), cached (restored in place of
-    trained), missing, hours (of one core, for what is missing), longest (hours of the longest
-    job), memory (MB of one job), disk (MB of all results). ``cached`` is None to train all. Unless
+    Columns: family, kind, jobs, models (to be trained), done (their results are there), cached
+    (restored in place of trained), missing, hours (of one core, for what is missing), longest
+    (hours of the longest job), memory (MB of one job), disk (MB of all results). ``cached`` is None
+    to train all. Unless
     it ``trains``, what is not there is left out. Trainings longer than ``part_hours`` are divided
     into jobs of at most so many, unless it is 0.
     """
@@ -51,7 +53,7 @@ def table(
         kinds = {}
         # Initial parameters are made only for the models that are trained.
         for kind in ("train", "start", "simulate", "bound"):
-            row = {"jobs": 0, "done": 0, "cached": 0, "missing": 0}
+            row = {"jobs": 0, "models": 0, "done": 0, "cached": 0, "missing": 0}
             seconds, disk = [0.0], 0
             alone = [[cell] for cell in every[kind]]
             for cells in batches(every[kind]) if kind in SHARED else alone:
@@ -79,18 +81,44 @@ def table(
                     number = parts({cell: job}, part_hours).get(cell, 0)
                     row["jobs"] += number
                     row["missing"] += 1 + number
-                    seconds += [cost(jobs) / max(1, number)] * max(1, number)
+                    there, models = elsewhere(job, scale.seed, folders(results, cached, name))
+                    row["models"] += models - there
+                    left = 1 - there / models if models else 1
+                    seconds += [left * cost(jobs) / max(1, number)] * max(1, number)
                     if job.start:
                         wanted.add(job.start.cell.name)
             seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
             kinds[kind] = _row(name, kind, row, seconds, disk)
         figures, tables = family.shown(Figure, grid), family.shown(Table, grid)
         drawing = ["estimate", "claims", *["figures"] * bool(figures), *["tables"] * bool(tables)]
-        counts = {"jobs": len(drawing), "done": 0, "cached": 0, "missing": len(drawing)}
+        counts = {"jobs": len(drawing), "models": 0, "done": 0, "cached": 0}
+        counts["missing"] = len(drawing)
         times = [0.0, *(costs.DRAWING[job] for job in drawing)]
         kinds["drawing"] = _row(name, "drawing", counts, times, len(figures) * _PICTURE)
         rows += [row for row in kinds.values() if row["jobs"]]
     return pd.DataFrame(rows)
+
+
+def folders(results: Path, cached: Path | None, family: str) -> list[Path]:
+    """Where part files of a family's cells are looked for."""
+    return [root / family / "parts" for root in (results, cached) if root]
+
+
+def elsewhere(job: Job, seed: int, where: Sequence[Path]) -> tuple[int, int]:
+    """How many models of a job part files have, and how many it trains."""
+    files = parts_files.paths(job.cell.name, where)
+    return parts_files.count(files, job.identity, seed) if files else 0, job.trainings
+
+
+def partial(scale_file: Path, results: Path, cached: Path | None) -> dict[str, tuple[int, int]]:
+    """Cells of which part files have some models: how many, and of how many."""
+    scale, found = config.read(scale_file), {}
+    for name in config.families(scale):
+        where = folders(results, cached, name)
+        for cell, job in papers.load(name).jobs(getattr(scale, name))["train"].items():
+            there, every = elsewhere(job, scale.seed, where)
+            found |= {cell: (there, every)} if there else {}
+    return found
 
 
 def stray(scale_file: Path, results: Path) -> list[Path]:
@@ -98,10 +126,11 @@ def stray(scale_file: Path, results: Path) -> list[Path]:
     scale = config.read(scale_file)
     found = []
     for name in config.families(scale):
-        every = papers.load(name).jobs(getattr(scale, name)).values()
-        asked = {(job.work.folder, cell) for jobs in every for cell, job in jobs.items()}
+        every = papers.load(name).jobs(getattr(scale, name))
+        asked = {(job.work.folder, cell) for jobs in every.values() for cell, job in jobs.items()}
         made = sorted((results / name).glob("*/*.parquet"))
-        found += [path for path in made if (path.parent.name, path.stem) not in asked]
+        asked |= {("parts", cell) for cell in every["train"]}
+        found += [p for p in made if (p.parent.name, p.stem.partition(".part-")[0]) not in asked]
     return found
 
 
@@ -173,6 +202,7 @@ def sums(rows: pd.DataFrame, cores: int = 1) -> dict[str, float]:
     return {
         "jobs": int(rows["jobs"].sum()),
         "missing": int(rows["missing"].sum()),
+        "models": int(rows["models"].sum()),
         "hours": float(rows["hours"].sum()),
         "longest": float(rows["longest"].max()),
         "disk": float(rows["disk"].sum()),
@@ -206,7 +236,8 @@ def words(rows: pd.DataFrame, cores: int = 1, part_hours: float = 0) -> str:
     )
     return (
         f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n"
-        f"In all {total['missing']} of {total['jobs']} jobs, {one} of one core, "
+        f"In all {total['missing']} of {total['jobs']} jobs, {total['models']} models to train, "
+        f"{one} of one core, "
         f"{total['disk']:.0f} MB of disk; the longest job {longest}; "
         f"{cores} cores need at least {wall}.\n"
         f"{undivided if named else ''}"

@@ -36,7 +36,6 @@ def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
         workers=workplace.workers,
         checkpoint=workplace.checkpoint,
         progress=workplace.progress,
-        part=workplace.part,
     )
     # The precision of the iterates, in half the space.
     return frame.astype({"score": np.float32, "coordinate": np.int16})

@@ -41,11 +41,7 @@ def train(cell: Cell[AuditParameters], seed: int, workplace: Workplace) -> pd.Da
         noise_multiplier=1.0,
         adjacency="add_or_remove",
     ).calibrated(p.epsilon, p.delta, records=p.records)
-    each = p.models * len(p.worlds)
-    audits = [
-        _repeat(p, repeat, mechanism, seed, workplace.behind(i * each))
-        for i, repeat in enumerate(p.start.repeats)
-    ]
+    audits = [_repeat(p, repeat, mechanism, seed, workplace) for repeat in p.start.repeats]
     return pd.concat(audits, ignore_index=True)
 
 
