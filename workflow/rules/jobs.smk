@@ -25,7 +25,9 @@ def cached(name):
 
 # Where part files and initial parameters are looked for; nowhere if the cache is to be ignored. A
 # resource of the jobs, as the device is: another place is no reason to train again.
-CACHED_SCORES = f"{CACHE}/{FAMILY}" if config["scores"] == "cached" else f"{HERE}/uncached"
+CACHED_SCORES = (
+    f"{CACHE}/{FAMILY}" if config["scores"] == "cached" else f"{HERE}/uncached"
+)
 
 
 def cache_folder(wildcards):

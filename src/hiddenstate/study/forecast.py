@@ -112,7 +112,7 @@ def elsewhere(job: Job, seed: int, where: Sequence[Path]) -> tuple[int, int]:
 
 def partial(scale_file: Path, results: Path, cached: Path | None) -> dict[str, tuple[int, int]]:
     """Cells of which part files have some models: how many, and of how many."""
-    scale, found = config.read(scale_file), {}
+    scale, found = config.read(scale_file), dict[str, tuple[int, int]]()
     for name in config.families(scale):
         where = folders(results, cached, name)
         for cell, job in papers.load(name).jobs(getattr(scale, name))["train"].items():
