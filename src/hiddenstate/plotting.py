@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,10 @@ def line(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
     own = {"linestyle": "--", "linewidth": 1.3} | _long(style)
     if "color" in own:
         own.setdefault("markeredgecolor", own["color"])
+    labels = axes.get_xlabel(), axes.get_ylabel()
     sns.lineplot(rows, x="x", y="value", estimator=None, legend=False, ax=axes, **own)
+    # seaborn writes the columns' names.
+    axes.set(xlabel=labels[0], ylabel=labels[1])
 
 
 def curve(axes: Axes, points: pd.Series, **style: Any) -> None:
@@ -159,16 +163,52 @@ def shared_legend(
         legend = figure.legend(handles, labels, ncols=columns, **place)
 
 
-def save(figure: Figure, paths: list[Path], footer: str) -> None:
+def say_delta(figure: Figure, delta: float) -> None:
+    """Add delta to the labels of axes that show an epsilon and do not name it yet."""
+    for axes in figure.axes:
+        for label, write in (
+            (axes.get_ylabel(), axes.set_ylabel),
+            (axes.get_xlabel(), axes.set_xlabel),
+        ):
+            if "varepsilon" in label and "delta" not in label:
+                write(f"{label} ($\\delta$ = {delta:g})")
+                break
+
+
+def _plain_logarithms(axes: Axes) -> None:
+    """Write 0.6 for 6 x 10^-1 where a logarithmic axis shows less than two powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
+
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() != "log" or not isinstance(axis.get_minor_formatter(), LogFormatter):
+            continue
+        low, high = sorted(axis.get_view_interval())
+        if sum(low <= tick <= high for tick in axis.get_majorticklocs()) >= 2:
+            axis.set_minor_formatter(NullFormatter())
+        else:
+            axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            axis.set_minor_formatter(
+                FuncFormatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "25" else "")
+            )
+
+
+def save(figure: Figure, paths: list[Path], footer: str, message: str = "") -> None:
     """Write the figure to each path (format by suffix), with the scale and data it shows.
 
-    Dates are left out of the files, so the same estimates give the same bytes.
+    ``message``, if any, stands above the panels. Dates are left out of the files, so the same
+    estimates give the same bytes.
     """
     import matplotlib
 
-    # Of this size about 22 letters fit into an inch.
+    for axes in figure.axes:
+        _plain_logarithms(axes)
+    # Of these sizes about 22 and 12 letters fit into an inch. The suptitle, which the layout makes
+    # room for, holds the footer below as many empty lines as the larger message takes.
     shown = fill(footer, int(22 * figure.get_figwidth()))
-    figure.suptitle(shown, x=0.995, ha="right", fontsize=6, color="0.35")
+    title = fill(message, int(12 * figure.get_figwidth()))
+    lines = ceil(1.55 * len(title.splitlines()))
+    figure.suptitle("\n" * lines + shown, x=0.995, ha="right", fontsize=6, color="0.35")
+    figure.text(0.008, 0.985, title, ha="left", va="top", fontsize=9, fontweight="bold")
     # The first layout holds for all formats, since finding it takes as long as drawing: that of
     # pixels, whose hinted letters are the widest.
     for path in sorted(paths, key=lambda path: path.suffix == ".pdf"):

@@ -36,7 +36,12 @@ def _figures(options: argparse.Namespace) -> None:
         footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"
         with plotting.style():
             paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
-            plotting.save(figure.draw(rows), paths, footer)
+            drawn = figure.draw(rows)
+            if (delta := getattr(grid, "delta", None)) is not None:
+                plotting.say_delta(drawn, delta)
+            # A smoke run proves nothing, so it says nothing.
+            message = figure.title if options.config.stem == "smoke" else figure.message
+            plotting.save(drawn, paths, footer, message or figure.title)
 
 
 def _tables(options: argparse.Namespace) -> None:

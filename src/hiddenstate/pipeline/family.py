@@ -331,6 +331,7 @@ def _always(grid: Any) -> bool:
 class Shown:
     """A figure or table: title, caption (one paragraph), and how it is drawn from estimates.
 
+    ``message`` is what one sees in a figure, in a sentence that stands above its panels.
     ``when(grid)`` says if a grid has the cells for it. ``shows`` says what it shows where that is
     not what its family's scale shows, as of exact laws beside trained models.
     """
@@ -340,6 +341,7 @@ class Shown:
     draw: Callable[[pd.DataFrame], Any]
     when: Callable[[Any], bool] = _always
     shows: str = ""
+    message: str = ""
 
     def footer(self, scale: str, grid: FamilyGrid) -> str:
         """The scale, and the data that this shows at it."""
@@ -376,10 +378,14 @@ def needed(found: D) -> D:
 
 
 def figure(
-    title: str, caption: str, when: Callable[[Any], bool] = _always, shows: str = ""
+    title: str,
+    caption: str,
+    when: Callable[[Any], bool] = _always,
+    shows: str = "",
+    message: str = "",
 ) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
     """Register a function of the estimates as a figure under the function's name."""
-    return lambda draw: Figure(title, caption, draw, when, shows)
+    return lambda draw: Figure(title, caption, draw, when, shows, message)
 
 
 def table(

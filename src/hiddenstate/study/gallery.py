@@ -73,8 +73,9 @@ def at_hand(folder: Path) -> list[Path]:
 
 def entry(name: str, key: str, figure: Figure, scale: str, picture: Path) -> str:
     """The lines of one figure: title, picture, caption, and the command that draws it."""
+    seen = figure.message or figure.title
     return (
-        f"### {figure.title}\n\n![{figure.title}]({picture.as_posix()})\n\n"
+        f"### {figure.title}\n\n![{seen}]({picture.as_posix()})\n\n"
         f"{figure.caption}\n\n`./reproduce {name}_{key} --config scale={scale}`\n"
     )
 

@@ -42,8 +42,8 @@ def test_of_one_random_coordinate_the_audits_of_most_coordinates_are_drawn(estim
 
 def test_panels_say_how_many_repeats_and_models_they_show(estimates):
     titles = [ax.get_title() for ax in drawn(estimates, "housing").axes]
-    assert titles[0].endswith("2 repeats, 24 models per world")
-    assert titles[1].endswith("1 repeat, 20 models per world")
+    assert titles[0].endswith("2 repeats, 2 x 24 models")
+    assert titles[1].endswith("1 repeat, 2 x 20 models")
     assert titles[2].startswith("shared start, reshuffled\n1 repeat")
 
 
@@ -63,7 +63,7 @@ def test_bounds_above_the_true_epsilon_are_drawn(estimates):
     one = rows[(rows["clipping_norm"] == 2) & (rows["adversary"] == "random coordinate")].index
     high = estimates.copy()
     high.loc[one, "value"] = 24.88
-    panels = [ax for ax in drawn(high, "networks").axes if "resnet" in ax.get_title()]
+    panels = [ax for ax in drawn(high, "networks").axes if "ResNet" in ax.get_title()]
     (ax,) = panels
     shown = np.concatenate([line.get_ydata() for line in ax.lines if line.get_marker() == "^"])
     assert 24.88 in shown and ax.get_ylim()[1] > 24.88

@@ -105,7 +105,7 @@ def test_what_differs_from_panel_to_panel_is_never_pooled(estimates, name, level
 def test_numbers_of_records_have_panels_of_their_own(estimates):
     other = estimates.replace({"records": {50.0: 40.0}})
     both = pd.concat([estimates, select(other, figure="figure1", case="worst")])
-    for name, titles in (("figure1", ["n = 50", "n = 40"]), ("figure3", ["5 models per world"])):
+    for name, titles in (("figure1", ["n = 50", "n = 40"]), ("figure3", ["2 x 5 models"])):
         axes = drawn(both, name).axes
         assert [ax.get_title().removeprefix("digits, ").split(",")[0] for ax in axes] == titles
     # The second panel has the worst case alone.

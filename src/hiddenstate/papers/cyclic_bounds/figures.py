@@ -14,18 +14,20 @@ _WIDE: _Style = {"lw": 5, "ls": "-", "alpha": 0.4}
 """A line that another all but covers."""
 _CONSTANTS: dict[str, _Style] = {
     "unclipped": {
-        "label": "$L$ where clipping turns no gradient", "color": plotting.OBSERVED, **_WIDE
+        "label": "$L$ where clipping keeps directions", "color": plotting.SERIES[4], **_WIDE
     },
     "reconstructed": {
-        "label": "$L$ of equation 12 (our reconstruction)", "color": plotting.PUBLISHED
+        "label": "$L$ of equation 12 (our reconstruction)", "color": plotting.SERIES[5]
     },
-    "clipped": {"label": "$L$ for any clipped loss", "color": plotting.VALID},
+    "clipped": {"label": "$L$ for any clipped loss", "color": plotting.SERIES[9]},
 }  # fmt: skip
 """Lipschitz constants of the step."""
-_CASES = {"unclipped": "clipping turns no gradient", "clipped": "any clipped loss (corrected)"}
+_CASES = {"unclipped": "clipping keeps directions", "clipped": "any clipped loss (corrected)"}
 """Panels by what clipping may do."""
 _RDP: _Style = {"ls": ":", "lw": 1}
 """How an epsilon by Rényi divergences is drawn beside that of Gaussian differential privacy."""
+_NAMES = {"sharp": "bound for this position"}
+"""Names of bounds, where they are not those of the estimates."""
 _TWO = "Dashed: as Gaussian differential privacy; dotted: as Rényi divergences."
 
 
@@ -40,12 +42,19 @@ def _plot_by(ax: Any, rows: pd.DataFrame, level: str, method: str, lipschitz: st
     """A bound's line for each level of a parameter, and composition."""
     _plot(ax, select(rows, **{level: rows[level].min()}), "composition", None, _COMPOSITION)
     for m, color in plotting.colors(rows[level]).items():
-        style = {"color": color, "label": f"{method}, $m$ = {m:g}"} | (_WIDE if m == 0 else {})
+        style = {"color": color, "label": f"{_NAMES.get(method, method)}, $m$ = {m:g}"} | (
+            _WIDE if m == 0 else {}
+        )
         _plot(ax, select(rows, **{level: m}), method, lipschitz, style)
 
 
-def _finished(drawn: Any, axes: list[Any], columns: int, *ylabels: str) -> Any:
-    """The figure with the labels of its first panels and one legend below."""
+def _finished(drawn: Any, axes: list[Any], columns: int, *ylabels: str, twins: bool = False) -> Any:
+    """The figure with the labels of its first panels and one legend below.
+
+    twins: whether epsilons by Rényi divergences are drawn, which the legend then names.
+    """
+    if twins:
+        axes[0].plot([], [], color="0.3", label="the same by Rényi divergences", **_RDP)
     for ax, label in zip(axes, ylabels, strict=False):
         ax.set_ylabel(label)
     plotting.legend_below(drawn, axes[0], columns)
@@ -57,11 +66,13 @@ _RHO, _EPSILON = "$\\rho$ (upper bound)", "$\\varepsilon$ (upper bound)"
 
 @figure(
     "Epsilon against passes",
-    "Theorem 4.5 (our reconstruction) for weak convexities m against composition of the visits, "
-    f"which needs no assumption. Left: where clipping turns no gradient. {_TWO} Right: rho over "
-    "composition's; circles: any clipped loss, with the corrected Lipschitz constant. Theorem 4.5 "
-    "covers every position of the record by one visit that nothing hides, besides the passes: so "
-    "at one pass it is above composition.",
+    "Theorem 4.5 (our reconstruction) for several weak convexities m, beside composition, "
+    "which holds for every loss. Left: epsilon where clipping changes no gradient's "
+    f"direction. {_TWO} Right: rho over that of composition; circles are for any clipped "
+    "loss, with the corrected Lipschitz constant. Theorem 4.5 charges one extra visit, so "
+    "for a single pass it is above composition.",
+    message="With every pass the last iterate's bound falls further below composition",
+    shows="exact formulas",
 )
 def passes(estimates: pd.DataFrame) -> Any:
     """Epsilon against passes for several weak convexities, and what clipping costs."""
@@ -82,15 +93,18 @@ def passes(estimates: pd.DataFrame) -> Any:
     axes[1].axhline(1, color="black", ls="--", lw=1.3)
     for ax in axes:
         ax.set(xscale="log", yscale="log", xlabel="passes over the data")
-    return _finished(drawn, axes, 3, _EPSILON, "$\\rho$ over that of composition")
+    return _finished(drawn, axes, 3, _EPSILON, "$\\rho$ over that of composition", twins=True)
 
 
 @figure(
     "Epsilon against batch size, noise and step size",
-    "Theorem 4.5 (our reconstruction) and composition. Smaller steps, larger noise and larger "
-    "batches lower the bound. Right: three Lipschitz constants at the least m above 0; the paper's "
-    "(equation 12, our reconstruction) is valid where clipping turns no gradient, and all but "
-    f"equal to the constant derived for that case. {_TWO}",
+    "Theorem 4.5 (our reconstruction) and composition. Left and middle: weak convexities m, "
+    "where clipping changes no gradient's direction. Right: three Lipschitz constants of "
+    "the step at the smallest m above 0. The paper's constant (equation 12, our "
+    "reconstruction) is valid where clipping changes no direction and nearly equals the one "
+    f"derived for that case. {_TWO}",
+    message="Smaller steps, more noise and larger batches lower the bound",
+    shows="exact formulas",
 )
 def parameters(estimates: pd.DataFrame) -> Any:
     """Epsilon against batch size, noise and step size."""
@@ -111,25 +125,27 @@ def parameters(estimates: pd.DataFrame) -> Any:
             ax.set_title(f"Theorem 4.5, three constants, $m$ = {least:g}")
         else:
             _plot_by(ax, rows, "weak_convexity", "Theorem 4.5", "unclipped")
-            ax.set_title("Theorem 4.5, clipping turns no gradient")
+            ax.set_title("Theorem 4.5, clipping keeps directions")
         ax.set(xscale="log", yscale="log", xlabel=label)
     axes[2].legend(loc="upper left")
-    return _finished(drawn, axes, 5, _EPSILON)
+    return _finished(drawn, axes, 3, _EPSILON, twins=True)
 
 
 @figure(
     "The limit of convex losses",
-    "Left: Theorem 4.5 as the weak convexity vanishes. It tends to the convex bound where clipping "
-    "turns no gradient, by construction; for any clipped loss a gap stays. Right: the bound for "
-    "the first of the records in one pass with batch size 1 tends to privacy amplification by "
-    "iteration. Equations 12, 21 and 22: our reconstruction.",
+    "Left: Theorem 4.5 as the weak convexity m vanishes. It tends to the convex bound where "
+    "clipping changes no gradient's direction; for any clipped loss a gap stays. Right: the "
+    "bound for the first record of one pass with batch size 1, beside privacy amplification "
+    "by iteration (PABI). Equations 12, 21 and 22 are our reconstruction.",
+    message="For clipped losses the bound does not tend to the convex one",
+    shows="exact formulas",
 )
 def convex_limit(estimates: pd.DataFrame) -> Any:
     """Bounds as the weak convexity vanishes, beside the convex bound and PABI."""
     drawn, axes = plotting.panels(2, height=3.2)
     panels = (
-        ("weak_convexity", "Theorem 4.5", "equation 22", "Theorem 4.5; dotted: convex, eq. 22"),
-        ("single pass", "sharp", "PABI", "one pass, first record; dotted: PABI"),
+        ("weak_convexity", "Theorem 4.5", "equation 22", "Theorem 4.5"),
+        ("single pass", "sharp", "PABI", "one pass, first record"),
     )
     for ax, (sweep, method, limit, title) in zip(axes, panels, strict=True):
         rows = select(estimates, part="sweeps", sweep=sweep, quantity="rho")
@@ -138,16 +154,19 @@ def convex_limit(estimates: pd.DataFrame) -> Any:
         for name, style in _CONSTANTS.items():
             _plot(ax, positive, method, name, style)
         floor = select(rows, x=0, method=limit)["value"].iloc[0]
-        ax.axhline(floor, color=plotting.UPPER, ls=":")
+        ax.axhline(floor, color=plotting.UPPER, ls=":", label="convex bound: eq. 22, PABI")
         ax.set(xscale="log", yscale="log", xlabel="weak convexity $m$", title=title)
-    return _finished(drawn, axes, 2, _RHO)
+    return _finished(drawn, axes, 2, _RHO, _RHO)
 
 
 @figure(
     "Rho by the position of the swapped record",
-    "The bound for a record's own visits: the later its last visit, the fewer steps hide it. "
-    "Dotted: Theorem 4.5 (our reconstruction), for all positions at once. Left: losses whose "
-    "gradients clipping does not turn. Right: any clipped loss.",
+    "Rho by the position of the swapped record in its pass. Dashed: the bound for a "
+    "record's own visits. Dotted: Theorem 4.5 (our reconstruction), for all positions at "
+    "once. Left: losses whose gradients keep their direction under clipping. Right: any "
+    "clipped loss.",
+    message="The later in the pass a record comes, the fewer steps hide it",
+    shows="exact formulas",
 )
 def position(estimates: pd.DataFrame) -> Any:
     """Rho by the position of the swapped record in the pass."""
@@ -165,9 +184,11 @@ def position(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Rho by the diameter of the domain",
-    "Theorem 4.4 (our reconstruction) restarts the analysis before the last step. The best restart "
-    "(derived), best over all start times, is at most that, and at most the bound that does not "
-    "use the domain. Clipping turns no gradient.",
+    "Rho by the diameter of the domain that iterates are projected on. Theorem 4.4 (our "
+    "reconstruction) restarts the analysis before the last step. The best restart, which we "
+    "derived, is never above it. Clipping changes no gradient's direction.",
+    message="On a small domain the bound is far below composition",
+    shows="exact formulas",
 )
 def diameter(estimates: pd.DataFrame) -> Any:
     """Rho by the diameter of the domain: Theorem 4.4, the best restart, and neither."""
@@ -179,20 +200,27 @@ def diameter(estimates: pd.DataFrame) -> Any:
         _plot(ax, part, "composition", None, _COMPOSITION)
         for method, color, label in (
             ("Theorem 4.4", plotting.PUBLISHED, "Theorem 4.4 (our reconstruction)"),
-            ("sharp", plotting.OTHER, "sharp, no use of the domain"),
+            ("sharp", plotting.OTHER, "bound without a domain"),
             ("best restart", plotting.VALID, "best restart"),
         ):
             _plot(ax, part, method, "unclipped", {"color": color, "label": label})
-        ax.set(xscale="log", yscale="log", xlabel="diameter of the domain", title=f"$m$ = {m:g}")
+        ax.set(
+            xscale="log",
+            yscale="log",
+            xlabel="diameter of the domain",
+            title=f"weak convexity $m$ = {m:g}",
+        )
     return _finished(drawn, axes, 2, _RHO)
 
 
 @figure(
     "Exact divergence over the bounds",
-    "Exact divergence of affine steps that grow by at most L, over each bound, for the first "
-    "record of the pass. Circles: with the tightest slopes at the visits (smoothness 1 / step "
-    "size) the bound by visits is attained for every L and every number of visits. Lines: with "
-    "the slope L in every step, constant slopes, it is attained in one pass and for L = 1.",
+    "Exact divergence of affine steps that grow by at most L, over each bound, for the "
+    "first record of the pass. Circles: the tightest slopes at the visits, which attain the "
+    "bound by visits for every L. Lines: the slope L in every step, which attains it for "
+    "one pass and for L = 1.",
+    message="The bound by visits is attained; Theorem 4.5 and composition are loose",
+    shows="exact formulas",
 )
 def tightness(estimates: pd.DataFrame) -> Any:
     """Exact divergence of affine losses over the bounds."""
@@ -205,16 +233,23 @@ def tightness(estimates: pd.DataFrame) -> Any:
             plotting.line(ax, select(part, slopes="constant"), color=color, ls="-", label=label)
             marked = {"color": color, "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
             plotting.line(ax, select(part, slopes="tightest"), **marked)
-        name = {"sharp": "the bound by visits (sharp)"}.get(method, method)
+        name = {"sharp": "the bound by visits"}.get(method, method)
         ax.set(xscale="log", yscale="log", xlabel="passes over the data", title=f"over {name}")
+    axes[0].plot([], [], color="0.3", label="slope $L$ in every step")
+    axes[0].plot(
+        [], [], color="0.3", ls="none", marker="o", mfc="none", ms=5, label="tightest slopes"
+    )
     return _finished(drawn, axes, 4, "exact / bound")
 
 
 @figure(
     "Visible fraction and Lipschitz constants",
-    "Left: the fraction of a squared shift that s noisy steps cannot hide. Right: Lipschitz "
-    "constants of the step; beyond M = 3 m a clipped step in two dimensions or more expands more "
-    "than the losses' weak convexity alone.",
+    "Left: the fraction of a squared shift that s noisy steps cannot hide; dotted, its "
+    "limit. Right: how much a step can expand, by smoothness M over weak convexity m. Right "
+    "of the vertical line at M = 3 m, a clipped step in two dimensions or more expands more "
+    "than the weak convexity alone explains.",
+    message="A clipped step expands more than its loss once M exceeds 3 m",
+    shows="exact formulas",
 )
 def constants(estimates: pd.DataFrame) -> Any:
     """The visible fraction of a shift, and what clipping costs the Lipschitz constant."""
@@ -226,14 +261,15 @@ def constants(estimates: pd.DataFrame) -> Any:
         plotting.line(axes[0], line, color=color, ls="-", label=label)
         if growth > 0:
             axes[0].axhline(1 - (1 + growth) ** -2, color=color, ls=":", lw=0.8)
+    axes[0].plot([], [], color="0.3", ls=":", lw=0.8, label="limit $1 - L^{-2}$")
     axes[0].set(xscale="log", yscale="log", xlabel="steps $s$")
-    axes[0].set(ylabel="visible fraction $\\theta_L(s)$", title="dotted: limit $1 - L^{-2}$")
+    axes[0].set(ylabel="visible fraction $\\theta_L(s)$", title="what $s$ steps leave of a shift")
     expansions = select(estimates, quantity="expansion")
     for name, style in _CONSTANTS.items():
         plotting.line(axes[1], select(expansions, method=name), **style)
     trivial = {"color": plotting.UPPER, "ls": ":", "label": "triangle inequality"}
     plotting.line(axes[1], select(expansions, method="trivial"), **trivial)
-    axes[1].axvline(3, color=plotting.UPPER, lw=0.4, zorder=0)
+    axes[1].axvline(3, color="0.3", lw=0.8, ls="-.", zorder=0, label="$M = 3m$")
     axes[1].set(xscale="log", yscale="log", xlabel="smoothness / weak convexity, $M/m$")
     axes[1].set(ylabel="$(L - 1)\\,/\\,(\\lambda m)$", title="step size $\\lambda m$ = 0.01")
     for ax, place in zip(axes, ("lower left", "upper left"), strict=True):
@@ -256,19 +292,20 @@ _DIVERGENCES: dict[str, _Style] = {
     },
     "certified": {
         "color": plotting.OBSERVED, "ls": "none", "marker": "^", "ms": 6,
-        "label": "certified by simulation, KL divergence",
+        "label": "lower bound by simulation, KL divergence",
     },
 }  # fmt: skip
 
 
 @figure(
     "Convex losses whose clipped steps expand",
-    "Divergences of clipped, convex, smooth losses in the plane, over the bound for convex losses: "
-    "privacy amplification by iteration in a single pass, equation 22 (our reconstruction) in "
-    "several. Triangles: certified by simulation (Clopper-Pearson on an event fixed in "
-    "advance; failure probability 1e-6 for all together). Above 1 the convex bound is violated; "
-    "the bound with the corrected constant lies above them all. The affine limit, exact, is that "
-    "of ever larger batches.",
+    "Divergence of clipped, convex, smooth losses in the plane, over the bound for convex "
+    "losses; above 1 the bound is violated. Left: a single pass, against privacy "
+    "amplification by iteration. Right: several passes, against equation 22 (our "
+    "reconstruction). Triangles: lower bounds by simulation (Clopper-Pearson on an event "
+    "fixed in advance, failure probability 1e-6 for all together). Crosses: the exact limit "
+    "of ever larger batches. Green: the bound with the corrected constant, above them all.",
+    message="Clipped convex losses leak more than the bound for convex losses allows",
 )
 def counterexample(estimates: pd.DataFrame) -> Any:
     """What simulation certifies, over the bound it violates, beside the corrected one."""
@@ -286,13 +323,14 @@ def counterexample(estimates: pd.DataFrame) -> Any:
         ax.axhline(1, color=plotting.PUBLISHED, ls="--", lw=1.3, label="bound for convex losses")
         ax.set(xscale="log", xlabel=label, ylim=(0, None))
         _ticks(ax, part["x"])
-    return _finished(drawn, axes, 2, "divergence / convex bound")
+        ax.set_title("one pass" if label.startswith("steps") else "several passes")
+    return _finished(drawn, axes, 2, *["divergence / convex bound"] * 2)
 
 
 _AUDIT: dict[str, _Style] = {
     "composition": _COMPOSITION,
     "Theorem 4.5": {"color": plotting.PUBLISHED, "label": "Theorem 4.5 (our reconstruction)"},
-    "sharp": {"color": plotting.OTHER, "label": "sharp, this position"},
+    "sharp": {"color": plotting.OTHER, "label": "bound for this position"},
     "exact": {"color": plotting.UPPER, "ls": "-", "label": "exact (quadrature)"},
     "lower bound": {
         "color": plotting.VALID, "ls": "none", "marker": "^", "ms": 6,
@@ -303,9 +341,10 @@ _AUDIT: dict[str, _Style] = {
 
 @figure(
     "Audit of cyclic DP-SGD",
-    "Lower bounds on epsilon from simulated last iterates (95 % confidence each), the exact "
-    "value on the line, and the upper bounds. The swapped record is "
-    f"the first of the pass. {_TWO}",
+    "Epsilon of simulated last iterates by passes over the data. Triangles: lower bounds at "
+    "95 % confidence each. Grey: the exact value. The swapped record is the first of the "
+    f"pass. {_TWO}",
+    message="Exact values and audits of the last iterate stay below the bounds",
 )
 def audit(estimates: pd.DataFrame) -> Any:
     """Audited epsilon under the exact one and the bounds, by passes."""
@@ -317,4 +356,4 @@ def audit(estimates: pd.DataFrame) -> Any:
             _plot(ax, part, method, None, style)
         ax.set(xscale="log", yscale="log", xlabel="passes over the data", title=instance)
         _ticks(ax, part["x"])
-    return _finished(drawn, axes, 3, "$\\varepsilon$")
+    return _finished(drawn, axes, 3, "$\\varepsilon$", twins=True)

@@ -116,7 +116,7 @@ def _title(ax: Any, audits: pd.DataFrame, *words: str) -> None:
     ax.set_title("\n".join(filter(None, (", ".join((first, *words)), lacking(audits)))))
 
 
-_DIFFER = {"clipping_norm": "C = {:g}", "steps": "{:g} steps", "models": "{:g} models per world"}
+_DIFFER = {"clipping_norm": "C = {:g}", "steps": "{:g} steps", "models": "2 x {:g} models"}
 """How titles name a level of what panels differ in, besides task, records and epsilon."""
 
 
@@ -146,7 +146,7 @@ def _panels(
         for ax, audits in zip(axes, parts, strict=True):
             values = _by_epsilon(ax, estimates, audits, factor, label, colours)
             panels.append((values, audits))
-            _title(ax, audits, f"{int(audits['models'].max())} models per world")
+            _title(ax, audits, f"2 x {int(audits['models'].max())} models")
         axes[0].set_ylabel("empirical $\\varepsilon$")
         _explain(drawn, *panels)
         return drawn

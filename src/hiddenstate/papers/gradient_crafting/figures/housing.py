@@ -46,17 +46,16 @@ _STARTS = {
 
 @figure(
     "Canary in every step (housing)",
-    "Empirical against theoretical epsilon of the 68-parameter network on California housing, k = "
-    "1: the published estimate (best threshold on the same scores, not valid), a point for each "
-    "repeat, and the package's valid bound (open triangles beside them). Fresh start: initial "
-    "parameters drawn for each model; shared start: one draw for all models of a repeat; "
-    "reshuffled: a third reading, in which batches are drawn in each epoch too, without the last, "
-    "smaller one. A random "
-    "coordinate of each model is below half of the simulated one with either start; one random "
-    "coordinate for all models depends on which it is, a different one at each epsilon and repeat. "
-    "The score takes off nothing of what the adversary can simulate; the next figure does. "
-    "Which start the paper has is not in its text. Grey: what the estimate finds in "
-    "simulated audits that leak all the accountant allows.",
+    "Empirical against theoretical epsilon of the 68-parameter network on California "
+    "housing, with an insertion in every step. One point is one repeat: the published "
+    "estimate, and beside it an open triangle, the valid lower bound of another rule, which "
+    "may be above the estimate. Fresh start: initial parameters drawn for each model. "
+    "Shared start: one draw for all models of a repeat. Reshuffled: an interpretation in "
+    "which batches are drawn again in each epoch. The text does not say which start the "
+    "paper has. Grey: what the estimate finds in simulated audits that leak all that the "
+    "accountant allows. The scores are raw; the next figure subtracts the drift that the "
+    "adversary can simulate.",
+    message="The simulated coordinate shows nearly all of epsilon, a random one less than half",
     when=_has_housing(lambda sweep: sweep.every == 1),
 )
 def housing(estimates: pd.DataFrame) -> Any:
@@ -76,12 +75,13 @@ def housing(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Canary in every k-th step (housing)",
-    "As for k = 1, always with as many insertions, which alone are accounted. In a coordinate that "
-    "nothing else moves the noise of the steps between accumulates, and exactly mu / sqrt(k) is "
-    "left (dotted). What the simulated coordinate lacks of that, 15 % of mu at k = 5 and 22 % at "
-    "k = 25 (epsilon 24), is a drift that differs between models and that the adversary knows. The "
-    "numbers of repeats and models are above each panel; the sources have 5,000 models in total at "
-    "k = 1 and state none here.",
+    "As for k = 1, with the same number of insertions, which alone are accounted. In a "
+    "coordinate that nothing else moves, exactly mu / sqrt(k) is left (dotted). At epsilon "
+    "24 the simulated coordinate lacks 15 % of that mu at k = 5 and 22 % at k = 25, by a "
+    "drift that differs between models and that the adversary knows. The titles give the "
+    "numbers of repeats and models; the sources have 5,000 models in total at k = 1 and "
+    "state none here.",
+    message="With fewer insertions the hidden steps' noise leaves at most mu / sqrt(k)",
     when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
 )
 def housing_every(estimates: pd.DataFrame) -> Any:
@@ -101,13 +101,13 @@ def housing_every(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "What the adversary can simulate, taken off (housing)",
-    "Not in the paper. What audits show of mu / sqrt(k), all that an unused coordinate leaks: mu "
-    "estimated by the difference of the scores' means over their deviation, with one standard "
-    "error. Open: the published score. Filled: the same models, less what the adversary, who knows "
-    "the start and the batches, reads at the end of a training without noise and canary. A known "
-    "drift that differs between models is spread in the published score alone: it is all that the "
-    "simulated coordinate lacks, and most of what a random coordinate of each model and the loss "
-    "lack. The first models of a cached audit, whose starts and batches are known.",
+    "Ours. The share of mu / sqrt(k), which an unused coordinate leaks, that audits show: "
+    "mu is estimated as the difference of the mean scores over their standard deviation, "
+    "with one standard error. Open: the published score. Filled: the same models after the "
+    "adversary, who knows start and batches, subtracts the end of a training without noise "
+    "and canary. Subtracting closes the gap for the simulated coordinate, and most of it "
+    "for a random coordinate and the loss.",
+    message="Most of what the published score misses is drift that the adversary can predict",
     when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),
 )
 def centred(estimates: pd.DataFrame) -> Any:
@@ -143,7 +143,7 @@ def centred(estimates: pd.DataFrame) -> Any:
         ax.set_xticks(range(len(words)), [word.replace(" ", "\n") for word in words])
         ax.set_xlim(-0.5, len(words) - 0.5)
         models = part["models"].max()
-        ax.set_title(f"k = {every:g}, {start} start\n{models:,.0f} models per world")
+        ax.set_title(f"k = {every:g}, {start} start\n2 x {models:,.0f} models")
     for i, epsilon in enumerate(epsilons):
         style = {"color": "0.3", "ls": "none", "marker": "os^Dv"[i % 5], "ms": 5.5}
         axes[0].plot(
@@ -158,10 +158,11 @@ def centred(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Gradient norm of the baseline's canary",
-    "Norm of the mislabelled record's gradient before each step, median and middle 80 % over "
-    "models with a record each, against the clipping norm. A record uses its share of the "
-    "sensitivity only where its norm reaches the clipping norm; a crafted gradient uses it in "
-    "every insertion.",
+    "Norm of the mislabelled record's gradient before each step: median and middle 80 % of "
+    "the models, beside the clipping norm (dashed). A record uses its share of the "
+    "sensitivity only where its norm reaches the clipping norm. A crafted gradient uses it "
+    "in every insertion.",
+    message="A mislabelled record's gradient starts near the clipping norm and grows",
     when=has("housing", "norms"),
     shows="models trained here, none cached",
 )
@@ -186,9 +187,11 @@ def norms(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Observed trade-off curves (housing)",
-    "Trade-off curve of one audit by the simulated coordinate (first repeat), against the "
-    "Gaussian curve of mu (dashed) and of mu / sqrt(k) (dotted), which an unused coordinate has "
+    "Trade-off curve of one audit by the simulated coordinate (first repeat). Dashed: the "
+    "Gaussian curve of mu. Dotted: that of mu / sqrt(k), which an unused coordinate has "
     "exactly.",
+    message="Observed trade-off curves are nearly Gaussian, with mu / sqrt(k) for k steps an "
+    "insertion",
     when=_has_housing(lambda sweep: sweep.start == "fresh" and CRAFTED in sweep.adversaries),
 )
 def curves(estimates: pd.DataFrame) -> Any:
@@ -209,7 +212,7 @@ def curves(estimates: pd.DataFrame) -> Any:
             for style, most in laws.items():
                 ax.plot(x, ndtr(ndtri(1 - x) - most), color=color, ls=style, lw=0.9)
         ax.set(xlabel="false-positive rate", xlim=(0, 1), ylim=(0, 1))
-        ax.set_title(f"k = {every:g}\n{part['models'].max():,.0f} models per world")
+        ax.set_title(f"k = {every:g}\n2 x {part['models'].max():,.0f} models")
     for label, style in (("Gaussian, mu", "--"), ("Gaussian, mu / sqrt(k)", ":")):
         axes[0].plot([], [], color="0.3", ls=style, lw=0.9, label=label)
     axes[0].set_ylabel("false-negative rate")

@@ -17,14 +17,13 @@ _READINGS = ("Gaussian-DP reading", "exact")
 
 @figure(
     "One insertion, then hidden steps: evolution",
-    "Section 6: epsilon of the last of t iterates after a crafted gradient in the first step "
-    "alone, for the landscape that repels from the midpoint, by batch size B. Left: the paper's "
-    "reading, one point of the trade-off curve as Gaussian DP. It stays at a constant, and for "
-    "large B at the upper bound; on a flat landscape it falls as that of mu / sqrt(t). Right: the "
-    "exact epsilon of the same iterates at the same delta. The midpoint landscape's last iterate "
-    "keeps little more than one bit: after 25 steps 23 to 29 % of the nominal epsilon is left for "
-    "large B, and it goes on falling to that of one bit, 16 to 23 %. Batch sizes whose lines are "
-    "within 1 % of epsilon everywhere share one.",
+    "Section 6: epsilon of the last of t iterates after one crafted gradient in the first "
+    "step, for the landscape that repels from the midpoint, by batch size B. Left: the "
+    "paper's interpretation, one point of the trade-off curve as Gaussian DP; it stays "
+    "constant. Right: the exact epsilon of the same iterates at the same delta. For large "
+    "B, 23 to 29 % of the nominal epsilon is left after 25 steps, and it falls on to that "
+    "of one bit, 16 to 23 %. Batch sizes whose lines differ by less than 1 % share one.",
+    message="One point read as Gaussian DP overstates what hidden steps leave",
     when=has("single"),
     shows=_EXACT,
 )
@@ -71,13 +70,13 @@ def _alike(laws: pd.DataFrame) -> dict[float, float]:
 
 @figure(
     "One insertion, then hidden steps: by batch size and epsilon",
-    "Section 6 after the last step: empirical over theoretical epsilon. Left: the paper's reading "
-    "at the midpoint threshold, tight where B / sigma is large. Middle: exact (epsilon, delta) of "
-    "the same landscape, 23 to 29 % of the nominal epsilon for large batches after 25 steps (one "
-    "bit: 16 to 23 %): the reading takes "
-    "one point of the curve for a Gaussian curve. Right: exact with the landscape's threshold at "
-    "h* = epsilon / mu + mu / 2, which makes the statement right, with error rates that no number "
+    "Section 6 after the last step: empirical over theoretical epsilon. Left: the paper's "
+    "interpretation, which takes one point of the curve for a Gaussian curve. Middle: exact "
+    "(epsilon, delta) of the same landscape; for large batches 23 to 29 % of the nominal "
+    "epsilon is left after 25 steps. Right: exact, with the landscape's threshold at h* = "
+    "epsilon / mu + mu / 2. That makes the statement right, at error rates that no number "
     "of trainings can show.",
+    message="Exactly judged, the midpoint attack keeps less than a third of epsilon",
     when=has("single"),
     shows=_EXACT,
 )
@@ -109,15 +108,14 @@ def ratio(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Appendix E: how far from Gaussian",
-    "Lévy distance of the exact trade-off curve of the last iterate from the nearest Gaussian "
-    "one, by the number of steps, at the same mean shift. Left: the single insertion of section "
-    "6, by the landscape's drift beta = B / sigma: the curve moves away from Gaussian as steps "
-    "are hidden, and stays away. Right: a linear loss whose canary is sampled at a rate q in each "
-    "step, where the distance vanishes with more steps; dotted: the Berry-Esseen upper "
-    "bound on this distance. The noise keeps the mean shift: 0.01 deviations of a single "
-    "step at q = 0.01. Without subsampling (q = 1) and on a flat "
-    "landscape the curve is Gaussian: the distance that is drawn there is rounding. Distances "
-    "below 1e-6 are drawn at 1e-6.",
+    "Lévy distance of the exact trade-off curve of the last iterate from the nearest "
+    "Gaussian curve, by the number of steps, at the same mean shift. Left: the single "
+    "insertion of section 6, by the landscape's drift beta = B / sigma. Right: a linear "
+    "loss whose canary is sampled at rate q in each step; dotted, the Berry-Esseen upper "
+    "bound. The noise keeps the mean shift at 0.01 deviations of a single step at q = 0.01. "
+    "Distances below 1e-6 are drawn at 1e-6; without subsampling and on a flat landscape "
+    "only rounding is left.",
+    message="Sampled linear losses tend to a Gaussian curve; one insertion moves away from it",
     when=has("hidden"),
     shows=_EXACT,
 )

@@ -21,17 +21,16 @@ _RULES = {
 
 @figure(
     "How many trainings does a gradient canary need? One",
-    "Not in the paper. Lower bound (95 %) from ONE model in which each of m coordinates has a "
-    "canary or not by its own coin (median and middle 80 % over independent audits). Green and "
-    "blue assume that the whole mechanism is Gaussian DP, which DP-SGD with a canary in each of "
-    "m coordinates is; orange that each canary alone is, under which no valid bound has a median "
-    "above the grey line. Left: simulated unused coordinates, whose scores are exactly normal. "
-    "Right: trained networks, in their least moved coordinates; of each the null law is simulated "
-    "from its own start and batches, and taken as normal. Shares of guesses and coins turned over "
-    "are planned from the accountant's epsilon; where a marker is open all guesses are right in "
-    "half of the audits, and so many can show no more. Horizontal: the valid bound from 100 and "
-    "from 1,000 models per world with one canary, mean over repeats on the housing network, where "
-    "the scale has as many.",
+    "Ours. Lower bound (95 %) from one model in which each of m coordinates has a canary or "
+    "not by its own coin: median and middle 80 % over independent audits. Green and blue "
+    "assume that the joint mechanism is Gaussian DP, which is true for DP-SGD. Orange "
+    "assumes it for each canary alone; grey is the best that any valid bound can then do. "
+    "Left: simulated unused coordinates. Right: trained networks, in their least moved "
+    "coordinates; the law without canaries is simulated from the network's own start and "
+    "batches and taken as normal. Open markers: all guesses are right in half of the "
+    "audits, so this number can show no more. Horizontal: the valid bound from 100 and "
+    "1,000 models with and without one canary, on the housing network.",
+    message="One training with many canaries shows nearly all of epsilon, if its law is known",
     when=has("one_run"),
 )
 def one_run(estimates: pd.DataFrame) -> Any:
@@ -48,7 +47,7 @@ def one_run(estimates: pd.DataFrame) -> Any:
             few = select(estimates, part="few", quantity="epsilon", method="valid")
             few = select(few, epsilon=epsilon, models=models) if len(few) else few
             if len(few):
-                label = f"one canary, {models:,} models per world"
+                label = f"one canary, 2 x {models:,} models"
                 ax.axhline(few["value"].mean(), color="0.3", ls=style, lw=1.2, label=label)
         (_one_run_networks if trained else _one_run_lines)(ax, part)
         ax.set_ylim(-0.03 * epsilon, 1.1 * epsilon)

@@ -18,7 +18,7 @@ def has(*parts: str) -> Any:
 
 
 def counted(part: pd.DataFrame) -> str:
-    """How many repeats and models per world a panel shows."""
+    """How many repeats, and models with and without the canary, a panel shows."""
     repeats = part.groupby(["epsilon", "adversary"])["repeat"].nunique()
     models = part["models"]
 
@@ -27,7 +27,7 @@ def counted(part: pd.DataFrame) -> str:
         return f"{least:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
 
     word = "repeat" if repeats.max() == 1 else "repeats"
-    return f"{span(repeats)} {word}, {span(models)} models per world"
+    return f"{span(repeats)} {word}, 2 x {span(models)} models"
 
 
 Series = list[tuple[str, str, str, pd.DataFrame]]
