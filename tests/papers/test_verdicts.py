@@ -6,8 +6,11 @@ on which it must agree (the truth is what is stated), contradict (the nearest st
 cannot. What follows a comma in an outcome's name says what else it is about.
 """
 
+import ast
 import importlib.util
 import math
+import re
+import sys
 import zlib
 from functools import cache
 from pathlib import Path
@@ -18,6 +21,7 @@ from made_up import drawn
 
 from hiddenstate import papers
 from hiddenstate.pipeline.evidence import Outcome, Within
+from hiddenstate.pipeline.family import Check
 
 FOLDER = Path(__file__).parent / "made_up"
 REQUIRED = {Outcome.AGREES, Outcome.CONTRADICTS}
@@ -133,3 +137,28 @@ def test_a_check_that_is_right_too_seldom_is_found():
     found = [often(0.95, iter(rng.random(500) < 0.75)) for _ in range(200)]
     assert sum(found) <= 20
     assert sum(often(0.95, iter(rng.random(500) < 0.96)) for _ in range(200)) >= 198
+
+
+COUNTED = re.compile(
+    r"\b(\d[\d,]*|two|three|four|five|six|seven|eight|nine|ten|twenty|hundred) "
+    r"(runs|repeats|settings|audits|trainings|draws|steps)\b(?! and more)"
+)
+
+
+def _literals(tree):
+    """Literal parts of the strings that a module says, docstrings excepted."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_words_of_checks_state_no_count_of_their_own(name):
+    """Counts differ between scales: words take them from the estimates, or name none."""
+    modules = [sys.modules[module] for module in papers.load(name).modules_of(Check)]
+    every = [Path(module.__file__) for module in modules]
+    every += [path for module in every for path in module.parent.glob("checks/*.py")]
+    said = [text for path in set(every) for text in _literals(ast.parse(path.read_text()))]
+    assert said
+    assert [text for text in said if COUNTED.search(text)] == []

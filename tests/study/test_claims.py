@@ -16,6 +16,7 @@ from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Outcome, Wi
 from hiddenstate.pipeline.family import check, needed
 from hiddenstate.study import claims
 from hiddenstate.study.claims import OwnStatement, PaperClaim, Reading, Verdict
+from hiddenstate.study.levels import Level
 
 CLAIMS = Path(__file__).parents[2] / "workflow/config/claims"
 
@@ -176,33 +177,38 @@ def test_the_verdict_on_a_sentence_follows_from_its_source_and_its_evidence(judg
     ):
         given = {"source": source, "readings": readings, "own_parameters_from": own_from}
         claim = PaperClaim(**PAPER | given | {"judged_from": judged_from})
-        assert claims.verdict(claim, None, scale) == "not judged"
+        assert claims.verdict(claim, None, Level(scale, scale)) == "not judged"
         for (outcome, exact), evidence in EVIDENCE.items():
             key = ORDER[scale] >= ORDER[own_from], source == "text" and not readings, outcome, exact
             expected = SENTENCES.get(key, "undecided")
             if ORDER[scale] < ORDER[judged_from]:
                 expected = "not judged"
-            assert claims.verdict(claim, evidence, scale) == expected, (scale, source, readings)
+            assert claims.verdict(claim, evidence, Level(scale, scale)) == expected, (
+                scale,
+                source,
+                readings,
+            )
 
 
 def test_the_verdict_on_a_statement_of_our_own_follows_from_its_evidence():
     claim = OwnStatement(**OWN | {"judged_from": "laptop"})
     words = {Outcome.AGREES: "holds", Outcome.CONTRADICTS: "fails"}
     for (outcome, _), evidence in EVIDENCE.items():
-        assert claims.verdict(claim, evidence, "paper") == words.get(outcome, "undecided")
-        assert claims.verdict(claim, evidence, "smoke") == "not judged"
-    assert claims.verdict(claim, None, "paper") == "not judged"
+        assert claims.verdict(claim, evidence, Level("paper", None)) == words.get(
+            outcome, "undecided"
+        )
+        assert claims.verdict(claim, evidence, Level("smoke", None)) == "not judged"
+    assert claims.verdict(claim, None, Level("paper", None)) == "not judged"
 
 
-def test_a_scale_of_the_user_s_own_judges_all_and_never_at_the_parameters_of_paper_scale():
+@pytest.mark.parametrize("size", claims.SCALES)
+def test_other_parameters_than_a_release_s_are_never_the_paper_s_own(size):
     evidence = EVIDENCE[Outcome.AGREES, True]
-    for own_from, expected in (
-        ("laptop", "confirmed"),
-        ("paper", "agrees at reduced scale"),
-        ("never", "agrees at reduced scale"),
-    ):
-        claim = PaperClaim(**PAPER | {"judged_from": "paper", "own_parameters_from": own_from})
-        assert claims.verdict(claim, evidence, "mine") == expected
+    for judged_from, own_from in itertools.product(claims.SCALES, [*claims.SCALES, "never"]):
+        given = {"judged_from": judged_from, "own_parameters_from": own_from}
+        found = claims.verdict(PaperClaim(**PAPER | given), evidence, Level(size, None))
+        judged = ORDER[size] >= ORDER[judged_from]
+        assert found == ("agrees at reduced scale" if judged else "not judged")
 
 
 def test_every_verdict_belongs_to_one_group_and_to_a_ledger():
@@ -217,8 +223,8 @@ FRAME = pd.DataFrame({"value": [0.5], "grid": "toy at own"})
 
 def test_a_check_that_raises_is_named_and_the_others_are_judged(toy):
     stated = claims.read(toy([PAPER], [OWN]))
-    for scale in ("smoke", "paper", "own"):
-        gap, noise = claims.judge(stated, FRAME, scale).to_dict("records")
+    for level in (Level("smoke", "smoke"), Level("paper", "paper"), Level("paper", None)):
+        gap, noise = claims.judge(stated, FRAME, level).to_dict("records")
         assert gap["verdict"] in ("confirmed", "agrees at reduced scale")
         assert gap["problem"] == ""
         assert noise["verdict"] == "not judged"
@@ -228,7 +234,9 @@ def test_a_check_that_raises_is_named_and_the_others_are_judged(toy):
 def test_a_row_holds_all_that_a_page_says_of_a_claim(toy):
     readings = [{"choice": "delta 1e-5", "rival": "no other tried"}]
     entry = PAPER | {"readings": readings, "shown": "curve", "remark": "Why.", "cost": "An hour."}
-    (row,) = claims.judge(claims.read(toy([entry])), FRAME, "laptop").to_dict("records")
+    (row,) = claims.judge(claims.read(toy([entry])), FRAME, Level("laptop", "laptop")).to_dict(
+        "records"
+    )
     assert list(row) == claims.COLUMNS
     for key in ("id", "statement", "quote", "place", "version", "source", "shown"):
         assert row[key] == entry[key]
@@ -249,7 +257,7 @@ def test_a_row_holds_all_that_a_page_says_of_a_claim(toy):
 
 def test_below_its_scale_a_claim_has_no_verdict_and_no_evidence(toy):
     stated = claims.read(toy([PAPER | {"judged_from": "paper"}]))
-    (row,) = claims.judge(stated, FRAME, "laptop").to_dict("records")
+    (row,) = claims.judge(stated, FRAME, Level("laptop", "laptop")).to_dict("records")
     assert (row["verdict"], row["measured"], row["evidence"]) == ("not judged", "", "[]")
 
 
@@ -261,7 +269,7 @@ def test_a_family_of_its_own_module_is_judged_by_the_function_of_the_claim_s_nam
     changed = dataclasses.replace(family, modules=(module,))
     monkeypatch.setattr(papers, "load", lambda name: changed)
     claim = PaperClaim(**PAPER | {"id": "encoding_loss.gap"})
-    (row,) = claims.judge([claim], FRAME, "laptop").to_dict("records")
+    (row,) = claims.judge([claim], FRAME, Level("laptop", "laptop")).to_dict("records")
     assert row["verdict"] == "confirmed"
 
 

@@ -51,15 +51,15 @@ def add(commands: Commands) -> None:
 
 def _claims(options: argparse.Namespace) -> None:
     """Judge the claims of a family from its estimates."""
-    from hiddenstate.study import claims, verdicts
+    from hiddenstate.study import claims, levels, verdicts
 
     _, grid, seed = jobs.section(options)
     frame = jobs.estimates(options, grid, seed)
     if options.claims.stem != options.family:
         raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
-    scale = options.config.stem
-    found = claims.judge(claims.read(options.claims), frame, scale)
-    verdicts.write(options.out, found, scale)
+    level = levels.of(options.family, grid)
+    found = claims.judge(claims.read(options.claims), frame, level)
+    verdicts.write(options.out, found, options.config.stem)
     _print_verdicts(found, options)
 
 

@@ -1,7 +1,6 @@
 """``hiddenstate new-paper``: a family that runs as it is written, to be changed piece by piece."""
 
 import argparse
-import json
 import keyword
 import os
 import re
@@ -102,7 +101,7 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
     for place, content in made.items():
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(content, encoding="utf-8")
-    _write_schema(tree)
+    _write_generated(tree)
 
 
 def _filled(part: str, words: dict[str, str]) -> str:
@@ -111,15 +110,17 @@ def _filled(part: str, words: dict[str, str]) -> str:
     return re.sub(r"{{ (\w+) }}", lambda found: words[found[1]], content)
 
 
-def _write_schema(tree: Path) -> None:
-    """The schema of scale files, with the new family's section."""
-    code = "import json; from hiddenstate.study import config; print(json.dumps(config.schema()))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(tree / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    path = tree / "workflow/config/scale.schema.json"
-    path.write_text(json.dumps(json.loads(done.stdout), indent=2) + "\n", encoding="utf-8")
+def _write_generated(tree: Path) -> None:
+    """The schema of scale files and their levels, with the new family's sections."""
+    for path, arguments in (
+        ("workflow/config/scale.schema.json", []),
+        ("src/hiddenstate/study/levels.json", ["--levels", str(tree / "workflow/config/scales")]),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "hiddenstate", "schema", *arguments],
+            env=os.environ | {"PYTHONPATH": str(tree / "src")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (tree / path).write_text(done.stdout, encoding="utf-8")

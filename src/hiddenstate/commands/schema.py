@@ -1,18 +1,25 @@
 """``hiddenstate schema``: what a scale file may say."""
 
 import argparse
+from pathlib import Path
 
 from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    """It has no arguments."""
-    command(commands, "schema", run)
+    """What is printed in place of the schema."""
+    parser = command(commands, "schema", run)
+    parser.add_argument(
+        "--levels",
+        type=Path,
+        metavar="DIR",
+        help="scale files whose levels are printed, for src/hiddenstate/study/levels.json",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the JSON schema of a scale file."""
-    from hiddenstate.study import config
+    from hiddenstate.study import config, levels
 
-    print_json(config.schema())
+    print_json(levels.reference(options.levels) if options.levels else config.schema())

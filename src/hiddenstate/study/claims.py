@@ -24,11 +24,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.files import text
 from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.evidence import Evidence, Outcome
-
-SCALES = ("smoke", "laptop", "paper")
-"""From least to most: a claim is judged at its own scale and those after it."""
-
-Scale = Literal["smoke", "laptop", "paper"]
+from hiddenstate.study.levels import SCALES, Level, Scale
 
 
 class Verdict(StrEnum):
@@ -186,13 +182,12 @@ def _refuse_unknown(path: Path, claim: Claim) -> None:
         raise InputError(f"{path}: {claim.id}: shown: got {claim.shown!r}; no such figure or table")
 
 
-def verdict(claim: Claim, evidence: Evidence | None, scale: str) -> Verdict:
+def verdict(claim: Claim, evidence: Evidence | None, level: Level) -> Verdict:
     """The verdict on a claim: the one place that decides it.
 
-    ``evidence`` is None where cells are absent. A scale of the user's own is taken at its word as
-    to what it can judge, and never for the paper's own parameters.
+    ``evidence`` is None where cells are absent. ``level`` is that of the grid.
     """
-    if evidence is None or _rank(scale, len(SCALES)) < SCALES.index(claim.judged_from):
+    if evidence is None or SCALES.index(level.size) < SCALES.index(claim.judged_from):
         return Verdict.NOT_JUDGED
     outcome = evidence.outcome
     if outcome not in (Outcome.AGREES, Outcome.CONTRADICTS):
@@ -200,7 +195,7 @@ def verdict(claim: Claim, evidence: Evidence | None, scale: str) -> Verdict:
     agrees = outcome == Outcome.AGREES
     if not isinstance(claim, PaperClaim):
         return Verdict.HOLDS if agrees else Verdict.FAILS
-    if reduced(claim, scale):
+    if reduced(claim, level):
         return Verdict.AGREES_REDUCED if agrees else Verdict.DIFFERS_REDUCED
     ours = bool(claim.readings) or claim.source != "text"
     if agrees:
@@ -209,23 +204,19 @@ def verdict(claim: Claim, evidence: Evidence | None, scale: str) -> Verdict:
     return Verdict.DIFFERS_READING if ours or not evidence.exact else Verdict.REFUTED
 
 
-def reduced(claim: PaperClaim, scale: str) -> bool:
-    """If a scale has other data, parameters or counts than the paper for this claim."""
-    if claim.own_parameters_from == "never":
+def reduced(claim: PaperClaim, level: Level) -> bool:
+    """If a grid has other data, parameters or counts than the paper for this claim."""
+    if claim.own_parameters_from == "never" or level.own is None:
         return True
-    return _rank(scale, SCALES.index("laptop")) < SCALES.index(claim.own_parameters_from)
+    return SCALES.index(level.own) < SCALES.index(claim.own_parameters_from)
 
 
-def _rank(scale: str, of_others: int) -> int:
-    return SCALES.index(scale) if scale in SCALES else of_others
-
-
-def judge(claims: list[Claim], estimates: pd.DataFrame, scale: str) -> pd.DataFrame:
+def judge(claims: list[Claim], estimates: pd.DataFrame, level: Level) -> pd.DataFrame:
     """One row per claim of a family, of both ledgers, from the family's estimates.
 
     A check that raises an error leaves its own claim without a verdict, with the error as its
     ``problem``, and no other. Checks run at every scale, so that a broken one is found where runs
-    are short; below the scale of their claim their answer is thrown away. ``evidence`` is JSON, a
+    are short; below the level of their claim their answer is thrown away. ``evidence`` is JSON, a
     list of rows as ``evidence.Judged``; ``grid`` is that of the estimates; ``commit`` and ``date``
     (UTC) are those of judging.
     """
@@ -237,15 +228,15 @@ def judge(claims: list[Claim], estimates: pd.DataFrame, scale: str) -> pd.DataFr
             evidence = papers.load(claim.family).checks[claim.check].measure(estimates)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        if _rank(scale, len(SCALES)) < SCALES.index(claim.judged_from):
+        if SCALES.index(level.size) < SCALES.index(claim.judged_from):
             evidence = None
         grid = next(iter(estimates.get("grid", ())), "")
-        rows.append(_row(claim, evidence, scale) | {"problem": problem, "grid": grid} | stamp)
+        rows.append(_row(claim, evidence, level) | {"problem": problem, "grid": grid} | stamp)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(claim: Claim, evidence: Evidence | None, scale: str) -> dict[str, Any]:
-    found = verdict(claim, evidence, scale)
+def _row(claim: Claim, evidence: Evidence | None, level: Level) -> dict[str, Any]:
+    found = verdict(claim, evidence, level)
     told: dict[str, Any] = {"ledger": "own", "readings": "[]", "parameters": ""}
     if isinstance(claim, PaperClaim):
         readings = [reading.model_dump() for reading in claim.readings]
@@ -253,7 +244,7 @@ def _row(claim: Claim, evidence: Evidence | None, scale: str) -> dict[str, Any]:
             **claim.model_dump(include={"quote", "place", "version", "source"}),
             "ledger": "paper",
             "readings": json.dumps(readings, ensure_ascii=False),
-            "parameters": "reduced" if reduced(claim, scale) else "paper",
+            "parameters": "reduced" if reduced(claim, level) else "paper",
         }
     elif isinstance(claim, OwnStatement):
         told["place"] = claim.basis

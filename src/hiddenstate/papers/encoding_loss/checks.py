@@ -156,7 +156,7 @@ def algorithm_2(estimates: pd.DataFrame) -> Evidence:
     found = Share(int(np.isfinite(needed(rows)["value"]).sum()), len(rows))
     return Evidence(
         [Within("audits that it returns an epsilon for", found, low=0.5, reason="most audits")],
-        f"It returns one in {found.successes} of {found.trials} audits of 5,000 runs a world, with "
+        f"It returns one in {found.successes} of {found.trials} audits, with "
         "curves compared at every threshold, those without a false positive included.",
     )
 
@@ -188,9 +188,8 @@ def _epsilon(encoding: str, method: str) -> Check:
         none = int((~np.isfinite(rows["value"])).sum())
         return Evidence(
             _matches(rows),
-            "Mean of the repeats against the theoretical epsilon. With five repeats and eight "
-            "settings the interval is 2.1 of their standard deviations either way, the paper's own "
-            "criterion of two."
+            f"Mean of the repeats ({len(rows)} audits in {rows['cell'].nunique()} settings) "
+            "against the theoretical epsilon."
             + (
                 f" In {none} of {len(rows)} audits no epsilon that is searched fits."
                 if none

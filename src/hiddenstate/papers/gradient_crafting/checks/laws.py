@@ -72,7 +72,7 @@ def landscape_only(estimates: pd.DataFrame) -> Evidence:
         ratio = pooled(part["value"] / part["mu"], errors)
         what = f"mu over the accountant's, housing network, k = {every:g}"
         items.append(Within(what, ratio, high=TIGHT, reason="does not match"))
-    return Evidence(items, "Gaussian-DP reading after 25 steps; audits at epsilon 4 and above.")
+    return Evidence(items, "Gaussian-DP reading, last step; audits at epsilon 4 and above.")
 
 
 @check
@@ -142,7 +142,7 @@ def monotone(estimates: pd.DataFrame) -> Evidence:
                 reason="tight",
             ),
         ],
-        f"{square.size} pairs of batch size and epsilon, 25 steps.",
+        f"{square.size} pairs of batch size and epsilon.",
     )
 
 

@@ -128,7 +128,7 @@ def _matches_standard(method: str, simulated: str) -> Check:
                 )
                 for at, v in exact
             ],
-            "Epsilons of the last iterate without simulation; the audits of 100,000 runs estimate "
+            "Epsilons of the last iterate without simulation; the simulated audits estimate "
             f"{share.min():.2f} to {share.max():.2f} of the standard epsilon.",
         )
 
