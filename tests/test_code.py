@@ -153,3 +153,32 @@ def test_what_a_function_does_is_its_essence_and_no_docstring_or_place():
     calls = "def f(x, y):\n%s    except OSError:\n        y()"
     one = compiled(calls % "    try:\n        x()\n        y()\n")
     assert one != compiled(calls % "    x()\n    try:\n        y()\n")
+
+
+def test_digests_are_the_same_in_every_version_of_python_that_is_here(copy):
+    script = (
+        "import sys, types; from pathlib import Path; root = Path(sys.argv[1]); "
+        "package = types.ModuleType('hiddenstate'); package.__path__ = [str(root)]; "
+        "package.__file__ = str(root / '__init__.py'); sys.modules['hiddenstate'] = package; "
+        "from hiddenstate import code; code._KEPT = root / 'none/here'; "
+        f"print(code.digest({MODULE!r}))"
+    )
+    others = [p for v in ("3.11", "3.12", "3.13") if (p := shutil.which(f"python{v}"))]
+    for python in [sys.executable, *others]:
+        done = subprocess.run([python, "-c", script, copy], capture_output=True, text=True)
+        # A shim of a version that is not installed says so.
+        if python == sys.executable or not done.returncode:
+            assert done.stdout.strip() == code.digest(MODULE), (python, done.stderr)
+
+
+def test_kept_digests_are_of_the_content_and_not_of_the_file(copy, monkeypatch):
+    monkeypatch.setattr(code, "_KEPT", copy / "digests.json")
+    code._kept.cache_clear()
+    before = code.digest(MODULE)
+    assert len(code._kept()) > 10 and (copy / "digests.json").exists()
+    code._kept.cache_clear()
+    code._read.cache_clear()
+    monkeypatch.setattr(code, "_said", lambda tree: "not asked for")
+    assert code.digest(MODULE) == before
+    assert after(copy, "papers/encoding_loss/estimates.py", "0.01", "0.02") != before
+    code._kept.cache_clear()

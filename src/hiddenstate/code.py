@@ -1,13 +1,17 @@
 """What Python code is made of: the files that it imports, and what it does.
 
-Docstrings, comments and layout do not count, so that only what may change a result does.
+Docstrings, comments, layout and the version of Python do not count, so that only what may change a
+result does.
 """
 
 import ast
 import hashlib
 import inspect
+import json
 import marshal
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import CodeType
@@ -16,6 +20,8 @@ from typing import Any
 import hiddenstate
 
 _ROOT = Path(hiddenstate.__file__).parent
+_KEPT = Path(__file__).parent / "__pycache__" / "digests.json"
+"""Digests and imports of files by their content, which take a second to find for all."""
 
 
 def digest(*modules: str) -> str:
@@ -60,18 +66,32 @@ def imported(
 
     packages: with the ``__init__`` of each package on the way to a module.
     """
+    return _resolved(_imports(tree), file, places, packages=packages)
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[int, str | None, list[str]]]:
+    """Level, module and names of each import; the level is -1 for ``import name``."""
     for node in statements(tree):
         match node:
             case ast.Import(names=names):
-                wanted = [(place, alias.name) for place in places for alias in names]
+                yield -1, None, [alias.name for alias in names]
             case ast.ImportFrom(module=module, names=names, level=level):
-                # What is imported of a package may be a module of it.
-                inside = [f"{module}.{alias.name}" if module else alias.name for alias in names]
-                bases = places if level == 0 else [file.parents[level - 1]]
-                wanted = [(base, name) for base in bases for name in inside]
-            case _:
-                continue
-        for base, name in wanted:
+                yield level, module, [alias.name for alias in names]
+
+
+def _resolved(
+    imports: Iterable[tuple[int, str | None, list[str]]],
+    file: Path,
+    places: Collection[Path],
+    *,
+    packages: bool,
+) -> Iterator[Path]:
+    """Files that these imports of a file read."""
+    for level, module, names in imports:
+        # What is imported of a package may be a module of it.
+        inside = [f"{module}.{name}" if module else name for name in names]
+        bases = places if level <= 0 else [file.parents[level - 1]]
+        for base, name in ((base, name) for base in bases for name in inside):
             found = _found(base, name)
             yield from found if packages else found[-1:]
 
@@ -121,7 +141,10 @@ def _found(base: Path, name: str) -> list[Path]:
 def _digest(files: Iterable[Path]) -> str:
     total = hashlib.sha256()
     folders: dict[Path, bytes] = {}
-    for file in sorted(closure(files, lambda file: _read(file)[1])):
+    every = sorted(closure(files, lambda file: _read(file)[1]))
+    if _new:
+        _keep(_kept())
+    for file in every:
         content = _read(file)[0]
         total.update(file.relative_to(_ROOT).as_posix().encode() + content)
         folders[file.parent] = folders.get(file.parent, b"") + content
@@ -138,14 +161,85 @@ def _file(module: str) -> Path:
 
 @cache
 def _read(file: Path, function: str = "") -> tuple[bytes, list[Path]]:
-    """What a file of the package does, and the package's files that it imports.
+    """Digest of what a file of the package does, and the package's files that it imports.
 
     function: of this one alone.
     """
-    tree = ast.parse(file.read_bytes())
-    if function:
-        tree.body = [node for node in tree.body if getattr(node, "name", "") == function]
-    imports = imported(tree, file, [_ROOT.parent], packages=False)
-    ours = [path for path in imports if path.is_relative_to(_ROOT)]
-    # This optimisation leaves out the docstrings of modules and classes.
-    return essence(compile(tree, "", "exec", dont_inherit=True, optimize=2)), ours
+    content = file.read_bytes()
+    key = hashlib.sha256(_own() + function.encode() + b"\0" + content).hexdigest()
+    kept = _kept()
+    if key not in kept:
+        tree = ast.parse(content)
+        if function:
+            tree.body = [node for node in tree.body if getattr(node, "name", "") == function]
+        texts = [name for name in _texts(tree) if name.endswith(".csv")]
+        done = hashlib.sha256(_said(tree).encode()).hexdigest()
+        kept[key] = [done, list(_imports(tree)), texts]
+        _new.append(key)
+    done, imports, texts = kept[key]
+    found = _resolved(imports, file, [_ROOT.parent], packages=False)
+    ours = [path for path in found if path.is_relative_to(_ROOT)]
+    return " ".join([done, *texts]).encode(), ours
+
+
+@cache
+def _own() -> bytes:
+    """What this module is: another may find other digests."""
+    return Path(__file__).read_bytes()
+
+
+@cache
+def _kept() -> dict[str, Any]:
+    """Digests that were found before."""
+    try:
+        return json.loads(_KEPT.read_bytes())
+    except (OSError, ValueError):
+        return {}
+
+
+_new: list[str] = []
+"""Digests that other processes would have to find again."""
+
+
+def _keep(found: dict[str, Any]) -> None:
+    """Keep digests for other processes, where the package may be written to."""
+    _new.clear()
+    temporary = _KEPT.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        _KEPT.parent.mkdir(exist_ok=True)
+        temporary.write_text(json.dumps(found), encoding="utf-8")
+        temporary.replace(_KEPT)
+
+
+_ASIDE = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}
+"""Fields of syntax trees that say nothing here, and differ between versions of Python."""
+
+
+def _said(node: Any) -> str:
+    """A syntax tree as text, without its places and texts that no code uses, as docstrings are."""
+    if isinstance(node, ast.AST):
+        fields = (
+            f"{name}={_said(value)}"
+            for name, value in ast.iter_fields(node)
+            if name not in _ASIDE and value is not None and value != []
+        )
+        return f"{type(node).__name__}({','.join(fields)})"
+    if isinstance(node, list):
+        return f"[{','.join(_said(item) for item in node if not _remark(item))}]"
+    return f"{type(node).__name__}:{node!r}"
+
+
+def _remark(node: Any) -> bool:
+    """If a statement is a text alone."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """The texts of a syntax tree, its docstrings among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value

@@ -56,6 +56,7 @@ def test_what_is_kept_between_runs_is_named(script, tmp_path):
     assert "something is kept between runs" in finding
 
 
+@pytest.mark.whole
 def test_what_the_worlds_differ_in_is_named(script, tmp_path):
     """As where a loader makes a sampling rate and a number of steps of the number of records."""
     found = checking.check(Script(script, "stepping"), tmp_path / "a")

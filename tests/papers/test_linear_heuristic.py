@@ -173,6 +173,7 @@ def test_scores_depend_on_name_and_seed_alone(name):
     assert set(both["world"]) == {"in", "out"}
 
 
+@pytest.mark.whole
 def test_baselines_are_the_accountants(found):
     rows = estimates.curve(found, "figure1a", "heuristic")
     assert rows[100] == pytest.approx(1.3246642, abs=1e-7)

@@ -168,6 +168,7 @@ def test_the_campaigns_of_the_documentation_run(words, tmp_path, monkeypatch, ca
     assert len(list(tmp_path.glob("*-audit/scores.parquet"))) == 1
 
 
+@pytest.mark.whole
 def test_a_file_of_scores_is_audited_and_planned_as_documented(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rng = stream(2, "docs")

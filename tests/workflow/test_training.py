@@ -116,6 +116,7 @@ def test_a_finished_cell_is_not_trained_again(trained, snakemake, change):
     assert "Nothing to be done" in output
 
 
+@pytest.mark.whole
 def test_a_cell_that_takes_long_is_trained_in_parts(tiny, trained, snakemake):
     """The scores of one job bit for bit, and another size of parts is no reason to train again."""
     hours = job_of(tiny, CELL).cost / 3600
@@ -166,6 +167,7 @@ def test_a_cell_is_trained_again_when_its_parameters_change(trained, snakemake):
     assert not re.search(rf"^{FAMILY}_start +1", output, flags=re.MULTILINE)
 
 
+@pytest.mark.whole
 def test_a_cell_is_trained_again_when_its_data_set_is_replaced(tiny, snakemake):
     """And not when the data are gone, which finished cells do without."""
     content = yaml.safe_load(yaml.safe_dump(TINY))
@@ -323,6 +325,7 @@ def test_there_is_nothing_to_verify_without_a_cache(tiny, snakemake):
     assert "nothing to verify: no cell is cached" in output
 
 
+@pytest.mark.whole
 def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained, snakemake):
     shutil.copytree(
         trained / f"results/tiny/{FAMILY}/starts", filled / f"results/tiny/{FAMILY}/starts"
@@ -381,6 +384,7 @@ def test_an_interrupted_run_says_so_and_nothing_else(tiny, training):
     assert not (checkpoint / ".lock").exists()
 
 
+@pytest.mark.whole
 def test_jobs_end_with_their_driver_and_no_finished_model_is_trained_again(
     tiny, trained, training, snakemake
 ):
