@@ -95,39 +95,51 @@ class Cyclic(Sampling):
         cycle = [order[i : i + self.batch_size] for i in range(0, records, self.batch_size)]
         return [cycle[t % len(cycle)] for t in range(steps)]
 
+    def steps_per_pass(self, records: int) -> int:
+        """Batches of an epoch."""
+        return math.ceil(records / self.batch_size)
+
     def visits(self, records: int, steps: int) -> int:
         """As many as the epochs that were begun."""
-        return math.ceil(steps / math.ceil(records / self.batch_size))
+        return math.ceil(steps / self.steps_per_pass(records))
 
 
 @dataclass(frozen=True)
 class Reshuffled(Sampling):
-    """Batches of ``batch_size`` records in an order drawn for each epoch; those left over sit out.
+    """Batches of ``batch_size`` records in an order drawn for each epoch.
 
-    As of a shuffling data loader that drops the last, smaller batch.
+    Those left over sit out, as of a shuffling data loader that drops the last, smaller batch, or
+    are a batch of their own if ``drop_last`` is false.
     """
 
     sampler: ClassVar[str] = "reshuffled"
     rate = 1.0
     batch_size: int
+    drop_last: bool = True
 
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
 
     def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
         """Indices of the records of each step; InputError for fewer records than a batch has."""
-        each = records // self.batch_size
-        if not each:
+        if records < self.batch_size:
             raise InputError(
                 f"batch_size: got {self.batch_size}; expected at most {records}, the records"
             )
-        epochs = -(-steps // each)
-        drawn = [rng.permutation(records)[: each * self.batch_size] for _ in range(epochs)]
-        return list(np.concatenate(drawn).reshape(-1, self.batch_size)[:steps])
+        found: Batches = []
+        each = self.steps_per_pass(records)
+        while len(found) < steps:
+            order = rng.permutation(records)
+            found += [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(each)]
+        return found[:steps]
+
+    def steps_per_pass(self, records: int) -> int:
+        """Batches of an epoch."""
+        return max(1, (math.floor if self.drop_last else math.ceil)(records / self.batch_size))
 
     def visits(self, records: int, steps: int) -> int:
         """As many as the epochs that were begun."""
-        return math.ceil(steps / max(1, records // self.batch_size))
+        return math.ceil(steps / self.steps_per_pass(records))
 
 
 Ordered = Cyclic | Reshuffled

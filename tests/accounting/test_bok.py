@@ -94,7 +94,7 @@ def test_logistic_regression_gaussian(passes, c):
     _, rho, mu, renyi = logistic(passes, c)
     assert divergence.gaussian_mu(rho) == pytest.approx(mu, rel=1e-9)
     # The list has it, at the worst position of all.
-    (listed,) = (one for one in bounds.BOUNDS if one.key == "strongly convex")
+    (listed,) = (one for one in bounds.ORDERED if one.name == "strongly convex losses")
     fixed = Setting(
         sampling=Cyclic(1),
         records=40,

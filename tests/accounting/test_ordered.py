@@ -20,7 +20,12 @@ ARGUMENTS = {
     "weak_convexity": 0.1,
     "smoothness": 1.0,
 }
-NAMES = ["composition", "paper", "gaussian", "gaussian, clipped"]
+NAMES = [
+    "standard epsilon",
+    "Theorem 4.5 of Kong and Ribero",
+    "cyclic, clipping without effect",
+    "cyclic, clipped",
+]
 
 
 def setting(batch_size, **numbers):
@@ -33,27 +38,30 @@ def guarantees(of, delta):
 
 def test_a_laptop_setting_reads_as_the_modules_bounds():
     known = setting(**ARGUMENTS)
-    run = known.schedule()
+    run = known.at()
     assert run.signal == pytest.approx(2 / 2.0)
     assert run.noise_std == pytest.approx(0.02)
-    by_name = {g.bound.key: g for g in guarantees(known, 1e-5)}
+    by_name = {g.bound.name: g for g in guarantees(known, 1e-5)}
     assert list(by_name) == NAMES
     # Ten visits of a Gaussian mechanism with mu = 1.
-    assert by_name["composition"].mu == pytest.approx(np.sqrt(10))
-    epsilon, mu = by_name["composition"].epsilon, np.sqrt(10)
+    assert by_name["standard epsilon"].mu == pytest.approx(np.sqrt(10))
+    epsilon, mu = by_name["standard epsilon"].epsilon, np.sqrt(10)
     delta = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
     assert delta == pytest.approx(1e-5, rel=1e-6)
     reconstructed = cyclic_operator.reconstructed(0.1, 0.1, 1)
     paper = divergence.epsilon(cyclic.theorem_4_5(run, reconstructed), 1e-5)
-    assert by_name["paper"].epsilon == paper
+    assert by_name["Theorem 4.5 of Kong and Ribero"].epsilon == paper
     unclipped = cyclic.worst_position(run, 1.01)
-    assert by_name["gaussian"].epsilon == pytest.approx(
+    assert by_name["cyclic, clipping without effect"].epsilon == pytest.approx(
         divergence.gaussian_epsilon(unclipped, 1e-5)
     )
-    assert by_name["gaussian"].epsilon < by_name["paper"].epsilon
-    assert by_name["gaussian"].epsilon < by_name["gaussian, clipped"].epsilon
-    assert "turns no gradient" in by_name["paper"].assumption
-    assert "all iterates" in by_name["composition"].assumption
+    assert (
+        by_name["cyclic, clipping without effect"].epsilon
+        < by_name["Theorem 4.5 of Kong and Ribero"].epsilon
+    )
+    assert by_name["cyclic, clipping without effect"].epsilon < by_name["cyclic, clipped"].epsilon
+    assert "binary logistic regression" in by_name["Theorem 4.5 of Kong and Ribero"].assumption
+    assert "all iterates" in by_name["standard epsilon"].assumption
 
 
 @given(
@@ -69,17 +77,17 @@ def test_every_record_is_covered_whatever_its_position(per_pass, steps, sigma, m
         records=3 * per_pass, batch_size=3, steps=steps, noise_multiplier=sigma, learning_rate=0.3,
         weak_convexity=m, smoothness=smooth, diameter=diameter,
     )  # fmt: skip
-    run = known.schedule()
-    by_name = {g.bound.key: g for g in guarantees(known, 1e-3)}
+    run = known.at()
+    by_name = {g.bound.name: g for g in guarantees(known, 1e-3)}
     constants = {
-        "gaussian": cyclic_operator.unclipped(*run.curvature),
-        "gaussian, clipped": cyclic_operator.clipped(*run.curvature)
+        "cyclic, clipping without effect": cyclic_operator.unclipped(*run.curvature),
+        "cyclic, clipped": cyclic_operator.clipped(*run.curvature)
         if 0.3 * (m + smooth) <= 1
         else cyclic_operator.trivial(*run.curvature),
     }
     for position in range(1, per_pass + 1):
         record = replace(run, position=position)
-        assert by_name["composition"].mu >= divergence.gaussian_mu(cyclic.composition(record))
+        assert by_name["standard epsilon"].mu >= divergence.gaussian_mu(cyclic.composition(record))
         for name, lipschitz in constants.items():
             rho = cyclic.composition(record)
             if diameter is None:
@@ -87,14 +95,14 @@ def test_every_record_is_covered_whatever_its_position(per_pass, steps, sigma, m
             else:
                 rho = min(rho, cyclic.bounded_domain(record, lipschitz, diameter))
             assert by_name[name].mu >= divergence.gaussian_mu(rho) * (1 - 1e-11)
-            assert by_name[name].epsilon <= by_name["composition"].epsilon
+            assert by_name[name].epsilon <= by_name["standard epsilon"].epsilon
 
 
 def test_steps_too_large_for_the_paper_have_no_bound_of_its():
     by_name = {
-        g.bound.key: g for g in guarantees(setting(**ARGUMENTS | {"learning_rate": 5.0}), 1e-5)
+        g.bound.name: g for g in guarantees(setting(**ARGUMENTS | {"learning_rate": 5.0}), 1e-5)
     }
-    assert by_name["paper"].epsilon is None
-    assert "step_size: got 5.0" in by_name["paper"].assumption
-    for name in ("gaussian", "gaussian, clipped"):
-        assert by_name[name].epsilon <= by_name["composition"].epsilon
+    assert by_name["Theorem 4.5 of Kong and Ribero"].epsilon is None
+    assert "step_size: got 5.0" in by_name["Theorem 4.5 of Kong and Ribero"].assumption
+    for name in ("cyclic, clipping without effect", "cyclic, clipped"):
+        assert by_name[name].epsilon <= by_name["standard epsilon"].epsilon

@@ -14,8 +14,18 @@ from hiddenstate.sampling import Poisson
 DELTA = 1e-3
 
 
-def setting(sampling_rate, **numbers):
-    return Setting(sampling=Poisson(sampling_rate), **numbers)
+def setting(sampling_rate, smoothness=None, weak_convexity=0.0, **numbers):
+    """Curvatures of the largest batch's sum, and a learning rate on sums."""
+    if smoothness is not None:
+        strong = numbers.get("strong_convexity", 0.0)
+        smoothness = (smoothness - strong) * sampling_rate + strong
+    return Setting(
+        sampling=Poisson(sampling_rate),
+        batch_size=1.0,
+        smoothness=smoothness,
+        weak_convexity=weak_convexity * sampling_rate,
+        **numbers,
+    )
 
 
 SHORT = {"noise_multiplier": 1.0, "sampling_rate": 0.2, "steps": 400, "smoothness": 0.0}

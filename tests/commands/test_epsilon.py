@@ -23,26 +23,26 @@ def arguments(**changes):
 def test_three_numbers_and_a_warning(capsys):
     assert main(arguments()) == 0
     shown = capsys.readouterr().out
-    numbers = dict(re.findall(r"^(standard|RDP|heuristic|full batch) +([0-9.]+)", shown, re.M))
-    assert float(numbers["standard"]) == pytest.approx(7.9161, abs=2e-3)
+    numbers = dict(re.findall(r"^([\w, é-]+?) {2,}([0-9.]+)  ", shown, re.M))
+    assert float(numbers["standard epsilon"]) == pytest.approx(7.9161, abs=2e-3)
     heuristic = last_iterate_epsilon(0.5, 0.01, 100, 1e-6)
-    assert float(numbers["heuristic"]) == pytest.approx(heuristic, abs=1e-6)
-    assert float(numbers["full batch"]) == pytest.approx(
-        full_batch_epsilon(0.5, 0.01, 100, 1e-6), abs=1e-6
+    assert float(numbers["linear heuristic"]) == pytest.approx(heuristic, rel=5e-4)
+    assert float(numbers["full-batch heuristic"]) == pytest.approx(
+        full_batch_epsilon(0.5, 0.01, 100, 1e-6), rel=5e-4
     )
-    assert float(numbers["standard"]) < float(numbers["RDP"])
-    assert "NO GUARANTEE" in shown
+    assert float(numbers["standard epsilon"]) < float(numbers["standard epsilon, by Rényi DP"])
+    assert "no guarantee" in shown
 
 
 def test_a_printed_upper_bound_is_not_below_the_certified_one(capsys):
     """Rounded to nearest, 12.5783636 stood below the lower end of the bracket."""
     options = arguments(sigma="1.1", q="1", steps="7", delta="1e-5")
     assert main(options) == 0
-    printed = re.search(r"^standard +([0-9.]+)", capsys.readouterr().out, re.M)
+    printed = re.search(r"^standard epsilon +([0-9.]+)", capsys.readouterr().out, re.M)
     assert main([*options, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["epsilon"]["standard"]
+    found = json.loads(capsys.readouterr().out)["epsilon"]["standard epsilon"]
     assert found["lower"] <= found["epsilon"] <= float(printed[1])
-    assert float(printed[1]) <= found["epsilon"] * (1 + 1e-8)
+    assert float(printed[1]) <= found["epsilon"] * (1 + 1e-3)
 
 
 def test_json_of_an_optimiser(capsys):
@@ -52,18 +52,18 @@ def test_json_of_an_optimiser(capsys):
     assert shown["schedule"] == "cosine"
     weights = optimiser_weights(100, schedule="cosine", momentum=0.9, weight_decay=0.01)
     bounds = weighted_epsilon(0.5, 0.01, weights, 1e-6)
-    heuristic = shown["epsilon"]["heuristic"]
+    heuristic = shown["epsilon"]["linear heuristic"]
     assert (heuristic["lower"], heuristic["epsilon"]) == pytest.approx(bounds)
-    standard = shown["epsilon"]["standard"]
+    standard = shown["epsilon"]["standard epsilon"]
     assert 0 < standard["epsilon"] - standard["lower"] < 2e-3
 
 
 def test_the_anchor(capsys):
     anchor = {"sigma": "1.3", "q": "0.05", "steps": "777", "delta": "1e-5"}
     assert main(arguments(**anchor)) == 0
-    numbers = dict(re.findall(r"^(\w+) +([0-9.]+)", capsys.readouterr().out, re.M))
-    assert float(numbers["heuristic"]) == pytest.approx(5.036574568, abs=5e-9)
-    assert 0 < float(numbers["standard"]) - 6.00392 < 1e-3
+    numbers = dict(re.findall(r"^([\w, é-]+?) {2,}([0-9.]+)  ", capsys.readouterr().out, re.M))
+    assert float(numbers["linear heuristic"]) == 5.037
+    assert 0 < float(numbers["standard epsilon"]) - 6.00392 < 2e-3
 
 
 def test_long_names_mean_the_same(capsys):
@@ -78,7 +78,7 @@ def test_long_names_mean_the_same(capsys):
     ("name", "value", "message"),
     [
         ("sigma", "0", "noise_multiplier: got 0.0"),
-        ("q", "2", "sampling_rate: got 2.0"),
+        ("q", "2", "rate: got 2.0"),
         ("steps", "0", "steps: got 0"),
         ("delta", "1", "delta: got 1.0"),
     ],
@@ -93,8 +93,10 @@ def test_bad_input_is_told_without_a_traceback(capsys, name, value, message):
 def test_an_accountant_that_says_nothing_says_why_and_the_others_answer(capsys):
     assert main(arguments(steps="10000000000")) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"^standard +-- +none: steps: got 10000000000; expected at most", shown, re.M)
-    assert re.search(r"^RDP +[0-9.]+ ", shown, re.M)
+    assert re.search(
+        r"^standard epsilon +--  none: steps: got 10000000000; expected at most", shown, re.M
+    )
+    assert re.search(r"^standard epsilon, by Rényi DP +[0-9.]+ ", shown, re.M)
 
 
 def test_a_cold_start_imports_nothing_heavy():
@@ -110,4 +112,4 @@ def test_a_cold_start_imports_nothing_heavy():
         [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
-    assert "5.03657457" in done.stdout
+    assert "5.037" in done.stdout

@@ -44,7 +44,7 @@ SEED = 20240709
 NUMBERS = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 100}
 SAMPLED = Sampled(**NUMBERS)
 FIXED = Ordered(noise_multiplier=5.0, records=1000, batch_size=100, steps=50, smoothness=1.0)
-LOWER = {one.key: one for one in lower.COUNTEREXAMPLES}
+LOWER = {one.name: one for one in lower.COUNTEREXAMPLES}
 
 
 def sampled_batches(rate, **numbers):
@@ -128,9 +128,9 @@ def test_the_heuristic_and_its_counterexamples_are_linear_heuristics(sampled):
     few = p.model_copy(update={"growths": [lower.GROWTH], "resolution": 0.5})
     rows = family.bounds.history_regulariser(Cell(cell.name, few), SEED)
     found = rows[rows["quantity"] == "epsilon"].set_index("method")["value"]
-    assert sampled.loc["linear losses", "value"] == found["heuristic"]
+    assert sampled.loc["linear heuristic", "value"] == found["heuristic"]
     # Upper bounds of the families are at most 1 % too large, the atlas's 1e-3 or so.
-    standard = sampled.loc["composition (PLD)", "value"]
+    standard = sampled.loc["standard epsilon", "value"]
     assert found["standard"] == pytest.approx(standard, rel=0.01)
     kept = sampled.loc["history regulariser", "value"]
     assert kept <= found["history regulariser"] <= 1.01 * kept
@@ -138,8 +138,8 @@ def test_the_heuristic_and_its_counterexamples_are_linear_heuristics(sampled):
         (row.method, row.value)
         for row in family.bounds._baselines(1.0, 0.1, [100], DELTA).itertuples()
     )
-    assert sampled.loc["full batch", "value"] == full
-    assert sampled.loc["linear losses", "value"] == heuristic
+    assert sampled.loc["full-batch heuristic", "value"] == full
+    assert sampled.loc["linear heuristic", "value"] == heuristic
     assert upper == found["standard"]
 
 
@@ -153,7 +153,7 @@ def test_the_quadratic_regulariser_is_linear_heuristics_where_that_is_exact():
     exact = linear_heuristic.bounds.quadratic_regulariser(
         Cell(cell.name, p.model_copy(update={"points": 6})), SEED
     )
-    ours = LOWER["quadratic"].compute(few, p.delta).epsilon
+    ours = LOWER["quadratic regulariser"].compute(few, p.delta).epsilon
     assert ours == pytest.approx(exact["value"].iloc[1:].max(), rel=1e-8)
     assert ours <= exact["value"].iloc[1:].max()
 
@@ -181,7 +181,7 @@ def test_the_rows_insert_in_every_kth_step(quick):
     # Full batch: hiding buys nothing, even if losses are linear.
     answer = Answer.of(rows.reset_index())
     assert answer.linear == pytest.approx(answer.proven, rel=1e-8)
-    assert "if every loss is linear: nothing" in answer.lines(setting)[1]
+    assert "hiding the iterates would save nothing" in answer.lines(setting)[1]
 
 
 def test_trained_audits_are_bounded_as_their_families_do():
@@ -217,7 +217,7 @@ def test_a_fixed_order_has_the_guarantees_of_its_command(quick):
     rows = atlas.rows(FIXED.known, DELTA, 100, SEED).set_index("name")
     setting = Setting(
         sampling=Cyclic(100), records=1000, steps=50, noise_multiplier=5.0, learning_rate=0.1,
-        smoothness=1.0,
+        smoothness=1.0, weak_convexity=0.0,
     )  # fmt: skip
     assert setting == FIXED.known
     for found in upper.found(setting, DELTA):
@@ -225,12 +225,16 @@ def test_a_fixed_order_has_the_guarantees_of_its_command(quick):
     # Linear losses: five visits of a shift of 2 against the noise of 50 steps.
     mu = 5 * 2 / (5.0 * math.sqrt(50))
     exact = gaussian.epsilon(mu, DELTA)
-    assert rows.loc["linear losses", "value"] == pytest.approx(exact, rel=1e-6)
+    assert rows.loc["linear heuristic", "value"] == pytest.approx(exact, rel=1e-6)
     assert rows.loc["gradient-crafting audit, k = 1", "truth"] == pytest.approx(exact, rel=1e-6)
     tight = rows.loc["quadratic losses of this curvature", "value"]
-    assert rows.loc["linear losses", "value"] <= tight <= rows.loc["cyclic", "value"]
+    assert (
+        rows.loc["linear heuristic", "value"]
+        <= tight
+        <= rows.loc["cyclic, clipping without effect", "value"]
+    )
     assert rows.loc["history regulariser", "value"] == pytest.approx(
-        rows.loc["composition (Gaussian)", "value"], rel=1e-3
+        rows.loc["standard epsilon", "value"], rel=1e-3
     )
 
 
@@ -374,7 +378,7 @@ def test_where_the_canary_is_hardly_sampled_nothing_is_left_to_hide(quick):
     assert proven(rows) == 0
     assert rows[rows["kind"] == "lower"]["value"].max() == 0
     assert Answer.of(rows).lines(setting) == [
-        "Hiding the iterates buys nothing: delta covers all that they tell."
+        "Report epsilon = 0: delta covers all that the iterates tell."
     ]
 
 
@@ -393,8 +397,6 @@ def test_the_grid_of_every_scale_makes_cells():
 def test_the_documentation_has_every_bound_with_what_it_assumes():
     page = (ROOT / "docs/atlas.md").read_text()
     every = atlas.bounds()
-    for field in ("name", "key"):
-        assert len({getattr(one, field) for one in every}) == len(every)
     rows = {
         f"| {one.name} | {one.kind}{', 95 %' * (one.group == 'simulated')} | {one.assumption} |"
         for one in every
@@ -416,13 +418,14 @@ def told(setting, delta=DELTA, seed=SEED):
 def test_on_a_bounded_domain_no_last_iterate_is_known():
     rows, lines = told(replace(FIXED.known, diameter=1.0))
     assert rows[rows["kind"] != "upper"]["value"].isna().all()
-    assert "domain without end" in rows.loc["linear losses", "assumption"]
+    assert "known without a domain alone" in rows.loc["linear heuristic", "assumption"]
     # Clipping and the projection alone are no better than composition on so large a domain.
     answer = Answer.of(rows.reset_index())
     assert answer.curved < answer.hidden == answer.proven
-    assert "nothing for any loss. Promise" in lines[3]
-    assert "not known here" in lines[1]
-    assert "not known here" in lines[2]
+    assert lines[0].startswith("Report epsilon = ") and "holds for every loss" in lines[0]
+    # Linear losses are among those of the convex bound.
+    assert "If every loss were linear, epsilon would be at most" in lines[1]
+    assert not any("In the worst case" in line for line in lines)
 
 
 def test_clipping_and_a_projection_promise_something_to_any_loss():
@@ -432,30 +435,34 @@ def test_clipping_and_a_projection_promise_something_to_any_loss():
         diameter=0.2, learning_rate=0.1,
     )  # fmt: skip
     rows, lines = told(ball)
-    found = rows.loc["clipping and a domain"]
+    found = rows.loc["any clipped losses on a domain"]
     assert found["value"] == pytest.approx(gaussian.epsilon(0.8, DELTA), rel=1e-6)
-    assert found["value"] < 3.3871 < 24 < rows.loc["composition (Gaussian)", "value"]
-    assert "for any clipped loss on this domain. Promise 3.387" in lines[3]
-    assert "nothing for any loss" not in " ".join(lines)
+    assert found["value"] < 3.3871 < 24 < rows.loc["standard epsilon", "value"]
+    assert lines[0].startswith("Report epsilon = 3.39 if only the last iterate is released")
+    assert "any clipped loss on this domain" in lines[0]
     # Of an unknown curvature the same is known.
     unknown, _ = told(replace(ball, smoothness=None))
-    assert unknown.loc["clipping and a domain", "value"] == found["value"]
+    assert unknown.loc["any clipped losses on a domain", "value"] == found["value"]
 
 
 def test_convex_losses_on_a_domain_have_a_bound_with_sampled_batches():
     numbers = {"noise_multiplier": 1.0, "steps": 5000}
-    setting = sampled_batches(0.1, **numbers, smoothness=0.5, diameter=2.0)
+    setting = sampled_batches(
+        0.1,
+        **(numbers | {"batch_size": 1.0, "learning_rate": 1.0}),
+        **{"smoothness": 0.05, "weak_convexity": 0.0, "diameter": 2.0},
+    )
     rows, lines = told(setting)
-    convex = rows.loc["convex, sampled"]
-    assert convex["value"] < rows.loc["composition (PLD)", "value"] / 5
-    assert "nothing for any loss. Promise" in lines[3]
-    assert f"(convex, sampled: {convex['assumption']})" in lines[4]
+    convex = rows.loc["convex losses on a domain"]
+    assert convex["value"] < rows.loc["standard epsilon", "value"] / 5
+    assert lines[0].startswith("Report epsilon = ")
+    assert f"{convex['assumption']} (convex losses on a domain)" in " ".join(lines)
     # Beyond 4 * 2 / 0.1 steps, as it says.
-    assert "from about 80 steps on" in lines[-1]
+    assert "From about 80 steps on" in lines[-1]
     assert lower.setting_name(setting) != lower.setting_name(sampled_batches(0.1, **numbers))
     # Where clipping or a large curvature breaks the assumption the row says why there is none.
-    steep, _ = told(replace(setting, smoothness=3.0))
-    steep = steep.loc["convex, sampled"]
+    steep, _ = told(replace(setting, smoothness=0.3))
+    steep = steep.loc["convex losses on a domain"]
     assert np.isnan(steep["value"]) and steep["assumption"].startswith("none: step_size")
 
 
@@ -463,16 +470,18 @@ def test_convex_losses_on_a_domain_have_a_bound_with_sampled_batches():
 def test_no_bound_on_the_last_iterate_helps_mnist_and_the_answer_has_the_number(weak):
     """Batches of 256, learning rate 0.5 on the mean, iterates within 10 of one another."""
     mnist = sampled_batches(
-        256 / 60_000, noise_multiplier=1.0, steps=2344, learning_rate=0.5 / 256,
-        smoothness=1.0, weak_convexity=weak, diameter=10.0,
+        256 / 60_000, noise_multiplier=1.0, steps=2344, learning_rate=0.5, batch_size=256.0,
+        smoothness=1 / 60_000, weak_convexity=weak / 60_000, diameter=10.0,
     )  # fmt: skip
     rows, lines = told(mnist)
-    least = rows.loc[["convex, sampled", "clipped, sampled"][weak > 0 :], "value"].min()
-    assert least > 1000 * rows.loc["composition (PLD)", "value"]
-    name = "clipped, sampled" if weak else "convex, sampled"
-    assert lines[4].startswith("under an assumption: nothing by the bound")
-    assert f"{math.ceil(least * 10) / 10:.1f} ({name})" in lines[4] or weak
-    assert "from about 4,800,000 steps on if no step moves" in lines[5]
+    least = rows.loc[
+        ["convex losses on a domain", "clipped losses on a domain"][weak > 0 :], "value"
+    ].min()
+    assert least > 1000 * rows.loc["standard epsilon", "value"]
+    name = "clipped losses on a domain" if weak else "convex losses on a domain"
+    (told_so,) = (line for line in lines if line.startswith("No bound of the last iterate"))
+    assert told_so.endswith(f"({name}).")
+    assert "From about 4,800,000 steps on a bound on this domain is below" in lines[-1]
 
 
 def test_losses_of_a_shuffled_order_that_are_strongly_convex():
@@ -482,15 +491,18 @@ def test_losses_of_a_shuffled_order_that_are_strongly_convex():
     )  # fmt: skip
     rows, lines = told(setting)
     fixed, _ = told(replace(setting, sampling=Cyclic(100)))
-    strongly = "strongly convex"
+    strongly = "strongly convex losses"
     assert rows.loc[strongly, "value"] < fixed.loc[strongly, "value"]
     # All positions are visited alike.
-    assert rows.loc["linear losses", "value"] == fixed.loc["linear losses", "value"]
+    assert rows.loc["linear heuristic", "value"] == pytest.approx(
+        fixed.loc["linear heuristic", "value"], rel=1e-8
+    )
     # The adversary of the counterexamples knows the order.
     assert "history regulariser" in fixed.index and "history regulariser" not in rows.index
-    assert lines[2] == "at worst: not known here."
+    assert not any("In the worst case" in line for line in lines)
     assert "whose order is shuffled once" in setting.words
-    assert "(strongly convex: last iterate, strongly convex losses" in lines[4]
+    assert "would then save between 0" in lines[1]
+    assert any("the last iterate, strongly convex losses" in line for line in lines)
     with pytest.raises(InputError, match="whole passes of 10"):
         upper.linear_epsilon(replace(setting, steps=55), DELTA)
 
@@ -498,22 +510,17 @@ def test_losses_of_a_shuffled_order_that_are_strongly_convex():
 def test_the_sentences_say_what_the_rows_say(sampled):
     rows = sampled.reset_index()
     lines = Answer.of(rows).lines(SAMPLED.known)
-    linear, worst = sampled.loc["linear losses", "value"], sampled.loc["history regulariser"]
-    forgetting = sampled.loc["forgetting regulariser", "value"]
-    assert "if every loss is linear" in lines[1] and "at best:" not in lines[1]
-    assert f"At best known: {forgetting:.5f}"[:20] in lines[1]
-    assert "(forgetting regulariser)" in lines[1]
-    assert "not clipped and needs numbers near 100^100, or a data set" in lines[2]
+    linear, worst = sampled.loc["linear heuristic", "value"], sampled.loc["history regulariser"]
+    assert f"If every loss were linear, epsilon would be {linear:.3g}." in lines[1]
+    assert "no guarantee" in lines[1]
+    saved = sampled.loc["standard epsilon", "value"] - linear
+    assert f"Hiding the iterates would then save {saved:.2g}." in lines[1]
+    assert "never clipped, with parameters near 100^100, or an adversary who writes" in lines[2]
     # What is said of both is the lesser's.
     both = sampled.loc[["history regulariser", "malicious data set"], "value"]
-    assert f"leak at least {math.floor(both.min() * 1e4) / 1e4}" in lines[2]
-    assert "an adversary wrote, all in every batch" in lines[2]
+    assert f"make the last iterate leak {math.floor(both.min() * 100) / 100}" in lines[2]
     assert "not clipped, and its numbers are near 100^100" in worst["assumption"]
     assert "in every batch" in sampled.loc["malicious data set", "assumption"]
-    assert "any loss" not in lines[3].split("Promise")[1]
-    # Where the linear loss leaks least of those that are known, no other is named.
-    rows.loc[rows["name"] == "forgetting regulariser", "value"] = 2 * linear
-    assert "At best known" not in Answer.of(rows).lines(SAMPLED.known)[1]
     assert worst["value"] > linear
 
 
@@ -521,9 +528,11 @@ def test_the_regulariser_that_forgets_leaves_the_last_step():
     """One step's epsilon, which the quadratic regulariser of curvature 1 has by its own law."""
     few = sampled_batches(0.1, noise_multiplier=1.0, steps=8)
     exact = linear_heuristic.bounds.quadratic.last_iterate(1.0, 0.1, 8, 1.0).epsilon(DELTA)
-    assert LOWER["forgetting"].compute(few, DELTA) == pytest.approx(exact, rel=1e-9)
+    assert LOWER["forgetting regulariser"].compute(few, DELTA) == pytest.approx(exact, rel=1e-9)
     fixed = FIXED.known
     slopes = np.zeros(fixed.steps)
-    rhos = [lower.exact.scalar_affine(slopes, fixed.schedule(at)) for at in range(1, 11)]
+    rhos = [lower.exact.scalar_affine(slopes, fixed.at(at)) for at in range(1, 11)]
     mu = math.sqrt(2 * max(rhos))
-    assert LOWER["forgetting"].compute(fixed, DELTA) == pytest.approx(gaussian.epsilon(mu, DELTA))
+    assert LOWER["forgetting regulariser"].compute(fixed, DELTA) == pytest.approx(
+        gaussian.epsilon(mu, DELTA)
+    )

@@ -19,11 +19,14 @@ from hiddenstate.accounting import (
     divergence,
     gaussian,
     linear,
+    ordered,
     rdp,
+    varying,
+    weighted,
 )
 from hiddenstate.accounting import sampled as sampled_batches
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.accounting.setting import Setting
+from hiddenstate.accounting.setting import OPTIMISER, RELEASE, Setting
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import shown
 
@@ -33,12 +36,18 @@ GROUPS = {
     "hidden": "upper bounds for any loss, the last iterate alone",
     "assumed": "under an assumption",
     "counterexample": "losses whose last iterate is known: lower bounds on the worst case",
-    "simulated": "simulated audits: certified lower bounds",
-    "trained here": "audits of trainings at this setting: certified lower bounds",
-    "trained": "apart: the nearest trainings at hand, of other settings, and the share of what "
-    "their own accountant proves that an audit certified",
+    "simulated": "simulated audits: lower bounds (95 %)",
+    "trained here": "audits of trainings at this setting: lower bounds (95 %)",
+    "trained": "audits of trainings at other settings, the nearest there are: their lower bound "
+    "(95 %) as a share of their own standard epsilon",
 }
 """By group of bounds: what a table calls it."""
+
+EVERY = frozenset(OPTIMISER) | frozenset(RELEASE)
+"""The options that change steps or release. All iterates tell the noisy sums whatever they are."""
+
+STEPS = frozenset({"schedule", "weight_decay"})
+"""Those that change a step's size and contraction alone."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +72,6 @@ class Bound:
     """A bound on epsilon for every record, or what a known loss leaves."""
 
     name: str
-    key: str
-    """What ``hiddenstate epsilon`` calls it."""
     group: str
     """A key of ``GROUPS``."""
     kind: str = "upper"
@@ -79,6 +86,14 @@ class Bound:
     """Whether it is of such batches, and what it needs is known of the setting."""
     mu: Callable[[Setting], float | None] = lambda setting: None
     """The Gaussian differential privacy that epsilon is converted from, if it is."""
+    honours: frozenset[str] = frozenset()
+    """Options of ``EVERY`` with which it holds; with others it is refused."""
+    uses: frozenset[str] = frozenset()
+    """Options that its value depends on, of those that not every row depends on."""
+    losses: str = ""
+    """Of what is known of a loss: "linear", or "curved" for one of the assumed curvature."""
+    covers: Callable[[Setting], frozenset[str]] = lambda setting: frozenset()
+    """Of an upper bound that assumes something: which of these losses it holds for."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +113,19 @@ class Found:
 
 
 def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None) -> list[Found]:
-    """What each bound of the list that applies says of the setting; ``BOUNDS`` if there is none."""
+    """What each bound of the list that applies says of the setting; ``BOUNDS`` if there is none.
+
+    Raises an arithmetic error where a number is not finite, and where a lower bound is above an
+    upper bound that holds for the same losses and release: one of the two is then wrong.
+    """
     answers = []
     for bound in BOUNDS if bounds is None else bounds:
         if not bound.applies(setting):
+            continue
+        others = [name for name in setting.changed if name not in bound.honours]
+        if others:
+            words = " and ".join(name.replace("_", " ") for name in others)
+            answers.append(Found(bound, None, f"none: not known with {words}"))
             continue
         try:
             with np.errstate(divide="ignore"):  # a delta of 0 has no logarithm
@@ -112,10 +136,67 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
         value = answer if isinstance(answer, Value) else Value(answer)
         assumption = f"{bound.assumption}; {value.remark}" if value.remark else bound.assumption
         answers.append(Found(bound, value, assumption, bound.mu(setting)))
+    _check(setting, answers)
     return answers
 
 
+def _check(setting: Setting, answers: list[Found]) -> None:
+    """Arithmetic error unless all numbers are finite and no lower bound is above an upper one."""
+    uppers: list[tuple[float, Found]] = []
+    lowers: list[tuple[float, Found]] = []
+    for one in answers:
+        if one.value is None:
+            continue
+        epsilon, least = one.value.epsilon, one.value.lower
+        if not (math.isfinite(epsilon) and (least is None or least <= epsilon * SLACK)):
+            raise ArithmeticError(f"{one.bound.name}: got [{least}, {epsilon}] for {setting}")
+        kind, group = one.bound.kind, one.bound.group
+        if kind == "upper" or (kind == "exact" and least is not None):
+            uppers.append((epsilon, one))
+        if group != "simulated" and (kind in ("lower", "exact") or least is not None):
+            lowers.append((epsilon if least is None else least, one))
+    for upper, above in uppers:
+        for lower, below in lowers:
+            if lower > upper * SLACK + 1e-12 and _comparable(setting, above.bound, below.bound):
+                raise ArithmeticError(
+                    f"{below.bound.name} is {lower}, above {above.bound.name}, {upper}: {setting}"
+                )
+
+
+SLACK = 1 + 1e-8
+"""Rounding errors of exact values that are not rounded."""
+
+
+def _comparable(setting: Setting, upper: Bound, lower: Bound) -> bool:
+    """Whether the one holds for the losses and the release of the other."""
+    if upper.group == "proven":
+        return True
+    if lower.group in ("shown", "proven"):
+        return False  # all iterates released
+    if upper.group == "hidden":
+        return True
+    return bool(lower.losses) and lower.losses in upper.covers(setting)
+
+
+def unused(setting: Setting, answers: list[Found]) -> list[str]:
+    """Options of the losses, the domain, the optimiser and the release that no value depends on."""
+    defaults = {"strong_convexity": 0.0, "holder": 1.0, "smoothness": None, "diameter": None}
+    given = [name for name, value in defaults.items() if getattr(setting, name) != value]
+    given += setting.changed
+    used = [one.bound.uses for one in answers if one.value is not None]
+    return [name for name in given if not any(name in names for names in used)]
+
+
 # --- sampled batches ------------------------------------------------------------------------------
+
+LINEAR_TOO = frozenset({"linear"})
+CURVED_TOO = frozenset({"linear", "curved"})
+DOMAIN = frozenset({"smoothness", "diameter"}) | STEPS
+
+
+def _linear_unless_strong(setting: Setting) -> frozenset[str]:
+    """Linear losses, unless every loss is strongly convex."""
+    return frozenset() if setting.strong_convexity else LINEAR_TOO
 
 
 def _every_step(run: Setting, delta: float) -> float:
@@ -136,42 +217,55 @@ def _on_a_domain(run: Setting) -> bool:
     return run.sampled and run.smoothness is not None and run.diameter is not None
 
 
-NEVER_CLIPPED = "last iterate, strongly convex losses whose gradients clipping never changes"
+def _contracts(run: Setting) -> bool:
+    return run.strong_convexity + run.weight_decay > 0 and _smooth(run) and not run.weak_convexity
+
+
+STANDARD = "standard epsilon"
+HEURISTIC = "linear heuristic"
+
+NEVER_CLIPPED = (
+    "last iterate, strongly convex losses (or convex ones with weight decay) whose gradients "
+    "clipping never changes"
+)
+
+NO_EFFECT = (
+    "clipping is never active, the model has one parameter, or every loss has one output, as in "
+    "binary logistic regression"
+)
 
 SAMPLED: tuple[Bound, ...] = (
     Bound(
-        name="composition (PLD)",
-        key="standard",
+        name=STANDARD,
         group="proven",
         assumption="any loss and data, all iterates released",
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
         compute=_standard,
         applies=_sampled,
+        honours=EVERY,
     ),
     Bound(
-        name="composition (RDP)",
-        key="RDP",
+        name="standard epsilon, by Rényi DP",
         group="proven",
-        assumption="any loss and data, all iterates released: Rényi differential privacy, looser",
+        assumption="any loss and data, all iterates released; looser, as older papers report it",
         source="Mironov, Talwar and Zhang 2019",
         compute=lambda run, delta: rdp.epsilon(*run.mechanism, delta),
         applies=_sampled,
+        honours=EVERY,
     ),
     Bound(
-        name="Gaussian, sampling ignored",
-        key="Gaussian",
+        name="without amplification by sampling",
         group="proven",
-        assumption="any loss and data, all iterates released, as if every step used the record",
+        assumption="any loss and data, all iterates released, the record in every step",
         source="Dong, Roth and Su 2022",
         compute=_every_step,
         applies=_sampled,
+        honours=EVERY,
     ),
     Bound(
-        name="convex, sampled",
-        key="convex",
+        name="convex losses on a domain",
         group="assumed",
-        assumption="last iterate, convex losses of this smoothness of which clipping turns no "
-        "gradient, on this domain",
+        assumption=f"last iterate, convex losses of this smoothness on this domain, if {NO_EFFECT}",
         source="Bok, Su and Altschuler 2024 (noisy SGD); Altschuler and Talwar 2022",
         compute=sampled_batches.convex,
         applies=lambda run: (
@@ -180,34 +274,45 @@ SAMPLED: tuple[Bound, ...] = (
             and run.weak_convexity == 0
             and run.strong_convexity == 0
         ),
+        honours=STEPS,
+        uses=DOMAIN,
+        covers=lambda run: LINEAR_TOO,
     ),
     Bound(
-        name="strongly convex, sampled",
-        key="strongly convex, sampled",
+        name="strongly convex losses",
         group="assumed",
         assumption=NEVER_CLIPPED,
         source="Bok, Su and Altschuler 2024 (noisy SGD)",
         compute=sampled_batches.convex,
-        applies=lambda run: run.sampled and run.strong_convexity > 0 and run.smoothness is not None,
+        # On a domain convex losses with decay have the row above.
+        applies=lambda run: (
+            run.sampled and _contracts(run) and (run.strong_convexity > 0 or run.diameter is None)
+        ),
+        honours=STEPS,
+        uses=DOMAIN | {"strong_convexity"},
+        covers=_linear_unless_strong,
     ),
     Bound(
-        name="clipped, sampled",
-        key="clipped",
+        name="clipped losses on a domain",
         group="assumed",
         assumption="last iterate, any losses of this curvature, clipped, on this domain",
         source="ours; by the last step alone as Liang et al. 2025, by several as Chien and Li 2024",
         compute=sampled_batches.clipped,
         applies=lambda run: _on_a_domain(run) and run.holder == 1,
+        honours=STEPS,
+        uses=DOMAIN,
+        covers=lambda run: LINEAR_TOO,
     ),
     Bound(
-        name="Hölder gradients, sampled",
-        key="Hölder, sampled",
+        name="Hölder gradients on a domain",
         group="assumed",
         assumption="last iterate, any losses with Hölder continuous gradients, clipped, on this "
         "domain",
         source="ours, after Chien and Li 2024",
         compute=sampled_batches.holder,
         applies=lambda run: _on_a_domain(run) and run.holder < 1,
+        uses=DOMAIN | {"holder"},
+        covers=lambda run: LINEAR_TOO,
     ),
 )
 """Upper bounds for batches that are sampled."""
@@ -229,60 +334,100 @@ def _positions(setting: Setting) -> dict[int, float]:
     """Positions that the bounds are computed at, and the share of the records each stands for.
 
     Of the positions with a given number of visits a later one is worse: fewer steps hide every
-    spending. Such are the positions up to the last step's batch, and those behind it.
+    spending. Such are the positions up to the last step's batch, and those behind it. Where steps
+    differ every position counts.
     """
-    whole = setting.steps_per_pass
+    whole, records, size = setting.steps_per_pass, setting.records, setting.batch_size
+    assert records is not None and size is not None
     last = (setting.steps - 1) % whole + 1
-    if not _averaged(setting):
+    if _varies(setting):
+        most = whole * setting.steps <= MOST_POSITIONS
+        expect(most, "steps", setting.steps, f"at most {MOST_POSITIONS // whole:,}, as they differ")
+        ends = range(1, whole + 1)
+    elif not _averaged(setting):
         return {last: 1.0, whole: 1.0}
-    found: dict[int, float] = {}
-    for before, end in ((0, last), (last, whole)):
-        if before == end:
-            continue
+    else:
         # Near the end of a block each counts, as only a few steps hide the last visit.
-        back = np.unique(np.geomspace(1, end - before, BLOCKS).astype(int)) - 1
-        ends = (end - back[::-1]).tolist()
-        for first, one in zip([before, *ends[:-1]], ends, strict=True):
-            found[one] = (one - first) / whole
+        blocks = [
+            end - np.unique(np.geomspace(1, end - before, BLOCKS).astype(int))[::-1] + 1
+            for before, end in ((0, last), (last, whole))
+            if before < end
+        ]
+        ends = np.concatenate(blocks).tolist()
+    found, before = {}, 0.0
+    for end in ends:
+        through = min(end * size, records) / min(whole * size, records)
+        found[end], before = through - before, through
     return found
+
+
+MOST_POSITIONS = 100_000_000
+"""Steps at all positions of a record, which take seconds."""
+
+
+def _varies(setting: Setting) -> bool:
+    """Whether steps differ, or decay."""
+    return any(name in STEPS for name in setting.changed)
 
 
 Rho = Callable[[CyclicDPSGD, Setting], float]
 """Rho of a record at its position."""
 
 
-def _rhos(setting: Setting, rho: Rho) -> list[float]:
+Constant = Callable[[Setting], Callable[[float], float]]
+"""Of a step by its size: by what factor it takes two iterates apart at most."""
+
+
+def _rhos(setting: Setting, rho: Rho, constant: Constant | None) -> list[float]:
     """For each position: rho, or that of composition where it is less."""
-    runs = [setting.schedule(at) for at in _positions(setting)]
-    return [min(rho(run, setting), cyclic.composition(run)) for run in runs]
+    runs = [setting.at(position) for position in _positions(setting)]
+    if not _varies(setting):
+        return [min(rho(run, setting), cyclic.composition(run)) for run in runs]
+    if constant is None:
+        return [cyclic.composition(run) for run in runs]
+    factors = setting.factors(constant(setting))
+    plain = setting.factors(lambda size: 1.0)
+    found = []
+    for run in runs:
+        each = [cyclic.composition(run), varying.rho(setting, run, factors)]
+        if setting.diameter is not None:
+            each.append(varying.rho(setting, run, plain, clipping=True))
+        found.append(min(each))
+    return found
 
 
 def _gaussian(
     name: str,
-    key: str,
     rho: Rho,
     assumption: str,
     source: str,
+    *,
+    constant: Constant | None = None,
     group: str = "assumed",
     applies: Callable[[Setting], bool] = lambda setting: True,
+    uses: frozenset[str] = DOMAIN,
+    covers: Callable[[Setting], frozenset[str]] = lambda setting: LINEAR_TOO,
 ) -> Bound:
     """A bound whose rho is a Gaussian guarantee, of the worst position or over a drawn one.
 
     Of an order that is drawn in each epoch nothing is known but what is proven of all iterates.
+    constant: of a step, where the bound is known for steps that differ.
     """
 
     def compute(setting: Setting, delta: float) -> float:
-        rhos = _rhos(setting, rho)
+        rhos = _rhos(setting, rho, constant)
         if not _averaged(setting):
             return divergence.gaussian_epsilon(max(rhos), delta)
         return divergence.averaged_epsilon(rhos, list(_positions(setting).values()), delta)
 
     def mu(setting: Setting) -> float | None:
-        return None if _averaged(setting) else divergence.gaussian_mu(max(_rhos(setting, rho)))
+        if _averaged(setting):
+            return None
+        return divergence.gaussian_mu(max(_rhos(setting, rho, constant)))
 
+    honours = EVERY if group == "proven" else STEPS if constant else frozenset[str]()
     return Bound(
         name=name,
-        key=key,
         group=group,
         assumption=assumption,
         source=source,
@@ -291,13 +436,13 @@ def _gaussian(
             not setting.sampled and (group == "proven" or not setting.redrawn) and applies(setting)
         ),
         mu=mu,
+        honours=honours,
+        uses=uses,
+        covers=covers,
     )
 
 
-TURNS_NONE = (
-    "last iterate, where clipping turns no gradient: it never acts, the model has one parameter, "
-    "or every loss is f(x) = l(<a, x>), one output"
-)
+WITHOUT_EFFECT = f"last iterate, losses of this curvature, if {NO_EFFECT}"
 
 
 def _smooth(setting: Setting) -> bool:
@@ -315,22 +460,41 @@ def _unclipped(run: CyclicDPSGD, setting: Setting) -> float:
     return _visited(run, setting, cyclic_operator.unclipped(*run.curvature))
 
 
+def _clipped_constant(setting: Setting) -> Callable[[float], float]:
+    weak, smooth, _ = setting.curvature
+
+    def constant(step_size: float) -> float:
+        try:
+            return cyclic_operator.clipped(step_size, weak, smooth)
+        except InputError:  # large steps: by the triangle inequality
+            return cyclic_operator.trivial(step_size, weak, smooth)
+
+    return constant
+
+
+def _unclipped_constant(setting: Setting) -> Callable[[float], float]:
+    weak, smooth, _ = setting.curvature
+    return lambda step_size: cyclic_operator.unclipped(step_size, weak, smooth)
+
+
+def _contraction(setting: Setting) -> Callable[[float], float]:
+    weak, smooth, strong = setting.curvature
+    expect(weak == 0, "weak_convexity", weak, "0: convex losses")
+    return lambda step_size: cyclic_operator.contraction(step_size, strong, smooth)
+
+
 def _clipped(run: CyclicDPSGD, setting: Setting) -> float:
-    try:
-        constant = cyclic_operator.clipped(*run.curvature)
-    except InputError:  # large steps: by the triangle inequality
-        constant = cyclic_operator.trivial(*run.curvature)
-    return _visited(run, setting, constant)
+    return _visited(run, setting, _clipped_constant(setting)(run.step_size))
 
 
 def _paper(setting: Setting, delta: float) -> float:
-    run = setting.schedule()
+    run = setting.at()
     constant = cyclic_operator.reconstructed(*run.curvature)
     return divergence.epsilon(cyclic.theorem_4_5(run, constant), delta)
 
 
 def _strongly_convex(run: CyclicDPSGD, setting: Setting) -> float:
-    return cyclic.strongly_convex(run, setting.strong_convexity, setting.diameter)
+    return cyclic.strongly_convex(run, setting.curvature[2], setting.diameter)
 
 
 def _domain(run: CyclicDPSGD, setting: Setting) -> float:
@@ -351,7 +515,7 @@ def _last_step(run: CyclicDPSGD, setting: Setting) -> float:
 
 
 def _one_pass(setting: Setting) -> bool:
-    run = setting.schedule()
+    run = setting.at()
     convex = run.weak_convexity == 0 and run.step_size * run.smoothness <= 2
     single = run.batch_size == 1 and run.steps <= run.steps_per_pass
     return convex and _smooth(setting) and single
@@ -359,82 +523,88 @@ def _one_pass(setting: Setting) -> bool:
 
 ORDERED: tuple[Bound, ...] = (
     _gaussian(
-        "composition (Gaussian)",
-        "composition",
+        STANDARD,
         lambda run, setting: cyclic.composition(run),
-        "any loss, all iterates released",
+        "any loss and data, all iterates released",
         "Dong, Roth and Su 2022",
         group="proven",
+        uses=frozenset(),
     ),
     _gaussian(
-        "clipping and a domain",
-        "domain",
+        "any clipped losses on a domain",
         _domain,
         "last iterate, any clipped losses, projected on this domain",
         "ours: docs/cyclic-bounds.md, section 3",
+        constant=lambda setting: lambda step_size: math.inf,
         group="hidden",
         applies=lambda setting: setting.diameter is not None,
+        uses=frozenset({"diameter"}) | STEPS,
     ),
     Bound(
-        name="cyclic, Theorem 4.5 (our reconstruction)",
-        key="paper",
+        name="Theorem 4.5 of Kong and Ribero",
         group="assumed",
-        assumption=TURNS_NONE,
+        assumption=f"{WITHOUT_EFFECT}; our reconstruction of the theorem",
         source="Kong and Ribero 2024",
         compute=_paper,
         applies=lambda setting: not (setting.sampled or setting.redrawn) and _smooth(setting),
+        uses=frozenset({"smoothness"}),
+        covers=lambda setting: CURVED_TOO,
     ),
     _gaussian(
-        "cyclic",
-        "gaussian",
+        "cyclic, clipping without effect",
         _unclipped,
-        TURNS_NONE,
+        WITHOUT_EFFECT,
         "ours, after Bok, Su and Altschuler 2024",
+        constant=_unclipped_constant,
         applies=_smooth,
+        covers=lambda setting: CURVED_TOO,
     ),
     _gaussian(
         "cyclic, clipped",
-        "gaussian, clipped",
         _clipped,
         "last iterate, any losses of this curvature, clipped",
         "ours; smooth losses on a domain: Chien and Li 2024",
+        constant=_clipped_constant,
         applies=_smooth,
+        covers=lambda setting: CURVED_TOO,
     ),
     _gaussian(
-        "strongly convex",
-        "strongly convex",
+        "strongly convex losses",
         _strongly_convex,
         NEVER_CLIPPED,
         "Bok, Su and Altschuler 2024; in an order that is shuffled once: after Ye and Shokri 2022",
-        applies=lambda setting: setting.strong_convexity > 0 and _smooth(setting),
+        constant=_contraction,
+        applies=_contracts,
+        uses=DOMAIN | {"strong_convexity"},
+        covers=_linear_unless_strong,
     ),
     _gaussian(
         "one pass of single records",
-        "one pass",
         lambda run, setting: cyclic.pabi(run),
-        TURNS_NONE + "; convex",
+        f"{WITHOUT_EFFECT}; convex",
         "Feldman, Mironov, Talwar and Thakurta 2018",
         applies=_one_pass,
+        uses=frozenset({"smoothness"}),
     ),
     _gaussian(
-        "Hölder gradients",
-        "Hölder",
+        "Hölder gradients on a domain",
         _holder,
         "last iterate, any losses with Hölder continuous gradients, clipped, on this domain",
         "ours, after Chien and Li 2024",
         applies=lambda setting: (
             setting.holder < 1 and setting.smoothness is not None and setting.diameter is not None
         ),
+        uses=frozenset({"smoothness", "holder", "diameter"}),
     ),
     _gaussian(
-        "full batch on a domain",
-        "last step",
+        "last step on a domain",
         _last_step,
         "last iterate, any losses of this curvature, clipped, by the last step's noise alone",
         "Liang et al. 2025 at full batch, as their public code has it",
         applies=lambda setting: (
             setting.diameter is not None and setting.steps_per_pass == 1 and _smooth(setting)
         ),
+        uses=frozenset({"smoothness", "diameter"}),
     ),
 )
 """Upper bounds of the worst record or, where the order is shuffled, of one drawn."""
@@ -467,30 +637,54 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
     return float(gaussian.epsilon(mu, delta))
 
 
-def _full_batch(setting: Setting, delta: float) -> float:
-    return float(linear.full_batch_epsilon(*setting.mechanism, delta))
+def _heuristic(setting: Setting, delta: float) -> float | Value:
+    """Epsilon of what is released if every loss is linear."""
+    if setting.diameter is not None:
+        raise InputError("the last iterate of linear losses is known without a domain alone")
+    if not setting.sampled and (setting.changed or setting.shuffled):
+        bracket = ordered.epsilon(setting, delta)
+        return Value(bracket.upper, lower=bracket.lower)
+    if not setting.changed:
+        return linear_epsilon(setting, delta)
+    mechanism = (setting.noise_multiplier, setting.rate)
+    bracket = weighted.epsilon(*mechanism, setting.weights, delta)
+    return Value(bracket.upper, lower=bracket.lower)
 
+
+def _full_batch(setting: Setting, delta: float) -> float:
+    sigma, rate, _ = setting.mechanism
+    if not setting.changed:
+        return float(linear.full_batch_epsilon(*setting.mechanism, delta))
+    weights = setting.weights
+    mu = rate * float(np.sum(weights)) / (sigma * float(np.linalg.norm(weights)))
+    return float(gaussian.epsilon(mu, delta))
+
+
+WEIGHTS = EVERY - {"release_every"}
+"""Options with which what is released of linear losses is one weighted sum."""
 
 LINEAR: tuple[Bound, ...] = (
     Bound(
-        name="linear losses",
-        key="heuristic",
+        name=HEURISTIC,
         group="assumed",
         kind="exact",
-        assumption="last iterate, exact if every loss is linear; for others a heuristic, no "
-        "guarantee",
+        assumption="if every loss is linear, under this optimiser; no guarantee for other losses",
         source="Theorem 1 of The Last Iterate Advantage",
-        compute=linear_epsilon,
+        compute=_heuristic,
+        honours=WEIGHTS,
+        uses=WEIGHTS,
+        losses="linear",
     ),
     Bound(
-        name="full batch",
-        key="full batch",
+        name="full-batch heuristic",
         group="assumed",
         kind="estimate",
         assumption="another mechanism: every record in every step, the same mean step and noise",
         source="section 3 of The Last Iterate Advantage",
         compute=_full_batch,
         applies=lambda setting: setting.sampled and setting.diameter is None,
+        honours=WEIGHTS,
+        uses=WEIGHTS,
     ),
 )
 
@@ -517,18 +711,17 @@ def _as_if_sampled(setting: Setting, delta: float) -> float:
 
 SHUFFLED: tuple[Bound, ...] = (
     Bound(
-        name="largest batch sum",
-        key="at least",
+        name="lower bound, all iterates",
         group="shown",
         kind="lower",
         assumption="linear losses, others opposite to the record, all iterates released",
         source="ours, by the statistic of Chua et al. 2024",
         compute=_largest_sum,
         applies=lambda setting: setting.shuffled,
+        honours=EVERY,
     ),
     Bound(
-        name="as if batches were sampled",
-        key="Poisson",
+        name="if it were Poisson",
         group="assumed",
         kind="estimate",
         assumption="another mechanism: each step samples every record, which is added or removed, "
@@ -537,6 +730,7 @@ SHUFFLED: tuple[Bound, ...] = (
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
         compute=_as_if_sampled,
         applies=lambda setting: setting.shuffled,
+        honours=EVERY,
     ),
 )
 

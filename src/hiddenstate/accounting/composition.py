@@ -53,6 +53,9 @@ MOST_WORK = 1 << 26
 """Privacy losses and points of Fourier transforms that a direction's bracket may take in all, which
 is ten seconds or so."""
 
+FINE_WORK = 1 << 23
+"""The same of a bracket whose width nobody asked for."""
+
 _U = float(np.finfo(float).eps)
 
 
@@ -61,6 +64,14 @@ class Bracket(NamedTuple):
 
     lower: float
     upper: float
+
+
+class TooWide(InputError):
+    """A width that is not to be had; ``bracket`` is the best there is."""
+
+    def __init__(self, message: str, bracket: Bracket) -> None:
+        super().__init__(message)
+        self.bracket = bracket
 
 
 class _Exhausted(Exception):
@@ -407,6 +418,7 @@ def bracket(
     *,
     width: float | None = None,
     null: Null = "either",
+    points: int = MOST_WORK,
 ) -> Bracket:
     """Certified bracket on epsilon at ``delta`` when all iterates are released (add/remove).
 
@@ -433,21 +445,50 @@ def bracket(
         return Bracket(0.0, 0.0)  # so rarely is the canary sampled at all
     if steps > MOST_STEPS:
         raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS:.0e}")
-    bounds = Bracket(0.0, 0.0)
+    bounds, wide = Bracket(0.0, 0.0), None
     for direction in _DIRECTIONS if null == "either" else (null,):
-        one = _bracket(sigma, rate, steps, delta, width, direction, bounds.lower)
+        try:
+            one = _bracket(sigma, rate, steps, delta, width, direction, bounds.lower, points)
+        except TooWide as found:
+            one, wide = found.bracket, found
         bounds = Bracket(max(bounds.lower, one.lower), max(bounds.upper, one.upper))
+    if wide is not None:
+        raise TooWide(str(wide), bounds)
     return bounds
 
 
 def fine_bracket(
     noise_multiplier: float, sampling_rate: float, steps: int, delta: float
 ) -> Bracket:
-    """``bracket`` at most 1e-3 wide, unless epsilon is so small or large that this is of no use."""
+    """The best of ``bracket`` that little time finds, 1e-3 wide as a rule.
+
+    Not where epsilon is so small or large that this is of no use. Wider where sampling is rare,
+    steps are many or delta is tiny: no width is asked for, so none is refused.
+    """
     mechanism = (noise_multiplier, sampling_rate, steps, delta)
-    rough = bracket(*mechanism)
+    rough = _best(*mechanism, None, MOST_WORK)
     width = 0.01 * rough.upper if rough.upper < 0.1 else 1e-3 * max(1.0, rough.upper / 10)
-    return bracket(*mechanism, width=width or None)
+    if rough.upper - rough.lower <= width:
+        return rough
+    fine = _best(*mechanism, width, FINE_WORK)
+    return Bracket(max(rough.lower, fine.lower), min(rough.upper, fine.upper))
+
+
+def _best(
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    delta: float,
+    width: float | None,
+    points: int,
+) -> Bracket:
+    """``bracket``, or the best that so much work finds where it is wider than the width."""
+    try:
+        return bracket(noise_multiplier, sampling_rate, steps, delta, width=width, points=points)
+    except TooWide as found:
+        if math.isinf(found.bracket.upper):
+            raise
+        return found.bracket
 
 
 def allowed(epsilon: float, width: float | None) -> float:
@@ -489,6 +530,7 @@ def _bracket(
     width: float | None,
     direction: Direction,
     least: float,
+    points: int,
 ) -> Bracket:
     """Bracket of one direction, refined until narrow enough or wholly below ``least``."""
     tail = 1e-6 * delta / steps
@@ -508,7 +550,7 @@ def _bracket(
     lower, upper = 0.0, min(every, -steps * math.log1p(-rate) if direction == "in" else math.inf)
     if upper <= least:
         return Bracket(lower, upper)
-    work = _Work(MOST_WORK)
+    work = _Work(points)
     try:
         while top / h <= MOST_POINTS:
             work.spend(4 * math.ceil(top / h))
@@ -529,11 +571,12 @@ def _bracket(
             share = max(share / 10, 1e-8)
     except _Exhausted:
         pass
-    raise InputError(
+    raise TooWide(
         f"width: got {allowed(lower, width):.3g} at noise multiplier {sigma}, sampling rate "
         f"{rate}, {steps} steps and delta {delta}; expected a width of at least "
         f"{_above(upper - lower)} or so, for what can be had here in time and memory: the bracket "
-        f"is [{lower:.9g}, {upper:.9g}]"
+        f"is [{lower:.9g}, {upper:.9g}]",
+        Bracket(min(lower, upper), upper),
     )
 
 

@@ -2,8 +2,9 @@
 
 Shifted interpolation (Bok, Su and Altschuler 2024, arXiv 2403.00278, noisy SGD; Altschuler and
 Talwar 2022) with Poisson sampling and add/remove adjacency. In units of learning rate times
-clipping norm a step is x <- proj(x - sum of gradients + N(0, sigma^2 I)); a record adds at most 1
-with probability q. Let a step without it take two iterates R apart to a distance of at most h(R).
+clipping norm over batch size a step is x <- proj(x - sum of gradients + N(0, sigma^2 I)); a record
+adds at most 1 with probability q. Let a step without it take two iterates R apart to a distance of
+at most h(R). Where steps differ each has units of its own, as its noise has (``varying``).
 Split the noise of each of the last K steps into variances (1 - beta) sigma^2 and beta sigma^2.
 The first part hides the record, as in K steps whose iterates are all released at the noise
 multiplier sigma sqrt(1 - beta); the second hides the shift that the steps before have left, which
@@ -19,6 +20,7 @@ step hides of it. Proof: docs/cyclic-bounds.md, section 6. The bounds differ in 
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from hiddenstate.accounting import (
     domain,
     pld,
     shifts,
+    varying,
 )
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError, expect
@@ -57,9 +60,16 @@ def convex(run: Setting, delta: float) -> float:
     dp-accounting's bound of the one chosen. Raises an input error without a smoothness, a diameter
     or strong convexity, and where losses are not convex or a step does not contract.
     """
-    smoothness = _smooth(run)
-    expect(run.weak_convexity == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
-    factor = cyclic_operator.contraction(run.learning_rate, run.strong_convexity, smoothness)
+    weak, smooth, strong = run.curvature
+    expect(weak == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
+    contraction = partial(cyclic_operator.contraction, strong_convexity=strong, smoothness=smooth)
+    if _varies(run):
+        expect(
+            run.diameter is not None or strong + run.weight_decay > 0,
+            *("diameter", run.diameter, "a number, or losses that are strongly convex"),
+        )
+        return _best_last(run, delta, contraction)
+    factor = contraction(run.learning_rate)
     apart = [] if run.width is None else [run.width]
     if factor < 1:
         apart.append(1 / (1 - factor))
@@ -77,12 +87,19 @@ def clipped(run: Setting, delta: float) -> float:
     noise alone, K = 1) rest on the same; this is their setting with Poisson sampling. Raises an
     input error without a smoothness or a diameter.
     """
-    curvature = (run.learning_rate, run.weak_convexity, _smooth(run))
-    try:
-        lipschitz = cyclic_operator.clipped(*curvature)
-    except InputError:  # large steps: by the triangle inequality
-        lipschitz = cyclic_operator.trivial(*curvature)
-    shift = lipschitz * _width(run)
+    weak, smooth, _ = run.curvature
+    width = _width(run)
+
+    def constant(step_size: float) -> float:
+        try:
+            return cyclic_operator.clipped(step_size, weak, smooth)
+        except InputError:  # large steps: by the triangle inequality
+            return cyclic_operator.trivial(step_size, weak, smooth)
+
+    if _varies(run):
+        return _best_last(run, delta, constant)
+    lipschitz = constant(run.learning_rate)
+    shift = lipschitz * width
     return _best(
         run, delta, lambda steps: shift**2 * float(shifts.visible_fraction(lipschitz, steps))
     )
@@ -91,26 +108,33 @@ def clipped(run: Setting, delta: float) -> float:
 def holder(run: Setting, delta: float) -> float:
     """Upper bound on epsilon of the last iterate of clipped losses with Hölder gradients.
 
-    |grad F(x) - grad F(y)| <= H |x - y|^p of the largest sum F, H the run's smoothness and p its
-    ``holder``; clipping keeps it, as it enlarges no distance. Raises an input error without a
-    smoothness or a diameter.
+    |grad F(x) - grad F(y)| <= H |x - y|^p of the largest batch's mean F, which has 1 / rate times
+    the expected records and as many times the run's smoothness, and p its ``holder``; clipping
+    keeps it, as it enlarges no distance. Raises an input error without a smoothness or a diameter.
     """
     expect(run.smoothness is not None, "smoothness", None, "the Hölder constant of the gradients")
     assert run.smoothness is not None
-    rate, clip, power = run.learning_rate, run.clipping_norm, run.holder
-    growth = domain.holder(run.smoothness * rate**power * clip ** (power - 1), power)
+    power = run.holder
+    constant = run.learning_rate * run.smoothness / run.rate
+    growth = domain.holder(constant * run.shift ** (power - 1), power)
     prices: dict[int, float] = {}
     for steps, spent in domain.spendings(growth, _width(run), run.steps):
         prices[steps] = min(prices.get(steps, math.inf), float(spent @ spent))
     return _best(run, delta, prices.__getitem__, list(prices))
 
 
-def _smooth(run: Setting) -> float:
-    """The smoothness; refused where there is none."""
-    if run.smoothness is None:
-        raise InputError("smoothness: got none; expected that of the losses")
-    expect(run.holder == 1, "holder", run.holder, "1: smooth losses")
-    return run.smoothness
+def _varies(run: Setting) -> bool:
+    """Whether steps differ, or decay."""
+    return run.schedule != "constant" or run.weight_decay > 0
+
+
+def _best_last(run: Setting, delta: float, constant: Callable[[float], float]) -> float:
+    """``_best`` for steps of factors of their own, in units of what a record moves each."""
+    steps = run.rates / run.learning_rate
+    noises = steps * (1 - 1e-15)
+    prices = varying.by_last_steps(run.factors(constant), noises, steps, run.width)
+    expect(bool(np.isfinite(prices).any()), "steps", run.steps, "fewer that expand so much")
+    return _best(run, delta, lambda last: max(float(prices[last - 1]), 1e-12))
 
 
 def _width(run: Setting) -> float:

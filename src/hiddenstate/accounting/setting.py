@@ -1,30 +1,39 @@
 """DP-SGD as its user knows it, with what is assumed of its losses: what bounds are asked about."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hiddenstate.accounting import arguments
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError, expect
-from hiddenstate.sampling import Cyclic, FullBatch, Ordered, Poisson, Reshuffled, is_shuffled
+from hiddenstate.sampling import FullBatch, Ordered, Poisson, Reshuffled, is_shuffled
+
+OPTIMISER = {"schedule": "constant", "momentum": 0.0, "weight_decay": 0.0}
+"""What the optimiser does with its steps, and the values of plain SGD."""
+
+RELEASE = {"release_every": None, "average_last": None, "ema_decay": None}
+"""What is released beside the last iterate or in place of it, and the values of the last alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """A training with DP-SGD. Raises an input error that names what is out of range.
 
-    Batches that are sampled (``Poisson``, ``FullBatch``): a record is added or removed, and
-    ``learning_rate`` multiplies the noisy sum of gradients of norm at most ``clipping_norm``. In an
-    order (``Cyclic``, ``Reshuffled``): of ``records``, which the batch size divides, one is
-    swapped, and the learning rate multiplies the noisy mean of the batch.
+    The learning rate multiplies the noisy mean of a batch: the noisy sum of gradients of norm at
+    most ``clipping_norm`` over ``batch_size``, which is the expected size where batches are
+    sampled. If they are sampled (``Poisson``, ``FullBatch``) a record is added or removed; in an
+    order (``Cyclic``, ``Reshuffled``) one of ``records`` is swapped.
 
-    The curvatures are of every loss; if batches are sampled, of the largest sum that a batch can
-    have, which is all records': each record's loss has at most as much, divided by the records.
-    Then a strong convexity is of a regulariser that is in every step, whatever the batch, which may
-    be empty. Without a smoothness nothing is assumed of the losses. ``smoothness`` is the Hölder
-    constant of the gradients where ``holder``, their exponent, is less than 1.
+    The curvatures are of every record's loss. A sampled batch may by chance have all records, so
+    its mean's are up to 1 / ``rate`` times theirs. A strong convexity is then of a regulariser that
+    is in every step, whatever the batch, which may be empty. Without a smoothness nothing is
+    assumed of the losses. ``smoothness`` is the Hölder constant of the gradients where ``holder``,
+    their exponent, is less than 1.
     """
 
     sampling: FullBatch | Poisson | Ordered
@@ -32,18 +41,35 @@ class Setting:
     """Noise standard deviation over the clipping norm, on the sum of gradients."""
     steps: int
     records: int | None = None
-    """In the data set; None where batches are sampled."""
+    """In the data set; None where batches are sampled and it is not known."""
+    batch_size: float | None = None
+    """Of sampled batches, on average; needed by a domain and by curvatures, or None. In an order:
+    the sampling's."""
     learning_rate: float = 1.0
+    """Of the first step, on the mean of a batch."""
     clipping_norm: float = 1.0
-    weak_convexity: float = 0.0
-    """Of the losses; 0: convex."""
+    weak_convexity: float | None = None
+    """Of the losses; 0: convex. None: nothing is known, so it may be as large as the smoothness;
+    0 where losses are strongly convex."""
     smoothness: float | None = None
     """Largest curvature of the losses; 0: linear. None: nothing is known."""
     strong_convexity: float = 0.0
     """Of losses whose gradients clipping then never changes."""
     holder: float = 1.0
     diameter: float | None = None
-    """Of the domain that iterates are projected on, in the parameters' unit; None: no domain."""
+    """Of the domain that every step projects the iterate on, in the parameters' unit; None: no
+    domain."""
+    schedule: str = "constant"
+    """Of the learning rates: a name of ``weighted.SCHEDULES``."""
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    """Times the learning rate; outside of clipping."""
+    release_every: int | None = None
+    """Every so manieth iterate is released; 1: all. None: the last alone."""
+    average_last: int | None = None
+    """The mean of so many last iterates is released in place of the last; None: the last."""
+    ema_decay: float | None = None
+    """An exponential moving average of all iterates is released in place of the last."""
 
     def __post_init__(self) -> None:
         listed = isinstance(self.sampling, FullBatch | Poisson | Ordered)
@@ -51,21 +77,128 @@ class Setting:
         arguments.check_mechanism(
             self.noise_multiplier, self.rate if self.sampled else 1, self.steps
         )
-        for name in ("learning_rate", "clipping_norm", "diameter"):
+        for name in ("learning_rate", "clipping_norm", "diameter", "batch_size"):
             value = getattr(self, name)
             fine = value is None or 0 < value < math.inf
             expect(fine, name, value, "a number > 0")
-        for name in ("weak_convexity", "smoothness", "strong_convexity"):
+        for name in ("weak_convexity", "smoothness", "strong_convexity", "weight_decay"):
             value = getattr(self, name)
             fine = value is None or 0 <= value < math.inf
             expect(fine, name, value, "a number >= 0")
         expect(0 <= self.holder <= 1, "holder", self.holder, "a number from 0 to 1")
+        if self.weak_convexity is None:
+            known = self.smoothness is None or self.strong_convexity > 0
+            object.__setattr__(self, "weak_convexity", 0.0 if known else self.smoothness)
+        self._check_batches()
+        self._check_optimiser()
+        self._check_release()
+
+    def _check_batches(self) -> None:
+        records = self.records
+        fine = records is None or (isinstance(records, int) and records >= 1)
+        expect(fine, "records", records, "a whole number >= 1")
         if isinstance(self.sampling, Ordered):
-            records, size = self.records, self.sampling.batch_size
-            fine = isinstance(records, int) and records >= 1
-            expect(fine, "records", records, "a whole number >= 1")
+            expect(records is not None, "records", records, "a whole number >= 1")
             assert records is not None
-            expect(records % size == 0, "batch_size", size, f"a divisor of {records} records")
+            size = self.sampling.batch_size
+            expect(size <= records, "batch_size", size, f"at most {records}, the records")
+            object.__setattr__(self, "batch_size", size)
+        elif self.batch_size is None:
+            for name in ("smoothness", "diameter"):
+                value = getattr(self, name)
+                if value is not None:
+                    raise InputError(
+                        f"batch_size: got none; expected that of a batch, on average: {name} and "
+                        "the learning rate are of its mean"
+                    )
+
+    def _check_optimiser(self) -> None:
+        # Imported here because most settings have none.
+        from hiddenstate.accounting import weighted
+
+        weighted.check_schedule(self.schedule)
+        momentum, decay = self.momentum, self.weight_decay * self.learning_rate
+        arguments.check_number("momentum", momentum, 0 <= momentum < 1, "in [0, 1)")
+        if not decay < 1:
+            raise InputError(
+                f"weight_decay: got {self.weight_decay:g} at learning rate "
+                f"{self.learning_rate:g}; expected a product of less than 1"
+            )
+
+    def _check_release(self) -> None:
+        given = [name for name in RELEASE if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InputError(f"{given[1]}: expected only one of {', '.join(RELEASE)}")
+        for name in ("release_every", "average_last"):
+            value = getattr(self, name)
+            fine = value is None or (isinstance(value, int) and 1 <= value <= self.steps)
+            expect(fine, name, value, f"a whole number from 1 to the steps, {self.steps}")
+        if self.ema_decay is not None:
+            fine = 0 < self.ema_decay < 1
+            arguments.check_number("ema_decay", self.ema_decay, fine, "in (0, 1)")
+
+    @property
+    def changed(self) -> list[str]:
+        """The options of the optimiser and the release that are not those of plain SGD."""
+        plain = OPTIMISER | RELEASE
+        return [name for name, value in plain.items() if getattr(self, name) != value]
+
+    @property
+    def rates(self) -> NDArray[np.float64]:
+        """Learning rate of each step, shape (steps,)."""
+        from hiddenstate.accounting import weighted
+
+        weighted.require_steps(self.steps)
+        return self.learning_rate * weighted.relative_rates(self.schedule, self.steps)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Weight of each step's sum in what is released of linear losses, the largest being 1."""
+        from hiddenstate.accounting import weighted
+
+        return weighted.optimiser_weights(
+            self.steps,
+            schedule=self.schedule,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            learning_rate=self.learning_rate,
+            average_last=self.average_last,
+            ema_decay=self.ema_decay,
+        )
+
+    @property
+    def curvature(self) -> tuple[float, float, float]:
+        """Weak convexity, smoothness and strong convexity of the largest batch's mean.
+
+        A sampled batch may have all records, which are 1 / rate times the expected batch; strong
+        convexity is of a regulariser that every step has once.
+        """
+        assert self.weak_convexity is not None
+        if self.smoothness is None:
+            raise InputError("smoothness: got none; expected that of the losses")
+        expect(self.holder == 1, "holder", self.holder, "1: smooth losses")
+        strong = self.strong_convexity
+        if not self.sampled:
+            return self.weak_convexity, self.smoothness, strong * self.smallest_share
+        expect(
+            strong <= self.smoothness,
+            "strong_convexity",
+            strong,
+            f"at most the smoothness, {self.smoothness:g}",
+        )
+        whole = 1 / self.rate
+        return self.weak_convexity * whole, (self.smoothness - strong) * whole + strong, strong
+
+    def factors(self, constant: Callable[..., float]) -> NDArray[np.float64]:
+        """By what factor each step takes two iterates apart at most, shape (steps,).
+
+        constant: of a step without decay, from its step size. With decay a = rate * weight decay a
+        step is 1 - a times the one of step size rate / (1 - a).
+        """
+        kept = 1 - self.rates * self.weight_decay
+        sizes, places = np.unique(self.rates / kept, return_inverse=True)
+        found = np.array([constant(float(size)) for size in sizes])
+        return found[places] * kept * (1 + 1e-15)
 
     @property
     def sampled(self) -> bool:
@@ -96,10 +229,16 @@ class Setting:
 
     @property
     def width(self) -> float | None:
-        """Diameter of the domain in units of learning rate times clipping norm."""
+        """Diameter of a sampled run's domain over the most that a record moves its first step."""
         if self.diameter is None:
             return None
-        return self.diameter / self.learning_rate / self.clipping_norm * (1 + 1e-15)
+        return self.diameter / self.shift * (1 + 1e-15)
+
+    @property
+    def shift(self) -> float:
+        """Most that a record's gradient moves the first step."""
+        assert self.batch_size is not None
+        return self.learning_rate * self.clipping_norm / self.batch_size
 
     @property
     def break_even(self) -> float | None:
@@ -111,23 +250,27 @@ class Setting:
         other. Steps that move them apart take longer. None without a domain, and for an order of
         more than one batch, which hides something without any.
         """
-        if self.diameter is None:
+        if self.diameter is None or self.changed:
             return None
-        shift = self.learning_rate * self.clipping_norm
         if self.sampled:
-            return 4 * self.diameter / (shift * self.rate)
-        if self.steps_per_pass > 1:
-            return None
-        assert isinstance(self.sampling, Ordered)
-        return 4 * self.diameter / (2 * shift / self.sampling.batch_size)
+            return 4 * self.diameter / (self.shift * self.rate)
+        return None if self.steps_per_pass > 1 else 4 * self.diameter / (2 * self.shift)
 
     @property
     def steps_per_pass(self) -> int:
-        """Steps that go through the data once, in an order."""
+        """Steps that go through the data once, in an order; the last batch may be smaller."""
         assert isinstance(self.sampling, Ordered) and self.records is not None
-        return self.records // self.sampling.batch_size
+        return self.sampling.steps_per_pass(self.records)
 
-    def schedule(self, position: int = 1) -> CyclicDPSGD:
+    @property
+    def smallest_share(self) -> float:
+        """Size of the smallest batch of an order over the others'."""
+        assert isinstance(self.sampling, Ordered) and self.records is not None
+        size = self.sampling.batch_size
+        left = self.records - size * (self.steps_per_pass - 1)
+        return min(left, size) / size
+
+    def at(self, position: int = 1) -> CyclicDPSGD:
         """The steps of a record whose batch is that of step ``position``, 1 to a pass's steps.
 
         The noise on the displacement is learning_rate * noise_multiplier * clipping_norm /
@@ -143,7 +286,7 @@ class Setting:
             step_size=self.learning_rate,
             clipping_norm=self.clipping_norm,
             noise_std=self.learning_rate * self.noise_multiplier * self.clipping_norm / size,
-            weak_convexity=self.weak_convexity,
+            weak_convexity=self.weak_convexity or 0.0,
             smoothness=self.smoothness or 0.0,
             position=position,
         )
@@ -151,16 +294,9 @@ class Setting:
     @property
     def numbers(self) -> dict[str, Any]:
         """All of it, by the words of the command line; None where there is none."""
-        of: dict[str, Any] = {"sampler": self.sampling.sampler}
-        match self.sampling:
-            case FullBatch():
-                of |= {"sampling_rate": 1.0}
-            case Poisson(rate):
-                of |= {"sampling_rate": rate}
-            case Cyclic(size) | Reshuffled(size):
-                of |= {"records": self.records, "batch_size": size}
-        rest = {k: v for k, v in vars(self).items() if k not in ("sampling", "records")}
-        return of | rest
+        rate = {"sampling_rate": self.rate} if self.sampled else {}
+        rest = {k: v for k, v in vars(self).items() if k != "sampling"}
+        return {"sampler": self.sampling.sampler} | rate | rest
 
     @property
     def words(self) -> str:
@@ -177,21 +313,33 @@ class Setting:
                 f"{self.steps:,} steps through {self.records:,} records in {fixed}batches of "
                 f"{self.sampling.batch_size:,}{drawn} (swap a record)"
             )
-            yield f"learning rate {self.learning_rate:g}"
         else:
             yield f"sampling rate {self.rate:g}"
             yield f"{self.steps:,} steps (add or remove a record)"
-        if self.smoothness is not None:
-            convex = f"weak convexity {self.weak_convexity:g}" if self.weak_convexity else "convex"
-            yield convex
-            if self.holder < 1:
-                yield f"gradients Hölder continuous, {self.smoothness:g} |x - y|^{self.holder:g}"
-            else:
-                yield f"smoothness {self.smoothness:g}"
+            if self.batch_size is not None:
+                yield f"batches of {self.batch_size:g} on average"
+        if self.diameter or self.smoothness is not None or self.weight_decay:
+            yield f"learning rate {self.learning_rate:g} on the mean of a batch"
+        if self.schedule != "constant":
+            yield f"{self.schedule} learning rates"
+        for name in ("momentum", "weight_decay"):
+            if getattr(self, name):
+                yield f"{name.replace('_', ' ')} {getattr(self, name):g}"
+        if self.smoothness is not None and self.holder < 1:
+            yield f"gradients Hölder continuous, {self.smoothness:g} |x - y|^{self.holder:g}"
+        elif self.smoothness is not None:
+            yield f"weak convexity {self.weak_convexity:g}" if self.weak_convexity else "convex"
+            yield f"smoothness {self.smoothness:g} of every loss"
         if self.strong_convexity:
             yield f"strong convexity {self.strong_convexity:g}"
-        if self.diameter is not None and self.sampled:
-            shift = self.learning_rate * self.clipping_norm
-            yield f"domain of diameter {self.diameter / shift:g} steps"
-        elif self.diameter is not None:
-            yield f"domain of diameter {self.diameter:g}"
+        if self.diameter is not None:
+            yield f"projected on a domain of diameter {self.diameter:g}"
+        if self.release_every is not None:
+            each = {1: "every iterate", 2: "every second iterate"}
+            yield (
+                each.get(self.release_every, f"every {self.release_every}th iterate") + " released"
+            )
+        if self.average_last is not None:
+            yield f"the mean of the last {self.average_last:,} iterates released"
+        if self.ema_decay is not None:
+            yield f"an average of all iterates with decay {self.ema_decay:g} released"

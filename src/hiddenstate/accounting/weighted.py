@@ -49,21 +49,30 @@ CHEAP = 1 << 28
 tenth of what it is elsewhere."""
 
 
+def relative_rates(schedule: str, steps: int) -> Floats:
+    """Learning rate of each step over the first's, shape (steps,)."""
+    check_schedule(schedule)
+    return SCHEDULES[schedule](np.arange(steps) / steps)
+
+
 def optimiser_weights(
     steps: int,
     *,
-    schedule: Schedule = "constant",
+    schedule: str = "constant",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     learning_rate: float = 0.1,
+    average_last: int | None = None,
+    ema_decay: float | None = None,
 ) -> Floats:
     """Weight of each step's gradient in the last iterate, shape (steps,), the largest being 1.
 
     SGD as PyTorch has it: v <- momentum v + (g + weight_decay theta), theta <- theta - lr_t v. Only
     the product of weight decay and learning rate matters; ``learning_rate`` is the first step's.
+    average_last: of the mean of so many last iterates instead; ema_decay: of the exponential moving
+    average a <- decay a + (1 - decay) theta, from theta's start.
     """
-    _require_steps(steps)
-    check_schedule(schedule)
+    require_steps(steps)
     if not 0 <= momentum < 1:
         raise InputError(f"momentum: got {momentum}; expected a number in [0, 1)")
     if not 0 < learning_rate < math.inf:
@@ -73,11 +82,18 @@ def optimiser_weights(
             f"weight_decay: got {weight_decay} at learning rate {learning_rate}; expected a "
             "product of at least 0 and less than 1"
         )
-    rates = learning_rate * SCHEDULES[schedule](np.arange(steps) / steps)
+    rates = learning_rate * relative_rates(schedule, steps)
+    shares = np.zeros(steps)
+    shares[-1] = 1.0
+    if average_last is not None:
+        shares[-average_last:] = 1 / average_last
+    elif ema_decay is not None:
+        shares = (1 - ema_decay) * ema_decay ** np.arange(steps - 1.0, -1.0, -1.0)
     weights = np.empty(steps)
-    # Backwards: how much the final theta changes with theta and v before a step.
-    theta, velocity = 1.0, 0.0
+    # Backwards: how much what is released changes with theta and v before a step.
+    theta, velocity = 0.0, 0.0
     for t in range(steps - 1, -1, -1):
+        theta += shares[t]
         pushed = velocity - rates[t] * theta
         weights[t] = -pushed
         velocity = momentum * pushed
@@ -86,8 +102,8 @@ def optimiser_weights(
     if np.any(weights < -1e-12):
         raise InputError(
             f"weight_decay: got {weight_decay} at learning rate {learning_rate} and momentum "
-            f"{momentum}, with which the iterate swings; expected less of it, such that no step's "
-            "gradient has a negative weight in the last iterate"
+            f"{momentum}, with which the iterate swings past its aim; expected a smaller weight "
+            "decay, learning rate or momentum, such that no gradient has a negative weight"
         )
     return np.maximum(weights, 0.0)
 
@@ -143,7 +159,8 @@ def epsilon(
 
     The sums are rounded to a grid, up for the upper bound and down for the lower: more shift is
     easier to tell from none (Choquette-Choo et al. 2024, Lemma 4.5). Raises InputError on values
-    out of range, and where the width would take more than 4,194,304 sums, or ten seconds or so.
+    out of range, and where a width that is given would take more than 4,194,304 sums, or ten
+    seconds or so.
     """
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 1 or not np.all((weights >= 0) & (weights < math.inf)) or not weights.any():
@@ -213,6 +230,8 @@ def _refined(
             enough /= 10
         if upper - lower <= enough:
             return Bracket(lower, upper)
+    if width is None and math.isfinite(upper):
+        return Bracket(lower, upper)
     raise InputError(
         f"width: got {allowed(lower, width):.3g}; expected at least {1.005 * (upper - lower):.3g}, "
         f"which is what {cells // 4} sums resolve in about ten seconds: the bracket is "
@@ -220,7 +239,8 @@ def _refined(
     )
 
 
-def _require_steps(steps: int) -> None:
+def require_steps(steps: int) -> None:
+    """InputError for more steps than an array may have."""
     arguments.check_mechanism(1.0, 1.0, steps)
     if steps > binomial.MOST_STEPS:
         raise InputError(f"steps: got {steps}; expected at most {binomial.MOST_STEPS}")

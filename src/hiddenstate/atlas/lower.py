@@ -57,6 +57,9 @@ MOST = 500.0
 
 MOST_RUNS = 100_000
 
+OTHERS_TOO = frozenset({"release_every"})
+"""A lower bound of the last iterate holds where others are released with it."""
+
 FEWEST = 100
 """Runs per world below which a simulated audit would say next to nothing."""
 
@@ -66,14 +69,22 @@ DOWN = 1 - 1e-9
 
 def setting_name(setting: Setting) -> str:
     """A setting as a part of files' names, and of the names of its random streams."""
+    weak = setting.weak_convexity if setting.weak_convexity or not setting.sampled else None
+    size = setting.batch_size if setting.sampled else None
     known = (
-        ("m", setting.weak_convexity if setting.weak_convexity or not setting.sampled else None),
-        ("M", setting.smoothness),
-        ("k", setting.strong_convexity or None),
-        ("H", setting.holder if setting.holder < 1 else None),
-        ("D", setting.diameter),
+        *(("b", size), ("m", weak), ("M", setting.smoothness)),
+        *(("k", setting.strong_convexity or None), ("H", setting.holder)),
+        *(("D", setting.diameter), ("mom", setting.momentum), ("wd", setting.weight_decay)),
+        *(("every", setting.release_every), ("mean", setting.average_last)),
+        ("ema", setting.ema_decay),
     )
-    more = "".join(f"_{letter}{short(value)}" for letter, value in known if value is not None)
+    plain = {"H": 1.0, "mom": 0.0, "wd": 0.0}
+    more = "".join(
+        f"_{letter}{short(value)}"
+        for letter, value in known
+        if value is not None and plain.get(letter) != value
+    )
+    more += "" if setting.schedule == "constant" else f"_{setting.schedule}"
     noise = f"sigma{short(setting.noise_multiplier)}"
     rate = f"_lr{short(setting.learning_rate)}"
     if setting.sampled:
@@ -97,7 +108,7 @@ def _known(setting: Setting) -> bool:
 def _worst_positions(setting: Setting) -> list[cyclic.CyclicDPSGD]:
     """A record of the first batch is visited most often, one of the last step's seen best."""
     last = (setting.steps - 1) % setting.steps_per_pass + 1
-    return [setting.schedule(position) for position in {1, last}]
+    return [setting.at(position) for position in {1, last}]
 
 
 def _epsilon(rho: float, delta: float) -> float:
@@ -160,9 +171,9 @@ def _tightest(setting: Setting, delta: float) -> float:
 COUNTEREXAMPLES: tuple[Bound, ...] = (
     Bound(
         name="quadratic regulariser",
-        key="quadratic",
         group="counterexample",
         kind="lower",
+        honours=OTHERS_TOO,
         assumption="last iterate of a linear loss and a quadratic regulariser",
         source="The Last Iterate Advantage, section 4.2",
         compute=_quadratic,
@@ -170,7 +181,6 @@ COUNTEREXAMPLES: tuple[Bound, ...] = (
     ),
     Bound(
         name="forgetting regulariser",
-        key="forgetting",
         group="counterexample",
         kind="exact",
         assumption="last iterate of a linear loss and the quadratic regulariser that forgets every "
@@ -181,9 +191,9 @@ COUNTEREXAMPLES: tuple[Bound, ...] = (
     ),
     Bound(
         name="history regulariser",
-        key="history",
         group="counterexample",
         kind="lower",
+        honours=OTHERS_TOO,
         assumption="last iterate of a linear loss and a regulariser that moves each step's "
         "gradient into a coordinate of its own",
         source="The Last Iterate Advantage, section 4",
@@ -192,9 +202,9 @@ COUNTEREXAMPLES: tuple[Bound, ...] = (
     ),
     Bound(
         name="malicious data set",
-        key="malicious",
         group="counterexample",
         kind="lower",
+        honours=OTHERS_TOO,
         assumption="last iterate where the adversary writes all other records, which amplify each "
         "step, are in every batch and are clipped as any other",
         source="ours, after The Last Iterate Advantage, section 4",
@@ -203,9 +213,10 @@ COUNTEREXAMPLES: tuple[Bound, ...] = (
     ),
     Bound(
         name="quadratic losses of this curvature",
-        key="tightest",
         group="counterexample",
         kind="lower",
+        honours=OTHERS_TOO,
+        losses="curved",
         assumption="last iterate of quadratic losses that are as curved as assumed, the limit of "
         "large batches; clipping never acts",
         source="ours: docs/cyclic-bounds.md, section 4",
@@ -287,9 +298,9 @@ def _crafted(setting: Setting, delta: float, period: int, runs: int, seed: int) 
 def _audit(period: int, runs: int, seed: int) -> Bound:
     return Bound(
         name=f"gradient-crafting audit, k = {period}",
-        key=f"crafted, k = {period}",
         group="simulated",
         kind="lower",
+        honours=OTHERS_TOO,
         assumption="a canary gradient in a coordinate that nothing else moves, judged by the "
         "curves of a linear loss",
         source="Tighter Privacy Auditing of DP-SGD in the Hidden State Threat Model",
@@ -304,9 +315,9 @@ def audits(runs: int, seed: int) -> tuple[Bound, ...]:
     expect(seed >= 0, "seed", seed, "a whole number from 0")
     encoding = Bound(
         name="encoding-loss audit",
-        key="encoding",
         group="simulated",
         kind="lower",
+        honours=OTHERS_TOO,
         assumption="a loss that writes each step's log-likelihood ratio into the last iterate; "
         "judged by the curves of composition",
         source="It's Our Loss, Algorithm 1, with our encoding",

@@ -1,50 +1,56 @@
-"""What a setting's bounds answer: how much does hiding the iterates buy?"""
+"""What a setting's bounds answer: what should be reported, and what does hiding save?"""
 
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from hiddenstate.accounting.bounds import HEURISTIC
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.atlas.lower import GROWTH
 from hiddenstate.rounding import shown
 
-CURVED = ("cyclic, clipped", "clipped, sampled", "full batch on a domain")
+CURVED = ("cyclic, clipped", "clipped losses on a domain", "last step on a domain")
 """The bounds that hold for any losses of the assumed curvature, clipped."""
 
-NEEDS = {
-    "history regulariser": "a regulariser that is not clipped and needs numbers near {size},",
-    "malicious data set": "a data set whose other records an adversary wrote, all in every batch,",
+CONVEX = ("convex losses on a domain", "cyclic, clipping without effect", *CURVED)
+"""The bounds that hold for linear losses too."""
+
+WORST = {
+    "history regulariser": "a regulariser that is never clipped, with parameters near {size},",
+    "malicious data set": "an adversary who writes all other records",
 }
-"""What a counterexample needs, where a setting might not allow it."""
+"""What makes the last iterate leak so much, in words."""
 
 NEARLY = 0.99
 """Counterexamples that leak this share of the worst are named with it."""
 
 SAME = 1 - 1e-6
-"""A bound that is above this share of another buys nothing."""
+"""A bound that is above this share of another is no better."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What hiding the iterates buys; every number an epsilon."""
+    """What hiding the iterates saves; every number an epsilon."""
 
     proven: float
     """For any loss, all iterates released."""
+    attained: float | None
+    """What is known to leak where all iterates are released; None: all that is proven."""
     hidden: float | None
     """For any loss, the last iterate alone; None if nothing is proven."""
     linear: float | None
-    """What remains if every loss is linear; None if unknown."""
-    least: tuple[str, float] | None
-    """What the loss leaves that leaks least of those known exactly, and its name."""
+    """If every loss is linear; None if unknown."""
+    linear_bound: tuple[str, float] | None
+    """The least bound that linear losses have too, and its name; None if there is none."""
     worst: tuple[list[str], float] | None
-    """What the worst losses that are known leave at least, each of them, and their names."""
+    """What the worst losses that are known leak at least, and the names of those."""
     assumed: list[tuple[str, float, str]]
     """What is proven of the last iterate under each assumption: bound, epsilon, assumption."""
     curved: float | None
     """The same for any clipped losses of the assumed curvature; None if nothing is proven."""
-    audited: float | None
-    """The most that a simulated audit certified."""
+    audited: tuple[str, float, int] | None
+    """The most that a simulated audit proved, its name and its runs per world."""
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "Answer":
@@ -60,110 +66,134 @@ class Answer:
         proven = values("proven")
         if not proven:
             raise ValueError("no bound holds for any loss")
-        exact = rows[rows["kind"] == "exact"]
         assumed = rows[(rows["group"] == "assumed") & (rows["kind"] == "upper")]
         assumed = assumed.drop_duplicates("assumption")
+        covering = assumed[assumed["name"].isin(CONVEX)]
         curved = rows[rows["name"].isin(CURVED)]["value"].tolist()
         known = rows[rows["group"] == "counterexample"]
         near = known[known["value"] >= NEARLY * known["value"].max()]
+        audits = rows[rows["group"] == "simulated"]
+        last = audits.iloc[-1] if len(audits) else None
         return cls(
             proven=proven[0],
+            attained=next(iter(values("shown")), None),
             hidden=next(iter(values("hidden")), None),
-            linear=next(iter(values("assumed", kind="exact")), None),
-            least=(exact["name"].iloc[0], float(exact["value"].iloc[0])) if len(exact) else None,
+            linear=next(iter(values("assumed", name=HEURISTIC)), None),
+            linear_bound=(
+                (covering["name"].iloc[0], float(covering["value"].iloc[0]))
+                if len(covering)
+                else None
+            ),
             worst=(near["name"].tolist(), float(near["value"].min())) if len(near) else None,
             assumed=list(
                 zip(assumed["name"], assumed["value"], assumed["assumption"], strict=True)
             ),
             curved=next(iter(curved), None),
-            audited=next(iter(reversed(values("simulated"))), None),
+            audited=None if last is None else (last["name"], last["value"], int(last["runs"])),
         )
 
     @property
     def promised(self) -> float:
-        """The least that is proven for any loss."""
-        return min(self.proven, self.proven if self.hidden is None else self.hidden)
+        """What holds for any loss if the last iterate alone is released."""
+        return self.proven if self.hidden is None else min(self.proven, self.hidden)
 
     def lines(self, setting: Setting) -> list[str]:
-        """The answer in plain words, for the setting that it is of."""
-        up = shown(self.proven, "upper")
+        """Sentences, the most important first."""
         if self.proven == 0:
-            return ["Hiding the iterates buys nothing: delta covers all that they tell."]
-        found = [
-            f"How much does hiding the iterates buy? If all are released, epsilon is at most {up}.",
-            f"if every loss is linear: {self._linear()}",
-            f"at worst: {self._worst(up, setting)}",
-            f"for all that can be proven: {self._provably()}",
-        ]
-        found += [f"under an assumption: {words}" for words in self._assumed(setting)]
-        if self.audited is not None:
+            return ["Report epsilon = 0: delta covers all that the iterates tell."]
+        found = [self._report(), *self._linear(setting), *self._worst(setting)]
+        found += self._assumed(setting)
+        if self.audited is not None and self.audited[1] > 0:
+            name, value, runs = self.audited
             found.append(
-                f"seen: a simulated audit of the last iterate alone certifies "
-                f"{shown(self.audited, 'lower')}."
+                f"A simulated attack on the last iterate ({name}, {runs:,} models with and without "
+                f"the canary) proves epsilon >= {_low(value)} with 95 % confidence."
             )
         return found
 
-    def _linear(self) -> str:
-        if self.linear is None:
-            return "not known here."
-        left = shown(self.linear, "exact")
-        if self.proven - self.linear <= 2e-4 * self.proven:
-            words = f"nothing, {left} remains."
-        else:
-            words = (
-                f"{self.proven - self.linear:.3g}, {left} remains. Training often behaves so, and "
-                "nothing guarantees it."
-            )
-        if self.least is not None and self.least[1] < self.linear * (1 - 1e-3):
-            name, value = self.least
-            words += f" At best known: {shown(value)} remains ({name})."
-        return words
-
-    def _worst(self, up: str, setting: Setting) -> str:
-        if self.worst is None:
-            return "not known here."
-        names, least = self.worst
-        gap = shown(max(self.proven - least, 0.0), "upper", 2)
-        size = f"{GROWTH:g}^{setting.steps:,}"
-        terms = " or ".join(NEEDS.get(name, f"the {name}").format(size=size) for name in names)
-        down = shown(least, "lower")
-        return f"no more than {gap}: {terms} is known to leak at least {down} of the {up}."
-
-    def _provably(self) -> str:
-        promise = shown(self.promised, "upper")
+    def _report(self) -> str:
         if self.promised < self.proven * SAME:
             return (
-                f"{self.proven - self.promised:.3g} for any clipped loss on this domain. "
-                f"Promise {promise}."
+                f"Report epsilon = {_up(self.promised)} if only the last iterate is released: it "
+                f"holds for any clipped loss on this domain. If all iterates are seen it is "
+                f"{_up(self.proven)}."
             )
-        words = f"nothing for any loss. Promise {promise}"
-        if self.worst is not None:
-            known = shown(self.worst[1], "lower")
-            words += f"; no proof that allows such terms can promise less than {known}"
-        return f"{words}."
+        return (
+            f"Report epsilon = {_up(self.proven)}. It holds for every loss, also if all iterates "
+            "are seen."
+        )
+
+    def _linear(self, setting: Setting) -> list[str]:
+        if self.linear is None:
+            if self.linear_bound is None:
+                return []
+            name, value = self.linear_bound
+            return [
+                f"If every loss were linear, epsilon would be at most {_up(value)} ({name}). It is "
+                "not known exactly on a domain."
+            ]
+        if self.proven - self.linear <= 2e-4 * self.proven:
+            return ["If every loss were linear, hiding the iterates would save nothing."]
+        words = (
+            f"If every loss were linear, epsilon would be {_near(self.linear)}. Audits of trained "
+            "models usually find no more, but that is no guarantee."
+        )
+        most = _up(self.proven - self.linear, 2)
+        if setting.diameter is None and not setting.shuffled:
+            saved = f"Hiding the iterates would then save {_near(self.proven - self.linear, 2)}."
+        else:
+            least = max(0.0, (self.attained or 0.0) - self.linear)
+            saved = (
+                f"Hiding the iterates would then save between {_low(least, 2)} and {most}: what "
+                "all iterates leak in a drawn order is not known better."
+            )
+        return [f"{words} {saved}"]
+
+    def _worst(self, setting: Setting) -> list[str]:
+        if self.worst is None:
+            return []
+        names, least = self.worst
+        size = f"{GROWTH:g}^{setting.steps:,}"
+        makers = " or ".join(WORST.get(name, f"the {name}").format(size=size) for name in names)
+        start = "In the worst case hiding the iterates saves next to nothing"
+        if least < NEARLY * self.promised:
+            gap = _up(max(self.promised - least, 0.0), 2)
+            start = f"In the worst case hiding the iterates saves at most {gap}"
+        return [f"{start}: {makers} can make the last iterate leak {_low(least)}."]
 
     def _assumed(self, setting: Setting) -> list[str]:
         """What is proven of the last iterate of losses of which more is known."""
         helping = [one for one in self.assumed if one[1] < self.promised * SAME]
         found = [
-            f"{self.promised - value:.3g}, {shown(value, 'upper')} remains ({name}: {assumption})."
+            f"epsilon <= {_up(value)} for the {assumption} ({name})."
+            if assumption.startswith("last iterate")
+            else f"epsilon <= {_up(value)} ({name}: {assumption})."
             for name, value, assumption in helping
         ]
         others = [one for one in self.assumed if one not in helping]
         if others:
-            name, value, _ = others[0]
-            other = " other" * bool(helping)
-            word = "bound" if len(others) == 1 else "bounds"
-            words = f"nothing by the{other} {word} on the last iterate"
-            if value > self.promised / SAME:
-                words += f", of which the least has {shown(value, 'upper')} ({name})"
-            found.append(f"{words}.")
+            other = "No other bound" if helping else "No bound"
+            found.append(
+                f"{other} of the last iterate is below {_up(self.promised)}; the next is "
+                f"{_up(others[0][1])} ({others[0][0]})."
+            )
         steps = setting.break_even
         if self.assumed and steps is not None:
             found.append(
-                "a domain of this diameter hides more than composition allows from about "
-                f"{steps:,.0f} steps on if no step moves two iterates apart, as where losses are "
-                "convex and clipping turns no gradient; clipped losses that are not convex take "
-                "longer."
+                f"From about {steps:,.0f} steps on a bound on this domain is below the standard "
+                "epsilon, if no step moves two iterates apart. Convex losses that clipping does "
+                "not affect are so; clipped losses that are not convex take longer."
             )
         return found
+
+
+def _up(value: float, digits: int = 3) -> str:
+    return shown(value, "upper", digits)
+
+
+def _low(value: float, digits: int = 3) -> str:
+    return shown(value, "lower", digits)
+
+
+def _near(value: float, digits: int = 3) -> str:
+    return shown(value, "exact", digits)

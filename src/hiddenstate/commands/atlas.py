@@ -26,9 +26,10 @@ def add(commands: Commands) -> None:
         type=int,
         default=2000,
         metavar="NUMBER",
-        help="per world of a simulated audit, fewer where steps are many (2000)",
+        help="models with and without the canary in a simulated audit, fewer where steps are many "
+        "(2000)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the simulated audits (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the simulated audits (0)")
     add_json(parser, "words, with every digit")
     add_figure(parser)
 
@@ -55,9 +56,10 @@ def run(options: argparse.Namespace) -> None:
         }
         print_json(found)
         return
-    _print(options, setting, rows)
     for first, *more in (textwrap.wrap(line, WIDTH - 2) for line in answer):
         print("\n  ".join((first, *more)))
+    print()
+    _print(options, setting, rows)
 
 
 def _draw(options: argparse.Namespace, setting: "Setting", rows: "pd.DataFrame") -> None:
@@ -80,20 +82,19 @@ def _print(options: argparse.Namespace, setting: "Setting", rows: "pd.DataFrame"
     for group, title in GROUPS.items():
         part = rows[rows["group"] == group]
         if group == "simulated":
-            title += f" at 95 % confidence, seed {options.seed}"
+            title += f", seed {options.seed}"
         if len(part):
             print("\n" + "\n".join(textwrap.wrap(title, WIDTH)))
         for row in part.itertuples():
             words = str(row.assumption)
             if row.group == "simulated" and row.runs > 0:
-                words += f"; {int(row.runs):,} runs in each world"
+                words += f"; {int(row.runs):,} models with and without the canary"
                 if row.truth == row.truth:
-                    words += f", a perfect audit would find {shown(row.truth, 'upper')}"
+                    words += f"; a perfect audit would find {shown(row.truth, 'upper', 4)}"
             first, *more = textwrap.wrap(words, WIDTH - name - 12)
-            value = shown(row.value, row.kind)
+            value = shown(row.value, row.kind, 4)
             if row.group == "trained" and row.allowed > 0:
                 value = f"{int(100 * row.value / row.allowed)} %"
             print(f"  {row.name:<{name}}{value:>8}  {first}")
             for line in more:
                 print(" " * (name + 12) + line)
-    print()

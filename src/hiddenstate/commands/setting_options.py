@@ -1,6 +1,7 @@
 """The options that describe a training with DP-SGD, which the commands of the library share."""
 
 import argparse
+import math
 from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
@@ -9,46 +10,55 @@ from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Ordered, Poisson, 
 if TYPE_CHECKING:
     from hiddenstate.accounting.setting import Setting
 
-_ORDERED = ("records", "batch_size")
-"""Options of batches in an order."""
-
 _CURVATURES = ("weak_convexity", "strong_convexity", "smoothness")
+
+_RELEASE = ("release_every", "average_last", "ema_decay")
+
+LEARNING_RATE = 0.1
+"""Where none is given."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Noise, steps, delta, how batches are drawn, and what is assumed of the losses."""
-    for names, kind, what in (
-        (("--noise-multiplier", "--sigma"), float, "noise standard deviation over clipping norm"),
-        (("--sampling-rate", "--q"), float, "poisson: probability that a step samples a record"),
-        (("--steps",), int, "steps of DP-SGD"),
-        (("--delta",), float, "probability at which epsilon is stated"),
-    ):
-        needed = names[0] != "--sampling-rate"
-        parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
+    """Noise, steps, delta, sampler, optimiser, release, and what is assumed of the losses."""
     parser.add_argument(
         "--sampler",
         choices=SAMPLERS,
         default="poisson",
-        help="poisson (the default); full: every record in every step; cyclic: batches in a fixed "
-        "order, one record swapped; shuffled: the same in an order that is drawn once; reshuffled: "
+        help="how batches are drawn: poisson (the default); full: every record in every step; "
+        "cyclic: in a fixed order; shuffled: in an order drawn once; reshuffled: in an order drawn "
         "in each epoch",
     )
-    for name, kind, what in (
-        ("records", int, "batches in an order: records in the data set"),
-        ("batch_size", int, "batches in an order: records in a batch; divides the records"),
-        ("weak_convexity", float, "of every loss, 0 (the default) if convex"),
-        ("strong_convexity", float, "of every loss, whose gradients are never clipped (0)"),
-        ("smoothness", float, "largest curvature of every loss, 0 if linear (not known)"),
-        ("holder", float, "exponent of Hölder gradients, whose constant is the smoothness (1)"),
-        ("diameter", float, "of the domain that iterates are projected on (none)"),
+    for names, kind, what in (
+        (("--noise-multiplier", "--sigma"), float, "noise standard deviation over clipping norm"),
+        (("--sampling-rate", "--q"), float, "poisson: probability that a step samples a record"),
+        (("--steps",), int, "steps of DP-SGD"),
+        (("--epochs",), float, "passes through the records, in place of --steps"),
+        (("--records",), int, "records in the data set"),
+        (("--batch-size",), float, "records in a batch; of a sampled one on average"),
+        (("--delta",), float, "probability at which epsilon is stated"),
+        (("--learning-rate",), float, f"first step's, on a batch's mean ({LEARNING_RATE:g})"),
+        (("--schedule",), str, "of learning rates: constant (the default), linear, cosine, step"),
+        (("--momentum",), float, "of SGD (0)"),
+        (("--weight-decay",), float, "of SGD, times the learning rate (0)"),
+        (("--release-every",), int, "every so manieth iterate is released, 1: all (the last)"),
+        (("--average-last",), int, "the mean of so many last iterates is released (the last)"),
+        (("--ema-decay",), float, "of an average of all iterates that is released (the last)"),
+        (("--smoothness",), float, "largest curvature of every loss, 0 if linear (not known)"),
+        (("--weak-convexity",), float, "of every loss, 0 if convex (as much as the smoothness)"),
         (
-            "learning_rate",
+            ("--strong-convexity",),
             float,
-            "batches in an order: step size on their mean (0.1); else on the sum of gradients (1)",
+            "of every loss, beside the weight decay; none clipped (0)",
         ),
+        (
+            ("--holder",),
+            float,
+            "exponent of Hölder gradients, whose constant is the smoothness (1)",
+        ),
+        (("--diameter",), float, "of the domain that every step projects the iterate on (none)"),
     ):
-        what += "; if sampled, of all records' sum" * (name in _CURVATURES)
-        parser.add_argument(option(name), type=kind, metavar="NUMBER", help=what)
+        needed = names[0] in ("--noise-multiplier", "--delta")
+        parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
     parser.add_argument(
         "--convex", action="store_true", help="every loss is convex: --weak-convexity 0"
     )
@@ -57,52 +67,98 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def read(options: argparse.Namespace) -> "Setting":
     """The setting that the options describe; an input error for what does not belong together."""
     # Imported here because most commands never account.
-    from hiddenstate.accounting.arguments import check_delta, check_mechanism
-    from hiddenstate.accounting.setting import Setting
+    from hiddenstate.accounting.arguments import check_delta
+    from hiddenstate.accounting.setting import OPTIMISER, Setting
 
-    if options.convex and options.weak_convexity:
-        raise InputError(f"--convex: got --weak-convexity {options.weak_convexity:g}; expected 0")
+    if options.convex:
+        if options.weak_convexity:
+            raise InputError(
+                f"--convex: got --weak-convexity {options.weak_convexity:g}; expected 0"
+            )
+        options.weak_convexity = 0.0
     if options.smoothness is None:
         for name in ("weak_convexity", "strong_convexity", "holder"):
-            if getattr(options, name):
+            if getattr(options, name) is not None and not options.convex:
                 raise InputError(f"{option(name)}: expected only with --smoothness")
-    check_mechanism(options.noise_multiplier, options.sampling_rate or 1.0, options.steps)
     check_delta(options.delta)
-    names = ("records", *_CURVATURES, "holder", "diameter", "learning_rate")
+    sampling, steps = _sampling(options), _steps(options)
+    names = ("records", *_CURVATURES, "holder", "diameter", *OPTIMISER, *_RELEASE)
     given = {name: getattr(options, name) for name in names}
-    sampling = _sampling(options)
-    if isinstance(sampling, Ordered) and options.learning_rate is None:
-        given["learning_rate"] = 0.1
+    if not isinstance(sampling, Ordered):
+        given["batch_size"] = _batch_size(options)
+    rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
     return Setting(
         sampling=sampling,
         noise_multiplier=options.noise_multiplier,
-        steps=options.steps,
+        steps=steps,
+        learning_rate=rate,
         **{name: value for name, value in given.items() if value is not None},
     )
 
 
 def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Ordered:
-    given = [name for name in _ORDERED if getattr(options, name) is not None]
-    if options.sampler in ("poisson", "full"):
-        if given:
-            raise InputError(f"{option(given[0])}: expected only with --sampler cyclic")
-        if options.sampler == "full":
-            if options.sampling_rate is not None:
-                raise InputError("--sampling-rate: expected only with --sampler poisson")
-            return FullBatch()
-        if options.sampling_rate is None:
-            raise InputError("--sampling-rate: got none; expected a probability")
-        return Poisson(options.sampling_rate)
-    if options.sampling_rate is not None:
+    records, size, rate = options.records, options.batch_size, options.sampling_rate
+    if options.sampler != "poisson" and rate is not None:
         raise InputError("--sampling-rate: expected only with --sampler poisson")
-    for name in _ORDERED:
-        if name not in given:
+    if options.sampler == "poisson":
+        if rate is not None and records is not None and size is not None:
+            raise InputError("--sampling-rate: expected only one of --records and --batch-size")
+        if rate is None and (records is None or size is None):
+            raise InputError(
+                "--sampling-rate: got none; expected a probability, or --records and --batch-size"
+            )
+        return Poisson(_ratio(size, records) if rate is None else rate)
+    if options.sampler == "full":
+        if records is not None and size not in (None, records):
+            raise InputError(f"--batch-size: got {size:g}; expected the records with full batches")
+        return FullBatch()
+    for name in ("records", "batch_size"):
+        if getattr(options, name) is None:
             raise InputError(
                 f"{option(name)}: got none; expected a number for --sampler {options.sampler}"
             )
+    if size != int(size):
+        raise InputError(f"--batch-size: got {size:g}; expected a whole number")
     if options.sampler == "reshuffled":
-        return Reshuffled(options.batch_size)
-    return Cyclic(options.batch_size, shuffled_once=options.sampler == "shuffled")
+        return Reshuffled(int(size), drop_last=False)
+    return Cyclic(int(size), shuffled_once=options.sampler == "shuffled")
+
+
+def _ratio(size: float, records: int) -> float:
+    """Sampling rate of the batch size."""
+    if not 0 < size <= records:
+        raise InputError(f"--batch-size: got {size:g}; expected at most the {records} records")
+    return size / records
+
+
+def _batch_size(options: argparse.Namespace) -> float | None:
+    """Of sampled batches, on average; None where it is not known."""
+    size: float | None = options.batch_size
+    if size is None and options.records is not None:
+        rate = 1.0 if options.sampler == "full" else options.sampling_rate
+        return None if rate is None else float(options.records * rate)
+    return size
+
+
+def _steps(options: argparse.Namespace) -> int:
+    """The steps, or those of so many epochs: each is as many as the records have batches."""
+    if (options.steps is None) == (options.epochs is None):
+        got = "none" if options.steps is None else "both"
+        raise InputError(f"--steps: got {got}; expected one of --steps and --epochs")
+    if options.steps is not None:
+        return int(options.steps)
+    epochs = options.epochs
+    if not 0 < epochs < math.inf:
+        raise InputError(f"--epochs: got {epochs:g}; expected a number above 0")
+    if options.sampler == "full":
+        return math.ceil(epochs)
+    if options.sampling_rate is not None:
+        if not 0 < options.sampling_rate <= 1:
+            raise InputError(f"sampling_rate: got {options.sampling_rate}; expected in (0, 1]")
+        each = math.ceil(1 / options.sampling_rate - 1e-9)
+    else:
+        each = math.ceil(options.records / options.batch_size - 1e-9)
+    return math.ceil(epochs * each - 1e-9)
 
 
 def option(name: str) -> str:

@@ -10,7 +10,7 @@ def atlas(history=7.0, encoding=6.0, audits=20, above=0.05):
     """One setting of which 7 is proven, and as many audits, a share of them above that."""
     exceeding = count(above, audits - 1)
     rows = [
-        {"method": "composition (PLD)", "group": "proven", "kind": "upper", "value": 7.0},
+        {"method": "standard epsilon", "group": "proven", "kind": "upper", "value": 7.0},
         {"method": "history regulariser", "group": "counterexample", "kind": "lower"}
         | {"value": history},
         {"method": "encoding-loss audit", "group": "simulated", "kind": "lower"}

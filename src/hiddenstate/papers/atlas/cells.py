@@ -33,16 +33,6 @@ class Sampled(Grid):
     )
     sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: Steps = Field(description="steps of DP-SGD")
-    learning_rate: Positive = Field(
-        default=1.0, description="step size on the sum of clipped gradients, clipping norm 1"
-    )
-    smoothness: NotNegative | None = Field(
-        default=None,
-        description="of convex losses that clipping never changes, any batch's sum; null: any loss",
-    )
-    diameter: Positive | None = Field(
-        default=None, description="of the domain that iterates are projected on; null: none"
-    )
 
     @property
     def known(self) -> Setting:
@@ -58,7 +48,7 @@ class Ordered(Grid):
         description="noise standard deviation over the clipping norm"
     )
     records: Count = Field(description="records in the data set")
-    batch_size: Count = Field(description="records in a batch; divides the records")
+    batch_size: Count = Field(description="records in a batch")
     steps: Steps = Field(description="steps of DP-SGD")
     learning_rate: Positive = Field(default=0.1, description="step size on a batch's mean")
     weak_convexity: NotNegative = Field(default=0.0, description="of every loss; 0: convex")

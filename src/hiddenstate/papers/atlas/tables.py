@@ -51,7 +51,7 @@ def answer(estimates: pd.DataFrame) -> pd.DataFrame:
                 "if every loss is linear": shown(found.linear, "exact"),
                 "at worst known": shown(found.worst and found.worst[1], "lower"),
                 "proven, as curved as assumed": shown(found.curved, "upper"),
-                "audited": shown(found.audited, "lower"),
+                "audited": shown(found.audited and found.audited[1], "lower"),
             }
         )
     return pd.DataFrame(records)
