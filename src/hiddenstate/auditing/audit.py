@@ -1,5 +1,6 @@
 """The one call of an audit: scores in, a bound out that says what it is."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike
 from hiddenstate.auditing.averaged import Averaged, tied
 from hiddenstate.auditing.curve import check, check_confidence
 from hiddenstate.auditing.hypotheses import Hypotheses
+from hiddenstate.auditing.other_way import OtherWayWarning, other_way
 from hiddenstate.auditing.rules import LowerBoundRule, Split
 from hiddenstate.errors import InputError
 
@@ -47,8 +49,8 @@ def lower_bound(
     in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
     larger speaks for "in". rule: ``Averaged()``, the package's default, unless given. Where scores
     of the two worlds are equal, coins of a new seed break the ties; the result has the seed, and
-    ``Averaged(coins=seed)`` gives the same again. Raises InputError for unusable scores or
-    confidence.
+    ``Averaged(coins=seed)`` gives the same again. Scores that point the other way prove nothing,
+    and a warning says so. Raises InputError for unusable scores or confidence.
     """
     in_scores, out_scores = check(in_scores, out_scores)
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
@@ -64,6 +66,8 @@ def lower_bound(
         rule = rule.tossed()
         coins = rule.coins
     values, thresholds = rule.bounds(in_scores, out_scores, hypotheses, 1 - confidence)
+    if values == hypotheses.trivial and (found := other_way(in_scores, out_scores, coins)):
+        warnings.warn(str(found), OtherWayWarning, stacklevel=2)
     return LowerBound(
         parameter=hypotheses.parameter,
         value=float(values),

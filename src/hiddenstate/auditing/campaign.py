@@ -187,12 +187,15 @@ def _judge(test: SequentialAudit, store: "_Store", looks: Sequence[int]) -> Verd
     """The test's verdict on the runs finished without a gap, at the last look they reach."""
     reached = max((n for n in looks if n <= store.complete()), default=0)
     store.judged = reached
-    return jointly(
-        [
-            test.judge(*(store.scores(world, reached, name) for world in WORLDS), coins=store.coins)
-            for name in store.names
-        ]
-    )
+    coins = "against" if store.coins is None else store.coins
+    scores = [[store.scores(world, reached, name) for world in WORLDS] for name in store.names]
+    verdicts = [test.judge(*worlds, coins=coins) for worlds in scores]
+    for index, one in enumerate(scores):
+        # A score whose minus is in the battery was judged in both directions.
+        minus = [[-score for score in world] for world in one]
+        if verdicts[index].decision == "other way" and minus in scores:
+            verdicts[index] = replace(verdicts[index], decision="consistent", other_way=None)
+    return jointly(verdicts)
 
 
 class _Store:

@@ -1,5 +1,6 @@
 """Claims of privacy, as a test takes them: hypotheses, a value of their parameter, and words."""
 
+import math
 from dataclasses import dataclass
 
 from hiddenstate.accounting import gaussian
@@ -13,18 +14,23 @@ from hiddenstate.auditing.hypotheses import (
 )
 from hiddenstate.errors import InputError, check_count
 
+MOST, MOST_MU = 500.0, 35.0
+"""Epsilon and mu beyond which claims are refused: error rates below 1e-100 say nothing."""
+
 
 @dataclass(frozen=True)
 class Claim:
     """What is claimed of a training. Make one by the functions of this module.
 
     hypotheses, value: the hypothesis to be tested and all less private ones, as ``SequentialAudit``
-    takes them. words: the claim in words.
+    takes them. words: the claim in words. mechanism: sampling rate and steps, where the value is
+    the noise multiplier of DP-SGD.
     """
 
     hypotheses: Hypotheses
     value: float
     words: str
+    mechanism: tuple[float, int] | None = None
 
     @property
     def index(self) -> int:
@@ -34,9 +40,11 @@ class Claim:
 
 def approximate(epsilon: float, delta: float) -> Claim:
     """(epsilon, delta)-differential privacy and nothing more."""
-    if not number("claim", epsilon) >= 0:
-        raise InputError(f"claim: got {epsilon}; expected an epsilon of at least 0")
-    return Claim(ApproxDP(delta), epsilon, f"epsilon {epsilon:g} at delta {delta:g}")
+    epsilon = number("claim", epsilon)
+    _refutable("claim: epsilon", epsilon, MOST)
+    return Claim(
+        ApproxDP(delta, limit=_limit(epsilon)), epsilon, f"epsilon {epsilon:g} at delta {delta:g}"
+    )
 
 
 def gaussian_with(epsilon: float, delta: float) -> Claim:
@@ -44,12 +52,15 @@ def gaussian_with(epsilon: float, delta: float) -> Claim:
     said = approximate(epsilon, delta).words
     if delta == 0 or epsilon == 0:
         raise InputError("curve: Gaussian DP has no finite mu at epsilon 0 or delta 0; expected dp")
-    return Claim(GaussianDP(), gaussian.mu(epsilon, delta), f"Gaussian DP with {said}")
+    mu = gaussian.mu(epsilon, delta)
+    return Claim(GaussianDP(limit=_limit(mu)), mu, f"Gaussian DP with {said}")
 
 
 def gaussian_dp(mu: float) -> Claim:
     """mu-Gaussian differential privacy."""
-    return Claim(GaussianDP(), number("mu", mu), f"mu {mu:g}")
+    mu = number("mu", mu)
+    _refutable("claim: mu", mu, MOST_MU)
+    return Claim(GaussianDP(limit=_limit(mu)), mu, f"mu {mu:g}")
 
 
 def dpsgd(
@@ -70,8 +81,24 @@ def dpsgd(
         raise InputError(f"sampling rate: got {sampling_rate}; expected a probability in (0, 1]")
     check_count("steps", steps)
     both = {noise_multiplier, 2 * noise_multiplier if other is None else other}
-    return Claim(
-        composed(sorted(both, reverse=True), sampling_rate, steps),
-        noise_multiplier,
-        f"noise multiplier {noise_multiplier:g}, sampling rate {sampling_rate:g}, {steps} steps",
-    )
+    words = f"noise multiplier {noise_multiplier:g}, sampling rate {sampling_rate:g}, {steps} steps"
+    try:
+        hypotheses = composed(sorted(both, reverse=True), sampling_rate, steps)
+    except InputError as error:
+        raise InputError(
+            f"claim: {words}: this leaks so much that no curve of it is computed, and no audit "
+            "could refute it; expected more noise or fewer steps"
+        ) from error
+    return Claim(hypotheses, noise_multiplier, words, (sampling_rate, steps))
+
+
+def _limit(value: float) -> float:
+    """Where the grid of the hypotheses ends: beyond the claim."""
+    return float(max(20, math.ceil(value)))
+
+
+def _refutable(name: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise InputError(
+            f"{name}: got {value:g}; expected 0 to {most:g}, beyond which no audit refutes anything"
+        )

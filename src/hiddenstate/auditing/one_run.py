@@ -78,6 +78,7 @@ functions: a mechanism may reveal much in rare outcomes, and r(Y) picks them.
 Choosing r, or the score, after seeing which guesses are right is not covered by anything here.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +98,7 @@ from hiddenstate.auditing.hypotheses import (
     Tabulated,
     claimed,
 )
+from hiddenstate.auditing.other_way import OtherWayWarning, guessed_other_way
 from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -198,6 +200,8 @@ def one_run_bound(
     """
     level = 1 - check_confidence(confidence)
     rejected = _last_refuted(guesses, hypotheses, level) if guesses.made and guesses.correct else -1
+    if rejected < 0 and (found := guessed_other_way(guesses.made, guesses.correct)):
+        warnings.warn(str(found), OtherWayWarning, stacklevel=2)
     return LowerBound(
         parameter=hypotheses.parameter,
         value=float(hypotheses.trivial if rejected < 0 else hypotheses.grid[rejected]),

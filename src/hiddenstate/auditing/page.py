@@ -12,9 +12,12 @@ import numpy as np
 import pandas as pd
 
 import hiddenstate
+from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.campaign import Outcome
 from hiddenstate.auditing.claim import Claim
 from hiddenstate.auditing.curve import empirical_curve, worlds
+from hiddenstate.auditing.reach import Reach
+from hiddenstate.auditing.report import bound_in_words
 from hiddenstate.auditing.sequential import SequentialAudit
 from hiddenstate.files import atomic
 from hiddenstate.pipeline import scores
@@ -32,10 +35,13 @@ def write(
     *,
     command: str,
     checked: Mapping[str, Any] | None = None,
+    bound: LowerBound | None = None,
+    would: Reach | None = None,
 ) -> Path:
     """Write the page of a finished campaign to ``out`` and return its path.
 
     command: how to repeat it. checked: the fields of a ``Checked``, None if nothing was checked.
+    bound: what the scores show. would: what the campaign would have found.
     """
     from hiddenstate import plotting
 
@@ -60,9 +66,11 @@ def write(
     looks = ", ".join(str(into) for into, _ in test.sizes)
     training = origin["cell"]["training"]
     page = _template().render(
-        decision=verdict.decision,
+        decision="no verdict" if verdict.other_way else verdict.decision,
+        alarming=verdict.decision != "consistent",
         claim=claim.words,
-        words=words(outcome, claim, test.confidence),
+        words=words(outcome, claim, test.confidence, bound, would),
+        notes=told.get("notes") or [],
         training=training.get("script") or training.get("function") or training["command"],
         pictures=pictures,
         facts={
@@ -70,6 +78,9 @@ def write(
             "Models": f"{outcome.models} in each world, planned at most {test.sizes[-1][0]}",
             "Looks": looks,
             "p-value": f"at most {shown(verdict.p_value, 'upper', 2)}, valid at any stop",
+            "Lower bound": f"{bound_in_words(bound)} ({100 * test.confidence:g} %)"
+            if bound
+            else "none at an early stop",
             "Tried again": "; ".join(outcome.crashes) or "nothing",
         },
         checked=checked is not None,
@@ -90,7 +101,13 @@ def write(
     return out
 
 
-def words(outcome: Outcome, claim: Claim, confidence: float) -> str:
+def words(
+    outcome: Outcome,
+    claim: Claim,
+    confidence: float,
+    bound: LowerBound | None,
+    would: Reach | None,
+) -> str:
     """The verdict in words."""
     models = f"{outcome.models} models with the canary and as many without"
     if outcome.verdict.decision == "refuted":
@@ -98,10 +115,13 @@ def words(outcome: Outcome, claim: Claim, confidence: float) -> str:
             f"{models} can be told apart more easily than {claim.words} allows. If the claim were "
             f"true, an audit would say so with probability {100 * (1 - confidence):g} % at most."
         )
-    return (
+    if outcome.verdict.other_way:
+        return f"nothing is known of {claim.words}: {outcome.verdict.other_way}."
+    told = (
         f"{models} can be told apart no more easily than {claim.words} allows, as far as this "
         "score and this number of models can say."
     )
+    return told + "".join(f" {part}." for part in (bound and bound_in_words(bound), would) if part)
 
 
 def draw(rows: pd.DataFrame, claim: Claim) -> "Figure":

@@ -1,7 +1,8 @@
 """An audit of a user's own scores: verdict, bounds, intervals, and a picture."""
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,17 @@ from hiddenstate.auditing import planning
 from hiddenstate.auditing.audit import LowerBound, lower_bound
 from hiddenstate.auditing.averaged import Averaged, tied
 from hiddenstate.auditing.claim import Claim
-from hiddenstate.auditing.curve import Coins, check, check_confidence, empirical_curve
-from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses
+from hiddenstate.auditing.curve import Coins, check, check_confidence, empirical_curve, worlds
+from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses, composed
 from hiddenstate.auditing.methods import RULES, seeded
+from hiddenstate.auditing.other_way import OtherWay, OtherWayWarning, other_way
+from hiddenstate.auditing.reach import Reach, reach
 from hiddenstate.auditing.rules import Split, UniformBand
+from hiddenstate.auditing.sequential import Decision, SequentialAudit
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
 from hiddenstate.pipeline.scores import claimed_origin
+from hiddenstate.pipeline.scores import read as scores_of
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
@@ -42,6 +47,9 @@ TWICE = {
 }
 """Why a file has no value of these columns twice."""
 
+HARMLESS = ("", "unnamed: 0", "index", "note", "comment", "seconds", "time", "date", "host")
+"""Other columns that a file may have: none of them says which rows are independent."""
+
 PARQUET = (".parquet", ".pq")
 
 DRAWN = 2_000
@@ -49,7 +57,7 @@ DRAWN = 2_000
 
 
 def read(
-    path: str | Path, *, one_run: bool = False
+    path: str | Path, *, one_run: bool = False, ignore: Sequence[str] = ()
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """In- and out-scores of a file with the columns ``world`` and ``score``.
 
@@ -57,27 +65,31 @@ def read(
     naming the file and the row of what is no score, and where the rows are of several audits
     (``KEYS``), of one run twice (a column ``run``) or of one seed twice (``seed``): a bound takes
     scores to be independent. So it takes their number to be fixed in advance: the scores of a
-    campaign that stopped at an earlier look are refused with what they say. one_run: the rows are
-    canaries of one training, each of which stands once, with one seed.
+    campaign that stopped at an earlier look are refused with what they say. Any other column, such
+    as ``fold`` or ``model``, may say that rows share a run, and is refused unless it stands in
+    ``HARMLESS`` or ``ignore``. one_run: the rows are canaries of one training, each of which stands
+    once, with one seed.
     """
     path = require(path, "scores with the columns world ('in' or 'out') and score")
     is_parquet = path.suffix.lower() in PARQUET
     if stopped := _stopped(path) if is_parquet else None:
         raise InputError(f"{path}: {stopped}")
     try:
-        table = _parquet(path) if is_parquet else _text(path)
+        table = _parquet(path, ignore) if is_parquet else _text(path, ignore)
     except (pa.ArrowException, ValueError, OSError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable table ({error})") from error
-    _refuse_several(path, table, [key for key in KEYS if not (one_run and key == "canary")])
+    # Canaries of one training are of one run, which has one seed.
+    keys = [key for key in KEYS if key != "canary"] + ["run", "seed"] if one_run else KEYS
+    _refuse_several(path, table, keys)
     first = 1 if is_parquet else 2
-    worlds = _worlds(path, table, first)
+    codes = _worlds(path, table, first)
     for name in ("canary",) if one_run else ("run", "seed"):
         if name in table.column_names:
-            _refuse_twice(path, table, name, worlds, first)
+            _refuse_twice(path, table, name, codes, first)
     scores = _numbers(path, table["score"], first)
-    return scores[worlds == 0], scores[worlds == 1]
+    return scores[codes == 0], scores[codes == 1]
 
 
 def _refuse_several(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
@@ -175,12 +187,12 @@ def _stopped(path: Path) -> str | None:
     )
 
 
-def _parquet(path: Path) -> pa.Table:
+def _parquet(path: Path, ignore: Sequence[str]) -> pa.Table:
     names = parquet.read_schema(path).names
-    return parquet.read_table(path, columns=_wanted(path, names), read_dictionary=["world"])
+    return parquet.read_table(path, columns=_wanted(path, names, ignore), read_dictionary=["world"])
 
 
-def _text(path: Path) -> pa.Table:
+def _text(path: Path, ignore: Sequence[str]) -> pa.Table:
     with path.open(encoding="utf-8-sig") as lines:
         header = lines.readline().strip()
     if not header:
@@ -192,7 +204,7 @@ def _text(path: Path) -> pa.Table:
         read_options=csv.ReadOptions(column_names=names, skip_rows=1),
         parse_options=csv.ParseOptions(delimiter=delimiter),
         convert_options=csv.ConvertOptions(
-            include_columns=_wanted(path, names),
+            include_columns=_wanted(path, names, ignore),
             column_types={"world": WORDS},
             null_values=[""],
             strings_can_be_null=True,
@@ -200,7 +212,7 @@ def _text(path: Path) -> pa.Table:
     )
 
 
-def _wanted(path: Path, names: list[str]) -> list[str]:
+def _wanted(path: Path, names: list[str], ignore: Sequence[str]) -> list[str]:
     for column in ("world", "score"):
         if column not in names:
             raise InputError(f"{path}: has the columns {', '.join(names)}; expected {column!r}")
@@ -208,6 +220,20 @@ def _wanted(path: Path, names: list[str]) -> list[str]:
     for name in wanted:
         if names.count(name) > 1:
             raise InputError(f"{path}: has {names.count(name)} columns {name!r}; expected one")
+    for name in ignore:
+        if name not in names or name in ("world", "score"):
+            others = ", ".join(n for n in names if n not in ("world", "score"))
+            raise InputError(
+                f"{path}: --ignore: got {name}; expected one of {others or 'no other'}"
+            )
+    wanted = [name for name in wanted if name not in ignore]
+    for name in names:
+        known = name in wanted or name in ignore or name.lower() in HARMLESS
+        if not known and not name.startswith("__index_level_"):
+            raise InputError(
+                f"{path}: column {name!r} may say that rows share a run, such as folds or "
+                f"checkpoints; keep one row for each independent run, then give --ignore {name}"
+            )
     return wanted
 
 
@@ -261,6 +287,9 @@ class Judgement:
 
     claim: in words. parameter, tested: the hypothesis tested, which the claim implies. p_value:
     valid upper bound; refuted if it is at most 1 - confidence. coins: as of ``LowerBound``.
+    decision: "refuted", "consistent", or "other way": not refuted, by scores that point the other
+    way and reassure nobody. bound: what the scores show of the claim's parameter. reach: what so
+    many scores would have shown, where the claim is not refuted.
     """
 
     claim: str
@@ -269,7 +298,22 @@ class Judgement:
     confidence: float
     p_value: float
     refuted: bool
-    coins: int | None = None
+    coins: int | None
+    decision: Decision
+    other_way: OtherWay | None
+    bound: LowerBound
+    reach: Reach | None
+
+    def __str__(self) -> str:
+        verdict = {
+            "refuted": "REFUTED",
+            "consistent": "consistent with the scores",
+            "other way": "no verdict, since the scores point the other way",
+        }[self.decision]
+        told = f"{self.claim}: {verdict}, p-value at most {shown(self.p_value, 'upper', 2)}"
+        if self.decision == "consistent":
+            told += f"\n{bound_in_words(self.bound)}. {self.reach}."
+        return told
 
 
 def judge(
@@ -290,6 +334,12 @@ def judge(
     level = 1 - check_confidence(confidence)
     rule = averaged(coins, area).tossed(into, out)
     p_value = float(rule.p_values(into, out, claim.hypotheses, level, claim.index))
+    found = other_way(into, out, rule.coins) if p_value > level else None
+    would = None
+    if p_value > level:
+        size = len(into), len(out)
+        test = SequentialAudit(claim.hypotheses, claim.value, [size], confidence, rule.area)
+        would = reach(claim, test)
     return Judgement(
         claim=claim.words,
         parameter=claim.hypotheses.parameter,
@@ -298,7 +348,56 @@ def judge(
         p_value=p_value,
         refuted=p_value <= level,
         coins=rule.coins if rule.coins != "against" and tied(into, out) else None,
+        decision="refuted" if p_value <= level else "other way" if found else "consistent",
+        other_way=found,
+        bound=bound(into, out, claim, rule, confidence),
+        reach=would,
     )
+
+
+SIGMAS = (4, 3, 2.5, 2, 1.75, 1.5, 1.35, 1.2, 1.1, 1.05, 1)
+"""Noise multipliers that a bound may report, over the claimed one."""
+
+
+def bound(
+    in_scores: NDArray, out_scores: NDArray, claim: Claim, rule: Averaged, confidence: float
+) -> LowerBound:
+    """What scores show of the parameter that is claimed, by the default rule.
+
+    Of a noise multiplier, an upper bound among ``SIGMAS`` times the claimed one.
+    """
+    hypotheses = claim.hypotheses
+    if claim.mechanism is not None:
+        hypotheses = composed(claim.value * np.array(SIGMAS), *claim.mechanism)
+    with warnings.catch_warnings():
+        # Who asks for a verdict is told by it of scores that point the other way.
+        warnings.simplefilter("ignore", OtherWayWarning)
+        return lower_bound(in_scores, out_scores, hypotheses, rule, confidence=confidence)
+
+
+def campaign_bound(path: Path, claim: Claim, confidence: float) -> LowerBound:
+    """What the scores of a campaign show of the claim's parameter, by the best of its scores.
+
+    Valid where the number of models was fixed in advance: of one look, or where all looks were
+    taken. Each of several scores has its share of the level.
+    """
+    frame, origin = scores_of(path)
+    parts = [part for _, part in frame.groupby("adversary")] if "adversary" in frame else [frame]
+    rule = averaged(origin.get("coins"), None)
+    share = 1 - (1 - confidence) / len(parts)
+    found = [bound(*worlds(part), claim, rule, share) for part in parts]
+    best = (min if found[0].direction == "upper" else max)(found, key=lambda one: one.value)
+    return replace(best, confidence=confidence)
+
+
+def bound_in_words(bound: LowerBound) -> str:
+    """A sentence for a bound, that is none if the scores show nothing."""
+    if bound.direction == "upper":
+        if bound.value == np.inf:
+            return "The scores show nothing of the noise"
+        return f"The scores show a {bound.parameter} of at most {shown(bound.value, 'upper', 3)}"
+    least = shown(bound.value, "lower", decimals=3)
+    return f"The scores show {bound.parameter} of at least {least}"
 
 
 def draw(

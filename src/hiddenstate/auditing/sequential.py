@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,6 +43,7 @@ from hiddenstate.auditing.intervals import (
     safe_share,
     uniform_order_statistics,
 )
+from hiddenstate.auditing.other_way import OtherWay, other_way
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -53,33 +54,42 @@ Size = tuple[int, int]
 """Numbers of in-scores and of out-scores."""
 
 
+Decision: TypeAlias = Literal["refuted", "continue", "consistent", "other way"]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the looks taken so far say of a claim.
 
-    decision: "refuted", "continue" (looks are left), or "consistent" (none is). looks: how many
+    decision: "refuted", "continue" (looks are left), "consistent" (none is), or "other way" (none
+    is, and the scores point the other way, so that they reassure nobody). looks: how many
     were taken, up to the one that refuted. models: in- and out-scores used by the last of them.
     p_value: upper bound, valid at any time of stopping; at most 1 - confidence if and only if
     refuted. coins: seed of the coins that broke ties, None where there was nothing to break.
+    other_way: how scores point the other way.
     """
 
-    decision: Literal["refuted", "continue", "consistent"]
+    decision: Decision
     looks: int
     models: Size
     p_value: float
     coins: int | None = None
+    other_way: OtherWay | None = None
 
 
 def jointly(verdicts: Sequence[Verdict]) -> Verdict:
     """One verdict of several tests of the same claim, each at its share of the level.
 
     The claim is refuted where the first of them refutes it; the p-value is theirs by the union
-    bound.
+    bound. Where none does, one whose scores point the other way leaves no verdict.
     """
     share = len(verdicts)
     refuting = [verdict for verdict in verdicts if verdict.decision == "refuted"]
     first = min(refuting or verdicts, key=lambda v: (v.looks if refuting else 0, v.p_value))
-    return replace(first, p_value=min(1.0, share * first.p_value))
+    found = next((v.other_way for v in verdicts if v.other_way and not refuting), None)
+    decision: Decision = "other way" if found else first.decision
+    p_value = min(1.0, share * first.p_value)
+    return replace(first, decision=decision, p_value=p_value, other_way=found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +171,14 @@ class SequentialAudit:
         into, out = into[: taken[-1][0]], out[: taken[-1][1]]
         seed = self._coins if coins is None else drawn(coins)
         told = None if seed == "against" or not tied(into, out) else seed
-        into, out = break_ties(into, out, seed)
+        verdict = replace(self.reached(*break_ties(into, out, seed)), coins=told)
+        if verdict.decision == "consistent" and (found := other_way(into, out, seed)):
+            return replace(verdict, decision="other way", other_way=found)
+        return verdict
+
+    def reached(self, into: NDArray, out: NDArray) -> Verdict:
+        """What scores without ties say, at least of the first look, whichever way they point."""
+        taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         statistic = next(
             iter(self._statistics([(-into[None], -out[None])], self.sizes[: len(taken)]))
         )[0]
@@ -169,14 +186,14 @@ class SequentialAudit:
         last = int(beyond[0]) if beyond.size else len(taken) - 1
         reached = self.simulations - np.searchsorted(self._largest, statistic[: last + 1].max())
         p_value = float(safe_share(reached + 1, self.simulations))
-        decision: Literal["refuted", "continue", "consistent"] = (
+        decision: Decision = (
             "refuted"
             if beyond.size
             else "consistent"
             if len(taken) == len(self.sizes)
             else "continue"
         )
-        return Verdict(decision, last + 1, taken[last], p_value, told)
+        return Verdict(decision, last + 1, taken[last], p_value)
 
     def refuted_at(
         self, hypotheses: Hypotheses, truth: float, *, audits: int = 4_000, seed: int = 1

@@ -11,8 +11,10 @@ from hiddenstate.commands.options import (
     add_confidence,
     add_figure,
     add_json,
+    add_negate,
     check_pictures,
     command,
+    status,
 )
 from hiddenstate.commands.printing import print_json, records
 from hiddenstate.rounding import shown
@@ -28,7 +30,8 @@ def add(commands: Commands) -> None:
     parser = command(commands, "audit", run)
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the scores are consistent "
-        "with it, 1 if they refute it, 2 for bad input, 3 for any other failure."
+        "with it, 1 if they refute it, 2 for bad input, such as scores that point the other way, "
+        "3 for any other failure."
     )
     parser.add_argument(
         "scores",
@@ -56,6 +59,21 @@ def add(commands: Commands) -> None:
         metavar="RATE",
         help="false-positive rates at which the true-positive rate is shown (0.01 0.1)",
     )
+    parser.add_argument(
+        "--area",
+        type=float,
+        metavar="SHARE",
+        help="share of the level for the area under the curve, the rest for its ends (default 0.5; "
+        "0.1 suits epsilon at a delta and 500 scores or more)",
+    )
+    parser.add_argument(
+        "--ignore",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="columns that say nothing of which rows are independent runs",
+    )
+    add_negate(parser)
     add_json(parser, "tables")
     add_figure(parser)
 
@@ -64,16 +82,24 @@ def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from your own scores, or test a claim."""
     from hiddenstate.auditing import report, summaries
     from hiddenstate.auditing.averaged import tied
+    from hiddenstate.auditing.other_way import other_way
 
     check_pictures(options.figure)
     claim = claim_options.stated(options)
-    into, out = report.read(options.scores)
+    into, out = report.read(options.scores, ignore=options.ignore)
+    if options.negate:
+        into, out = -into, -out
     # Chance breaks ties, and draws the halves of 'split', which takes four scores.
     by_chance = bool(tied(into, out)) or min(len(into), len(out)) >= 4
     coins = _coins(options)
     delta, confidence = options.delta, options.confidence
-    judged = report.judge(into, out, claim, confidence=confidence, coins=coins) if claim else None
-    table = report.bounds(into, out, delta, confidence, coins)
+    how = {"coins": coins, "area": options.area}
+    judged = report.judge(into, out, claim, confidence=confidence, **how) if claim else None
+    table = report.bounds(into, out, delta, confidence, **how)
+    shown_none = bool((table.loc[table["default"], "value"] == 0).any())
+    backwards = other_way(into, out, coins) if judged is None and shown_none else None
+    if judged is not None:
+        backwards = judged.other_way
     intervals = [summaries.auc(into, out, confidence=confidence)] + [
         summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
     ]
@@ -83,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
         "confidence": confidence,
         "coins": coins if by_chance else None,
         "claim": asdict(judged) if judged else None,
+        "other_way": asdict(backwards) if backwards else None,
         "bounds": records(table),
         "intervals": [asdict(interval) for interval in intervals],
     }
@@ -90,13 +117,15 @@ def run(options: argparse.Namespace) -> int:
         print_json(found)
     else:
         _tell(found, table, intervals)
+        if judged:
+            print(f"\nclaim: {judged}")
     if options.figure:
         from hiddenstate import plotting
 
         with plotting.style():
-            drawn = report.draw(into, out, delta, confidence, coins)
+            drawn = report.draw(into, out, delta, confidence, **how)
             plotting.save(drawn, options.figure, options.scores.name)
-    return int(judged is not None and judged.refuted)
+    return status(judged is not None and judged.refuted, backwards)
 
 
 def _coins(options: argparse.Namespace) -> int:
@@ -131,9 +160,3 @@ def _tell(found: dict[str, Any], table: "pd.DataFrame", intervals: "list[Interva
     )
     if (coins := found["coins"]) is not None:
         print(f"chance breaks ties and draws the halves of 'split' (again: --coins {coins})")
-    if claim := found["claim"]:
-        print(
-            f"\nclaim: {claim['claim']}: "
-            f"{'REFUTED' if claim['refuted'] else 'consistent with the scores'}, "
-            f"p-value at most {shown(claim['p_value'], 'upper', 2)}"
-        )

@@ -3,10 +3,17 @@
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
-from hiddenstate.commands.options import Commands, add_confidence, add_json, command
+from hiddenstate.commands.options import (
+    Commands,
+    add_confidence,
+    add_json,
+    add_negate,
+    command,
+    status,
+)
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
@@ -21,7 +28,8 @@ def add(commands: Commands) -> None:
     parser = command(commands, "audit-one-run", run)
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the guesses are consistent "
-        "with it, 1 if they refute it, 2 for bad input, 3 for any other failure."
+        "with it, 1 if they refute it, 2 for bad input, such as scores that point the other way, "
+        "3 for any other failure."
     )
     parser.add_argument(
         "scores",
@@ -58,15 +66,23 @@ def add(commands: Commands) -> None:
     )
     claim_options.add_arguments(parser)
     add_confidence(parser, "of each statement")
+    parser.add_argument(
+        "--ignore", nargs="+", default=[], metavar="COLUMN", help="columns that say nothing here"
+    )
+    add_negate(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from one training with many canaries, or test a claim."""
+    import warnings
+
     import numpy as np
 
     from hiddenstate.auditing import guess, one_run_p_value, planned_guesses, report
     from hiddenstate.auditing.curve import check_confidence, seed
+    from hiddenstate.auditing.other_way import OtherWayWarning, guessed_other_way
+    from hiddenstate.auditing.reach import one_run_reach
 
     confidence = check_confidence(options.confidence)
     claim = claim_options.stated(options)
@@ -76,7 +92,9 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             "--whole-gaussian: expected --planned-mu, which plans how many coins count"
         )
-    into, out = report.read(options.scores, one_run=True)
+    into, out = report.read(options.scores, one_run=True, ignore=options.ignore)
+    if options.negate:
+        into, out = -into, -out
     scores = np.concatenate((into, out))
     included = np.repeat([True, False], [len(into), len(out)])
     made = options.guesses
@@ -88,29 +106,49 @@ def run(options: argparse.Namespace) -> int:
     if options.whole_gaussian:
         every = guess(scores, included, len(scores), coins=coins)
     tossed = any(made is not None and made.coins is not None for made in (guesses, every))
-    bounds = _bounds(options, guesses, every)
-    judged = None
+    with warnings.catch_warnings():
+        # The exit status says it.
+        warnings.simplefilter("ignore", OtherWayWarning)
+        bounds = _bounds(options, guesses, every)
+    backwards = guessed_other_way(guesses.made, guesses.correct)
+    judged: dict[str, Any] | None = None
+    would = None
     if claim is not None:
         p_value = one_run_p_value(guesses, claim.hypotheses, claim.value)
-        judged = {"claim": claim.words, "p_value": p_value, "refuted": p_value <= 1 - confidence}
+        refuted = p_value <= 1 - confidence
+        would = None if refuted else one_run_reach(claim, guesses, confidence=confidence)
+        judged = {
+            "claim": claim.words,
+            "p_value": p_value,
+            "refuted": refuted,
+            "decision": "refuted" if refuted else "other way" if backwards else "consistent",
+            "reach": asdict(would) if would else None,
+        }
     if options.json:
         rows = [{"hypothesis": name} | asdict(bound) for name, bound in bounds]
         for row in rows:
             del row["threshold"]
         told = {"canaries": len(scores), "guesses": made, "right": guesses.correct}
         told["coins"] = coins if tossed else None
+        told["other_way"] = asdict(backwards) if backwards else None
         print_json(told | {"bounds": rows, "claim": judged})
     else:
         _tell(len(scores), made, guesses.correct, bounds, confidence)
         if tossed:
             print(f"equal scores are guessed differently, by chance (again: --coins {coins})")
         if judged:
+            verdict = {
+                "refuted": "REFUTED",
+                "consistent": "consistent with the guesses",
+                "other way": "no verdict, since the scores point the other way",
+            }[judged["decision"]]
             print(
-                f"\nclaim: {judged['claim']}: "
-                f"{'REFUTED' if judged['refuted'] else 'consistent with the guesses'}, p-value at "
-                f"most {shown(p_value, 'upper', 2)}"
+                f"\nclaim: {judged['claim']}: {verdict}, p-value at most "
+                f"{shown(p_value, 'upper', 2)}"
             )
-    return int(judged is not None and bool(judged["refuted"]))
+            if judged["decision"] == "consistent":
+                print(f"{would}.")
+    return status(judged is not None and judged["refuted"], backwards)
 
 
 def _bounds(

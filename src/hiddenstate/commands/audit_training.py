@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
-from hiddenstate.commands.options import Commands, add_confidence, add_json, command
+from hiddenstate.commands.options import Commands, add_confidence, add_json, command, status
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
@@ -18,10 +18,11 @@ from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
     from hiddenstate.auditing import SequentialAudit
+    from hiddenstate.auditing.audit import LowerBound
     from hiddenstate.auditing.campaign import Outcome, Training
     from hiddenstate.auditing.checking import Checked
     from hiddenstate.auditing.claim import Claim
-    from hiddenstate.auditing.hypotheses import Hypotheses
+    from hiddenstate.auditing.reach import Reach
 
 CHECKED = "check.json"
 """What the check before the first model found, in the campaign's directory."""
@@ -77,8 +78,9 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Audit your own training; exit status 1 if the claim is refuted."""
-    from hiddenstate.auditing import SequentialAudit, campaign
+    from hiddenstate.auditing import SequentialAudit, campaign, report
     from hiddenstate.auditing.curve import check_confidence
+    from hiddenstate.auditing.reach import reach
 
     confidence = check_confidence(options.confidence)
     training, name = _training(options)
@@ -117,14 +119,23 @@ def run(options: argparse.Namespace) -> int:
         "crashes": outcome.crashes,
         "scores": str(outcome.scores),
     }
-    if len(looks) == 1 and options.noise_multiplier is None and not options.battery:
-        found["bound"] = _bound(outcome.scores, claim.hypotheses, confidence)
-    found["page"] = str(_page(out, outcome, claim, test))
+    # Scores of an early stop have no number that was fixed in advance.
+    bound = would = None
+    if len(looks) == 1 or outcome.verdict.decision != "refuted":
+        bound = report.campaign_bound(outcome.scores, claim, confidence)
+        told = ("parameter", "value", "direction")
+        found["bound"] = {name: getattr(bound, name) for name in told}
+    if outcome.verdict.decision == "consistent":
+        would = reach(claim, test.shared(max(1, len(options.battery))))
+        found["reach"] = asdict(would)
+    backwards = outcome.verdict.other_way
+    found["other_way"] = asdict(backwards) if backwards else None
+    found["page"] = str(_page(out, outcome, claim, test, bound, would))
     if options.json:
         print_json(found)
     else:
-        _tell(outcome, found)
-    return int(outcome.verdict.decision == "refuted")
+        _tell(outcome, found, bound, would)
+    return status(outcome.verdict.decision == "refuted", backwards)
 
 
 def _looks(options: argparse.Namespace) -> tuple[int, ...]:
@@ -150,14 +161,24 @@ def _warn(test: "SequentialAudit", claim: "Claim", models: int) -> None:
         )
 
 
-def _page(out: Path, outcome: "Outcome", claim: "Claim", test: "SequentialAudit") -> Path:
+def _page(
+    out: Path,
+    outcome: "Outcome",
+    claim: "Claim",
+    test: "SequentialAudit",
+    bound: "LowerBound | None",
+    would: "Reach | None",
+) -> Path:
     """Write the page of the campaign."""
     from hiddenstate.auditing import page
 
     kept = out / CHECKED
     checked = json.loads(kept.read_text()) if kept.exists() else None
     command = shlex.join(["hiddenstate", *sys.argv[1:]])
-    return page.write(out / "audit.html", outcome, claim, test, command=command, checked=checked)
+    return page.write(
+        out / "audit.html", outcome, claim, test,
+        command=command, checked=checked, bound=bound, would=would,
+    )  # fmt: skip
 
 
 def _training(options: argparse.Namespace) -> tuple["Training", str]:
@@ -200,17 +221,12 @@ def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None 
     print("; ".join(parts), file=to, flush=True)
 
 
-def _bound(path: Path, hypotheses: "Hypotheses", confidence: float) -> dict[str, str | float]:
-    """The bound that the same scores give, which a single look allows."""
-    from hiddenstate.auditing import Averaged, lower_bound, report
-
-    rule = Averaged(coins=report.coins(path))
-    bound = lower_bound(*report.read(path), hypotheses, rule, confidence=confidence)
-    return {"parameter": bound.parameter, "value": bound.value}
-
-
-def _tell(outcome: "Outcome", found: dict[str, Any]) -> None:
+def _tell(
+    outcome: "Outcome", found: dict[str, Any], bound: "LowerBound | None", would: "Reach | None"
+) -> None:
     """The outcome in words."""
+    from hiddenstate.auditing import report
+
     for crash in outcome.crashes:
         print(f"tried again: {crash}")
     if outcome.taken:
@@ -220,12 +236,14 @@ def _tell(outcome: "Outcome", found: dict[str, Any]) -> None:
             + ("; nothing was trained" if outcome.taken == outcome.finished else "")
         )
     print(
-        f"{found['decision']}: {found['claim']}, after {outcome.models} models in each world, at "
+        f"{'no verdict' if outcome.verdict.other_way else found['decision']}: {found['claim']}, "
+        f"after {outcome.models} models in each world, at "
         f"{100 * found['confidence']:g} % confidence (p-value at most "
         f"{shown(outcome.verdict.p_value, 'upper', 2)})"
     )
-    if bound := found.get("bound"):
-        value = shown(bound["value"], "lower", decimals=3)
-        print(f"{bound['parameter']} >= {value}, a statement of its own, as confident")
+    if bound:
+        print(f"{report.bound_in_words(bound)}, a statement of its own, as confident.")
+    if would:
+        print(f"{would}.")
     print(f"scores: {outcome.scores}")
     print(f"page: {found['page']}")

@@ -1,6 +1,7 @@
 """How a command is added, and the arguments that several commands share."""
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -107,6 +108,24 @@ def add_figure(
 ) -> None:
     """Pictures of what is printed; ``check_pictures`` refuses names that cannot be written."""
     parser.add_argument("--figure", type=Path, nargs="+", metavar="FILE", help=what)
+
+
+def add_negate(parser: argparse.ArgumentParser) -> None:
+    """The sign of scores that are smaller with the canary."""
+    parser.add_argument(
+        "--negate",
+        action="store_true",
+        help="audit minus the scores, as of losses, which are smaller with the canary; choose "
+        "before looking",
+    )
+
+
+def status(refuted: bool, other_way: object) -> int:
+    """Exit status of an audit; scores that point the other way are bad input, and named."""
+    if other_way is None:
+        return int(refuted)
+    print(f"hiddenstate: error: {other_way}", file=sys.stderr)
+    return 2
 
 
 def check_pictures(paths: Sequence[Path] | None) -> None:

@@ -1,0 +1,92 @@
+"""Scores that point the other way: lower with the canary than without it, as a loss is.
+
+An audit takes larger scores to speak for "in". From scores that speak for "out" every valid bound
+is 0 and every claim is consistent, which would reassure for no reason. So a claim that is not
+refuted is called consistent only if the scores do not point the other way.
+
+Two tests of one law for both worlds look for that, each at half of ``LEVEL``: the area under the
+curve is too small (Mann and Whitney 1947), or too many in-scores are below all out-scores. Where
+the highest scores, too, tell the worlds apart in the direction that an audit takes, the scores are
+left alone. Of trainings that leak nothing at most one in a thousand is named.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr
+
+from hiddenstate.auditing.averaged import break_ties
+from hiddenstate.auditing.curve import Coins
+
+LEVEL = 1e-3
+"""Probability that scores of one law in both worlds are said to point the other way, at most."""
+
+SHOWN = 0.05
+"""Scores that tell the worlds apart at this level in their own direction do not."""
+
+EXACT = 2_500
+"""Pairs of scores up to which the law of the area is computed and not approximated."""
+
+
+class OtherWayWarning(UserWarning):
+    """Scores that point the other way prove nothing."""
+
+
+@dataclass(frozen=True)
+class OtherWay:
+    """Scores, or guesses, that point the other way.
+
+    share: probability that an in-score is above an out-score (a tie counts half), or the share of
+    right guesses. p_value: how probable that is, at most, if nothing tells the worlds apart.
+    """
+
+    share: float
+    p_value: float
+    guesses: bool = False
+
+    def __str__(self) -> str:
+        found = (
+            f"{100 * self.share:.2g} % of the guesses are right"
+            if self.guesses
+            else f"an in-score is above an out-score with probability {self.share:.2g}"
+        )
+        return (
+            f"the scores point the other way: {found} (p-value {self.p_value:.1g} if nothing "
+            "leaks). An audit takes larger scores to speak for 'in', so this one reassures nobody. "
+            "A score that is smaller with the canary, such as a loss, needs a minus sign. Choosing "
+            "the sign now doubles the probability of a false refutation"
+        )
+
+
+def other_way(
+    in_scores: NDArray[np.float64], out_scores: NDArray[np.float64], coins: Coins = None
+) -> OtherWay | None:
+    """Whether scores of the two worlds, shapes (n_in,) and (n_out,), point the other way."""
+    into, out = break_ties(in_scores, out_scores, coins)
+    p_value = _same_law(-into, -out)
+    if p_value > LEVEL or _same_law(into, out) <= SHOWN:
+        return None
+    ordered = np.sort(out_scores)
+    below = [np.searchsorted(ordered, in_scores, side).mean() for side in ("left", "right")]
+    return OtherWay(float(sum(below)) / 2 / len(out), p_value)
+
+
+def guessed_other_way(made: int, correct: int) -> OtherWay | None:
+    """Whether so few right guesses say that the scores of an audit in one run do."""
+    p_value = float(bdtr(correct, made, 0.5)) if made else 1.0
+    return OtherWay(correct / made, p_value, guesses=True) if p_value <= LEVEL else None
+
+
+def _same_law(into: NDArray[np.float64], out: NDArray[np.float64]) -> float:
+    """p-value of one law for both worlds, where in-scores are larger or the highest are theirs."""
+    from scipy.stats import mannwhitneyu
+
+    method = "exact" if len(into) * len(out) <= EXACT else "asymptotic"
+    area = float(mannwhitneyu(into, out, alternative="greater", method=method).pvalue)
+    n, m = len(into), len(out)
+    top = int((into > out.max()).sum())
+    # The highest scores are all of one world: drawn without putting back.
+    choose = [math.lgamma(k + 1) for k in (n, n - top, n + m, n + m - top)]
+    return min(1.0, 2 * min(area, math.exp(choose[0] - choose[1] - choose[2] + choose[3])))
