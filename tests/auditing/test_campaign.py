@@ -684,3 +684,54 @@ def test_a_command_may_print_several_scores():
         "a": 1.0,
         "b": 2.5,
     }
+
+
+LOSSES = """
+import random
+
+def train(world, seed):
+    return random.Random(seed).gauss(-4.0 if world == "in" else 0.0, 1.0)
+
+def fine(world, seed):
+    return random.Random(seed).gauss(0.0, 1.0)
+
+def both(world, seed):
+    size = train(world, seed)
+    return {"size": size, "smaller": -size}
+"""
+
+
+def test_a_campaign_whose_scores_point_the_other_way_has_no_verdict(tmp_path, capsys):
+    script = tmp_path / "losses.py"
+    script.write_text(LOSSES)
+    base = ("audit-training", script, "--claim-mu", 1, "--models", 20, "--no-check", "--out")
+    for looks in ((), ("--looks", 10)):
+        status, printed, error = run(capsys, *base, tmp_path / f"a{len(looks)}", *looks)
+        assert status == 2 and "the scores point the other way" in error
+        assert "no verdict: mu 1" in printed and "consistent" not in printed
+    page = (tmp_path / "a0" / "audit.html").read_text()
+    assert "<b>no verdict</b>" in page and "reassures nobody" in page
+    assert "<b>consistent</b>" not in page
+    status, printed, _ = run(capsys, *base, tmp_path / "a0", "--json")
+    assert status == 2 and json.loads(printed)["decision"] == "other way"
+    # Judged in both directions, the same scores refute.
+    battery = ("--function", "both", "--battery", "size", "smaller")
+    assert run(capsys, *base, tmp_path / "b", *battery)[0] == 1
+
+
+def test_a_consistent_campaign_says_what_it_would_have_found(tmp_path, capsys):
+    script = tmp_path / "fine.py"
+    script.write_text(LOSSES)
+    base = ("audit-training", script, "--function", "fine", "--models", 20, "--no-check", "--out")
+    claims = (("--claim-mu", 1), ("--sigma", 0.6, "--q", 0.1, "--steps", 20))
+    for index, claim in enumerate(claims):
+        for looks in ((), ("--looks", 10)):
+            out = tmp_path / f"a{index}{len(looks)}"
+            status, printed, _ = run(capsys, *base, out, *claim, *looks)
+            assert status == 0 and "The scores show" in printed
+            assert "with probability 90 %, if its score is the best there is" in printed
+            page = (out / "audit.html").read_text()
+            assert "An audit of this size finds" in page and "Lower bound" in page
+            status, printed, _ = run(capsys, *base, out, *claim, *looks, "--json")
+            found = json.loads(printed)
+            assert found["reach"]["power"] == 0.9 and found["bound"]["value"] >= 0

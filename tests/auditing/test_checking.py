@@ -146,7 +146,7 @@ def test_a_loader_as_in_opacus_s_mnist_example_is_named_by_its_steps(tmp_path, c
     assert "expected batch size 14 in world in, 16 in world out" in told
     assert f"sampling rate of the loader {1 / 11} in world in, 0.1 in world out" in told
     assert cli.main([*base, "--function", "constant"]) == 0
-    assert "check: fine" in capsys.readouterr().out
+    assert "check passed: in 5 models" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,44 @@ def test_scores_that_differ_say_why(scores, expected):
 
 
 def test_a_score_that_no_seed_changes_is_named():
-    assert list(checking._seeded(1.0, 2.0)) == []
-    assert "two seeds gave the same score" in next(checking._seeded(1.0, 1.0))
+    assert list(checking._constant([1.5, 2.5])) == []
+    assert "8 seeds gave the same score, 0.25" in next(checking._constant([0.25] * 9))
+
+
+def test_seldom_scores_are_a_note_and_no_refusal(tmp_path, capsys):
+    """Decisions, mostly 0, were refused in half of all cases."""
+    script = tmp_path / "seldom.py"
+    script.write_text(
+        "def train(world, seed):\n    return float(seed % 5 == 0)\n"
+        "def never(world, seed):\n    return 0.0\n"
+        "def constant(world, seed):\n    return 0.3\n"
+    )
+    base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check", "--function"]
+    assert cli.main([*base, "train"]) == 0
+    told = capsys.readouterr().out
+    assert "models gave the same score" in told and "check passed" in told
+    assert cli.main([*base, "never"]) == 0
+    assert "note: 9 models gave the same score, 0: if that is no" in capsys.readouterr().out
+    assert cli.main([*base, "constant"]) == 2
+    assert "8 seeds gave the same score, 0.3" in capsys.readouterr().err
+
+
+def test_the_check_tries_again_as_the_campaign_does(tmp_path, capsys):
+    script = tmp_path / "crashing.py"
+    script.write_text(
+        "import os, random\n"
+        "def train(world, seed):\n"
+        f"    mark = os.path.join({str(tmp_path)!r}, f'{{world}}{{seed}}')\n"
+        "    if not os.path.exists(mark):\n"
+        "        open(mark, 'w').close()\n"
+        "        raise ValueError('out of memory')\n"
+        "    return random.Random(seed).random()\n"
+    )
+    base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check"]
+    assert cli.main([*base, "--retries", "0"]) == 2
+    assert "cannot be trained: ValueError: out of memory" in capsys.readouterr().err
+    assert cli.main([*base, "--retries", "1"]) == 0
+    assert "tried again: ValueError: out of memory" in capsys.readouterr().out
 
 
 def test_a_training_that_cannot_be_trained_is_an_error(script, tmp_path):

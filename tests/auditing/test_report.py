@@ -7,7 +7,17 @@ from scipy import stats
 
 from hiddenstate import cli
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import Averaged, GaussianDP, claim, lower_bound, report
+from hiddenstate.auditing import (
+    Averaged,
+    GaussianDP,
+    SequentialAudit,
+    claim,
+    lower_bound,
+    planning,
+    reach,
+    report,
+)
+from hiddenstate.auditing.other_way import OtherWayWarning, other_way
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 from hiddenstate.streams import stream
@@ -237,7 +247,7 @@ def test_a_confidence_of_999_in_a_thousand_has_every_bound(scores, capsys):
     assert cli.main([*command, "0.999"]) == 0
     assert "uniform band" in capsys.readouterr().out
     assert cli.main([*command, "0.9999"]) == 2
-    assert "expected at least 69075, or less confidence" in capsys.readouterr().err
+    assert "expected at most 0.9993" in capsys.readouterr().err
 
 
 def test_a_claim_may_be_a_mu_or_the_mechanism_itself(tmp_path, capsys):
@@ -288,3 +298,111 @@ def test_tied_scores_are_audited_with_coins_that_are_told(tmp_path, capsys):
 def test_huge_scores_are_judged_without_a_warning(recwarn):
     report.bounds([1e308, 1e307, 1e306], [-1e308, -1e307, -1e306], 1e-5, 0.95)
     assert not [warning for warning in recwarn if warning.category is RuntimeWarning]
+
+
+def backwards(n=200):
+    rng = stream(0, "backwards")
+    return rng.normal(size=n) - 4, rng.normal(size=n)
+
+
+def test_scores_that_point_the_other_way_reassure_nobody(tmp_path, capsys):
+    """The area under the curve was 0.005, every bound 0, the claim consistent, the status 0."""
+    path = write(tmp_path / "losses.csv", *backwards())
+    command = ["audit", path, "--delta", "1e-5"]
+    for claim_ in ([], ["--claim", "1"], ["--claim-mu", "1"]):
+        assert cli.main([*command, *claim_]) == 2
+        told = capsys.readouterr()
+        assert "the scores point the other way" in told.err and "--negate" not in told.out
+        assert "consistent" not in told.out
+    assert cli.main([*command, "--claim", "1", "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["claim"]["decision"] == "other way" and found["other_way"]["share"] < 0.01
+    assert cli.main([*command, "--claim", "1", "--negate"]) == 1
+    assert "REFUTED" in capsys.readouterr().out
+    with pytest.warns(OtherWayWarning, match="point the other way"):
+        assert lower_bound(*backwards(), GaussianDP()).value == 0
+
+
+def test_scores_that_leak_nothing_are_seldom_said_to_point_the_other_way():
+    """At 1 in 1,000 more than 8 of 2,000 have probability 0.0002; the test finds a deviation."""
+    rng = stream(1, "backwards")
+    for n in (8, 50):
+        found = sum(
+            other_way(rng.normal(size=n), rng.normal(size=n)) is not None for _ in range(2_000)
+        )
+        assert found <= 8
+    found = sum(
+        other_way(rng.normal(size=50) - 1, rng.normal(size=50)) is not None for _ in range(40)
+    )
+    assert found > 30
+    rare = np.where(rng.random(1_000) < 0.02, -9.0, rng.normal(size=1_000))
+    assert other_way(rare, rng.normal(size=1_000)) is not None
+    # Scores that are wider with the canary speak for it at their upper end.
+    wide = [other_way(3 * rng.normal(size=100), rng.normal(size=100)) for _ in range(200)]
+    assert sum(one is not None for one in wide) <= 4
+
+
+def test_a_sequential_audit_of_scores_that_point_the_other_way_has_no_verdict():
+    verdict = SequentialAudit(GaussianDP(), 1.0, looks=[50, 200]).judge(*backwards())
+    assert verdict.decision == "other way" and verdict.other_way.p_value < 1e-6
+
+
+def test_consistent_says_what_it_would_have_found(tmp_path, capsys):
+    rng = stream(2, "consistent")
+    path = write(tmp_path / "scores.csv", rng.normal(size=100) + 0.5, rng.normal(size=100))
+    command = ["audit", path, "--delta", "1e-5", "--claim-mu", "1"]
+    assert cli.main(command) == 0
+    told = capsys.readouterr().out
+    assert "The scores show mu >= " in told
+    assert cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["claim"]
+    assert found["bound"]["value"] > 0
+    least = found["reach"]["value"]
+    assert f"finds mu {shown(least, 'upper', 3)} or more with probability 90 %" in told
+    # The plan of an audit with this truth and power asks for about as many models.
+    plan = planning.fixed(GaussianDP(), 1.0, GaussianDP(), least, power=0.9)
+    assert plan.looks[0] == pytest.approx(100, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("made", "models", "words"),
+    [
+        (lambda: claim.dpsgd(0.6, 0.1, 20), 100, "finds noise multiplier"),
+        (lambda: claim.approximate(1.0, 1e-5), 100, "a Gaussian mechanism of epsilon"),
+        (lambda: claim.approximate(1.0, 0.0), 100, "epsilon"),
+        (lambda: claim.approximate(8.0, 1e-5), 100, "finds no excess at all"),
+        (lambda: claim.gaussian_dp(25.0), 10, "finds no excess at all"),
+    ],
+)
+def test_every_claim_has_a_reach(made, models, words):
+    claimed = made()
+    test = SequentialAudit(claimed.hypotheses, claimed.value, [models])
+    found = reach.reach(claimed, test)
+    assert words in str(found)
+    assert np.isfinite(found.value) or "no excess" in str(found)
+
+
+def test_claims_above_epsilon_20_are_judged(tmp_path, capsys):
+    path = write(tmp_path / "scores.csv", [3.0, 4.0, 5.0], [0.0, 1.0, 2.0])
+    for claim_ in (["--claim", "30"], ["--claim", "30", "--curve", "gdp"], ["--claim-mu", "22"]):
+        assert cli.main(["audit", path, "--delta", "1e-5", *claim_]) == 0
+        assert "consistent with the scores" in capsys.readouterr().out
+    assert cli.main(["audit", path, "--delta", "1e-5", "--claim", "1e9"]) == 2
+    assert "expected an epsilon of 0 to 500" in capsys.readouterr().err
+    mechanism = ["--sigma", "0.001", "--q", "0.1", "--steps", "20"]
+    assert cli.main(["audit", path, "--delta", "1e-5", *mechanism]) == 2
+    error = capsys.readouterr().err
+    assert "leaks so much" in error and "interval" not in error
+
+
+@pytest.mark.parametrize("column", ["fold", "model", "checkpoint", "client", "iteration"])
+def test_columns_that_may_say_that_rows_share_a_run_are_refused(tmp_path, capsys, column):
+    frame = pd.DataFrame({"world": ["in", "out"] * 4, "score": np.arange(8.0), column: [0] * 8})
+    for path, save in (("s.csv", frame.to_csv), ("s.parquet", frame.to_parquet)):
+        save(tmp_path / path, index=False)
+        command = ["audit", str(tmp_path / path), "--delta", "1e-5"]
+        assert cli.main(command) == 2
+        assert f"then give --ignore {column}" in capsys.readouterr().err
+        assert cli.main([*command, "--ignore", column]) == 0
+        assert cli.main([*command, "--ignore", "other"]) == 2
+        capsys.readouterr()

@@ -92,3 +92,35 @@ def test_equal_scores_of_a_file_sorted_by_world_refute_no_true_claim(tmp_path, c
 def test_no_coins_are_told_where_no_equal_scores_are_guessed_differently(audit, capsys):
     cli.main(["audit-one-run", audit[0], "--guesses", "50", "--json"])
     assert json.loads(capsys.readouterr().out)["coins"] is None
+
+
+def test_guesses_that_are_nearly_all_wrong_reassure_nobody(audit, tmp_path, capsys):
+    frame = pd.read_csv(audit[0])
+    frame.assign(score=-4 * frame["score"]).to_csv(tmp_path / "losses.csv", index=False)
+    command = ["audit-one-run", str(tmp_path / "losses.csv"), "--guesses", "100"]
+    for claim in ([], ["--claim-mu", "1"]):
+        assert cli.main([*command, *claim]) == 2
+        told = capsys.readouterr()
+        assert "of the guesses are right" in told.err and "consistent" not in told.out
+    assert cli.main([*command, "--claim-mu", "1", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["claim"]["decision"] == "other way"
+    assert cli.main([*command, "--claim-mu", "0.1", "--negate"]) == 1
+
+
+def test_consistent_guesses_say_what_they_would_have_found(audit, capsys):
+    command = ["audit-one-run", audit[0], "--guesses", "100", "--claim-mu", "1"]
+    assert cli.main(command) == 0
+    assert "finds canaries whose scores are" in capsys.readouterr().out
+    assert cli.main([*command, "--json"]) == 0
+    claim = json.loads(capsys.readouterr().out)["claim"]
+    assert claim["decision"] == "consistent" and claim["reach"]["value"] > 1
+    assert cli.main([*command[:2], "--guesses", "4", "--claim-mu", "3"]) == 0
+    assert "finds no excess at all" in capsys.readouterr().out
+
+
+def test_canaries_of_several_trainings_are_refused(tmp_path, capsys):
+    frame = pd.DataFrame({"world": ["in", "out"] * 4, "score": np.arange(8.0)})
+    for column in ("run", "seed"):
+        frame.assign(**{column: [0, 0, 0, 0, 1, 1, 1, 1]}).to_csv(tmp_path / "s.csv", index=False)
+        assert cli.main(["audit-one-run", str(tmp_path / "s.csv"), "--guesses", "4"]) == 2
+        assert f"{column}: got 2 of them" in capsys.readouterr().err

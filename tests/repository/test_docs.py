@@ -96,7 +96,7 @@ def test_the_training_with_opacus_is_audited_as_documented(tmp_path, monkeypatch
     words = next(w for w in commands("your-own-training.md") if "--battery" in w)
     status = cli.main(shortened(words, 6, 3))
     printed = capsys.readouterr()
-    assert status == 0 and "check: fine" in printed.err
+    assert status == 0 and "check passed: in" in printed.err
     assert "consistent" in printed.out and "after 6 models in each world" in printed.out
 
 
@@ -158,7 +158,7 @@ def test_the_campaigns_of_the_documentation_run(words, tmp_path, monkeypatch, ca
     Path("train.sh").chmod(0o755)
     if "--check" in words:
         assert cli.main(words) == 0
-        assert "check: fine; one model takes" in capsys.readouterr().out
+        assert "but the canary; one model takes" in capsys.readouterr().out
         return
     status = cli.main([*shortened(words, 12, 5), "--no-check"])
     printed = capsys.readouterr().out

@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from hiddenstate.auditing.curve import Coins
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict, jointly
 from hiddenstate.auditing.trainings import (
     WORLDS,
@@ -187,7 +188,7 @@ def _judge(test: SequentialAudit, store: "_Store", looks: Sequence[int]) -> Verd
     """The test's verdict on the runs finished without a gap, at the last look they reach."""
     reached = max((n for n in looks if n <= store.complete()), default=0)
     store.judged = reached
-    coins = "against" if store.coins is None else store.coins
+    coins: Coins = "against" if store.coins is None else store.coins
     scores = [[store.scores(world, reached, name) for world in WORLDS] for name in store.names]
     verdicts = [test.judge(*worlds, coins=coins) for worlds in scores]
     for index, one in enumerate(scores):

@@ -4,7 +4,8 @@ An audit needs runs that are decided by their seed (a killed campaign must go on
 scores), that share nothing (a counter kept between runs makes scores depend on the number of
 workers), and worlds that differ in the canary alone (a step more in one world is found instead of
 it). Five models are trained: two with the same seed and canary in one process and one in another,
-whose hash seed is different, one without the canary and one of another seed. What torch and Opacus
+whose hash seed is different, one without the canary and one of another seed; six more where two
+seeds gave one score. What torch and Opacus
 do meanwhile is counted; of other libraries nothing is seen.
 """
 
@@ -30,6 +31,8 @@ from hiddenstate.streams import key
 OBSERVED = ("noise multiplier", "sampling rate of the loader", "noisy steps")
 """The same in the words of what is seen."""
 DRAWS = ("draws of the canary", "expected draws of the canary")
+MORE = 6
+"""Models that are trained more where two seeds gave one score."""
 ONE_MORE = ("records",)
 """What is larger by one in world "in": the canary."""
 
@@ -44,13 +47,16 @@ class Checked:
 
     findings: what is not as an audit needs it, a sentence each. seen: what torch and Opacus did in
     either world, with the same seed. seconds: of one model, the median. memory: of the largest
-    process, in MiB.
+    process, in MiB. notes: what an audit can do with, but should know. models: how many were
+    trained.
     """
 
     findings: list[str]
     seconds: float
     memory: float
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    models: int = 5
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,14 @@ def check(
     *,
     seed: int = 0,
     timeout: float | None = None,
+    retries: int = 0,
     claimed: Mapping[str, float] | None = None,
 ) -> Checked:
     """Train five models and say what is not as an audit needs it.
 
     directory: for what the training prints (``check.txt``). seed: of the models, two different ones
-    follow from it. timeout: seconds of one model. claimed: the noise multiplier, the sampling rate
+    follow from it. timeout: seconds of one model. retries: how often one that fails is tried again.
+    claimed: the noise multiplier, the sampling rate
     and the number of steps of the claim, by these names (``CLAIMED``), to be compared with what
     Opacus does without the canary. Raises InputError if a model cannot be trained.
     """
@@ -104,27 +112,42 @@ def check(
     directory.mkdir(parents=True, exist_ok=True)
     log, notes = directory / "check.txt", directory / "check.jsonl"
     notes.unlink(missing_ok=True)
-    one, two = (key(seed, "check", index) % 2**31 for index in range(2))
-    observed = Observed(loadable, notes)
+    one, two, *more = (key(seed, "check", index) % 2**31 for index in range(2 + MORE))
+    observed, remarks = Observed(loadable, notes), list[str]()
+
+    def trained(runs: list[tuple[str, int]], hashes: str) -> list[Score]:
+        return _trained(observed, log, runs, hashes, timeout, retries, remarks)
+
     try:
-        first, again, out = _trained(
-            observed, log, [("in", one), ("in", one), ("out", one)], "1", timeout
-        )
-        other, another = _trained(observed, log, [("in", one), ("out", two)], "2", timeout)
+        first, again, out = trained([("in", one), ("in", one), ("out", one)], "1")
+        other, another = trained([("in", one), ("out", two)], "2")
+        scores = [first, out, another]
+        if _equal(scores):
+            worlds = ("in", "out") * MORE
+            scores += trained(list(zip(worlds, more, strict=False)), "2")
         told = [json.loads(line) for line in notes.read_text().splitlines()]
     finally:
         notes.unlink(missing_ok=True)
     seen = {"in": told[1]["seen"], "out": told[2]["seen"]}
-    findings = [*_repeated(first, again, other), *_seeded(out, another), *_differing(seen)]
+    findings = [*_repeated(first, again, other), *_constant(scores), *_differing(seen)]
+    remarks += _seldom(scores)
     if any(seen[world].get("secure_mode") for world in seen):
         findings.append("Opacus's secure_mode draws noise that no seed decides; switch it off")
     findings += [*_claimed(seen["out"], claimed or {}), *_never_drawn(seen["in"])]
     seconds = statistics.median(note["seconds"] for note in told)
-    return Checked(findings, seconds, max(note["memory"] for note in told), seen)
+    return Checked(
+        findings, seconds, max(note["memory"] for note in told), seen, remarks, len(told)
+    )
 
 
 def _trained(
-    training: Training, log: Path, runs: list[tuple[str, int]], hashes: str, timeout: float | None
+    training: Training,
+    log: Path,
+    runs: list[tuple[str, int]],
+    hashes: str,
+    timeout: float | None,
+    retries: int,
+    remarks: list[str],
 ) -> list[Score]:
     """Scores of these runs, in one interpreter of its own with this hash seed."""
     tasks = deque(Task(world, index, seed) for index, (world, seed) in enumerate(runs))
@@ -132,14 +155,19 @@ def _trained(
     scores: list[Score] = []
     try:
         for task in tasks:
-            worker.start(task)
-            while (result := worker.result(timeout)) is None:
-                worker.wait()
-            if result.error is not None:
-                raise InputError(
-                    f"check: a model of world {task.world!r}, seed {task.seed}, cannot be trained: "
-                    f"{result.error} ({log} has what was printed)"
-                )
+            for attempt in range(retries + 1):
+                worker.start(task)
+                while (result := worker.result(timeout)) is None:
+                    worker.wait()
+                if result.error is None:
+                    break
+                if attempt == retries:
+                    raise InputError(
+                        f"check: a model of world {task.world!r}, seed {task.seed}, cannot be "
+                        f"trained: {result.error} ({log} has what was printed)"
+                    )
+                remarks.append(f"tried again: {result.error} (world {task.world})")
+            assert result is not None
             scores.append(result.score)
     finally:
         worker.end()
@@ -168,13 +196,40 @@ def _repeated(first: Score, again: Score, other: Score) -> Iterator[str]:
         )
 
 
-def _seeded(one: Score, two: Score) -> Iterator[str]:
-    """Whether another seed is another run."""
-    if one == two:
-        yield (
-            f"two seeds gave the same score without the canary, {one!r}: runs must differ in their "
-            "randomness, and a score that is always equal finds nothing"
-        )
+def _named(score: Score) -> dict[str, float]:
+    return score if isinstance(score, dict) else {"score": score}
+
+
+def _equal(scores: list[Score]) -> list[str]:
+    """Names of scores that are one number in all of these runs."""
+    every = [_named(score) for score in scores]
+    return [name for name in every[0] if len({one.get(name) for one in every}) == 1]
+
+
+def _constant(scores: list[Score]) -> Iterator[str]:
+    """Scores that no seed changes; whole numbers may be decisions that are rare."""
+    for name in _equal(scores):
+        value = _named(scores[0])[name]
+        if not float(value).is_integer():
+            yield (
+                f"{len(scores) - 1} seeds gave the same {name}, {value!r}: runs must differ in "
+                "their randomness, and a score that is always equal finds nothing"
+            )
+
+
+def _seldom(scores: list[Score]) -> Iterator[str]:
+    """What to know of scores that are often equal."""
+    equal = _equal(scores)
+    for name in _named(scores[0]):
+        values = [_named(score)[name] for score in scores]
+        most = max(map(values.count, values))
+        if name in equal and float(values[0]).is_integer():
+            yield (
+                f"{len(scores)} models gave the same {name}, {values[0]:g}: if that is no rare "
+                "decision, it finds nothing"
+            )
+        elif name not in equal and most > 1 and len(scores) > 3:
+            yield f"{most} of {len(scores)} models gave the same {name}: coins will break the ties"
 
 
 def _claimed(out: dict[str, Any], claimed: Mapping[str, float]) -> Iterator[str]:

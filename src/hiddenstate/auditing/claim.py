@@ -41,7 +41,7 @@ class Claim:
 def approximate(epsilon: float, delta: float) -> Claim:
     """(epsilon, delta)-differential privacy and nothing more."""
     epsilon = number("claim", epsilon)
-    _refutable("claim: epsilon", epsilon, MOST)
+    _refutable("claim", epsilon, "an epsilon", MOST)
     return Claim(
         ApproxDP(delta, limit=_limit(epsilon)), epsilon, f"epsilon {epsilon:g} at delta {delta:g}"
     )
@@ -59,7 +59,7 @@ def gaussian_with(epsilon: float, delta: float) -> Claim:
 def gaussian_dp(mu: float) -> Claim:
     """mu-Gaussian differential privacy."""
     mu = number("mu", mu)
-    _refutable("claim: mu", mu, MOST_MU)
+    _refutable("mu", mu, "a mu", MOST_MU)
     return Claim(GaussianDP(limit=_limit(mu)), mu, f"mu {mu:g}")
 
 
@@ -97,8 +97,9 @@ def _limit(value: float) -> float:
     return float(max(20, math.ceil(value)))
 
 
-def _refutable(name: str, value: float, most: float) -> None:
+def _refutable(name: str, value: float, what: str, most: float) -> None:
     if not 0 <= value <= most:
         raise InputError(
-            f"{name}: got {value:g}; expected 0 to {most:g}, beyond which no audit refutes anything"
+            f"{name}: got {value}; expected {what} of 0 to {most:g}, beyond which no audit refutes "
+            "anything"
         )

@@ -47,9 +47,10 @@ def allowed_rank(level: float, simulations: int) -> int:
     allowed = int(np.searchsorted(safe_share(ranks, simulations), level, side="right"))
     if allowed == 0:
         needed = int(np.ceil(np.log(1 - CERTAINTY) / np.log1p(-level)))
+        most = -np.expm1(np.log(1 - CERTAINTY) / simulations)
         raise InputError(
-            f"simulations: {simulations} cannot resolve a level of {level:.2g}; "
-            f"expected at least {needed}, or less confidence"
+            f"confidence: {simulations:,} simulated audits cannot tell {1 - level:.10g}; "
+            f"expected at most {np.floor((1 - most) * 1e4) / 1e4:g} ({needed:,} would do)"
         )
     return allowed
 

@@ -1,7 +1,8 @@
 """An audit of a user's own scores: verdict, bounds, intervals, and a picture."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,11 +257,12 @@ def bounds(
     # Half of fewer than four scores is less than the two that a world must have.
     fits = [r for r in RULES if not isinstance(r, Split) or min(len(into), len(out)) >= 4]
     rules = [averaged(coins, area) if isinstance(r, Averaged) else seeded(r, coins) for r in fits]
-    found: list[LowerBound] = [
-        lower_bound(into, out, hypotheses, rule, confidence=confidence)
-        for hypotheses in every
-        for rule in rules
-    ]
+    with _told_by_the_verdict():
+        found: list[LowerBound] = [
+            lower_bound(into, out, hypotheses, rule, confidence=confidence)
+            for hypotheses in every
+            for rule in rules
+        ]
     table = pd.DataFrame([asdict(bound) for bound in found])
     table["default"] = table["method"] == Averaged.name
     if delta > 0:
@@ -274,6 +276,14 @@ def bounds(
 def averaged(coins: Coins, area: float | None) -> Averaged:
     """The default rule with these coins, and this share of the level for the area."""
     return Averaged(coins=coins) if area is None else Averaged(coins=coins, area=area)
+
+
+@contextmanager
+def _told_by_the_verdict() -> Iterator[None]:
+    """No warning of scores that point the other way, where a verdict or an exit status says it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OtherWayWarning)
+        yield
 
 
 def epsilon_of(mu: float, delta: float) -> float:
@@ -369,9 +379,7 @@ def bound(
     hypotheses = claim.hypotheses
     if claim.mechanism is not None:
         hypotheses = composed(claim.value * np.array(SIGMAS), *claim.mechanism)
-    with warnings.catch_warnings():
-        # Who asks for a verdict is told by it of scores that point the other way.
-        warnings.simplefilter("ignore", OtherWayWarning)
+    with _told_by_the_verdict():
         return lower_bound(in_scores, out_scores, hypotheses, rule, confidence=confidence)
 
 
@@ -395,9 +403,9 @@ def bound_in_words(bound: LowerBound) -> str:
     if bound.direction == "upper":
         if bound.value == np.inf:
             return "The scores show nothing of the noise"
-        return f"The scores show a {bound.parameter} of at most {shown(bound.value, 'upper', 3)}"
+        return f"The scores show {bound.parameter} <= {shown(bound.value, 'upper', 3)}"
     least = shown(bound.value, "lower", decimals=3)
-    return f"The scores show {bound.parameter} of at least {least}"
+    return f"The scores show {bound.parameter} >= {least}"
 
 
 def draw(
@@ -437,10 +445,11 @@ def draw(
     )
     rates = np.concatenate((np.logspace(-6, -2, 100), np.linspace(0.01, 1, 300)))
     audit = (in_scores, out_scores), averaged(coins, area)
-    epsilon, mu = (
-        lower_bound(*audit[0], claims, audit[1], confidence=confidence).value
-        for claims in (ApproxDP(delta), GaussianDP())
-    )
+    with _told_by_the_verdict():
+        epsilon, mu = (
+            lower_bound(*audit[0], claims, audit[1], confidence=confidence).value
+            for claims in (ApproxDP(delta), GaussianDP())
+        )
     claims = ApproxDP(delta)
     ax.plot(
         rates,

@@ -199,7 +199,10 @@ def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "C
     claimed = {
         name: number for name, number in zip(CLAIMED, numbers, strict=True) if number is not None
     }
-    found = check(training, out, seed=options.seed, timeout=options.timeout, claimed=claimed)
+    found = check(
+        training, out, seed=options.seed, timeout=options.timeout, retries=options.retries,
+        claimed=claimed,
+    )  # fmt: skip
     if found.findings:
         told = "\n".join(f"  {number}. {what}" for number, what in enumerate(found.findings, 1))
         way = "" if options.check else ", or go on with --no-check"
@@ -209,16 +212,28 @@ def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "C
 
 def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None = None) -> None:
     """Say what one model takes, and the campaign if its size is known."""
+    from hiddenstate.auditing.checking import OBSERVED
+
     if options.json and to is None:
         print_json(asdict(checked))
         return
-    parts = [f"check: fine; one model takes {checked.seconds:.2g} s and {checked.memory:.0f} MiB"]
+    parts = [
+        f"check passed: in {checked.models} models the seed decides the score, and nothing that "
+        "was seen differs between the worlds but the canary; one model takes "
+        f"{checked.seconds:.2g} s and {checked.memory:.0f} MiB"
+    ]
     if options.models:
         hours = 2 * options.models * checked.seconds / options.workers / 3600
         parts.append(
             f"{options.models} in each world at most {hours:.2g} h with {options.workers} worker(s)"
         )
     print("; ".join(parts), file=to, flush=True)
+    seen = checked.seen.get("out") or {}
+    told = [f"{name} {seen[name]:g}" for name in OBSERVED if name in seen]
+    words = ", ".join(told) if told else "nothing, so they are taken on trust"
+    print(f"seen of noise, sampling and steps: {words}", file=to, flush=True)
+    for note in checked.notes:
+        print(f"note: {note}", file=to, flush=True)
 
 
 def _tell(
