@@ -9,7 +9,7 @@ from snakemake.utils import min_version
 min_version("9.10")
 
 
-configfile: f"{workflow.basedir}/workflow/config/config.yaml"
+configfile: f"{workflow.current_basedir}/workflow/config/config.yaml"
 
 
 report: "workflow/report/workflow.rst"

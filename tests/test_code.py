@@ -102,6 +102,17 @@ def test_a_table_beside_a_module_that_names_it_counts(copy):
 
 
 @pytest.mark.parametrize(
+    ("module", "beside"),
+    [("hiddenstate.study.page", "page.html"), ("hiddenstate.study.claims", "levels.json")],
+)
+def test_a_page_or_a_list_beside_a_module_that_names_it_counts(copy, module, beside):
+    before = code.digest(module)
+    path = copy / "study" / beside
+    path.write_text(path.read_text() + " ")
+    assert code.digest(module) != before
+
+
+@pytest.mark.parametrize(
     ("module", "header"), [("tiny", "tiny.h"), ("tiny", "vectors.h"), ("native", "winograd.h")]
 )
 def test_a_header_of_the_native_code_counts(copy, module, header):

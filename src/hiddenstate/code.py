@@ -22,12 +22,13 @@ import hiddenstate
 _ROOT = Path(hiddenstate.__file__).parent
 _KEPT = Path(__file__).parent / "__pycache__" / "digests.json"
 """Digests and imports of files by their content, which take a second to find for all."""
+_DATA = (".csv", ".html", ".json")
 
 
 def digest(*modules: str) -> str:
     """Digest of these modules of the package and of what they import from it, however deep.
 
-    C headers beside a module count as well, and tables (.csv) beside a module that names them.
+    C headers beside a module count as well, and tables and pages beside a module that names them.
     """
     return _digest(map(_file, modules))
 
@@ -149,8 +150,8 @@ def _digest(files: Iterable[Path]) -> str:
         total.update(file.relative_to(_ROOT).as_posix().encode() + content)
         folders[file.parent] = folders.get(file.parent, b"") + content
     for folder, contents in sorted(folders.items()):
-        tables = (t for t in folder.glob("*.csv") if t.name.encode() in contents)
-        for beside in sorted((*folder.glob("*.h"), *tables)):
+        named = (f for f in folder.glob("*.*") if f.suffix in _DATA and f.name.encode() in contents)
+        for beside in sorted((*folder.glob("*.h"), *named)):
             total.update(beside.read_bytes())
     return total.hexdigest()[:16]
 

@@ -19,12 +19,14 @@ class WorkflowError(Exception):
     """Stands for Snakemake's."""
 
 
-def common(config, local_exec=True, **names):
+def common(config, local_exec=True, tree=ROOT, **names):
     """Names that common.smk defines under a configuration."""
     path = ROOT / "workflow/rules/common.smk"
     names |= {
         "config": config,
-        "workflow": SimpleNamespace(basedir=str(ROOT), local_exec=local_exec),
+        "workflow": SimpleNamespace(
+            current_basedir=f"{tree}/workflow/rules", local_exec=local_exec
+        ),
         "WorkflowError": WorkflowError,
     }
     exec(compile(path.read_text(), path, "exec"), names)
@@ -40,6 +42,8 @@ def test_the_shipped_configuration_is_good():
     [
         ({"scale": "huge"}, "'scale': got 'huge'; expected one of cifar10-jpeg, laptop"),
         ({"scale": "my scale"}, "'scale': got 'my scale'; expected one of"),
+        ({"scale": "cached"}, "'scale': got 'cached'; expected one of cifar10-jpeg, laptop"),
+        ({"scale": "published"}, "'scale': got 'published'; expected one of"),
         ({"scale": "../../../evil"}, r"'scale': got '../../../evil'; expected one of"),
         ({"scale": "$(touch PWNED)"}, r"'scale': got '\$\(touch PWNED\)'; expected one of"),
         ({"scale": ["smoke"]}, "expected one of"),
@@ -106,6 +110,54 @@ def test_without_the_package_one_line_says_what_to_run():
         WorkflowError, match=r"`\./reproduce setup` and then `\. \.venv/bin/activate`"
     ):
         common(GOOD, __builtins__=builtin)
+
+
+@pytest.mark.parametrize("name", ["cached", "published"])
+def test_no_scale_has_the_name_of_a_folder_beside_those_of_scales(tmp_path, name):
+    scales = tmp_path / "workflow/config/scales"
+    scales.mkdir(parents=True)
+    (scales / f"{name}.yaml").write_text("seed: 1\n")
+    with pytest.raises(WorkflowError, match=f"'scale': got '{name}'"):
+        common({**GOOD, "scale": name}, tree=tmp_path)
+
+
+def test_a_tree_with_braces_in_its_path_is_refused(tmp_path):
+    with pytest.raises(WorkflowError, match=r"br\{x\}ce: Snakemake takes braces .* move the tree"):
+        common(GOOD, tree=tmp_path / "br{x}ce")
+
+
+SCALE = "extends: smoke\nonly: [cyclic_bounds]\ncyclic_bounds: {shows: 'n in {100, 1000}'}\n"
+
+
+def test_braces_in_words_are_words_and_not_wildcards(tmp_path, checkout, snakemake):
+    directory = checkout(tmp_path)
+    (directory / "workflow/config/scales/mine.yaml").write_text(SCALE)
+    status, output = snakemake(directory, "all", "--dry-run", "--config", "scale=mine")
+    assert status == 0, output[-3000:]
+    assert "cyclic_bounds_figures" in output
+
+
+MODULE = """
+module leaks:
+    snakefile: "hiddenstate/Snakefile"
+    config: CONFIG
+
+use rule * from leaks as leaks_*
+
+rule mine:
+    input: "results/smoke/cyclic_bounds/estimates.csv"
+    default_target: True
+"""
+
+
+def test_the_workflow_is_a_module_of_another(tmp_path, checkout, snakemake):
+    checkout(tmp_path / "hiddenstate")
+    (tmp_path / "Snakefile").write_text(f"CONFIG = {GOOD | {'scale': 'smoke'}}\n{MODULE}")
+    source = {"PYTHONPATH": str(tmp_path / "hiddenstate/src")}
+    arguments = ("--cores", "1", "--dry-run")
+    status, output = snakemake(tmp_path, *arguments, environment=source)
+    assert status == 0, output[-3000:]
+    assert "leaks_cyclic_bounds_estimate" in output
 
 
 UNQUOTED = {"params.family", "params.models", "params.missing", "params.scale", "threads"}

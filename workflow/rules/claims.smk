@@ -4,7 +4,7 @@
 rule collect_claims:
     input:
         families=expand(f"{RESULTS}/{{family}}/claims.csv", family=FAMILIES),
-        expected=expected_verdicts(),
+        expected=literally(expected_verdicts()),
     output:
         csv=f"{RESULTS}/claims.csv",
         md=f"{RESULTS}/claims.md",
@@ -19,9 +19,9 @@ rule collect_claims:
         mem_mb=growing(1000),
         runtime=growing(15),
     params:
-        config=SCALE_FILE,
-        expected=[f"--expected={path}" for path in expected_verdicts()],
-        out=results_folder,
+        config=literally(SCALE_FILE),
+        expected=literally([f"--expected={path}" for path in expected_verdicts()]),
+        out=literally(RESULTS),
         code=code.digest("hiddenstate.study.verdicts"),
     message:
         "verdicts"
@@ -34,7 +34,6 @@ rule collect_claims:
 rule page:
     input:
         verdicts=f"{RESULTS}/claims.csv",
-        template=f"{os.path.dirname(hiddenstate.__file__)}/study/page.html",
         shown=shown_parts(),
     output:
         report(
@@ -54,10 +53,10 @@ rule page:
         mem_mb=growing(1000),
         runtime=growing(15),
     params:
-        config=SCALE_FILE,
-        figures=figures_folder,
-        results=results_folder,
-        cached=CACHE,
+        config=literally(SCALE_FILE),
+        figures=literally(FIGURES),
+        results=literally(RESULTS),
+        cached=literally(CACHE),
         code=code.digest("hiddenstate.study.page"),
     message:
         "report: every claim, figure and table on one page"
@@ -86,9 +85,9 @@ rule plan:
         mem_mb=1000,
         runtime=15,
     params:
-        config=SCALE_FILE,
+        config=literally(SCALE_FILE),
         results=RESULTS,
-        cached=["--cached", CACHE] if config["scores"] == "cached" else [],
+        cached=literally(["--cached", CACHE] if config["scores"] == "cached" else []),
         missing="skip" if config["missing_scores"] == "skip" else "train",
         cores=side_by_side,
         hours=config["part_hours"],

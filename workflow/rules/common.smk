@@ -23,14 +23,21 @@ from hiddenstate.study import config as scale_files
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline.family import Check, Figure, Table
 
-# Where the Snakefile lies, seen from the working directory.
-TREE = os.path.relpath(workflow.basedir)
+# The tree of this workflow, seen from the working directory. Used as a module, it is in the tree of another.
+TREE = os.path.relpath(f"{workflow.current_basedir}/../..")
 PREFIX = "" if TREE == "." else f"{TREE}/"
+
+if re.search("[{}]", os.path.abspath(TREE)):
+    raise WorkflowError(
+        f"{os.path.abspath(TREE)}: Snakemake takes braces in a path for wildcards; move the tree"
+    )
 
 SCALES = sorted(
     path.stem
     for path in Path(f"{PREFIX}workflow/config/scales").glob("*.yaml")
     if re.fullmatch(r"[A-Za-z0-9_-]+", path.stem)
+    # Folders beside those of scales.
+    and path.stem not in ("cached", "published")
 )
 
 # Config keys: a pattern of the values, and what the error message expects.
@@ -104,14 +111,13 @@ FIGURES = f"figures/{SCALE}"
 LOGS = f"logs/{SCALE}"
 
 
-def figures_folder(wildcards):
-    """Where figures are, as a parameter of a rule."""
-    return FIGURES
+def literally(value):
+    """Input or parameter function of a value, whose braces are no wildcards."""
 
+    def given(wildcards):
+        return value
 
-def results_folder(wildcards):
-    """Where results are, as a parameter of a rule."""
-    return RESULTS
+    return given
 
 
 def read_scale():

@@ -27,7 +27,7 @@ for NAME, CELLS in forecast.shared(JOBS).items():
             runtime=minutes_for(forecast.cost(CELLS)),
         params:
             family=FAMILY,
-            config=SCALE_FILE,
+            config=literally(SCALE_FILE),
             kind=CELLS[0].work.kind,
             cells=[job.cell.name for job in CELLS],
             identities=[{"seed": SEED, **job.identity} for job in CELLS],
@@ -64,7 +64,7 @@ if JOBS["start"]:
             cached=CACHED_SCORES,
         params:
             family=FAMILY,
-            config=SCALE_FILE,
+            config=literally(SCALE_FILE),
             cell=identity_of("start"),
         message:
             f"{FAMILY}: initial parameters {{wildcards.cell}}"
@@ -106,7 +106,7 @@ if JOBS["train"]:
             cached_parts=f"{CACHED_SCORES}/parts",
         params:
             family=FAMILY,
-            config=SCALE_FILE,
+            config=literally(SCALE_FILE),
             cell=identity_of("train"),
             checkpoint=f"{HERE}/checkpoints/{{cell}}",
         message:
@@ -151,7 +151,7 @@ if PARTS:
             cached_parts=f"{CACHED_SCORES}/parts",
         params:
             family=FAMILY,
-            config=SCALE_FILE,
+            config=literally(SCALE_FILE),
             cell=identity_of("train"),
             checkpoint=f"{HERE}/checkpoints/{{cell}}",
         message:
@@ -169,7 +169,7 @@ if CACHED:
     # One job for all cells: each would take longer to start than to run.
     rule restore:
         input:
-            [cached(name) for name in CACHED],
+            literally([cached(name) for name in CACHED]),
         output:
             [f"{HERE}/scores/{name}.parquet" for name in CACHED],
         log:
@@ -184,8 +184,8 @@ if CACHED:
             runtime=15,
         params:
             family=FAMILY,
-            config=SCALE_FILE,
-            cached=cache_folder,
+            config=literally(SCALE_FILE),
+            cached=literally(f"{CACHE}/{FAMILY}"),
             scores=beside,
         message:
             f"{FAMILY}: restore cached scores"
@@ -199,7 +199,7 @@ if JOBS["train"]:
     rule verify:
         input:
             absent_data_of("train", again=True),
-            cached=cached("{cell}"),
+            cached=cached_scores,
             start=start_of,
         output:
             f"{HERE}/verified/{{cell}}.csv",
@@ -221,7 +221,7 @@ if JOBS["train"]:
             device=config["device"],
         params:
             family=FAMILY,
-            config=SCALE_FILE,
+            config=literally(SCALE_FILE),
             cell=identity_of("train"),
             trained_by=trained_by,
             checkpoint=f"{HERE}/checkpoints/verified-{{cell}}",
@@ -252,8 +252,8 @@ rule estimate:
         runtime=growing(15),
     params:
         family=FAMILY,
-        config=SCALE_FILE,
-        grid=GRID.model_dump(mode="json"),
+        config=literally(SCALE_FILE),
+        grid=literally(GRID.model_dump(mode="json")),
         code=code.digest(PAPER.estimate.__module__, "hiddenstate.pipeline.estimates"),
         results=beside,
         missing="skip" if config["missing_scores"] == "skip" else "error",
@@ -295,10 +295,10 @@ if FIGURE_TITLES:
             runtime=growing(15),
         params:
             family=FAMILY,
-            config=SCALE_FILE,
+            config=literally(SCALE_FILE),
             code=code.digest(*PAPER.modules_of(Figure)),
-            paper=PAPER.title,
-            shows=GRID.shows,
+            paper=literally(PAPER.title),
+            shows=literally(GRID.shows),
             out=beside,
         message:
             f"{FAMILY}: figures"
@@ -337,10 +337,10 @@ if TABLE_TITLES:
             runtime=growing(15),
         params:
             family=FAMILY,
-            config=SCALE_FILE,
+            config=literally(SCALE_FILE),
             code=code.digest(*PAPER.modules_of(Table)),
-            paper=PAPER.title,
-            shows=GRID.shows,
+            paper=literally(PAPER.title),
+            shows=literally(GRID.shows),
             out=beside,
         message:
             f"{FAMILY}: tables"
@@ -351,7 +351,7 @@ if TABLE_TITLES:
 
 rule claims:
     input:
-        claims=f"{PREFIX}workflow/config/claims/{FAMILY}.yaml",
+        claims=literally(f"{PREFIX}workflow/config/claims/{FAMILY}.yaml"),
         estimates=f"{HERE}/estimates.csv",
     output:
         csv=f"{HERE}/claims.csv",
@@ -368,7 +368,7 @@ rule claims:
         runtime=growing(15),
     params:
         family=FAMILY,
-        config=SCALE_FILE,
+        config=literally(SCALE_FILE),
         code=code.digest(
             "hiddenstate.study.claims",
             "hiddenstate.study.verdicts",

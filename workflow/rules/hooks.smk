@@ -11,7 +11,7 @@ include: "progress.smk"
 # Jobs end with this process, even if it is killed; and a conda environment gets the package of this
 # tree, wherever it is run.
 os.environ.update(
-    HIDDENSTATE_DRIVER=str(os.getpid()), HIDDENSTATE_TREE=str(workflow.basedir)
+    HIDDENSTATE_DRIVER=str(os.getpid()), HIDDENSTATE_TREE=os.path.abspath(TREE)
 )
 
 

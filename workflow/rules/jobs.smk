@@ -30,9 +30,9 @@ CACHED_SCORES = (
 )
 
 
-def cache_folder(wildcards):
-    """Where cached scores of the family are, as a parameter of a rule."""
-    return f"{CACHE}/{FAMILY}"
+def cached_scores(wildcards):
+    """The cached scores of the cell, as an input of a rule."""
+    return cached(wildcards.cell)
 
 
 def checked_cache():

@@ -30,7 +30,7 @@ _FOLDERS = {
     "cifar100": "cifar-100-python",
 }
 _PARTS = ("public", "private", "test")
-_LAYOUTS = {
+LAYOUTS = {
     "folder": "a directory with train/<class>/<image> and test/<class>/<image>",
     "features": "an .npz file with public_x, public_y, private_x, private_y, test_x and test_y",
 }
@@ -132,7 +132,7 @@ def digest(source: str) -> str | None:
     None of one that comes with a package or has published checksums, and of one that is not there.
     It reads no image: of 60,000 it takes seconds, where ``splits`` takes minutes.
     """
-    if source.partition(":")[0] not in _LAYOUTS:
+    if source.partition(":")[0] not in LAYOUTS:
         return None
     found = place(source)
     return _digest(found) if found and found.exists() else None
@@ -174,7 +174,7 @@ def require(source: str) -> None:
         there = _root() / path
         if not there.exists():
             raise InputError(
-                f"{there}: not there; expected {_LAYOUTS[kind]}. The path is relative to the "
+                f"{there}: not there; expected {LAYOUTS[kind]}. The path is relative to the "
                 "directory that the environment variable HIDDENSTATE_DATA names"
             )
     elif source not in NAMES:
@@ -239,7 +239,7 @@ def _splits(source: str, root: Path) -> Splits:
 
 
 def _features(path: Path) -> Splits:
-    arrays = files.arrays(path, _LAYOUTS["features"])
+    arrays = files.arrays(path, LAYOUTS["features"])
     try:
         parts = [
             Dataset(
@@ -253,7 +253,7 @@ def _features(path: Path) -> Splits:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: {error}; expected {_LAYOUTS['features']}") from error
+        raise InputError(f"{path}: {error}; expected {LAYOUTS['features']}") from error
     for name, part in zip(_PARTS, parts, strict=True):
         if len(part.x) != len(part.y):
             raise InputError(

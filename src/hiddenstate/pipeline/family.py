@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hiddenstate import code
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import runnable
 from hiddenstate.pipeline.costs import STARTING
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ class FamilyGrid(Grid):
     """A family's whole section of a scale file."""
 
     shows: Text = Field(description="what the figures say of the scale and data they show")
+
+    @model_validator(mode="after")
+    def _can_run(self) -> Self:
+        for problem in runnable.problems(self.model_dump()):
+            raise ValueError(problem)
+        return self
 
 
 P = TypeVar("P", bound=Grid)

@@ -169,7 +169,7 @@ def _sections(path: Path) -> dict[str, Any]:
     if not (isinstance(only, list) and only):
         raise InputError(f"{path}: only: got {_shown(only)}; expected a list of families")
     for name in only:
-        if content.get(name) is None:
+        if not isinstance(name, str) or content.get(name) is None:
             present = ", ".join(key for key in papers.names() if content.get(key) is not None)
             raise InputError(
                 f"{path}: only: got {_shown(name)}; expected a family with a section: {present}"
