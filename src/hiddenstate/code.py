@@ -173,7 +173,7 @@ def _read(file: Path, function: str = "") -> tuple[bytes, list[Path]]:
         tree = ast.parse(content)
         if function:
             tree.body = [node for node in tree.body if getattr(node, "name", "") == function]
-        texts = [name for name in _texts(tree) if name.endswith(".csv")]
+        texts = [name for name in _texts(tree) if name.endswith(_DATA)]
         done = hashlib.sha256(_said(tree).encode()).hexdigest()
         kept[key] = [done, list(_imports(tree)), texts]
         _new.append(key)

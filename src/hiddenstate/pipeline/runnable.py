@@ -13,7 +13,7 @@ MODELS: dict[str, tuple[int, ...] | None] = {
     **{"fcnn": (8,), "resnet18": IMAGE, "wrn_16_4": IMAGE, "features": None},
 }
 """The shape of a record by the name of a model; None where any number of features will do."""
-DATA = {
+DATA: dict[str, tuple[tuple[int, ...], int]] = {
     "digits": ((1, 8, 8), 1438),
     "housing": ((8,), 16_512),
     "mnist": ((1, 28, 28), 60_000),
@@ -78,7 +78,7 @@ def _unfit(model: str, source: str, path: str) -> Iterator[str]:
     if model not in MODELS:
         yield f"{path}model: got {model!r}; expected one of {', '.join(MODELS)}"
         return
-    shape = {"folder": IMAGE, "features": None}.get(source.partition(":")[0])
+    shape: tuple[int, ...] | None = IMAGE if source.startswith("folder:") else None
     if source.removeprefix("raw:") in DATA:
         shape = DATA[source.removeprefix("raw:")][0]
     given = "features" if shape is None else "x".join(map(str, shape))
