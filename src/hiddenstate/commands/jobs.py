@@ -60,8 +60,10 @@ def origin(job: "Job", seed: int, start: float, given: dict[str, str]) -> dict[s
 def write(path: Path, job: "Job", frame: "pd.DataFrame", origin: dict[str, Any]) -> None:
     """Write the result of a job with its provenance."""
     from hiddenstate.pipeline import scores
+    from hiddenstate.pipeline.family import Expect
 
-    write = scores.write if job.work.folder == "scores" else scores.write_table
+    are_scores = job.work.folder == "scores" and not isinstance(job.work, Expect)
+    write = scores.write if are_scores else scores.write_table
     write(path, frame, origin)
 
 

@@ -10,6 +10,7 @@ import time
 import types
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -323,9 +324,11 @@ def spent(directory: Path | None, runs: Runs | None = None) -> float:
 
 
 def drop(directory: Path | None, runs: Runs) -> None:
-    """Remove the chunks of which all runs are among these."""
+    """Remove the chunks of which all runs are among these, and the folders that are empty then."""
     for path, _ in _chunks(directory, runs):
         path.unlink()
+        with suppress(OSError):  # other parts' models are in it
+            path.parent.rmdir()
 
 
 def _chunks(directory: Path | None, runs: Runs | None) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -190,7 +190,8 @@ class Run:
     """One model of an ensemble, before it is trained: the experimenter's view.
 
     ``batches`` are of the records that both worlds have; ``trained_on`` adds this world's own
-    record. An adversary is given ``known()`` alone.
+    record. An adversary is given ``known()`` alone. ``paired`` runs with and without the canary
+    have all random numbers in common, which no adversary sees.
     """
 
     world: World
@@ -201,6 +202,7 @@ class Run:
     seed: int
     name: tuple[str | int, ...]
     observers: Mapping[str, Observer] = field(default_factory=dict)
+    paired: bool = False
     initial: Tensor = field(init=False)
     batches: list[NDArray[np.int64]] = field(init=False)
     trained_on: list[NDArray[np.int64]] = field(init=False)
@@ -246,8 +248,9 @@ class Run:
         ]
 
     def stream(self, purpose: str) -> np.random.Generator:
-        """The random stream of this run for this purpose."""
-        path = (*self.name, self.world, self.repeat, self.index, purpose)
+        """The random stream of this run, or of its pair, for this purpose."""
+        world = "pair" if self.paired else self.world
+        path = (*self.name, world, self.repeat, self.index, purpose)
         return streams.stream(self.seed, *path)
 
     def views(self) -> Iterator[NDArray[np.int64] | None]:

@@ -238,6 +238,14 @@ class Train(Generic[P]):
         return models * repeats * self.groups(cell)
 
 
+@dataclass(frozen=True)
+class Expect(Train[P]):
+    """Expected audits: what audits give on average, from trainings that share their noise.
+
+    They are trained, cached and restored as scores are, and are none: no bound is made of them.
+    """
+
+
 Work = Simulate[Any] | Bounds[Any] | Start[Any] | Train[Any]
 
 

@@ -21,6 +21,8 @@ its own one-sided 95 % bound, which is not valid. A valid bound stands beside ev
 seen.
 """
 
+from dataclasses import replace
+
 import pandas as pd
 
 from hiddenstate.papers.worst_case_init import (
@@ -32,7 +34,16 @@ from hiddenstate.papers.worst_case_init import (
     tables,
 )
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
-from hiddenstate.pipeline.family import Bounds, Cell, Family, Start, Train, Workplace, takes
+from hiddenstate.pipeline.family import (
+    Bounds,
+    Cell,
+    Expect,
+    Family,
+    Start,
+    Train,
+    Workplace,
+    takes,
+)
 
 
 def _start(cell: Cell[cells.StartParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
@@ -48,6 +59,19 @@ def _train(cell: Cell[cells.AuditParameters], seed: int, workplace: Workplace) -
     return training.train(cell, seed, workplace)
 
 
+def _expect(cell: Cell[cells.ExpectedParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
+    from hiddenstate.papers.worst_case_init import training
+
+    return training.expect(cell, seed, workplace)
+
+
+_START = Start(
+    cells.start_of,
+    _start,
+    cost=lambda cell: cells.start_cost(cell.parameters),
+    data=lambda cell: cells.data_of(cell.parameters),
+)
+
 FAMILY = Family(
     title="Nearly tight black-box auditing of differentially private machine learning",
     reference="arXiv 2405.14106",
@@ -60,12 +84,15 @@ FAMILY = Family(
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters.start),
             groups=lambda cell: len(cell.parameters.worlds),
-            start=Start(
-                cells.start_of,
-                _start,
-                cost=lambda cell: cells.start_cost(cell.parameters),
-                data=lambda cell: cells.data_of(cell.parameters),
-            ),
+            start=_START,
+        ),
+        Expect(
+            cells.expected,
+            _expect,
+            size=lambda cell: (cell.parameters.pairs, 1),
+            cost=lambda cell: cells.expected_cost(cell.parameters),
+            data=lambda cell: cells.data_of(cell.parameters.audit.start),
+            start=replace(_START, of=cells.start_of_expected),
         ),
         Bounds(cells.ideal, simulations.simulate, cost=takes(0.3)),
     ),

@@ -3,6 +3,9 @@
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from hiddenstate.papers.worst_case_init.grid import (
     CANARIES,
@@ -78,16 +81,32 @@ class AuditParameters(Grid):
     @property
     def name(self) -> str:
         """The audit's name, all its repeats together."""
-        return (
-            f"{self.task}_pre{self.start.epochs}_n{self.records}_C{short(self.clipping_norm)}"
-            f"_T{self.steps}_lr{short(self.learning_rate)}_eps{short(self.epsilon)}"
-            f"_{self.planned}x{self.models}"
-        )
+        return f"{point_of(self)}_{self.planned}x{self.models}"
 
     @property
     def worlds(self) -> tuple[World, ...]:
         """Worlds that are trained: one model tells no worlds apart, so its accuracy needs one."""
         return ("in", "out") if self.models > 1 else ("out",)
+
+
+class ExpectedParameters(Grid):
+    """What decides an expected audit: one repeat of an audit, whatever its number of models."""
+
+    audit: AuditParameters
+    pairs: int
+    pass_back: int | None
+
+    @model_serializer(mode="wrap")
+    def _without_models(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped = dump(self)
+        for key in ("models", "planned"):
+            dumped["audit"].pop(key)
+        return dumped
+
+    @property
+    def name(self) -> str:
+        """The audit's name without its numbers of repeats and models, and the repeat."""
+        return f"expected_{point_of(self.audit)}_repeat{self.audit.start.repeats[0]}"
 
 
 class IdealParameters(Grid):
@@ -97,6 +116,33 @@ class IdealParameters(Grid):
     models: int
     delta: float
     audits: int
+
+
+def point_of(audit: AuditParameters) -> str:
+    """The name of an audit's training, whatever its numbers of repeats and models."""
+    return (
+        f"{audit.task}_pre{audit.start.epochs}_n{audit.records}_C{short(audit.clipping_norm)}"
+        f"_T{audit.steps}_lr{short(audit.learning_rate)}_eps{short(audit.epsilon)}"
+    )
+
+
+def expected(grid: WorstCaseInitGrid) -> list[Cell[ExpectedParameters]]:
+    """Expected audits, a cell for each repeat."""
+    return [
+        Cell(cell.name, cell)
+        for sweep in grid.expected
+        for audit in audits(grid, sweep)
+        for repeat in audit.start.repeats
+        for cell in [
+            ExpectedParameters(
+                audit=audit.model_copy(
+                    update={"start": audit.start.model_copy(update={"repeats": (repeat,)})}
+                ),
+                pairs=sweep.pairs,
+                pass_back=sweep.pass_back,
+            )
+        ]
+    ]
 
 
 def shown(grid: WorstCaseInitGrid) -> dict[str, list[AuditParameters]]:
@@ -181,7 +227,15 @@ def trained(grid: WorstCaseInitGrid) -> list[Cell[AuditParameters]]:
 
 def start_of(cell: Cell[AuditParameters]) -> Cell[StartParameters]:
     """The initial parameters of a cell's repeats, which cells of other audits share."""
-    p = cell.parameters
+    return _start_of(cell.parameters)
+
+
+def start_of_expected(cell: Cell[ExpectedParameters]) -> Cell[StartParameters]:
+    """The initial parameters of an expected audit, which the audit itself has."""
+    return _start_of(cell.parameters.audit)
+
+
+def _start_of(p: AuditParameters) -> Cell[StartParameters]:
     repeats = tuple(sorted({p.start.repeat_of(repeat) for repeat in p.start.repeats}))
     which = f"repeat{repeats[0]}" if len(repeats) == 1 else f"{len(repeats)}x"
     start = p.start.model_copy(update={"repeats": repeats})
@@ -222,6 +276,18 @@ def cost(audit: AuditParameters) -> float:
     # A test set is about a third of the private records, and has no kernel of its own.
     tested = min(audit.models, TESTED) * audit.private / 3 * 4 * gradient_seconds(audit.start.model)
     return each * (trained + tested)
+
+
+BACK = 2000
+"""Records a second whose clipped gradients are differentiated again, for the networks here."""
+
+
+def expected_cost(p: ExpectedParameters) -> float:
+    """Seconds of one core that an expected audit takes."""
+    audit, passes = p.audit, 1 if p.pass_back is None else 2
+    pair = 2 * audit.steps * step_seconds(audit.start.model, audit.records)
+    back = passes * audit.steps * min(p.pass_back or audit.records, audit.records) / BACK
+    return p.pairs * (pair + back)
 
 
 def start_cost(start: StartParameters) -> float:

@@ -1,6 +1,6 @@
 """The grid of worst_case_init: its section of a scale file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from itertools import product
 from math import prod
@@ -208,6 +208,15 @@ class Sweep(Grid):
         ]
 
 
+class ExpectedSweep(Sweep):
+    """Audits whose expected separation is computed, each repeat from pairs and a pass back."""
+
+    pairs: int = Field(default=1, ge=1, le=10_000, description="pairs that share their noise")
+    pass_back: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
+        default=None, description="records of each step in the pass back; all unless said"
+    )
+
+
 class WorstCaseInitGrid(FamilyGrid):
     """The tasks, and each figure's sweeps over them; a figure without any is not drawn.
 
@@ -238,6 +247,9 @@ class WorstCaseInitGrid(FamilyGrid):
     figure4_accuracies: Several[Sweep] = Field(
         default=[], description="accuracies by clipping norm, if other models' than Figure 4's"
     )
+    expected: Several[ExpectedSweep] = Field(
+        default=[], description="expected audits, from one training and a pass back each"
+    )
     live: Several[Sweep] = Field(
         default=[], description="audits compared with those that differ in their repeats alone"
     )
@@ -261,7 +273,8 @@ class WorstCaseInitGrid(FamilyGrid):
 
     @model_validator(mode="after")
     def _sweeps_fit_their_tasks(self) -> Self:
-        for figure, sweeps in figures(self).items():
+        every: dict[str, Sequence[Sweep]] = {**figures(self), "expected": self.expected}
+        for figure, sweeps in every.items():
             for i, sweep in enumerate(sweeps):
                 if sweep.task not in self.tasks:
                     raise ValueError(

@@ -11,9 +11,16 @@ from hiddenstate import models
 from hiddenstate.adversaries import canaries
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
+from hiddenstate.dpsgd.adjoint import expected
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
-from hiddenstate.papers.worst_case_init.cells import NAME, TESTED, AuditParameters, CanaryFile
+from hiddenstate.papers.worst_case_init.cells import (
+    NAME,
+    TESTED,
+    AuditParameters,
+    CanaryFile,
+    ExpectedParameters,
+)
 from hiddenstate.papers.worst_case_init.starts import Records, See, features, part_of
 from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.sampling import FullBatch
@@ -27,13 +34,38 @@ def train(cell: Cell[AuditParameters], seed: int, workplace: Workplace) -> pd.Da
     records' clipped gradients at the initial parameters.
     """
     p = cell.parameters
+    mechanism = _mechanism(p)
+    audits = [_repeat(p, repeat, mechanism, seed, workplace) for repeat in p.start.repeats]
+    return pd.concat(audits, ignore_index=True)
+
+
+def expect(cell: Cell[ExpectedParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
+    """Expected audit of one repeat of an audit, one row.
+
+    Columns: difference (of the scores, over pairs), upper and lower (ends of their standard
+    deviation), separation with its error, norm and cosine (its two factors), most.
+    """
+    p = cell.parameters
+    audit, (repeat,) = p.audit, p.audit.start.repeats
+    ensemble, _, _ = _ensemble(audit, repeat, _mechanism(audit), seed, workplace)
+    found = expected(
+        ensemble, pairs=p.pairs, seed=seed, name=(NAME, p.name), records=p.pass_back,
+        device=workplace.device,
+    )  # fmt: skip
+    columns = ("upper", "lower", "separation", "error", "norm", "cosine", "most")
+    row = {"difference": found.differences.mean()} | {key: getattr(found, key) for key in columns}
+    return pd.DataFrame([row])
+
+
+def _mechanism(p: AuditParameters) -> Mechanism:
+    """DP-SGD with the noise multiplier of the audit's epsilon."""
     available = len(data.splits(p.start.dataset).private)
     if available != p.private:
         raise InputError(
             f"private: got {p.private}; expected {available}, "
             f"the private records of {p.start.dataset}"
         )
-    mechanism = Mechanism(
+    return Mechanism(
         sampling=FullBatch(),
         steps=p.steps,
         learning_rate=p.learning_rate / p.private,
@@ -41,14 +73,15 @@ def train(cell: Cell[AuditParameters], seed: int, workplace: Workplace) -> pd.Da
         noise_multiplier=1.0,
         adjacency="add_or_remove",
     ).calibrated(p.epsilon, p.delta, records=p.records)
-    audits = [_repeat(p, repeat, mechanism, seed, workplace) for repeat in p.start.repeats]
-    return pd.concat(audits, ignore_index=True)
 
 
-def _repeat(
+def _ensemble(
     p: AuditParameters, repeat: int, mechanism: Mechanism, seed: int, workplace: Workplace
-) -> pd.DataFrame:
-    """One audit: its own initial parameters and records."""
+) -> tuple[engine.Ensemble, See, data.Splits]:
+    """The models of one repeat, what they are shown of records, and the data set.
+
+    A repeat has its own initial parameters and records.
+    """
     start, device = p.start, workplace.device
     if workplace.start is None:
         raise InputError(f"start: got none; expected the initial parameters of {p.name}")
@@ -66,7 +99,15 @@ def _repeat(
     x = see(private.x)
     rng = stream(seed, NAME, "canary", start.dataset, repeat)
     canary = _canary(p, model, theta, x, private.y, splits.classes, rng)
-    ensemble = engine.Ensemble(model, mechanism, x, private.y, canary, theta)
+    return engine.Ensemble(model, mechanism, x, private.y, canary, theta), see, splits
+
+
+def _repeat(
+    p: AuditParameters, repeat: int, mechanism: Mechanism, seed: int, workplace: Workplace
+) -> pd.DataFrame:
+    """The scores of one repeat."""
+    start, device = p.start, workplace.device
+    ensemble, see, splits = _ensemble(p, repeat, mechanism, seed, workplace)
     # Last layers are linear models that all see the same records: many at once on a CPU.
     linear = start.trains == "last layer" and device == "cpu"
     frame = engine.scores(
@@ -79,7 +120,10 @@ def _repeat(
         measures={"accuracy": engine.Accuracy(see(splits.test.x), splits.test.y, TESTED)},
         **workplace.options(p.models, NAME, p.name, repeat=repeat),
     )
-    norms = ensemble.clipped_sum(device).norms(theta.to(device), np.arange(len(x)))
+    theta = ensemble.initial
+    assert isinstance(theta, Tensor)
+    every = np.arange(len(ensemble.x))
+    norms = ensemble.clipped_sum(device).norms(theta.to(device), every)
     return frame.assign(
         repeat=repeat,
         noise_multiplier=mechanism.noise_multiplier,

@@ -1,0 +1,312 @@
+"""The expected audit: what audits of a training give on average, from one training and a pass back.
+
+An audit's separation is the difference of the mean scores with and without the canary over their
+standard deviation. An adversary needs hundreds of trained models to estimate it, since the noise is
+hidden from them. The experimenter knows the noise, and computes both parts directly:
+
+* the *difference* from pairs of models, with and without the canary, that share their noise;
+* the *spread* from derivatives. With ``a_T`` the score's gradient at the last iterate, and
+  ``a_(t-1) = a_t - learning_rate J_t^T a_t`` through the derivatives ``J_t`` of the clipped sums,
+  noise of step t moves the score by ``-learning_rate a_t . noise``. The variance of the score is
+  at most ``noise^2 E sum |a_t|^2`` (Gaussian Poincare inequality) and at least
+  ``noise^2 sum |E a_t|^2`` (Cauchy and Schwarz, as in Cacoullos 1982), with
+  ``noise = learning_rate * noise_std``.
+
+The two bounds hold where clipped sums have no jumps. Activations with kinks (ReLU) and max-pooling
+make jumps, which derivatives do not see. The result is no lower bound on epsilon: pairs that share
+their noise show more than any adversary sees.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from hiddenstate import streams
+from hiddenstate.dpsgd.clipping import ClippedSum
+from hiddenstate.dpsgd.kernels.base import named
+from hiddenstate.dpsgd.run import Additions, Ensemble, Run
+from hiddenstate.errors import InputError, check_count
+from hiddenstate.streams import World
+
+Floats = NDArray[np.float64]
+_BLOCK_BYTES = 2**25
+"""Per-sample gradients that are differentiated at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What audits of one training give on average; no bound, and no score of any adversary.
+
+    differences: shape (pairs,), score with the canary minus score without it, noise in common.
+    upper, lower: ends of the scores' standard deviation. absent: the upper end of models without
+    the canary. weights: shape (pairs, steps), how far the canary's clipped gradient moves the
+    score where a step uses it, in first order. norms: shape
+    (pairs, steps), norms of these gradients over the clipping norm. used: shape (pairs, steps),
+    whether a step used it. noise_multiplier: of the mechanism. errors: standard errors of upper and
+    lower, over pairs and passes.
+    """
+
+    differences: Floats
+    upper: float
+    lower: float
+    absent: float
+    weights: Floats
+    norms: Floats
+    used: NDArray[np.bool_]
+    noise_multiplier: float
+    errors: tuple[float, float]
+
+    @property
+    def separation(self) -> float:
+        """Difference of the mean scores over the upper end of their standard deviation."""
+        return float(self.differences.mean()) / self.upper
+
+    @property
+    def highest(self) -> float:
+        """The same over the lower end, infinite where that is 0."""
+        return float(self.differences.mean()) / self.lower if self.lower > 0 else math.inf
+
+    @property
+    def error(self) -> float:
+        """Standard error of the separation: of the difference, and of the upper end."""
+        mean, pairs = float(self.differences.mean()), len(self.differences)
+        spread = self.differences.std(ddof=1) / math.sqrt(pairs) if pairs > 1 else math.nan
+        return math.hypot(spread, mean * self.errors[0] / self.upper) / self.upper
+
+    @property
+    def most(self) -> float:
+        """The separation of a canary of full norm along the scores' own direction."""
+        return math.sqrt(self.used.sum(1).mean()) / self.noise_multiplier
+
+    @property
+    def norm(self) -> float:
+        """Root mean square of the canary's clipped norms over the clipping norm, at most 1."""
+        return math.sqrt(float((self.norms**2)[self.used].mean()))
+
+    @property
+    def cosine(self) -> float:
+        """Between the canary's gradients and what the score sees, over all steps, first order."""
+        first = float((self.weights * self.used).sum(1).mean())
+        return first / (self.absent * self.norm * self.most)
+
+    def explained(self) -> str:
+        """The separation and its two factors, in a sentence each."""
+        return (
+            f"Audits of this training separate scores by {self.separation:.2f} standard deviations "
+            f"on average, where {self.most:.2f} is the most that the noise allows. The canary's "
+            f"gradients have {self.norm:.0%} of the clipping norm. Their direction has a cosine of "
+            f"{self.cosine:.2f} with what the score sees of the last iterate."
+        )
+
+
+def vjp(
+    gradients: ClippedSum,
+    theta: Tensor,
+    indices: NDArray[np.int64],
+    clipping_norm: float,
+    vector: Tensor,
+) -> Tensor:
+    """Vector (p,) times the derivative of the clipped sum at theta (p,), by torch's own rules.
+
+    indices: the records that are summed. Per-sample gradients are differentiated again; models that
+    ``torch.func`` does not know are taken record by record.
+    """
+    problem = gradients.kernel.problem
+    rows = max(1, _BLOCK_BYTES // (4 * gradients.parameters))
+    total = torch.zeros_like(theta)
+    for start in range(0, len(indices), rows):
+        chosen = torch.from_numpy(np.asarray(indices[start : start + rows])).to(problem.x.device)
+        at = theta.detach().clone().requires_grad_()
+        each = _per_sample(problem, at, problem.x[chosen], problem.y[chosen])
+        norms = torch.linalg.vector_norm(each, dim=1)
+        clips = norms > clipping_norm
+        # A norm of 0 has no derivative, and none is asked for.
+        factors = torch.where(clips, clipping_norm / torch.where(clips, norms, 1.0), 1.0)
+        product = factors @ (each @ vector)
+        if product.requires_grad:  # gradients of linear losses are constant
+            total += torch.autograd.grad(product, at)[0]
+    return total
+
+
+def _per_sample(problem: Any, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Gradients (records, p) of each record's loss, which can be differentiated again."""
+    model = problem.model
+
+    def one(parameters: Tensor, record: Tensor, label: Tensor) -> Tensor:
+        outputs = functional_call(model, named(parameters, model), (record[None],))
+        return problem.loss(outputs, label[None])[0]
+
+    x = x.contiguous()  # torch.func's convolutions are far slower with channels last
+    try:
+        return vmap(grad(one), (None, 0, 0))(theta, x, y)
+    except RuntimeError:
+        pairs = zip(x, y, strict=True)
+        losses = (one(theta, record, label) for record, label in pairs)
+        return torch.stack(
+            [torch.autograd.grad(loss, theta, create_graph=True)[0] for loss in losses]
+        )
+
+
+def expected(
+    ensemble: Ensemble,
+    *,
+    pairs: int = 2,
+    seed: int = 0,
+    name: tuple[str | int, ...] = (),
+    records: int | None = None,
+    device: str = "cpu",
+) -> Expected:
+    """Expected audit of an ensemble whose canary is a record, or a gradient read at a coordinate.
+
+    pairs: of models with and without the canary that share their noise; 2 give both ends of the
+    spread. records: of each step's batch in the pass back, drawn anew for each step and for two
+    passes, whose products have no bias; None takes all, in one pass. seed, name: of the random
+    streams.
+
+    Raises InputError for a mechanism without noise, and for a canary with another score.
+    """
+    check_count("pairs", pairs)
+    if records is not None:
+        check_count("records", records)
+    mechanism = ensemble.mechanism
+    if mechanism.noise_std <= 0:
+        raise InputError("noise_multiplier: got 0; expected noise, over which scores spread")
+    if mechanism.adjacency == "replace" or ensemble.augmentation is not None:
+        raise InputError("mechanism: expected adjacency 'add_or_remove' and no augmentation")
+    gradients = ensemble.clipped_sum(device)
+    found = [_pair(ensemble, gradients, seed, name, i, records) for i in range(pairs)]
+    noise = mechanism.learning_rate * mechanism.noise_std
+    own = [np.mean([_product(passes[0], passes[-1]) for passes in pair.passes]) for pair in found]
+    # With and without the canary apart, as an audit's deviation pools both.
+    cross = [
+        np.mean([_product(a[0], b[-1]) for a, b in zip(one.passes, other.passes, strict=True)])
+        for one in found
+        for other in found
+        if one is not other
+    ]
+    absent = [_product(pair.passes[1][0], pair.passes[1][-1]) for pair in found]
+    (upper, above), (lower, below) = (_root(np.array(squares)) for squares in (own, cross))
+    return Expected(
+        differences=np.array([p.difference for p in found]),
+        upper=noise * upper,
+        lower=noise * lower,
+        absent=noise
+        * _root(np.array([_product(p.passes[1][0], p.passes[1][-1]) for p in found]))[0],
+        weights=np.stack([p.weights for p in found]),
+        norms=np.stack([p.norms for p in found]),
+        used=np.stack([p.used for p in found]),
+        noise_multiplier=mechanism.noise_multiplier,
+        errors=(noise * above, noise * below),
+    )
+
+
+def _product(one: Tensor, other: Tensor) -> float:
+    """Inner product of adjoints (steps, p)."""
+    return float((one.double() * other).sum())
+
+
+def _root(squares: Floats) -> tuple[float, float]:
+    """Root of a mean of squares, and its standard error; 0 and not known without any."""
+    if not len(squares):
+        return 0.0, math.nan
+    root = math.sqrt(max(0.0, float(squares.mean())))
+    if len(squares) < 2 or root == 0:
+        return root, math.nan
+    return root, float(squares.std(ddof=1)) / math.sqrt(len(squares)) / (2 * root)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """One pair: its difference, the adjoints (steps, p) of passes with and without the canary,
+    and the canary's part, along the model without it."""
+
+    difference: float
+    passes: Sequence[Sequence[Tensor]]
+    weights: Floats
+    norms: Floats
+    used: NDArray[np.bool_]
+
+
+def _pair(
+    ensemble: Ensemble,
+    gradients: ClippedSum,
+    seed: int,
+    name: tuple[str | int, ...],
+    index: int,
+    records: int | None,
+) -> _Pair:
+    """Train a pair, and go back through both models."""
+    mechanism = ensemble.mechanism
+    worlds: tuple[World, World] = ("in", "out")
+    runs = [Run(w, 0, index, ensemble, gradients, seed, name, paired=True) for w in worlds]
+    iterates = [[run.initial.clone(), *(t.clone() for t in run.iterates())] for run in runs]
+    scored = [run.score(each[-1]) for run, each in zip(runs, iterates, strict=True)]
+    rng = streams.stream(seed, *name, "pass back", index)
+    passes = [
+        [_adjoints(run, each, records, rng) for _ in range(1 if records is None else 2)]
+        for run, each in zip(runs, iterates, strict=True)
+    ]
+    inserted, steps = Additions(runs[:1]), range(mechanism.steps)
+    canary = [
+        _canary(runs[0], inserted, theta, s) for s, theta in zip(steps, iterates[1], strict=False)
+    ]
+    moved = torch.stack([gradient for gradient, _ in canary])
+    weights = -mechanism.learning_rate * (passes[1][0] * moved).sum(1)
+    return _Pair(
+        difference=scored[0] - scored[1],
+        passes=passes,
+        weights=weights.double().numpy(),
+        norms=(moved.norm(dim=1) / mechanism.clipping_norm).double().numpy(),
+        used=np.array([used for _, used in canary]),
+    )
+
+
+def _adjoints(
+    run: Run, iterates: Sequence[Tensor], records: int | None, rng: np.random.Generator
+) -> Tensor:
+    """How the score moves with the parameters after each step, (steps, p), by a pass back."""
+    mechanism, gradients = run.ensemble.mechanism, run.gradients
+    adjoint, rows = _score_gradient(run, iterates[-1]), []
+    for theta, batch in zip(reversed(iterates[:-1]), reversed(run.trained_on), strict=True):
+        rows.append(adjoint)
+        scale, chosen = 1.0, batch
+        if records is not None and records < len(batch):
+            scale, chosen = len(batch) / records, rng.choice(batch, records, replace=False)
+        back = vjp(gradients, theta, chosen, mechanism.clipping_norm, adjoint)
+        adjoint = adjoint - scale * mechanism.learning_rate * back
+    return torch.stack(rows[::-1])
+
+
+def _canary(run: Run, inserted: Additions, theta: Tensor, step: int) -> tuple[Tensor, bool]:
+    """The canary's clipped gradient in a step, as if the step used it, and whether it does."""
+    mechanism, own = run.ensemble.mechanism, len(run.ensemble.x)
+    if run.ensemble.canary.record is None:
+        added = inserted.of(step + 1)
+        none = torch.zeros_like(theta)
+        return (none, False) if added is None else (added[0], bool(added.any()))
+    gradient = run.gradients(theta, np.array([own]), mechanism.clipping_norm)
+    return gradient, own in run.trained_on[step]
+
+
+def _score_gradient(run: Run, last: Tensor) -> Tensor:
+    """Gradient (p,) of the score at the last iterate."""
+    fixed = run.fixed
+    if fixed.coordinate >= 0:
+        found = torch.zeros_like(last)
+        found[fixed.coordinate] = -1.0
+        return found
+    if fixed.record is None:
+        raise InputError("canary: its score has no known derivative; expected a record, or one "
+                         "coordinate")  # fmt: skip
+    problem = run.gradients.kernel.problem
+    at = last.detach().clone().requires_grad_()
+    own = torch.tensor([len(run.ensemble.x)], device=problem.x.device)
+    outputs = functional_call(problem.model, named(at, problem.model), (problem.x[own],))
+    return -torch.autograd.grad(problem.loss(outputs, problem.y[own])[0], at)[0]

@@ -1,0 +1,159 @@
+"""Expected audits against finite differences, exact laws, and audits of many models."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hiddenstate.adversaries.canaries import RecordCanary
+from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted, Periodic
+from hiddenstate.auditing.summaries import separation
+from hiddenstate.dpsgd.adjoint import expected, vjp
+from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
+from hiddenstate.dpsgd.ensemble import Ensemble, scores
+from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.errors import InputError
+from hiddenstate.sampling import FullBatch, Poisson
+
+STEPS, RECORDS = 12, 20
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(RECORDS, 5)).astype(np.float32)
+Y = RNG.integers(0, 3, RECORDS)
+RECORD = RecordCanary(np.full(5, 1.5, np.float32), 1)
+
+
+def network(dtype=torch.float32):
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).to(dtype)
+
+
+def make(canary=RECORD, sigma=1.0, rate=0.2, sampling=None, clipping_norm=0.7, **parts):
+    mechanism = Mechanism(
+        sampling=sampling or FullBatch(), steps=STEPS, learning_rate=rate,
+        clipping_norm=clipping_norm, noise_multiplier=sigma, adjacency="add_or_remove",
+        insertions=None if canary.record is not None else STEPS,
+    )  # fmt: skip
+    model = parts.get("model", network())
+    return Ensemble(model, mechanism, X, Y, canary, flat_parameters(model))
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_the_product_is_the_derivative_of_the_clipped_sum(share):
+    model = network(torch.float64)
+    gradients = ClippedSum(model, X.astype(float), Y, kernel="explicit")
+    theta, chosen = flat_parameters(model), np.array([0, 3, 4, 4, 11, 17])
+    norms = gradients.norms(theta, chosen).double().numpy()
+    clipping_norm = (
+        float(np.quantile(norms, share, method="midpoint")) * [0.9, 1, 1.1][int(2 * share)]
+    )
+    vector = torch.from_numpy(RNG.normal(size=len(theta)))
+    found = vjp(gradients, theta, chosen, clipping_norm, vector)
+    for i in RNG.integers(0, len(theta), 8):
+        step = torch.zeros_like(theta)
+        step[i] = 1e-5
+        sums = [gradients(theta + s * step, chosen, clipping_norm) @ vector for s in (1, -1)]
+        assert float(found[i]) == pytest.approx(float(sums[0] - sums[1]) / 2e-5, abs=1e-6)
+
+
+class Recurrent(nn.Module):
+    """A model that torch.func does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.last = nn.GRU(1, 3, batch_first=True), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.last(self.cell(x[..., None])[0][:, -1])
+
+
+def test_models_beyond_torch_func_are_differentiated_record_by_record():
+    torch.manual_seed(0)
+    model = Recurrent().double()
+    with pytest.warns(UserWarning, match="record by record"):
+        gradients = ClippedSum(model, X.astype(float), Y, kernel="explicit")
+    theta, chosen = flat_parameters(model), np.arange(4)
+    vector = torch.from_numpy(RNG.normal(size=len(theta)))
+    step = 1e-5 * torch.from_numpy(RNG.normal(size=len(theta)))
+    sums = [gradients(theta + s * step, chosen, 0.5) @ vector for s in (1, -1)]
+    found = vjp(gradients, theta, chosen, 0.5, vector) @ step
+    assert float(found) == pytest.approx(float(sums[0] - sums[1]) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+def test_many_models_separate_scores_as_expected(sigma):
+    audit = make(sigma=sigma, rate=0.02)
+    found = expected(audit, pairs=16, seed=1)
+    table = scores(audit, models=1500, seed=2)
+    into, out = (table.loc[table.world == w, "score"] for w in ("in", "out"))
+    seen, error = separation(into, out)
+    assert abs(found.separation - seen) < 3 * math.hypot(error, found.error)
+    # Ten per cent more would be seen.
+    assert abs(1.1 * found.separation - seen) > 3 * error or sigma > 1
+    spread = math.sqrt((into.var() + out.var()) / 2)
+    assert found.lower <= found.upper
+    assert found.lower * 0.94 < spread < found.upper * 1.06
+    assert found.differences.mean() == pytest.approx(into.mean() - out.mean(), abs=4 * spread / 38)
+
+
+def test_the_separation_is_the_product_of_its_factors_in_first_order():
+    found = expected(make(sigma=0.3, rate=1e-3), pairs=3)
+    assert found.norm * found.cosine * found.most == pytest.approx(found.separation, rel=2e-2)
+    assert found.most == pytest.approx(math.sqrt(STEPS) / 0.3)
+    assert 0 < found.norm <= 1 and 0 < found.cosine <= 1
+    # Without other steps' help a canary of larger gradients shows more.
+    assert found.upper == pytest.approx(found.lower, rel=1e-3)
+    assert f"{found.separation:.2f} standard deviations" in found.explained()
+
+
+def test_a_coordinate_of_a_linear_loss_shows_all_that_the_noise_allows():
+    canary = Inserted(Coordinate(2), schedule=Periodic())
+    audit = make(canary, sigma=1.5, model=nn.Linear(5, 1, bias=False))
+    audit = Ensemble(
+        audit.model, audit.mechanism, X, Y, canary, audit.initial,
+        loss=lambda outputs, labels: outputs[:, 0],
+    )  # fmt: skip
+    found = expected(audit, pairs=2)
+    assert found.separation == pytest.approx(math.sqrt(STEPS) / 1.5, rel=1e-5)
+    assert (found.norm, found.cosine) == pytest.approx((1, 1), rel=1e-5)
+
+
+def test_some_records_in_the_pass_back_change_nothing_on_average():
+    audit = make(sigma=0.5, rate=0.05)
+    whole = expected(audit, pairs=4)
+    some = expected(audit, pairs=4, records=8)
+    assert some.upper == pytest.approx(whole.upper, abs=4 * some.errors[0])
+    assert some.differences == pytest.approx(whole.differences)
+    every = expected(audit, pairs=4, records=RECORDS + 1)
+    assert every.upper == pytest.approx(whole.upper, rel=1e-6)
+
+
+def test_sampled_steps_have_weights_whether_they_use_the_canary_or_not():
+    found = expected(make(sigma=0.5, rate=0.02, sampling=Poisson(0.3)), pairs=3)
+    assert 0 < found.used.mean() < 0.7
+    assert (found.weights > 0).mean() > 0.9
+    first = (found.weights * found.used).sum(1)
+    assert found.differences == pytest.approx(first, rel=0.1, abs=1e-3)
+
+
+def test_pairs_share_their_noise_and_no_other_run_does():
+    again = [expected(make(), pairs=2, seed=1).differences for _ in range(2)]
+    np.testing.assert_array_equal(*again)
+    table = scores(make(), models=2, seed=1)
+    difference = np.subtract(*(table.loc[table.world == w, "score"] for w in ("in", "out")))
+    assert not np.isclose(difference[:1], again[0][:1]).any()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"sigma": 0.0}, "noise_multiplier: got 0; expected noise"),
+        ({"pairs": 0}, "pairs: got 0"),
+        ({"records": 0}, "records: got 0"),
+    ],
+)
+def test_bad_input_is_named(parts, message):
+    call = {key: parts.pop(key) for key in ("pairs", "records") if key in parts}
+    with pytest.raises(InputError, match=message):
+        expected(make(**parts), **call)
