@@ -197,8 +197,7 @@ def expected(
         differences=np.array([p.difference for p in found]),
         upper=noise * upper,
         lower=noise * lower,
-        absent=noise
-        * _root(np.array([_product(p.passes[1][0], p.passes[1][-1]) for p in found]))[0],
+        absent=noise * _root(np.array(absent))[0],
         weights=np.stack([p.weights for p in found]),
         norms=np.stack([p.norms for p in found]),
         used=np.stack([p.used for p in found]),
@@ -253,10 +252,8 @@ def _pair(
         [_adjoints(run, each, records, rng) for _ in range(1 if records is None else 2)]
         for run, each in zip(runs, iterates, strict=True)
     ]
-    inserted, steps = Additions(runs[:1]), range(mechanism.steps)
-    canary = [
-        _canary(runs[0], inserted, theta, s) for s, theta in zip(steps, iterates[1], strict=False)
-    ]
+    inserted = Additions(runs[:1])
+    canary = [_canary(runs[0], inserted, t, step) for step, t in enumerate(iterates[1][:-1])]
     moved = torch.stack([gradient for gradient, _ in canary])
     weights = -mechanism.learning_rate * (passes[1][0] * moved).sum(1)
     return _Pair(
