@@ -252,7 +252,7 @@ def test_whatever_stands_in_a_scale_file_is_used_or_refused_by_name(name):
         for value in BAD:
             changed = {"seed": 1, name: put(section, place, value)}
             try:
-                scale = config._checked("odd.yaml", model, changed)
+                scale = config.checked("odd.yaml", model, changed, ())
                 jobs = family.jobs(getattr(scale, name))
             except InputError as error:
                 message = str(error)

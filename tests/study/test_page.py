@@ -21,7 +21,7 @@ SCALE = Path(__file__).parents[2] / "workflow/config/scales/smoke.yaml"
 EVIDENCE = {"what": "<gap>", "stated": "2.22", "measured": 2.2224, "low": 2.2, "high": 2.3} | {
     "allowed": "2.1 to 2.4 (rounding)",
     "outcome": "agrees",
-    "margin": 4.0,
+    "turns": 0.01,
 }
 
 
@@ -44,7 +44,14 @@ def row(name, number, scale):
     verdict = str(allowed[number // 2 % len(allowed)])
     paper = {
         **{"quote": f"quoted {number} [sigma]", "version": "version 7", "source": "second-hand"},
-        "readings": json.dumps([{"choice": f"choice {number}", "rival": f"rival {number}"}]),
+        "readings": json.dumps(
+            [
+                {
+                    "choice": f"choice {number}",
+                    "rivals": [{"choice": f"rival {number}", "verdict": "agrees"}],
+                }
+            ]
+        ),
     }
     return {
         **dict.fromkeys(claims.COLUMNS, ""),
@@ -114,7 +121,7 @@ def test_every_claim_is_told_in_full_under_its_figure(made):
         if row["ledger"] == "paper":
             assert "second-hand: the text was not at hand" in told
             for reading in json.loads(row["readings"]):
-                assert reading["choice"] in told and reading["rival"] in told
+                assert reading["choice"] in told and reading["rivals"][0]["choice"] in told
         else:
             assert "Our own statement" in told and "<blockquote>" not in told
         cells = ("<gap>", "2.22", "2.222", "2.2 to 2.3", "2.1 to 2.4 (rounding)", "✔ agrees")

@@ -139,7 +139,7 @@ def test_what_differs_from_the_expectation_is_named(tmp_path, found):
 ITEM = {"what": "gap", "stated": "", "measured": 0.123456, "low": 0.1, "high": 0.2} | {
     "allowed": "at most 1",
     "outcome": "agrees",
-    "margin": 3.0,
+    "turns": 0.01,
 }
 
 
@@ -156,7 +156,9 @@ def test_evidence_is_a_table_of_numbers_without_empty_columns():
 
 
 def test_the_page_tells_every_claim_in_full_and_is_read_as_it_is_written(tmp_path, found):
-    readings = json.dumps([{"choice": "delta 1e-5", "rival": "4 of 8"}])
+    readings = json.dumps(
+        [{"choice": "delta 1e-5", "rivals": [{"choice": "4 of 8", "verdict": "agrees"}]}]
+    )
     told = {"measured": "It is |x| < 2.", "remark": "Because *so*.", "readings": readings}
     first = row("encoding_loss.a", "paper", "confirmed", evidence=json.dumps([ITEM]), **told)
     verdicts.write(tmp_path, pd.DataFrame([first, *ROWS[1:]]), "laptop")
@@ -203,24 +205,16 @@ def test_publishing_changes_what_stands_between_the_marks_alone(tmp_path, found)
         verdicts.publish(tmp_path, found, "laptop")
 
 
-def test_claims_that_little_would_turn_are_listed_with_the_value_that_would(tmp_path, found):
-    values = [{"what": "one_a", "margin": 3.0}, {"what": "two_b", "margin": 1.25}]
-    values.append({"what": "exact", "margin": None})
-    rest = dict.fromkeys(("stated", "allowed", "outcome"), "") | dict.fromkeys(
-        ("measured", "low", "high"), float("nan")
-    )
-    close = row("encoding_loss.f", "own", "fails", margin=1.25) | {
-        "evidence": json.dumps([value | rest for value in values])
-    }
-    far = close | {"id": "encoding_loss.g", "margin": 2.0}
-    nearer = close | {"id": "encoding_loss.h", "margin": 0.5}
-    every = pd.DataFrame([*ROWS, far, close, nearer])
-    listed = verdicts.near(every)
-    assert listed["claim"].tolist() == ["`encoding_loss.h`", "`encoding_loss.f`"]
-    assert listed.loc[1].tolist()[1:] == ["✘ fails", "1.2", "two\\_b"]
+def test_claims_that_the_guard_band_leaves_open_are_listed(tmp_path, found):
+    close = row("encoding_loss.f", "own", "undecided", turns=0.25)
+    inside = close | {"id": "encoding_loss.g", "turns": 0.0}
+    decided = close | {"id": "encoding_loss.h", "turns": 0.04, "verdict": "holds"}
+    every = pd.DataFrame([*ROWS, close, inside, decided])
+    listed = verdicts.guarded(every)
+    assert listed.to_numpy().tolist() == [["`encoding_loss.f`", "25%"]]
     # Of what is read again they are the same, and the page has them; where there are none, nothing.
     verdicts.write(tmp_path, every, "laptop")
-    pd.testing.assert_frame_equal(verdicts.near(verdicts.read(tmp_path / "claims.csv")), listed)
-    assert "## Near a threshold" in (tmp_path / "claims.md").read_text()
+    pd.testing.assert_frame_equal(verdicts.guarded(verdicts.read(tmp_path / "claims.csv")), listed)
+    assert "guard band" in (tmp_path / "claims.md").read_text()
     verdicts.write(tmp_path, found, "laptop")
-    assert "threshold" not in (tmp_path / "claims.md").read_text()
+    assert "guard band" not in (tmp_path / "claims.md").read_text()

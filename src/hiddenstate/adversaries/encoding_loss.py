@@ -5,9 +5,9 @@ residual v, the noisy canary contribution of the previous step. It then adds the
 ratio of v to the running sum and removes v. The addition is spread over the expected sample of
 ``sampling_rate * records`` records, so that no single gradient is clipped.
 
-Sign convention: the update subtracts the gradient, as in section 3.2 of the paper. Algorithm 1
-prints the increment that is *added* to theta; its negative is the gradient used here. The noise is
-symmetric, so the printed Algorithms 1 and 2 hold as they stand.
+The update subtracts the gradient, as in section 3.2 of the paper. Algorithm 1 prints what has to be
+*added* to theta. The gradient here is its negative: with the printed sign the last iterate tells
+nothing (``as_printed``).
 
 Source: Annamalai, "It's Our Loss", sections 4.1 to 4.3, Algorithm 1.
 """
@@ -71,6 +71,7 @@ class EncodingLoss:
         """Loss gradient of record x at each parameter: minus the increment of Algorithm 1."""
         spread = self.increment(theta) / self.expected_sample
         # The first iterate holds nothing to decode.
+        # Departure encoding_loss.sign: Algorithm 1 returns what has to be added.
         return -np.where(theta == 0, x, spread + x)
 
     def score(self, theta: Array) -> Array:

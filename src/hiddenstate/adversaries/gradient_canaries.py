@@ -144,6 +144,7 @@ class SimulatedCoordinate:
 
     def canary(self, known: Known) -> DiracCanary:
         """The coordinate's gradient."""
+        # Departure gradient_crafting.simulated_coordinate: the rule is not at hand.
         return dirac(known, int(getattr(known.simulated(), self.rank).argmin()))
 
 

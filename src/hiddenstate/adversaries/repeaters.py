@@ -27,6 +27,7 @@ from hiddenstate.accounting import arguments, binomial, linear
 from hiddenstate.dpsgd.linear import log_likelihood_ratio, log_likelihood_ratios
 from hiddenstate.errors import expect
 
+# Departure linear_heuristic.repeaters: signs are lost, constants are not stated.
 _QUIET = 8.0
 """Noise beyond this many standard deviations does not occur (probability 6e-16 a draw)."""
 

@@ -6,11 +6,13 @@ simultaneously with 95 % confidence (Bonferroni):
 
 * the claim **agrees** if every interval lies inside the region that the sentence allows,
 * it is **contradicted** if any interval lies outside,
-* everything else is **undecided**.
+* everything else is **undecided**, and so is what a rerun with other seeds would not say again with
+  95 % (the guard band).
 
 This is equivalence testing: few repeats leave a claim undecided, never confirmed. A printed number
 is a region of one point. There the claim agrees if the interval, which then includes the paper's
 own error, covers the number and excludes the nearest rival that the paper itself tells it from.
+Repeats that come out equal have an unknown error, not none: a known one is given with them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ import numpy as np
 
 CONFIDENCE = 0.95
 """Of all intervals of one claim together."""
+GUARD = 0.95
+"""A claim is decided only if a rerun with other seeds would decide it so with this probability."""
 POWER = 0.8
 """A test that would find the stated alternative less often decides nothing by finding nothing."""
 
@@ -53,6 +57,9 @@ class Quantity(Protocol):
     def interval(self, confidence: float) -> tuple[float, float]:
         """Limits that hold the truth with at least this confidence."""
 
+    def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
+        """Probability that a rerun gives another outcome for the region from low to high."""
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -66,37 +73,85 @@ class Exact:
         """The value less and plus its accuracy, at any confidence."""
         return self.value - self.accuracy, self.value + self.accuracy
 
+    def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
+        """0: a rerun computes the same number."""
+        return 0.0
+
 
 @dataclass(frozen=True)
 class Estimate:
     """A number with a standard error and its degrees of freedom; Student's t interval.
 
-    An error that is not known (NaN, as of a single repeat) gives an interval without ends.
+    An error that is not known (NaN, as of a single repeat, or 0, as of equal repeats) gives the
+    whole range. ``least`` and ``most`` are what is proven possible: no interval leaves that range.
     """
 
     value: float
     error: float
     freedom: float = math.inf
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def known(self) -> bool:
+        """If the error is known."""
+        return self.error > 0 and self.freedom > 0
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Student's interval; the whole line without an error or degrees of freedom."""
-        if math.isnan(self.error) or self.freedom <= 0 or math.isnan(self.freedom):
-            return -math.inf, math.inf
+        """Student's interval within what is possible; all of that without a known error."""
+        half = self.half(confidence) if self.known else math.inf
+        low, high = max(self.value - half, self.least), min(self.value + half, self.most)
+        # An interval that misses all that is possible says nothing but that something is wrong.
+        return (low, high) if low <= high else (self.least, self.most)
+
+    def half(self, confidence: float) -> float:
+        """Half the width of Student's interval."""
         from scipy import stats
 
-        half = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
-        return self.value - half, self.value + half
+        return float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+
+    def chance(self, low: float, high: float) -> float:
+        """Probability that a rerun's value lies between these limits."""
+        from scipy import stats
+
+        if low >= high:
+            return 0.0
+        ends = (np.array([low, high]) - self.value) / self.error
+        below = stats.t.cdf(ends, self.freedom)
+        return float(below[1] - below[0])
+
+    def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
+        """Probability that a rerun gives another outcome for the region from low to high."""
+        if not self.known:
+            return 0.0
+        half = self.half(confidence)
+        # An end beyond what is possible is no end.
+        low = -math.inf if low <= self.least else low
+        high = math.inf if high >= self.most else high
+        inside = self.chance(low + half, high - half)
+        outside = 1 - self.chance(low - half, high + half)
+        same = {Outcome.AGREES: inside, Outcome.CONTRADICTS: outside}
+        return 1 - same.get(outcome, 1 - inside - outside)
+
+    def over(self, scale: float) -> Estimate:
+        """The same in units of ``scale``, a positive number without error."""
+        ends = self.least / scale, self.most / scale
+        return Estimate(self.value / scale, self.error / scale, self.freedom, *ends)
 
     def __sub__(self, other: Estimate) -> Estimate:
         """The difference of two independent estimates, with Welch's degrees of freedom."""
-        error = math.hypot(self.error, other.error)
-        if math.isnan(error):
-            return Estimate(self.value - other.value, math.nan)
-        parts = [one.error**4 / one.freedom for one in (self, other) if math.isfinite(one.freedom)]
-        total = math.fsum(parts)
-        return Estimate(
-            self.value - other.value, error, error**4 / total if total > 0 else math.inf
-        )
+        error, freedom = _welch([(1.0, self), (1.0, other)])
+        least, most = self.least - other.most, self.most - other.least
+        return Estimate(self.value - other.value, error, freedom, least, most)
+
+
+def _welch(parts: Sequence[tuple[float, Estimate]]) -> tuple[float, float]:
+    """Error and degrees of freedom of a weighted sum; the error of an unknown one is unknown."""
+    if not all(one.known or math.isinf(one.freedom) for _, one in parts):
+        return math.nan, 0.0
+    error = math.sqrt(math.fsum((weight * one.error) ** 2 for weight, one in parts))
+    finite = [(w * one.error) ** 4 / one.freedom for w, one in parts if math.isfinite(one.freedom)]
+    return error, error**4 / math.fsum(finite) if math.fsum(finite) > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -126,6 +181,23 @@ class Share:
         high = float(stats.beta.isf(tail, k + 1, n - k)) if k < n else 1.0
         return low, high
 
+    def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
+        """Probability that as many new trials give another outcome.
+
+        The share is taken as (successes + 1/2) / (trials + 1): that of none, or of all, is known no
+        better than that of some.
+        """
+        from scipy import stats
+
+        counts = range(self.trials + 1)
+        chances = stats.binom.pmf(counts, self.trials, (self.successes + 0.5) / (self.trials + 1))
+        return math.fsum(
+            float(chance)
+            for k, chance in zip(counts, chances, strict=True)
+            if chance > 1e-9
+            and _place(*Share(k, self.trials).interval(confidence), low, high) != outcome
+        )
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -149,13 +221,33 @@ class Interval:
         known = self.confidence >= confidence
         return (self.low, self.high) if known else (-math.inf, math.inf)
 
+    def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
+        """At most the share of such limits that fail."""
+        return 1 - self.confidence
 
-def mean(values: Sequence[float]) -> Estimate:
-    """The mean of independent repeats; of a single one the error is unknown."""
+
+def mean(
+    values: Sequence[float],
+    known: float = 0.0,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Estimate:
+    """The mean of independent repeats, each of which has at least the ``known`` deviation.
+
+    The known one, such as what the number of models leaves, is the error unless the repeats
+    scatter more than it allows (chi-square test at 5 %). Without it a single repeat, and repeats
+    that are all equal, have an error that is not known.
+    """
     found = np.asarray(values, dtype=float)
-    n = len(found)
+    n, value = len(found), float(found.mean())
     sd = float(found.std(ddof=1)) if n > 1 else math.nan
-    return Estimate(float(found.mean()), sd / math.sqrt(n), n - 1)
+    if known > 0:
+        from scipy import stats
+
+        if n == 1 or stats.chi2.sf((n - 1) * (sd / known) ** 2, n - 1) >= 1 - CONFIDENCE:
+            return Estimate(value, known / math.sqrt(n), math.inf, least, most)
+    return Estimate(value, sd / math.sqrt(n), n - 1, least, most)
 
 
 def mean_of(value: float, sd: float, n: int) -> Estimate:
@@ -167,10 +259,11 @@ def average(estimates: Sequence[Estimate]) -> Estimate:
     """The mean of independent estimates, with Welch's degrees of freedom."""
     n = len(estimates)
     value = math.fsum(one.value for one in estimates) / n
-    error = math.sqrt(math.fsum(one.error**2 for one in estimates)) / n
-    known = [one for one in estimates if one.error > 0 and math.isfinite(one.freedom)]
-    parts = math.fsum((one.error / n) ** 4 / one.freedom for one in known)
-    return Estimate(value, error, error**4 / parts if parts > 0 else math.inf)
+    error, freedom = _welch([(1 / n, one) for one in estimates])
+    least, most = (
+        math.fsum(ends) / n for ends in zip(*((e.least, e.most) for e in estimates), strict=True)
+    )
+    return Estimate(value, error, freedom, least, most)
 
 
 @dataclass(frozen=True)
@@ -184,9 +277,15 @@ class Judged:
     high: float
     allowed: str
     outcome: str
-    margin: float | None
-    """Distance to the next other outcome in standard errors; None for exact numbers, and where the
-    error is not known."""
+    turns: float
+    """Probability that a rerun with other seeds gives another outcome; 0 for exact numbers."""
+
+
+def _place(low: float, high: float, least: float, most: float) -> Outcome:
+    """Where an interval lies: inside a region, outside it, or across an end."""
+    if least <= low and high <= most:
+        return Outcome.AGREES
+    return Outcome.CONTRADICTS if high < least or low > most else Outcome.UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -207,21 +306,13 @@ class Within:
     @property
     def exact(self) -> bool:
         """If the quantity has no statistical error."""
-        return self.found.error == 0
+        return isinstance(self.found, Exact)
 
     def judge(self, confidence: float) -> Judged:
         """The outcome of the quantity alone, at the confidence of its own interval."""
         low, high = self.found.interval(confidence)
-        if math.isnan(self.found.value):
-            outcome = Outcome.UNDECIDED
-        elif self.low <= low and high <= self.high:
-            outcome = Outcome.AGREES
-        elif high < self.low or low > self.high:
-            outcome = Outcome.CONTRADICTS
-        else:
-            outcome = Outcome.UNDECIDED
-        ends = [end for end in (self.low, self.high) if math.isfinite(end)]
-        margin = min((abs(limit - end) for end in ends for limit in (low, high)), default=math.inf)
+        unknown = math.isnan(self.found.value)
+        outcome = Outcome.UNDECIDED if unknown else _place(low, high, self.low, self.high)
         return Judged(
             self.what,
             self.stated,
@@ -230,7 +321,7 @@ class Within:
             high,
             _region(self.low, self.high) + (f" ({self.reason})" if self.reason else ""),
             outcome,
-            _in_errors(margin, self.found.error),
+            self.found.turns(outcome, self.low, self.high, confidence),
         )
 
 
@@ -254,39 +345,74 @@ class Stated:
     @property
     def exact(self) -> bool:
         """If neither number has a statistical error."""
-        return self.found.error == 0 and self.number.error == 0
+        return isinstance(self.found, Exact) and isinstance(self.number, Exact)
 
     def judge(self, confidence: float) -> Judged:
         """The outcome of the number alone, at the confidence of its own interval."""
         centre = self.number.value
         low, high = _difference(self.found, self.number).interval(confidence)
         low, high = low + centre, high + centre
-        bottom, top = centre - self.rounding, centre + self.rounding
-        if math.isnan(self.found.value):
-            outcome = Outcome.UNDECIDED
-        elif high < bottom or low > top:
-            outcome = Outcome.CONTRADICTS
-        elif self.rival is None:
-            outcome = Outcome.COMPATIBLE
-        elif low <= self.rival <= high:
-            outcome = Outcome.UNDECIDED
-        else:
-            outcome = Outcome.AGREES
-        ends = [bottom, top, *([] if self.rival is None else [self.rival])]
-        margin = min(abs(limit - end) for end in ends for limit in (low, high))
-        error = math.hypot(self.found.error, self.number.error)
-        words = f"{centre:.{self.digits}f}"
-        rival = "" if self.rival is None else f", and exclude {self.rival:.{self.digits}f}"
+        unknown = math.isnan(self.found.value)
+        outcome = Outcome.UNDECIDED if unknown else printed(low, high, centre, self)
         return Judged(
             self.what,
-            words,
+            f"{centre:.{self.digits}f}",
             self.found.value,
             low,
             high,
-            f"the interval, with the number's own error in it, must cover {words}{rival}",
+            must_cover(centre, self),
             outcome,
-            _in_errors(margin, error),
+            self._turns(outcome, low, high),
         )
+
+    def _turns(self, outcome: Outcome, low: float, high: float) -> float:
+        """Probability that our side, drawn again, gives another outcome."""
+        if isinstance(self.found, Exact) or not (self.found.known and math.isfinite(high - low)):
+            return 0.0
+        below, above = self.found.value - low, high - self.found.value
+        number = self.number.value
+        bottom, top = number - self.rounding - above, number + self.rounding + below
+        covers = self.found.chance(bottom, top)
+        near = 0.0
+        if self.rival is not None:
+            near = self.found.chance(max(bottom, self.rival - above), min(top, self.rival + below))
+        same = {
+            Outcome.CONTRADICTS: 1 - covers,
+            Outcome.AGREES: covers - near,
+            Outcome.COMPATIBLE: covers,
+        }
+        return 1 - same.get(outcome, near)
+
+
+class Print(Protocol):
+    """What the rule asks of an item with a printed number."""
+
+    @property
+    def rounding(self) -> float:
+        """Half a unit of the last printed digit."""
+
+    @property
+    def rival(self) -> float | None:
+        """The nearest number that the paper tells this one from."""
+
+    @property
+    def digits(self) -> int:
+        """Decimals that are printed."""
+
+
+def printed(low: float, high: float, number: float, item: Print) -> Outcome:
+    """The outcome of an interval for a printed number."""
+    if high < number - item.rounding or low > number + item.rounding:
+        return Outcome.CONTRADICTS
+    if item.rival is None:
+        return Outcome.COMPATIBLE
+    return Outcome.UNDECIDED if low <= item.rival <= high else Outcome.AGREES
+
+
+def must_cover(number: float, item: Print) -> str:
+    """What is allowed for a printed number, in words."""
+    rival = "" if item.rival is None else f", excludes {item.rival:.{item.digits}f}"
+    return f"covers {number:.{item.digits}f}{rival}"
 
 
 @dataclass(frozen=True)
@@ -303,6 +429,8 @@ class Test:
     p_value: float
     power: float
     alternative: str
+    turning: float | None = None
+    """Probability that a rerun contradicts, where its law is known; None: that of the null."""
     exact: bool = field(default=False, init=False)
 
     def judge(self, confidence: float) -> Judged:
@@ -313,11 +441,6 @@ class Test:
             outcome = Outcome.CONTRADICTS
         else:
             outcome = Outcome.AGREES if self.power >= POWER else Outcome.UNDECIDED
-        from scipy import stats
-
-        # A p-value of 0 is one below the least number.
-        p_value = max(self.p_value, 1e-300)
-        z = abs(stats.norm.isf(p_value / 2) - stats.norm.isf((1 - confidence) / 2))
         return Judged(
             self.what,
             "",
@@ -327,7 +450,31 @@ class Test:
             f"p at least {1 - confidence:.3g}, with a power of {self.power:.0%} (80 % needed) "
             f"against {self.alternative}",
             outcome,
-            float(z),
+            self._turns(outcome, 1 - confidence),
+        )
+
+    def _turns(self, outcome: Outcome, level: float) -> float:
+        if outcome == Outcome.CONTRADICTS:
+            from scipy import stats
+
+            # A p-value of 0 is one below the least number.
+            z = stats.norm.isf(max(self.p_value, 1e-300)) - stats.norm.isf(level)
+            return float(stats.norm.sf(z))
+        return level if self.turning is None else self.turning
+
+
+@dataclass(frozen=True)
+class Open:
+    """A part of a sentence that nothing was measured of: the claim is not decided without it."""
+
+    what: str
+    exact: bool = field(default=True, init=False)
+
+    def judge(self, confidence: float) -> Judged:
+        """Undecided."""
+        nothing = math.nan
+        return Judged(
+            self.what, "", nothing, nothing, nothing, "a measurement", Outcome.UNDECIDED, 0.0
         )
 
 
@@ -349,10 +496,23 @@ def rarely(
         float(stats.binom.sf(successes - 1, trials, rate)),
         float(stats.binom.sf(critical - 1, trials, alternative)),
         f"{alternative:.3g} of them, where {rate:.3g} may be",
+        float(stats.binom.sf(critical - 1, trials, (successes + 0.5) / (trials + 1))),
     )
 
 
-Item = Within | Stated | Test
+class Item(Protocol):
+    """A quantity, a printed number or a test, which can be judged."""
+
+    @property
+    def what(self) -> str:
+        """What it is of."""
+
+    @property
+    def exact(self) -> bool:
+        """If it has no statistical error."""
+
+    def judge(self, confidence: float) -> Judged:
+        """Its outcome alone, at the confidence of its own interval."""
 
 
 @dataclass(frozen=True)
@@ -380,37 +540,41 @@ class Evidence:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of the whole claim."""
-        return combine([Outcome(row.outcome) for row in self.rows], any_of=self.any_of)
+        """The outcome of the whole claim; undecided inside the guard band."""
+        rows = self.rows
+        found = self._outcome(rows)
+        return Outcome.UNDECIDED if self._turns(rows) > 1 - GUARD + 1e-9 else found
 
     @property
     def exact(self) -> bool:
         """If the outcome rests on numbers without statistical error alone."""
+        rows = self.rows
+        found = self._outcome(rows)
         decisive = [
-            item
-            for item, row in zip(self.items, self.rows, strict=True)
-            if row.outcome == self.outcome
+            item for item, row in zip(self.items, rows, strict=True) if row.outcome == found
         ]
         return (
             bool(decisive)
             and any(item.exact for item in decisive)
-            and (self.outcome == Outcome.CONTRADICTS or all(item.exact for item in decisive))
+            and (found == Outcome.CONTRADICTS or all(item.exact for item in decisive))
         )
 
     @property
-    def margin(self) -> float | None:
-        """How far the claim is from another outcome, in standard errors; None if exact.
+    def turns(self) -> float:
+        """Probability, at most, that a rerun gives another outcome than these intervals do."""
+        return self._turns(self.rows)
 
-        An outcome that any one item gives needs all of those to change; another, any one.
-        """
-        decisive = Outcome.AGREES if self.any_of else Outcome.CONTRADICTS
-        rows = [row for row in self.rows if row.margin is not None]
-        if self.outcome == decisive:
-            of_all = [row for row in self.rows if row.outcome == decisive]
-            if any(row.margin is None for row in of_all):
-                return None
-            return max(row.margin for row in of_all if row.margin is not None)
-        return min((row.margin for row in rows if row.margin is not None), default=None)
+    def _outcome(self, rows: Sequence[Judged]) -> Outcome:
+        return combine([Outcome(row.outcome) for row in rows], any_of=self.any_of)
+
+    def _turns(self, rows: Sequence[Judged]) -> float:
+        # An outcome that any one item gives needs all of those to change; another, any one.
+        found = self._outcome(rows)
+        if found == (Outcome.AGREES if self.any_of else Outcome.CONTRADICTS):
+            return min(row.turns for row in rows if row.outcome == found)
+        if found == Outcome.UNDECIDED:
+            return 0.0
+        return min(1.0, math.fsum(row.turns for row in rows))
 
 
 def combine(outcomes: Sequence[Outcome], *, any_of: bool) -> Outcome:
@@ -435,10 +599,6 @@ def _difference(one: Estimate | Exact, other: Estimate | Exact) -> Quantity:
 
 def _estimate(one: Estimate | Exact) -> Estimate:
     return one if isinstance(one, Estimate) else Estimate(one.value, 0.0)
-
-
-def _in_errors(distance: float, error: float) -> float | None:
-    return distance / error if math.isfinite(error) and error > 0 else None
 
 
 def _region(low: float, high: float) -> str:

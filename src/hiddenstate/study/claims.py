@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-from hiddenstate.files import text
 from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.evidence import Evidence, Outcome
+from hiddenstate.study.config import checked, loaded
 from hiddenstate.study.levels import SCALES, Level, Scale
 
 
@@ -36,6 +35,8 @@ class Verdict(StrEnum):
     REFUTED = "refuted"
     DIFFERS_READING = "differs under our reading"
     DIFFERS_REDUCED = "differs at reduced scale"
+    MISFIT = "printed numbers do not fit"
+    DEPENDS = "depends on the reading"
     HOLDS = "holds"
     FAILS = "fails"
     UNDECIDED = "undecided"
@@ -58,17 +59,20 @@ GROUPS: dict[str, tuple[Verdict, ...]] = {
         Verdict.REFUTED,
         Verdict.DIFFERS_READING,
         Verdict.DIFFERS_REDUCED,
+        Verdict.MISFIT,
         Verdict.FAILS,
     ),
+    "depends": (Verdict.DEPENDS,),
     "undecided": (Verdict.UNDECIDED,),
     "not judged": (Verdict.NOT_JUDGED,),
 }
-"""The verdicts by what they say, best evidence first: four for the eye."""
+"""The verdicts by what they say, best evidence first: five for the eye."""
 
 LEDGERS: dict[str, tuple[Verdict, ...]] = {
     "paper": (
         *GROUPS["agrees"][:3],
-        *GROUPS["contradicts"][:3],
+        *GROUPS["contradicts"][:4],
+        Verdict.DEPENDS,
         Verdict.UNDECIDED,
         Verdict.NOT_JUDGED,
     ),
@@ -78,7 +82,7 @@ LEDGERS: dict[str, tuple[Verdict, ...]] = {
 
 COLUMNS = [
     *("id", "ledger", "verdict", "statement", "quote", "place", "version", "source", "readings"),
-    *("parameters", "measured", "problem", "evidence", "margin", "remark", "shown"),
+    *("parameters", "measured", "problem", "evidence", "turns", "remark", "shown"),
     *("grid", "commit", "date"),
 ]
 """Of the verdicts; a paper may have no claim."""
@@ -88,13 +92,34 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Rival(_Entry):
+    """Another choice than ours that was tried, and what the sentence then comes to."""
+
+    choice: str = Field(min_length=1, description="the other choice, and what it gives")
+    verdict: Literal["agrees", "contradicts", "undecided"] = Field(
+        description="the outcome under that choice"
+    )
+    aside: Literal["", "existence", "own numbers"] = Field(
+        default="",
+        description="why charity sets it aside: the sentence asks for one instance; the paper's "
+        "own numbers or words are impossible under it",
+    )
+
+
 class Reading(_Entry):
     """A choice of ours that the verdict depends on, because the text does not fix it."""
 
     choice: str = Field(min_length=1, description="what we chose")
-    rival: str = Field(
-        default="", description="the verdict under another choice, where that was tried"
-    )
+    rivals: tuple[Rival, ...] = Field(default=(), description="other choices that were tried")
+
+
+class Departure(_Entry):
+    """A place where the code has something else than the text: a reading of all its claims."""
+
+    id: str = Field(pattern=r"^[a-z0-9_]+$", description="as the marker in the code has it")
+    printed: str = Field(min_length=1, description="what the text has, and where")
+    ours: str = Field(min_length=1, description="what the code has, and why")
+    claims: tuple[str, ...] = Field(min_length=1, description="checks that stand on it")
 
 
 class Claim(_Entry):
@@ -134,6 +159,9 @@ class PaperClaim(Claim):
     readings: tuple[Reading, ...] = Field(
         default=(), description="choices of ours that could turn the verdict"
     )
+    arithmetic: bool = Field(
+        default=False, description="the sentence is that printed parameters give a printed number"
+    )
 
 
 class OwnStatement(Claim):
@@ -145,6 +173,7 @@ class OwnStatement(Claim):
 class _File(_Entry):
     """One family's claims."""
 
+    departures: tuple[Departure, ...] = ()
     paper: tuple[PaperClaim, ...] = ()
     own: tuple[OwnStatement, ...] = ()
 
@@ -157,12 +186,9 @@ def read(place: str | Path) -> list[Claim]:
     place = Path(place)
     found: list[Claim] = []
     for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
-        written = text(path, "claims such as workflow/config/claims/encoding_loss.yaml")
-        try:
-            content = _File.model_validate(yaml.safe_load(written) or {})
-        except (yaml.YAMLError, ValidationError) as error:
-            raise InputError(f"{path}: {error}") from error
-        entries: tuple[Claim, ...] = (*content.paper, *content.own)
+        written = loaded(path, "claims such as workflow/config/claims/encoding_loss.yaml")
+        content = checked(path, _File, written, tuple(_File.model_fields))
+        entries: tuple[Claim, ...] = (*_departing(path, content), *content.own)
         for claim in entries:
             _refuse_unknown(path, claim)
         found += entries
@@ -170,6 +196,23 @@ def read(place: str | Path) -> list[Claim]:
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise InputError(f"{place}: two claims have the id {twice[0]!r}")
     return found
+
+
+def _departing(path: Path, content: _File) -> list[PaperClaim]:
+    """The paper's claims, each with the departures of the code that it stands on as readings."""
+    found = {claim.check: claim for claim in content.paper}
+    for departure in content.departures:
+        reading = Reading(choice=f"{departure.ours} The text: {departure.printed}")
+        for name in departure.claims:
+            if name not in found:
+                raise InputError(
+                    f"{path}: departures: {departure.id}: claims: got {name!r}; expected one of "
+                    + ", ".join(found)
+                )
+            readings = (*found[name].readings, reading)
+            found[name] = found[name].model_copy(update={"readings": readings})
+    # Two entries of one id are refused by the caller, which counts them.
+    return list(found.values()) if len(found) == len(content.paper) else list(content.paper)
 
 
 def _refuse_unknown(path: Path, claim: Claim) -> None:
@@ -195,13 +238,18 @@ def verdict(claim: Claim, evidence: Evidence | None, level: Level) -> Verdict:
     agrees = outcome == Outcome.AGREES
     if not isinstance(claim, PaperClaim):
         return Verdict.HOLDS if agrees else Verdict.FAILS
+    rivals = [rival for reading in claim.readings for rival in reading.rivals]
+    if any(rival.verdict != outcome and not rival.aside for rival in rivals):
+        return Verdict.DEPENDS
     if reduced(claim, level):
         return Verdict.AGREES_REDUCED if agrees else Verdict.DIFFERS_REDUCED
-    ours = bool(claim.readings) or claim.source != "text"
+    # Statistics come from an implementation, which is a reading too, whatever they say.
+    ours = bool(claim.readings) or claim.source != "text" or not evidence.exact
     if agrees:
         return Verdict.CONFIRMED_READING if ours else Verdict.CONFIRMED
-    # Statistical evidence comes from an implementation, which is a reading too.
-    return Verdict.DIFFERS_READING if ours or not evidence.exact else Verdict.REFUTED
+    if claim.arithmetic and evidence.exact:
+        return Verdict.MISFIT
+    return Verdict.DIFFERS_READING if ours else Verdict.REFUTED
 
 
 def reduced(claim: PaperClaim, level: Level) -> bool:
@@ -253,6 +301,6 @@ def _row(claim: Claim, evidence: Evidence | None, level: Level) -> dict[str, Any
         **{"id": claim.id, "statement": claim.statement, "shown": claim.shown, "verdict": found},
         "measured": "" if evidence is None else evidence.note,
         "evidence": json.dumps(rows, ensure_ascii=False),
-        "margin": None if evidence is None else evidence.margin,
+        "turns": None if evidence is None else evidence.turns,
         "remark": " ".join([claim.remark, claim.cost * (found == Verdict.NOT_JUDGED)]).strip(),
     }

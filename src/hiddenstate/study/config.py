@@ -33,7 +33,7 @@ def read(path: str | Path) -> Any:
     content = _sections(Path(path))
     # A family that the scale does not have may be half written.
     present = tuple(name for name in papers.names() if content.get(name) is not None)
-    scale = _checked(path, _model(present), content)
+    scale = checked(path, _model(present), content, _keys())
     if not present:
         raise InputError(f"{path}: expected a section for one of {', '.join(papers.names())}")
     return scale
@@ -46,7 +46,7 @@ def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
     if content.get(name) is None:
         raise InputError(f"{path}: has no section {name}")
     part = {key: content[key] for key in ("seed", name) if key in content}
-    scale = _checked(path, _model((name,)), part)
+    scale = checked(path, _model((name,)), part, _keys())
     return family, getattr(scale, name), scale.seed
 
 
@@ -178,9 +178,9 @@ def _sections(path: Path) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key not in left_out}
 
 
-def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Keys and values of a scale file, with those of the files that it extends."""
-    written = text(path, "a scale file such as workflow/config/scales/laptop.yaml")
+def loaded(path: Path, what: str) -> dict[str, Any]:
+    """Keys and values of a YAML file, read strictly; an error names the file and the line."""
+    written = text(path, what)
     if len(written) > 1_000_000:
         raise InputError(f"{path}: has {len(written)} characters; expected at most a million")
     try:
@@ -189,6 +189,12 @@ def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise InputError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected keys and values, got {type(content).__name__}")
+    return content
+
+
+def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Keys and values of a scale file, with those of the files that it extends."""
+    content = loaded(path, "a scale file such as workflow/config/scales/laptop.yaml")
     if "extends" not in content:
         return content
     base, content = content["extends"], {k: v for k, v in content.items() if k != "extends"}
@@ -217,12 +223,23 @@ def _overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _checked(path: str | Path, expected: type[BaseModel], content: dict[str, Any]) -> Any:
+def _keys() -> tuple[str, ...]:
+    """Keys that a scale file may have."""
+    return ("seed", "extends", "only", *papers.names())
+
+
+def checked(
+    path: str | Path, expected: type[BaseModel], content: dict[str, Any], known: tuple[str, ...]
+) -> Any:
+    """The content of a file as a model; an error names file, key and value.
+
+    known: the keys that the file may have.
+    """
     try:
         # Strict as JSON is: true is no number, nor is a number in quotes.
         return expected.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
-        raise InputError(_explain(path, expected, error)) from error
+        raise InputError(_explain(path, expected, error, known)) from error
 
 
 _LONGEST = 200
@@ -236,7 +253,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
-def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError) -> str:
+def _explain(
+    path: str | Path, expected: type[BaseModel], error: ValidationError, top: tuple[str, ...]
+) -> str:
     found = [(problem, _Place(expected, problem["loc"])) for problem in error.errors()]
     # Where one of several models may stand, the problems of the one that is nearest are told.
     problems: Counter[tuple[Keys, str]] = Counter()
@@ -256,7 +275,7 @@ def _explain(path: str | Path, expected: type[BaseModel], error: ValidationError
         elif problem["type"] == "extra_forbidden":
             known = [*place.siblings]
             if len(place.keys) == 1:
-                known = ["seed", "extends", "only", *papers.names()]
+                known = [*top]
             lines.append(f"{path}: {key}: is not a known key; expected one of {', '.join(known)}")
         else:
             message = problem["msg"].removeprefix("Value error, ")

@@ -15,10 +15,11 @@ import pandas as pd
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, text
+from hiddenstate.pipeline.evidence import GUARD
 from hiddenstate.study.claims import COLUMNS, LEDGERS, Verdict
 
-SYMBOLS = {"agrees": "✔", "contradicts": "✘", "undecided": "?", "not judged": "○"}
-"""Of the four groups, so that nobody needs to tell colours apart."""
+SYMBOLS = {"agrees": "✔", "contradicts": "✘", "depends": "±", "undecided": "?", "not judged": "○"}
+"""Of the five groups, so that nobody needs to tell colours apart."""
 NOUNS = {
     "paper": ("sentence of the papers", "sentences of the papers"),
     "own": ("statement of our own", "statements of our own"),
@@ -31,12 +32,9 @@ SOURCES = {
 }
 """Source classes of a paper's sentence, in words."""
 
-NEAR = 2
-"""Standard errors within which a verdict is near another."""
-
 MEANINGS = {
-    Verdict.CONFIRMED: "text at hand, the paper's own parameters, and no free choice of ours that "
-    "could turn it",
+    Verdict.CONFIRMED: "text at hand, the paper's own parameters, exact numbers, and no free "
+    "choice of ours that could turn it",
     Verdict.CONFIRMED_READING: "the same, except that a parameter, estimator, formula or source is "
     "ours or second-hand; the claim names it",
     Verdict.AGREES_REDUCED: "on other data, models or counts than the paper's",
@@ -44,6 +42,8 @@ MEANINGS = {
     Verdict.DIFFERS_READING: "contradicted, through what the text does not fix, or by statistics "
     "of our implementation",
     Verdict.DIFFERS_REDUCED: "contradicted on other data, models or counts than the paper's",
+    Verdict.MISFIT: "the paper's printed parameters do not give its printed number",
+    Verdict.DEPENDS: "another reading of the text that was tried has another outcome",
     Verdict.HOLDS: "a statement of our own that the evidence bears out",
     Verdict.FAILS: "a statement of our own that the evidence contradicts",
     Verdict.UNDECIDED: "the evidence covers both sides, or would miss a difference that matters",
@@ -234,11 +234,10 @@ def _page(
         ("own", "Our own statements, counted apart"),
     ):
         parts += [f"## {title}", table(verdicts, ledger)]
-    if len(close := near(verdicts)):
+    if len(close := guarded(verdicts)):
         parts += [
-            "## Near a threshold",
-            f"Claims whose evidence is within {NEAR} standard errors of another verdict: another "
-            "seed or processor may turn them.",
+            "## Left open by the guard band",
+            "Claims whose evidence would decide them, but not with 95 % if other seeds were drawn.",
             markdown(close),
         ]
     for name in families(verdicts):
@@ -251,26 +250,14 @@ def _page(
     return "\n\n".join(parts) + "\n"
 
 
-def near(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Claims that little would turn, the nearest first: verdict, distance, and the value it is of.
-
-    Computed numbers have no standard error, and are not among them.
-    """
-    margins = pd.to_numeric(verdicts["margin"], errors="coerce")
-    rows = []
-    for i in margins[margins < NEAR].sort_values(kind="stable").index:
-        claim, margin = verdicts.loc[i], margins[i]
-        values = [value for value in json.loads(claim["evidence"]) if value["margin"] is not None]
-        of = min(values, key=lambda value: abs(value["margin"] - margin))
-        verdict = Verdict(claim["verdict"])
-        rows.append(
-            {
-                "claim": f"`{claim['id']}`",
-                "verdict": f"{SYMBOLS[verdict.group]} {verdict}",
-                "standard errors": f"{margin:.1f}",
-                "of": plain(of["what"]),
-            }
-        )
+def guarded(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Claims that the guard band leaves open, and the chance that a rerun would say otherwise."""
+    turns = pd.to_numeric(verdicts["turns"], errors="coerce")
+    open_ = (verdicts["verdict"].astype(str) == Verdict.UNDECIDED) & (turns > 1 - GUARD)
+    rows = [
+        {"claim": f"`{verdicts.loc[i, 'id']}`", "chance of another outcome": f"{turns[i]:.0%}"}
+        for i in turns[open_].sort_values(kind="stable").index
+    ]
     return pd.DataFrame(rows)
 
 
@@ -288,7 +275,7 @@ def entry(row: Mapping[Any, Any], pictures: Mapping[str, str]) -> str:
         )
         parts += [
             f"Our choice: {plain(reading['choice'])}"
-            + (f" Otherwise: {plain(reading['rival'])}" if reading["rival"] else "")
+            + "".join(f" Otherwise {r['verdict']}: {plain(r['choice'])}" for r in reading["rivals"])
             for reading in json.loads(row["readings"])
         ]
     else:

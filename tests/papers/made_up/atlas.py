@@ -26,7 +26,7 @@ def atlas(history=7.0, encoding=6.0, audits=20, above=0.05):
 
 CASES = {
     "ordered": {
-        "agrees": partial(atlas, audits=40),
+        "agrees": partial(atlas, audits=40, above=0.02),
         "contradicts": partial(atlas, audits=40, above=0.25),
         "contradicts, computed": partial(atlas, history=7.0001, audits=40),
         "undecided": partial(atlas, audits=3),

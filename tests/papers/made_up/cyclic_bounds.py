@@ -42,6 +42,17 @@ def single_pass(equation_22):
     )  # fmt: skip
 
 
+def towards(limit, last, before=0.1):
+    """Theorem 4.5 at ever smaller weak convexities, at the last so far from equation 22."""
+    shared = {"part": "sweeps", "sweep": "weak_convexity", "quantity": "rho"}
+    line = [{"method": "equation 22", "x": 0.0, "value": limit}]
+    line += [
+        {"method": "Theorem 4.5", "lipschitz": "reconstructed", "x": x, "value": limit * (1 + off)}
+        for x, off in ((1e-6, last), (1e-3, before), (0.1, 0.5))
+    ]
+    return pd.DataFrame(shared | row for row in line)
+
+
 def residuals(dual, later=1.0):
     return pd.DataFrame(
         {"quantity": "residuals", "method": method, "x": x, "value": value}
@@ -83,9 +94,9 @@ CASES = {
         "contradicts": partial(pair, 1 + 1e-9, 1 + 2e-9),
     },
     "convex_limit": {
-        "agrees": partial(losses, 1, 0.2, 0.5, 0.5),
-        "contradicts": partial(losses, 1, 0.5001, 0.5, 1.0),
-        "undecided": partial(losses, 1, 0.4, 0.5, 1.0),
+        "agrees": partial(towards, 1.0, 0.001),
+        "contradicts": partial(towards, 1.0, 0.00101),
+        "contradicts, as it moves away again": partial(towards, 1.0, 0.001, 0.0005),
     },
     "convex_bound": {
         "agrees": partial(losses, 10, 0.2, 0.5, 0.5),
@@ -119,8 +130,8 @@ CASES = {
         "contradicts": partial(tightness, tightest=1 - 2e-9),
     },
     "audit": {
-        "agrees": audits,
-        "contradicts": partial(audits, above=0.5),
+        "agrees": partial(audits, above=0.02, n=12),
+        "contradicts": partial(audits, above=0.75, n=12),
         "contradicts, computed": partial(audits, exact=1.5001),
         "undecided": partial(audits, n=2),
     },

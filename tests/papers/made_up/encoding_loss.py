@@ -90,7 +90,7 @@ CASES = {
     # The alternative is the linear loss itself.
     "no_amplification": three(
         partial(gaps, "below linear loss", 0.149, 0.01),
-        partial(gaps, "below linear loss", 0.0, 0.005),
+        partial(gaps, "below linear loss", 0.0, 0.003),
         partial(gaps, "below linear loss", 0.010, 0.002),
     ),
     "above_symmetric": three(

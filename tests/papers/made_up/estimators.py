@@ -74,7 +74,7 @@ CASES = {
     "null": validity(method="split"),
     "as_published": {
         "agrees": partial(published, 0.1, 0.2),
-        "contradicts": partial(published, 0.03, 0.2),
+        "contradicts": partial(published, 0.02, 0.2),
         "undecided": partial(published, 0.1, 0.2, audits=100),
     },
     "default_is_tight": {

@@ -129,9 +129,9 @@ def published(shift, sd=0.1, **options):
     return frame.assign(value=means + off)
 
 
-def shares(five, sd=0.02):
+def shares(five, sd=0.02, simulated=1.0):
     shared = {"start": "shared", "n": 1, "sd": sd}
-    return housing({CRAFTED: 1.0, "one random coordinate": five}, **shared)
+    return housing({CRAFTED: simulated, "one random coordinate": five}, **shared)
 
 
 def norms(share):
@@ -253,18 +253,18 @@ CASES = {
     },
     "outperforms": {
         "agrees": partial(housing, GOOD),
-        "contradicts": partial(housing, GOOD | {CRAFTED: 0.05}),
+        "contradicts": partial(housing, GOOD | {CRAFTED: 0.02}),
         "undecided": partial(housing, GOOD | {CRAFTED: 0.101}),
     },
     "simulated_dimension": {
-        "agrees": partial(housing, GOOD),
-        "contradicts": partial(housing, GOOD | {CRAFTED: 0.1}),
-        "undecided": partial(housing, GOOD | {CRAFTED: 0.201}),
+        "agrees": partial(shares, 0.8),
+        "contradicts": partial(shares, 1.2, simulated=0.8),
+        "undecided": partial(shares, 0.99),
     },
     # An audit by a coordinate that nothing else moves shows a fifth of mu.
     "seldom_inserted": {
         "agrees": partial(periods, 0.2, every=25, sd=0.06),
-        "contradicts": partial(periods, 1.1, every=25, sd=0.06),
+        "contradicts": partial(periods, 0.99, every=25, sd=0.02),
         "undecided": partial(periods, 0.9, every=25, sd=0.06),
     },
     "less_frequent": {
@@ -290,7 +290,7 @@ CASES = {
         "undecided": partial(housing, GOOD | {CRAFTED: 1.0}, sd=0.6),
     },
     "reference": {
-        "agrees": partial(published, 0.0),
+        "agrees": partial(published, 0.0, sd=0.02),
         "contradicts": partial(published, 1.0),
         "undecided": partial(published, 0.0, sd=4.0),
     },
@@ -301,7 +301,7 @@ CASES = {
     },
     "norm": both(partial(norms, 0.501), partial(norms, 0.499)),
     "idle_law": {
-        "agrees": partial(periods, 0.40),
+        "agrees": partial(periods, 0.36),
         "contradicts": partial(periods, 0.60),
         "undecided": partial(periods, 0.447),
     },
@@ -351,8 +351,8 @@ CASES = {
         partial(distances, "sampling_rate", 0.1, 0.03, 0.05, 0.01, 0.00501),
     ),
     "one_run_valid": {
-        "agrees": partial(one_run_above, 0.05),
-        "contradicts": partial(one_run_above, 0.06),
+        "agrees": partial(one_run_above, 0.047),
+        "contradicts": partial(one_run_above, 0.065),
         "contradicts, computed": partial(one_run_above, 0.05, responding=0.0501),
         "undecided": partial(one_run_above, 0.05, audits=200),
     },

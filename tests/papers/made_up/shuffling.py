@@ -71,7 +71,7 @@ CASES = {
         "contradicts": partial(epoch, "linear losses", 1.001, 0.5),
     },
     "valid": {
-        "agrees": partial(bounds, 0.05),
+        "agrees": partial(bounds, 0.03),
         "contradicts": partial(bounds, 0.12),
         "undecided": partial(bounds, 0.05, n=20),
     },

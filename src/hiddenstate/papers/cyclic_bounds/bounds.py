@@ -17,6 +17,7 @@ from hiddenstate.pipeline.family import Cell
 
 CONSTANTS: dict[str, Callable[[float, float, float], float]] = {
     "unclipped": cyclic_operator.unclipped,
+    # Departure cyclic_bounds.reconstruction: the displayed formulas are lost.
     "reconstructed": cyclic_operator.reconstructed,
     "clipped": cyclic_operator.clipped,
 }

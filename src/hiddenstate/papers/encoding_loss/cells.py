@@ -59,7 +59,9 @@ class Mechanism(Setting):
 class EncodingLossGrid(FamilyGrid):
     """The cells: Figure 1's mechanisms, and Figure 2's settings times its epsilons."""
 
+    # Departure encoding_loss.delta: the text states none.
     delta: Delta = Field(description="probability, at which every epsilon is stated")
+    # Departure encoding_loss.mechanisms: the text names one of the three.
     curves: Several[Mechanism] = Field(min_length=1, description="mechanisms of Figure 1")
     settings: Several[Setting] = Field(min_length=1, description="settings of Figure 2")
     epsilons: Several[Epsilon] = Field(min_length=1, description="epsilons of Figure 2, in nats")

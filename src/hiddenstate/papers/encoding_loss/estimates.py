@@ -25,6 +25,7 @@ from hiddenstate.pipeline.family import Made
 CONFIDENCE = 0.95
 Curves = dict[tuple[str, str], TradeoffCurve]
 """Predicted trade-off curves by mechanism and null hypothesis."""
+# Departure encoding_loss.cut_off: Algorithm 2 has no such cut-off.
 RARE = 0.01
 """Least share of errors of either kind at which Algorithm 2 is compared."""
 CUTS = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)

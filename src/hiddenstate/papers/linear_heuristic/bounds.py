@@ -382,6 +382,7 @@ def table1(cell: Cell[cells.PrintedRow], seed: int) -> pd.DataFrame:
     rate = p.batch / p.records
     runs = {"reconstructed": (*_reconstruct(p.standard, p.heuristic, rate, p.delta), p.records)}
     if isinstance(p, cells.RecalledRow):
+        # Departure linear_heuristic.table1_parameters: Table 1 states neither of these.
         recalled = (p.recalled_noise_multiplier, p.recalled_steps)
         runs = {
             "recalled": (*recalled, p.records),

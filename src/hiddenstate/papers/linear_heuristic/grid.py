@@ -112,6 +112,7 @@ class Figure5(Grid):
     """Curvature 1/2 over a grid of settings, noise set by the epsilon of a single step."""
 
     delta: float = Delta
+    # Departure linear_heuristic.figure5_grid: the text states neither rates nor steps.
     epsilons: Several[Epsilon] = Field(min_length=1, description="epsilon of one step, one a panel")
     steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps")
     sampling_rates: Several[SamplingRate] = Field(min_length=1, description="sampling rates")
@@ -147,6 +148,7 @@ class AuditCell(Grid):
     """What both kinds of cell of an audit share; a cell has one sampling rate."""
 
     delta: float = Delta
+    # Departure linear_heuristic.standard_epsilon: the text states none.
     epsilon: Epsilon = Field(default=8.0, description="standard epsilon, in nats")
     sampling_rates: Several[SamplingRate] = Field(min_length=1, description="one panel each")
     steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps")
@@ -249,6 +251,7 @@ class Training(Grid):
 
     delta: float = Delta
     dataset: Text = Field(
+        # Departure linear_heuristic.trained_substitute: the text has a WideResNet on CIFAR-10.
         description="digits, mnist, cifar10, cifar100 or folder:<path> (images, resized to 32 x 32 "
         "in colour)"
     )

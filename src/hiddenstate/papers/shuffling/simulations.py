@@ -18,6 +18,7 @@ ALL, LAST = "all iterates", "last iterate"
 def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
     """Scores of all runs, in long form with their adversary."""
     p = cell.parameters
+    # Departure shuffling.simulated: the text audits trained models.
     pair, redrawn = RECORDS[p.record], p.order == "each epoch"
     shown = Shuffled(p.noise_multiplier, p.batches, p.epochs, pair, redrawn)
     parts = []

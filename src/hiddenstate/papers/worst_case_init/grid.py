@@ -130,6 +130,7 @@ class Task(Grid):
     private: int = Field(ge=2, le=100_000_000, description="private records that the data set has")
     steps: Steps = Field(description="steps of DP-SGD, each on all records of the audit")
     learning_rate: LearningRates
+    # Departure worst_case_init.last_layer_schedule: the text gives none for a last layer.
     pretraining: Several[Stage | Weights] = Field(
         min_length=1,
         description="stages in turn, the first of which may be weights from a file; for a last "

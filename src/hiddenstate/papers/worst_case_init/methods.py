@@ -10,6 +10,7 @@ from hiddenstate.auditing.rules import LowerBoundRule
 Floats = NDArray[np.float64]
 LEVEL = 0.05
 METHODS: dict[str, tuple[LowerBoundRule, float]] = {
+    # Departure worst_case_init.one_sided: the text says 95 %, and not of which side.
     PUBLISHED: (AsPublished(), LEVEL),
     "two-sided": (AsPublished(), LEVEL / 2),
     "valid": (REPEATABLE, LEVEL),

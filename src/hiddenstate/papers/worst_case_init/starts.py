@@ -35,6 +35,7 @@ def initialise(cell: Cell[StartParameters], seed: int, workplace: Workplace) -> 
     build = partial(models.build, p.model)
     frames = []
     for repeat in p.repeats:
+        # Departure worst_case_init.repeats: what runs share is not stated.
         draw = partial(stream, seed, NAME, "start", p.dataset, p.model, repeat)
         parts: dict[str, Records] = {}
         if p.trains == "all layers":

@@ -9,7 +9,7 @@ from hiddenstate.pipeline.estimates import select, summarise
 
 AUDIT = [
     *("task", "case", "epochs", "records", "clipping_norm", "steps", "learning_rate"),
-    *("epsilon", "models", "planned"),
+    *("epsilon", "delta", "models", "planned"),
 ]
 """What tells audits apart; ``planned`` is the number of repeats that each should have."""
 

@@ -149,4 +149,5 @@ def _canary(
         nn.utils.vector_to_parameters(theta.clone(), model.parameters())
         with torch.no_grad():
             return canaries.clip_backdoor(x, lambda record: model(torch.from_numpy(record)))
+    # Departure worst_case_init.blank_target: label and scale of the pixels are not stated.
     return canaries.blank(x.shape[1:], p.label)

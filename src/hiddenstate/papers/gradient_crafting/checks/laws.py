@@ -9,7 +9,13 @@ import pandas as pd
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED
 from hiddenstate.papers.gradient_crafting.cells import SETTING
-from hiddenstate.papers.gradient_crafting.checks.shared import MODELS, TIGHT, as_stated, pooled
+from hiddenstate.papers.gradient_crafting.checks.shared import (
+    MODELS,
+    NEAR,
+    TIGHT,
+    as_stated,
+    pooled,
+)
 from hiddenstate.papers.gradient_crafting.stated import (
     AUDITED,
     EVOLUTION,
@@ -69,7 +75,7 @@ def landscape_only(estimates: pd.DataFrame) -> Evidence:
     rows = needed(rows[(rows["every"] > 1) & (rows["epsilon"] >= 4)])
     for every, part in largest(rows, "models", SETTING).groupby("every"):
         errors = (part["high"] - part["value"]) / part["mu"]
-        ratio = pooled(part["value"] / part["mu"], errors)
+        ratio = pooled(part["value"] / part["mu"], errors, 1)
         what = f"mu over the accountant's, housing network, k = {every:g}"
         items.append(Within(what, ratio, high=TIGHT, reason="does not match"))
     return Evidence(items, "Gaussian-DP reading, last step; audits at epsilon 4 and above.")
@@ -231,7 +237,7 @@ def simulated(estimates: pd.DataFrame) -> Evidence:
                 f"mean published epsilon of {epsilon:g}, B = {size:g}",
                 Estimate(float(part["value"].mean()), sd / math.sqrt(len(part))),
                 Estimate(average, sd / math.sqrt(LANDSCAPE_AUDITS)),
-                5e-4,
+                NEAR,
                 RATIOS[epsilon][int(size)] * epsilon,
                 digits=3,
             )

@@ -19,7 +19,7 @@ def networks(estimates: pd.DataFrame) -> Evidence:
     items = [
         Within(
             f"mu over the accountant's, {network}, mean of {len(part)} audits",
-            pooled(part["value"] / part["mu"], part["error"] / part["mu"]),
+            pooled(part["value"] / part["mu"], part["error"] / part["mu"], 1),
             low=TIGHT,
             reason="tight: nine tenths at least",
         )
@@ -81,7 +81,7 @@ def clipping_norm(estimates: pd.DataFrame) -> Evidence:
     items: list[Item] = []
     for (network, epsilon), part in rows.groupby(["network", "epsilon"], sort=False):
         found = {
-            norm: pooled(own["value"] / own["mu"], own["error"] / own["mu"])
+            norm: pooled(own["value"] / own["mu"], own["error"] / own["mu"], 1)
             for norm, own in part.groupby("clipping_norm")
         }
         first = min(found)

@@ -10,6 +10,8 @@ from hiddenstate.pipeline.family import needed
 
 MODELS = 5000
 """Models per world of our large audits of the housing network; the sources have 5,000 in all."""
+NEAR = 0.02
+"""Distance in epsilon of two simulated means that count as one: a limit of ours."""
 TIGHT = 0.9
 """The least share of the accountant's mu that is called tight: a reading of ours."""
 
@@ -19,10 +21,11 @@ def as_stated(estimates: pd.DataFrame) -> pd.DataFrame:
     return needed(estimates[estimates["delta"] == DELTA])
 
 
-def pooled(values: pd.Series, errors: pd.Series) -> Estimate:
-    """Mean weighted by precision."""
+def pooled(values: pd.Series, errors: pd.Series, most: float = math.inf) -> Estimate:
+    """Mean weighted by precision; ``most`` is its largest possible size."""
     weights = 1 / errors**2
-    return Estimate(float((values * weights).sum() / weights.sum()), float(weights.sum() ** -0.5))
+    value, error = float((values * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
+    return Estimate(value, error, least=-most, most=most)
 
 
 def stated_mean(value: tuple[float, float, float]) -> Estimate:

@@ -1,13 +1,27 @@
 """Audits of a last layer."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 import pandas as pd
 
-from hiddenstate.papers.worst_case_init.checks.shared import SIGNIFICANT, audits_of, gaps, in_words
-from hiddenstate.pipeline.evidence import Evidence, Within, mean
+from hiddenstate.papers.worst_case_init.checks import printed
+from hiddenstate.papers.worst_case_init.checks.shared import (
+    SIGNIFICANT,
+    audits_of,
+    gaps,
+    in_words,
+    published,
+)
+from hiddenstate.pipeline.evidence import Evidence, Item, Open, Within
 from hiddenstate.pipeline.family import Lacking, check
 
 NEARLY_TIGHT = 6.95
 """The least epsilon of 10 that the paper calls nearly tight: CIFAR-10 with 1,000 records."""
+
+SATURATED = 0.75
+"""Least mean norm of clipped gradients, over the clipping norm, at which clipping does something.
+"""
 
 
 @check
@@ -18,12 +32,15 @@ def last_layer(estimates: pd.DataFrame) -> Evidence:
     }
     if not {1.0, 10.0} <= set(found):
         raise Lacking
-    shares = {e: mean((values / e).tolist()) for e, (_, values) in found.items()}
+    shares = {e: published(*one).over(e) for e, one in found.items()}
+    numbers: Sequence[Item] = [Open("the numbers that are printed for a WRN-28-10")]
+    with suppress(Lacking):
+        numbers = printed.figure5(estimates)
     return Evidence(
         [
             Within(
                 "epsilon found at 10",
-                mean(found[10.0][1].tolist()),
+                published(*found[10.0]),
                 low=NEARLY_TIGHT,
                 reason="the least that the paper calls nearly tight",
             ),
@@ -33,6 +50,7 @@ def last_layer(estimates: pd.DataFrame) -> Evidence:
                 low=0,
                 reason="increasingly so for larger epsilon",
             ),
+            *numbers,
         ],
         "Found " + ", ".join(f"{in_words(*found[e])} of {e:g}" for e in sorted(found)) + ".",
     )
@@ -66,6 +84,10 @@ def last_layer_gap(estimates: pd.DataFrame) -> Evidence:
 def last_layer_factors(estimates: pd.DataFrame) -> Evidence:
     """Neither clipping norm nor number of records changes a last layer's epsilon significantly."""
     found = audits_of(estimates, "figure7", epsilon=10.0)
+    for at, norms in audits_of(estimates, "figure7", "gradient_norm", epsilon=10.0):
+        # A clipping norm that no gradient reaches adds noise and clips nothing.
+        if norms.mean() < SATURATED * at["clipping_norm"]:
+            raise Lacking
     base = [(at, values) for at, values in found if at["clipping_norm"] == 1]
     if len(found) < 2 or not base:
         raise Lacking
@@ -76,7 +98,7 @@ def last_layer_factors(estimates: pd.DataFrame) -> Evidence:
         Within(
             f"epsilon at C = {at['clipping_norm']:g}, n = {at['records']:,.0f} less that at "
             f"C = 1, n = {reference[0]['records']:,.0f}",
-            mean(values.tolist()) - mean(reference[1].tolist()),
+            published(at, values) - published(*reference),
             -SIGNIFICANT,
             SIGNIFICANT,
             reason="the least difference that the paper calls significant is 2.05, of CIFAR-10",

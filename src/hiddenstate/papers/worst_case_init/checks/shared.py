@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from hiddenstate.accounting import gaussian
 from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing.replication import Law
 from hiddenstate.auditing.summaries import separation_error
 from hiddenstate.papers.worst_case_init.stated import PUBLIC_CODE, RECORDS
 from hiddenstate.papers.worst_case_init.summaries import AUDIT, lacking
 from hiddenstate.pipeline.estimates import plus_minus, select
-from hiddenstate.pipeline.evidence import Estimate
+from hiddenstate.pipeline.evidence import Estimate, mean
 
 SIGNIFICANT = 7.01 - 4.96
 """The least difference in epsilon at 10 that the paper calls significant: CIFAR-10's by records."""
@@ -29,11 +30,25 @@ def audits_of(
     ]
 
 
-def mean_separation(values: pd.Series, models: float) -> Estimate:
-    """Mean separation of the worlds' scores, with the error that so many models leave."""
-    errors = separation_error(values, models)
-    error = np.sqrt((errors**2).mean() / len(values))
-    return Estimate(float(values.mean()), float(error))
+def law_of(at: pd.Series) -> Law:
+    """The law of what such an audit publishes."""
+    epsilon, delta = float(at["epsilon"]), float(at["delta"])
+    return Law(int(at["models"]), delta, gaussian.mu(epsilon, delta))
+
+
+def published(at: pd.Series, values: pd.Series) -> Estimate:
+    """Mean published epsilon, with the error that so many models leave at least."""
+    return law_of(at).mean(values.tolist())
+
+
+def mean_separation(at: pd.Series, values: pd.Series) -> Estimate:
+    """Mean separation of the worlds' scores, with the error that so many models leave at least.
+
+    No mechanism separates normal scores by more than its own mu.
+    """
+    most = law_of(at).most
+    known = float(separation_error(min(values.mean(), most), at["models"]))
+    return mean(values.tolist(), known, least=-most, most=most)
 
 
 def in_words(at: pd.Series, values: pd.Series) -> str:
@@ -59,9 +74,7 @@ def gaps(estimates: pd.DataFrame, figure: str, epsilon: float) -> Iterator[tuple
     found = with_all_records(audits_of(estimates, figure, "separation", epsilon=epsilon))
     for task in dict.fromkeys(at["task"] for at, _ in found):
         cases = {
-            at["case"]: mean_separation(values, at["models"])
-            for at, values in found
-            if at["task"] == task
+            at["case"]: mean_separation(at, values) for at, values in found if at["task"] == task
         }
         if {"worst", "average"} <= set(cases):
             yield task, cases["worst"] - cases["average"]
