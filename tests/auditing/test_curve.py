@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiddenstate.auditing import empirical_curve, worlds
+from hiddenstate.auditing import (
+    GaussianDP,
+    SequentialAudit,
+    empirical_curve,
+    guess,
+    lower_bound,
+    worlds,
+)
+from hiddenstate.auditing.curve import check
 from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
 
 tied = st.lists(st.integers(-3, 3), min_size=2, max_size=12)
 
@@ -79,3 +88,34 @@ def test_worlds_are_split_in_their_order():
     into, out = worlds(rows)
     assert into.tolist() == [2.0, 4.0] and out.tolist() == [1.0, 3.0]
     assert into.dtype == float and worlds(rows, "s")[0].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("narrow", [np.float32, np.float16])
+def test_one_number_in_two_precisions_is_refused(narrow):
+    """50 scores 0.1 in float32 against 50 in float64 gave mu >= 3.451."""
+    for into, out in (
+        (np.full(50, 0.1, narrow), np.full(50, 0.1)),
+        (np.full(50, 0.1), [narrow(0.1)] * 50),
+        ([0.1] * 25 + [narrow(0.1)] * 25, np.full(50, 0.1)),
+        (stream(0, "mixed").normal(size=50).astype(narrow), stream(0, "mixed").normal(size=50)),
+    ):
+        with pytest.raises(InputError, match=f"one number in float64 and in {narrow.__name__}"):
+            lower_bound(into, out, GaussianDP())
+        with pytest.raises(InputError, match="one number in float64"):
+            SequentialAudit(GaussianDP(), 1.0, [50]).judge(into, out)
+        coins = np.repeat([True, False], 50)
+        with pytest.raises(InputError, match="one number in float64"):
+            guess(np.concatenate((np.asarray(into, float), np.asarray(out, float))), coins, 50)
+
+
+def test_scores_of_one_type_are_taken():
+    rng = stream(1, "mixed")
+    for n in (50, 5_000):
+        for kind in (np.float64, np.float32, np.float16):
+            into, out = (rng.normal(size=n).astype(kind) for _ in range(2))
+            check(into, out)
+            # Saturated scores, whole numbers and decisions stand beside any.
+            check(np.minimum(into, 0.5), np.maximum(out, -1))
+        check(1 - 1e-9 * rng.random(n), np.ones(n))
+        check(rng.integers(2, size=n), rng.normal(size=n).round(3))
+        check(rng.integers(9, size=n) / 1024, rng.normal(size=n))

@@ -292,3 +292,12 @@ def test_unusable_arguments_are_refused(call, words):
     coins, scores = audits("refused", 20, 1.0, 1)
     with pytest.raises(InputError, match=words):
         call(scores[0], coins[0])
+
+
+def test_an_audit_in_which_every_coin_fell_on_out_shows_nothing():
+    """It ended in a ValueError, and the p-value was not a number."""
+    scores, coins = np.linspace(-1, 1, 20), np.zeros(20, dtype=bool)
+    assert whole_gaussian_bound(scores, coins, deviation=1.0).value == 0
+    null = stream(8, "whole Gaussian").normal(size=(100, 20))
+    assert whole_gaussian_bound(scores, coins, null_scores=null).value == 0
+    assert whole_gaussian_p_value(scores, coins, 0.0, deviation=1.0) == 1

@@ -137,7 +137,41 @@ def check(
     in_scores: ArrayLike, out_scores: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both worlds' scores as arrays of numbers, or an InputError that says what is wrong."""
-    return check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
+    into, out = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
+    if into.ndim == out.ndim == 1:
+        refuse_mixed(np.concatenate((into, out)))
+    return into, out
+
+
+PRECISIONS = {"float32": (24, 0.0), "float16": (11, 0.05)}
+"""Significant bits of narrower numbers, and the share of scores that must be such a number twice:
+by chance, a score in 2^29 of float64 has 24 bits, and one in 2^13 of float32 has 11."""
+
+
+def refuse_mixed(scores: NDArray[np.float64]) -> None:
+    """Refuse scores in which one number stands in two precisions: its bits tell them apart."""
+    values, inverse = np.unique(scores, return_inverse=True)
+    rows = np.bincount(inverse)
+    for kind, (bits, least) in PRECISIONS.items():
+        narrow = _rounded(values, bits)
+        # Whole and short numbers, such as 0.5, have one form in every precision.
+        long = (_rounded(values, bits - 4) != values) & (values != np.rint(values))
+        wide = (narrow != values) & np.isin(narrow, values[long])
+        twice = rows[wide].sum() + rows[np.isin(values, narrow[wide])].sum()
+        if wide.any() and twice >= least * len(scores):
+            one = values[wide][0]
+            raise InputError(
+                f"scores: {float(one)!r} and {float(narrow[wide][0])!r} are one number in float64 "
+                f"and in {kind}, which the worlds must not be told apart by; expected one type: "
+                "convert all scores in the same way, or round them to the digits that mean "
+                "something"
+            )
+
+
+def _rounded(values: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
+    """The nearest numbers with so many significant bits."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
 
 
 def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.float64]:

@@ -90,7 +90,7 @@ from scipy.special import bdtr, expit
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import LowerBound
-from hiddenstate.auditing.curve import Coins, check_confidence, drawn
+from hiddenstate.auditing.curve import Coins, check_confidence, drawn, refuse_mixed
 from hiddenstate.auditing.hypotheses import (
     ApproxDP,
     GaussianDP,
@@ -353,6 +353,7 @@ def check_audit(
         raise InputError(f"scores: got {observed[where]} at index {where}; expected finite numbers")
     if coins.dtype.kind not in "biuf" or not np.isin(coins, (0, 1)).all():
         raise InputError(f"included: got {coins.ravel()[:5]}…; expected True or False per canary")
+    refuse_mixed(observed)
     coins = coins.astype(bool)
     heads, m = int(coins.sum()), len(coins)
     if 2 * bdtr(min(heads, m - heads), m, 0.5) < 1e-9:

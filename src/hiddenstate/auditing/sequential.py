@@ -35,7 +35,7 @@ from hiddenstate.auditing.averaged import (
     surprising,
     tied,
 )
-from hiddenstate.auditing.curve import Coins, check_confidence, check_scores, drawn
+from hiddenstate.auditing.curve import Coins, check_confidence, check_scores, drawn, refuse_mixed
 from hiddenstate.auditing.hypotheses import Hypotheses, claimed, number
 from hiddenstate.auditing.intervals import (
     SIMULATIONS,
@@ -165,6 +165,7 @@ class SequentialAudit:
                 raise InputError(f"{name}: got shape {array.shape}; expected one audit, shape (n,)")
             worlds.append(array)
         into, out = worlds
+        refuse_mixed(np.concatenate((into, out)))
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)

@@ -106,6 +106,9 @@ def whole_gaussian_bound(
             "deviation, null_scores: expected one of them, the null law of the scores, or both "
             "with null_noise"
         )
+    if count == 0:
+        # Nothing was inserted: nothing can be shown.
+        return _bound(-math.inf, confidence, "known null law")
     mean = 0.0
     if null_scores is not None:
         draws = _drawn("null_scores", null_scores, coins)
@@ -133,6 +136,8 @@ def whole_gaussian_p_value(
         raise InputError(f"claim: got {mu}; expected a number of at least 0")
     if not 0 < unit < math.inf:
         raise InputError(f"deviation: got {unit}; expected a positive number")
+    if not coins.any():
+        return 1.0
     root = math.sqrt(int(coins.sum()))
     return float(ndtr(mu * root - observed[coins].sum() / (unit * root)))
 
