@@ -1,5 +1,6 @@
 """Audits without out-models, where the law of the out-scores is known exactly."""
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -9,6 +10,7 @@ from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.averaged import Averaged
 from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import Hypotheses
+from hiddenstate.auditing.other_way import OtherWayWarning, known_other_way
 from hiddenstate.errors import InputError
 
 
@@ -41,6 +43,8 @@ def known_null_bound(
         raise InputError("exceeded: grows with the score; expected the upper tail of a law")
     calibration = Averaged().sized((len(scores), 0), hypotheses, level)
     values, _ = calibration.bounds(calibration.observed_known(shares))
+    if values == hypotheses.trivial and (found := known_other_way(shares)):
+        warnings.warn(str(found), OtherWayWarning, stacklevel=2)
     return LowerBound(
         parameter=hypotheses.parameter,
         value=float(values),

@@ -79,6 +79,13 @@ def guessed_other_way(made: int, correct: int) -> OtherWay | None:
     return OtherWay(correct / made, p_value, guesses=True) if p_value <= LEVEL else None
 
 
+def known_other_way(exceeded: NDArray[np.float64]) -> OtherWay | None:
+    """Whether in-scores do, of which an out-score is at least as high with these probabilities."""
+    above = int((exceeded < 0.5).sum())
+    p_value = float(bdtr(above, int((exceeded != 0.5).sum()), 0.5))
+    return OtherWay(float(1 - exceeded.mean()), p_value) if p_value <= LEVEL else None
+
+
 def _same_law(into: NDArray[np.float64], out: NDArray[np.float64]) -> float:
     """p-value of one law for both worlds, where in-scores are larger or the highest are theirs."""
     from scipy.stats import mannwhitneyu

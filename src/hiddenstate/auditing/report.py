@@ -23,7 +23,7 @@ from hiddenstate.auditing.hypotheses import ApproxDP, GaussianDP, Hypotheses, co
 from hiddenstate.auditing.methods import RULES, seeded
 from hiddenstate.auditing.other_way import OtherWay, OtherWayWarning, other_way
 from hiddenstate.auditing.reach import Reach, reach
-from hiddenstate.auditing.rules import Split, UniformBand
+from hiddenstate.auditing.rules import Fixed, Interval, Split, UniformBand
 from hiddenstate.auditing.sequential import Decision, SequentialAudit
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
@@ -58,9 +58,17 @@ DRAWN = 2_000
 
 
 def read(
-    path: str | Path, *, one_run: bool = False, ignore: Sequence[str] = ()
+    path: str | Path, *, ignore: Sequence[str] = ()
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """In- and out-scores of a file with the columns ``world`` and ``score``.
+    """In- and out-scores of a file, one row for each run, as ``rows`` reads them."""
+    scores, inside = rows(path, ignore=ignore)
+    return scores[inside], scores[~inside]
+
+
+def rows(
+    path: str | Path, *, one_run: bool = False, ignore: Sequence[str] = ()
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores of a file with the columns ``world`` and ``score``, and which of them are "in".
 
     Parquet (.parquet, .pq), or text separated by commas, semicolons or tabs. Raises InputError
     naming the file and the row of what is no score, and where the rows are of several audits
@@ -89,8 +97,7 @@ def read(
     for name in ("canary",) if one_run else ("run", "seed"):
         if name in table.column_names:
             _refuse_twice(path, table, name, codes, first)
-    scores = _numbers(path, table["score"], first)
-    return scores[codes == 0], scores[codes == 1]
+    return _numbers(path, table["score"], first), codes == 0
 
 
 def _refuse_several(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
@@ -245,18 +252,23 @@ def bounds(
     confidence: float,
     coins: Coins = None,
     area: float | None = None,
+    threshold: float | None = None,
 ) -> pd.DataFrame:
     """Bounds on epsilon at ``delta`` and on mu by every rule that needs no choice in advance.
 
     Columns: parameter, method, value, direction, confidence, valid, threshold, coins, default.
     "epsilon of mu-GDP" is what the default's mu means at ``delta``: a bound if the mechanism is
-    Gaussian, or judged as if it were. coins, area: as of ``Averaged``.
+    Gaussian, or judged as if it were. coins, area: as of ``Averaged``. threshold: chosen before the
+    scores were seen; adds ``Fixed`` with each of its intervals.
     """
     into, out = check(in_scores, out_scores)
     every: list[Hypotheses] = [ApproxDP(delta), GaussianDP()]
     # Half of fewer than four scores is less than the two that a world must have.
     fits = [r for r in RULES if not isinstance(r, Split) or min(len(into), len(out)) >= 4]
     rules = [averaged(coins, area) if isinstance(r, Averaged) else seeded(r, coins) for r in fits]
+    if threshold is not None:
+        kinds: tuple[Interval, ...] = ("clopper-pearson", "jeffreys", "joint-beta")
+        rules += [Fixed(threshold, kind) for kind in kinds]
     with _told_by_the_verdict():
         found: list[LowerBound] = [
             lower_bound(into, out, hypotheses, rule, confidence=confidence)
@@ -321,8 +333,8 @@ class Judgement:
             "other way": "no verdict, since the scores point the other way",
         }[self.decision]
         told = f"{self.claim}: {verdict}, p-value at most {shown(self.p_value, 'upper', 2)}"
-        if self.decision == "consistent":
-            told += f"\n{bound_in_words(self.bound)}. {self.reach}."
+        if self.decision != "other way":
+            told += f"\n{bound_in_words(self.bound)}." + (f" {self.reach}." if self.reach else "")
         return told
 
 

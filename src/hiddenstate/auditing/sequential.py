@@ -45,6 +45,7 @@ from hiddenstate.auditing.intervals import (
 )
 from hiddenstate.auditing.other_way import OtherWay, other_way
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
 from hiddenstate.streams import stream
 
 MEMORY = 2_000_000
@@ -75,6 +76,13 @@ class Verdict:
     p_value: float
     coins: int | None = None
     other_way: OtherWay | None = None
+
+    def __str__(self) -> str:
+        verdict = "no verdict" if self.other_way else self.decision
+        return (
+            f"{verdict} after {self.looks} look(s) at up to {self.models[0]} and {self.models[1]} "
+            f"models, p-value at most {shown(self.p_value, 'upper', 2)}"
+        )
 
 
 def jointly(verdicts: Sequence[Verdict]) -> Verdict:

@@ -1,6 +1,7 @@
 """``hiddenstate audit``: what scores of your own prove, and whether they refute a claim."""
 
 import argparse
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,16 @@ from hiddenstate.commands.options import (
     status,
 )
 from hiddenstate.commands.printing import print_json, records
+from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
+    from hiddenstate.auditing import Verdict
+    from hiddenstate.auditing.claim import Claim
     from hiddenstate.auditing.summaries import Interval
 
 
@@ -73,6 +79,28 @@ def add(commands: Commands) -> None:
         metavar="COLUMN",
         help="columns that say nothing of which rows are independent runs",
     )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="SCORE",
+        help="a score chosen before looking: also bound by the errors of this threshold alone",
+    )
+    parser.add_argument(
+        "--looks",
+        type=int,
+        nargs="+",
+        metavar="MODELS",
+        help="test the claim at these numbers of models in each world, planned before looking, "
+        "with rows in the order of the runs",
+    )
+    parser.add_argument(
+        "--null-law",
+        nargs="+",
+        metavar=("NAME", "NUMBER"),
+        help="law of the scores without the canary, where it is known exactly: a continuous "
+        "distribution of scipy.stats and its parameters, such as norm 0 1; the scores with the "
+        "canary alone are audited",
+    )
     add_negate(parser)
     add_json(parser, "tables")
     add_figure(parser)
@@ -89,17 +117,21 @@ def run(options: argparse.Namespace) -> int:
     into, out = report.read(options.scores, ignore=options.ignore)
     if options.negate:
         into, out = -into, -out
+    if options.null_law:
+        return _known_null(options, into, claim)
     # Chance breaks ties, and draws the halves of 'split', which takes four scores.
     by_chance = bool(tied(into, out)) or min(len(into), len(out)) >= 4
     coins = _coins(options)
     delta, confidence = options.delta, options.confidence
     how = {"coins": coins, "area": options.area}
-    judged = report.judge(into, out, claim, confidence=confidence, **how) if claim else None
-    table = report.bounds(into, out, delta, confidence, **how)
+    looked = _looked(options, claim, into, out, coins)
+    judged = None
+    if claim and looked is None:
+        judged = report.judge(into, out, claim, confidence=confidence, **how)
+    table = report.bounds(into, out, delta, confidence, threshold=options.threshold, **how)
     shown_none = bool((table.loc[table["default"], "value"] == 0).any())
     backwards = other_way(into, out, coins) if judged is None and shown_none else None
-    if judged is not None:
-        backwards = judged.other_way
+    backwards = looked.other_way if looked else judged.other_way if judged else backwards
     intervals = [summaries.auc(into, out, confidence=confidence)] + [
         summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
     ]
@@ -109,6 +141,7 @@ def run(options: argparse.Namespace) -> int:
         "confidence": confidence,
         "coins": coins if by_chance else None,
         "claim": asdict(judged) if judged else None,
+        "sequential": asdict(looked) if looked else None,
         "other_way": asdict(backwards) if backwards else None,
         "bounds": records(table),
         "intervals": [asdict(interval) for interval in intervals],
@@ -119,13 +152,90 @@ def run(options: argparse.Namespace) -> int:
         _tell(found, table, intervals)
         if judged:
             print(f"\nclaim: {judged}")
+        if looked and claim:
+            print(f"\nclaim: {claim.words}: {looked}, at looks planned before")
     if options.figure:
         from hiddenstate import plotting
 
         with plotting.style():
             drawn = report.draw(into, out, delta, confidence, **how)
             plotting.save(drawn, options.figure, options.scores.name)
-    return status(judged is not None and judged.refuted, backwards)
+    refuted = judged.refuted if judged else looked is not None and looked.decision == "refuted"
+    return status(refuted, backwards)
+
+
+def _looked(
+    options: argparse.Namespace,
+    claim: "Claim | None",
+    into: "NDArray[np.float64]",
+    out: "NDArray[np.float64]",
+    coins: int,
+) -> "Verdict | None":
+    """The verdict of an audit that looks several times; None if no looks are planned."""
+    import numpy as np
+
+    from hiddenstate.auditing import SequentialAudit
+
+    if options.looks is None:
+        return None
+    if claim is None:
+        raise InputError(f"--looks: got {options.looks} without a claim; expected --claim-mu, ...")
+    for world in (into, out):
+        steps = np.diff(world)
+        if len(world) >= 8 and np.any(steps) and (np.all(steps >= 0) or np.all(steps <= 0)):
+            raise InputError(
+                f"{options.scores}: the rows are sorted by score; --looks takes them in the order "
+                "of the runs"
+            )
+    test = SequentialAudit(
+        claim.hypotheses, claim.value, options.looks, options.confidence,
+        **({} if options.area is None else {"area": options.area}),
+    )  # fmt: skip
+    return test.judge(into, out, coins=coins)
+
+
+def _known_null(
+    options: argparse.Namespace, into: "NDArray[np.float64]", claim: "Claim | None"
+) -> int:
+    """Bounds from the in-scores alone, where the law of the out-scores is known."""
+    import numpy as np
+    import pandas as pd
+    from scipy import stats
+
+    from hiddenstate.auditing import ApproxDP, GaussianDP, known_null_bound
+    from hiddenstate.auditing.other_way import OtherWayWarning, known_other_way
+
+    name, *numbers = options.null_law
+    law = getattr(stats, name, None)
+    if not isinstance(law, stats.rv_continuous):
+        raise InputError(f"--null-law: got {name!r}; expected a continuous law of scipy.stats")
+    try:
+        frozen = law(*map(float, numbers))
+        known = np.isfinite(frozen.sf(0.0))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"--null-law: {name} of {numbers}: {error}") from error
+    if not known:
+        raise InputError(f"--null-law: got {' '.join(numbers)}; expected parameters of {name}")
+    if claim is not None or options.figure or options.looks:
+        raise InputError("--null-law: bounds alone; expected no claim, no looks and no figure")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OtherWayWarning)
+        bounds = [
+            known_null_bound(into, frozen.sf, hypotheses, confidence=options.confidence)
+            for hypotheses in (ApproxDP(options.delta), GaussianDP())
+        ]
+    backwards = known_other_way(frozen.sf(into)) if bounds[1].value == 0 else None
+    table = pd.DataFrame([asdict(bound) for bound in bounds]).drop(columns=["threshold", "coins"])
+    if options.json:
+        told = {"scores": {"in": len(into)}, "delta": options.delta, "bounds": records(table)}
+        print_json(told | {"other_way": asdict(backwards) if backwards else None})
+    else:
+        print(table.to_markdown(index=False, floatfmt=".3f"))
+        print(
+            f"\n{len(into)} in-scores against the law {' '.join(options.null_law)}; valid if this "
+            "is the exact law of the scores without the canary, from how the mechanism is built"
+        )
+    return status(False, backwards)
 
 
 def _coins(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """``hiddenstate audit-one-run``: what one training with many canaries proves."""
 
 import argparse
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hiddenstate.auditing import Guesses
     from hiddenstate.auditing.audit import LowerBound
 
@@ -51,6 +55,34 @@ def add(commands: Commands) -> None:
         help="instead: plan the number as if the scores were normal and this far apart; fixed "
         "before the training as well",
     )
+    parser.add_argument(
+        "--beyond",
+        type=float,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="instead: guess 'out' up to a score and 'in' from another one, which may be chosen "
+        "from the scores; bounds epsilon at --delta alone",
+    )
+    parser.add_argument(
+        "--deviation",
+        type=float,
+        metavar="NUMBER",
+        help="of a score without its canary, where they are known to be normal of mean 0 and "
+        "independent: also bound mu of the whole mechanism by this law",
+    )
+    parser.add_argument(
+        "--null-scores",
+        type=Path,
+        metavar="FILE",
+        help="the same by draws of all scores without canaries: .npy or CSV without a header, one "
+        "draw a row, at least 100, one column for each row of the scores",
+    )
+    parser.add_argument(
+        "--null-noise",
+        type=Path,
+        metavar="FILE",
+        help="the part of these draws that is known to be normal noise of --deviation",
+    )
     parser.add_argument("--delta", type=float, help="bound epsilon at this probability as well")
     parser.add_argument(
         "--coins",
@@ -77,31 +109,42 @@ def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from one training with many canaries, or test a claim."""
     import warnings
 
-    import numpy as np
-
-    from hiddenstate.auditing import guess, one_run_p_value, planned_guesses, report
+    from hiddenstate.auditing import (
+        guess,
+        guess_beyond,
+        one_canary_ceiling,
+        one_run_p_value,
+        planned_guesses,
+        report,
+    )
     from hiddenstate.auditing.curve import check_confidence, seed
     from hiddenstate.auditing.other_way import OtherWayWarning, guessed_other_way
     from hiddenstate.auditing.reach import one_run_reach
 
     confidence = check_confidence(options.confidence)
     claim = claim_options.stated(options)
-    if (options.guesses is None) == (options.planned_mu is None):
-        raise InputError("guesses: expected one of --guesses and --planned-mu, fixed in advance")
+    how = [options.guesses, options.planned_mu, options.beyond]
+    if sum(given is not None for given in how) != 1:
+        raise InputError(
+            "guesses: expected one of --guesses and --planned-mu, fixed in advance, or --beyond"
+        )
+    if options.beyond and (options.delta is None or (claim and claim.hypotheses.trivial != 0)):
+        raise InputError("--beyond: expected --delta, and a claim by epsilon or none")
     if options.whole_gaussian and options.planned_mu is None:
         raise InputError(
             "--whole-gaussian: expected --planned-mu, which plans how many coins count"
         )
-    into, out = report.read(options.scores, one_run=True, ignore=options.ignore)
-    if options.negate:
-        into, out = -into, -out
-    scores = np.concatenate((into, out))
-    included = np.repeat([True, False], [len(into), len(out)])
-    made = options.guesses
-    if made is None:
-        made = planned_guesses(options.planned_mu, len(scores), confidence=confidence)
+    scores, included = report.rows(options.scores, one_run=True, ignore=options.ignore)
+    scores = -scores if options.negate else scores
     coins = seed(options.coins)
-    guesses = guess(scores, included, made, coins=coins)
+    if options.beyond:
+        guesses = guess_beyond(scores, included, *options.beyond)
+    else:
+        made = options.guesses
+        if made is None:
+            made = planned_guesses(options.planned_mu, len(scores), confidence=confidence)
+        guesses = guess(scores, included, made, coins=coins)
+    made = guesses.made
     every = None
     if options.whole_gaussian:
         every = guess(scores, included, len(scores), coins=coins)
@@ -110,6 +153,11 @@ def run(options: argparse.Namespace) -> int:
         # The exit status says it.
         warnings.simplefilter("ignore", OtherWayWarning)
         bounds = _bounds(options, guesses, every)
+    if law := _null_law(options, scores, included):
+        bounds.append(("whole mechanism", law))
+    ceiling = None
+    if options.planned_mu is not None:
+        ceiling = one_canary_ceiling(options.planned_mu, len(scores), confidence=confidence)
     backwards = guessed_other_way(guesses.made, guesses.correct)
     judged: dict[str, Any] | None = None
     would = None
@@ -128,12 +176,19 @@ def run(options: argparse.Namespace) -> int:
         rows = [{"hypothesis": name} | asdict(bound) for name, bound in bounds]
         for row in rows:
             del row["threshold"]
-        told = {"canaries": len(scores), "guesses": made, "right": guesses.correct}
+        told: dict[str, Any] = {"canaries": len(scores), "guesses": made, "right": guesses.correct}
         told["coins"] = coins if tossed else None
+        told["ceiling"] = ceiling
         told["other_way"] = asdict(backwards) if backwards else None
         print_json(told | {"bounds": rows, "claim": judged})
     else:
         _tell(len(scores), made, guesses.correct, bounds, confidence)
+        if ceiling is not None and math.isfinite(ceiling):
+            print(
+                "If only the claim of each canary alone is assumed, no valid bound exceeds mu "
+                f"{ceiling:.3g} in half of such audits where the scores are {options.planned_mu:g} "
+                "apart"
+            )
         if tossed:
             print(f"equal scores are guessed differently, by chance (again: --coins {coins})")
         if judged:
@@ -165,7 +220,9 @@ def _bounds(
 
     confidence = options.confidence
     alone = "each canary alone"
-    found = [(alone, one_run_bound(guesses, GaussianDP(), confidence=confidence))]
+    found = []
+    if guesses.fixed:
+        found.append((alone, one_run_bound(guesses, GaussianDP(), confidence=confidence)))
     if options.delta is not None:
         bound = one_run_bound(guesses, ApproxDP(options.delta), confidence=confidence)
         found.insert(0, (alone, bound))
@@ -173,6 +230,41 @@ def _bounds(
         flips = planned_flips(options.planned_mu, every.canaries, confidence=confidence)
         found.append(("whole mechanism", flip_bound(every, flips, confidence=confidence)))
     return found
+
+
+def _null_law(
+    options: argparse.Namespace, scores: "NDArray[np.float64]", included: "NDArray[np.bool_]"
+) -> "LowerBound | None":
+    """The bound by a law of the scores without canaries, if one is given."""
+    from hiddenstate.auditing import whole_gaussian_bound
+
+    draws = {
+        name: matrix(path)
+        for name, path in (("null_scores", options.null_scores), ("null_noise", options.null_noise))
+        if path is not None
+    }
+    if options.deviation is None and not draws:
+        return None
+    if options.negate:
+        draws = {name: -values for name, values in draws.items()}
+    return whole_gaussian_bound(
+        scores, included, deviation=options.deviation, confidence=options.confidence, **draws
+    )
+
+
+def matrix(path: Path) -> "NDArray[np.float64]":
+    """Numbers of a .npy file, or of a CSV file without a header."""
+    import numpy as np
+
+    from hiddenstate.files import require
+
+    require(path, "draws of all scores, one a row")
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: not a readable matrix ({error})") from error
 
 
 def _tell(
