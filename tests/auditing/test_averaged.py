@@ -267,5 +267,7 @@ def test_p_values_of_a_true_claim_are_stochastically_no_smaller_than_uniform():
 def test_unusable_settings_are_refused():
     with pytest.raises(InputError, match="area: got 1; expected a share inside"):
         Averaged(area=1)
-    with pytest.raises(InputError, match=r"cannot resolve a level of 1e-06; expected at least"):
+    with pytest.raises(
+        InputError, match=r"audits cannot tell 0.999999; expected at most 0.9993 \(6,907,752 would"
+    ):
         lower_bound([1.0, 2.0], [0.0, 1.0], GaussianDP(), confidence=1 - 1e-6)
