@@ -78,3 +78,18 @@ def test_a_legend_below_has_as_many_columns_as_fit() -> None:
             figure.canvas.draw()
         assert legend._ncols == expected
         assert legend.get_window_extent().width <= figure.bbox.width
+
+
+def test_delta_stands_beside_epsilon_once():
+    """On vertical axes; on horizontal ones only where no vertical one shows an epsilon."""
+    drawn, (left, right) = plotting.panels(2)
+    left.set(xlabel="theoretical $\\varepsilon$", ylabel="empirical $\\varepsilon$")
+    right.set(xlabel="theoretical $\\varepsilon$", ylabel="share")
+    plotting.say_delta(drawn, 1e-5)
+    plotting.say_delta(drawn, 1e-5)
+    assert left.get_ylabel() == "empirical $\\varepsilon$ ($\\delta$ = 1e-05)"
+    assert right.get_xlabel() == "theoretical $\\varepsilon$"
+    drawn, (alone,) = plotting.panels(1)
+    alone.set(xlabel="$\\varepsilon$", ylabel="share")
+    plotting.say_delta(drawn, 1e-6)
+    assert alone.get_xlabel() == "$\\varepsilon$ ($\\delta$ = 1e-06)"

@@ -164,15 +164,16 @@ def shared_legend(
 
 
 def say_delta(figure: Figure, delta: float) -> None:
-    """Add delta to the labels of axes that show an epsilon and do not name it yet."""
-    for axes in figure.axes:
-        for label, write in (
-            (axes.get_ylabel(), axes.set_ylabel),
-            (axes.get_xlabel(), axes.set_xlabel),
-        ):
-            if "varepsilon" in label and "delta" not in label:
-                write(f"{label} ($\\delta$ = {delta:g})")
-                break
+    """Add delta to the vertical axes that show an epsilon, or else to the horizontal ones."""
+    for way in ("y", "x"):
+        found = [axes for axes in figure.axes if "varepsilon" in getattr(axes, f"get_{way}label")()]
+        for axes in found:
+            label = getattr(axes, f"get_{way}label")()
+            if "delta" not in label:
+                gap = "\n" if len(label) > 30 else " "
+                getattr(axes, f"set_{way}label")(f"{label}{gap}($\\delta$ = {delta:g})")
+        if found:
+            return
 
 
 def _plain_logarithms(axes: Axes) -> None:

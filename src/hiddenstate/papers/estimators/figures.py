@@ -74,7 +74,7 @@ def calibration(estimates: pd.DataFrame) -> Any:
         above.axhline(100 * LEVEL, color="black", lw=0.8, ls="--", zorder=0)
         above.set(title=TITLES[mechanism], xscale="log")
         below.axhline(1, color="black", lw=0.8, ls="--", zorder=0)
-        below.set_xlabel("scores with the canary, and without")
+        below.set_xlabel("scores of each kind")
         ticks = sorted(part["x"].unique())
         below.set_xticks(ticks, [f"{int(t):,}" for t in ticks], rotation=45)
         below.minorticks_off()
