@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,8 +22,8 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     (tiny / f"cached/{CELL}.parquet").write_bytes((tiny / "scores.parquet").read_bytes())
     restore = ("restore", "worst_case_init", "--config", "tiny.yaml", "--cached", "cached")
     assert run(capsys, *restore, "--out", "again")[0] == 0
-    restored = [path.name for path in (tiny / "again").iterdir()]
-    assert restored == [f"{CELL}.parquet"]
+    restored = [path.relative_to(tiny / "again") for path in (tiny / "again").rglob("*.parquet")]
+    assert restored == [Path(f"scores/{CELL}.parquet")]
     assert (tiny / "again" / restored[0]).read_bytes() == (tiny / "scores.parquet").read_bytes()
     verified = ("--cached", "scores.parquet", "--start", "start.parquet", "--out", "v.csv")
     status, _, err = trains(capsys, "verify", CELL, *verified, "--models", "20")

@@ -119,12 +119,15 @@ def test_a_run_is_shown_here_and_on_a_cluster(names, where, side_by_side):
 
 
 def test_a_job_costs_what_its_cells_do_or_its_share_of_their_models(names):
-    def job(rule, cell=None, parts=None, given=()):
+    def job(rule, cell=None, parts=None, given=(), cells=()):
         found = {"cell": cell, "parts": parts}
         return SimpleNamespace(
             rule=SimpleNamespace(name=rule),
             wildcards_dict={name: value for name, value in found.items() if value},
             input={"parts": list(given)},
+            params=SimpleNamespace(family="toy", kind="simulate", cells=cells)
+            if cells
+            else SimpleNamespace(),
         )
 
     trained = SimpleNamespace(cost=600, cell=None, work=SimpleNamespace(size=lambda cell: (100, 5)))
@@ -134,12 +137,13 @@ def test_a_job_costs_what_its_cells_do_or_its_share_of_their_models(names):
     family = SimpleNamespace(jobs=lambda grid: every)
     jobs = [job("toy_train", "a"), job("toy_verify", "a"), job("toy_figures"), job("all")]
     jobs += [job("toy_part", "a", "8"), job("toy_train", "a", given=["part1of8"])]
-    jobs += [job("toy_simulate1"), job("toy_simulate2")]
+    jobs += [job("toy_simulate1", cells="bcd"), job("toy_simulate2", cells="ef")]
     names |= {
         "read_scale": lambda: SimpleNamespace(toy=None),
         "FAMILIES": {"toy": family},
         "config": {"verify_models": "20"},
         "costs": costs,
+        "forecast": forecast,
         "workflow": SimpleNamespace(
             dag=SimpleNamespace(needrun_jobs=lambda: jobs, jobid=jobs.index)
         ),

@@ -8,7 +8,7 @@ include: "jobs.smk"
 
 # Simulations and bounds take seconds, as starting a job does: neighbours share one. A rule for each,
 # for its outputs are files of no pattern.
-for NAME, CELLS in forecast.shared(JOBS).items():
+for NAME, CELLS in forecast.shared(COMPUTED).items():
 
     rule:
         name:
@@ -164,14 +164,14 @@ if PARTS:
             " --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
-if CACHED:
+if FROM_CACHE:
 
     # One job for all cells: each would take longer to start than to run.
     rule restore:
         input:
-            literally([cached(name) for name in CACHED]),
+            literally([str(kept(job)) for job in FROM_CACHE]),
         output:
-            [f"{HERE}/scores/{name}.parquet" for name in CACHED],
+            [result(job) for job in FROM_CACHE],
         log:
             f"{LOGS}/{FAMILY}/restore.log",
         benchmark:
@@ -184,14 +184,13 @@ if CACHED:
             runtime=15,
         params:
             family=FAMILY,
-            config=literally(SCALE_FILE),
             cached=literally(f"{CACHE}/{FAMILY}"),
-            scores=beside,
+            results=literally(HERE),
         message:
-            f"{FAMILY}: restore cached scores"
+            f"{FAMILY}: restore cached results"
         shell:
             "hiddenstate restore {params.family} --config {params.config:q}"
-            " --cached {params.cached:q} --out {params.scores:q} > {log:q} 2>&1"
+            " --cached {params.cached:q} --out {params.results:q} > {log:q} 2>&1"
 
 
 if JOBS["train"]:

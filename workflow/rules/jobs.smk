@@ -35,22 +35,38 @@ def cached_scores(wildcards):
     return cached(wildcards.cell)
 
 
-def checked_cache():
-    """Names of the cached cells; a file that is damaged or of another cell stops the run."""
-    found = []
-    for name, job in JOBS["train"].items():
-        if Path(cached(name)).exists():
-            try:
-                scores.check(cached(name), job.identity, SEED, job.files)
-            except InputError as error:
-                raise WorkflowError(
-                    f"{error}\nRemove the file, or ignore the cache with --config scores=train"
-                )
-            found.append(name)
-    return found
+def served(kind):
+    """Names of the cells whose results are cached; a file that is damaged stops the run.
+
+    So do scores of other models. Results of other code are computed again.
+    """
+    try:
+        return [
+            name
+            for name, job in JOBS[kind].items()
+            if cache.serves(kept(job), job, SEED)
+        ]
+    except InputError as error:
+        raise WorkflowError(
+            f"{error}\nRemove the file, or ignore the cache with --config scores=train"
+        )
 
 
-CACHED = checked_cache() if config["scores"] == "cached" else []
+def kept(job):
+    """Where the cached result of a job is, if there is one."""
+    return cache.path(Path(f"{CACHE}/{FAMILY}"), job)
+
+
+RESTORED = {
+    kind: served(kind) if config["scores"] == "cached" else [] for kind in cache.SERVED
+}
+CACHED = RESTORED["train"]
+FROM_CACHE = [JOBS[kind][name] for kind in RESTORED for name in RESTORED[kind]]
+# Simulations and bounds that are computed.
+COMPUTED = {
+    kind: {name: job for name, job in JOBS[kind].items() if name not in RESTORED[kind]}
+    for kind in forecast.SHARED
+}
 # Scores that are neither here nor cached: they have to be trained, or left out, or are an error.
 LACKING = [
     name

@@ -117,11 +117,9 @@ def essential(record):
 def costs_of_jobs():
     """Seconds of one core of every job that is to be done, by its number."""
     scale, new = read_scale(), int(config["verify_models"])
-    measured = {}
+    measured, families = {}, {}
     for name, family in FAMILIES.items():
-        every = family.jobs(getattr(scale, name))
-        for shared, jobs in forecast.shared(every).items():
-            measured[f"{name}_{shared}", None] = forecast.cost(jobs)
+        every = families[name] = family.jobs(getattr(scale, name))
         for kind, jobs in every.items():
             for cell, job in jobs.items():
                 measured[f"{name}_{kind}", cell] = job.cost
@@ -132,6 +130,9 @@ def costs_of_jobs():
     def cost(job):
         drawing = costs.DRAWING.get(job.rule.name.rpartition("_")[2], 0)
         name, cell = job.rule.name, job.wildcards_dict.get("cell")
+        if (kind := getattr(job.params, "kind", None)) in forecast.SHARED:
+            alone = families[job.params.family][kind]
+            return forecast.cost([alone[cell] for cell in job.params.cells])
         if name.endswith("_part"):
             whole = measured[f"{name.removesuffix('_part')}_train", cell]
             return whole / int(job.wildcards_dict["parts"])

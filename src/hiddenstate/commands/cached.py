@@ -1,4 +1,4 @@
-"""``hiddenstate restore``, ``verify`` and ``verified``: scores that were computed elsewhere."""
+"""``hiddenstate restore``, ``keep``, ``verify`` and ``verified``: results computed elsewhere."""
 
 import argparse
 import shutil
@@ -9,6 +9,7 @@ from hiddenstate.commands import jobs
 from hiddenstate.commands.options import (
     Commands,
     add_cell,
+    add_config,
     add_family,
     add_json,
     add_out,
@@ -24,8 +25,17 @@ def add(commands: Commands) -> None:
     """Where the cached scores are, how they are tested, and where the result goes."""
     parser = command(commands, "restore", _restore)
     add_family(parser)
-    add_path(parser, "cached", "cached scores", metavar="DIR")
-    add_out(parser, "directory to write them to", metavar="DIR")
+    add_path(parser, "cached", "cached results of the family", metavar="DIR")
+    add_out(parser, "results of the family, to write them to", metavar="DIR")
+
+    parser = command(commands, "keep", _keep)
+    add_config(parser)
+    add_path(parser, "results", "results of the scale, by family", metavar="DIR")
+    add_path(parser, "cached", "cached results, by family, to copy them to", metavar="DIR")
+    parser.add_argument(
+        "--megabytes", type=float, default=40.0, metavar="MB", help="size of the whole cache (40)"
+    )
+    add_json(parser)
 
     parser = command(commands, "verify", _verify)
     parser.set_defaults(part=None, hours=None, parts=[], purpose="verification")
@@ -46,19 +56,54 @@ def add(commands: Commands) -> None:
 
 
 def _restore(options: argparse.Namespace) -> None:
-    """Copy the cached scores of a family's cells, if each is of exactly its cell's parameters."""
-    from hiddenstate.pipeline import scores
+    """Copy the cached results of a family's cells, if each is of exactly its cell's parameters."""
+    from hiddenstate.pipeline import cache
 
     family, grid, seed = jobs.section(options)
-    trained = family.jobs(grid)["train"]
-    paths = {name: options.cached / f"{name}.parquet" for name in trained}
-    found = {name: path for name, path in paths.items() if path.exists()}
-    for name, path in found.items():
-        scores.check(path, trained[name].identity, seed, trained[name].files)
-    options.out.mkdir(parents=True, exist_ok=True)
-    for path in found.values():
-        with files.atomic(options.out / path.name) as temporary:
+    every = family.jobs(grid)
+    wanted = [job for kind in cache.SERVED for job in every[kind].values()]
+    served = [job for job in wanted if cache.serves(cache.path(options.cached, job), job, seed)]
+    for job in served:
+        path = cache.path(options.cached, job)
+        with files.atomic(options.out / job.work.folder / path.name) as temporary:
             shutil.copyfile(path, temporary)
+
+
+def _keep(options: argparse.Namespace) -> None:
+    """Copy a finished run's dearest results to the cache; what every run computes is taken out."""
+    import pandas as pd
+
+    from hiddenstate import papers
+    from hiddenstate.pipeline import cache
+    from hiddenstate.study import config
+
+    scale = config.read(options.config)
+    found = []
+    for name in config.families(scale):
+        family, grid, folder = papers.load(name), getattr(scale, name), options.cached / name
+        every = family.jobs(grid)
+        for kind, cell in cache.live(family, grid):
+            cache.path(folder, every[kind][cell]).unlink(missing_ok=True)
+        results = options.results / name
+        for job in cache.worth(family, grid, results, folder, scale.seed):
+            made, kept = (
+                results / job.work.folder / f"{job.cell.name}.parquet",
+                cache.path(folder, job),
+            )
+            kept.unlink(missing_ok=True)
+            found.append((cache.value(job, made.stat().st_size), made, kept))
+    room = options.megabytes * 1e6
+    room -= sum(path.stat().st_size for path in options.cached.rglob("*.parquet"))
+    copied = 0
+    for _, made, kept in sorted(found, reverse=True):
+        size = made.stat().st_size
+        if size <= room:
+            with files.atomic(kept) as temporary:
+                shutil.copyfile(made, temporary)
+            room, copied = room - size, copied + 1
+    megabytes = round(options.megabytes - room / 1e6, 1)
+    row = {"new results": len(found), "copied": copied, "megabytes": megabytes}
+    print_table(pd.DataFrame([row]), options)
 
 
 def _verify(options: argparse.Namespace) -> None:

@@ -45,10 +45,12 @@ def known(jobs: "dict[str, dict[str, Job]]", kind: str, cell: str, path: Path) -
 
 def origin(job: "Job", seed: int, start: float, given: dict[str, str]) -> dict[str, Any]:
     """Provenance of what took since ``start`` to compute, with the digests of its data sets."""
-    from hiddenstate.pipeline import scores
+    from hiddenstate.pipeline import cache, scores
 
     seconds = time.perf_counter() - start
     found = scores.provenance(job.identity, seed=seed, wall_seconds=seconds)
+    if (short := cache.code_of(job)) is not None:
+        found["code"] = short
     if job.data:
         from hiddenstate.datasets import data
 

@@ -165,6 +165,10 @@ def _no_data(cell: Cell[Any]) -> list[str]:
     return []
 
 
+def _no_cells(grid: Any) -> list[Cell[Any]]:
+    return []
+
+
 @dataclass(frozen=True)
 class Simulate(Generic[P]):
     """Scores that need no models: ``run(cell, seed)`` returns a frame as in ``pipeline.scores``.
@@ -217,6 +221,7 @@ class Train(Generic[P]):
     and ``adversaries(cell)`` how many there are, whose scores are verified each by themselves.
     ``groups(cell)`` is how often so many models are trained: once in each of the worlds, or, in
     world "in", once for each adversary.
+    ``beside(grid)`` are cells that a check compares with cached ones: they are never cached.
     ``revision`` is as for ``Start``: cached files from before a correction are refused.
     """
 
@@ -231,6 +236,7 @@ class Train(Generic[P]):
     start: Start[Any] | None = None
     adversaries: Callable[[Cell[P]], int] = _one
     groups: Callable[[Cell[P]], int] = _two
+    beside: Callable[[Any], list[Cell[P]]] = _no_cells
 
     def trainings(self, cell: Cell[P]) -> int:
         """How many models are trained, those of all worlds, adversaries and repeats."""

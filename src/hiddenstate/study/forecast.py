@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from hiddenstate import papers
-from hiddenstate.pipeline import costs, scores
+from hiddenstate.pipeline import cache, costs, scores
 from hiddenstate.pipeline import parts as parts_files
 from hiddenstate.pipeline.family import Figure, Job, Table, Train
 from hiddenstate.study import config
@@ -55,13 +55,16 @@ def table(
         for kind in ("train", "start", "simulate", "bound"):
             row = {"jobs": 0, "models": 0, "done": 0, "cached": 0, "missing": 0}
             seconds, disk = [0.0], 0
-            alone = [[cell] for cell in every[kind]]
-            for cells in batches(every[kind]) if kind in SHARED else alone:
+            kept = restored(every[kind], results / name, cached and cached / name, scale.seed)
+            row["jobs"] += len(kept)
+            row["cached"] += len(kept)
+            rest = {cell: job for cell, job in every[kind].items() if cell not in kept}
+            alone = [[cell] for cell in rest]
+            for cells in batches(rest) if kind in SHARED else alone:
                 jobs = [every[kind][cell] for cell in cells]
                 cell, job = cells[0], jobs[0]
                 paths = [results / name / job.work.folder / f"{cell}.parquet" for cell in cells]
                 row["jobs"] += 1
-                kept = cached / name / f"{cell}.parquet" if cached and kind == "train" else None
                 size = _FILE * len(cells)
                 if isinstance(job.work, Train):
                     models, repeats = job.work.size(job.cell)
@@ -72,8 +75,6 @@ def table(
                     for path, job in zip(paths, jobs, strict=True)
                 ):
                     row["done"] += 1
-                elif kept and scores.computed(kept, job.identity, scale.seed, job.files):
-                    row["cached"] += 1
                 elif (kind == "start" and cell not in wanted) or (kind == "train" and not trains):
                     row["jobs"] -= 1
                     disk -= size
@@ -97,6 +98,21 @@ def table(
         kinds["drawing"] = _row(name, "drawing", counts, times, len(figures) * _PICTURE)
         rows += [row for row in kinds.values() if row["jobs"]]
     return pd.DataFrame(rows)
+
+
+def restored(jobs: Mapping[str, Job], results: Path, cached: Path | None, seed: int) -> set[str]:
+    """Cells whose results are not there and are restored from the cache."""
+    if not cached:
+        return set()
+    return {
+        name
+        for name, job in jobs.items()
+        if job.work.kind in cache.SERVED
+        and not scores.computed(
+            results / job.work.folder / f"{name}.parquet", job.identity, seed, job.files
+        )
+        and cache.fits(cache.path(cached, job), job, seed)
+    }
 
 
 def folders(results: Path, cached: Path | None, family: str) -> list[Path]:

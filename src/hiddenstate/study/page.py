@@ -22,7 +22,7 @@ import hiddenstate
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, require
-from hiddenstate.pipeline import scores
+from hiddenstate.pipeline import cache, scores
 from hiddenstate.pipeline.family import Family, Figure, Job, Shown, Table
 from hiddenstate.study import config, verdicts
 from hiddenstate.study.claims import LEDGERS, Verdict
@@ -267,12 +267,8 @@ def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> l
             path = results / job.work.folder / f"{name}.parquet"
             if not scores.computed(path, job.identity, seed, job.files):
                 continue
-            kept = cached / path.name
-            restored = (
-                job.work.kind == "train"
-                and kept.is_file()
-                and filecmp.cmp(path, kept, shallow=False)
-            )
+            kept = cache.path(cached, job)
+            restored = kept.is_file() and filecmp.cmp(path, kept, shallow=False)
             found.append(Made(job, restored, scores.origin(path)))
     return found
 

@@ -93,6 +93,7 @@ FAMILY = Family(
             data=lambda cell: cells.data_of(cell.parameters),
             adversaries=lambda cell: len(cell.parameters.adversaries),
             groups=lambda cell: 1 + len(cell.parameters.adversaries),
+            beside=cells.beside,
         ),
         Simulate(cells.simulated, simulations.simulate, cost=takes(0.2)),
         Bounds(cells.centred, _ends, cost=cells.ends_cost),

@@ -94,6 +94,25 @@ def housing_audits(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
     return _audits(HousingAudit, grid, grid.housing) if grid.housing else []
 
 
+def beside(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
+    """Audits of fewer models than the largest of their setting, with which they are compared."""
+    settings: dict[HousingAudit, list[Cell[HousingAudit]]] = {}
+    for cell in housing_audits(grid):
+        if cell.parameters.start == "fresh":
+            settings.setdefault(setting_of(cell.parameters), []).append(cell)
+    return [
+        cell
+        for group in settings.values()
+        for cell in group
+        if cell.parameters.models < max(other.parameters.models for other in group)
+    ]
+
+
+def setting_of(audit: HousingAudit) -> HousingAudit:
+    """What audits have in common that are compared, whatever their models and adversaries."""
+    return audit.model_copy(update={"models": 0, "repeat": 0, "adversaries": ()})
+
+
 def centred(grid: GradientCraftingGrid) -> list[Cell[SimulatedEnds]]:
     """Audits of the housing network of which simulated end points are taken off, one a repeat."""
     asked: dict[tuple[str, float, int], int] = {}

@@ -164,8 +164,7 @@ def _agreement(audits: Framed[HousingAudit]) -> Iterator[Row]:
 
     settings: dict[HousingAudit, Framed[HousingAudit]] = {}
     for cell, frame in audits:
-        setting = cell.parameters.model_copy(update={"models": 0, "repeat": 0, "adversaries": ()})
-        settings.setdefault(setting, []).append((cell, frame))
+        settings.setdefault(cells.setting_of(cell.parameters), []).append((cell, frame))
     for group in settings.values():
         most = max(cell.parameters.models for cell, _ in group)
         large = [frame for cell, frame in group if cell.parameters.models == most]

@@ -84,6 +84,7 @@ FAMILY = Family(
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters.start),
             groups=lambda cell: len(cell.parameters.worlds),
+            beside=cells.beside,
             start=_START,
         ),
         Expect(

@@ -225,6 +225,11 @@ def trained(grid: WorstCaseInitGrid) -> list[Cell[AuditParameters]]:
     return [cell for audit in every.values() for cell in cells_of(grid, audit)]
 
 
+def beside(grid: WorstCaseInitGrid) -> list[Cell[AuditParameters]]:
+    """The cells of the live audits."""
+    return [cell for audit in shown(grid).get("live", []) for cell in cells_of(grid, audit)]
+
+
 def start_of(cell: Cell[AuditParameters]) -> Cell[StartParameters]:
     """The initial parameters of a cell's repeats, which cells of other audits share."""
     return _start_of(cell.parameters)

@@ -1,0 +1,97 @@
+"""Results that are served from a folder of cached ones, in place of being computed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hiddenstate import code
+from hiddenstate.pipeline import costs, scores
+from hiddenstate.pipeline.family import Family, Job, Train
+
+SERVED = ("train", "simulate", "bound")
+"""Kinds of work whose results are served; ``hiddenstate start`` copies initial parameters."""
+SHORT = 60.0
+"""Seconds of one core below which a training is served for the code that trained it alone."""
+LIVE = 10.0
+"""Seconds of one core that a second cell of a kind takes at most to be always computed."""
+
+
+def path(folder: Path, job: Job) -> Path:
+    """Where the cached result of a job is, in the folder of its family's."""
+    inside = folder if job.work.folder == "scores" else folder / job.work.folder
+    return inside / f"{job.cell.name}.parquet"
+
+
+def code_of(job: Job) -> str | None:
+    """Digest of the code of a training that is short; None for any other job.
+
+    Simulations and bounds have it in their identity. A long training is not made again because any
+    code that it imports has changed.
+    """
+    short = isinstance(job.work, Train) and job.cost < SHORT
+    return code.digest_of(job.work.run) if short else None
+
+
+def fits(file: Path, job: Job, seed: int) -> bool:
+    """Whether a file claims to be a job's result, by the code as it is; reads no values."""
+    if not scores.computed(file, job.identity, seed, job.files):
+        return False
+    own = code_of(job)
+    return scores.claimed_origin(file).get("code", own) == own
+
+
+def serves(file: Path, job: Job, seed: int) -> bool:
+    """Whether a cached file is there and stands for a job's result.
+
+    A file of other code does not, nor a simulation or bound of other parameters. Raises InputError
+    for a file that is damaged, and for scores of models that were trained for something else.
+    """
+    if not file.exists():
+        return False
+    _, origin = scores.read(file)
+    if fits(file, job, seed):
+        return True
+    if isinstance(job.work, Train) and origin.get("code", code_of(job)) == code_of(job):
+        scores.check(file, job.identity, seed, job.files)
+    return False
+
+
+def live(family: Family, grid: Any) -> set[tuple[str, str]]:
+    """Cells, by kind and name, that every run computes: one of each work, and of each kind.
+
+    The cheapest of each work, unless it takes more than ``LIVE`` and another of its kind is among
+    them; with its initial parameters, if it has any. Trainings that are compared with cached ones
+    are too.
+    """
+    found: set[tuple[str, str]] = set()
+    for work in family.works:
+        if isinstance(work, Train):
+            found |= {("train", cell.name) for cell in work.beside(grid)}
+    every = family.jobs(grid)
+    cheapest = []
+    for work in family.works:
+        jobs = [job for job in every[work.kind].values() if job.work is work]
+        cheapest += sorted(jobs, key=lambda job: job.cost)[:1]
+    for job in sorted(cheapest, key=lambda job: job.cost):
+        kinds = {kind for kind, _ in found}
+        if job.cost <= LIVE or job.work.kind not in kinds:
+            found.add((job.work.kind, job.cell.name))
+            if job.start:
+                found.add(("start", job.start.cell.name))
+    return found
+
+
+def worth(family: Family, grid: Any, results: Path, folder: Path, seed: int) -> Iterator[Job]:
+    """Jobs of a family whose results are there, are not served yet, and may be."""
+    always = live(family, grid)
+    for kind, jobs in family.jobs(grid).items():
+        for name, job in jobs.items():
+            made = results / job.work.folder / f"{name}.parquet"
+            new = fits(made, job, seed) and not fits(path(folder, job), job, seed)
+            if new and (kind, name) not in always:
+                yield job
+
+
+def value(job: Job, size: int) -> float:
+    """Seconds of one core that a byte of the cache saves."""
+    return (job.cost - costs.STARTING[job.work.kind]) / size

@@ -1,0 +1,110 @@
+"""What a cached file stands for, and which cells are never cached."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hiddenstate import papers
+from hiddenstate.errors import InputError
+from hiddenstate.pipeline import cache, scores
+from hiddenstate.study import config
+
+ROOT = Path(__file__).parents[2]
+LAPTOP = config.read(ROOT / "workflow/config/scales/laptop.yaml")
+FRAME = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": 0, "score": [1.0, 0.0]})
+
+
+def job(family, kind, name=None):
+    jobs = papers.load(family).jobs(getattr(LAPTOP, family))[kind]
+    return jobs[name or next(iter(jobs))]
+
+
+SIMULATED = job("shuffling", "simulate")
+BOUND = job("shuffling", "bound")
+SHORT = job("shuffling", "train")
+LONG = max(
+    papers.load("worst_case_init").jobs(LAPTOP.worst_case_init)["train"].values(),
+    key=lambda job: job.cost,
+)
+
+
+def written(folder, job, seed=1, **origin):
+    file = cache.path(folder, job)
+    own = {"cell": job.identity, "seed": seed}
+    if (code := cache.code_of(job)) is not None:
+        own["code"] = code
+    scores.write_table(file, FRAME, own | origin)
+    return file
+
+
+@pytest.mark.parametrize("job", [SIMULATED, BOUND, SHORT, LONG], ids=lambda job: job.work.kind)
+def test_a_file_serves_for_its_own_job_alone(tmp_path, job):
+    assert not cache.serves(cache.path(tmp_path, job), job, 1)
+    assert cache.serves(written(tmp_path, job), job, 1)
+    file = written(tmp_path, job, seed=2)
+    assert not cache.fits(file, job, 1)
+    if job.work.kind == "train":
+        with pytest.raises(InputError, match=f"{file}: computed for seed 2; expected 1"):
+            cache.serves(file, job, 1)
+    else:
+        assert not cache.serves(file, job, 1)
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(InputError, match=f"{file}: not a readable Parquet file"):
+        cache.serves(file, job, 1)
+
+
+def test_other_code_is_served_for_long_trainings_alone(tmp_path):
+    for job in (SIMULATED, BOUND):
+        other = written(tmp_path, job, cell=job.identity | {"code": "other"})
+        assert not cache.serves(other, job, 1)
+    assert SHORT.cost < cache.SHORT < LONG.cost
+    assert not cache.serves(written(tmp_path, SHORT, code="other"), SHORT, 1)
+    assert cache.code_of(LONG) is None and "code" not in LONG.identity
+    # Files from before short trainings told their code.
+    old = cache.path(tmp_path, SHORT)
+    scores.write_table(old, FRAME, {"cell": SHORT.identity, "seed": 1})
+    assert cache.serves(old, SHORT, 1)
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_every_run_computes_one_cell_of_each_kind_of_each_family(name):
+    family, grid = papers.load(name), getattr(LAPTOP, name)
+    every, live = family.jobs(grid), cache.live(family, grid)
+    assert {kind for kind, _ in live} == {kind for kind in every if every[kind]}
+    works = {id(every[kind][cell].work) for kind, cell in live}
+    cheap = [w for w in family.works if min(j.cost for j in of(every, w)) <= cache.LIVE]
+    assert {id(work) for work in cheap} <= works
+
+
+def of(every, work):
+    return [job for job in every[work.kind].values() if job.work is work]
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("worst_case_init", {"mnist_pre5_n100_C1_T100_lr4_eps10_1x100_repeat0"}),
+        (
+            "gradient_crafting",
+            {f"housing_k1_fresh_eps{epsilon}_300_repeat0" for epsilon in (4, 24)},
+        ),
+    ],
+)
+def test_what_is_compared_with_cached_scores_is_computed(name, beside):
+    live = cache.live(papers.load(name), getattr(LAPTOP, name))
+    assert {("train", cell) for cell in beside} <= live
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_the_cache_leaves_one_cell_of_each_kind_to_compute(name):
+    every = papers.load(name).jobs(getattr(LAPTOP, name))
+    for kind in cache.SERVED:
+        folder = ROOT / "results/cached" / name
+        kept = [cache.path(folder, job).exists() for job in every[kind].values()]
+        assert not kept or not all(kept), kind
+
+
+def test_the_cache_is_below_its_size():
+    files = (ROOT / "results/cached").rglob("*")
+    assert sum(file.stat().st_size for file in files) < 40e6

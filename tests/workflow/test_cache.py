@@ -1,0 +1,68 @@
+"""A run whose results are cached, except what every run computes."""
+
+import re
+import shutil
+
+import pytest
+
+from hiddenstate import cli
+
+SCALE = "workflow/config/scales/small.yaml"
+RESULTS = "results/small/encoding_loss"
+AT_SMALL = ("--cores", "1", "--config", "scale=small")
+
+
+@pytest.fixture
+def filled(small_run, checkout, tmp_path):
+    """A checkout whose cache has what a finished run made."""
+    directory = checkout(tmp_path / "filled")
+    shutil.copy(small_run / SCALE, directory / SCALE)
+    keep = (
+        "keep",
+        "--config",
+        str(directory / SCALE),
+        "--cached",
+        str(directory / "results/cached"),
+    )
+    assert cli.main([*keep, "--results", str(small_run / "results/small")]) in (0, None)
+    return directory
+
+
+def planned(directory, snakemake, *settings):
+    """How many jobs of each rule are planned."""
+    status, output = snakemake(directory, "encoding_loss", "--dry-run", *AT_SMALL, *settings)
+    assert status == 0, output[-3000:]
+    rules = re.findall(r"^encoding_loss_(\w+) +(\d+)$", output, re.MULTILINE)
+    # The plan is printed before and after the jobs.
+    return {rule: int(number) for rule, number in rules}, output
+
+
+def test_results_are_served_and_one_of_each_work_is_computed(filled, small_run, snakemake):
+    cells = len(list((small_run / RESULTS).rglob("*.parquet")))
+    kept = list((filled / "results/cached").rglob("*.parquet"))
+    assert len(kept) == cells - 2
+    found, _ = planned(filled, snakemake)
+    assert (found["restore"], found["simulate1"], found["bound1"]) == (1, 1, 1)
+    assert not {"simulate2", "bound2"} & found.keys()
+    assert "restore" not in planned(filled, snakemake, "scores=train")[0]
+    status, output = snakemake(filled, f"{RESULTS}/estimates.csv", *AT_SMALL)
+    assert status == 0, output[-3000:]
+    made, served = (d / RESULTS / "estimates.csv" for d in (small_run, filled))
+    assert served.read_bytes() == made.read_bytes()
+    # What is served and then damaged in the cache is named, and nothing is computed.
+    kept[0].write_bytes(kept[0].read_bytes()[:300])
+    status, output = snakemake(filled, "encoding_loss", "--dry-run", *AT_SMALL)
+    assert status != 0 and "not a readable Parquet file" in output
+    assert str(kept[0].relative_to(filled)) in output
+
+
+def test_what_other_code_made_is_computed_again(filled, snakemake):
+    path = filled / "src/hiddenstate/adversaries/encoding_loss.py"
+    code = path.read_text()
+    path.write_text(f"{code}\n# A remark.\n")
+    assert "restore" in planned(filled, snakemake)[0]
+    path.write_text(f"{code}\nOTHER = 1\n")
+    found, output = planned(filled, snakemake)
+    assert "restore" not in found
+    cached = {path.name for path in (filled / "results/cached/encoding_loss").glob("*.parquet")}
+    assert cached < set(re.findall(r"[^/\s]+\.parquet", output))
