@@ -184,6 +184,7 @@ if FROM_CACHE:
             runtime=15,
         params:
             family=FAMILY,
+            config=literally(SCALE_FILE),
             cached=literally(f"{CACHE}/{FAMILY}"),
             results=literally(HERE),
         message:
