@@ -1,14 +1,17 @@
 """One mechanism, one answer: every row honours an option of the optimiser or is refused."""
 
+import itertools
 import math
 
 import chain
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import bounds, cyclic, divergence, varying
+from hiddenstate.accounting import bounds, composition, cyclic, divergence, varying
 from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
 from hiddenstate.accounting.setting import Setting
+from hiddenstate.errors import InputError
+from hiddenstate.papers.atlas import released
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled
 
 DELTA = 1e-5
@@ -53,7 +56,7 @@ def test_every_row_honours_every_option_or_is_refused(sampler, losses):
             for one in bounds.found(setting, DELTA):
                 if option not in one.bound.honours:
                     assert one.value is None
-                    assert option.replace("_", " ") in one.assumption
+                    assert "--" + option.replace("_", "-") in one.assumption
                     continue
                 was = before.get(one.bound.name)
                 if one.value is None or was is None or was.value is None:
@@ -212,4 +215,56 @@ def test_the_rate_and_the_curvature_mean_the_same_with_every_sampler():
     assert full.curvature == same.curvature == once.curvature
     # A swapped record moves a step by twice as much as one that is removed.
     assert once.at().displacement == pytest.approx(2 * full.shift)
-    assert divergence.gaussian_epsilon(0.0, DELTA) == 0
+
+
+# --- released checkpoints -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "every"),
+    [((1.0, 0.1, 20), 4), ((0.7, 0.05, 30), 10), ((2.0, 0.3, 12), 2), ((1.0, 0.2, 6), 6)],
+)
+def test_epsilon_of_released_checkpoints_is_the_law_of_200_000_runs(mechanism, every):
+    """Delta by the exact likelihood ratio of what is released, simulated in either direction."""
+    delta, runs = 0.01, 200_000
+    lower, upper = composition.fine_bracket(*mechanism, delta, every)
+    rng = np.random.default_rng(every)
+    inside, outside = (
+        released.scores(*mechanism, every, present, runs, rng) for present in (True, False)
+    )
+    sampled = [
+        np.maximum(0, -np.expm1(epsilon - loss))
+        for epsilon in (lower, upper)
+        for loss in (inside, -outside)
+    ]
+    means, errors = np.mean(sampled, axis=1), np.std(sampled, axis=1) / math.sqrt(runs)
+    # The larger direction has the delta; five deviations are wrong once in a million.
+    low, high = means[:2].max() + 5 * errors[:2].max(), means[2:].max() - 5 * errors[2:].max()
+    assert high <= delta <= low
+    # An epsilon two per cent off is seen.
+    wrong = np.maximum(0, -np.expm1(0.95 * lower - inside)).mean()
+    assert max(wrong, np.maximum(0, -np.expm1(0.95 * lower + outside)).mean()) > 1.02 * delta
+
+
+def test_releasing_more_leaks_more_and_the_ends_are_known():
+    found = [
+        composition.fine_bracket(0.7, 0.01, 1000, 1e-6, k) for k in (1, 2, 4, 5, 10, 100, 1000)
+    ]
+    assert [round(one.upper, 1) for one in found] == [5.4, 3.4, 2.7, 2.6, 2.4, 2.3, 2.2]
+    assert all(one.lower > after.upper for one, after in itertools.pairwise(found))
+    with pytest.raises(InputError, match="a divisor of the 1,000 steps, such as 250 or 500"):
+        composition.bracket(0.7, 0.01, 1000, 1e-6, every=300)
+
+
+def test_released_checkpoints_in_an_order():
+    """Independent Gaussian mechanisms, and all iterates are composition."""
+    numbers = {"sampling": Cyclic(5), "records": 20, "steps": 12, "noise_multiplier": 2.0}
+    for every, visits in {1: 3.0, 4: 3 / 4, 6: (4 + 1) / 6, 12: 9 / 12}.items():
+        setting = Setting(**numbers, release_every=every)
+        found = {one.bound.name: one for one in bounds.found(setting, DELTA)}
+        expected = divergence.gaussian_epsilon(visits / 2, DELTA)
+        assert found[HEURISTIC].epsilon == pytest.approx(expected, rel=1e-6)
+    assert found[STANDARD].epsilon >= found[HEURISTIC].epsilon
+    once = Setting(**numbers | {"sampling": Cyclic(5)}, release_every=1)
+    found = {one.bound.name: one for one in bounds.found(once, DELTA)}
+    assert found[HEURISTIC].epsilon == pytest.approx(found[STANDARD].epsilon, rel=1e-6)

@@ -181,7 +181,7 @@ def test_the_rows_insert_in_every_kth_step(quick):
     # Full batch: hiding buys nothing, even if losses are linear.
     answer = Answer.of(rows.reset_index())
     assert answer.linear == pytest.approx(answer.proven, rel=1e-8)
-    assert "hiding the iterates would save nothing" in answer.lines(setting)[1]
+    assert "hiding iterates would save nothing" in answer.lines(setting)[1]
 
 
 def test_trained_audits_are_bounded_as_their_families_do():
@@ -391,7 +391,8 @@ def test_the_same_setting_twice_is_refused():
 def test_the_grid_of_every_scale_makes_cells():
     for scale in ("smoke", "laptop"):
         _, grid, _ = config.section(ROOT / f"workflow/config/scales/{scale}.yaml", "atlas")
-        assert set(FAMILY.jobs(grid)["bound"]) == {"settings"}
+        jobs = set(FAMILY.jobs(grid)["bound"])
+        assert "settings" in jobs and len(jobs) == 1 + len(grid.released) > 1
 
 
 def test_the_documentation_has_every_bound_with_what_it_assumes():
@@ -401,9 +402,9 @@ def test_the_documentation_has_every_bound_with_what_it_assumes():
         f"| {one.name} | {one.kind}{', 95 %' * (one.group == 'simulated')} | {one.assumption} |"
         for one in every
     }
-    assert rows == {line for line in page.splitlines() if line.startswith("| ")} - {
-        "| bound | kind | what it holds for |"
-    }
+    header = "| bound | kind | what it holds for |\n|---|---|---|\n"
+    tables = [part.split("\n\n")[0] for part in page.split(header)[1:]]
+    assert rows == {line for table in tables for line in table.splitlines()}
 
 
 # --- the sentences ----------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
             continue
         others = [name for name in setting.changed if name not in bound.honours]
         if others:
-            words = " and ".join(name.replace("_", " ") for name in others)
+            words = " and ".join("--" + name.replace("_", "-") for name in others)
             answers.append(Found(bound, None, f"none: not known with {words}"))
             continue
         try:
@@ -646,6 +646,13 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
         return Value(bracket.upper, lower=bracket.lower)
     if not setting.changed:
         return linear_epsilon(setting, delta)
+    if setting.release_every is not None:
+        others = [name for name in setting.changed if name != "release_every"]
+        if others and setting.release_every > 1:
+            words = " and ".join(name.replace("_", " ") for name in others)
+            raise InputError(f"not known with {words} where some iterates are released")
+        bracket = composition.fine_bracket(*setting.mechanism, delta, setting.release_every)
+        return Value(bracket.upper, lower=bracket.lower)
     mechanism = (setting.noise_multiplier, setting.rate)
     bracket = weighted.epsilon(*mechanism, setting.weights, delta)
     return Value(bracket.upper, lower=bracket.lower)
@@ -671,8 +678,8 @@ LINEAR: tuple[Bound, ...] = (
         assumption="if every loss is linear, under this optimiser; no guarantee for other losses",
         source="Theorem 1 of The Last Iterate Advantage",
         compute=_heuristic,
-        honours=WEIGHTS,
-        uses=WEIGHTS,
+        honours=EVERY,
+        uses=EVERY,
         losses="linear",
     ),
     Bound(

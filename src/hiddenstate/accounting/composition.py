@@ -37,8 +37,9 @@ from scipy import fft
 from scipy.special import ndtr, ndtri
 
 from hiddenstate.accounting import arguments, linear
+from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Direction, Null, check_null
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 _DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
 Floats = NDArray[np.float64]
@@ -55,6 +56,9 @@ is ten seconds or so."""
 
 FINE_WORK = 1 << 23
 """The same of a bracket whose width nobody asked for."""
+
+_NEGLIGIBLE = 90.0
+"""Weights of so many nats below 1 count as losses without end."""
 
 _U = float(np.finfo(float).eps)
 
@@ -105,34 +109,102 @@ class _Losses:
 
 
 @dataclass(frozen=True)
-class _Step:
-    """The bins of one step: grid spacing ``h``, masses of half bins under N(0, .) and N(1, .)."""
+class _Block:
+    """Some steps whose sum alone is released: Binomial(steps, q) + N(0, s^2) against N(0, s^2).
 
-    rate: float
+    One step is a block of its own. rate: probability that the record is sampled at all. shifts,
+    weights: how often it is then, and how likely; log_none: log(1 - rate).
+    """
+
+    noise_std: float
+    log_none: float
+    shifts: Floats
+    weights: Floats
+    every: int = 1
+    pair: GaussianMixture | None = None
+
+    @classmethod
+    def of(cls, noise_multiplier: float, rate: float, steps: int) -> "_Block":
+        """So many steps of a mechanism."""
+        if steps == 1:
+            return cls(noise_multiplier, math.log1p(-rate), np.ones(1), np.ones(1))
+        pair = linear.last_iterate(noise_multiplier, rate, steps)
+        log_none = steps * math.log1p(-rate)
+        some = slice(1, 1 + int(np.sum(pair.log_weights > -_NEGLIGIBLE)))
+        weights = np.exp(pair.log_weights[some] - math.log(-math.expm1(log_none)))
+        return cls(pair.noise_std, log_none, pair.shifts[some], weights, steps, pair)
+
+    @property
+    def sigma(self) -> float:
+        """Noise multiplier of one step."""
+        return self.noise_std / math.sqrt(self.every)
+
+    @property
+    def rate(self) -> float:
+        """Probability that the record is sampled at all."""
+        return -math.expm1(self.log_none)
+
+    @property
+    def odds(self) -> float:
+        """Logarithm of rate / (1 - rate)."""
+        return math.log(self.rate) - self.log_none
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the likelihood ratio, as far as it is not extreme."""
+        products = np.minimum(np.outer(self.shifts, self.shifts) / self.noise_std**2, 50.0)
+        square = self.weights @ np.expm1(products) @ self.weights
+        return self.rate * math.sqrt(min(float(square), 1e4))
+
+    def top(self, tail: float) -> float:
+        """A loss above log(1 - rate), the least, that P exceeds with at most this probability."""
+        beyond = np.cumsum(self.weights[::-1])[::-1]
+        last = int(np.sum(beyond > tail / 2))
+        y = float(self.shifts[max(last - 1, 0)])
+        y -= self.noise_std * float(ndtri(max(tail if last == 1 else tail / 2, 1e-300)))
+        if self.pair is not None:
+            return float(self.pair.loss(y)) - self.log_none
+        return float(np.logaddexp(0.0, self.odds + (y - 0.5) / self.noise_std**2))
+
+    def outputs(self, above: Floats) -> Floats:
+        """Outputs whose losses are so far above log(1 - rate), ascending."""
+        if self.pair is not None:
+            return np.maximum.accumulate(self.pair.threshold(above + self.log_none))
+        return 0.5 + self.noise_std**2 * (above + np.log(-np.expm1(-above)) - self.odds)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The bins of one block: grid spacing ``h``, masses of half bins without and with the record.
+
+    Where it is sampled; what is left out of ``present`` counts as beyond the grid.
+    """
+
+    log_none: float
     h: float
     absent: Floats
     present: Floats
     top_absent: float
     top_present: float
 
+    @property
+    def rate(self) -> float:
+        """Probability that the block samples the record."""
+        return -math.expm1(self.log_none)
+
     @classmethod
-    def of(cls, noise_multiplier: float, rate: float, h: float, tail: float) -> "_Step":
+    def of(cls, block: _Block, h: float, tail: float) -> "_Step":
         """Bins of spacing ``h`` up to a loss that P exceeds with probability at most ``tail``."""
-        sigma = noise_multiplier
-        odds = math.log(rate) - math.log1p(-rate)
-        top = _top(sigma, rate, tail)
-        n = max(2, math.ceil(top / h))
-        above = np.arange(1, 2 * n + 1) * (h / 2)
-        y = 0.5 + sigma**2 * (above + np.log(-np.expm1(-above)) - odds)
-        y = np.concatenate(([-np.inf], y))
-        return cls(
-            rate,
-            h,
-            _cells(y / sigma),
-            _cells((y - 1) / sigma),
-            float(ndtr(-y[-1] / sigma)),
-            float(ndtr((1 - y[-1]) / sigma)),
-        )
+        sigma = block.noise_std
+        n = max(2, math.ceil(block.top(tail) / h))
+        above: Floats = np.multiply(h / 2, np.arange(1, 2 * n + 1))
+        y: Floats = np.concatenate((np.array([-np.inf]), block.outputs(above)))
+        present, top = np.zeros(2 * n), 0.0
+        for shift, weight in zip(block.shifts.tolist(), block.weights.tolist(), strict=True):
+            present += weight * _cells((y - shift) / sigma)
+            top += weight * float(ndtr((shift - y[-1]) / sigma))
+        top += max(0.0, 1 - math.fsum(block.weights)) if len(block.weights) > 1 else 0.0
+        return cls(block.log_none, h, _cells(y / sigma), present, float(ndtr(-y[-1] / sigma)), top)
 
     def upper(self, direction: Direction) -> _Losses:
         """Masses of a pair that dominates the step's."""
@@ -147,12 +219,12 @@ class _Step:
             masses = np.append(mixed - moved, 0.0)
             masses[1:] += moved
             tail = (1 - self.rate) * self.top_absent + self.rate * self.top_present
-            return _Losses(masses, math.log1p(-self.rate), self.h, tail)
+            return _Losses(masses, self.log_none, self.h, tail)
         moved = absent * (np.expm1(within) / math.expm1(self.h))
         masses = np.append(absent - moved, 0.0)
         masses[1:] += moved
         masses[-1] += self.top_absent
-        first = -math.log1p(-self.rate) - self.h * len(absent)
+        first = -self.log_none - self.h * len(absent)
         return _Losses(masses[::-1], first, self.h)
 
     def lower(self, direction: Direction) -> _Losses:
@@ -165,22 +237,16 @@ class _Step:
         residual = self._above(absent, present) - np.arange(len(absent)) * self.h
         if direction == "out":
             residual = np.where(absent > 0, np.clip(residual, -self.h / 2, self.h / 2), -self.h / 2)
-            return _Losses(mixed, math.log1p(-self.rate), self.h, residuals=residual)
+            return _Losses(mixed, self.log_none, self.h, residuals=residual)
         residual = -np.clip(residual, -self.h / 2, self.h / 2)[::-1]
-        first = -math.log1p(-self.rate) - self.h * (len(absent) - 1)
+        first = -self.log_none - self.h * (len(absent) - 1)
         return _Losses(absent[::-1], first, self.h, residuals=residual)
 
     def _above(self, absent: Floats, present: Floats) -> Floats:
         """Loss of each bin above log(1 - q)."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            odds = np.log(present) - np.log(absent) + math.log(self.rate) - math.log1p(-self.rate)
+            odds = np.log(present) - np.log(absent) + math.log(self.rate) - self.log_none
             return np.where(absent > 0, np.logaddexp(0.0, odds), 0.0)
-
-
-def _top(sigma: float, rate: float, tail: float) -> float:
-    """A loss above log(1 - q), the least, that P exceeds with probability at most ``tail``."""
-    y = 1 - sigma * float(ndtri(max(tail, 1e-300)))
-    return float(np.logaddexp(0.0, math.log(rate) - math.log1p(-rate) + (y - 0.5) / sigma**2))
 
 
 def _cells(x: Floats) -> Floats:
@@ -419,9 +485,13 @@ def bracket(
     width: float | None = None,
     null: Null = "either",
     points: int = MOST_WORK,
+    every: int = 1,
 ) -> Bracket:
     """Certified bracket on epsilon at ``delta`` when all iterates are released (add/remove).
 
+    every: of linear losses, where each ``every``-th iterate is released alone, which divides the
+    steps; for other losses that is no guarantee. The sum of the steps between two releases is then
+    all that is seen of them.
     It is at most ``width`` wide; None stands for 1 % of epsilon or 1e-3, whichever is larger.
     Without subsampling the mechanism is Gaussian and a single step has a closed form: then the
     bracket is 1e-9 of epsilon wide. ``null="out"`` bounds P_in(S) - e^epsilon P_out(S), ``"in"``
@@ -436,19 +506,25 @@ def bracket(
     if width is not None and not width > 0:
         raise InputError(f"width: got {width}; expected a number above 0")
     sigma, rate, steps = float(noise_multiplier), float(sampling_rate), int(steps)
-    if rate == 1 or steps == 1:
+    fine = every >= 1 and steps % every == 0
+    expect(fine, "release_every", every, f"a divisor of the {steps:,} steps{_near(steps, every)}")
+    if rate == 1 or steps == every:
         # With every record in every step, all steps are as one with less noise.
-        pair = linear.last_iterate(sigma / math.sqrt(steps), rate, 1)
+        if rate == 1:
+            pair = linear.last_iterate(sigma / math.sqrt(steps), rate, 1)
+        else:
+            pair = linear.last_iterate(sigma, rate, steps)
         exact = pair.epsilon(delta, null=null)
         return Bracket(exact * (1 - 5e-10), exact * (1 + 5e-10))
     if -math.expm1(steps * math.log1p(-rate)) <= delta:
         return Bracket(0.0, 0.0)  # so rarely is the canary sampled at all
     if steps > MOST_STEPS:
         raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS:.0e}")
+    block = _Block.of(sigma, rate, every)
     bounds, wide = Bracket(0.0, 0.0), None
     for direction in _DIRECTIONS if null == "either" else (null,):
         try:
-            one = _bracket(sigma, rate, steps, delta, width, direction, bounds.lower, points)
+            one = _bracket(block, steps // every, delta, width, direction, bounds.lower, points)
         except TooWide as found:
             one, wide = found.bracket, found
         bounds = Bracket(max(bounds.lower, one.lower), max(bounds.upper, one.upper))
@@ -457,15 +533,22 @@ def bracket(
     return bounds
 
 
+def _near(steps: int, every: int) -> str:
+    """The divisors next to a number, for a message."""
+    below = next((k for k in range(min(every, steps), 0, -1) if steps % k == 0), 1)
+    above = next((k for k in range(max(every, 1), steps + 1) if steps % k == 0), steps)
+    return f", such as {below} or {above}"
+
+
 def fine_bracket(
-    noise_multiplier: float, sampling_rate: float, steps: int, delta: float
+    noise_multiplier: float, sampling_rate: float, steps: int, delta: float, every: int = 1
 ) -> Bracket:
     """The best of ``bracket`` that little time finds, 1e-3 wide as a rule.
 
     Not where epsilon is so small or large that this is of no use. Wider where sampling is rare,
     steps are many or delta is tiny: no width is asked for, so none is refused.
     """
-    mechanism = (noise_multiplier, sampling_rate, steps, delta)
+    mechanism = (noise_multiplier, sampling_rate, steps, delta, every)
     rough = _best(*mechanism, None, MOST_WORK)
     width = 0.01 * rough.upper if rough.upper < 0.1 else 1e-3 * max(1.0, rough.upper / 10)
     if rough.upper - rough.lower <= width:
@@ -479,12 +562,15 @@ def _best(
     sampling_rate: float,
     steps: int,
     delta: float,
+    every: int,
     width: float | None,
     points: int,
 ) -> Bracket:
     """``bracket``, or the best that so much work finds where it is wider than the width."""
     try:
-        return bracket(noise_multiplier, sampling_rate, steps, delta, width=width, points=points)
+        return bracket(
+            noise_multiplier, sampling_rate, steps, delta, width=width, points=points, every=every
+        )
     except TooWide as found:
         if math.isinf(found.bracket.upper):
             raise
@@ -523,8 +609,7 @@ def _search(
 
 
 def _bracket(
-    sigma: float,
-    rate: float,
+    block: _Block,
     steps: int,
     delta: float,
     width: float | None,
@@ -534,9 +619,7 @@ def _bracket(
 ) -> Bracket:
     """Bracket of one direction, refined until narrow enough or wholly below ``least``."""
     tail = 1e-6 * delta / steps
-    top = _top(sigma, rate, tail)
-    # Standard deviation of a step's loss, as far as it is not extreme, and of the sum's.
-    single = rate * math.sqrt(min(math.expm1(min(1 / sigma**2, 50.0)), 1e4))
+    top, single = block.top(tail), block.spread
     spread = single * math.sqrt(steps)
     z = math.sqrt(2 * math.log(1 / delta))
     guess = spread**2 / 2 + spread * z
@@ -546,15 +629,17 @@ def _bracket(
     share = 1e-4
     # Sampling the record in every step leaks more, and no loss of null "in" exceeds that of a step
     # without the canary.
-    every = linear.last_iterate(sigma, 1.0, steps).epsilon(delta, null=direction) * (1 + 5e-10)
-    lower, upper = 0.0, min(every, -steps * math.log1p(-rate) if direction == "in" else math.inf)
+    sampled = block.every * steps
+    every = linear.last_iterate(block.sigma, 1.0, sampled).epsilon(delta, null=direction)
+    upper = every * (1 + 5e-10)
+    lower, upper = 0.0, min(upper, -steps * block.log_none if direction == "in" else math.inf)
     if upper <= least:
         return Bracket(lower, upper)
     work = _Work(points)
     try:
         while top / h <= MOST_POINTS:
             work.spend(4 * math.ceil(top / h))
-            step = _Step.of(sigma, rate, h, tail)
+            step = _Step.of(block, h, tail)
             # A guess that is too low says nothing of the upper bound, but raises the lower one.
             found = _search(step.lower(direction), steps, delta, guess, share, work)
             lower = max(lower, found)
@@ -572,10 +657,10 @@ def _bracket(
     except _Exhausted:
         pass
     raise TooWide(
-        f"width: got {allowed(lower, width):.3g} at noise multiplier {sigma}, sampling rate "
-        f"{rate}, {steps} steps and delta {delta}; expected a width of at least "
-        f"{_above(upper - lower)} or so, for what can be had here in time and memory: the bracket "
-        f"is [{lower:.9g}, {upper:.9g}]",
+        f"width: got {allowed(lower, width):.3g} at noise {block.noise_std:.6g} over the clipping "
+        f"norm, sampling rate {block.rate:.6g}, {steps} steps and delta {delta}; expected "
+        f"a width of at least {_above(upper - lower)} or so, for what can be had here in time and "
+        f"memory: the bracket is [{lower:.9g}, {upper:.9g}]",
         Bracket(min(lower, upper), upper),
     )
 

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from hiddenstate.accounting import divergence, gaussian
 from hiddenstate.accounting.composition import Bracket
 from hiddenstate.accounting.setting import Setting
-from hiddenstate.errors import expect
+from hiddenstate.errors import InputError, expect
 
 Floats = NDArray[np.float64]
 
@@ -39,6 +39,8 @@ def epsilon(setting: Setting, delta: float) -> Bracket:
 
     Raises an input error for batches that are sampled, and for too many steps.
     """
+    if setting.release_every is not None:
+        return _released(setting, setting.release_every, delta)
     weights = setting.weights if setting.changed else np.ones(setting.steps)
     noise = setting.noise_multiplier * float(np.linalg.norm(weights))
     whole = setting.steps_per_pass
@@ -55,6 +57,35 @@ def epsilon(setting: Setting, delta: float) -> Bracket:
     expect(len(weights) <= MOST_SUMS, "steps", len(weights), f"at most {MOST_SUMS:,}")
     lower = _least(*_drawn(folded, shares, up=False), noise, delta)
     return Bracket(lower, max(lower, _most(*_drawn(folded, shares, up=True), noise, delta)))
+
+
+def _released(setting: Setting, every: int, delta: float) -> Bracket:
+    """Where every so manieth iterate is released, and the last.
+
+    Each shows the weighted sum of the steps since the one before: independent Gaussian mechanisms.
+    """
+    others = [name for name in setting.changed if name != "release_every"]
+    whole, steps = setting.steps_per_pass, setting.steps
+    if others and every > 1:
+        words = " and ".join(name.replace("_", " ") for name in others)
+        raise InputError(f"not known with {words} where some iterates are released")
+    starts = np.arange(0, steps, every)
+    lengths = np.diff(np.append(starts, steps))
+    if setting.redrawn:
+        fine = steps % whole == 0 and (every % whole == 0 or whole % every == 0)
+        words = f"a divisor or a multiple of the {whole} batches of an epoch, in whole epochs"
+        expect(fine, "release_every", every, words)
+    squares = np.zeros(whole)
+    # Of a record in the first batch, the second and so on.
+    for position in range(min(whole, steps)):
+        visits = np.zeros(steps)
+        visits[position::whole] = 1
+        each = np.add.reduceat(visits, starts)
+        squares[position] = float(np.sum((2 * each / setting.noise_multiplier) ** 2 / lengths))
+    if not setting.shuffled or np.ptp(squares) <= 1e-12 * squares.max():
+        return _exact(math.sqrt(squares.max()), delta)
+    upper = divergence.averaged_epsilon(squares / 2, _shares(setting), delta)
+    return Bracket(0.0, upper)
 
 
 def _exact(mu: float, delta: float) -> Bracket:

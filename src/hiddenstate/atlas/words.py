@@ -133,7 +133,7 @@ class Answer:
                 "not known exactly on a domain."
             ]
         if self.proven - self.linear <= 2e-4 * self.proven:
-            return ["If every loss were linear, hiding the iterates would save nothing."]
+            return ["If every loss were linear, hiding iterates would save nothing."]
         words = (
             f"If every loss were linear, epsilon would be {_near(self.linear)}. Audits of trained "
             "models usually find no more, but that is no guarantee."
@@ -141,6 +141,8 @@ class Answer:
         most = _up(self.proven - self.linear, 2)
         if setting.diameter is None and not setting.shuffled:
             saved = f"Hiding the iterates would then save {_near(self.proven - self.linear, 2)}."
+            if setting.release_every is not None:
+                saved = f"Hiding the others would then save {_near(self.proven - self.linear, 2)}."
         else:
             least = max(0.0, (self.attained or 0.0) - self.linear)
             saved = (

@@ -24,10 +24,40 @@ def atlas(history=7.0, encoding=6.0, audits=20, above=0.05):
     return pd.DataFrame(rows).assign(cell="a tenth in every step", allowed=float("nan"))
 
 
+def checkpoints(tenth=1.05):
+    """One setting whose last iterate has 2; every tenth so many times as much."""
+    ends = {"upper": {1: 5.0, 10: 2 * tenth, 100: 2.0}, "lower": {1: 4.9, 10: 2.0, 100: 2.0}}
+    rows = [
+        {"method": "linear losses", "kind": kind, "x": k, "value": value}
+        for kind, by_period in ends.items()
+        for k, value in by_period.items()
+    ]
+    return pd.DataFrame(rows).assign(cell="released", group="released")
+
+
+def with_checkpoints(audits):
+    """40 audits of a setting, and 10 of released checkpoints of which so many are above."""
+    mine = pd.DataFrame(
+        {"method": "audit", "kind": "lower", "x": 100, "value": 2.1 if i < audits else 1.5}
+        for i in range(10)
+    )
+    parts = [
+        atlas(audits=40, above=0.02),
+        checkpoints(),
+        mine.assign(cell="released", group="released"),
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
 CASES = {
+    "released": {
+        "agrees": checkpoints,
+        "contradicts": partial(checkpoints, tenth=1.11),
+    },
     "ordered": {
         "agrees": partial(atlas, audits=40, above=0.02),
         "contradicts": partial(atlas, audits=40, above=0.25),
+        "contradicts, checkpoints": partial(with_checkpoints, 9),
         "contradicts, computed": partial(atlas, history=7.0001, audits=40),
         "undecided": partial(atlas, audits=3),
     },

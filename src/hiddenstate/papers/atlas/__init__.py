@@ -15,7 +15,7 @@ them ours:
   or the loss-based baseline of gradient_crafting.
 """
 
-from hiddenstate.papers.atlas import bounds, cells, checks, estimates, figures, tables
+from hiddenstate.papers.atlas import bounds, cells, checks, estimates, figures, released, tables
 from hiddenstate.pipeline.family import Bounds, Family
 
 FAMILY = Family(
@@ -28,6 +28,7 @@ FAMILY = Family(
             bounds.bound,
             cost=lambda cell: 2.0 * len(cell.parameters.settings),
         ),
+        Bounds(cells.released, released.released, cost=lambda cell: 4.0),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -78,6 +78,9 @@ class AtlasGrid(FamilyGrid):
     runs: Runs = Field(
         description="runs per world of a simulated audit, fewer where steps are many"
     )
+    released: list[Sampled] = Field(
+        default=[], description="settings of the figure of released checkpoints, a panel each"
+    )
     trained: bool = Field(default=True, description="whether to show the nearest trained audits")
 
     @model_validator(mode="after")
@@ -95,6 +98,27 @@ class Bounded(Grid):
     settings: tuple[Sampled | Ordered, ...]
     delta: Delta
     runs: Runs
+
+
+class Released(Grid):
+    """What decides the epsilons of released checkpoints."""
+
+    noise_multiplier: NoiseMultiplier
+    sampling_rate: SamplingRate
+    steps: Steps
+    delta: Delta
+    runs: Runs
+
+
+def released(grid: AtlasGrid) -> list[Cell[Released]]:
+    """A cell for each setting; its epsilons take seconds."""
+    return [
+        Cell(
+            f"released_{setting_name(one.known)}",
+            Released(**one.model_dump(), delta=grid.delta, runs=grid.runs),
+        )
+        for one in grid.released
+    ]
 
 
 def bounded(grid: AtlasGrid) -> list[Cell[Bounded]]:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from hiddenstate.papers.atlas.estimates import checkpoints, settings
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Evidence, Exact, Within, rarely
 from hiddenstate.pipeline.family import check, needed
@@ -12,17 +13,28 @@ def _limits(estimates: pd.DataFrame) -> pd.Series:
     return select(estimates, group="proven").groupby("cell")["value"].min()
 
 
+def _released_shares(estimates: pd.DataFrame) -> pd.Series:
+    """Audits of released checkpoints over the epsilon of their setting and period."""
+    rows = checkpoints(estimates)
+    audits = select(rows, method="audit")
+    limits = select(rows, method="linear losses", kind="upper").set_index(["cell", "x"])["value"]
+    keys = zip(audits["cell"], audits["x"], strict=True) if len(audits) else ()
+    return audits["value"] / pd.Series([limits[key] for key in keys], audits.index, dtype=float)
+
+
 @check
 def ordered(estimates: pd.DataFrame) -> Evidence:
     """No lower bound, and no exact value, is above an upper bound that holds for any loss."""
-    here = select(estimates, kind=["lower", "exact"]).dropna(subset="value")
+    here = select(settings(estimates), kind=["lower", "exact"]).dropna(subset="value")
     # Trained audits are held against their own accountant.
     limit = here["allowed"].fillna(here["cell"].map(_limits(estimates)))
-    share = here["value"] / limit
-    audits = here["confidence"].notna()
+    share = pd.concat([here["value"] / limit, _released_shares(estimates)])
+    audits = here["confidence"].notna().reindex(share.index, fill_value=True)
     computed = share[~audits]
     above = share[share > 1]
-    named = "".join(f"; {here['method'][i]} ({here['cell'][i]}) is above" for i in above.index)
+    named = "".join(
+        f"; {estimates['method'][i]} ({estimates['cell'][i]}) is above" for i in above.index
+    )
     return Evidence(
         [
             Within(
@@ -38,7 +50,7 @@ def ordered(estimates: pd.DataFrame) -> Evidence:
                 0.25,
             ),
         ],
-        f"{len(here)} lower bounds; the largest is {share.max():.2%} of its upper bound{named}.",
+        f"{len(share)} lower bounds; the largest is {share.max():.2%} of its upper bound{named}.",
     )
 
 
@@ -77,3 +89,19 @@ def audited(estimates: pd.DataFrame) -> Evidence:
         ],
         "What an audit of this seed certifies at 95 %.",
     )
+
+
+@check
+def released(estimates: pd.DataFrame) -> Evidence:
+    """Linear losses: a tenth of the iterates costs little more than the last one alone."""
+    exact = select(needed(checkpoints(estimates)), method="linear losses")
+    found = []
+    for cell, part in exact.groupby("cell", sort=False):
+        most = select(part, kind="upper").set_index("x")["value"].sort_index()
+        least = select(part, kind="lower").set_index("x")["value"].sort_index()
+        tenth = most[most.index >= 10].index[0]
+        share = Exact(float(most[tenth] / least.iloc[-1]))
+        found.append(
+            Within(f"every {tenth:g}th iterate over the last alone, {cell}", share, high=1.1)
+        )
+    return Evidence(found, f"{len(found)} settings.")

@@ -4,6 +4,7 @@ import pandas as pd
 
 from hiddenstate.accounting.bounds import GROUPS
 from hiddenstate.atlas.words import Answer
+from hiddenstate.papers.atlas.estimates import settings
 from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown
 
@@ -26,7 +27,7 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
             "runs per world": "--" if pd.isna(row.runs) else f"{int(row.runs):,}",
             "assumption": row.assumption,
         }
-        for row in estimates.itertuples()
+        for row in settings(estimates).itertuples()
     )
 
 
@@ -40,7 +41,7 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
 def answer(estimates: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting."""
     records = []
-    for _, part in estimates.groupby("cell", sort=False):
+    for _, part in settings(estimates).groupby("cell", sort=False):
         found = Answer.of(part.rename(columns={"method": "name"}))
         first = part.iloc[0]
         records.append(
