@@ -70,8 +70,10 @@ FAULTS = [
     ),
     Fault(
         *("visits", "accounting", "src/hiddenstate/sampling.py"),
-        "return math.ceil(steps / math.ceil(records / self.batch_size))",
-        "return math.floor(steps / math.ceil(records / self.batch_size))",
+        "return math.ceil(records / self.batch_size)\n\n    def visits(self, records: int, steps: int)"
+        ' -> int:\n        """As many as the epochs that were begun."""\n        return math.ceil(steps',
+        "return math.ceil(records / self.batch_size)\n\n    def visits(self, records: int, steps: int)"
+        ' -> int:\n        """As many as the epochs that were begun."""\n        return math.floor(steps',
         "an epoch that has begun is not accounted for",
         "tests/test_sampling.py tests/dpsgd/test_mechanism.py",
     ),
@@ -133,8 +135,8 @@ FAULTS = [
     ),
     Fault(
         *("repeat", "engine", "src/hiddenstate/dpsgd/run.py"),
-        "path = (*self.name, self.world, self.repeat, self.index, purpose)",
-        "path = (*self.name, self.world, self.index, purpose)",
+        "path = (*self.name, world, self.repeat, self.index, purpose)",
+        "path = (*self.name, world, self.index, purpose)",
         "repeats of an audit have the same random numbers",
         "tests/dpsgd/test_ensemble.py tests/dpsgd/test_audit.py",
     ),
@@ -250,7 +252,9 @@ def found(place, fault, tier):
     """The test that finds a fault planted in a tree, or ""; the tree is mended afterwards."""
     path = place / fault.file
     right = path.read_text()
-    assert right.count(fault.right) == 1, f"{fault.name}: {fault.file} has changed"
+    if right.count(fault.right) != 1:
+        print(f"{fault.name}: {fault.file} has changed; plant it elsewhere", file=sys.stderr)
+        return ""
     path.write_text(right.replace(fault.right, fault.wrong))
     try:
         return tested(place, tier, *fault.tests.split()) or tested(

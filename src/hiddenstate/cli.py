@@ -1,6 +1,7 @@
 """The command line: every job of the workflow, and every question to the library, is a command."""
 
 import argparse
+import atexit
 import os
 import re
 import select
@@ -38,6 +39,7 @@ from hiddenstate.commands import (
 )
 from hiddenstate.commands.options import Commands
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import usage
 
 GROUPS = {
     "Your training": (epsilon, atlas, suggest_canary, plan_audit, audit_training),
@@ -97,6 +99,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parser().parse_args(arguments)
     _end_with_driver()
+    if path := os.environ.get("HIDDENSTATE_USAGE"):
+        cells = getattr(options, "cell", None) or ""
+        family, cell = (
+            getattr(options, "family", "all"),
+            cells if isinstance(cells, str) else cells[0],
+        )
+        atexit.register(usage.append, path, family, options.named, cell)
     try:
         status = options.run(options) or 0
         sys.stdout.flush()

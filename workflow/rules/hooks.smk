@@ -13,6 +13,13 @@ include: "progress.smk"
 os.environ.update(
     HIDDENSTATE_DRIVER=str(os.getpid()), HIDDENSTATE_TREE=os.path.abspath(TREE)
 )
+USAGE = os.path.abspath(f"{LOGS}/usage.tsv")
+
+
+def note_usage():
+    """Let every job write down what it took."""
+    os.makedirs(LOGS, exist_ok=True)
+    os.environ["HIDDENSTATE_USAGE"] = USAGE
 
 
 LOCKS = []
@@ -68,14 +75,17 @@ onstart:
     checked_place()
     checked_cluster()
     note_interruption()
+    note_usage()
     show_progress()
 
 
 onsuccess:
+    usage.append(USAGE, "all", "snakemake", workers=False)
     not_alone()
     show_outcome(log, True)
 
 
 onerror:
+    usage.append(USAGE, "all", "snakemake", workers=False)
     not_alone()
     show_outcome(log, False)

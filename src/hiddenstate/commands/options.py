@@ -27,7 +27,7 @@ def command(
     """
     summary = (summary or str(run.__doc__).splitlines()[0]).removesuffix(".")
     parser = commands.add_parser(name, help=summary, description=f"{summary}.")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, named=name)
     return parser
 
 
