@@ -69,13 +69,11 @@ FAULTS = [
         "tests/accounting/test_tradeoff.py tests/accounting/test_pld.py",
     ),
     Fault(
-        *("visits", "accounting", "src/hiddenstate/sampling.py"),
-        "return math.ceil(records / self.batch_size)\n\n    def visits(self, records: int, steps: int)"
-        ' -> int:\n        """As many as the epochs that were begun."""\n        return math.ceil(steps',
-        "return math.ceil(records / self.batch_size)\n\n    def visits(self, records: int, steps: int)"
-        ' -> int:\n        """As many as the epochs that were begun."""\n        return math.floor(steps',
-        "an epoch that has begun is not accounted for",
-        "tests/test_sampling.py tests/dpsgd/test_mechanism.py",
+        *("adjacency", "accounting", "src/hiddenstate/dpsgd/mechanism.py"),
+        "effective = self.noise_multiplier / sensitivity",
+        "effective = self.noise_multiplier",
+        "replacing a record is accounted for as adding one",
+        "tests/dpsgd/test_mechanism.py",
     ),
     Fault(
         *("clopper-pearson", "auditing", "src/hiddenstate/auditing/intervals.py"),
