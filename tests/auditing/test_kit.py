@@ -171,7 +171,7 @@ def weighted(records):
         ({"steps": 20}, "steps: the training took 10, claimed 20"),
         ({"clipping_norm": 1.0}, "clipping norm: the training has 0.5, claimed 1"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_what_is_not_as_claimed_is_an_error_that_names_both_numbers(world, wrong, expected):
     assert small(world, shape=plain, steps=10, clipping_norm=0.5).scores()

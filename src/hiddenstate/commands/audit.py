@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
         "--delta", type=float, required=True, help="probability, such as 1e-5; 0 for pure DP"
     )
     claim_options.add_arguments(parser)
-    add_confidence(parser, "of each statement")
+    add_confidence(parser, "confidence of each statement")
     parser.add_argument(
         "--coins",
         type=int,
@@ -90,8 +90,8 @@ def add(commands: Commands) -> None:
         type=int,
         nargs="+",
         metavar="MODELS",
-        help="test the claim at these numbers of models in each world, planned before looking, "
-        "with rows in the order of the runs",
+        help="numbers of models (with the canary, and without, each) at which the claim is tested; "
+        "planned before looking, rows in the order of the runs",
     )
     parser.add_argument(
         "--null-law",

@@ -46,7 +46,8 @@ def add(commands: Commands) -> None:
         "--guesses",
         type=int,
         metavar="NUMBER",
-        help="of coins, fixed before the training: the highest scores 'in', the lowest 'out'",
+        help="number of coins to guess, fixed before the training: highest scores 'in', lowest "
+        "'out'",
     )
     parser.add_argument(
         "--planned-mu",
@@ -67,8 +68,8 @@ def add(commands: Commands) -> None:
         "--deviation",
         type=float,
         metavar="NUMBER",
-        help="of a score without its canary, where they are known to be normal of mean 0 and "
-        "independent: also bound mu of the whole mechanism by this law",
+        help="standard deviation of a score without its canary, if all are known to be normal of "
+        "mean 0 and independent: also bounds mu of the joint mechanism",
     )
     parser.add_argument(
         "--null-scores",
@@ -97,7 +98,7 @@ def add(commands: Commands) -> None:
         "canaries together mu sqrt(d), as of noise that all of them share",
     )
     claim_options.add_arguments(parser)
-    add_confidence(parser, "of each statement")
+    add_confidence(parser, "confidence of each statement")
     parser.add_argument(
         "--ignore", nargs="+", default=[], metavar="COLUMN", help="columns that say nothing here"
     )

@@ -40,23 +40,37 @@ def add(commands: Commands) -> None:
         help="Python file with train(world, seed) -> score, or a command line in quotes with "
         "{world} and {seed} whose last printed line is the score",
     )
-    parser.add_argument("--function", default="train", help="its name in the file (train)")
+    parser.add_argument(
+        "--function", default="train", help="name of the function in the file (default train)"
+    )
     claim_options.add_arguments(parser)
     parser.add_argument("--delta", type=float, help="probability of --claim, such as 1e-5")
-    parser.add_argument("--models", type=int, help="in each world, at most")
+    parser.add_argument(
+        "--models", type=int, help="models to train with the canary, and without, each"
+    )
     parser.add_argument(
         "--looks",
         type=int,
         nargs="+",
         metavar="MODELS",
-        help="numbers of models in each world at which to look, and stop if the claim is refuted",
+        help="numbers of models (with the canary, and without, each) at which a refuted claim "
+        "stops the audit",
     )
-    add_confidence(parser, "of the verdict")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="of the campaign (NAME-audit)")
-    parser.add_argument("--seed", type=int, default=0, help="that all runs' seeds come from (0)")
+    add_confidence(parser, "confidence of the verdict")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the campaign (default NAME-audit)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="root seed of all runs (default 0)")
     parser.add_argument("--workers", type=int, default=1, help="processes (1)")
-    parser.add_argument("--retries", type=int, default=2, help="of a run that crashes (2)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="of a run (none)")
+    parser.add_argument(
+        "--retries", type=int, default=2, help="retries of a run that crashes (default 2)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="seconds that a run may take (default: no limit)",
+    )
     parser.add_argument(
         "--battery",
         nargs="+",
@@ -69,8 +83,8 @@ def add(commands: Commands) -> None:
     checks.add_argument(
         "--check",
         action="store_true",
-        help="train five models, say whether seed and worlds are what an audit needs, and stop "
-        "(done before the first model in any case)",
+        help="check alone: train five models and say whether an audit can use the training (always "
+        "done before the first model)",
     )
     checks.add_argument("--no-check", action="store_true", help="leave this check out")
     add_json(parser, "words")

@@ -42,14 +42,19 @@ def add(commands: Commands) -> None:
     add_family(parser)
     add_cell(parser)
     add_path(parser, "cached", "cached scores")
-    parser.add_argument("--models", type=int, default=20, help="per world and repeat (20)")
+    parser.add_argument(
+        "--models",
+        type=int,
+        default=20,
+        help="models to train in each repeat, with and without the canary each (default 20)",
+    )
     add_training(parser)
     add_out(parser, "CSV file to write")
     add_json(parser)
 
     parser = command(commands, "verified", _verified)
     parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="of `hiddenstate verify`"
+        "files", nargs="*", type=Path, metavar="FILE", help="verdicts of `hiddenstate verify`"
     )
     add_out(parser, "CSV file to write")
     add_json(parser)

@@ -19,17 +19,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for names, what in (
         (("--claim",), "epsilon that is claimed at --delta"),
         (("--claim-mu",), "mu of Gaussian differential privacy that is claimed"),
-        (("--noise-multiplier", "--sigma"), "claim: the curve of DP-SGD with this noise,"),
-        (("--sampling-rate", "--q"), "this sampling rate (Poisson)"),
+        (("--noise-multiplier", "--sigma"), "claim of a mechanism: its noise multiplier"),
+        (("--sampling-rate", "--q"), "claim of a mechanism: its Poisson sampling rate"),
     ):
         parser.add_argument(*names, type=float, metavar="NUMBER", help=what)
-    parser.add_argument("--steps", type=int, metavar="NUMBER", help="and this many steps")
+    parser.add_argument(
+        "--steps", type=int, metavar="NUMBER", help="claim of a mechanism: its steps"
+    )
     parser.add_argument(
         "--curve",
         choices=("dp", "gdp"),
         default="dp",
-        help="what --claim promises: (epsilon, delta)-DP alone (dp), or the Gaussian DP that has "
-        "this epsilon at delta (gdp), which far fewer scores can refute",
+        help="claim judged as (epsilon, delta)-DP (dp, the default), or as the Gaussian DP that "
+        "has this epsilon at delta (gdp), which far fewer scores can refute",
     )
 
 

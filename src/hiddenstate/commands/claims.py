@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     """Claims with estimates, or verdicts; what they are compared with, and where they go."""
     parser = command(commands, "claims", _claims)
     add_family(parser)
-    add_path(parser, "claims", "of the family")
+    add_path(parser, "claims", "claims of the family")
     add_path(parser, "estimates")
     add_out(parser, WRITTEN, metavar="DIR")
     add_json(parser, "words")

@@ -13,7 +13,10 @@ def add(commands: Commands) -> None:
     parser = command(commands, "device-check", run)
     parser.add_argument("--device", default="cuda", help="cuda (the default), cuda:1, mps, cpu")
     parser.add_argument(
-        "--network", nargs="+", metavar="NAME", help="these networks of the papers alone"
+        "--network",
+        nargs="+",
+        metavar="NAME",
+        help="networks of the papers to compare (default all)",
     )
     add_json(parser)
 

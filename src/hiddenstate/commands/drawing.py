@@ -21,7 +21,9 @@ def add(commands: Commands) -> None:
     for name, run in (("figures", _figures), ("tables", _tables)):
         parser = command(commands, name, run)
         add_family(parser)
-        parser.add_argument("names", nargs="*", metavar="NAME", help="these alone")
+        parser.add_argument(
+            "names", nargs="*", metavar="NAME", help="names to draw or write (default all)"
+        )
         add_path(parser, "estimates")
         add_out(parser, "directory to write them to", metavar="DIR")
 

@@ -12,7 +12,10 @@ def add(commands: Commands) -> None:
     """Families, where the figures are, and the page."""
     parser = command(commands, "gallery", run)
     parser.add_argument(
-        "families", nargs="*", metavar="FAMILY", help="these alone have new pictures"
+        "families",
+        nargs="*",
+        metavar="FAMILY",
+        help="families whose pictures are made again (default all)",
     )
     parser.add_argument(
         "--figures",

@@ -63,8 +63,8 @@ What is left once it does what the paper does:
 def add(commands: Commands) -> None:
     """Name, title, reference, tree."""
     parser = command(commands, "new-paper", run)
-    parser.add_argument("name", metavar="NAME", help="of the family, such as shuffled_batches")
-    parser.add_argument("--title", help="of the paper (its name in words)")
+    parser.add_argument("name", metavar="NAME", help="name of the family, such as shuffled_batches")
+    parser.add_argument("--title", help="title of the paper (default: the name in words)")
     parser.add_argument("--reference", default="none", help="such as 'arXiv 2411.10614' (none)")
     parser.add_argument(
         "--tree", type=Path, metavar="DIR", help="source tree (that of this package)"

@@ -83,13 +83,13 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     # Without a value: the cell has no initial parameters of its own.
     parser.add_argument("--start", type=Path, nargs="?", help="file of initial parameters")
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="for finished models")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="folder for finished models")
     parser.add_argument("--workers", type=int, default=1, help="threads (1)")
     parser.add_argument(
         "--memory",
         type=int,
         default=0,
-        help="for models, in MiB (2048; on CUDA 80 %% of what is free)",
+        help="memory for models in MiB (default 2048; on CUDA 80 %% of what is free)",
     )
 
 

@@ -33,12 +33,13 @@ def add(commands: Commands) -> None:
         type=float,
         required=True,
         metavar="NUMBER",
-        help="what the mechanism leaks: the true epsilon (of a Gaussian mechanism), mu, or noise "
-        "multiplier, whichever is claimed",
+        help="true epsilon (of a Gaussian mechanism), mu or noise multiplier, whichever is claimed",
     )
     parser.add_argument("--power", type=float, default=0.9, help="probability to refute (0.9)")
-    add_confidence(parser, "of a refutation")
-    parser.add_argument("--seconds", type=float, help="that one model takes, for the hours")
+    add_confidence(parser, "confidence of a refutation")
+    parser.add_argument(
+        "--seconds", type=float, help="seconds that one model takes, to print hours"
+    )
     parser.add_argument("--workers", type=int, default=1, help="processes that train (1)")
     add_json(parser)
     add_figure(parser, "bound against number of models")

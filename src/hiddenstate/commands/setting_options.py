@@ -37,25 +37,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         (("--batch-size",), float, "records in a batch; of a sampled one on average"),
         (("--delta",), float, "probability at which epsilon is stated"),
         (("--learning-rate",), float, f"first step's, on a batch's mean ({LEARNING_RATE:g})"),
-        (("--schedule",), str, "of learning rates: constant (the default), linear, cosine, step"),
-        (("--momentum",), float, "of SGD (0)"),
-        (("--weight-decay",), float, "of SGD, times the learning rate (0)"),
+        (
+            ("--schedule",),
+            str,
+            "schedule of the learning rate: constant (default), linear, cosine or step",
+        ),
+        (("--momentum",), float, "momentum of SGD (default 0)"),
+        (
+            ("--weight-decay",),
+            float,
+            "weight decay of SGD, multiplied by the learning rate (default 0)",
+        ),
         (("--release-every",), int, "every so manieth iterate is released, 1: all (the last)"),
         (("--average-last",), int, "the mean of so many last iterates is released (the last)"),
-        (("--ema-decay",), float, "of an average of all iterates that is released (the last)"),
+        (
+            ("--ema-decay",),
+            float,
+            "decay of an exponential moving average that is released in place of the last iterate",
+        ),
         (("--smoothness",), float, "largest curvature of every loss, 0 if linear (not known)"),
-        (("--weak-convexity",), float, "of every loss, 0 if convex (as much as the smoothness)"),
+        (
+            ("--weak-convexity",),
+            float,
+            "weak convexity of every loss, 0 if convex (default: the smoothness)",
+        ),
         (
             ("--strong-convexity",),
             float,
-            "of every loss, beside the weight decay; none clipped (0)",
+            "strong convexity of every loss beside the weight decay, without clipping (default 0)",
         ),
         (
             ("--holder",),
             float,
             "exponent of Hölder gradients, whose constant is the smoothness (1)",
         ),
-        (("--diameter",), float, "of the domain that every step projects the iterate on (none)"),
+        (
+            ("--diameter",),
+            float,
+            "diameter of the domain that every step projects the iterate on (default: no domain)",
+        ),
     ):
         needed = names[0] in ("--noise-multiplier", "--delta")
         parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
