@@ -16,10 +16,12 @@ def _limits(estimates: pd.DataFrame) -> pd.Series:
 def _released_shares(estimates: pd.DataFrame) -> pd.Series:
     """Audits of released checkpoints over the epsilon of their setting and period."""
     rows = checkpoints(estimates)
+    if rows.empty:
+        return pd.Series(dtype=float)
     audits = select(rows, method="audit")
     limits = select(rows, method="linear losses", kind="upper").set_index(["cell", "x"])["value"]
-    keys = zip(audits["cell"], audits["x"], strict=True) if len(audits) else ()
-    return audits["value"] / pd.Series([limits[key] for key in keys], audits.index, dtype=float)
+    mine = [limits[key] for key in zip(audits["cell"], audits["x"], strict=True)]
+    return audits["value"] / pd.Series(mine, audits.index, dtype=float)
 
 
 @check

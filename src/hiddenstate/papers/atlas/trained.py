@@ -114,7 +114,7 @@ def _job(path: Path) -> Job:
         "worst_case_init": (worst_case_init.FAMILY, AuditParameters),
     }
     family, kind = kinds[path.parent.name]
-    (work,) = (work for work in family.works if isinstance(work, Train))
+    (work,) = (work for work in family.works if type(work) is Train)
     claimed = scores.claimed_origin(path).get("cell", {})
     try:
         parameters = kind.model_validate(
