@@ -40,7 +40,7 @@ def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     verdicts.assign(agree=[True, False]).to_csv("bad.csv", index=False)
     status, _, err = run(capsys, "verified", "v.csv", "bad.csv", "--out", "all.csv")
     assert status == 2
-    assert f"differ from scores trained again: {CELL} (p-values in all.csv)" in err
+    assert f"differ from those computed again: {CELL} (p-values in all.csv)" in err
 
     # One bad file of two, and nothing is restored.
     (tiny / f"cached/{WORST}.parquet").write_bytes((tiny / "scores.parquet").read_bytes())

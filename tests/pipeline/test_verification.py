@@ -124,3 +124,23 @@ def test_the_power_of_a_comparison_is_that_of_the_comparison_itself():
     power = verification.comparison_power(100, shift=0.4, level=0.05)
     assert power == pytest.approx(found / runs, abs=4 * (0.25 / runs + 0.25 / 300) ** 0.5)
     assert verification.comparison_power(100, shift=0.0, level=0.05) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "agrees"),
+    [
+        (lambda frame: frame, True),
+        (lambda frame: frame.assign(score=frame["score"] * (1 + 1e-9)), True),
+        (lambda frame: frame.assign(score=frame["score"] + 1e-3), False),
+        (lambda frame: frame.assign(score=np.where(frame.index < 1, 9.0, frame["score"])), True),
+        (lambda frame: frame.assign(score=np.where(frame.index < 3, 9.0, frame["score"])), False),
+        (lambda frame: frame.assign(world=frame["world"][::-1].to_numpy()), False),
+        (lambda frame: frame[:-1], False),
+        (lambda frame: frame.rename(columns={"score": "other"}), False),
+    ],
+)
+def test_a_result_computed_again_is_equal_but_for_rounding(change, agrees):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"world": ["in", "out"] * 1000, "score": rng.normal(size=2000)})
+    frame.loc[5, "score"] = np.nan
+    assert verification.equal(frame, change(frame))["agree"] == agrees

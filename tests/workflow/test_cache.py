@@ -3,9 +3,11 @@
 import re
 import shutil
 
+import pandas as pd
 import pytest
 
 from hiddenstate import cli
+from hiddenstate.pipeline import scores
 
 SCALE = "workflow/config/scales/small.yaml"
 RESULTS = "results/small/encoding_loss"
@@ -66,3 +68,19 @@ def test_what_other_code_made_is_computed_again(filled, snakemake):
     assert "restore" not in found
     cached = {path.name for path in (filled / "results/cached/encoding_loss").glob("*.parquet")}
     assert cached < set(re.findall(r"[^/\s]+\.parquet", output))
+
+
+def test_a_tenth_of_the_cache_is_computed_again(filled, snakemake):
+    status, output = snakemake(filled, "verify_cache", *AT_SMALL)
+    assert status == 0, output[-3000:]
+    verdicts = pd.read_csv(filled / "results/small/verified.csv")
+    simulated = list((filled / "results/cached/encoding_loss").glob("*.parquet"))
+    bounds = list((filled / "results/cached/encoding_loss/bounds").glob("*.parquet"))
+    assert len(verdicts) == -(-len(simulated) // 10) - (-len(bounds) // 10)
+    assert verdicts["agree"].all() and (verdicts["differing"] == 0).all()
+    for file in bounds:
+        frame, origin = scores.read(file)
+        scores.write_table(file, frame.assign(epsilon=frame["epsilon"] + 1e-3), origin)
+    status, output = snakemake(filled, "verify_cache", *AT_SMALL)
+    assert status != 0
+    assert "cached results differ from those computed again: q0." in output

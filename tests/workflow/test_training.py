@@ -342,7 +342,7 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     scores.write(cached(filled, OTHER), frame.assign(score=frame["score"] + 100), forged)
     status, output = snakemake(filled, "verify_cache", *AT_TINY)
     assert status != 0
-    assert f"differ from scores trained again: {OTHER} (" in output
+    assert f"differ from those computed again: {OTHER} (" in output
     verdicts = pd.read_csv(filled / "results/tiny/verified.csv")
     assert verdicts.groupby("cell")["agree"].all().to_dict() == {CELL: True, OTHER: False}
     # A verdict is of the code that trained again: of other code it is another's.

@@ -47,7 +47,7 @@ KEYS = {
     "missing_scores": ("train|error|skip", "train, error or skip"),
     "device": (r"cpu|mps|cuda(:[0-9]+)?", "cpu, cuda, cuda:1, …"),
     "part_hours": (r"[0-9]{1,5}(\.[0-9]{1,6})?", "hours, or 0 for no limit"),
-    "verify_cells": (r"[1-9][0-9]{0,5}", "a number from 1"),
+    "verify_cells": (r"[1-9][0-9]{0,5}|tenth", "a number from 1, or tenth"),
     "verify_models": (r"[1-9][0-9]{0,5}", "a number from 1"),
     "verify_seed": (r"[0-9]{1,9}", "a number from 0"),
     "family": (".*", "set by the rule files alone"),

@@ -235,6 +235,38 @@ if JOBS["train"]:
             " --memory {resources.models_mb} --out {output:q} --start {input.start:q} > {log:q} 2>&1"
 
 
+if RESTORED["simulate"] or RESTORED["bound"]:
+
+    rule recompute:
+        input:
+            cached_result,
+        output:
+            f"{HERE}/recomputed/{{kind}}/{{cell}}.csv",
+        log:
+            f"{LOGS}/{FAMILY}/recomputed/{{kind}}/{{cell}}.log",
+        benchmark:
+            f"{LOGS}/{FAMILY}/recomputed/{{kind}}/{{cell}}.tsv"
+        wildcard_constraints:
+            kind="simulate|bound",
+            cell=any_of({*RESTORED["simulate"], *RESTORED["bound"]}),
+        conda:
+            "../../envs/hiddenstate.yaml"
+        threads: 1
+        resources:
+            mem_mb=growing(2000),
+            runtime=growing(15),
+        params:
+            family=FAMILY,
+            config=literally(SCALE_FILE),
+            identity=identity_of_result,
+        message:
+            f"{FAMILY}: compute {{wildcards.cell}} again"
+        shell:
+            "hiddenstate recompute {params.family} --config {params.config:q}"
+            " --kind {wildcards.kind:q} --cell {wildcards.cell:q} --cached {input:q}"
+            " --out {output:q} > {log:q} 2>&1"
+
+
 rule estimate:
     input:
         cell_files,

@@ -57,6 +57,16 @@ def kept(job):
     return cache.path(Path(f"{CACHE}/{FAMILY}"), job)
 
 
+def cached_result(wildcards):
+    """The cached result of a cell, as an input of a rule."""
+    return str(kept(JOBS[wildcards.kind][wildcards.cell]))
+
+
+def identity_of_result(wildcards):
+    """What decides a result, its code included, as a parameter of a rule."""
+    return {"seed": SEED, **JOBS[wildcards.kind][wildcards.cell].identity}
+
+
 RESTORED = {
     kind: served(kind) if config["scores"] == "cached" else [] for kind in cache.SERVED
 }

@@ -31,18 +31,31 @@ def expected_verdicts():
 
 
 def verified_files():
-    """The cells that verify_cache trains again: a few cached ones, drawn at random."""
-    models = int(config["verify_models"])
-    able = []
+    """Verdicts on cached results that verify_cache computes again, drawn at random."""
+    able = {kind: verifiable(kind) for kind in cache.SERVED}
+    chance = random.Random(int(config["verify_seed"]))
+    if config["verify_cells"] == "tenth":
+        parts = [chance.sample(found, -(-len(found) // 10)) for found in able.values()]
+        return [path for part in parts for path in part]
+    every = [path for found in able.values() for path in found]
+    return chance.sample(every, min(int(config["verify_cells"]), len(every)))
+
+
+def verifiable(kind):
+    """Verdicts that there may be on cached results of a kind, of today's code."""
+    models, able = int(config["verify_models"]), []
     for name, family in FAMILIES.items():
-        for cell, job in family.jobs(getattr(GRID, name))["train"].items():
+        for cell, job in family.jobs(getattr(GRID, name))[kind].items():
+            if not cache.fits(cache.path(Path(f"{CACHE}/{name}"), job), job, GRID.seed):
+                continue
+            if kind != "train":
+                able.append(f"{RESULTS}/{name}/recomputed/{kind}/{cell}.csv")
+                continue
             trained, repeats = job.work.size(job.cell)
             sizes = trained * repeats, models * repeats, job.work.adversaries(job.cell)
-            if Path(f"{CACHE}/{name}/{cell}.parquet").exists():
-                if verification.can_disagree(*sizes):
-                    able.append(f"{RESULTS}/{name}/verified/{cell}.csv")
-    few = min(int(config["verify_cells"]), len(able))
-    return random.Random(int(config["verify_seed"])).sample(sorted(able), few)
+            if verification.can_disagree(*sizes):
+                able.append(f"{RESULTS}/{name}/verified/{cell}.csv")
+    return sorted(able)
 
 
 SHOWN = {family: shown_files(family) for family in FAMILIES}

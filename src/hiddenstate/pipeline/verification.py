@@ -35,6 +35,35 @@ def comparison_power(scores: int, shift: float, level: float, worlds: int = 2) -
     return found / 300
 
 
+SAME = 1e-6
+"""Most that a number computed again may differ, as a share of the largest of its column."""
+FEW = 1e-3
+"""Share of a column's numbers that may differ more: another processor rounds some the other way."""
+
+
+def equal(cached: pd.DataFrame, new: pd.DataFrame) -> dict[str, float | int | bool]:
+    """Whether a result was computed again: rows, the largest share that differs, and if it agrees.
+
+    Columns and rows have to be the same, in the same order. Words have to be equal, numbers within
+    ``SAME``; of each column a share of at most ``FEW`` may differ.
+    """
+    found: dict[str, float | int | bool] = {"rows": len(cached), "differing": 1.0, "agree": False}
+    if list(cached) != list(new) or len(cached) != len(new):
+        return found
+    shares = [0.0]
+    for name in cached:
+        one, other = cached[name].to_numpy(), new[name].to_numpy()
+        if one.dtype.kind in "fiu" and other.dtype.kind in "fiu":
+            one, other = one.astype(float), other.astype(float)
+            finite = np.abs(one[np.isfinite(one)])
+            room = SAME * float(finite.max(initial=0.0))
+            differs = ~np.isclose(one, other, rtol=0.0, atol=room, equal_nan=True)
+        else:
+            differs = (one != other) & ~(pd.isna(one) & pd.isna(other))
+        shares.append(float(np.mean(differs)) if len(differs) else 0.0)
+    return found | {"differing": max(shares), "agree": max(shares) <= FEW}
+
+
 def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Two-sample Kolmogorov-Smirnov tests, exact at small sizes; one row for each.
 
