@@ -53,3 +53,12 @@ def test_what_is_no_upper_tail_is_refused():
     ):
         with pytest.raises(InputError, match=words):
             known_null_bound([-1.0, 0.0, 2.0], law, GaussianDP())
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_a_bound_is_calibrated_at_its_confidence(confidence):
+    scores = stream(5, "known null").normal(size=60) + 2
+    calibration = Averaged().sized((60, 0), GaussianDP(), 1 - confidence)
+    (expected,), _ = calibration.bounds(calibration.observed_known(stats.norm.sf(scores)[None]))
+    bound = known_null_bound(scores, stats.norm.sf, GaussianDP(), confidence=confidence)
+    assert bound.value == expected
