@@ -5,7 +5,8 @@ Every family's estimates share these columns and add the parameters of its cells
 * ``quantity``  what was estimated, such as "epsilon" or "fnr"
 * ``cell``      the cell it belongs to
 * ``method``    how, such as "pld" or "clopper-pearson"
-* ``kind``      "upper" or "lower" bound, "exact", or "estimate" (which bounds nothing)
+* ``kind``      "upper" or "lower" bound, "exact", "estimate" (which bounds nothing), or "expected"
+  (what audits give on average, which the experimenter computes and no adversary; no bound)
 * ``x``         the argument, for curves (for "fnr" it is the false-positive rate)
 * ``value``     the number; ``low`` and ``high`` its confidence interval where it has one
 * ``confidence`` of the bound or interval; empty where there is none
@@ -25,7 +26,7 @@ from hiddenstate.files import atomic, text
 
 COLUMNS = ("quantity", "cell", "method", "kind", "x", "value", "low", "high", "confidence", "grid")
 NUMBERS = ("x", "value", "low", "high", "confidence")
-KINDS = ("upper", "lower", "exact", "estimate")
+KINDS = ("upper", "lower", "exact", "estimate", "expected")
 
 
 def write(path: str | Path, estimates: pd.DataFrame, grid: str) -> None:
@@ -35,6 +36,9 @@ def write(path: str | Path, estimates: pd.DataFrame, grid: str) -> None:
     unknown = set(estimates["kind"]) - set(KINDS)
     if unknown:
         raise ValueError(f"unknown kinds of estimate: {sorted(map(str, unknown))}")
+    claimed = estimates.loc[estimates["kind"] == "expected", "confidence"].notna()
+    if claimed.any():
+        raise ValueError("expected audits bound nothing, and have no confidence")
     with atomic(path) as temporary:
         estimates.to_csv(temporary, index=False)
 

@@ -99,6 +99,40 @@ def test_estimates_are_of_each_repeat_and_the_figures_that_show_it(make):
     assert gaussian.epsilon_below(rows.loc[1, "most"], 1e-5) == pytest.approx(10, abs=1e-6)
 
 
+def test_expected_audits_are_compared_with_the_same_repeats_and_bound_nothing(smoke, estimates):
+    grid, scores = smoke[:2]
+    rows = select(estimates, kind="expected")
+    assert len(rows) and rows["confidence"].isna().all()
+    assert set(rows["quantity"]) == {
+        "expected separation", "expected epsilon", "expected against observed"
+    }  # fmt: skip
+    assert not set(rows["quantity"]) & set(estimates.loc[estimates.kind != "expected", "quantity"])
+    (told,) = select(rows, quantity="expected against observed", epochs=2).itertuples()
+    frame = scores[told.cell][lambda frame: frame["repeat"] == 0]
+    into, out = (frame.loc[frame["world"] == w, "score"] for w in ("in", "out"))
+    t = stats.ttest_ind(into, out).statistic * np.sqrt(2 / len(into))
+    assert told.observed == pytest.approx(t)
+    (cell,) = [c for c in cells.expected(grid) if c.name.startswith("expected_digits_pre2")][1:]
+    made = scores[cell.name].iloc[0]
+    assert made["separation"] == pytest.approx(made["difference"] / made["upper"])
+    assert made["lower"] <= made["upper"]
+    assert told.expected == pytest.approx(made["separation"])
+    spread = np.hypot(told.error, told.observed_error)
+    assert told.value == pytest.approx((t - made["separation"]) / spread)
+
+
+def test_a_published_estimate_is_told_by_the_law_of_its_separation():
+    from hiddenstate.auditing import AsPublished
+    from hiddenstate.auditing.law import law
+
+    for method, level in (("as published", 0.05), ("two-sided", 0.025)):
+        found = simulations.published(method, 0.83, 100, 1e-5)
+        there = law(AsPublished(), 0.83, models=100, delta=1e-5, level=level, audits=1000)
+        assert found["value"] == pytest.approx(there.mean, abs=0.03)
+        assert found["largest"] == pytest.approx(there.largest, abs=0.1)
+        assert simulations.published(method, -2.0, 100, 1e-5)["value"] < 0.2
+
+
 def test_estimates_are_of_the_repeats_there_are(smoke, lacking, estimates):
     grid = smoke[0]
     counts = select(lacking, quantity="repeats").drop_duplicates("cell").set_index("cell")

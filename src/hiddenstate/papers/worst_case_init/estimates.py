@@ -1,7 +1,8 @@
 """Estimates of worst_case_init: what each audit found, and what a perfect one would have."""
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import worlds
 from hiddenstate.auditing.summaries import separation
-from hiddenstate.papers.worst_case_init import cells, methods
+from hiddenstate.papers.worst_case_init import cells, methods, simulations
 from hiddenstate.papers.worst_case_init.cells import AuditParameters
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
 from hiddenstate.pipeline import verification
@@ -37,8 +38,9 @@ def estimate(grid: WorstCaseInitGrid, scores: Made, bounds: Made) -> pd.DataFram
     separation (of the worlds' scores, with the mu that the accountant allows as ``most``), repeats
     (how many there are; ``planned`` is how many there should be), agreement (p-value of a
     repeat of a live audit and the same repeat of another), ideal_epsilon (of each method: mean over
-    simulated audits, with the range of 90 %), and best threshold (how often it has at most a share
-    x of all scores above it, and more than the share before).
+    simulated audits, with the range of 90 %), expected separation and expected epsilon (of expected
+    audits, which bound nothing), expected against observed, and best threshold (how often it has at
+    most a share x of all scores above it, and more than the share before).
     """
     rows: list[Row] = []
     found: dict[str, list[Row]] = {}
@@ -55,6 +57,7 @@ def estimate(grid: WorstCaseInitGrid, scores: Made, bounds: Made) -> pd.DataFram
         other = next((a for audits in shown.values() for a in audits if _alike(a, live)), None)
         compared = _agreement(there[live.name], there[other.name]) if other else ()
         rows += [{"figure": "live"} | described(live) | row for row in compared]
+    rows += _expected(scores, there)
     for cell, table in bounds.of(cells.ideal):
         shared = {"cell": cell.name, "quantity": "ideal_epsilon"} | cell.parameters.model_dump()
         for method, part in table.groupby("method", sort=False):
@@ -70,6 +73,56 @@ def estimate(grid: WorstCaseInitGrid, scores: Made, bounds: Made) -> pd.DataFram
                 for x, count in zip(THRESHOLDS[1:], counts, strict=True)
             ]
     return pd.DataFrame(rows)
+
+
+def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> list[Row]:
+    """Expected audits: separation and published epsilon of each repeat, and audits beside them.
+
+    The row of an audit has the mean separation of the repeats that both have: ``observed`` and
+    ``expected`` with their errors, and their difference over these (z) as its value.
+    """
+    rows: list[Row] = []
+    every: dict[str, dict[int, pd.Series]] = defaultdict(dict)
+    audits: dict[str, AuditParameters] = {}
+    for cell, table in scores.of(cells.expected):
+        audit, found = cell.parameters.audit, table.iloc[0]
+        repeat = audit.start.repeats[0]
+        every[cells.point_of(audit)][repeat] = found
+        audits[cells.point_of(audit)] = audit
+        shared = {"figure": "expected", **described(audit), "repeat": repeat, "kind": "expected"}
+        high = found["difference"] / found["lower"] if found["lower"] > 0 else np.nan
+        rows.append(
+            shared
+            | {"quantity": "expected separation", "method": "pairs and pass back"}
+            | {"value": found["separation"], "low": found["separation"], "high": high}
+            | {key: found[key] for key in ("most", "norm", "cosine", "error")}
+        )
+        for method in simulations.SIMULATED:
+            told = simulations.published(method, found["separation"], audit.models, audit.delta)
+            rows.append(shared | {"quantity": "expected epsilon", "method": method} | told)
+    for name, trained in there.items():
+        point = name.rpartition("_")[0]
+        both = sorted(every[point].keys() & trained.keys())
+        if both:
+            each, audited = [every[point][r] for r in both], [trained[r] for r in both]
+            row = {"figure": "expected", **described(audits[point]), "kind": "expected"}
+            row |= {"quantity": "expected against observed", "method": "z", "cell": name}
+            rows.append(row | _compared(each, audited))
+    return rows
+
+
+def _compared(expected: Sequence[pd.Series], trained: Sequence[pd.DataFrame]) -> Row:
+    """Mean separations of some repeats, expected and observed, and their difference as z."""
+    found = np.array([separation(*worlds(frame)) for frame in trained])
+    observed, error = found[:, 0].mean(), math.sqrt((found[:, 1] ** 2).sum()) / len(found)
+    told = pd.DataFrame(expected)
+    own = math.sqrt((told["error"].fillna(0) ** 2).sum()) / len(told)
+    mean = told["separation"].mean()
+    return {
+        "value": (observed - mean) / math.hypot(error, own),
+        "expected": mean, "error": own, "observed": observed, "observed_error": error,
+        "repeats": len(found), "norm": told["norm"].mean(), "cosine": told["cosine"].mean(),
+    }  # fmt: skip
 
 
 def described(audit: AuditParameters) -> Row:

@@ -111,3 +111,43 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "accuracy in %": f"{100 * of.loc[('accuracy', 'mean'), 'mean']:.1f}",
         }
     return pd.DataFrame(records).fillna("")
+
+
+@table(
+    "Expected audits, and the audits themselves",
+    "Separation: distance of the mean scores with and without the target in standard deviations. "
+    "Expected: from pairs of models that share their noise and a pass back, mean over the "
+    "repeats, with its two factors: the target's clipped norm over C, and the cosine of its "
+    "gradients with what the score sees. Their product with the most that the noise allows is the "
+    "separation, in first order. Observed: mean over the same repeats of trained audits, ± its "
+    "standard error. z: the difference over both errors. An expected audit is no lower bound.",
+    when=lambda grid: bool(grid.expected),
+)
+def expected_audits(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Each expected audit, and what trained ones beside it have shown."""
+    rows = select(estimates, quantity="expected separation")
+    told = select(estimates, quantity="expected against observed")
+    by = ["task", "epochs", "records", "clipping_norm", "epsilon"]
+    records = []
+    for key, part in rows.groupby(by, sort=False):
+        task, epochs, n, norm, epsilon = key
+        beside = select(
+            told, task=task, epochs=epochs, records=n, clipping_norm=norm, epsilon=epsilon
+        )
+        record = {
+            "task": title(task),
+            "epochs": int(epochs),
+            "n": int(n),
+            "C": norm,
+            "epsilon": epsilon,
+            "expected": f"{part['value'].mean():.2f}",
+            "at most": shown(part["most"].iloc[0], "upper", decimals=2),
+            "norm": f"{part['norm'].mean():.2f}",
+            "cosine": f"{part['cosine'].mean():.2f}",
+        }
+        for row in beside.itertuples(index=False):
+            record["observed"] = plus_minus(row.observed, row.observed_error)
+            record["repeats"] = int(row.repeats)
+            record["z"] = f"{row.value:+.1f}"
+        records.append(record)
+    return pd.DataFrame(records).fillna("")
