@@ -102,20 +102,21 @@ def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> 
             rows.append(shared | {"quantity": "expected epsilon", "method": method} | told)
     for name, trained in there.items():
         point = name.rpartition("_")[0]
-        both = sorted(every[point].keys() & trained.keys())
+        audited = {r: frame for r, frame in trained.items() if frame["world"].nunique() == 2}
+        both = sorted(every[point].keys() & audited.keys())
         if both:
-            each, audited = [every[point][r] for r in both], [trained[r] for r in both]
             row = {"figure": "expected", **described(audits[point]), "kind": "expected"}
             row |= {"quantity": "expected against observed", "method": "z", "cell": name}
-            rows.append(row | _compared(each, audited))
+            each = [(every[point][repeat], audited[repeat]) for repeat in both]
+            rows.append(row | _compared(each))
     return rows
 
 
-def _compared(expected: Sequence[pd.Series], trained: Sequence[pd.DataFrame]) -> Row:
+def _compared(each: Sequence[tuple[pd.Series, pd.DataFrame]]) -> Row:
     """Mean separations of some repeats, expected and observed, and their difference as z."""
-    found = np.array([separation(*worlds(frame)) for frame in trained])
+    found = np.array([separation(*worlds(frame)) for _, frame in each])
     observed, error = found[:, 0].mean(), math.sqrt((found[:, 1] ** 2).sum()) / len(found)
-    told = pd.DataFrame(expected)
+    told = pd.DataFrame([expected for expected, _ in each])
     own = math.sqrt((told["error"].fillna(0) ** 2).sum()) / len(told)
     mean = told["separation"].mean()
     return {
