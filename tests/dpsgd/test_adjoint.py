@@ -1,20 +1,27 @@
 """Expected audits against finite differences, exact laws, and audits of many models."""
 
+import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
+from hiddenstate import auditing
+from hiddenstate.accounting import gaussian, weighted
 from hiddenstate.adversaries.canaries import RecordCanary
 from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted, Periodic
+from hiddenstate.auditing import GaussianDP, lower_bound
 from hiddenstate.auditing.summaries import separation
 from hiddenstate.dpsgd.adjoint import expected, vjp
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
 from hiddenstate.dpsgd.ensemble import Ensemble, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import scores as score_files
 from hiddenstate.sampling import FullBatch, Poisson
 
 STEPS, RECORDS = 12, 20
@@ -105,6 +112,7 @@ def test_the_separation_is_the_product_of_its_factors_in_first_order():
     # Without other steps' help a canary of larger gradients shows more.
     assert found.upper == pytest.approx(found.lower, rel=1e-3)
     assert f"{found.separation:.2f} standard deviations" in found.explained()
+    assert found.epsilon(1e-5) == pytest.approx(float(gaussian.epsilon(found.separation, 1e-5)))
 
 
 def test_a_coordinate_of_a_linear_loss_shows_all_that_the_noise_allows():
@@ -133,6 +141,11 @@ def test_sampled_steps_have_weights_whether_they_use_the_canary_or_not():
     found = expected(make(sigma=0.5, rate=0.02, sampling=Poisson(0.3)), pairs=3)
     assert 0 < found.used.mean() < 0.7
     assert (found.weights > 0).mean() > 0.9
+    assert found.epsilon(1e-5) == pytest.approx(
+        weighted.epsilon(
+            1, 0.3, found.weights.mean(0).clip(0), 1e-5, noise_std=found.upper
+        ).lower, rel=2e-3,
+    )  # fmt: skip
     first = (found.weights * found.used).sum(1)
     assert found.differences == pytest.approx(first, rel=0.1, abs=1e-3)
 
@@ -157,3 +170,16 @@ def test_bad_input_is_named(parts, message):
     call = {key: parts.pop(key) for key in ("pairs", "records") if key in parts}
     with pytest.raises(InputError, match=message):
         expected(make(**parts), **call)
+
+
+def test_no_bound_is_made_of_an_expected_audit():
+    """It has no scores; auditing does not know it, and what it writes is refused as scores."""
+    found = expected(make(), pairs=4)
+    with pytest.raises(InputError):
+        lower_bound(found, found, GaussianDP())
+    names = {field.name for field in dataclasses.fields(found)} | {*vars(type(found))}
+    assert not any("score" in name or "confidence" in name or "bound" in name for name in names)
+    for module in (Path(auditing.__file__).parent).glob("*.py"):
+        assert "adjoint" not in module.read_text(), module
+    with pytest.raises(ValueError, match="scores lack the columns"):
+        score_files.write("none.parquet", pd.DataFrame({"difference": found.differences}), {})

@@ -29,10 +29,12 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from hiddenstate import streams
+from hiddenstate.accounting import gaussian, weighted
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.kernels.base import named
 from hiddenstate.dpsgd.run import Additions, Ensemble, Run
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.sampling import Poisson
 from hiddenstate.streams import World
 
 Floats = NDArray[np.float64]
@@ -47,9 +49,9 @@ class Expected:
     differences: shape (pairs,), score with the canary minus score without it, noise in common.
     upper, lower: ends of the scores' standard deviation. absent: the upper end of models without
     the canary. weights: shape (pairs, steps), how far the canary's clipped gradient moves the
-    score where a step uses it, in first order. norms: shape
-    (pairs, steps), norms of these gradients over the clipping norm. used: shape (pairs, steps),
-    whether a step used it. noise_multiplier: of the mechanism. errors: standard errors of upper and
+    score where a step uses it, in first order. norms: shape (pairs, steps), norms of these
+    gradients over the clipping norm. used: shape (pairs, steps), whether a step used it.
+    noise_multiplier, rate: of the mechanism and its sampling. errors: standard errors of upper and
     lower, over pairs and passes.
     """
 
@@ -61,6 +63,7 @@ class Expected:
     norms: Floats
     used: NDArray[np.bool_]
     noise_multiplier: float
+    rate: float
     errors: tuple[float, float]
 
     @property
@@ -96,11 +99,24 @@ class Expected:
         first = float((self.weights * self.used).sum(1).mean())
         return first / (self.absent * self.norm * self.most)
 
-    def explained(self) -> str:
-        """The separation and its two factors, in a sentence each."""
+    def epsilon(self, delta: float) -> float:
+        """Epsilon at ``delta`` that this score reaches with as many models as one likes.
+
+        An estimate: scores are taken as normal, and batches as known to nobody. With sampling the
+        score is a weighted sum of the steps that use the canary (``accounting.weighted``); weights
+        below 0 count as 0.
+        """
+        if self.rate == 1:
+            return float(gaussian.epsilon(self.separation, delta))
+        weights = np.maximum(self.weights.mean(0), 0)
+        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=self.upper).upper
+
+    def explained(self, delta: float = 1e-5) -> str:
+        """The separation, its epsilon at ``delta`` and its two factors, in a sentence each."""
         return (
-            f"Audits of this training separate scores by {self.separation:.2f} standard deviations "
-            f"on average, where {self.most:.2f} is the most that the noise allows. The canary's "
+            f"Audits with this canary and score show an epsilon of {self.epsilon(delta):.2f} on "
+            f"average, with many models. They separate scores by {self.separation:.2f} standard "
+            f"deviations, where {self.most:.2f} is the most that the noise allows. The canary's "
             f"gradients have {self.norm:.0%} of the clipping norm. Their direction has a cosine of "
             f"{self.cosine:.2f} with what the score sees of the last iterate."
         )
@@ -202,6 +218,7 @@ def expected(
         norms=np.stack([p.norms for p in found]),
         used=np.stack([p.used for p in found]),
         noise_multiplier=mechanism.noise_multiplier,
+        rate=mechanism.sampling.rate if isinstance(mechanism.sampling, Poisson) else 1.0,
         errors=(noise * above, noise * below),
     )
 

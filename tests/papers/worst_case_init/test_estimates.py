@@ -153,7 +153,7 @@ def test_estimates_are_of_the_repeats_there_are(smoke, lacking, estimates):
 def test_estimates_are_tidy(smoke):
     frame = smoke[3]
     assert np.isfinite(frame["value"]).all()
-    assert set(frame["kind"]) == {"lower", "estimate", "exact"}
+    assert set(frame["kind"]) == {"lower", "estimate", "exact", "expected"}
     assert (frame.loc[frame["kind"] == "lower", "confidence"] == 0.95).all()
     assert len(frame) == len(
         frame.drop_duplicates(["figure", "cell", "repeat", "quantity", "method", "x"])
