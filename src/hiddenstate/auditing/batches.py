@@ -82,7 +82,11 @@ def index_in(dataset: Any, inner: Any, index: int) -> int | None:
 
 def poisson(loader: Any) -> Any:
     """The loader's sampler if it is one of Poisson sampling (it has a ``sample_rate``), or None."""
-    sampler = loader.batch_sampler
+    return poisson_of(loader.batch_sampler)
+
+
+def poisson_of(sampler: Any) -> Any:
+    """The same of a batch sampler."""
     # A virtual batch is split by a sampler around that of the loader.
     while sampler is not None and getattr(sampler, "sample_rate", None) is None:
         sampler = getattr(sampler, "sampler", None)
@@ -91,7 +95,12 @@ def poisson(loader: Any) -> Any:
 
 def described(loader: Any) -> str:
     """How a loader without Poisson sampling makes its batches, in words."""
-    sampler = getattr(loader.batch_sampler, "sampler", None)
-    order = type(sampler if sampler is not None else loader.batch_sampler).__name__
-    size = getattr(loader.batch_sampler, "batch_size", None)
+    return words(loader.batch_sampler)
+
+
+def words(batch_sampler: Any) -> str:
+    """The same of a batch sampler."""
+    sampler = getattr(batch_sampler, "sampler", None)
+    order = type(sampler if sampler is not None else batch_sampler).__name__
+    size = getattr(batch_sampler, "batch_size", None)
     return f"batches of {size} in the order of {order}" if size else f"batches by {order}"

@@ -1,0 +1,1 @@
+"""Running a training script that somebody has, and what is seen of it from inside."""

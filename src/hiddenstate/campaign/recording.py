@@ -1,0 +1,543 @@
+"""What a training with Opacus does, step by step, recorded while it runs and without changing it.
+
+The residual of a step is what the optimizer released less the sum of clipped gradients, over the
+claimed deviation of the noise: in a right training independent normal variables of variance 1. The
+sum is computed here from the gradients of each record, and compared with the optimizer's own.
+Trainings need not know of this: Opacus's classes are observed where they are, for as long as
+``recording`` lasts.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from opacus import PrivacyEngine
+from opacus.data_loader import DPDataLoader
+from opacus.optimizers import DPOptimizer
+from opacus.utils.batch_memory_manager import BatchSplittingSampler
+from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from hiddenstate.auditing import batches
+from hiddenstate.campaign import clipping
+
+KEPT_STEPS = 48
+"""Steps whose residuals are kept; the others leave their sums alone."""
+KEPT_COORDINATES = 8192
+"""Coordinates of each tensor that are looked at, its first ones."""
+TINY = 1e-5
+"""What counts as no noise, in deviations, where rounding is not coarser."""
+
+
+@dataclass
+class Step:
+    """What is read of a step.
+
+    rows: gradients that the optimizer had. accumulated: batches in them. noise_multiplier,
+    clipping_norm, divisor, dtype: the optimizer's. squares, tiny, counts: by tensor, sum of squared
+    residuals, how many are below ``tolerance``, and how many there are. along, along_last:
+    residual along the sum of this step and of the last, and along the last residual, each normal.
+    by_rows: sum of squared residuals had the optimizer divided by the number of rows.
+    residuals: by tensor, in its shape as far as it is kept; None if this step's are not.
+    """
+
+    rows: int
+    accumulated: int
+    noise_multiplier: float
+    clipping_norm: float
+    divisor: float
+    dtype: str
+    squares: list[float]
+    tiny: list[int]
+    counts: list[int]
+    tolerance: float
+    along: float | None
+    along_last: float | None
+    by_rows: float
+    residuals: list[np.ndarray] | None = None
+    repeated: float | None = None
+
+
+@dataclass
+class Recorded:
+    """What a training did.
+
+    steps: of the private optimizer. names: of its tensors. wrong: what is wrong with a sum of
+    clipped gradients, with the step, None for after the training. batches: records of each batch
+    that a step used, by index. records: their number. rate: of the loader's sampler, None without
+    Poisson sampling. sampler: in words. loaders: of each loader that Opacus replaced, its batch
+    size, sampler and the mean batch of what replaced it. history: of the accountant. ghost: norms
+    of the module that clips and of the optimizer that adds noise. mixed: how far a record's output
+    depends on the others in its batch. plain: classes of optimizers that stepped private
+    parameters. bare: steps before which its optimizer stepped without Opacus. micro: (step, rows,
+    records) where they differ.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    wrong: list[tuple[int | None, clipping.Wrong]] = field(default_factory=list)
+    batches: list[list[int]] = field(default_factory=list)
+    records: int | None = None
+    rate: float | None = None
+    sampler: str | None = None
+    loaders: list[tuple[int, str, float]] = field(default_factory=list)
+    history: list[tuple[float, float, int]] | None = None
+    ghost: tuple[float, float] | None = None
+    mixed: float = 0.0
+    plain: list[str] = field(default_factory=list)
+    bare: list[int] = field(default_factory=list)
+    micro: list[tuple[int, int, int]] = field(default_factory=list)
+    secure: bool = False
+
+
+@contextmanager
+def recording(
+    noise_multiplier: float | None = None, clipping_norm: float | None = None
+) -> Iterator[Recorded]:
+    """Record the trainings with Opacus of this process; what is claimed scales the residuals."""
+    recorder = _Recorder(noise_multiplier, clipping_norm)
+    with ExitStack() as stack:
+        recorder.observe(stack)
+        yield recorder.found
+        recorder.end()
+
+
+class _Recorder:
+    def __init__(self, noise_multiplier: float | None, clipping_norm: float | None) -> None:
+        self.sigma, self.norm = noise_multiplier, clipping_norm
+        self.found = Recorded()
+        self.optimizers: dict[int, Any] = {}
+        self.engines: list[Any] = []
+        self.inside: set[int] = set()
+        self.data: Any = None
+        self.arrivals: list[tuple[Any, list[int]]] = []
+        self.pending: _Pending | None = None
+        self.last: tuple[list[Tensor], list[Tensor]] | None = None
+        self.stride = 1
+        self.probing = self.observed = False
+        self.backwards = 0
+        self.ghosts: list[Tensor] | None = None
+
+    # What is observed.
+
+    def observe(self, stack: ExitStack) -> None:
+        """Put observers around Opacus's methods, until the stack is closed."""
+        batches.tell(self)
+        handle = register_optimizer_step_pre_hook(self._stepping)
+        stack.callback(handle.remove)
+
+        def around(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+            original = getattr(owner, name)
+
+            @wraps(original)
+            def observed(this: Any, *given: Any, **named: Any) -> Any:
+                return wrapper(original, this, *given, **named)
+
+            stack.enter_context(patch.object(owner, name, observed))
+
+        around(DPOptimizer, "__init__", self._made)
+        for owner in _subclasses(DPOptimizer):
+            if "pre_step" in vars(owner):
+                around(owner, "pre_step", self._pre_step)
+        around(PrivacyEngine, "_prepare_model", self._model)
+        around(PrivacyEngine, "_prepare_data_loader", self._loader)
+        around(DPTensorFastGradientClipping, "backward", self._backward)
+
+    def _made(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> None:
+        original(optimizer, *given, **named)
+        self.optimizers[id(optimizer.original_optimizer)] = optimizer
+
+    def _model(self, original: Any, engine: Any, /, *given: Any, **named: Any) -> Any:
+        module = given[0] if given else named["module"]
+        if engine not in self.engines:
+            self.engines.append(engine)
+        made = original(engine, *given, **named)
+        self.found.names = [name for name, p in module.named_parameters() if p.requires_grad]
+        self.named = {id(p): name for name, p in module.named_parameters()}
+        if named.get("batch_first", True) and isinstance(made, torch.nn.Module):
+            made.register_forward_hook(self._forward, with_kwargs=True)
+        return made
+
+    def _loader(self, original: Any, engine: Any, /, *given: Any, **named: Any) -> Any:
+        loader = given[0] if given else named["data_loader"]
+        made = original(engine, *given, **named)
+        self.data = made.dataset
+        size = getattr(loader, "batch_size", None)
+        if isinstance(made, DPDataLoader) and size:
+            drawn = made.sample_rate * len(made.dataset)
+            self.found.loaders.append((int(size), type(loader.sampler).__name__, drawn))
+        return made
+
+    def arrived(self, loader: Any, indices: Sequence[int]) -> None:
+        """A batch was handed out by some loader."""
+        if self.data is None or loader._dataset is self.data:
+            self.arrivals.append((loader, list(indices)))
+            del self.arrivals[:-64]
+
+    def _forward(self, module: Any, given: Any, named: Any, output: Any) -> None:
+        if self.probing or not (module.training and torch.is_grad_enabled()):
+            return
+        if len(self.found.steps) in (0, 3):
+            self.probing = True
+            try:
+                self.found.mixed = max(self.found.mixed, _mixing(module, given, named))
+            except (RuntimeError, TypeError, ValueError, IndexError):
+                pass  # it does not run on half a batch: nothing is known
+            finally:
+                self.probing = False
+
+    # Gradients of each record, and the sum of them.
+
+    def _pre_step(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> Any:
+        if id(optimizer) in self.inside or self.probing:
+            return original(optimizer, *given, **named)
+        self.inside.add(id(optimizer))
+        self.observed = True
+        try:
+            self._before(optimizer)
+            taken = original(optimizer, *given, **named)
+            self._summed(optimizer)
+            return taken
+        finally:
+            self.inside.discard(id(optimizer))
+
+    def _before(self, optimizer: Any) -> None:
+        """Clip the gradients of a part of the batch, as claimed."""
+        if self.pending is None:
+            self.pending = _Pending(
+                sigma=_noise_multiplier(optimizer), norm=float(optimizer.max_grad_norm)
+            )
+        pending = self.pending
+        samples = self.ghosts if _is_ghost(optimizer) else _samples(optimizer)
+        self.ghosts = None
+        pending.summed_before = [_clone(getattr(p, "summed_grad", None)) for p in optimizer.params]
+        pending.samples = samples
+        if samples is None:
+            pending.unknown = True
+            pending.rows += self._drawn(None)
+            return
+        norms = getattr(optimizer, "max_grad_norms", None)
+        part = clipping.flat(samples, self.norm or pending.norm)
+        if norms is not None and type(optimizer).__name__.endswith("PerLayerOptimizer"):
+            part = clipping.by_layer(samples, norms)
+        pending.part = part
+        rows = len(samples[0])
+        pending.rows += rows
+        pending.accumulated = max(pending.accumulated, _accumulated(optimizer))
+        pending.add(part)
+        self._drawn(rows)
+
+    def _drawn(self, rows: int | None) -> int:
+        """Take the batches that these rows are of."""
+        taken: list[tuple[Any, list[int]]] = []
+        arrivals, self.arrivals = self.arrivals, []
+        while arrivals and (not taken or sum(len(i) for _, i in taken) < (rows or 0)):
+            taken.insert(0, arrivals.pop())
+        if not taken:
+            return 0
+        drawn = sum(len(indices) for _, indices in taken)
+        if rows is not None and rows != drawn and not (drawn == 0 and rows == 1):
+            # Rows fewer than records: the optimizer clips sums of several.
+            self.found.micro.append((len(self.found.steps), rows, drawn))
+        loader = taken[-1][0]
+        sampler = batches.poisson_of(loader._index_sampler)
+        self.found.records = len(loader._dataset)
+        self.found.sampler = batches.words(loader._index_sampler)
+        self.found.rate = None if sampler is None else float(sampler.sample_rate)
+        assert self.pending is not None
+        if isinstance(loader._index_sampler, BatchSplittingSampler):
+            self.pending.drawn.extend(i for _, indices in taken for i in indices)
+            self.pending.split = True
+        else:
+            self.found.batches += [indices for _, indices in taken]
+        return drawn
+
+    def _summed(self, optimizer: Any) -> None:
+        """Compare what the optimizer summed up with what it should have."""
+        pending = self.pending
+        if pending is None or pending.samples is None or pending.part is None:
+            return
+        samples, pending.samples = pending.samples, None
+        own = [_clone(getattr(p, "summed_grad", None)) for p in optimizer.params]
+        if any(o is None for o in own):
+            return
+        more = [
+            (o if b is None else o - b).reshape(part.shape)  # type: ignore[union-attr]
+            for o, b, part in zip(own, pending.summed_before, pending.part, strict=True)
+        ]
+        pending.own = [o.reshape(p.shape) for o, p in zip(own, pending.part, strict=True)]  # type: ignore[union-attr]
+        norm = self.norm or pending.norm
+        wrong = clipping.compare(more, pending.part, samples, norm)
+        if wrong is not None:
+            pending.another = True
+            if wrong.words:
+                self.found.wrong.append((len(self.found.steps), wrong))
+
+    def _backward(self, original: Any, loss: Any, /) -> Any:
+        """Ghost clipping makes no gradients of records; at times they are made here."""
+        self.found.ghost = (float(loss.module.max_grad_norm), float(loss.optimizer.max_grad_norm))
+        self.backwards += 1
+        if self.backwards & (self.backwards - 1) == 0 and self.backwards <= 16:
+            self.ghosts = _batched(loss)
+        return original(loss)
+
+    # The step itself.
+
+    def _stepping(self, torch_optimizer: Any, *_: Any) -> None:
+        optimizer = self.optimizers.get(id(torch_optimizer))
+        if optimizer is None or self.probing:
+            groups = [p for group in torch_optimizer.param_groups for p in group["params"]]
+            if optimizer is None and any(hasattr(p, "grad_sample") for p in groups):
+                self.found.plain.append(type(torch_optimizer).__name__)
+            return
+        if self.pending is None and self.observed:
+            self.found.bare.append(len(self.found.steps))
+            return
+        if self.pending is None:
+            self._before(optimizer)  # its own pre_step was replaced
+            self._summed(optimizer)
+        pending, self.pending = self.pending, None
+        assert pending is not None
+        parameters = list(optimizer.params)
+        if any(p.grad is None for p in parameters):
+            return
+        own = pending.own
+        if own is None:
+            own = [_clone(getattr(p, "summed_grad", None)) for p in parameters]  # type: ignore[misc]
+            own = None if any(o is None for o in own) else own
+        use_own = own is not None and (pending.another or pending.unknown or not pending.sums)
+        sums = own if use_own else pending.sums
+        if not sums:
+            sums = [torch.zeros_like(p) for p in parameters]
+        if pending.split:
+            self.found.batches.append(pending.drawn)
+        self._record(optimizer, pending, parameters, sums)
+
+    def _record(
+        self, optimizer: Any, pending: "_Pending", parameters: list[Any], sums: list[Any]
+    ) -> None:
+        index = len(self.found.steps)
+        mean = optimizer.loss_reduction == "mean"
+        divisor = float(optimizer.expected_batch_size) * pending.accumulated if mean else 1.0
+        deviation = (self.sigma or pending.sigma) * (self.norm or pending.norm)
+        if not deviation > 0:
+            deviation = math.inf if not pending.norm else 1e-12 * pending.norm
+        sums = [s.detach().reshape(p.shape) for s, p in zip(sums, parameters, strict=True)]
+        released = [p.grad.detach().to(p.dtype) * divisor for p in parameters]
+        residuals, flat_sums, by_rows = [], [], 0.0
+        largest = 0.0
+        for r, s in zip(released, sums, strict=True):
+            cut = _cut(r)
+            here, there = cut(r), cut(s).to(r.dtype)
+            residuals.append(((here - there) / deviation).double())
+            flat_sums.append((there / deviation).double())
+            largest = max(largest, float(there.abs().max()) if there.numel() else 0.0)
+            other = (here * (max(pending.rows, 1) / divisor) - there) / deviation
+            by_rows += float((other.double() ** 2).sum())
+        eps = torch.finfo(released[0].dtype).eps
+        tolerance = max(TINY, 64 * eps * (1 + largest / deviation))
+        last = self.last
+        step = Step(
+            rows=pending.rows,
+            accumulated=pending.accumulated,
+            noise_multiplier=pending.sigma,
+            clipping_norm=pending.norm,
+            divisor=divisor,
+            dtype=_precision([p.grad.detach() for p in parameters], divisor),
+            squares=[float((r**2).sum()) for r in residuals],
+            tiny=[int((r.abs() < tolerance).sum()) for r in residuals],
+            counts=[r.numel() for r in residuals],
+            tolerance=tolerance,
+            along=_along(residuals, flat_sums),
+            along_last=None if last is None else _along(residuals, last[0]),
+            by_rows=by_rows,
+            repeated=None if last is None else _along(residuals, last[1]),
+        )
+        self.last = flat_sums, residuals
+        if index % self.stride == 0:
+            step.residuals = [r.float().cpu().numpy() for r in residuals]
+        self.found.steps.append(step)
+        if index / self.stride >= KEPT_STEPS:
+            self.stride *= 2
+            for at, other_step in enumerate(self.found.steps):
+                if at % self.stride:
+                    other_step.residuals = None
+        self.found.secure |= bool(optimizer.secure_mode)
+        self.used = optimizer
+        if hasattr(self, "named"):
+            self.found.names = [
+                self.named.get(id(p), f"tensor {j}") for j, p in enumerate(parameters)
+            ]
+
+    def end(self) -> None:
+        """Read the accountant, and clip gradients that are known."""
+        for engine in self.engines:
+            history = getattr(engine.accountant, "history", None)
+            if history is not None:
+                self.found.history = [(float(s), float(q), int(t)) for s, q, t in history]
+        optimizer = getattr(self, "used", None)
+        if optimizer is not None and not _is_ghost(optimizer):
+            self.probing = True
+            wrong = clipping.probe(optimizer, self.norm)
+            if wrong is not None and wrong.words:
+                self.found.wrong.append((None, wrong))
+
+
+@dataclass
+class _Pending:
+    """A step that is under way."""
+
+    sigma: float
+    norm: float
+    rows: int = 0
+    accumulated: int = 1
+    sums: list[Tensor] = field(default_factory=list)
+    part: list[Tensor] | None = None
+    own: list[Tensor] | None = None
+    samples: list[Tensor] | None = None
+    summed_before: list[Tensor | None] = field(default_factory=list)
+    drawn: list[int] = field(default_factory=list)
+    split: bool = False
+    another: bool = False
+    unknown: bool = False
+
+    def add(self, part: list[Tensor]) -> None:
+        """Add the clipped sum of a part."""
+        self.sums = [a + b for a, b in zip(self.sums, part, strict=True)] if self.sums else part
+
+
+def _subclasses(owner: type) -> list[type]:
+    return [owner, *(c for below in owner.__subclasses__() for c in _subclasses(below))]
+
+
+def _is_ghost(optimizer: Any) -> bool:
+    return any("FastGradientClipping" in owner.__name__ for owner in type(optimizer).__mro__)
+
+
+def _samples(optimizer: Any) -> list[Tensor] | None:
+    try:
+        return [optimizer._get_flat_grad_sample(p).detach().to(p.dtype) for p in optimizer.params]
+    except ValueError:
+        return None
+
+
+def _accumulated(optimizer: Any) -> int:
+    try:
+        return int(optimizer.accumulated_iterations)
+    except ValueError:
+        return 1
+
+
+def _noise_multiplier(optimizer: Any) -> float:
+    """What the optimizer's noise should be, where the clipping norm is adapted with noise too."""
+    sigma = float(getattr(optimizer, "_adjusted_noise_multiplier", optimizer.noise_multiplier))
+    spread = getattr(optimizer, "unclipped_num_std", None)
+    if spread and sigma and not hasattr(optimizer, "_adjusted_noise_multiplier"):
+        return float((sigma**-2 - (2 * float(spread)) ** -2) ** -0.5)
+    return sigma
+
+
+def _precision(gradients: list[Tensor], divisor: float) -> str:
+    """The shortest type that holds a gradient's numbers, or them times the divisor."""
+    largest = max(gradients, key=Tensor.numel).flatten()[:1000]
+    largest = largest[largest != 0]
+    for short in (torch.bfloat16, torch.float16):
+        for numbers in (largest, largest * divisor):
+            if len(largest) and bool((numbers == numbers.to(short).to(numbers.dtype)).all()):
+                return str(short).removeprefix("torch.")
+    return str(gradients[0].dtype).removeprefix("torch.")
+
+
+def _clone(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach().clone()
+
+
+def _cut(tensor: Tensor) -> Callable[[Tensor], Tensor]:
+    """The first rows of a tensor, in at most two dimensions."""
+    if tensor.ndim < 2:
+        return lambda t: t.reshape(-1)[:KEPT_COORDINATES]
+    columns = min(tensor[0].numel(), KEPT_COORDINATES // 2)
+    rows = max(1, KEPT_COORDINATES // columns)
+    return lambda t: t.reshape(len(t), -1)[:rows, :columns]
+
+
+def _along(residuals: list[Tensor], directions: list[Tensor]) -> float | None:
+    """The residual along a direction: normal of variance 1 if they are independent."""
+    if [r.shape for r in residuals] != [d.shape for d in directions]:
+        return None
+    length = math.sqrt(sum(float((d**2).sum()) for d in directions))
+    if not length > 1e-9:
+        return None
+    return sum(float((r * d).sum()) for r, d in zip(residuals, directions, strict=True)) / length
+
+
+def _batched(loss: Any) -> list[Tensor] | None:
+    """Gradients of each record's loss, by one backward pass for all."""
+    parameters = list(loss.optimizer.params)
+    losses = loss.loss_per_sample
+    if losses.ndim != 1 or not len(losses):
+        return None
+    loss.module.disable_hooks()
+    try:
+        found = torch.autograd.grad(
+            losses,
+            parameters,
+            torch.eye(len(losses), dtype=losses.dtype, device=losses.device),
+            retain_graph=True,
+            is_grads_batched=True,
+        )
+    except RuntimeError:
+        return None
+    finally:
+        loss.module.enable_hooks()
+    return [f.detach() for f in found]
+
+
+def _mixing(module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> float:
+    """How far half of a batch alone gives other outputs, relative to their size."""
+    tensors = [x for x in (*given, *named.values()) if isinstance(x, Tensor) and x.ndim]
+    rows = len(tensors[0]) if tensors else 0
+    if rows < 4:
+        return 0.0
+    half = rows // 2
+
+    def cut(x: Any) -> Any:
+        return x[:half] if isinstance(x, Tensor) and x.ndim and len(x) == rows else x
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    buffers = {name: b.clone() for name, b in module.named_buffers()}
+    silent = [m for m in module.modules() if "dropout" in type(m).__name__.lower() and m.training]
+    try:
+        for m in silent:
+            m.training = False
+        with torch.no_grad():
+            whole = _first(module(*given, **named), rows)
+            part = _first(module(*map(cut, given), **{k: cut(v) for k, v in named.items()}), half)
+    finally:
+        for m in silent:
+            m.training = True
+        for name, buffer in module.named_buffers():
+            buffer.copy_(buffers[name])
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
+    if whole is None or part is None or whole[:half].shape != part.shape:
+        return 0.0
+    return float((whole[:half] - part).abs().max() / (whole.abs().max() + 1e-6))
+
+
+def _first(output: Any, rows: int) -> Tensor | None:
+    """The first tensor of an output with a row for each record."""
+    if isinstance(output, Tensor):
+        return output if output.ndim and len(output) == rows else None
+    values = output.values() if isinstance(output, Mapping) else output
+    parts = values if isinstance(output, Mapping | tuple | list) else []
+    return next((f for part in parts if (f := _first(part, rows)) is not None), None)
