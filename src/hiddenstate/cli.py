@@ -22,6 +22,7 @@ from hiddenstate.commands import (
     audit_training,
     cached,
     cells,
+    check_training,
     claims,
     device_check,
     digest,
@@ -42,7 +43,9 @@ from hiddenstate.errors import InputError
 from hiddenstate.pipeline import usage
 
 GROUPS = {
-    "Your training": (epsilon, atlas, suggest_canary, plan_audit, audit_training),
+    "Your training": (
+        *(epsilon, atlas, check_training, suggest_canary, plan_audit, audit_training),
+    ),
     "Your scores": (audit, audit_one_run),
     "The papers": (new_paper, device_check),
     "Jobs of the workflow": (

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -33,6 +33,8 @@ OBSERVED = ("noise multiplier", "sampling rate of the loader", "noisy steps")
 DRAWS = ("draws of the canary", "expected draws of the canary")
 MORE = 6
 """Models that are trained more where two seeds gave one score."""
+Inspect = Callable[[], AbstractContextManager[dict[str, Any]]]
+"""Makes what looks into a training while it runs, and fills in a report."""
 ONE_MORE = ("records",)
 """What is larger by one in world "in": the canary."""
 
@@ -48,7 +50,7 @@ class Checked:
     findings: what is not as an audit needs it, a sentence each. seen: what torch and Opacus did in
     either world, with the same seed. seconds: of one model, the median. memory: of the largest
     process, in MiB. notes: what an audit can do with, but should know. models: how many were
-    trained.
+    trained. inside: the report on a training without the canary that was looked into, if any.
     """
 
     findings: list[str]
@@ -57,6 +59,7 @@ class Checked:
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     models: int = 5
+    inside: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Observed:
 
     training: Training
     notes: Path
+    inspect: "Inspect | None" = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -81,8 +85,17 @@ class Observed:
             # The first run in a process shows it as it is, and imports what is to be observed.
             with ExitStack() as stack:
                 seen = stack.enter_context(observing()) if runs["all"] > 1 else None
+                looked = self.inspect and seen is not None and world == "out"
+                inside = None
+                if looked and self.inspect and "opacus" in sys.modules:
+                    inside = stack.enter_context(self.inspect())
                 score = train(world, seed)
-            note = {"seconds": time.perf_counter() - start, "memory": _memory(), "seen": seen}
+            note = {
+                "seconds": time.perf_counter() - start,
+                "memory": _memory(),
+                "seen": seen,
+                "inside": inside,
+            }
             with self.notes.open("a") as file:
                 file.write(json.dumps(note) + "\n")
             return score
@@ -98,6 +111,7 @@ def check(
     timeout: float | None = None,
     retries: int = 0,
     claimed: Mapping[str, float] | None = None,
+    inspect: "Inspect | None" = None,
 ) -> Checked:
     """Train five models and say what is not as an audit needs it.
 
@@ -105,7 +119,8 @@ def check(
     follow from it. timeout: seconds of one model. retries: how often one that fails is tried again.
     claimed: the noise multiplier, the sampling rate
     and the number of steps of the claim, by these names (``CLAIMED``), to be compared with what
-    Opacus does without the canary. Raises InputError if a model cannot be trained.
+    Opacus does without the canary. inspect: looks into one training without the canary, if it uses
+    Opacus, and gives a report on it as JSON. Raises InputError if a model cannot be trained.
     """
     directory = Path(directory)
     loadable = training if isinstance(training, Training) else Function(training)
@@ -113,7 +128,7 @@ def check(
     log, notes = directory / "check.txt", directory / "check.jsonl"
     notes.unlink(missing_ok=True)
     one, two, *more = (key(seed, "check", index) % 2**31 for index in range(2 + MORE))
-    observed, remarks = Observed(loadable, notes), list[str]()
+    observed, remarks = Observed(loadable, notes, inspect), list[str]()
 
     def trained(runs: list[tuple[str, int]], hashes: str) -> list[Score]:
         return _trained(observed, log, runs, hashes, timeout, retries, remarks)
@@ -135,9 +150,9 @@ def check(
         findings.append("Opacus's secure_mode draws noise that no seed decides; switch it off")
     findings += [*_claimed(seen["out"], claimed or {}), *_never_drawn(seen["in"])]
     seconds = statistics.median(note["seconds"] for note in told)
-    return Checked(
-        findings, seconds, max(note["memory"] for note in told), seen, remarks, len(told)
-    )
+    memory = max(note["memory"] for note in told)
+    inside = next((note["inside"] for note in told if note.get("inside")), None)
+    return Checked(findings, seconds, memory, seen, remarks, len(told), inside)
 
 
 def _trained(

@@ -84,6 +84,7 @@ def write(
             "Tried again": "; ".join(outcome.crashes) or "nothing",
         },
         checked=checked is not None,
+        inside=told.get("inside"),
         seen=seen,
         command=command,
         origin={

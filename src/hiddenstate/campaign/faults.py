@@ -103,7 +103,9 @@ class Training:
     options: dict[str, Any]
     epochs: int = EPOCHS
     virtual: int | None = None
+    accumulate: int = 1
     loss: Any = None
+    batch: int = 0
     step: int = 0
     rows: int = 0
     memory: SimpleNamespace = field(default_factory=SimpleNamespace)
@@ -123,9 +125,12 @@ def _nothing(training: Training) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake. words: what is done. source: who reported it, or planted. expected: names of
-    ``whitebox.USUAL`` that name it right; none where one training cannot show it. otherwise: what
-    finds it then. only: kinds of model in which it is a mistake, all if empty. before, after, each: what it changes, and when.
+    """A mistake.
+
+    words: what is done. source: who reported it, or planted. expected: names of ``whitebox.USUAL``
+    that name it right; none where one training cannot show it. otherwise: what finds it then. only:
+    kinds of model in which it is a mistake, all if empty. before, after, each, stepped: what it
+    changes: before Opacus, after it, before each step and after it.
     """
 
     words: str
@@ -175,6 +180,8 @@ def _train(kind: str, fault: Fault, seed: int) -> Training:
         made.model, made.optimizer, made.loss, made.loader = found
     else:
         made.model, made.optimizer, made.loader = found
+    if made.accumulate > 1:
+        made.model.allow_grad_accumulation()
     fault.after(made)
     for _ in range(made.epochs):
         manager: Any = nullcontext(made.loader)
@@ -187,11 +194,14 @@ def _train(kind: str, fault: Fault, seed: int) -> Training:
         with manager as batches:
             for inputs, labels in batches:
                 made.rows = len(labels)
-                made.optimizer.zero_grad()
                 made.loss(made.model(inputs), labels).backward()
+                made.batch += 1
+                if made.batch % made.accumulate:
+                    continue
                 fault.each(made)
                 made.optimizer.step()
                 fault.stepped(made)
+                made.optimizer.zero_grad()
                 made.step += 1
     return made
 
@@ -697,35 +707,38 @@ def _automatic(training: Training) -> None:
     _by_factor(lambda n: CLIP / (n + 0.01))(training)
 
 
+def _accumulate(training: Training) -> None:
+    """Two batches a step, each half as large, which the accountant is told as one."""
+    training.accumulate = 2
+    _reloaded(batch_size=BATCH // 2)(training)
+
+
 def _generator(training: Training) -> None:
     training.options["noise_generator"] = torch.Generator().manual_seed(torch.seed() % 2**31)
 
 
+def _sum_of_losses(training: Training) -> None:
+    training.options["loss_reduction"] = "sum"
+    training.loss = nn.CrossEntropyLoss(reduction="sum")
+
+
 RIGHT: dict[str, Fault] = {
-    name: Fault(name, (), **changes)
-    for name, changes in {
-        "SGD": {},
-        "Adam": {"before": _optimizer(torch.optim.Adam)},
-        "momentum": {"before": _optimizer(partial(torch.optim.SGD, momentum=0.9))},
-        "BatchMemoryManager": {"after": _bmm},
-        "parameter groups": {"before": _groups},
-        "a frozen tensor": {"before": _frozen},
-        "long gradients": {"before": _long},
-        "a learning-rate schedule": {
-            "after": _schedule,
-            "stepped": lambda t: t.memory.schedule.step(),
-        },
-        "ghost clipping": {"before": _ghost},
-        "automatic clipping": {"after": _automatic},
-        "a noise generator": {"before": _generator},
-        "sum of losses": {
-            "before": lambda t: (
-                _option("loss_reduction", "sum")(t),
-                setattr(t, "loss", nn.CrossEntropyLoss(reduction="sum")),
-            )[0],
-        },
-        "workers": {"before": _reloaded(batch_size=BATCH, num_workers=1)},
-    }.items()
+    "SGD": Fault("", ()),
+    "Adam": Fault("", (), before=_optimizer(torch.optim.Adam)),
+    "momentum": Fault("", (), before=_optimizer(partial(torch.optim.SGD, momentum=0.9))),
+    "BatchMemoryManager": Fault("", (), after=_bmm),
+    "parameter groups": Fault("", (), before=_groups),
+    "a frozen tensor": Fault("", (), before=_frozen),
+    "long gradients": Fault("", (), before=_long),
+    "a learning-rate schedule": Fault(
+        "", (), after=_schedule, stepped=lambda t: t.memory.schedule.step()
+    ),
+    "ghost clipping": Fault("", (), before=_ghost),
+    "automatic clipping": Fault("", (), after=_automatic),
+    "a noise generator": Fault("", (), before=_generator),
+    "sum of losses": Fault("", (), before=_sum_of_losses),
+    "workers": Fault("", (), before=_reloaded(batch_size=BATCH, num_workers=1)),
+    "accumulation": Fault("", (), before=_accumulate),
 }
 """Ways to train that are right."""
 

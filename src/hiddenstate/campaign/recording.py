@@ -311,7 +311,7 @@ class _Recorder:
             return
         own = pending.own
         if own is None:
-            own = [_clone(getattr(p, "summed_grad", None)) for p in parameters]  # type: ignore[misc]
+            own = [_clone(getattr(p, "summed_grad", None)) for p in parameters]
             own = None if any(o is None for o in own) else own
         use_own = own is not None and (pending.another or pending.unknown or not pending.sums)
         sums = own if use_own else pending.sums
@@ -415,7 +415,10 @@ class _Pending:
 
 
 def _subclasses(owner: type) -> list[type]:
-    return [owner, *(c for below in owner.__subclasses__() for c in _subclasses(below))]
+    found: list[type] = [owner]
+    for below in owner.__subclasses__():
+        found += _subclasses(below)
+    return found
 
 
 def _is_ghost(optimizer: Any) -> bool:

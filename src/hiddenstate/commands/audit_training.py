@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -208,6 +209,7 @@ def _training(options: argparse.Namespace) -> tuple["Training", str]:
 def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "Checked":
     """What a check found; InputError if that is not what an audit needs."""
     from hiddenstate.auditing.checking import CLAIMED, check
+    from hiddenstate.campaign.inspecting import inspecting
 
     numbers = options.noise_multiplier, options.sampling_rate, options.steps
     claimed = {
@@ -216,6 +218,7 @@ def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "C
     found = check(
         training, out, seed=options.seed, timeout=options.timeout, retries=options.retries,
         claimed=claimed,
+        inspect=partial(inspecting, **{n.replace(" ", "_"): v for n, v in claimed.items()}),
     )  # fmt: skip
     if found.findings:
         told = "\n".join(f"  {number}. {what}" for number, what in enumerate(found.findings, 1))
@@ -248,6 +251,8 @@ def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None 
     print(f"seen of noise, sampling and steps: {words}", file=to, flush=True)
     for note in checked.notes:
         print(f"note: {note}", file=to, flush=True)
+    if checked.inside:
+        print(f"white-box check of one training: {checked.inside['words']}", file=to, flush=True)
 
 
 def _tell(

@@ -1,0 +1,120 @@
+"""``hiddenstate check-training``: what one training shows of noise, clipping and sampling."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.printing import print_json
+from hiddenstate.errors import InputError
+from hiddenstate.files import require
+
+
+def add(commands: Commands) -> None:
+    """The training, and the claim."""
+    parser = command(commands, "check-training", run)
+    parser.description = (
+        f"{parser.description} Exit status 0 if no fault is found, 1 if one is, 2 for bad input."
+    )
+    parser.add_argument(
+        "training",
+        nargs="?",
+        metavar="FILE.py[:FUNCTION]",
+        help="Python file, and the function in it that trains a model with Opacus; it takes no "
+        "arguments, seed, or world and seed. Without a function the file is run as a script",
+    )
+    for name, what in (
+        ("--noise-multiplier", "noise multiplier"),
+        ("--sampling-rate", "sampling rate"),
+        ("--clipping-norm", "clipping norm"),
+    ):
+        help_ = f"claimed {what} (default: what Opacus is told)"
+        parser.add_argument(name, type=float, metavar="NUMBER", help=help_)
+    steps = "claimed steps (default: those that Opacus's accountant counts)"
+    parser.add_argument("--steps", type=int, metavar="NUMBER", help=steps)
+    parser.add_argument("--seed", type=int, default=0, help="seed that the function gets (0)")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="trainings (1); a second one, with the next seed, shows noise that both have",
+    )
+    parser.add_argument(
+        "--faults",
+        action="store_true",
+        help="instead: plant each known fault into five kinds of model, and print what is found",
+    )
+    add_json(parser, "words")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check one training of yours for faults in noise, clipping and sampling."""
+    if options.faults:
+        return _faults(options)
+    if options.training is None:
+        raise InputError("training: expected a file, as in train.py:train, or --faults")
+    train = _loaded(options.training)
+    from hiddenstate.campaign import whitebox
+
+    # What the training prints is not the answer.
+    with redirect_stdout(sys.stderr):
+        report = whitebox.check(
+            train,
+            noise_multiplier=options.noise_multiplier,
+            sampling_rate=options.sampling_rate,
+            steps=options.steps,
+            clipping_norm=options.clipping_norm,
+            seed=options.seed,
+            runs=options.runs,
+        )
+    if options.json:
+        print_json(report.as_json())
+    else:
+        print(report.words())
+    return int(bool(report.findings))
+
+
+def _loaded(text: str) -> Callable[..., Any]:
+    """The function that is named, or one that runs the file as a script."""
+    import importlib.util
+    import runpy
+
+    name, _, function = text.partition(":")
+    path = require(Path(name), "a Python file that trains a model with Opacus")
+    sys.path.insert(0, str(path.resolve().parent))
+    if not function:
+        return lambda: runpy.run_path(str(path), run_name="__main__")
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: expected a file whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    with redirect_stdout(sys.stderr):
+        spec.loader.exec_module(module)
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise InputError(f"{path}: has no function {function}")
+    return found
+
+
+def _faults(options: argparse.Namespace) -> int:
+    """Print the table of planted faults."""
+    from hiddenstate.campaign import faults
+
+    rows = list(faults.table(seed=options.seed))
+    if options.json:
+        print_json([{"fault": row.name, "found": row.found} for row in rows])
+        return 0
+    shown = [row for row in rows if row.fault.expected]
+    named = sum(row.everywhere for row in rows)
+    print(faults.markdown(rows))
+    print()
+    print(
+        f"{named} of {len(rows)} faults are named from one training in every kind of model that "
+        f"has them; {len(rows) - len(shown)} cannot be seen in one training."
+    )
+    return 0

@@ -1,0 +1,229 @@
+"""One training, one verdict: faults are named, and right trainings are not accused."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+opacus = pytest.importorskip("opacus")
+import torch  # noqa: E402
+from opacus import PrivacyEngine  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from hiddenstate import cli  # noqa: E402
+from hiddenstate.campaign import clipping, faults, recording, whitebox  # noqa: E402
+from hiddenstate.errors import InputError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SEEN = [name for name, fault in faults.FAULTS.items() if fault.expected]
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_planted_fault_is_named(name):
+    fault = faults.FAULTS[name]
+    kind = (fault.only or ("MLP",))[0]
+    found = faults.check(kind, fault).findings
+    assert {f.fault for f in found} & set(fault.expected), [f.words for f in found]
+    assert all(f.usual and f.words for f in found)
+
+
+@pytest.mark.parametrize("name", faults.RIGHT)
+def test_a_right_training_is_not_accused(name):
+    """At a joint level of 1e-3 for each."""
+    report = faults.check("MLP", faults.RIGHT[name], seed=3)
+    assert not report.findings
+    assert report.steps == faults.STEPS and report.tests > 100 and not report.notes
+
+
+def test_a_fault_names_tensor_and_step():
+    (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
+    assert found.tensor in ("2.weight", "2.bias") and found.step == 0
+    (found,) = faults.check("MLP", faults.FAULTS["first step"]).findings
+    assert found.step == 0 and "this step has no noise" in found.words
+    (found,) = faults.check("MLP", faults.FAULTS["noise on one layer less"]).findings
+    assert found.tensor == "0.weight" and "0.8" in found.words
+    (found,) = faults.check("MLP", faults.FAULTS["share of noise"]).findings
+    assert "one of 2 workers" in found.words
+
+
+def test_what_is_recorded_changes_nothing():
+    def parameters(run):
+        made = []
+        run(lambda: made.append(faults.train("MLP", faults.RIGHT["SGD"], 5)))
+        return torch.cat([p.detach().flatten() for p in made[0].model.parameters()])
+
+    plain = parameters(lambda train: train())
+    checked = parameters(lambda train: whitebox.check(train))
+    assert torch.equal(plain, checked)
+
+
+def test_methods_are_put_back():
+    before = opacus.optimizers.DPOptimizer.pre_step
+    with pytest.raises(ZeroDivisionError), recording.recording():
+        assert opacus.optimizers.DPOptimizer.pre_step is not before
+        1 / 0  # noqa: B018
+    assert opacus.optimizers.DPOptimizer.pre_step is before
+
+
+def test_the_residuals_are_the_noise():
+    """What the optimizer adds, drawn here once more from the same generator."""
+    noise = []
+    original = opacus.optimizers.optimizer._generate_noise
+
+    def drawn(**named):
+        noise.append(original(**named))
+        return noise[-1]
+
+    with pytest.MonkeyPatch.context() as patch, recording.recording() as found:
+        patch.setattr(opacus.optimizers.optimizer, "_generate_noise", drawn)
+        faults.train("MLP", faults.RIGHT["SGD"])
+    tensors = len(found.names)
+    for t, step in enumerate(found.steps):
+        own = noise[t * tensors : (t + 1) * tensors]
+        for residual, added in zip(step.residuals, own, strict=True):
+            expected = added.numpy() / (faults.SIGMA * faults.CLIP)
+            np.testing.assert_allclose(residual, expected, atol=1e-5)
+
+
+def test_without_a_claim_the_accountant_is_believed():
+    train = partial(faults.train, "MLP")
+    assert not whitebox.check(lambda: train(faults.RIGHT["SGD"])).findings
+    (found,) = whitebox.check(lambda: train(faults.FAULTS["raw steps"])).findings[:1]
+    assert found.fault in ("steps", "no noise")
+    assert not whitebox.check(lambda: train(faults.FAULTS["twice the steps"])).findings
+    assert whitebox.check(lambda: train(faults.FAULTS["share of noise"])).findings
+
+
+def test_noise_that_two_trainings_share_is_named():
+    def train(seed, fixed=True):
+        made = torch.Generator().manual_seed(1 if fixed else seed)
+        change = faults._option("noise_generator", made)
+        faults.train("MLP", faults.Fault("", (), before=change), seed)
+
+    found = whitebox.check(train, runs=2).findings
+    assert [f.fault for f in found] == ["returning noise"]
+    assert not whitebox.check(partial(train, fixed=False), runs=2).findings
+    assert not whitebox.check(train).findings
+
+
+def test_a_sum_is_told_from_others():
+    generator = torch.Generator().manual_seed(0)
+    samples = [torch.randn(6, 4, 3, generator=generator), torch.randn(6, 4, generator=generator)]
+    right = clipping.flat(samples, 1.0)
+    norms = torch.cat([s.flatten(1) for s in samples], dim=1).norm(dim=1)
+    by_hand = sum(s / max(1.0, float(n)) for s, n in zip(samples[0], norms, strict=True))
+    assert torch.allclose(right[0], by_hand, atol=1e-4)
+    assert clipping.compare(right, right, samples, 1.0) is None
+    # A little wrong is wrong.
+    off = [right[0] + 0.01, right[1]]
+    assert clipping.compare(off, right, samples, 1.0).kind == "another sum"
+    shorter = clipping.flat(samples, 0.9)
+    assert clipping.compare(shorter, right, samples, 1.0).words == ""
+    longer = clipping.compare(clipping.flat(samples, 1.1), right, samples, 1.0)
+    assert longer.kind == "too long" and longer.contribution == pytest.approx(1.1, abs=1e-3)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_deviation_that_is_a_tenth_off_is_found(factor):
+    fault = faults.Fault("", (), after=faults._scaled_noise(factor))
+    (found,) = faults.check("CNN", fault).findings
+    assert found.fault == "wrong deviation"
+    told = float(found.words.removeprefix("the deviation is ").split()[0])
+    assert told == pytest.approx(factor, abs=0.02) and found.tensor is None
+
+
+SCRIPT = """
+import torch
+from opacus import PrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(seed, rate=0.1):
+    print("training")
+    torch.manual_seed(seed)
+    records = TensorDataset(torch.randn(60, 4), torch.arange(60) % 2)
+    model = nn.Linear(4, 2)
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(records, batch_size=6), noise_multiplier=0.6, max_grad_norm=1.0)
+    for _ in range(2):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+
+def nothing():
+    pass
+
+def needs(data):
+    pass
+
+if __name__ == "__main__":
+    train(1)
+"""
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "my_train.py"
+    path.write_text(SCRIPT)
+    assert cli.main(["check-training", f"{path}:train"]) == 0
+    told = capsys.readouterr()
+    assert "No fault found in 20 steps" in told.out and "training" in told.err
+    assert cli.main(["check-training", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 20
+    claim = ["--noise-multiplier", "0.6", "--sampling-rate", "0.05"]
+    assert cli.main(["check-training", f"{path}:train", *claim]) == 1
+    assert "the loader draws at 0.1, claimed 0.05" in capsys.readouterr().out
+    for text, expected in (
+        (f"{path}:nothing", "no step of Opacus's DPOptimizer was seen"),
+        (f"{path}:needs", "needs the arguments data"),
+        (f"{path}:other", "has no function other"),
+        (f"{tmp_path}/none.py", "none.py"),
+    ):
+        assert cli.main(["check-training", text]) == 2
+        assert expected in capsys.readouterr().err
+
+
+def test_plain_steps_alone_are_no_private_training():
+    def train():
+        model = nn.Linear(4, 2)
+        model(torch.randn(3, 4)).sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+    with pytest.raises(InputError, match="no step of Opacus's DPOptimizer"):
+        whitebox.check(train)
+
+
+def test_batches_of_another_loader_are_not_the_training_s():
+    """Test images in fixed order, between steps."""
+
+    def train():
+        torch.manual_seed(0)
+        records = TensorDataset(torch.randn(60, 4), torch.arange(60) % 2)
+        model = nn.Linear(4, 2)
+        model, optimizer, loader = PrivacyEngine().make_private(
+            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(records, batch_size=6), noise_multiplier=0.6, max_grad_norm=1.0,
+        )  # fmt: skip
+        test = DataLoader(TensorDataset(torch.randn(20, 4)), batch_size=5)
+        for _ in range(2):
+            for inputs, labels in loader:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), labels).backward()
+                for (images,) in test:
+                    with torch.no_grad():
+                        model(images)
+                optimizer.step()
+
+    assert not whitebox.check(train).findings
+
+
+def test_the_table_says_what_is_found_and_what_finds_the_rest():
+    rows = list(faults.table(["no noise", "a record twice", "noise where gradient"], ["MLP"]))
+    assert [row.everywhere for row in rows] == [True, False, False]
+    text = faults.markdown(rows)
+    assert "not found by anything here" in text and "no mistake here" in text
+    assert len(faults.FAULTS) >= 30 and len(SEEN) >= 25
