@@ -415,9 +415,9 @@ class _Pending:
 
 
 def _subclasses(owner: type) -> list[type]:
-    found: list[type] = [owner]
-    for below in owner.__subclasses__():
-        found += _subclasses(below)
+    found: list[Any] = [owner]
+    for one in found:
+        found += [below for below in one.__subclasses__() if below not in found]
     return found
 
 
