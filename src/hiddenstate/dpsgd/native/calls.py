@@ -18,7 +18,7 @@ _SHARED = {
     "winograd_gradient": ("float", "rrww"),
     "norm_forward": ("void", "rrrwww"),
     "norm_gradients": ("void", "rrrrww"),
-    "norm_back": ("void", "rrrrrrrw"),
+    "norm_back": ("void", "rrrrrrrww"),
 }
 """Functions that take long to compile: equal calls share one. What each returns, and which of its
 pointers it reads (r; i: integers) and which it writes."""

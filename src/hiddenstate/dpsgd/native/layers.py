@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hiddenstate.dpsgd.native.calls import HEAVY, SCALE, Buffer, Call, Layout, Place, Tensor
+from hiddenstate.dpsgd.native.calls import HEAVY, ROOM, SCALE, Buffer, Call, Layout, Place, Tensor
 from hiddenstate.dpsgd.native.layouts import eights, numbers, per_channel
 
 
@@ -168,6 +168,11 @@ class Norm(Layer):
         """Entries of the packed bias."""
         return self.output.channels
 
+    @property
+    def room(self) -> int:
+        """Two sums by channel, too many for a thread's stack where layers are wide."""
+        return 2 * self.output.channels
+
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         gain = per_channel(self.output, self.start if self.gain else None)
@@ -204,7 +209,7 @@ class Norm(Layer):
         """Its input's gradient, written, or added to what is there."""
         kept = p.own("mean"), p.own("scale")
         gradients = p.gradient(p.d_weights), p.gradient(p.d_bias)
-        pointers = p.source.x(), self._gain(p), *kept, p.out.d(), *gradients, p.source.d()
+        pointers = p.source.x(), self._gain(p), *kept, p.out.d(), *gradients, p.source.d(), ROOM
         return [Call("norm_back", (*self._sizes, int(add), p.source.row, p.out.row), pointers)]
 
     def collect(self, p: Place) -> list[Call]:

@@ -155,13 +155,13 @@ INLINE void norm_gradients(const int H, const int W, const int C, const int x_ro
 }
 
 /* Its input's gradient: with u = (x - mean) * scale and v = dy * gain,
- * dx = scale * (v - mean of v - u * mean of u v), means over the group. */
+ * dx = scale * (v - mean of v - u * mean of u v), means over the group. room: 2 C floats. */
 INLINE void norm_back(const int H, const int W, const int C, const int CR, const int SIZE,
                       const int add, const int x_row, const int y_row, const float *x,
                       const float *gain, const float *mean, const float *scale, const float *dy,
-                      const float *dgain, const float *dbias, float *dx) {
+                      const float *dgain, const float *dbias, float *dx, float *room) {
   const float n = (float)SIZE * H * W;
-  float product[C], plain[C];
+  float *product = room, *plain = room + C;
   for (int c = 0; c < C; c += LANES) {
     const vec w = or_else(gain, c, 1);
     store(product + c, w * load(dgain + c));
