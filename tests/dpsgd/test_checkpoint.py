@@ -1,5 +1,8 @@
 import functools
-from collections import OrderedDict
+import itertools
+import random
+import threading
+from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import ClassVar
@@ -202,3 +205,136 @@ def test_a_chunk_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.os, "fsync", lambda file: done.append([*tmp_path.glob("in*")]))
     Checkpoint(tmp_path, "mark", ("score",), {}).write({("in", 0, 0): {"score": 1.0}})
     assert done == [[]]
+
+
+# Values of every type that Python has
+
+
+class Attributes:
+    """Takes any; mixed into built-in types below."""
+
+    def holding(self, **attributes):
+        vars(self).update(attributes)
+        return self
+
+
+class MyList(list, Attributes):
+    pass
+
+
+class MyDict(dict, Attributes):
+    pass
+
+
+class MyRandom(random.Random):
+    pass
+
+
+class MyDeque(deque):
+    pass
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Wrapper(Attributes):
+    def __call__(self, x):
+        return x * self.scale
+
+
+def advanced(iterator):
+    next(iterator)
+    return iterator
+
+
+def wrapping(scale):
+    @functools.wraps(torch.relu)
+    def scaled(x):
+        return scale * x
+
+    scaled.__module__ = "torch"
+    return scaled
+
+
+def noted(scale):
+    def f(x):
+        return f.scale * x
+
+    f.scale = scale
+    return f
+
+
+UNLIKE = {
+    "counter": (itertools.count(), advanced(itertools.count())),
+    "cycle": (itertools.cycle([1, 2]), advanced(itertools.cycle([1, 2]))),
+    "iterator": (iter([1, 2]), advanced(iter([1, 2]))),
+    "map": (map(abs, [1, 2]), map(abs, [1, 3])),
+    "deque": (deque([1]), deque([2])),
+    "deque's length": (deque([1], 3), deque([1], 4)),
+    "own deque": (MyDeque([1]), MyDeque([2])),
+    "list's attribute": (MyList([1]).holding(a=1), MyList([1]).holding(a=2)),
+    "list's type": (MyList([1]), [1]),
+    "dictionary's attribute": (MyDict(a=1).holding(z=1), MyDict(a=1).holding(z=2)),
+    "default": (defaultdict(int, a=1), defaultdict(list, a=1)),
+    "order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    "slots": (Slotted(1), Slotted(2)),
+    "generator of random": (random.Random(1), random.Random(2)),
+    "own generator of random": (MyRandom(1), MyRandom(2)),
+    "generator of numpy": (np.random.default_rng(1), np.random.default_rng(2)),
+    "generator of torch": (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)),
+    "method of an object": (random.Random(1).random, random.Random(2).random),
+    "bfloat16": (torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)),
+    "sparse": (torch.eye(2).to_sparse(), (2 * torch.eye(2)).to_sparse()),
+    "mask": (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[1, 0])),
+    "objects": (np.array([Bare(1), 1], dtype=object), np.array([Bare(2), 1], dtype=object)),
+    "bytes": (bytearray(b"1"), bytearray(b"2")),
+    "wrapping function": (wrapping(1), wrapping(2)),
+    "function's attribute": (noted(1), noted(2)),
+    "wrapping object": (
+        Wrapper().holding(scale=1, __wrapped__=1), Wrapper().holding(scale=2, __wrapped__=1)
+    ),
+    "range": (range(3), range(4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNLIKE)
+def test_every_type_of_value_counts(kind):
+    one, other = UNLIKE[kind]
+    assert fingerprint(one) == fingerprint(one) != fingerprint(other)
+
+
+COUNT, LAYER = itertools.count(), linear(0)
+
+
+def counted(x):
+    return x + next(COUNT)
+
+
+def layered(x):
+    return LAYER(x)
+
+
+class Shared:
+    calls: ClassVar = deque()
+
+
+def test_values_that_code_names_count_whatever_their_types(monkeypatch):
+    for thing, change in (
+        (counted, lambda: next(COUNT)),
+        (layered, lambda: LAYER.weight.data.add_(1)),
+        (Shared(), lambda: Shared.calls.append(1)),
+    ):
+        before = fingerprint(thing)
+        assert fingerprint(thing) == before
+        change()
+        assert fingerprint(thing) != before
+
+
+def test_an_object_whose_state_cannot_be_told_is_refused():
+    with pytest.raises(InputError, match=r"builtins\.generator: its state cannot be told"):
+        fingerprint(Bare(x for x in [1]))
+    fingerprint(Bare(threading.Event()))  # holds nothing but locks

@@ -2,13 +2,17 @@
 
 import functools
 import hashlib
+import io
+import logging
 import os
+import pickle
 import sys
 import sysconfig
 import threading
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,8 +32,9 @@ def fingerprint(*parts: object) -> str:
 
     Arrays and tensors enter by their bytes; functions by their code, what they close over, and the
     functions and values that they name, of their own package and of code that is not installed;
-    objects by their class's code and their attributes, models so too. Compiled functions and
-    installed packages enter by name.
+    objects by their class's code, their attributes and what pickle would keep of them, models so
+    too. Compiled functions and installed packages enter by name. Raises InputError for an object
+    whose state cannot be told, such as a generator.
     """
     return hashlib.sha256(_Digest().of(parts)).hexdigest()
 
@@ -58,17 +63,15 @@ class _Digest:
 
     def _of_object(self, value: Any) -> bytes:
         kind = type(value).__qualname__
+        if isinstance(value, _NAMES) or type(value).__module__ == "typing":
+            return _hash(kind, repr(value))
         if hasattr(value, "detach") and hasattr(value, "numpy"):
-            value = value.detach().cpu().numpy()
-        if isinstance(value, np.ndarray) and value.dtype != object:
+            return self._of_tensor(value)
+        if isinstance(value, np.ndarray):
             array = np.ascontiguousarray(value)
-            return _hash("array", array.dtype, array.shape, array.tobytes())
-        if isinstance(value, dict):
-            return _hash("dict", *sorted(self.of(k) + self.of(v) for k, v in value.items()))
-        if isinstance(value, list | tuple | np.ndarray):
-            return _hash(kind, *map(self.of, value))
-        if isinstance(value, set | frozenset):
-            return _hash(kind, *sorted(map(self.of, value)))
+            content = self.of(value.tolist()) if value.dtype.hasobject else array.tobytes()
+            kept = self._kept(value) if type(value) is not np.ndarray else b""
+            return _hash("array", array.dtype, array.shape, content, kept)
         if isinstance(value, types.CodeType):
             return _hash(kind, essence(value))
         if isinstance(value, functools.partial):
@@ -79,41 +82,102 @@ class _Digest:
             return self._of_function(value)
         if isinstance(value, type):
             return self._of_class(value)
-        if inner := getattr(value, "__wrapped__", None):  # a cache, say
-            return _hash(kind, self.of(inner))
-        if isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+        if isinstance(value, functools._lru_cache_wrapper):
+            return _hash(kind, self.of(value.__wrapped__))
+        if isinstance(value, types.ModuleType):
             return _hash(kind, value.__name__)
+        if isinstance(value, types.BuiltinFunctionType):
+            owner = value.__self__  # a method's object, or a function's module
+            named = owner is None or isinstance(owner, types.ModuleType)
+            return _hash(kind, value.__qualname__, owner.__name__ if named and owner else b"",
+                         b"" if named else self.of(owner))  # fmt: skip
         if hasattr(value, "named_parameters"):
             return self._of_model(value)
-        if hasattr(value, "__dict__"):
-            # A cached property's value follows from its code.
-            kept = {k: v for k, v in vars(value).items() if not _cached(type(value), k)}
-            return _hash(self.of(type(value)), self.of(kept))
+        if isinstance(value, dict):  # in its order, in which it is read
+            content = b"".join(self.of(k) + self.of(v) for k, v in value.items())
+        elif isinstance(value, list | tuple):
+            content = b"".join(map(self.of, value))
+        elif isinstance(value, set | frozenset):
+            content = b"".join(sorted(map(self.of, value)))
+        else:
+            return self._of_instance(value)
+        if type(value).__module__ in _CONTAINERS:
+            return _hash(kind, content, self._made(value) if kind == "defaultdict" else b"")
+        return _hash(self.of(type(value)), content, self._kept(value))
+
+    def _of_tensor(self, value: Any) -> bytes:
+        plain = value.detach().cpu()
         try:
-            made, *state = value.__reduce_ex__(4)
-        except TypeError:  # such as locks: their addresses say nothing
-            return _hash(kind)
-        return _hash(kind, getattr(made, "__qualname__", ""), *map(self.of, state))
+            content: object = np.ascontiguousarray(plain.numpy()).tobytes()
+        except (TypeError, RuntimeError):  # a type or layout that numpy does not know
+            content = pickle.dumps(plain)
+        return _hash("tensor", type(value).__qualname__, value.dtype, tuple(value.shape), content)
+
+    def _of_instance(self, value: Any) -> bytes:
+        """An object: its class, its attributes, and what its C code keeps."""
+        if isinstance(value, _SILENT):
+            return _hash(type(value).__qualname__, getattr(value, "name", ""))
+        if isinstance(value, weakref.ref):
+            return _hash("weakref", self.of(value()))
+        return _hash(self.of(type(value)), self._kept(value), self._made(value))
+
+    def _kept(self, value: Any) -> bytes:
+        """Its attributes, without values of cached properties, which follow from their code."""
+        kept = getattr(value, "__dict__", {})
+        return self._of_names({k: v for k, v in kept.items() if not _cached(type(value), k)})
+
+    def _of_names(self, named: Mapping[str, Any]) -> bytes:
+        return _hash(*(_hash(name) + self.of(named[name]) for name in sorted(named)))
+
+    def _made(self, value: Any) -> bytes:
+        """What pickle would keep of it besides its attributes; InputError where it cannot."""
+        try:
+            made = value.__reduce_ex__(4)
+        except Exception as error:  # whatever C code raises
+            if type(value).__module__.partition(".")[0] in _LIBRARIES:
+                if callable(value) and hasattr(value, "__name__"):
+                    return _hash(value.__name__)  # compiled code
+                if hasattr(value, "__dict__"):
+                    return b""  # its attributes are all that there is
+            raise InputError(
+                f"{type(value).__module__}.{type(value).__qualname__}: its state cannot be told "
+                f"({error}); expected an object that pickle can save"
+            ) from error
+        if isinstance(made, str):
+            return _hash(made)
+        constructor, arguments, state, *rest = (*made, None, None, None, None)[:5]
+        parts = [getattr(constructor, "__qualname__", ""), self.of(arguments)]
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, dict):
+                own = getattr(value, "__dict__", {})
+                others = {str(k): v for k, v in part.items() if k not in own}
+                parts.append(self._of_names(others))
+            else:
+                parts.append(self.of(part))
+        return _hash(*parts, *(self.of(list(items)) for items in rest if items is not None))
 
     def _of_function(self, function: types.FunctionType) -> bytes:
-        package = str(function.__module__).partition(".")[0]
-        if package in _LIBRARIES:
-            return _hash("function", function.__module__, function.__qualname__)
         cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        # Not by __module__, which functools.wraps sets to that of what it wraps.
+        package = str(function.__globals__.get("__name__")).partition(".")[0]
+        if package in _LIBRARIES:
+            name = _hash("function", function.__module__, function.__qualname__)
+            return _hash(name, *map(self.of, cells)) if cells else name
         named = []
         for code in _codes(function.__code__):
             for value in _named(code, function.__globals__, package):
-                if _plain(value) or _owned(getattr(value, "__module__", None), package):
+                code_alone = isinstance(value, _CODE) or hasattr(value, "__wrapped__")
+                if not code_alone or _owned(getattr(value, "__module__", None), package):
                     named.append(self.of(value))
         return _hash(
             "function", self.of(function.__code__), self.of(function.__defaults__),
-            self.of(function.__kwdefaults__), *map(self.of, cells), *named,
+            self.of(function.__kwdefaults__), self._kept(function), *map(self.of, cells), *named,
         )  # fmt: skip
 
     def _of_class(self, kind: type) -> bytes:
         parts: list[bytes] = []
         for base in kind.__mro__:
-            parts.append(_hash(base.__qualname__))
+            parts.append(_hash(base.__module__, base.__qualname__))
             if base.__module__.partition(".")[0] in _LIBRARIES:
                 continue
             for name, member in sorted(vars(base).items()):
@@ -123,14 +187,16 @@ class _Digest:
                     member = member.__func__
                 elif isinstance(member, functools.cached_property):
                     member = member.func
-                constant = _plain(member) and name[:2] != "__"
-                if isinstance(member, types.FunctionType) or constant:
+                elif isinstance(member, functools.partialmethod):
+                    member = member.func, member.args, member.keywords
+                hidden = name[:2] == "__" or name == "_abc_impl" or isinstance(member, _SLOTS)
+                if isinstance(member, types.FunctionType) or not hidden:
                     parts += [_hash(name), self.of(member)]
         return _hash("class", *parts)
 
     def _of_model(self, model: Any) -> bytes:
         """A torch module: its class's code, attributes, buffers, hooks and inner modules."""
-        attributes = dict(vars(model))
+        attributes = {k: v for k, v in vars(model).items() if not _cached(type(model), k)}
         parameters, modules = attributes.pop("_parameters"), attributes.pop("_modules")
         described = [
             (
@@ -150,6 +216,19 @@ _LIBRARIES = {
 }
 """Packages whose classes and functions enter by name."""
 _STANDARD = sysconfig.get_path("stdlib")
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_NAMES = (
+    *_SLOTS, types.MethodDescriptorType, types.WrapperDescriptorType, types.GenericAlias,
+    types.UnionType,
+)  # fmt: skip
+"""Compiled attributes and annotations, whose text says all."""
+_CONTAINERS = {"builtins", "collections", "torch"}
+"""Modules whose lists and dictionaries have no attributes."""
+_SILENT = (
+    type(threading.Lock()), type(threading.RLock()), threading.local, io.IOBase, logging.Logger,
+)  # fmt: skip
+"""Types of objects that hold nothing which decides a score."""
 
 
 def _hash(*parts: object) -> bytes:
@@ -172,14 +251,6 @@ def _named(code: types.CodeType, space: dict[str, Any], package: str) -> list[An
             elif _owned(value.__name__, package) and not any(vars(value) is s for s in spaces):
                 spaces.append(vars(value))
     return values
-
-
-def _plain(value: object) -> bool:
-    """Whether it is data: numbers, text, arrays, and what holds them."""
-    kinds = bool | int | float | complex | str | bytes | tuple | list | dict | set | frozenset
-    return isinstance(value, kinds | np.ndarray) or (
-        hasattr(value, "detach") and not isinstance(value, type)
-    )
 
 
 def _owned(module: str | None, package: str) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hiddenstate.dpsgd.augmentation import Augmentation
+from hiddenstate.dpsgd.given import Given, refuse_hooks, whole_numbers_kept
 from hiddenstate.dpsgd.kernels.base import Blockwise, Problem, probed, with_channels_last
 from hiddenstate.dpsgd.kernels.base import Loss as Loss
 from hiddenstate.dpsgd.kernels.base import cross_entropy as cross_entropy
@@ -29,7 +30,7 @@ from hiddenstate.dpsgd.kernels.by_opacus import opacus
 from hiddenstate.dpsgd.kernels.explicit import explicit
 from hiddenstate.dpsgd.kernels.linear import Linear, linear
 from hiddenstate.dpsgd.kernels.native import Native, native
-from hiddenstate.dpsgd.probe import CHANCE, Probe, copied, first_line, refuse_mixing
+from hiddenstate.dpsgd.probe import Probe, copied, first_line, on_trial, refuse_mixing
 from hiddenstate.errors import InputError
 
 KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
@@ -43,8 +44,8 @@ LARGEST = 1e15
 class ClippedSum:
     """Sum of clipped gradients of a model's loss over records of one data set.
 
-    x: shape (records, *record shape); taken to the model's precision, but for integer records of a
-    model with an embedding. y: shape (records,), integers for cross-entropy. ``kernel`` is "auto"
+    x: shape (records, *record shape); integers where the model takes these, otherwise taken to its
+    precision. y: shape (records,), integers for cross-entropy. ``kernel`` is "auto"
     (native code where it applies), "native", "linear" (many linear models in two matrix products,
     ``linear_sums``), "torch" (book-keeping), "explicit" (per-sample gradients by torch.func) or
     "opacus" (by Opacus, which knows layers that torch.func does not). With an ``augmentation`` a
@@ -52,7 +53,9 @@ class ClippedSum:
     for use by several threads at once: give each its own ``copy``.
 
     Raises InputError for data that are no numbers or do not fit the model, for a model without
-    per-sample gradients, and where no kernel agrees with the gradients of a few records.
+    per-sample gradients, for one that loses something when it is copied, and where no kernel agrees
+    with the gradients of a few records. Every record's loss alone is calculated once, by the model
+    itself on the record as given.
     """
 
     def __init__(
@@ -78,12 +81,15 @@ class ClippedSum:
             augmentation.check(tuple(x.shape[1:]))
         held = copied(model)
         _refuse_mixing(model)
+        refuse_hooks(model)
         where = usable(device)
-        records, labels = checked(x, y, held, loss)
+        given = Given(model, tensor("x", x), tensor("y", y), loss)
+        records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
         problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
         probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
+        given.refuse_unlike(records, labels)
         self.kernel = _kernel(kernel, problem, probe)
         if where.type not in ("cpu", "meta"):
             refuse_on_device(self.kernel, probe)
@@ -181,7 +187,7 @@ class ClippedSum:
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
         problem = self.kernel.problem
-        records, labels = checked(x, y, problem.model, problem.loss)
+        records, labels = self._checked(x, y)
         if problem.channels_last:
             records = with_channels_last(records)  # as those of the sum
         with torch.no_grad():
@@ -198,16 +204,15 @@ class ClippedSum:
             if problem.channels_last:
                 parameters = _filters_with_channels_last(parameters)
             for start in range(0, len(y), 256):
-                records = tensor("x", x[start : start + 256]).to(problem.x)
-                labels = tensor("y", y[start : start + 256]).to(self.device)
-                outputs = functional_call(problem.model, parameters, (records,))
-                right += int((outputs.argmax(1) == labels).sum())
+                records, labels = self._checked(x[start : start + 256], y[start : start + 256])
+                outputs = functional_call(problem.model, parameters, (records.to(self.device),))
+                right += int((outputs.argmax(1) == labels.to(self.device)).sum())
         return right / len(y)
 
     def refuse_tests(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
         """InputError for records (x, y) whose ``accuracy`` cannot be told."""
         problem = self.kernel.problem
-        records, labels = checked(x, y, problem.model, problem.loss)
+        records, labels = self._checked(x, y)
         try:
             with torch.no_grad():
                 outputs = problem.model(records[:1].to(self.device))
@@ -222,6 +227,11 @@ class ClippedSum:
                 "class, of which accuracy takes the largest"
             )
         refuse_classes(whole_labels(labels), outputs.shape[1])
+
+    def _checked(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+        problem = self.kernel.problem
+        whole = not problem.x.is_floating_point()
+        return checked(x, y, problem.model, problem.loss, whole=whole)
 
     def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
         if theta.shape[-1:] != (self.parameters,):
@@ -244,7 +254,7 @@ def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Nat
             raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
         if found:
             warnings.warn(f"native kernel: {found}; torch does its work", stacklevel=4)
-    if name != "linear":
+    if problem.device.type != "cpu":
         _refuse_mixing_on_device(problem)
     fast = _with_fast_images(problem)
     if name == "linear":
@@ -277,19 +287,11 @@ def _with_fast_images(problem: Problem) -> Problem:
 def _refuse_mixing_on_device(problem: Problem) -> None:
     """Raise InputError for a model that fails on the device, or mixes a block of records.
 
-    Each record's loss alone is compared with that among a block of them: the first ones, and
-    those with the largest and the smallest entries and norms, by which a model may branch.
+    Each record's loss alone is compared with that among a block of them, the first ones.
     """
-    unlike: list[int] = []
-    if problem.device.type != "meta":
-        flat = problem.x.flatten(1)
-        flat = flat if flat.is_floating_point() else flat.float()
-        sizes = [torch.linalg.vector_norm(flat, order, dim=1) for order in (2, math.inf)]
-        unlike = [int(pick(size)) for size in sizes for pick in (torch.argmax, torch.argmin)]
-    chosen = list(dict.fromkeys([*unlike, *range(min(len(problem.x), _COMPARED))]))
-    x, y = problem.x[chosen], problem.y[chosen]
+    x, y = problem.x[:_COMPARED], problem.y[:_COMPARED]
     try:
-        with CHANCE, torch.random.fork_rng(devices=[]), torch.no_grad():
+        with on_trial(), torch.no_grad():
             together = problem.loss(problem.model(x), y)
             alone = [problem.loss(problem.model(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
     except RuntimeError as error:
@@ -354,10 +356,13 @@ def tensor(name: str, values: Any) -> Tensor:
         raise InputError(f"{name}: {first_line(error)}; expected an array of numbers") from error
 
 
-def checked(x: Any, y: Any, model: nn.Module, loss: Loss) -> tuple[Tensor, Tensor]:
+def checked(
+    x: Any, y: Any, model: nn.Module, loss: Loss, *, whole: bool | None = None
+) -> tuple[Tensor, Tensor]:
     """Records and labels as tensors of the types that the model and the loss take.
 
-    InputError names the first that is none.
+    whole: whether the model takes integer records as such; None to try. InputError names the first
+    that is none.
     """
     x, y, dtype = tensor("x", x), tensor("y", y), _precision(model)
     if x.is_complex():
@@ -366,9 +371,12 @@ def checked(x: Any, y: Any, model: nn.Module, loss: Loss) -> tuple[Tensor, Tenso
         raise InputError("x: got no record; expected at least one")
     if len(x) != len(y):
         raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
-    embeds = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in model.modules())
-    if x.is_floating_point() or not embeds:
-        x = x.to(dtype)
+    if whole is None:
+        whole = Given(model, x, y, loss).whole
+    if whole and x.is_floating_point():
+        raise InputError(f"x: got {x.dtype}; expected integers, as the records that it was made of")
+    if not whole:
+        x = x.to(dtype) if x.is_floating_point() else whole_numbers_kept(x, dtype)
         if not float(torch.linalg.vector_norm(x, math.inf)) <= LARGEST:
             i, at = map(int, (~(x.flatten(1).abs() <= LARGEST)).nonzero()[0])
             raise InputError(

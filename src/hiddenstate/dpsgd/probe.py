@@ -8,7 +8,9 @@ import copy
 import math
 import random
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,21 @@ from hiddenstate.dpsgd.checkpoint import fingerprint
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
-CHANCE = threading.Lock()
+CHANCE = threading.RLock()
 """Held by what draws from, or watches, the generators that a process has one of."""
+
+
+@contextmanager
+def on_trial() -> Iterator[None]:
+    """A model is run to see what it does: chance is as before, and torch's warnings are silent."""
+    with CHANCE, torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-_FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
+FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
 """What a model raises that does not fit its records or its precision."""
 
 
@@ -48,18 +59,18 @@ class Probe:
         if self.x.is_floating_point():
             # The second record is a neighbour, so that two equal ones do not hide mixing.
             self.x[1] += self._noise(self.x[1:])[0]
-        with CHANCE, torch.random.fork_rng(devices=[]):
+        with on_trial():
             try:
                 self._prepare(copied(model).cpu().double(), relabel)
             except InputError:
                 raise
-            except _FAILURES:
+            except FAILURES:
                 self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
                 try:
                     self._prepare(copied(model).cpu(), relabel)
                 except InputError:
                     raise
-                except _FAILURES as error:
+                except FAILURES as error:
                     raise InputError(
                         f"model: fails on records of shape {tuple(x.shape[1:])}, {x.dtype} "
                         f"({first_line(error)}); expected one that takes them"
@@ -79,25 +90,54 @@ class Probe:
                 p.add_(scale * torch.from_numpy(draw).to(p))
         self.theta = torch.cat([p.detach().flatten() for p in trainable])
         self.x = self._cast(self.x)
-        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):
             raise TypeError(f"its output is {type(outputs).__name__}, no tensor")
-        attributes = _attributes(model)  # after the first call, which may make what it needs
         self.classes = outputs.shape[1] if outputs.dim() == 2 else None
         if relabel and self.classes:
             with torch.no_grad():
                 alone = [self._outputs(record[None])[0] for record in self.x]
             self.y = torch.stack(alone).argmin(1)
-        found = {name: buffer for name, buffer in model.named_buffers() if name in buffers}
-        changed = [n for n, b in found.items() if not torch.equal(b, buffers[n])]
-        changed += [n for n, v in _attributes(model).items() if attributes.get(n) != v]
+        self._refuse_changing()
+        self._refuse_random_and_mixed()
+        self.gradients = self._gradients(self.x)
+
+    def _refuse_changing(self) -> None:
+        """InputError for what a pass leaves behind, in the model or in what its code names.
+
+        The first pass may make what it needs: the second is watched.
+        """
+        for before in (None, "made"):
+            if before:
+                states = self._states()
+            with torch.no_grad():
+                self._losses(self.x[:1], self.y[:1])
+                self._losses(self.x, self.y)
+            self._gradients(self.x)
+        changed = [name for name, state in self._states().items() if states.get(name) != state]
         if changed:
             raise InputError(
                 f"model: calling it changes {changed[0]!r}, so that a model depends on those "
                 "that are trained before it; expected a forward that leaves the model as it is"
             )
-        self._refuse_random_and_mixed()
-        self.gradients = self._gradients(self.x)
+
+    def _states(self) -> dict[str, str]:
+        """Digests of all that the model and the loss hold or name, by name."""
+        held: dict[str, object] = {"loss": self._loss}
+        for path, module in self.model.named_modules():
+            own = {n: v for n, v in vars(module).items() if n not in _TORCH_S_OWN}
+            own |= module._buffers | module._parameters
+            own |= {n: v for n, v in vars(module).items() if n in _HOOKS and v}
+            held |= {f"{path}.{name}" if path else name: value for name, value in own.items()}
+            held[f"class {type(module).__qualname__}"] = type(module)
+        found = {}
+        for name, value in held.items():
+            try:
+                found[name] = fingerprint(value)
+            except InputError as error:
+                raise InputError(
+                    f"model: whether a call changes {name!r} cannot be told ({error})"
+                ) from error
+        return found
 
     def differs(self, kernel: Callable[[Tensor, Tensor], Tensor], tolerance: float) -> bool:
         """Whether a kernel's per-sample gradients are others than these.
@@ -106,6 +146,10 @@ class Probe:
         ``theta``. Rounding may crown another winner of a max-pooling where two are level; a
         neighbouring record then settles it.
         """
+        with on_trial():
+            return self._differs(kernel, tolerance)
+
+    def _differs(self, kernel: Callable[[Tensor, Tensor], Tensor], tolerance: float) -> bool:
         if _same(kernel(self.x, self.y), self.gradients, tolerance):
             return False
         if not self.x.is_floating_point():
@@ -159,7 +203,7 @@ class Probe:
         Records that torch maps over have no values to read.
         """
         try:
-            with CHANCE, torch.random.fork_rng(devices=[]), torch.no_grad():
+            with on_trial(), torch.no_grad():
                 vmap(lambda record: self.model(record[None]))(self.x)
         except RuntimeError as error:
             return any(sign in str(error) for sign in _VALUES_READ)
@@ -224,18 +268,8 @@ def copied(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def _attributes(model: nn.Module) -> dict[str, str]:
-    """Digests of the data that modules keep besides parameters and buffers, by name."""
-    return {
-        f"{path}.{name}" if path else name: fingerprint(value)
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, _DATA) and name not in _TORCH_S_OWN
-    }
-
-
-_DATA = (bool, int, float, complex, str, list, tuple, dict, set, Tensor, np.ndarray)
 _TORCH_S_OWN = set(vars(nn.Module()))
+_HOOKS = {name for name in _TORCH_S_OWN if name.endswith("hooks")}
 
 
 def _same(found: Tensor, expected: Tensor, tolerance: float) -> bool:

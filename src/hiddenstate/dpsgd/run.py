@@ -83,7 +83,7 @@ class Ensemble:
 
     x: shape (records, *record shape), float32, without the canary. y: shape (records,), int64; a
     loss of one's own may have labels of another kind. Integer records stay integers where the
-    model has an embedding.
+    model takes these.
 
     The mechanism's ``adjacency`` says how the worlds differ. "add_or_remove": the canary is there
     or not. "replace": its record takes the place of the last one of ``x``, or its gradient that of

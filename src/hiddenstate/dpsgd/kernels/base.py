@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 from hiddenstate.dpsgd import memory
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.probe import Probe
+from hiddenstate.dpsgd.probe import Probe, on_trial
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
@@ -281,10 +281,11 @@ class Blockwise(OfModel):
             drawn = torch.zeros(shape, dtype=torch.int64, device=problem.device) if views else None
             self._block_sum(thetas, problem.gathered(indices, None, drawn), 1.0)
 
-        taken = memory.slope(work)
-        if 128 * taken <= _BLOCK_BYTES:
-            # Of small records two take less than what is done once: the most is elsewhere then.
-            taken = memory.slope(work, 64)
+        with on_trial():
+            taken = memory.slope(work)
+            if 128 * taken <= _BLOCK_BYTES:
+                # Of small records two take less than what is done once: the most is elsewhere then.
+                taken = memory.slope(work, 64)
         return max(1.1 * taken / models, float(problem.dtype.itemsize))
 
     @cached_property

@@ -28,7 +28,7 @@ from hiddenstate.dpsgd.kernels.base import (
     named_of_many,
     probed,
 )
-from hiddenstate.dpsgd.probe import Probe, first_line
+from hiddenstate.dpsgd.probe import Probe, first_line, on_trial
 from hiddenstate.dpsgd.rules import Rule, rule_of
 
 
@@ -233,7 +233,7 @@ def _trial(kernel: BookKeeping) -> list[str]:
         return tap.module(problem.model).register_forward_hook(hook)
 
     handles = [listen(tap) for tap in kernel.layers]
-    with torch.no_grad():
+    with on_trial(), torch.no_grad():
         problem.model(x)
     for handle in handles:
         handle.remove()

@@ -26,6 +26,8 @@ class OneModel(Blockwise):
 
     def gradients(self, thetas: Tensor, block: Block) -> PerSample:
         """Per-sample gradients, the mean over the views of a record."""
+        # Where torch.func maps an operation by a loop, it asks its users to report that.
+        torch._C._functorch._set_vmap_fallback_warning_enabled(False)
         found = self._each(thetas, block)
         if block.views > 1:
             found = found.unflatten(1, (-1, block.views)).mean(2)

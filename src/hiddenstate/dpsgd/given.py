@@ -1,0 +1,177 @@
+"""The user's own model, uncopied, on records as given: what copies and casts must agree with.
+
+Kernels and their probe work on copies of the model and on records in its precision. What is lost on
+the way there, neither of them can see.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hiddenstate.dpsgd.probe import (
+    FAILURES,
+    Loss,
+    copied,
+    on_trial,
+    refuse_mixing,
+)
+from hiddenstate.errors import InputError
+from hiddenstate.streams import stream
+
+_BLOCK = 128
+"""Records whose losses together are compared with those of each alone."""
+_CLOSE = 1e-4
+"""How far losses and gradients in float32 may be apart, relatively, by rounding."""
+
+
+class Given:
+    """A model, records and labels as given, and the types in which the model takes them.
+
+    whole: whether the model takes records as integers. x and y keep the types they were given in
+    where the model and the loss take these.
+    """
+
+    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss):
+        self.model, self.x, self.y, self.loss = model, x, y, loss
+        self.place = next(p.device for p in model.parameters())
+        self.whole = False
+        if len(x) and not x.is_complex():
+            self.whole = not x.is_floating_point() and self._runs(lambda m: m(self._records([0])))
+
+    def _runs(self, call: Callable[[nn.Module], Any]) -> bool:
+        """Whether a copy of the model, which a failed call may change, runs."""
+        with on_trial(), torch.no_grad():
+            try:
+                call(copied(self.model))
+            except FAILURES:
+                return False
+        return True
+
+    def _records(self, indices: Any) -> Tensor:
+        return self.x[indices].to(self.place)
+
+    def _loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(model(x.to(self.place)), y.to(self.place))
+
+    def refuse_unlike(self, x: Tensor, y: Tensor) -> None:
+        """InputError where the checked records (x, y) or a copy give other losses or gradients.
+
+        Each record's loss alone, by the model itself on the record as given, is compared with that
+        of a copy on checked records, many together, in an order of their own; the gradients of a
+        few records too.
+        """
+        held, taken, labels = copied(self.model), self.x, self.y
+        if self.x.dtype != x.dtype and not self._runs(lambda m: m(self._records([0]))):
+            taken = x
+        if self.y.dtype != y.dtype and not self._runs(
+            lambda m: self._loss(m, taken[:1], self.y[:1])
+        ):
+            labels = y
+        order = torch.from_numpy(stream(0, "given").permutation(len(x)))
+        with on_trial(), torch.no_grad():
+            alone = torch.cat(
+                [self._loss(self.model, taken[i : i + 1], labels[i : i + 1]) for i in range(len(x))]
+            )
+            together = torch.empty_like(alone)
+            for some in order.split(_BLOCK):
+                together[some] = self._loss(held, x[some], y[some]).to(alone)
+        close = 1e-6 if alone.dtype == x.dtype == torch.float64 else _CLOSE
+        # Rounding grows with the outputs, whose differences losses are.
+        near = close * (1 + 0.1 * alone.abs().nan_to_num(0, 0, 0).max())
+        if not torch.allclose(alone, together, rtol=close, atol=float(near), equal_nan=True):
+            worst = (alone - together).abs().nan_to_num(torch.inf)
+            self._explain(int(worst.argmax()), taken, labels, x, y, held)
+            refuse_mixing(alone, together, 0.0)
+        self._refuse_other_gradients(taken, labels, x, y, held)
+
+    def _explain(
+        self, i: int, taken: Tensor, labels: Tensor, x: Tensor, y: Tensor, held: nn.Module
+    ) -> None:
+        """InputError where a record's loss changes by the copy, or by the types, alone."""
+        one = slice(i, i + 1)
+        with on_trial(), torch.no_grad():
+            own = self._loss(self.model, taken[one], labels[one])
+            copy = self._loss(held, taken[one], labels[one])
+            cast = self._loss(held, x[one], y[one]).to(copy)
+        if not torch.allclose(own, copy, rtol=1e-5, atol=1e-6, equal_nan=True):
+            raise _lost(f"the loss of record {i} is {float(own):g}, and {float(copy):g} by a copy")
+        if not torch.allclose(copy, cast, rtol=_CLOSE / 2, atol=1e-6, equal_nan=True):
+            name, before, after = ("x", taken, x) if taken.dtype != x.dtype else ("y", labels, y)
+            raise InputError(
+                f"{name}: the loss of record {i} is {float(copy):g} in {before.dtype} as given, "
+                f"and {float(cast):g} in {after.dtype}, the model's precision; expected values "
+                "that it can hold, or a model in float64"
+            )
+
+    def _refuse_other_gradients(
+        self, taken: Tensor, labels: Tensor, x: Tensor, y: Tensor, held: nn.Module
+    ) -> None:
+        """InputError where a copy's gradients of a few records are not the model's own."""
+        own, theirs = ([p for p in m.parameters() if p.requires_grad] for m in (self.model, held))
+        foreign = {id(p) for p in own}
+        with on_trial(), torch.enable_grad():
+            for i in dict.fromkeys([0, len(x) // 2, len(x) - 1]):
+                one = slice(i, i + 1)
+                loss = self._loss(held, x[one], y[one]).sum()
+                if foreign & {id(leaf) for leaf in _leaves(loss)}:
+                    raise _lost("a copy's loss depends on the parameters of the model itself")
+                found, expected = (
+                    torch.cat([g.flatten() for g in torch.autograd.grad(
+                        value, parameters, allow_unused=True, materialize_grads=True
+                    )])
+                    for value, parameters in (
+                        (loss, theirs),
+                        (self._loss(self.model, taken[one], labels[one]).sum(), own),
+                    )
+                )  # fmt: skip
+                if not float((found - expected).norm()) <= _CLOSE * (expected.norm() + 1e-3):
+                    raise _lost(f"the gradient of record {i} is another by a copy")
+
+
+def _lost(what: str) -> InputError:
+    return InputError(
+        f"model: {what}; expected a model that copy.deepcopy copies whole, without functions that "
+        "hold its own layers or parameters"
+    )
+
+
+def _leaves(loss: Tensor) -> list[Tensor]:
+    """Tensors that a loss has gradients by."""
+    found, waiting, seen = [], [loss.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        waiting += [parent for parent, _ in node.next_functions]
+    return found
+
+
+def refuse_hooks(model: nn.Module) -> None:
+    """InputError for hooks on parameters, which no copy of the model has."""
+    for name, p in model.named_parameters():
+        if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+            raise InputError(
+                f"model: {name} has a hook (register_hook), which per-sample gradients do not "
+                "pass; expected none, or the same change in forward"
+            )
+
+
+def whole_numbers_kept(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Integer records in a precision that holds them; InputError names the first number it changes.
+
+    For example, float32 holds 2^24 and not the next integer.
+    """
+    cast = x.to(dtype)
+    lost = (cast.double() != x.double()) | (x.abs() >= 2**53 if x.dtype == torch.int64 else False)
+    if bool(lost.any()):
+        i, at = map(int, lost.flatten(1).nonzero()[0])
+        raise InputError(
+            f"x: record {i} holds {int(x[i].flatten()[at])} (entry {at}), which {dtype} does not "
+            "hold; expected smaller numbers, a model in float64, or one that takes integers"
+        )
+    return cast
