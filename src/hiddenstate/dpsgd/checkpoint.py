@@ -88,9 +88,10 @@ class _Digest:
             return _hash(kind, value.__name__)
         if isinstance(value, types.BuiltinFunctionType):
             owner = value.__self__  # a method's object, or a function's module
-            named = owner is None or isinstance(owner, types.ModuleType)
-            return _hash(kind, value.__qualname__, owner.__name__ if named and owner else b"",
-                         b"" if named else self.of(owner))  # fmt: skip
+            of_module = owner is None or isinstance(owner, types.ModuleType)
+            return _hash(
+                kind, value.__qualname__, str(value.__module__) if of_module else self.of(owner)
+            )
         if hasattr(value, "named_parameters"):
             return self._of_model(value)
         if isinstance(value, dict):  # in its order, in which it is read
