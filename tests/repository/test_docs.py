@@ -100,6 +100,12 @@ def test_the_training_with_opacus_is_audited_as_documented(tmp_path, monkeypatch
     assert "consistent" in printed.out and "after 6 models in each world" in printed.out
 
 
+def test_the_expected_audit_prints_what_is_documented(capsys):
+    (code,) = (c for c in blocks("your-own-training.md", "python") if "dpsgd.adjoint" in c)
+    exec(compile(code, "docs", "exec"), {})
+    assert capsys.readouterr().out in (DOCS / "your-own-training.md").read_text()
+
+
 def test_the_guide_to_canaries_is_the_table_that_the_command_prints(capsys):
     assert cli.main(["suggest-canary"]) == 0
     assert capsys.readouterr().out in (DOCS / "your-own-training.md").read_text()

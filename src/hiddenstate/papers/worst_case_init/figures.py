@@ -324,10 +324,10 @@ def figure1_expected(estimates: pd.DataFrame) -> Any:
     most = rows.groupby("task")["records"].transform("max")
     rows = rows[(rows["records"] == most) & (rows["steps"] == rows["steps"].max())]
     parts = [part for _, part in rows.groupby("task", sort=False) if part["epsilon"].nunique() > 1]
-    drawn, axes = plotting.panels(len(parts), height=4.1)
-    if len(parts) == 1:
+    drawn, axes = plotting.panels(max(1, len(parts)), height=4.1)
+    if len(parts) <= 1:
         drawn.set_size_inches(5.2, 4.2)
-    for ax, part in zip(axes, parts, strict=True):
+    for ax, part in zip(axes, parts, strict=False):  # none is there yet: an empty panel
         task = part["task"].iloc[0]
         epsilons = sorted(part["epsilon"].unique())
         places = pd.Series(range(len(epsilons)), index=epsilons, dtype=float)
