@@ -336,9 +336,7 @@ TRIED = {"choice": "delta 1e-6", "verdict": "agrees", "aside": ""}
 def test_a_row_holds_all_that_a_page_says_of_a_claim(toy):
     readings = [{"choice": "delta 1e-5", "rivals": [TRIED]}]
     entry = PAPER | {"readings": readings, "shown": "curve", "remark": "Why.", "cost": "An hour."}
-    (row,) = claims.judge(
-        claims.read(toy([entry])), FRAME, Level("laptop", Level("laptop", "laptop"))
-    ).to_dict("records")
+    (row,) = claims.judge(claims.read(toy([entry])), FRAME, LAPTOP).to_dict("records")
     assert list(row) == claims.COLUMNS
     for key in ("id", "statement", "quote", "place", "version", "source", "shown"):
         assert row[key] == entry[key]
@@ -363,9 +361,7 @@ def test_a_row_holds_all_that_a_page_says_of_a_claim(toy):
 
 def test_below_its_scale_a_claim_has_no_verdict_and_no_evidence(toy):
     stated = claims.read(toy([PAPER | {"judged_from": "paper"}]))
-    (row,) = claims.judge(stated, FRAME, Level("laptop", Level("laptop", "laptop"))).to_dict(
-        "records"
-    )
+    (row,) = claims.judge(stated, FRAME, LAPTOP).to_dict("records")
     assert (row["verdict"], row["measured"], row["evidence"]) == ("not judged", "", "[]")
 
 
@@ -377,9 +373,7 @@ def test_a_family_of_its_own_module_is_judged_by_the_function_of_the_claim_s_nam
     changed = dataclasses.replace(family, modules=(module,))
     monkeypatch.setattr(papers, "load", lambda name: changed)
     claim = PaperClaim(**PAPER | {"id": "encoding_loss.gap"})
-    (row,) = claims.judge([claim], FRAME, Level("laptop", Level("laptop", "laptop"))).to_dict(
-        "records"
-    )
+    (row,) = claims.judge([claim], FRAME, LAPTOP).to_dict("records")
     assert row["verdict"] == "confirmed"
 
 

@@ -174,7 +174,7 @@ def test_the_page_tells_every_claim_in_full_and_is_read_as_it_is_written(tmp_pat
         "✔ **confirmed**: Statement of encoding\\_loss.a.",
         "> as |x| &lt; 2\\*y\\_i \\[sigma\\]",
         "> Section 2; version 1; quoted from the text.",
-        "Our choice: delta 1e-5 Otherwise: 4 of 8",
+        "Our choice: delta 1e-5 Otherwise agrees: 4 of 8",
         "Measured: It is |x| &lt; 2.",
         "| quantity | measured | interval | allowed | outcome |",
         "| gap | 0.1235 | 0.1 to 0.2 | at most 1 | ✔ agrees |",
