@@ -34,7 +34,8 @@ class EncodingLoss:
     spacing: distance of neighbouring running sums; a residual beyond half of it is decoded wrongly.
     decimals: digits of the log-likelihood ratio that are kept. records: number of ordinary records.
     swapped: if the data set without the canary is the alternative, and the one with it the null
-    hypothesis; the ratio that is kept is then the inverse.
+    hypothesis; the ratio that is kept is then the inverse. as_printed: if the gradient has the sign
+    that Algorithm 1 prints, with which the last iterate tells nothing.
     """
 
     noise_multiplier: float
@@ -43,6 +44,7 @@ class EncodingLoss:
     decimals: int
     records: int
     swapped: bool = False
+    as_printed: bool = False
 
     def __post_init__(self) -> None:
         check_mechanism(self.noise_multiplier, self.sampling_rate, 1)
@@ -72,7 +74,8 @@ class EncodingLoss:
         spread = self.increment(theta) / self.expected_sample
         # The first iterate holds nothing to decode.
         # Departure encoding_loss.sign: Algorithm 1 returns what has to be added.
-        return -np.where(theta == 0, x, spread + x)
+        returned = np.where(theta == 0, x, spread + x)
+        return returned if self.as_printed else -returned
 
     def score(self, theta: Array) -> Array:
         """Decoded sum of log-likelihood ratios, from the last iterate alone (section 4.3)."""

@@ -77,6 +77,17 @@ def matching(**which):
     )
 
 
+def printed(lost, sd):
+    """Share of pairs that the last iterate tells apart, less than all do, of some repeats."""
+    shared = {"quantity": "auc", "encoding": "as printed", "cell": "a", **MECHANISM}
+    n = 2 if lost else 400
+    parts = {"all iterates": np.full(n, 0.8), "last iterate": 0.8 - repeats(lost, sd, n)}
+    return pd.concat(
+        pd.DataFrame({"value": values, "repeat": range(n), "method": method})
+        for method, values in parts.items()
+    ).assign(**shared)
+
+
 CASES = {
     # At sampling rate 0.1 and epsilon 2, which Figure 1 leaves out, it is 0.026 further off.
     "curve": three(
@@ -105,6 +116,11 @@ CASES = {
         partial(told, 0.0, 0.002, "sound"),
         partial(told, 0.033, 0.006, "sound"),
         partial(told, 0.005, 0.01, "sound"),
+    ),
+    "algorithm_1": three(
+        partial(printed, 0.0, 0.001),
+        partial(printed, 0.3, 0.02),
+        partial(printed, 0.02, 0.02),
     ),
     "not_corrupted": {
         "agrees": partial(wrong, 0.0499),

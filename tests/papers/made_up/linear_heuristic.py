@@ -199,7 +199,30 @@ BITS, KEPT = ("one bit a step", "bits"), ("kept values", "analog")
 DECISIVE = {"table1_accuracy"}
 """Its error is that of the test images, whatever was trained, and small beside the rival."""
 
+
+def sentence(name, value):
+    return pd.DataFrame([{"quantity": "theorem", "method": name, "value": value}])
+
+
+def sentences(name, good, bad):
+    return {"agrees": partial(sentence, name, good), "contradicts": partial(sentence, name, bad)}
+
+
 CASES = {
+    "theorem_1": sentences("shorter gradients", 1.0, 1.0001),
+    "theorem_1_tight": sentences("tightness", 1.00009, 0.99989),
+    "inversion": sentences("inversion", 9e-7, 1.1e-6),
+    "first_expression": sentences("first expression", 0.99991, 1.00011),
+    "second_expression": sentences("second expression", 0.99991, 1.00011),
+    "monotone_loss": sentences("monotone loss", 1e-11, 0.0),
+    "full_batch_gdp": sentences("full batch", 0.99991, 1.00011),
+    "isotropic": sentences("isotropic", 0.99991, 1.00011),
+    "single_iteration": sentences("single iteration", 0.99991, 1.00011),
+    "linear_losses": sentences("linear losses", 0.99991, 1.00011),
+    "support": sentences("support", 1.0, 0.9999),
+    "history_variance": sentences("variance", 1e-15, 1e-11),
+    "history_limit": sentences("limit", 1e-12, 2e-9),
+    "no_harder": two(ratios, (1.0, 1.0), (0.9999, 1.0)),
     "below_standard": two(figure1, (1.0, 0.9995), (1.0, 0.998)),
     "not_monotone": two(monotone, (1.0001, 1.0, 11.6), (1.0, 1.0, 11.6)),
     "constant_signal": two(

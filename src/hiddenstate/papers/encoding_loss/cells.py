@@ -17,7 +17,7 @@ from hiddenstate.pipeline.family import (
     by_name,
 )
 
-Encoding = Literal["published", "sound", "spacing alone", "decimals alone", "swapped"]
+Encoding = Literal["published", "sound", "spacing alone", "decimals alone", "swapped", "as printed"]
 
 ENCODINGS: tuple[Encoding, ...] = ("published", "sound")
 
@@ -26,6 +26,9 @@ PARTS: tuple[Encoding, ...] = ("spacing alone", "decimals alone")
 
 SWAPPED: Encoding = "swapped"
 """The published encoding where the data set with the canary is the null hypothesis."""
+
+PRINTED: Encoding = "as printed"
+"""The published encoding with the sign that Algorithm 1 prints."""
 
 FEW = 1000
 """Runs of each world and repeat that are enough for a correlation, and two repeats."""
@@ -136,7 +139,7 @@ class Accounted(Grid):
 
 
 def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
-    """Every mechanism with both encodings, and those of Figure 1 with the data sets swapped."""
+    """Every mechanism with both encodings, and those of Figure 1 swapped and as printed."""
     targets = [
         Target(**setting.model_dump(), epsilon=epsilon, delta=grid.delta)
         for setting in grid.settings
@@ -151,7 +154,7 @@ def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
         given = common | {"mechanism": mechanism}
         sizes: dict[Encoding, dict[str, Any]] = dict.fromkeys(ENCODINGS, given)
         if isinstance(mechanism, Mechanism):
-            sizes[SWAPPED] = given
+            sizes |= {SWAPPED: given, PRINTED: given | few}
         else:
             sizes |= dict.fromkeys(PARTS, given | few)
         found += [

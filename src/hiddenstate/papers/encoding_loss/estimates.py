@@ -15,6 +15,7 @@ from hiddenstate.auditing.summaries import auc
 from hiddenstate.papers.encoding_loss import cells
 from hiddenstate.papers.encoding_loss.cells import (
     ENCODINGS,
+    PRINTED,
     SWAPPED,
     EncodingLossGrid,
     Mechanism,
@@ -101,7 +102,8 @@ def estimate(grid: EncodingLossGrid, scores: Made, bounds: Made) -> pd.DataFrame
         found = [] if encoding == SWAPPED else [_signal_rows(runs)]
         if isinstance(mechanism, Mechanism):
             null = "in" if encoding == SWAPPED else "out"
-            found.append(_curve_rows(runs, predicted[mechanism], null))
+            if encoding != PRINTED:
+                found.append(_curve_rows(runs, predicted[mechanism], null))
             shared |= {"epsilon": epsilons[mechanism]}
             # Which of the data sets is the null hypothesis has a column of its own.
             shared |= {"encoding": "published"} if encoding == SWAPPED else {}

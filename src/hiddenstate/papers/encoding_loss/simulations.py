@@ -39,6 +39,8 @@ def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
         loss = replace(loss, decimals=printed.decimals)
     elif p.encoding == "swapped":
         loss = replace(printed, swapped=True)
+    elif p.encoding == "as printed":
+        loss = replace(printed, as_printed=True)
     parts = []
     for repeat in range(p.repeats):
         for world in ("in", "out"):

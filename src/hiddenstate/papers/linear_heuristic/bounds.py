@@ -14,7 +14,7 @@ from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_t
 from hiddenstate.auditing import AsPublished, Tabulated
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.dpsgd import linear as linear_losses
-from hiddenstate.papers.linear_heuristic import cells
+from hiddenstate.papers.linear_heuristic import cells, theorems
 from hiddenstate.papers.linear_heuristic.grid import (
     AuditCurves,
     AuditRepeats,
@@ -101,11 +101,12 @@ def figure1c(cell: Cell[Figure1], seed: int) -> pd.DataFrame:
 
 
 def quadratic_regulariser(cell: Cell[Quadratic], seed: int) -> pd.DataFrame:
-    """Epsilon of the quadratic regulariser by its curvature."""
+    """Epsilon of the quadratic regulariser by its curvature, and what the theorems say."""
     p = cell.parameters
     at = np.linspace(0, 1, p.points)
     leak = [quadratic.last_iterate(p.noise_multiplier, p.sampling_rate, p.steps, c) for c in at]
-    return _epsilons("quadratic regulariser", "exact", at, [pair.epsilon(p.delta) for pair in leak])
+    epsilons = [pair.epsilon(p.delta) for pair in leak]
+    return pd.concat([_epsilons("quadratic regulariser", "exact", at, epsilons), theorems.rows()])
 
 
 def figure5(cell: Cell[Figure5], seed: int) -> pd.DataFrame:
