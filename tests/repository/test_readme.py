@@ -1,5 +1,6 @@
 """The pages name every family and every figure, and nothing that is not there."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hiddenstate import cli, papers
-from hiddenstate.study import claims, verdicts
+from hiddenstate.study import claims, publication, verdicts
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -55,31 +56,27 @@ def expected():
 
 
 def test_the_committed_verdicts_are_of_the_claims_as_they_are(expected):
-    page = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")
-    blocks = dict(re.findall(r"^### (\S+)\n\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE))
+    committed = verdicts.read(
+        *(ROOT / publication.evidence_file(name) for name in papers.names())
+    ).set_index("id")
     told = dict(zip(expected["id"], expected["verdict"], strict=True))
-    assert list(blocks) == list(told), COMMITTED
+    assert list(committed.index) == list(told), COMMITTED
     for claim in claims.read(ROOT / "workflow/config/claims"):
-        block = blocks[claim.id]
-        assert f"**{told[claim.id]}**: {verdicts.plain(claim.statement)}" in block, COMMITTED
+        row = committed.loc[claim.id]
+        assert (row["verdict"], row["statement"]) == (told[claim.id], claim.statement), COMMITTED
         if isinstance(claim, claims.PaperClaim):
-            assert f"> {verdicts.plain(claim.quote)}\n" in block, COMMITTED
-            assert (told[claim.id] in claims.LEDGERS["paper"]) and claim.version in block
-            for reading in claim.readings:
-                assert verdicts.plain(reading.choice) in block, COMMITTED
+            assert (row["quote"], row["version"]) == (claim.quote, claim.version), COMMITTED
+            readings = [reading.model_dump(mode="json") for reading in claim.readings]
+            assert json.loads(row["readings"]) == readings, COMMITTED
         # A scale below the claim's own can only have left it open.
         if claims.SCALES.index(claim.judged_from) > claims.SCALES.index("laptop"):
             assert told[claim.id] == "not judged", COMMITTED
-    for ledger in claims.LEDGERS:
-        assert verdicts.table(expected, ledger) in page, COMMITTED
 
 
 def test_readme_and_appendix_count_as_the_committed_verdicts_do(expected):
-    page = (ROOT / "docs/verdicts.md").read_text(encoding="utf-8")
-    when, *counted = verdicts.marked(README).split("\n\n")
-    assert re.fullmatch(r"Judged on \d{4}-\d\d-\d\d \(UTC\), commit `\w+`.*\.", when), COMMITTED
-    assert when in page, COMMITTED
-    assert counted == verdicts.overview(expected).split("\n\n")[1:], COMMITTED
+    every = verdicts.read(*(ROOT / publication.evidence_file(name) for name in papers.names()))
+    pages = claims.pages(ROOT / "workflow/config/claims")
+    assert verdicts.marked(README) == publication.overview(every, pages), COMMITTED
     appendix = (ROOT / "ARTIFACT-APPENDIX.md").read_text(encoding="utf-8")
     assert verdicts.marked(appendix) == verdicts.expectations(expected), COMMITTED
 

@@ -185,26 +185,6 @@ def test_the_page_tells_every_claim_in_full_and_is_read_as_it_is_written(tmp_pat
     assert verdicts.markdown(pd.DataFrame({"a|b": ["c\nd"]})) == "| a\\|b |\n| --- |\n| c d |"
 
 
-def test_publishing_changes_what_stands_between_the_marks_alone(tmp_path, found):
-    page = f"before\n\n{verdicts.BEGIN}\n\nold\n\n{verdicts.END}\n\nafter\n"
-    for name in ("README.md", "ARTIFACT-APPENDIX.md"):
-        (tmp_path / name).write_text(page)
-    (tmp_path / "docs").mkdir()
-    for _ in range(2):
-        verdicts.publish(tmp_path, found, "laptop")
-        readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-        assert readme.startswith("before\n") and readme.endswith("\nafter\n")
-        assert verdicts.marked(readme) == verdicts.overview(found)
-        appendix = (tmp_path / "ARTIFACT-APPENDIX.md").read_text(encoding="utf-8")
-        assert "| `encoding_loss` | 1 confirmed, 1 undecided | 2 hold, 1 fails |" in appendix
-        assert "| `estimators` | none | 1 holds |" in appendix
-    assert verdicts.compared(found, tmp_path / verdicts.expectation("laptop")).startswith("As exp")
-    assert "### encoding_loss.a" in (tmp_path / "docs/verdicts.md").read_text()
-    (tmp_path / "README.md").write_text("no marks")
-    with pytest.raises(InputError, match=r"README\.md: no place for verdicts"):
-        verdicts.publish(tmp_path, found, "laptop")
-
-
 def test_claims_that_the_guard_band_leaves_open_are_listed(tmp_path, found):
     close = row("encoding_loss.f", "own", "undecided", turns=0.25)
     inside = close | {"id": "encoding_loss.g", "turns": 0.0}

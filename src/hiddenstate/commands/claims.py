@@ -46,6 +46,9 @@ def add(commands: Commands) -> None:
     parser = command(commands, "verdicts", _verdicts)
     parser.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
     add_config(parser)
+    parser.add_argument(
+        "--only", metavar="FAMILY", help="the one family whose verdicts are replaced (default: all)"
+    )
     parser.add_argument("--tree", type=Path, default=Path(), metavar="DIR", help="source tree (.)")
 
 
@@ -88,6 +91,12 @@ def _print_verdicts(
 
 def _verdicts(options: argparse.Namespace) -> None:
     """Write the verdicts of a run into the pages of a source tree."""
-    from hiddenstate.study import verdicts
+    from hiddenstate.study import config, publication, verdicts
 
-    verdicts.publish(options.tree, verdicts.read(options.verdicts), options.config.stem)
+    scale = config.read(options.config)
+    grids = {
+        name: config.grid_name(options.config, name, getattr(scale, name), scale.seed)
+        for name in config.families(scale)
+    }
+    found = verdicts.read(options.verdicts)
+    publication.publish(options.tree, found, options.config.stem, grids, options.only)

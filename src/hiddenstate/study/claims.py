@@ -170,9 +170,27 @@ class OwnStatement(Claim):
     basis: str = Field(min_length=1, description="what it rests on, or the sentence it varies")
 
 
+class Page(_Entry):
+    """What a paper's page says in words, beside what is made from its verdicts."""
+
+    main: str = Field(min_length=1, description="the paper's main claim, in about ten words")
+    row: str = Field(min_length=1, description="the check of the sentence that says it")
+    theirs: str = Field(min_length=1, description="the paper's number for it")
+    ours: str = Field(min_length=1, description="our number for it")
+    holds: str = Field(min_length=1, description="what holds")
+    fails: str = Field(min_length=1, description="what does not")
+    open: str = Field(min_length=1, description="what nobody can tell yet")
+    figure: str = Field(min_length=1, description="the figure that the page shows")
+    caption: str = Field(
+        min_length=1, description="the figure beside what the paper says of its own"
+    )
+    questions: tuple[str, ...] = Field(min_length=1, description="to the authors")
+
+
 class _File(_Entry):
     """One family's claims."""
 
+    page: Page | None = None
     departures: tuple[Departure, ...] = ()
     paper: tuple[PaperClaim, ...] = ()
     own: tuple[OwnStatement, ...] = ()
@@ -195,6 +213,18 @@ def read(place: str | Path) -> list[Claim]:
     ids = [claim.id for claim in found]
     if twice := sorted({one for one in ids if ids.count(one) > 1}):
         raise InputError(f"{place}: two claims have the id {twice[0]!r}")
+    return found
+
+
+def pages(place: str | Path) -> dict[str, Page]:
+    """The words of each paper's page, from a folder of claims."""
+    found = {}
+    for path in sorted(Path(place).glob("*.yaml")):
+        content = checked(path, _File, loaded(path, "claims"), tuple(_File.model_fields))
+        if content.page is not None:
+            if content.page.row not in {claim.check for claim in content.paper}:
+                raise InputError(f"{path}: page.row: got {content.page.row!r}; expected a sentence")
+            found[path.stem] = content.page
     return found
 
 

@@ -1,4 +1,4 @@
-"""Verdicts as files and pages: CSV, Markdown, the last lines of a run, and the committed pages.
+"""Verdicts as files: CSV, Markdown, and the last lines of a run.
 
 Sentences of the papers and our own statements are counted in tables of their own, everywhere.
 """
@@ -224,9 +224,7 @@ def _family(name: str) -> str:
     return name.split(".")[0]
 
 
-def _page(
-    head: Sequence[str], verdicts: pd.DataFrame, pictures: Mapping[str, str] | None = None
-) -> str:
+def _page(head: Sequence[str], verdicts: pd.DataFrame) -> str:
     """The whole page: a table for each ledger, and then every claim with its evidence."""
     parts = list(head)
     for ledger, title in (
@@ -246,7 +244,7 @@ def _page(
             rows = of_ledger(verdicts[verdicts["id"].map(_family) == name], ledger)
             if len(rows):
                 parts.append(f"{_amount(len(rows), ledger)}: {tally(rows, ledger)}.")
-            parts += [entry(row, pictures or {}) for row in rows.to_dict("records")]
+            parts += [entry(row) for row in rows.to_dict("records")]
     return "\n\n".join(parts) + "\n"
 
 
@@ -261,7 +259,7 @@ def guarded(verdicts: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def entry(row: Mapping[Any, Any], pictures: Mapping[str, str]) -> str:
+def entry(row: Mapping[Any, Any]) -> str:
     """One claim as Markdown: what is said and where, the verdict, and what was measured."""
     verdict = Verdict(row["verdict"])
     parts = [
@@ -288,8 +286,6 @@ def entry(row: Mapping[Any, Any], pictures: Mapping[str, str]) -> str:
         parts.append(markdown(found))
     if row["remark"]:
         parts.append(f"Remark: {plain(row['remark'])}")
-    if picture := pictures.get(f"{_family(row['id'])}_{row['shown']}"):
-        parts.append(f"[The figure]({picture})")
     return "\n\n".join(parts)
 
 
@@ -331,45 +327,9 @@ def interval(low: float, high: float) -> str:
     return f"{low:.4g} to {high:.4g}"
 
 
-def publish(tree: Path, verdicts: pd.DataFrame, scale: str) -> None:
-    """Write what the repository says of verdicts without a run.
-
-    That is ``docs/verdicts.md``, the tables between the marks of ``README.md`` and
-    ``ARTIFACT-APPENDIX.md``, and the verdicts that a run is compared with.
-    """
-    with atomic(tree / expectation(scale)) as temporary:
-        verdicts[["id", "verdict"]].to_csv(temporary, index=False)
-    gallery = (tree / "docs/gallery").glob("*.png")
-    pictures = {path.stem: f"gallery/{path.name}" for path in gallery}
-    head = [
-        f"# Verdicts at scale `{scale}`",
-        judged(verdicts),
-        "Made by `hiddenstate verdicts` from a run of `./reproduce claims`. "
-        "[What a verdict means, and the rule that gives it](claims.md).",
-    ]
-    with atomic(tree / "docs/verdicts.md") as temporary:
-        temporary.write_text(_page(head, verdicts, pictures), encoding="utf-8")
-    for name, made in (("README.md", overview), ("ARTIFACT-APPENDIX.md", expectations)):
-        content = text(tree / name, "a page with a place for verdicts")
-        with atomic(tree / name) as temporary:
-            temporary.write_text(_between(name, content, made(verdicts)), encoding="utf-8")
-
-
 def expectation(scale: str) -> str:
     """Where the verdicts that are expected at a scale are kept, seen from the tree's top."""
     return f"workflow/config/expected/{scale}.csv"
-
-
-def overview(verdicts: pd.DataFrame) -> str:
-    """What the README shows: a row per paper, and our own statements in words."""
-    own = of_ledger(verdicts, "own")
-    return "\n\n".join(
-        [
-            judged(verdicts),
-            table(verdicts, "paper"),
-            f"Our own statements are counted apart: {len(own)}, of which {tally(own, 'own')}.",
-        ]
-    )
 
 
 def expectations(verdicts: pd.DataFrame) -> str:
@@ -392,7 +352,8 @@ def marked(content: str) -> str | None:
     return found and found[1]
 
 
-def _between(name: str, content: str, made: str) -> str:
+def between(name: str, content: str, made: str) -> str:
+    """A page with something else between its marks."""
     before, begin, rest = content.partition(f"{BEGIN}\n\n")
     _old, end, after = rest.partition(f"\n\n{END}")
     if not begin or not end:

@@ -95,7 +95,12 @@ figure1_cifar10 = _figure1("cifar10")
 @check
 def figure2(estimates: pd.DataFrame) -> Evidence:
     """The ends of Figure 2, with all records."""
-    return _printed(estimates, "figure2", "mnist", {("average", 10.0): 6.48, ("worst", 10.0): 3.41})
+    rivals = {("average", 10.0): 6.48, ("worst", 10.0): 3.41}
+    try:
+        return _printed(estimates, "figure2", "mnist", rivals)
+    except Lacking:
+        # Its ends are two audits of Figure 1.
+        return _printed(estimates, "figure1", "mnist", rivals, printed="figure2")
 
 
 @check

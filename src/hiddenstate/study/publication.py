@@ -1,0 +1,296 @@
+"""What the repository says of verdicts without a run: a page a paper, the front page, our own.
+
+A paper's page has at most 1,200 words. All evidence of its verdicts is in the CSV file beside it,
+which is also what is left as it was when one family alone is published.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hiddenstate import papers
+from hiddenstate.errors import InputError
+from hiddenstate.files import atomic, text
+from hiddenstate.pipeline.evidence import GUARD
+from hiddenstate.study import claims as ledger
+from hiddenstate.study import verdicts as words
+from hiddenstate.study.claims import Page, Verdict
+
+MOST_WORDS = 1200
+"""Of a paper's page."""
+CLAIMS = Path("workflow/config/claims")
+ORDER = ("contradicts", "depends", "agrees", "undecided", "not judged")
+"""Of the rows of a paper's table, by what they say."""
+
+
+def publish(
+    tree: Path, verdicts: pd.DataFrame, scale: str, grids: dict[str, str], only: str | None = None
+) -> None:
+    """Write the pages of a source tree that are made from verdicts.
+
+    verdicts: of every family, or with ``only`` of that one, whose rows alone are replaced. grids:
+    by family, what its estimates at the scale say that they are of.
+
+    Raises InputError for verdicts of another scale or of a part of the families.
+    """
+    found = words.families(verdicts)
+    if only is not None:
+        verdicts = verdicts[verdicts["id"].map(_family) == only]
+        found = [only] if len(verdicts) else []
+    for name in found:
+        of = sorted(set(verdicts.loc[verdicts["id"].map(_family) == name, "grid"]) - {""})
+        if of != [grids.get(name, "")]:
+            raise InputError(
+                f"verdicts of {name}: got those of {', '.join(of) or 'no estimates'}; expected "
+                f"those of {grids.get(name) or f'a family that scale {scale} has'}"
+            )
+    if missing := [name for name in ([only] if only else papers.names()) if name not in found]:
+        raise InputError(
+            f"verdicts: lack those of {', '.join(missing)}; expected every family, or name one by "
+            "--only"
+        )
+    (tree / "docs/papers").mkdir(parents=True, exist_ok=True)
+    for name in found:
+        mine = verdicts[verdicts["id"].map(_family) == name]
+        with atomic(tree / evidence_file(name)) as temporary:
+            mine.to_csv(temporary, index=False)
+    every = words.read(*(tree / evidence_file(name) for name in papers.names()))
+    with atomic(tree / words.expectation(scale)) as temporary:
+        every[["id", "verdict"]].to_csv(temporary, index=False)
+    pages = ledger.pages(tree / CLAIMS)
+    made = {
+        "docs/verdicts.md": front(every, pages),
+        "docs/own-statements.md": own_statements(every),
+        **{f"docs/papers/{name}.md": paper(every, name, page) for name, page in pages.items()},
+    }
+    for name, content in made.items():
+        with atomic(tree / name) as temporary:
+            temporary.write_text(content, encoding="utf-8")
+    for name, between in (
+        ("README.md", overview(every, pages)),
+        ("ARTIFACT-APPENDIX.md", words.expectations(every)),
+    ):
+        content = text(tree / name, "a page with a place for verdicts")
+        with atomic(tree / name) as temporary:
+            temporary.write_text(words.between(name, content, between), encoding="utf-8")
+
+
+def evidence_file(name: str) -> str:
+    """Where the verdicts of a family stand with their evidence, seen from the tree's top."""
+    return f"docs/papers/{name}.csv"
+
+
+def overview(verdicts: pd.DataFrame, pages: dict[str, Page], to: str = "docs/papers/") -> str:
+    """If each paper reproduces, in a line: its main claim, our number beside its own, a link."""
+    told = dict(zip(verdicts["id"], verdicts["verdict"], strict=True))
+    rows = []
+    for name, page in pages.items():
+        verdict = Verdict(told[f"{name}.{page.row}"])
+        family = papers.load(name)
+        rows.append(
+            {
+                "paper": f"[{family.title.split(':')[0]}]({to}{name}.md) ({family.reference})",
+                "its main claim": page.main,
+                "theirs": page.theirs,
+                "ours": page.ours,
+                "reproduces?": f"{words.SYMBOLS[verdict.group]} {verdict}",
+                "all sentences": _bar(words.of_ledger(_of(verdicts, name), "paper")),
+            }
+        )
+    own = words.of_ledger(verdicts, "own")
+    root = to.removesuffix("papers/")
+    return "\n\n".join(
+        [
+            words.judged(verdicts),
+            words.markdown(pd.DataFrame(rows)),
+            f"[Our own statements]({root}own-statements.md) are counted apart: {len(own)}, of "
+            f"which {words.tally(own, 'own')}.",
+        ]
+    )
+
+
+def _bar(rows: pd.DataFrame) -> str:
+    groups = [Verdict(verdict).group for verdict in rows["verdict"]]
+    return " ".join(f"{words.SYMBOLS[g]} {groups.count(g)}" for g in words.SYMBOLS if g in groups)
+
+
+def front(verdicts: pd.DataFrame, pages: dict[str, Page]) -> str:
+    """The page of all papers: if they reproduce, and how many sentences have which verdict."""
+    legend = ", ".join(f"{symbol} {group}" for group, symbol in words.SYMBOLS.items())
+    parts = [
+        "# Does it reproduce?",
+        overview(verdicts, pages, "papers/"),
+        f"Signs: {legend}. [What a verdict means, and the rule that gives it](claims.md).",
+        "## How many sentences of each paper",
+        words.table(verdicts, "paper"),
+    ]
+    if len(close := words.guarded(verdicts)):
+        parts += [
+            "## Left open by the guard band",
+            "The evidence would decide these claims, but not with 95 % if other seeds were drawn.",
+            words.markdown(close),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def own_statements(verdicts: pd.DataFrame) -> str:
+    """Our own statements, counted apart from the papers'."""
+    own = words.of_ledger(verdicts, "own")
+    parts = [
+        "# Our own statements",
+        "Validations, variants and findings of this package. No paper is confirmed by any of them.",
+        words.table(verdicts, "own"),
+    ]
+    for name in words.families(own):
+        rows = [
+            {
+                "statement": words.plain(row["statement"]),
+                "verdict": _signed(row["verdict"]),
+                "ours": _ours(row),
+                "id": f"`{row['id'].split('.')[1]}`",
+            }
+            for row in _of(own, name).to_dict("records")
+        ]
+        parts += [
+            f"## {papers.load(name).title}",
+            words.markdown(pd.DataFrame(rows)),
+            f"[All evidence]({evidence_file(name).removeprefix('docs/')}).",
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def paper(verdicts: pd.DataFrame, name: str, page: Page) -> str:
+    """A paper's page: three lines, the table, a figure, questions, and evidence folded.
+
+    Many sentences have fewer of their words in the table, so that the page keeps its length.
+    """
+    made = ""
+    for most in range(9, 1, -1):
+        made = _paper(verdicts, name, page, most)
+        if len(made.split()) <= MOST_WORDS:
+            break
+    for row in _sorted(words.of_ledger(_of(verdicts, name), "paper").to_dict("records")):
+        folded = _folded(row)
+        if folded and len((made + folded).split()) <= MOST_WORDS:
+            made += "\n" + folded
+    return made
+
+
+def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
+    family = papers.load(name)
+    rows = words.of_ledger(_of(verdicts, name), "paper").to_dict("records")
+    parts = [
+        f"# {family.title}",
+        f"{family.reference}. {len(rows)} sentences: {words.tally(pd.DataFrame(rows), 'paper')}. "
+        f"[What a verdict means](../claims.md).",
+        f"- **What holds.** {page.holds}\n- **What does not.** {page.fails}\n"
+        f"- **What nobody can tell yet.** {page.open}",
+        "## Sentence by sentence",
+        words.markdown(pd.DataFrame([_line(row, most) for row in _sorted(rows)])),
+        f"Quotes in full, choices of ours and all evidence: [{name}.csv]({name}.csv).",
+        "## The figure",
+        f"![{name}, {page.figure}](../gallery/{name}_{page.figure}.png)",
+        page.caption,
+        "## If you are the author",
+        "The answers to these questions would settle most.",
+        "\n".join(f"{i}. {question}" for i, question in enumerate(page.questions, 1)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(row: dict[str, Any], most: int) -> dict[str, str]:
+    return {
+        "where": _short(row["place"], max(2, most - 4)),
+        "their words": f"“{words.plain(_short(row['quote'], most))}”",
+        "theirs": _theirs(row),
+        "ours": _ours(row),
+        "verdict": _signed(row["verdict"]),
+        "because": words.plain(_because(row)),
+    }
+
+
+def _folded(row: dict[str, Any]) -> str:
+    found = words.evidence(row["evidence"])
+    if found.empty or len(found) > 12:
+        return ""
+    table = words.markdown(found)
+    return f"<details markdown><summary>{row['id']}</summary>\n\n{table}\n\n</details>\n"
+
+
+def _theirs(row: dict[str, Any]) -> str:
+    stated = [one["stated"] for one in json.loads(row["evidence"]) if one["stated"]]
+    return ", ".join(dict.fromkeys(stated)) if len(stated) <= 4 else f"{len(stated)} numbers"
+
+
+def _ours(row: dict[str, Any]) -> str:
+    """What was measured where the verdict is decided: of the item that decides it."""
+    items = [one for one in json.loads(row["evidence"]) if not pd.isna(one["measured"])]
+    if not items:
+        return ""
+    stated = [one for one in items if one["stated"]]
+    if 1 < len(stated) <= 4:
+        return ", ".join(f"{one['measured']:.3g}" for one in stated)
+    one = _decisive(row, items)
+    low, high = one["low"], one["high"]
+    if pd.isna(low) or low == high or math.isinf(low) or math.isinf(high):
+        return f"{one['measured']:.4g}"
+    return f"{one['measured']:.3g} ({low:.3g} to {high:.3g})"
+
+
+def _decisive(row: dict[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
+    group = Verdict(row["verdict"]).group
+    wanted = {"agrees": "agrees", "contradicts": "contradicts"}.get(group, "undecided")
+    same = [one for one in items if one["outcome"] == wanted]
+    # Of several that decide, the one that other seeds would turn first.
+    return max(same or items, key=lambda one: one["turns"] or 0)
+
+
+def _because(row: dict[str, Any]) -> str:
+    verdict = Verdict(row["verdict"])
+    items = json.loads(row["evidence"])
+    readings = json.loads(row["readings"])
+    if verdict == Verdict.NOT_JUDGED:
+        return _short(f"It takes: {row['remark']}" if row["remark"] else "No cells of it.", 12)
+    if verdict == Verdict.DEPENDS:
+        outcome = {"agrees", "contradicts", "undecided"}
+        mine = {one["outcome"] for one in items} & outcome
+        for rival in (rival for reading in readings for rival in reading["rivals"]):
+            if not rival["aside"] and {rival["verdict"]} != mine:
+                return f"Otherwise {rival['verdict']}: {_short(rival['choice'], 10)}"
+    if verdict == Verdict.UNDECIDED:
+        nothing = [one["what"] for one in items if one["allowed"] == "a measurement"]
+        if nothing:
+            return f"Not measured: {_short(nothing[0], 9)}"
+        turns = float(row["turns"] or 0)
+        if turns > 1 - GUARD:
+            return f"Other seeds would turn it in {turns:.0%}."
+        return "The interval covers both sides."
+    if verdict.group == "contradicts":
+        one = _decisive(row, items)
+        return f"Allowed: {_short(one['allowed'], 10)}"
+    return f"Stands on {len(readings)} choices of ours." if readings else "Exact numbers."
+
+
+def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Contradictions first; otherwise in the paper's own order."""
+    return sorted(rows, key=lambda row: ORDER.index(Verdict(row["verdict"]).group))
+
+
+def _signed(verdict: str) -> str:
+    return f"{words.SYMBOLS[Verdict(verdict).group]} {verdict}"
+
+
+def _short(sentence: str, most: int) -> str:
+    parts = sentence.split()
+    return " ".join(parts) if len(parts) <= most else " ".join(parts[:most]).rstrip(",;:") + " …"
+
+
+def _of(verdicts: pd.DataFrame, name: str) -> pd.DataFrame:
+    return verdicts[verdicts["id"].map(_family) == name]
+
+
+def _family(name: str) -> str:
+    return name.split(".")[0]

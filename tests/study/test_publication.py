@@ -1,0 +1,113 @@
+"""What the repository says of verdicts: the pages of the papers, the front page, our own."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hiddenstate import cli, papers
+from hiddenstate.errors import InputError
+from hiddenstate.study import claims, publication, verdicts
+
+ROOT = Path(__file__).parents[2]
+GRIDS = {name: f"{name} at laptop (0)" for name in papers.names()}
+
+
+@pytest.fixture
+def every():
+    """The committed verdicts, as of one grid."""
+    found = verdicts.read(*(ROOT / publication.evidence_file(name) for name in papers.names()))
+    return found.assign(grid=[f"{name.split('.')[0]} at laptop (0)" for name in found["id"]])
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in ("workflow/config/claims", "workflow/config/expected", "docs/papers"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in ("README.md", "ARTIFACT-APPENDIX.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_every_paper_has_a_page_of_at_most_1200_words_in_its_own_order(every):
+    pages = claims.pages(ROOT / publication.CLAIMS)
+    with_sentences = {name.split(".")[0] for name in verdicts.of_ledger(every, "paper")["id"]}
+    assert set(pages) == with_sentences
+    for name, page in pages.items():
+        content = publication.paper(every, name, page)
+        assert len(content.split()) <= publication.MOST_WORDS, name
+        assert f"{name}_{page.figure}.png" in content
+        assert (ROOT / f"docs/gallery/{name}_{page.figure}.png").is_file(), name
+        signs = re.findall(r"\| (.) [a-z ]+ \|[^|]*\|$", content, re.MULTILINE)
+        sentences = verdicts.of_ledger(every[every["id"].str.startswith(f"{name}.")], "paper")
+        assert len(signs) == len(sentences), name
+        # Contradictions come first.
+        assert signs == sorted(signs, key="✘±✔?○".index), name
+
+
+def test_the_front_page_answers_for_every_paper_in_a_line(every):
+    pages = claims.pages(ROOT / publication.CLAIMS)
+    lines = publication.overview(every, pages).split("\n\n")[1].splitlines()[2:]
+    assert len(lines) == len(pages)
+    told = dict(zip(every["id"], every["verdict"], strict=True))
+    for (name, page), line in zip(pages.items(), lines, strict=True):
+        assert len(page.main.split()) <= 16, name
+        for words in (page.main, page.theirs, page.ours, told[f"{name}.{page.row}"]):
+            assert words in line
+        assert f"docs/papers/{name}.md" in line
+
+
+def test_publishing_writes_what_is_committed_and_changes_nothing_else(tree, every):
+    before = (tree / "README.md").read_text(encoding="utf-8")
+    for _ in range(2):
+        publication.publish(tree, every, "laptop", GRIDS)
+    after = (tree / "README.md").read_text(encoding="utf-8")
+    assert after == before
+    for name in ("docs/verdicts.md", "docs/own-statements.md"):
+        assert (tree / name).read_text(encoding="utf-8") == (ROOT / name).read_text(
+            encoding="utf-8"
+        ), name
+    assert verdicts.compared(every, tree / verdicts.expectation("laptop")).startswith("As exp")
+    (tree / "README.md").write_text("no marks")
+    with pytest.raises(InputError, match=r"README\.md: no place for verdicts"):
+        publication.publish(tree, every, "laptop", GRIDS)
+
+
+def test_verdicts_of_another_scale_or_of_a_part_are_refused_before_anything_is_written(tree, every):
+    before = (tree / "docs/papers/encoding_loss.csv").read_bytes()
+    mine = every["id"].str.startswith("encoding_loss.")
+    other = every.assign(grid=every["grid"].mask(mine, "encoding_loss at smoke (1)"))
+    with pytest.raises(
+        InputError, match=r"encoding_loss: got those of encoding_loss at smoke \(1\)"
+    ):
+        publication.publish(tree, other, "laptop", GRIDS)
+    with pytest.raises(InputError, match=r"lack those of encoding_loss; .* --only"):
+        publication.publish(tree, every[~mine], "laptop", GRIDS)
+    with pytest.raises(InputError, match="lack those of encoding_loss"):
+        publication.publish(tree, every[~mine], "laptop", GRIDS, only="encoding_loss")
+    assert (tree / "docs/papers/encoding_loss.csv").read_bytes() == before
+
+
+def test_one_family_alone_replaces_its_own_rows(tree, every):
+    mine = every["id"].str.startswith("encoding_loss.")
+    changed = every[mine].assign(verdict=lambda f: f["verdict"].mask(f["ledger"] == "own", "fails"))
+    publication.publish(tree, changed, "laptop", GRIDS, only="encoding_loss")
+    found = pd.read_csv(tree / verdicts.expectation("laptop")).set_index("id")["verdict"]
+    was = pd.read_csv(ROOT / verdicts.expectation("laptop")).set_index("id")["verdict"]
+    differing = found[found != was].index
+    assert list(found.index) == list(was.index)
+    assert len(differing) and all(name.startswith("encoding_loss.") for name in differing)
+
+
+def test_the_command_names_what_is_wrong(tmp_path, every, capsys):
+    part = every[every["id"].str.startswith("encoding_loss.")]
+    verdicts.write(tmp_path, part.assign(grid="encoding_loss at smoke (1)"), "smoke")
+    scale = str(ROOT / "workflow/config/scales/laptop.yaml")
+    asked = ["verdicts", str(tmp_path / "claims.csv"), "--config", scale, "--tree", str(tmp_path)]
+    assert cli.main(asked) == 2
+    assert "encoding_loss at smoke (1); expected those of encoding_loss at laptop" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "docs").exists()
