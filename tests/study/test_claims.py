@@ -187,6 +187,35 @@ def test_every_departure_is_marked_in_the_code_and_named_in_its_rows():
     assert marked == named
 
 
+NUMBERED = {
+    "worst_case_init": {"Definition": 1, "Theorem": 1, "Algorithm": 2, "Figure": 7, "Table": 3},
+    "linear_heuristic": {
+        **{"Theorem": 1, "Equation": 8, "Lemma": 1, "Algorithm": 4, "Figure": 6, "Table": 1},
+    },
+    "encoding_loss": {"Definition": 3, "Theorem": 1, "Algorithm": 2, "Figure": 2},
+    "cyclic_bounds": {
+        **{"Algorithm": 1, "Proposition": 4, "Lemma": 10, "Theorem": 3, "Corollary": 2},
+        **{"Equation": 1, "Table": 1},
+    },
+    "gradient_crafting": {"Implication": 3, "Remark": 2, "Algorithm": 2, "Figure": 2},
+}
+"""What each text at hand numbers, counted in it; of gradient_crafting what its reviews name."""
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_every_numbered_item_of_a_text_has_a_row_or_a_reason(name):
+    content = yaml.safe_load((CLAIMS / f"{name}.yaml").read_text(encoding="utf-8"))
+    items = content["items"]
+    kinds = [one["item"].split()[0] for one in items]
+    assert {kind: kinds.count(kind) for kind in kinds} == NUMBERED[name]
+    assert len({one["item"] for one in items}) == len(items)
+    checks = {entry["id"].split(".")[1] for entry in content["paper"]}
+    for one in items:
+        # One of the two, never both.
+        assert bool(one.get("rows")) != bool(one.get("because")), one
+        assert set(one.get("rows", ())) <= checks, one
+
+
 def test_readings_belong_to_their_row():
     """What several rows share is a departure of the code, which names them."""
     written = [

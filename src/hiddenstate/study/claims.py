@@ -170,6 +170,14 @@ class OwnStatement(Claim):
     basis: str = Field(min_length=1, description="what it rests on, or the sentence it varies")
 
 
+class Item(_Entry):
+    """A numbered theorem, equation, algorithm, figure or table of a paper."""
+
+    item: str = Field(pattern=r"^[A-Z][a-z]+ [0-9A-Z.]+$", description="as the text numbers it")
+    rows: tuple[str, ...] = Field(default=(), description="checks of the sentences about it")
+    because: str = Field(default="", description="why it is not checkable, where it has no row")
+
+
 class Page(_Entry):
     """What a paper's page says in words, beside what is made from its verdicts."""
 
@@ -191,6 +199,7 @@ class _File(_Entry):
     """One family's claims."""
 
     page: Page | None = None
+    items: tuple[Item, ...] = ()
     departures: tuple[Departure, ...] = ()
     paper: tuple[PaperClaim, ...] = ()
     own: tuple[OwnStatement, ...] = ()
