@@ -6,6 +6,7 @@ which is also what is left as it was when one family alone is published.
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,9 @@ def _because(row: dict[str, Any]) -> str:
     items = json.loads(row["evidence"])
     readings = json.loads(row["readings"])
     if verdict == Verdict.NOT_JUDGED:
-        return _short(f"It takes: {row['remark']}" if row["remark"] else "No cells of it.", 12)
+        # What it would cost is the end of the remark; another row's cost is named without family.
+        cost = re.sub(r"^As [a-z_]+\.", "Costs as ", row["remark"].split(". ")[-1])
+        return _short(cost or "No cells of it.", 12)
     if verdict == Verdict.DEPENDS:
         outcome = {"agrees", "contradicts", "undecided"}
         mine = {one["outcome"] for one in items} & outcome

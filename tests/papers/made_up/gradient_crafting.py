@@ -267,6 +267,11 @@ CASES = {
         "contradicts": partial(periods, 0.99, every=25, sd=0.02),
         "undecided": partial(periods, 0.9, every=25, sd=0.06),
     },
+    "five_is_tight": {
+        "agrees": partial(periods, 0.99, sd=0.01),
+        "contradicts": partial(periods, 0.45, sd=0.06),
+        "undecided": partial(periods, 0.9, sd=0.06),
+    },
     "less_frequent": {
         "agrees": partial(periods, 0.44),
         "contradicts": partial(periods, 1.2),

@@ -128,6 +128,19 @@ def seldom_inserted(estimates: pd.DataFrame) -> Evidence:
 
 
 @check
+def five_is_tight(estimates: pd.DataFrame) -> Evidence:
+    """With an insertion in every fifth step the simulated coordinate is tight at every epsilon."""
+    rows = select(_housing(estimates, "mu", every=5), adversary=CRAFTED)
+    items, words = [], []
+    for epsilon in _audible(rows):
+        ratio = _ratio(select(rows, epsilon=epsilon))
+        what = f"mu over the accountant's, k = 5, epsilon {epsilon:g}"
+        items.append(Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least"))
+        words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
+    return Evidence(items, f"Share of mu: {', '.join(words)}.")
+
+
+@check
 def less_frequent(estimates: pd.DataFrame) -> Evidence:
     """With fewer insertions among the steps the crafted gradient shows less of the same mu."""
     whole = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
