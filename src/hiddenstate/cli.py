@@ -31,6 +31,7 @@ from hiddenstate.commands import (
     estimate,
     gallery,
     new_paper,
+    noise,
     plan,
     plan_audit,
     report,
@@ -44,7 +45,7 @@ from hiddenstate.pipeline import usage
 
 GROUPS = {
     "Your training": (
-        *(epsilon, atlas, check_training, suggest_canary, plan_audit, audit_training),
+        *(epsilon, noise, atlas, check_training, suggest_canary, plan_audit, audit_training),
     ),
     "Your scores": (audit, audit_one_run),
     "The papers": (new_paper, device_check),

@@ -154,3 +154,42 @@ def test_the_table_of_the_docs():
     ]
     words = "{}, {} and {}".format(*(shown(value, "lower", decimals=3) for value in others))
     assert words in " ".join(page.split()), words
+
+
+@pytest.mark.parametrize(
+    ("sigma", "batches", "epochs"), [(2.0, 10, 10), (1.1, 40, 20), (0.8, 100, 5)]
+)
+def test_the_likelihood_ratio_is_the_law_of_200_000_runs(sigma, batches, epochs):
+    """Delta of the exact pair, simulated; a bound a twentieth larger would be seen."""
+    delta, runs = 0.01, 200_000
+    found = batched.exact_lower_epsilon(sigma, batches, epochs, delta, redrawn=True)
+    rng = np.random.default_rng(7)
+
+    def ratios(present):
+        total = np.zeros(runs)
+        for _ in range(epochs):
+            sums = sigma * rng.standard_normal((runs, batches), dtype=np.float32)
+            sums[:, 0] += 2.0 * present
+            total += np.log(np.exp((2 * sums - 2) / sigma**2).mean(axis=1))
+        return total
+
+    inside, outside = ratios(True), -ratios(False)
+
+    def deltas(epsilon):
+        parts = [np.maximum(0, -np.expm1(epsilon - loss)) for loss in (inside, outside)]
+        worst = max(parts, key=np.mean)
+        return worst.mean(), worst.std() / runs**0.5
+
+    mean, error = deltas(found)
+    assert mean + 5 * error >= delta
+    mean, error = deltas(1.05 * found)
+    assert mean - 5 * error < delta
+    assert found > batched.lower_epsilon(sigma, batches, epochs, delta, redrawn=True)
+
+
+def test_no_bound_is_without_end():
+    """So little noise that e^-epsilon is no number."""
+    for redrawn in (False, True):
+        found = batched.exact_lower_epsilon(0.05, 10, 3, 1e-5, redrawn=redrawn)
+        # Composition of the visits: mu = 2 sqrt(3) / 0.05.
+        assert 100 < found < float(gaussian.epsilon(2 * 3**0.5 / 0.05, 1e-5))

@@ -699,15 +699,15 @@ LINEAR: tuple[Bound, ...] = (
 # --- orders that are drawn ------------------------------------------------------------------------
 
 
-def _largest_sum(setting: Setting, delta: float) -> Value:
+def _likelihood_ratio(setting: Setting, delta: float) -> Value:
     batches = setting.steps_per_pass
     epochs = setting.steps // batches
     expect(epochs >= 1, "steps", setting.steps, f"a whole pass, {batches}, or more")
     given = (setting.noise_multiplier, batches, epochs, delta)
-    zeroed = batched.lower_epsilon(*given, batched.ZEROED, redrawn=setting.redrawn)
+    zeroed = batched.exact_lower_epsilon(*given, batched.ZEROED, redrawn=setting.redrawn)
     return Value(
-        batched.lower_epsilon(*given, redrawn=setting.redrawn),
-        remark=f"of a record that is zeroed out in place of swapped: {shown(zeroed, 'lower')}",
+        batched.exact_lower_epsilon(*given, redrawn=setting.redrawn),
+        remark=f"{shown(zeroed, 'lower', 4)} if a record is zeroed out in place of swapped",
     )
 
 
@@ -722,8 +722,8 @@ SHUFFLED: tuple[Bound, ...] = (
         group="shown",
         kind="lower",
         assumption="linear losses, others opposite to the record, all iterates released",
-        source="ours, by the statistic of Chua et al. 2024",
-        compute=_largest_sum,
+        source="ours, by the likelihood ratio of an epoch; the largest sum of Chua et al. 2024",
+        compute=_likelihood_ratio,
         applies=lambda setting: setting.shuffled,
         honours=EVERY,
     ),

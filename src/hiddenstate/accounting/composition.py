@@ -582,6 +582,40 @@ def allowed(epsilon: float, width: float | None) -> float:
     return max(1e-3, 0.01 * epsilon) if width is None else width
 
 
+def lower_epsilon(present: Floats, absent: Floats, times: int, delta: float, guess: float) -> float:
+    """Epsilon at ``delta`` of a discrete pair that is composed, at least (rounded down).
+
+    present, absent: probabilities of the outcomes with and without the record, shape (n,), the
+    outcomes ordered by their likelihood ratio or nearly so. Both directions are tried. guess: an
+    epsilon that is not far from it.
+    """
+    some = (present > _TINY) & (absent > _TINY)
+    # The adversary is not told outcomes that one world hardly has: each joins its neighbour.
+    labels = np.maximum(np.cumsum(some) - 1, 0)
+    one = np.bincount(labels, weights=present)
+    other = np.bincount(labels, weights=absent)
+    found = 0.0
+    for mass, against in ((one, other), (other, one)):
+        losses = np.log(mass / against)
+        h = max(float(np.ptp(losses)), 1e-6) / BINS
+        index = np.round((losses - losses.min()) / h).astype(int)
+        binned, others = np.bincount(index, weights=mass), np.bincount(index, weights=against)
+        kept = binned > 0
+        grid = losses.min() + h * np.arange(len(binned))
+        residuals = np.zeros(len(binned))
+        residuals[kept] = np.log(binned[kept] / others[kept]) - grid[kept]
+        pair = _Losses(binned.astype(float), float(losses.min()), h, residuals=residuals)
+        found = max(found, _search(pair, times, delta, guess, 1e-6, _Work(MOST_WORK)))
+    return found
+
+
+BINS = 1 << 14
+"""Losses of a discrete pair."""
+
+_TINY = 1e-250
+"""Probabilities below count as none."""
+
+
 def _search(
     losses: _Losses, steps: int, delta: float, guess: float, share: float, work: _Work
 ) -> float:

@@ -18,7 +18,7 @@ LEARNING_RATE = 0.1
 """Where none is given."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> None:
     """Noise, steps, delta, sampler, optimiser, release, and what is assumed of the losses."""
     parser.add_argument(
         "--sampler",
@@ -77,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "diameter of the domain that every step projects the iterate on (default: no domain)",
         ),
     ):
+        if names[0] == "--noise-multiplier" and not noise:
+            continue
         needed = names[0] in ("--noise-multiplier", "--delta")
         parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
     parser.add_argument(

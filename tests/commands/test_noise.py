@@ -1,0 +1,55 @@
+"""The noise that a target epsilon needs."""
+
+import json
+
+import pytest
+
+from hiddenstate.accounting import composition, gaussian, linear
+from hiddenstate.cli import main
+
+TARGET = ["noise", "--target-epsilon", "2", "--delta", "1e-5"]
+
+
+def answered(capsys, *more):
+    assert main([*TARGET, *more, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["noise"]
+
+
+def test_the_noise_meets_the_target_and_little_less_does_not(capsys):
+    found = answered(capsys, "--q", "0.1", "--steps", "50")
+    standard, heuristic = (one["noise_multiplier"] for one in found.values())
+    assert composition.bracket(standard, 0.1, 50, 1e-5, width=1e-4).upper <= 2
+    assert composition.bracket(0.97 * standard, 0.1, 50, 1e-5, width=1e-4).lower > 2
+    assert linear.last_iterate_epsilon(heuristic, 0.1, 50, 1e-5) <= 2
+    assert linear.last_iterate_epsilon(0.999 * heuristic, 0.1, 50, 1e-5) > 2
+
+
+def test_an_order_and_its_optimiser(capsys):
+    order = ["--sampler", "cyclic", "--records", "100", "--batch-size", "10", "--epochs", "3"]
+    found = answered(capsys, *order, "--momentum", "0.5")
+    standard = found["standard epsilon"]["noise_multiplier"]
+    # Three visits of a swapped record.
+    assert gaussian.mu(2.0, 1e-5) == pytest.approx(2 * 3**0.5 / standard, rel=1e-3)
+    assert found["standard epsilon"]["epsilon"] <= 2
+    assert found["linear heuristic"]["noise_multiplier"] < standard
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--q", "0.1", "--steps", "5", "--target-epsilon", "0"], "--target-epsilon: got 0"),
+        (["--q", "1e-7", "--steps", "5"], "no noise is needed"),
+        (["--q", "0.1"], "--steps: got none"),
+    ],
+)
+def test_what_cannot_be_met_is_said(capsys, more, message):
+    assert main([*TARGET, *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_answer_in_words(capsys):
+    assert main([*TARGET, "--records", "1000", "--batch-size", "100", "--epochs", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Use noise multiplier ")
+    assert "That is no guarantee." in shown
+    assert "20 steps" in shown
