@@ -39,11 +39,11 @@ from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
 from hiddenstate.dpsgd.kernels.linear import GROUP
 from hiddenstate.dpsgd.native import compiling
-from hiddenstate.dpsgd.native.convolutions import Convolution, Winograd
+from hiddenstate.dpsgd.native.convolutions import Convolution
 from hiddenstate.dpsgd.native.kernel import _compiled
 from hiddenstate.dpsgd.native.layers import Linear
 from hiddenstate.dpsgd.native.network import as_network
-from hiddenstate.dpsgd.native.source import c_source
+from hiddenstate.dpsgd.native.source import c_source, passes_of
 from hiddenstate.streams import stream
 
 CLIPPING_NORM = 1.0
@@ -171,26 +171,19 @@ def operations(model: nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
 
     Those of convolutions and linear layers alone.
     """
-    dense = executed = 0
-    for layer in as_network(model, shape).layers:
+    dense, whole = 0, as_network(model, shape)
+    executed = sum(call.products for calls in passes_of(whole) for call in calls)
+    for layer in whole.layers:
         passes = 3 if layer.transposed else 2
         if isinstance(layer, Linear):
             products = layer.input.entries * layer.output.real
             dense += products * passes
-            executed += products * passes
         elif isinstance(layer, Convolution):
             pairs = layer.input.real * layer.output.real
             each = layer.kernel[0] * layer.kernel[1] * pairs
             used = layer.output.height * layer.output.width
             places = used * (4 if layer.pooled else 1)
             dense += each * places * passes
-            forward = weights = each * places
-            back = each * used
-            if isinstance(layer, Winograd):
-                forward = weights = 36 * pairs * layer.tiles
-                back = back if layer.scatters else 36 * pairs * layer.tiles_back
-            weights = each * used if layer.sparse else weights
-            executed += forward + weights + (back if layer.transposed else 0)
     return 2.0 * dense, 2.0 * executed
 
 

@@ -306,7 +306,8 @@ def test_what_torch_func_does_not_know_is_taken_record_by_record(kind, kernel):
     x, y = table()
     model = Recurrent(kind)
     total = ClippedSum(model, x, y, kernel=kernel)
-    assert total.kind == "loop"
+    # torch maps its LSTM over records in float32, and fails in float64.
+    assert total.kind == ("explicit" if kind is nn.LSTM else "loop")
     agrees(total, model, x, y)
     theta = flat_parameters(model)
     assert unlike(total, torch.stack([theta, 1.1 * theta, -theta]), 9) <= 1e-6
@@ -316,7 +317,7 @@ def test_what_torch_func_does_not_know_is_taken_record_by_record(kind, kernel):
 def test_the_loop_is_announced_once_with_its_reason():
     x, y = table()
     with pytest.warns(UserWarning, match=r"record by record.*\(.+\)") as told:
-        ClippedSum(Recurrent(nn.LSTM), x, y)
+        ClippedSum(Recurrent(nn.GRU), x, y)
     assert sum("record by record" in str(one.message) for one in told) == 1
 
 

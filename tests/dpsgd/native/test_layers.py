@@ -16,7 +16,7 @@ from hiddenstate.dpsgd.native.calls import GROUP
 from hiddenstate.dpsgd.native.convolutions import Winograd
 from hiddenstate.dpsgd.native.kernel import Kernel, _compiled
 from hiddenstate.dpsgd.native.network import as_network
-from hiddenstate.dpsgd.native.source import c_source
+from hiddenstate.dpsgd.native.source import c_source, passes_of
 from hiddenstate.errors import InputError
 
 pytestmark = pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
@@ -425,3 +425,24 @@ def test_layers_that_the_kernel_does_not_know_go_to_torch():
     # Groups of a flattened image are others than the image's.
     flat = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.GroupNorm(2, 64), nn.Linear(64, 3))
     assert as_network(flat, (2, 6, 6)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        # Five taps a side, pooled: dense forward, winners alone back. Then 9 tiles of 36 products
+        # of 16 x 32 channels, 16 winners of 16 taps twice, and linear layers of 512 x 32, 32 x 10.
+        (
+            "mnist_cnn",
+            (1, 28, 28),
+            25 * 16 * 24**2 + 25 * 16 * 12**2 + 9 * 36 * 512 + 2 * 16 * 16 * 512 + 3 * 16_704,
+        ),
+        # A dense 3 x 3 convolution of 8 x 8 places and a linear layer.
+        ("small", (2, 8, 8), 2 * 9 * 2 * 4 * 64 + 2 * 256 * 5 + 256 * 5),
+    ],
+)
+def test_layers_state_the_products_that_they_execute(name, shape, expected):
+    small = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(256, 5))
+    model = small if name == "small" else models.build(name)
+    calls = [call for calls in passes_of(as_network(model, shape)) for call in calls]
+    assert sum(call.products for call in calls) == expected

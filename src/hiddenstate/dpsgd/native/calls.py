@@ -107,7 +107,8 @@ class Call:
     """A C statement: a function's constant sizes, then its pointers; ``then`` uses the result.
 
     together: whether it can take all records of a group, and has how many as its first size, and
-    how many floats they are apart as its second.
+    how many floats they are apart as its second. products: multiplications and additions of a
+    record, in pairs, without those of padding.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Call:
     pointers: Sequence[str]
     then: str = ""
     together: bool = False
+    products: int = 0
 
     def of(self, records: int) -> "Call":
         """The same for so many records."""

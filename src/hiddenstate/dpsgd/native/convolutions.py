@@ -1,5 +1,6 @@
 """Convolutions of the native kernel: as such, and by Winograd's algorithm."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -123,9 +124,11 @@ class Convolution(Layer):
         image = source.wide, self.input.channels
         if self.pooled:
             winner = p.own("winner")
-            return [Call("conv_pool_forward", (*image, *sizes, out.row), (*pointers, winner))]
+            pooled = *image, *sizes, out.row
+            return [Call("conv_pool_forward", pooled, (*pointers, winner), products=self._dense)]
         steps = out.row, self.output.channels
-        return [Call("conv_forward", (*image, *self.stride, *sizes, 0, *steps), pointers)]
+        constants = *image, *self.stride, *sizes, 0, *steps
+        return [Call("conv_forward", constants, pointers, products=self._dense)]
 
     def backward(self, p: Place) -> list[Call]:
         """Its parameters' gradients, whose squares are added to ``squares``."""
@@ -136,10 +139,12 @@ class Convolution(Layer):
         x = source.x(self.padding)
         if self.pooled:
             name = "pooled_weights" if self.sparse else "few_channels_weights"
-            pointers = x, g, p.own("winner"), dw
-            return [before, Call(name, (*image, *sizes), pointers, "squares += ")]
+            read = x, g, p.own("winner"), dw
+            call = Call(name, (*image, *sizes), read, "squares += ", products=self._winners)
+            return [before, call]
         constants = *image, *self.stride, *sizes, row
-        return [before, Call("conv_weights", constants, (x, g, dw), "squares += ")]
+        call = Call("conv_weights", constants, (x, g, dw), "squares += ", products=self._dense)
+        return [before, call]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
         """Its input's gradient, written, or added to what is there."""
@@ -151,7 +156,8 @@ class Convolution(Layer):
                 (p.own("won"), p.own("counts")),
             )
             given = *read, source.d(self.padding), *sorts
-            return [*cleared(source, add), Call("pooled_input", pooled, given)]
+            call = Call("pooled_input", pooled, given, products=self._winners)
+            return [*cleared(source, add), call]
         (inside, row), calls, back = self._g, [], p.back
         steps = self.stride[0] * source.row, self.stride[1] * inputs
         for down in self._phases[0]:
@@ -163,13 +169,30 @@ class Convolution(Layer):
                     kernel, sides = (down.taps, across.taps), (down.rows, across.rows)
                     sizes = row // outputs, outputs, 1, 1, *kernel, *sides, inputs
                     pointers = p.own("g", g), p.w(back), "0", source.d(more=to)
-                    calls.append(Call("conv_forward", (*sizes, "NONE", int(add), *steps), pointers))
+                    constants = *sizes, "NONE", int(add), *steps
+                    products = taps * down.rows * across.rows * self._pairs
+                    calls.append(Call("conv_forward", constants, pointers, products=products))
                 back += taps * inputs * outputs
         return calls
 
     def collect(self, p: Place) -> list[Call]:
         """Its parameters' gradients, times c, to the sum."""
         return [collected(p, p.d_weights, self.weights), collected(p, p.d_bias, self.biases)]
+
+    @property
+    def _pairs(self) -> int:
+        """Pairs of an input and an output channel that are no padding."""
+        return self.input.real * self.output.real
+
+    @property
+    def _winners(self) -> int:
+        """Products of the places of the output alone, with all taps and pairs of channels."""
+        return math.prod(self.kernel) * self.output.height * self.output.width * self._pairs
+
+    @property
+    def _dense(self) -> int:
+        """Products of all places, before the pooling too."""
+        return self._winners * (4 if self.pooled else 1)
 
     @property
     def _g(self) -> tuple[int, int]:
@@ -260,7 +283,7 @@ class Winograd(Convolution):
 
     def members(self, i: int) -> list[str]:
         """C declarations of what it keeps for each record, apart from tensors."""
-        size = 36 * self._pairs
+        size = 36 * self.input.channels * self.output.channels
         found = [f"float w{i}[{size}]", *super().members(i)]
         if self.transposed and not self.scatters:
             found.append(f"float back{i}[{size}]")
@@ -305,7 +328,9 @@ class Winograd(Convolution):
             return [before, dense]
         image = self.kernel[0], p.source.wide, self.input.channels
         sizes = *image, *self.output.sizes, self._g[1]
-        return [before, Call("winograd_gradient", sizes, (*dense.pointers, ROOM), dense.then)]
+        pointers, products = (*dense.pointers, ROOM), 36 * self.tiles * self._pairs
+        call = Call("winograd_gradient", sizes, pointers, dense.then, products=products)
+        return [before, call]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
         """Its input's gradient, written, or added to what is there."""
@@ -327,18 +352,16 @@ class Winograd(Convolution):
         self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...], tiles: int
     ) -> Call:
         """For one record, or for a group where its own tiles are few."""
-        if tiles <= _FEW and not self._across and 0 not in self.sources:
-            return Call(name, sizes, pointers, together=True)
-        return Call(name, (1, 0, *sizes), pointers)
+        together = tiles <= _FEW and not self._across and 0 not in self.sources
+        sizes = sizes if together else (1, 0, *sizes)
+        products = 36 * tiles * self._pairs
+        return Call(name, sizes, pointers, together=together, products=products)
 
     @property
     def heavy(self) -> bool:
         """Whether its weights are read more quickly for several records together."""
-        return 36 * self._pairs >= HEAVY and min(self.tiles, self.tiles_back) <= _FEW
-
-    @property
-    def _pairs(self) -> int:
-        return self.input.channels * self.output.channels
+        weights = 36 * self.input.channels * self.output.channels
+        return weights >= HEAVY and min(self.tiles, self.tiles_back) <= _FEW
 
     @property
     def scatters(self) -> bool:

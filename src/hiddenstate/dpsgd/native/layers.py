@@ -118,7 +118,7 @@ class Linear(Layer):
         """The forward pass."""
         sizes = self.input.floats, self.output.channels, self.activation, 0
         pointers = p.source.x(), p.w(p.weights), p.w(p.bias), p.out.x()
-        return [self._call("linear", sizes, pointers)]
+        return [self._product("linear", sizes, pointers)]
 
     def backward(self, p: Place) -> list[Call]:
         """Its parameters' gradients, whose squares are added to ``squares``."""
@@ -129,19 +129,19 @@ class Linear(Layer):
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
         """Its input's gradient, written, or added to what is there."""
         sizes = self.output.channels, self.input.floats, "NONE", int(add)
-        return [self._call("linear", sizes, (p.own("g"), p.w(p.back), "0", p.source.d()))]
+        return [self._product("linear", sizes, (p.own("g"), p.w(p.back), "0", p.source.d()))]
 
     def collect(self, p: Place) -> list[Call]:
         """Its parameters' gradients, times c, to the sum."""
         inputs, outputs, g = self.input.floats, self.output.channels, p.own("g")
         outer = SCALE, p.source.x(), g, f"sum + {p.d_weights}"
-        return [self._call("add_outer", (inputs, outputs), outer), _scaled(outputs, g, p.d_bias)]
+        return [self._product("add_outer", (inputs, outputs), outer), _scaled(outputs, g, p.d_bias)]
 
-    def _call(self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...]) -> Call:
-        """For a group, unless it reads records where they lie."""
-        if 0 in self.sources:
-            return Call(name, (1, 0, *sizes), pointers)
-        return Call(name, sizes, pointers, together=True)
+    def _product(self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...]) -> Call:
+        """With the weights' matrix; for a group, unless it reads records where they lie."""
+        alone, products = 0 in self.sources, self.input.entries * self.output.real
+        sizes = (1, 0, *sizes) if alone else sizes
+        return Call(name, sizes, pointers, together=not alone, products=products)
 
     @property
     def heavy(self) -> bool:

@@ -14,24 +14,14 @@ from hiddenstate.dpsgd.native.network import Network
 
 def c_source(whole: Network) -> str:
     """C source of the driver: every layer's calls, with its sizes as constants."""
-    pairs = list(zip(whole.layers, whole.places, strict=True))
+    pairs, passes = list(zip(whole.layers, whole.places, strict=True)), passes_of(whole)
     members = [f"_Alignas(64) float sum[{whole.sums}]"]
-    prepare, forward, backward, collect = [], [], [], []
+    prepare = [call for layer, p in pairs for call in layer.prepare(p)]
     room = max(layer.room for layer in whole.layers)
     members += [f"float room[{room}]"] if room else []
     for layer, p in pairs:
         members += [f"float x{p.i + 1}[{p.out.size}]", f"float d{p.i + 1}[{p.out.size}]"]
         members += layer.members(p.i)
-        prepare += layer.prepare(p)
-        forward += layer.forward(p)
-        collect += layer.collect(p)
-    reached = {0}
-    for layer, p in reversed(pairs):
-        backward += layer.backward(p)
-        for which, v in enumerate(layer.sources):
-            if v:
-                backward += layer.pass_on(p, which, add=v in reached)
-                reached.add(v)
     logits, sizes = whole.places[-1].out, (whole.classes, whole.layers[-1].output.channels)
     labels = f"(int)labels[indices[k]], {logits.d()}"
     loss = Call("cross_entropy", sizes, (logits.x(), labels), "squares = 0, losses[k] = ")
@@ -43,6 +33,7 @@ def c_source(whole: Network) -> str:
     ]
     shared: dict[Call, str] = {}
     group = GROUP if any(layer.heavy for layer in whole.layers) else 1
+    forward, backward, collect = passes
     calls = [*forward, loss, *backward, *ends, *collect]
     body = "\n    ".join(
         _for_records(list(some), together, group, whole.buffers[0].size, shared)
@@ -73,6 +64,20 @@ int clipped_sum(const float *w, const float *x, const int64_t *labels, int64_t r
   return 0;
 }}
 """
+
+
+def passes_of(whole: Network) -> tuple[list[Call], list[Call], list[Call]]:
+    """What is done for a record: forward, backward, and its gradients to the sum."""
+    pairs = list(zip(whole.layers, whole.places, strict=True))
+    backward, reached = [], {0}
+    for layer, p in reversed(pairs):
+        backward += layer.backward(p)
+        for which, v in enumerate(layer.sources):
+            if v:
+                backward += layer.pass_on(p, which, add=v in reached)
+                reached.add(v)
+    forward = [call for layer, p in pairs for call in layer.forward(p)]
+    return forward, backward, [call for layer, p in pairs for call in layer.collect(p)]
 
 
 def _for_records(
