@@ -199,7 +199,7 @@ FAULTS = [
         'draw = partial(stream, seed, NAME, "start", p.dataset, p.model, repeat)',
         'draw = partial(stream, seed, NAME, "start", p.dataset, p.model, 0)',
         "repeats of an audit begin at the same initial parameters",
-        "tests/papers/worst_case_init",
+        "tests/papers/worst_case_init/test_starts.py",
     ),
     Fault(
         *("learning-rate", "papers", "src/hiddenstate/papers/linear_heuristic/training.py"),

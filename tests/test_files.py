@@ -31,6 +31,17 @@ def test_a_successful_write_replaces_the_file_and_makes_its_directory(tmp_path):
     assert target.stat().st_mode & 0o444
 
 
+def test_a_reader_of_the_old_file_sees_all_of_it(tmp_path):
+    """What is written in place would be cut short by a kill."""
+    path = tmp_path / "a.csv"
+    path.write_text("old")
+    with path.open() as opened:
+        with files.atomic(path) as temporary:
+            temporary.write_text("new and longer")
+        assert opened.read() == "old"
+    assert path.read_text() == "new and longer"
+
+
 def test_a_missing_file_is_named_with_what_was_expected(tmp_path):
     with pytest.raises(InputError, match=r"none\.csv: no such file; expected a table"):
         files.require(tmp_path / "none.csv", "a table")
