@@ -14,6 +14,7 @@ from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.papers.worst_case_init import FAMILY, cells, starts, training
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
 from hiddenstate.pipeline import estimates as files
+from hiddenstate.pipeline import runnable
 from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.streams import stream
 from hiddenstate.study import config
@@ -63,6 +64,8 @@ def random_records(monkeypatch):
     }
     real = data.splits
     monkeypatch.setattr(data, "splits", lambda source: known.get(source) or real(source))
+    for name in ("random", "coarse"):
+        monkeypatch.setitem(runnable.DATA, name, ((1, 8, 8), 2 * PRIVATE))
 
 
 @pytest.fixture
