@@ -73,7 +73,7 @@ def test_an_audit_is_one_cell_or_one_for_each_repeat(make, in_parts):
 
 
 def test_repeats_share_the_work_that_one_cell_has(make, in_parts):
-    (work, _), whole = FAMILY.works, make({"repeats": 3})
+    (work, *_), whole = FAMILY.works, make({"repeats": 3})
     (one,), parts = cells.trained(whole), cells.trained(in_parts(whole))
     assert work.size(one) == (2, 3)
     assert [work.size(cell) for cell in parts] == [(2, 1)] * 3
@@ -257,7 +257,7 @@ def test_at_laptop_scale_all_of_mnist_is_cached_but_the_live_audit(scale_of):
     grid, seed = scale_of("laptop")
     lacking = set()
     for name, job in FAMILY.jobs(grid)["train"].items():
-        if job.cell.parameters.task == "mnist":
+        if getattr(job.cell.parameters, "task", None) == "mnist":
             if (CACHED / f"{name}.parquet").exists():
                 scores.check(CACHED / f"{name}.parquet", job.identity, seed)
             else:
@@ -284,7 +284,7 @@ def test_a_task_of_the_paper_s_name_is_the_paper_s(scale_of, task, key, value, e
     content = grid.model_dump()
     assert type(grid).model_validate(content) == grid
     content["tasks"][task][key] = value
-    said = f"tasks.{task}.{key}: got {value}; expected {expected}, the paper's"
+    said = f"tasks.{task}.{key}: got {value}; expected {expected}, (the paper's|half of mnist)"
     with pytest.raises(ValueError, match=said):
         type(grid).model_validate(content)
     content["tasks"]["mine"] = content["tasks"].pop(task)
