@@ -187,6 +187,17 @@ def test_the_command(tmp_path, capsys):
         assert expected in capsys.readouterr().err
 
 
+def test_records_that_the_loss_mixes_are_named():
+    """Batch norm behind the model, where no layer shows it."""
+
+    def mixing(training):
+        inner = training.loss
+        training.loss = lambda outputs, labels: inner(faults._OverBatch()(outputs), labels)
+
+    (found,) = faults.check("MLP", faults.Fault("", (), before=mixing)).findings
+    assert found.fault == "mixed records"
+
+
 def test_plain_steps_alone_are_no_private_training():
     def train():
         model = nn.Linear(4, 2)

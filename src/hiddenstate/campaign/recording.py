@@ -10,7 +10,7 @@ Trainings need not know of this: Opacus's classes are observed where they are, f
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -125,6 +125,7 @@ class _Recorder:
         self.probing = self.observed = False
         self.backwards = 0
         self.ghosts: list[Tensor] | None = None
+        self.output: Tensor | None = None
 
     # What is observed.
 
@@ -150,6 +151,7 @@ class _Recorder:
         around(PrivacyEngine, "_prepare_model", self._model)
         around(PrivacyEngine, "_prepare_data_loader", self._loader)
         around(DPTensorFastGradientClipping, "backward", self._backward)
+        around(torch.Tensor, "backward", self._loss)
 
     def _made(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> None:
         original(optimizer, *given, **named)
@@ -186,6 +188,8 @@ class _Recorder:
         if self.probing or not (module.training and torch.is_grad_enabled()):
             return
         if len(self.found.steps) in (0, 3):
+            tensors = [x for x in (*given, *named.values()) if isinstance(x, Tensor) and x.ndim]
+            self.output = _first(output, len(tensors[0])) if tensors else None
             self.probing = True
             try:
                 self.found.mixed = max(self.found.mixed, _mixing(module, given, named))
@@ -193,6 +197,14 @@ class _Recorder:
                 pass  # it does not run on half a batch: nothing is known
             finally:
                 self.probing = False
+
+    def _loss(self, original: Any, loss: Any, /, *given: Any, **named: Any) -> Any:
+        output, self.output = self.output, None
+        if output is not None and not self.probing and output.requires_grad and not loss.ndim:
+            # A loss may have no second derivative.
+            with suppress(RuntimeError):
+                self.found.mixed = max(self.found.mixed, _mixing_of_loss(loss, output))
+        return original(loss, *given, **named)
 
     # Gradients of each record, and the sum of them.
 
@@ -535,6 +547,22 @@ def _mixing(module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> floa
     if whole is None or part is None or whole[:half].shape != part.shape:
         return 0.0
     return float((whole[:half] - part).abs().max() / (whole.abs().max() + 1e-6))
+
+
+def _mixing_of_loss(loss: Tensor, output: Tensor) -> float:
+    """How far a record's gradient depends on the outputs of others, relative to its own."""
+    half = len(output) // 2
+    if half < 2:
+        return 0.0
+    (first,) = torch.autograd.grad(loss, output, create_graph=True)
+    if not first.requires_grad:
+        return 0.0
+    # Fixed numbers: no generator of the training moves.
+    weights = torch.sin(torch.arange(first[:half].numel(), dtype=first.dtype) + 1)
+    along = (first[:half] * weights.reshape(first[:half].shape).to(first.device)).sum()
+    (second,) = torch.autograd.grad(along, output, retain_graph=True)
+    own, others = float(second[:half].abs().max()), float(second[half:].abs().max())
+    return others / own if own > 0 else 0.0
 
 
 def _first(output: Any, rows: int) -> Tensor | None:

@@ -470,8 +470,8 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
     if recorded.mixed > 1e-2:
         yield Finding(
             "mixed records",
-            f"outputs of a record change by {100 * recorded.mixed:.0f} % if half of its batch is "
-            "left out, so its gradient is not its own",
+            "a record's output or loss depends on the other records of its batch "
+            f"(by {100 * recorded.mixed:.0f} %), so its gradient is not its own",
         )
     for t, s in enumerate(steps):
         if s.dtype in ("float16", "bfloat16"):
