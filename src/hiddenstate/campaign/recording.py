@@ -9,6 +9,7 @@ Trainings need not know of this: Opacus's classes are observed where they are, f
 
 import math
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ KEPT_STEPS = 48
 """Steps whose residuals are kept; the others leave their sums alone."""
 KEPT_COORDINATES = 8192
 """Coordinates of each tensor that are looked at, its first ones."""
+SHARE = 0.2
+"""Of the time so far, what gradients of each record may take where ghost clipping makes none."""
 TINY = 1e-5
 """What counts as no noise, in deviations, where rounding is not coarser."""
 
@@ -123,7 +126,7 @@ class _Recorder:
         self.last: tuple[list[Tensor], list[Tensor]] | None = None
         self.stride = 1
         self.probing = self.observed = False
-        self.backwards = 0
+        self.backwards, self.spent, self.began = 0, 0.0, time.process_time()
         self.ghosts: list[Tensor] | None = None
         self.output: Tensor | None = None
 
@@ -297,8 +300,11 @@ class _Recorder:
         """Ghost clipping makes no gradients of records; at times they are made here."""
         self.found.ghost = (float(loss.module.max_grad_norm), float(loss.optimizer.max_grad_norm))
         self.backwards += 1
-        if self.backwards & (self.backwards - 1) == 0 and self.backwards <= 16:
+        started = time.process_time()
+        # Few, for they cost as much as several steps.
+        if self.backwards == 1 or self.spent < SHARE * (started - self.began):
             self.ghosts = _batched(loss)
+            self.spent += time.process_time() - started
         return original(loss)
 
     # The step itself.
