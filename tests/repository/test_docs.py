@@ -74,10 +74,35 @@ def test_the_audit_from_one_training_runs_from_the_shell(tmp_path, monkeypatch, 
     assert "mu 1: REFUTED" in capsys.readouterr().out
 
 
+def kit_block():
+    """The training with the kit."""
+    return next(code for code in blocks("your-own-training.md", "python") if "kit.Run" in code)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_white_box_check_runs_as_documented(capsys):
+    pytest.importorskip("opacus")
+    names = {}
+    exec(compile(kit_block(), "docs", "exec"), names)
+    (code,) = (c for c in blocks("your-own-training.md", "python") if "whitebox" in c)
+    exec(compile(code, "docs", "exec"), names)
+    assert "No fault found in 20 steps" in capsys.readouterr().out
+
+
+def test_the_table_of_planted_faults_has_every_fault():
+    pytest.importorskip("opacus")
+    from hiddenstate.campaign import faults
+
+    text = (DOCS / "white-box-faults.md").read_text()
+    for fault in faults.FAULTS.values():
+        assert f"| {fault.words} | {fault.source} |" in text
+    assert "not found**" not in text
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_training_with_opacus_runs_as_documented():
     pytest.importorskip("opacus")
-    code = blocks("your-own-training.md", "python")[1]
+    code = kit_block()
     names = {}
     exec(compile(code, "docs", "exec"), names)
     first, again, other = (names["train"](w, 1) for w in ("in", "in", "out"))
@@ -92,7 +117,7 @@ def test_the_training_with_opacus_is_audited_as_documented(tmp_path, monkeypatch
     """As written, with six models: the check comes first, and the claim is kept."""
     pytest.importorskip("opacus")
     monkeypatch.chdir(tmp_path)
-    Path("my_training.py").write_text(blocks("your-own-training.md", "python")[1])
+    Path("my_training.py").write_text(kit_block())
     words = next(w for w in commands("your-own-training.md") if "--battery" in w)
     status = cli.main(shortened(words, 6, 3))
     printed = capsys.readouterr()
