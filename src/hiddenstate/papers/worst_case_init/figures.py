@@ -310,7 +310,7 @@ def figure7(estimates: pd.DataFrame) -> Any:
 
 
 @figure(
-    "Figure 1 with all of the paper's records: expected audits agree with printed values",
+    "Figure 1 with all of the paper's records: what audits publish on average",
     "What audits of 100 models with and 100 without the target publish, from one training and a "
     "pass back for each point. Squares: mean of the published estimate with one-sided intervals "
     "(the main reading), with the standard deviation of one audit; diamonds: with two-sided "
