@@ -257,7 +257,8 @@ def test_at_laptop_scale_all_of_mnist_is_cached_but_the_live_audit(scale_of):
     grid, seed = scale_of("laptop")
     lacking = set()
     for name, job in FAMILY.jobs(grid)["train"].items():
-        if getattr(job.cell.parameters, "task", None) == "mnist":
+        p = job.cell.parameters
+        if getattr(p, "audit", p).task == "mnist":
             if (CACHED / f"{name}.parquet").exists():
                 scores.check(CACHED / f"{name}.parquet", job.identity, seed)
             else:
