@@ -101,8 +101,9 @@ def add(commands: Commands) -> None:
         "distribution of scipy.stats and its parameters, such as norm 0 1; the scores with the "
         "canary alone are audited",
     )
+    parser.add_argument("--all", action="store_true", help="bounds by every method")
     add_negate(parser)
-    add_json(parser, "tables")
+    add_json(parser, "words")
     add_figure(parser)
 
 
@@ -149,11 +150,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        _tell(found, table, intervals)
         if judged:
-            print(f"\nclaim: {judged}")
+            print(f"claim: {judged}\n")
         if looked and claim:
-            print(f"\nclaim: {claim.words}: {looked}, at looks planned before")
+            print(f"claim: {claim.words}: {looked}, at looks planned before\n")
+        _tell(found, table, intervals, every=options.all)
     if options.figure:
         from hiddenstate import plotting
 
@@ -246,27 +247,48 @@ def _coins(options: argparse.Namespace) -> int:
     return seed(options.coins if options.coins is not None else report.coins(options.scores))
 
 
-def _tell(found: dict[str, Any], table: "pd.DataFrame", intervals: "list[Interval]") -> None:
-    """The bounds and the attack as tables, and what they mean."""
+def _tell(
+    found: dict[str, Any], table: "pd.DataFrame", intervals: "list[Interval]", *, every: bool
+) -> None:
+    """The default bounds and the attack in words; every method as a table if asked for."""
     import pandas as pd
 
-    kinds = table["direction"].where(table["valid"], "estimate")
-    bounds = table[["parameter", "method", "value", "valid"]].assign(
-        method=table["method"] + table["default"].map({True: " (default)", False: ""}),
-        value=[shown(*row, decimals=3) for row in zip(table["value"], kinds, strict=True)],
-    )
-    print(bounds.to_markdown(index=False, floatfmt=".3f"))
-    attack = pd.DataFrame([asdict(interval) for interval in intervals]).assign(
-        low=[shown(interval.low, "lower", decimals=3) for interval in intervals],
-        high=[shown(interval.high, "upper", decimals=3) for interval in intervals],
-    )
-    print("\n" + attack.drop(columns="confidence").to_markdown(index=False, floatfmt=".3f"))
+    sure = f"{100 * found['confidence']:g} %"
+    delta = found["delta"]
+    words = {
+        "epsilon": ("epsilon", f"at delta {delta:g}, for every mechanism"),
+        "mu": ("mu", "if Gaussian DP is claimed"),
+        "epsilon of mu-GDP": ("epsilon", f"at delta {delta:g}, if Gaussian DP is claimed"),
+    }
+    for parameter, value in table.loc[table["default"], ["parameter", "value"]].to_numpy():
+        name, condition = words.get(parameter, (parameter, ""))
+        print(f"{name} >= {shown(value, 'lower', decimals=3)}".ljust(20) + condition)
+    numbers = found["scores"]
     print(
-        f"\n{found['scores']['in']} in-scores, {found['scores']['out']} out-scores; "
-        f"delta {found['delta']:g}; each valid statement holds alone with "
-        f"{100 * found['confidence']:g} % confidence, "
-        "so choose the method before looking. A bound on 'epsilon of mu-GDP' speaks of a "
-        "mechanism whose claim is Gaussian DP."
+        f"\nEach lower bound holds alone with {sure} confidence, from {numbers['in']} scores with "
+        f"and {numbers['out']} without the canary."
     )
+    for interval in intervals:
+        low, high = (
+            shown(getattr(interval, end), kind, decimals=3)
+            for end, kind in (("low", "lower"), ("high", "upper"))
+        )
+        print(f"{interval.quantity} of the attack: {interval.value:.3f} ({sure}: {low} to {high})")
+    if every:
+        kinds = table["direction"].where(table["valid"], "estimate")
+        bounds = pd.DataFrame(
+            {
+                "parameter": table["parameter"],
+                "method": table["method"] + table["default"].map({True: " (default)", False: ""}),
+                "value": [
+                    shown(*row, decimals=3) for row in zip(table["value"], kinds, strict=True)
+                ],
+                f"holds with {sure}": table["valid"].map({True: "yes", False: "no (estimate)"}),
+            }
+        )
+        print("\n" + bounds.to_markdown(index=False, floatfmt=".3f"))
+        print("Choose one method before you look; the largest of several does not hold.")
+    else:
+        print("Other methods: --all. Choose one before you look.")
     if (coins := found["coins"]) is not None:
-        print(f"chance breaks ties and draws the halves of 'split' (again: --coins {coins})")
+        print(f"Ties and the halves of 'split' are drawn by chance; repeat with --coins {coins}.")
