@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
 def _figures(options: argparse.Namespace) -> None:
     """Draw a family's figures from estimates, each as PDF and PNG."""
     from hiddenstate import plotting
+    from hiddenstate.pipeline import sealed
     from hiddenstate.pipeline.family import Figure
 
     figures, rows, grid = _asked(options, Figure)
@@ -48,6 +49,7 @@ def _figures(options: argparse.Namespace) -> None:
 
 def _tables(options: argparse.Namespace) -> None:
     """Write a family's tables from estimates, each as CSV, Markdown and LaTeX."""
+    from hiddenstate.pipeline import sealed
     from hiddenstate.pipeline.family import Table
 
     tables, rows, _ = _asked(options, Table)

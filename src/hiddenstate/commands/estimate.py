@@ -28,11 +28,12 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Turn a family's scores and bounds into tidy estimates."""
-    from hiddenstate.pipeline import estimates, scores
+    from hiddenstate.pipeline import estimates, scores, sealed
     from hiddenstate.study import config
 
     family, grid, seed = jobs.section(options)
     found: dict[str, dict[str, pd.DataFrame]] = {"scores": {}, "bounds": {}}
+    made_of = {}
     for kind in ("simulate", "train", "bound"):
         for name, job in family.jobs(grid)[kind].items():
             path = options.results / job.work.folder / f"{name}.parquet"
@@ -40,7 +41,9 @@ def run(options: argparse.Namespace) -> None:
             if skipped and not scores.computed(path, job.identity, seed, job.files):
                 continue
             with jobs.removable(path):
-                found[job.work.folder][name] = scores.check(path, job.identity, seed, job.files)
+                frame = scores.check(path, job.identity, seed, job.files)
+            found[job.work.folder][name] = frame
+            made_of[f"{job.work.folder}/{name}"] = scores.digest(frame)
     frame = family.estimates(grid, found["scores"], found["bounds"])
     named = config.grid_name(options.config, options.family, grid, seed)
-    estimates.write(options.out, frame, named)
+    estimates.write(options.out, frame, named, sealed.of(made_of))

@@ -22,15 +22,19 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic, text
+from hiddenstate.files import text
+from hiddenstate.pipeline import sealed
 
 COLUMNS = ("quantity", "cell", "method", "kind", "x", "value", "low", "high", "confidence", "grid")
 NUMBERS = ("x", "value", "low", "high", "confidence")
 KINDS = ("upper", "lower", "exact", "estimate", "expected")
 
 
-def write(path: str | Path, estimates: pd.DataFrame, grid: str) -> None:
-    """Write estimates as CSV, the shared columns first, every digit kept."""
+def write(path: str | Path, estimates: pd.DataFrame, grid: str, made_of: str = "") -> None:
+    """Write estimates as CSV, the shared columns first, every digit kept.
+
+    made_of: digest of the scores and bounds that they were made of, by ``sealed.of``.
+    """
     estimates = estimates.assign(grid=grid)
     estimates = estimates.reindex(columns=[*COLUMNS, *estimates.columns.difference(COLUMNS)])
     unknown = set(estimates["kind"]) - set(KINDS)
@@ -39,14 +43,14 @@ def write(path: str | Path, estimates: pd.DataFrame, grid: str) -> None:
     claimed = estimates.loc[estimates["kind"] == "expected", "confidence"].notna()
     if claimed.any():
         raise ValueError("expected audits bound nothing, and have no confidence")
-    with atomic(path) as temporary:
-        estimates.to_csv(temporary, index=False)
+    sealed.write(Path(path), estimates, made_of)
 
 
 def read(path: str | Path, grid: str) -> pd.DataFrame:
     """Estimates of a file written by ``write``.
 
-    One of another grid, or one that was cut or edited amiss, is refused.
+    One of another grid, or one that was cut or edited, is refused. ``attrs`` of what is returned
+    hold its digest, and that of what it was made of.
     """
     content = text(path, "estimates written by `hiddenstate estimate`")
     try:
@@ -72,7 +76,7 @@ def read(path: str | Path, grid: str) -> pd.DataFrame:
     unknown = sorted({str(kind)[:100] for kind in estimates["kind"]} - set(KINDS))
     if unknown:
         raise InputError(f"{path}: kind: got {unknown[0]!r}; expected one of {', '.join(KINDS)}")
-    return estimates
+    return sealed.check(path, content, estimates)
 
 
 def select(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -97,6 +99,7 @@ def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -
     table = pa.Table.from_pandas(frame, preserve_index=False)
     # Of what will be read: some columns, such as words with gaps, come back in another type.
     origin = {**origin, "digest": digest(table.to_pandas())}
+    origin["seal"] = _seal(origin)
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), _METADATA_KEY: json.dumps(origin, sort_keys=True)}
     )
@@ -180,11 +183,27 @@ def _origin(path: str | Path, schema: pa.Schema) -> dict[str, Any]:
     if metadata is None:
         raise InputError(f"{path}: no provenance in its metadata; expected a hiddenstate file")
     try:
-        return json.loads(metadata)
-    except ValueError as error:
+        origin = json.loads(metadata)
+        seal = _seal({key: value for key, value in origin.items() if key != "seal"})
+    except (ValueError, AttributeError) as error:
         raise InputError(
             f"{path}: provenance is not JSON ({error}); the file is damaged"
         ) from error
+    if origin.get("seal") != seal and ("seal" in origin or seal not in _unsealed()):
+        raise InputError(f"{path}: its provenance is not what was written; the file was changed")
+    return origin
+
+
+def _seal(origin: dict[str, Any]) -> str:
+    """SHA-256 of a provenance, of which it then is a part."""
+    return hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _unsealed() -> frozenset[str]:
+    """Seals of the cached files from before files carried their own."""
+    content = resources.files("hiddenstate.pipeline").joinpath("unsealed.txt")
+    return frozenset(content.read_text(encoding="utf-8").split())
 
 
 def _differences(

@@ -1,0 +1,98 @@
+"""CSV files that carry what they were made of and a digest of themselves, in two columns.
+
+Readers refuse a file whose digest is not that of its other columns: one that was cut or edited.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hiddenstate.errors import InputError
+from hiddenstate.files import atomic, text
+
+MADE_OF, DIGEST, EMPTY = "made_of", "digest", "no rows"
+
+
+def of(values: Any) -> str:
+    """Digest of plain JSON values, such as of the digests of files by their names."""
+    return _short(json.dumps(values, sort_keys=True))
+
+
+def write(path: Path, frame: pd.DataFrame, made_of: str) -> None:
+    """Write a table as CSV with the digest of what it was made of, and its own."""
+    frame = frame.assign(**{MADE_OF: made_of})
+    own = _short(frame.to_csv(index=False))
+    with atomic(path) as temporary:
+        frame.assign(**{DIGEST if len(frame) else EMPTY: own}).to_csv(temporary, index=False)
+
+
+def check(path: str | Path, content: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The table of a file without the two columns, whose values are in its ``attrs``.
+
+    content: the file's text. InputError where they are absent, or not those of the content.
+    """
+    what = f"{path}: its rows are not what was written; the file was cut or edited"
+    last = DIGEST if len(frame) else EMPTY
+    if not {MADE_OF, last} <= set(frame) or frame.columns[-1] != last:
+        raise InputError(what)
+    made, own = frame[MADE_OF].astype(str), frame[last].astype(str)
+    if len(frame):
+        bare = content.replace(f",{own.iloc[0]}\n", "\n")
+        if made.nunique() != 1 or own.nunique() != 1:
+            raise InputError(what)
+        if own.iloc[0] != _short(bare.replace(f",{DIGEST}\n", "\n", 1)):
+            raise InputError(what)
+    found = frame.drop(columns=[MADE_OF, last])
+    found.attrs = {key: next(iter(rows), "") for key, rows in ((MADE_OF, made), (DIGEST, own))}
+    return found
+
+
+def _short(content: str) -> str:
+    # A letter first: all digits would be read as a number.
+    return f"d{hashlib.sha256(content.encode()).hexdigest()[:20]}"
+
+
+MANIFEST = "digests.json"
+"""Beside figures and tables: of each file its digest, and that of the estimates it is drawn from."""
+
+
+def sign(folder: Path, names: Mapping[str, str]) -> None:
+    """Enter files of a folder into its manifest; ``names`` are theirs, each with its estimates."""
+    place = folder / MANIFEST
+    entries = _entries(place) if place.is_file() else {}
+    for name, made_of in names.items():
+        entries[name] = {DIGEST: _bytes(folder / name), MADE_OF: made_of}
+    with atomic(place) as temporary:
+        temporary.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def signed(path: Path, made_of: str | None = None) -> str:
+    """Digest of the estimates that a figure or table was drawn from.
+
+    InputError where the file is not as it was drawn, or, if ``made_of`` is given, drawn from other
+    estimates.
+    """
+    entry = _entries(path.parent / MANIFEST).get(path.name)
+    if entry is None or entry[DIGEST] != _bytes(path):
+        raise InputError(f"{path}: is not the file that was drawn; remove it and run again")
+    if made_of is not None and entry[MADE_OF] != made_of:
+        raise InputError(f"{path}: was drawn from other estimates; remove it and run again")
+    return entry[MADE_OF]
+
+
+def _entries(place: Path) -> dict[str, dict[str, str]]:
+    content = text(place, "the digests of figures or tables beside them")
+    try:
+        found = json.loads(content)
+        return {name: {key: str(entry[key]) for key in (DIGEST, MADE_OF)} for name, entry in
+                found.items()}
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise InputError(f"{place}: not the digests that were written ({error!r})") from error
+
+
+def _bytes(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
