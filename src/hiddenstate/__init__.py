@@ -9,4 +9,4 @@ Cells become scores, scores become estimates, estimates become figures, tables a
 * ``papers``       one module a paper: its grid, its cells' work, its estimates and its figures
 """
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

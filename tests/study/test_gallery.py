@@ -9,6 +9,7 @@ from PIL import Image
 
 from hiddenstate import cli, papers
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import sealed
 from hiddenstate.study import gallery
 
 PAGE = Path(__file__).parents[2] / "docs/gallery.md"
@@ -54,6 +55,7 @@ def drawn(tmp_path):
             path = tmp_path / "figures" / scale / name / f"{key}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("L", (2000, 800), shade).save(path)
+            sealed.sign(path.parent, {path.name: "of some estimates"})
     return tmp_path
 
 
@@ -89,7 +91,9 @@ def test_one_paper_s_pictures_are_made_and_all_others_stay(drawn):
     gallery.write(out, scales)
     before = out.read_text()
     for name, key in figures():
-        Image.new("L", (2000, 800), 90).save(drawn / "figures/laptop" / name / f"{key}.png")
+        path = drawn / "figures/laptop" / name / f"{key}.png"
+        Image.new("L", (2000, 800), 90).save(path)
+        sealed.sign(path.parent, {path.name: "of other estimates"})
     gallery.write(out, scales[1:], ["encoding_loss"])
     for name, key in figures():
         mine = name == "encoding_loss"

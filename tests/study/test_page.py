@@ -13,7 +13,7 @@ from PIL import Image
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline import estimates, scores
+from hiddenstate.pipeline import estimates, scores, sealed
 from hiddenstate.pipeline.family import Figure, Table
 from hiddenstate.study import claims, config, page, verdicts
 
@@ -72,23 +72,27 @@ def fill(directory, families, scale=SCALE):
         family = papers.load(name)
         (places.figures / name).mkdir(parents=True)
         (places.results / name / "tables").mkdir(parents=True)
+        estimate = {"quantity": "q", "cell": "a", "method": "m", "kind": "exact", "value": 1.0}
+        path, grid = places.results / name / "estimates.csv", of(scale, name)
+        estimates.write(path, pd.DataFrame([estimate]), grid, sealed.of({}))
+        digest = estimates.read(path, grid).attrs["digest"]
         for key in family.figures:
             Image.new("L", (1200, 500), 200).save(places.figures / name / f"{key}.png")
             (places.figures / name / f"{key}.pdf").write_bytes(b"%PDF")
+            sealed.sign(places.figures / name, {f"{key}.png": digest, f"{key}.pdf": digest})
         for key in family.tables:
             wide = pd.DataFrame({f"column {i}": ["<b>&", "3.10"] for i in range(12)})
-            wide.to_csv(places.results / name / "tables" / f"{key}.csv", index=False)
-        estimate = {"quantity": "q", "cell": "a", "method": "m", "kind": "exact", "value": 1.0}
-        estimates.write(
-            places.results / name / "estimates.csv", pd.DataFrame([estimate]), of(scale, name)
-        )
+            tables = places.results / name / "tables"
+            for suffix in (".csv", ".md", ".tex"):
+                wide.to_csv(tables / f"{key}{suffix}", index=False)
+                sealed.sign(tables, {f"{key}{suffix}": digest})
         keys = itertools.cycle(shown(name, scale))
-        rows += [row(name, number, scale) | {"shown": next(keys)} for number in range(18)]
+        made_of = {"estimates": digest}
+        rows += [row(name, i, scale) | {"shown": next(keys)} | made_of for i in range(18)]
         # One that no figure of the scale shows.
         rows[-1]["shown"] = "elsewhere"
-    judged = directory / "claims.csv"
-    pd.DataFrame(rows).to_csv(judged, index=False)
-    return rows, judged, places
+    verdicts.write(directory, pd.DataFrame(rows), "smoke")
+    return rows, directory / "claims.csv", places
 
 
 @pytest.fixture(scope="module")

@@ -101,8 +101,10 @@ def test_what_is_told_to_programs_is_what_is_said(tmp_path, found, capsys):
     found[["id", "verdict"]].to_csv(expected, index=False)
     assert verdicts.told(found, expected)["differing"] == []
     other = found.assign(verdict=["refuted", *found["verdict"][1:]])
-    verdicts.write(tmp_path, other, "laptop")
     scale = str(ROOT / "workflow/config/scales/laptop.yaml")
+    grids = config.grid_names(scale)
+    other["grid"] = [grids[name.split(".")[0]] for name in other["id"]]
+    verdicts.write(tmp_path, other, "laptop")
     arguments = ["collect", str(tmp_path / "claims.csv"), "--config", scale, "--json"]
     out = ["--expected", str(expected), "--out", str(tmp_path / "all")]
     assert cli.main([*arguments, *out]) == 0

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from hiddenstate.pipeline import costs
+from hiddenstate.pipeline import costs, sealed
 from hiddenstate.study import claims, forecast, verdicts
 
 RULES = Path(__file__).parents[2] / "workflow/rules/progress.smk"
@@ -202,7 +202,7 @@ def test_the_outcome_names_figures_and_verdicts(names, tmp_path, monkeypatch):
     )
     for folder, n in (("results/toy", 3), ("results/toy/toy", 1)):
         (tmp_path / folder).mkdir(parents=True)
-        frame[:n].to_csv(tmp_path / folder / "claims.csv", index=False)
+        sealed.write(tmp_path / folder / "claims.csv", frame[:n], "")
     expected = tmp_path / "expected.csv"
     expected.write_text("id,verdict\ntoy.a,confirmed\ntoy.b,holds\ntoy.c,holds\n")
     asked = ["results/toy/toy/claims.csv"]

@@ -315,6 +315,7 @@ if FIGURE_TITLES:
                 )
                 for name, title in FIGURE_TITLES.items()
             ],
+            digests=f"{FIGURES}/{FAMILY}/digests.json",
         log:
             f"{LOGS}/{FAMILY}/figures.log",
         benchmark:
@@ -357,6 +358,7 @@ if TABLE_TITLES:
             ],
             md=expand(f"{HERE}/tables/{{name}}.md", name=TABLE_TITLES),
             tex=expand(f"{HERE}/tables/{{name}}.tex", name=TABLE_TITLES),
+            digests=f"{HERE}/tables/digests.json",
         log:
             f"{LOGS}/{FAMILY}/tables.log",
         benchmark:

@@ -68,9 +68,9 @@ def _claims(options: argparse.Namespace) -> None:
 
 def _collect(options: argparse.Namespace) -> None:
     """Join the verdicts of families; say if they are as expected."""
-    from hiddenstate.study import verdicts
+    from hiddenstate.study import config, verdicts
 
-    found = verdicts.read(*options.verdicts)
+    found = verdicts.read(*options.verdicts, grids=config.grid_names(options.config))
     verdicts.write(options.out, found, options.config.stem, options.expected)
     _print_verdicts(found, options, options.expected)
 
@@ -93,10 +93,6 @@ def _verdicts(options: argparse.Namespace) -> None:
     """Write the verdicts of a run into the pages of a source tree."""
     from hiddenstate.study import config, publication, verdicts
 
-    scale = config.read(options.config)
-    grids = {
-        name: config.grid_name(options.config, name, getattr(scale, name), scale.seed)
-        for name in config.families(scale)
-    }
+    grids = config.grid_names(options.config)
     found = verdicts.read(options.verdicts)
     publication.publish(options.tree, found, options.config.stem, grids, options.only)

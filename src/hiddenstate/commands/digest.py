@@ -8,8 +8,13 @@ from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    """The files."""
+    """The files, and what is written into them."""
     parser = command(commands, "digest", run)
+    parser.add_argument(
+        "--seal",
+        action="store_true",
+        help="write seals of the provenance into files of version 0.3 and before, which have none",
+    )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     add_json(parser, "lines")
 
@@ -18,6 +23,8 @@ def run(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
     from hiddenstate.pipeline import scores
 
+    for path in options.files if options.seal else []:
+        scores.seal(path)
     found = {str(path): scores.digest(scores.read(path)[0]) for path in options.files}
     if options.json:
         print_json(found)

@@ -45,6 +45,7 @@ def _figures(options: argparse.Namespace) -> None:
             # A smoke run proves nothing, so it says nothing.
             message = figure.title if options.config.stem == "smoke" else figure.message
             plotting.save(drawn, paths, footer, message or figure.title)
+        sealed.sign(options.out, {path.name: rows.attrs[sealed.DIGEST] for path in paths})
 
 
 def _tables(options: argparse.Namespace) -> None:
@@ -62,6 +63,7 @@ def _tables(options: argparse.Namespace) -> None:
         ):
             with files.atomic(options.out / f"{name}{suffix}") as temporary:
                 temporary.write_text(text, encoding="utf-8")
+            sealed.sign(options.out, {f"{name}{suffix}": rows.attrs[sealed.DIGEST]})
 
 
 def _asked(

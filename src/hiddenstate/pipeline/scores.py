@@ -194,6 +194,16 @@ def _origin(path: str | Path, schema: pa.Schema) -> dict[str, Any]:
     return origin
 
 
+def seal(path: str | Path) -> None:
+    """Write the seal into a file that has none, if its values are those that were written."""
+    with _readable(require(path, "a file that a job of the workflow wrote")):
+        table = pq.read_table(path)
+        frame, origin = table.to_pandas(), json.loads(table.schema.metadata[_METADATA_KEY])
+    if "seal" in origin or digest(frame) != origin["digest"]:
+        raise InputError(f"{path}: expected a file without a seal whose values match their digest")
+    write_table(path, frame, origin)
+
+
 def _seal(origin: dict[str, Any]) -> str:
     """SHA-256 of a provenance, of which it then is a part."""
     return hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()

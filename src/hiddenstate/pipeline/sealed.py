@@ -57,7 +57,7 @@ def _short(content: str) -> str:
 
 
 MANIFEST = "digests.json"
-"""Beside figures and tables: of each file its digest, and that of the estimates it is drawn from."""
+"""Beside figures and tables: the digest of each, and of the estimates that it is drawn from."""
 
 
 def sign(folder: Path, names: Mapping[str, str]) -> None:
@@ -88,8 +88,10 @@ def _entries(place: Path) -> dict[str, dict[str, str]]:
     content = text(place, "the digests of figures or tables beside them")
     try:
         found = json.loads(content)
-        return {name: {key: str(entry[key]) for key in (DIGEST, MADE_OF)} for name, entry in
-                found.items()}
+        return {
+            name: {key: str(entry[key]) for key in (DIGEST, MADE_OF)}
+            for name, entry in found.items()
+        }
     except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise InputError(f"{place}: not the digests that were written ({error!r})") from error
 

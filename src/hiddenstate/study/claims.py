@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline import scores
+from hiddenstate.pipeline import scores, sealed
 from hiddenstate.pipeline.evidence import Evidence, Outcome
 from hiddenstate.study.config import checked, loaded
 from hiddenstate.study.levels import SCALES, Level, Scale
@@ -83,7 +83,7 @@ LEDGERS: dict[str, tuple[Verdict, ...]] = {
 COLUMNS = [
     *("id", "ledger", "verdict", "statement", "quote", "place", "version", "source", "readings"),
     *("parameters", "measured", "problem", "evidence", "turns", "remark", "shown"),
-    *("grid", "commit", "date"),
+    *("grid", "estimates", "commit", "date"),
 ]
 """Of the verdicts; a paper may have no claim."""
 
@@ -304,10 +304,14 @@ def judge(claims: list[Claim], estimates: pd.DataFrame, level: Level) -> pd.Data
     A check that raises an error leaves its own claim without a verdict, with the error as its
     ``problem``, and no other. Checks run at every scale, so that a broken one is found where runs
     are short; below the level of their claim their answer is thrown away. ``evidence`` is JSON, a
-    list of rows as ``evidence.Judged``; ``grid`` is that of the estimates; ``commit`` and ``date``
-    (UTC) are those of judging.
+    list of rows as ``evidence.Judged``; ``grid`` is that of the estimates, and ``estimates`` their
+    digest; ``commit`` and ``date`` (UTC) are those of judging.
     """
-    stamp = {"commit": scores.commit() or "", "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    stamp = {
+        "estimates": estimates.attrs.get(sealed.DIGEST, ""),
+        "commit": scores.commit() or "",
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+    }
     rows = []
     for claim in claims:
         evidence, problem = None, ""

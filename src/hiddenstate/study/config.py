@@ -57,6 +57,14 @@ def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:
     return f"{name} at {Path(path).stem} ({digest[:12]})"
 
 
+def grid_names(path: str | Path) -> dict[str, str]:
+    """What each family's estimates are of at a scale, by family."""
+    scale = read(path)
+    return {
+        name: grid_name(path, name, getattr(scale, name), scale.seed) for name in families(scale)
+    }
+
+
 def families(scale: Any) -> list[str]:
     """Names of the families that a scale has a section for."""
     return [name for name in papers.names() if getattr(scale, name, None) is not None]

@@ -11,6 +11,7 @@ from pathlib import Path
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
+from hiddenstate.pipeline import sealed
 from hiddenstate.pipeline.family import Figure
 
 WIDTH = 900
@@ -84,6 +85,7 @@ def _best(scales: Sequence[Path], name: str, key: str) -> Path:
     for scale in scales:
         path = scale / name / f"{key}.png"
         if path.is_file():
+            sealed.signed(path)
             return path.resolve()
     raise InputError(
         f"no figure {name}/{key}.png in {', '.join(map(str, scales)) or 'no folder'}; "

@@ -22,7 +22,7 @@ import hiddenstate
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, require
-from hiddenstate.pipeline import cache, scores
+from hiddenstate.pipeline import cache, estimates, scores, sealed
 from hiddenstate.pipeline.family import Family, Figure, Job, Shown, Table
 from hiddenstate.study import config, verdicts
 from hiddenstate.study.claims import LEDGERS, Verdict
@@ -108,17 +108,21 @@ def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
     is not there is an error that names it.
     """
     scale = config.read(scale_file)
-    rows = verdicts.read(judged)
+    rows = verdicts.read(judged, grids=config.grid_names(scale_file))
     every: list[Made] = []
+    digests: dict[str, str] = {}
     sections = []
     for name in config.families(scale):
         grid = getattr(scale, name)
-        _refuse_others(judged, name, config.grid_name(scale_file, name, grid, scale.seed), rows)
         found = made(
             papers.load(name), grid, scale.seed, places.results / name, places.cached / name
         )
         every += found
-        sections.append(_section(name, grid, scale_file.stem, found, rows, places, out.parent))
+        named = config.grid_name(scale_file, name, grid, scale.seed)
+        digests[name] = _chain(name, named, found, rows, places, judged)
+        sections.append(
+            _section(name, grid, scale_file.stem, found, rows, places, out.parent, digests[name])
+        )
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -137,16 +141,32 @@ def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
         symbols=verdicts.SYMBOLS,
         meanings=verdicts.MEANINGS,
         origins=origins(every),
+        digests=digests,
         readable=_readable,
     )
     with atomic(out) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+        temporary.write_text(f"{page}<!-- {sealed.of(page)} -->\n", encoding="utf-8")
 
 
-def _refuse_others(path: Path, name: str, grid: str, rows: pd.DataFrame) -> None:
-    found = set(rows.loc[rows["id"].str.startswith(f"{name}."), "grid"])
-    if others := sorted(found - {grid}):
-        raise InputError(f"{path}: {name}: verdicts on the grid {others[0]!r}; expected {grid!r}")
+def _chain(
+    name: str, grid: str, found: list[Made], rows: pd.DataFrame, places: Places, judged: Path
+) -> str:
+    """Digest of a family's estimates; InputError unless all that is shown was made of them.
+
+    They in turn were made of the scores and bounds that are there.
+    """
+    path = places.results / name / "estimates.csv"
+    attrs = estimates.read(path, grid).attrs
+    of = {f"{m.job.work.folder}/{m.job.cell.name}": m.origin["digest"] for m in found}
+    of = {key: value for key, value in of.items() if not key.startswith("starts/")}
+    if attrs[sealed.MADE_OF] != sealed.of(of):
+        raise InputError(f"{path}: was made of other scores or bounds than those beside it")
+    own = str(attrs[sealed.DIGEST])
+    mine = rows[rows["id"].str.startswith(f"{name}.")]
+    for claim, digest in zip(mine["id"], mine["estimates"], strict=True):
+        if digest != own:
+            raise InputError(f"{judged}: {claim}: was judged on other estimates than {path}")
+    return own
 
 
 def _overview(rows: pd.DataFrame, ledger: str) -> Overview:
@@ -167,10 +187,11 @@ def _section(
     rows: pd.DataFrame,
     places: Places,
     here: Path,
+    digest: str,
 ) -> Section:
     family = papers.load(name)
     mine = rows[rows["id"].str.startswith(f"{name}.")]
-    exhibits = list(_exhibits(name, family, grid, scale, _cards(mine), places, here))
+    exhibits = list(_exhibits(name, family, grid, scale, _cards(mine), places, here, digest))
     told = {claim["id"] for exhibit in exhibits for claim in exhibit.claims}
     return Section(
         name=name,
@@ -212,11 +233,14 @@ def _exhibits(
     cards: list[dict[str, Any]],
     places: Places,
     here: Path,
+    digest: str,
 ) -> Iterable[Exhibit]:
     """Figures and then tables that the scale has; a name that both have is the figure's."""
     for key, figure in family.shown(Figure, grid).items():
         drawn = places.figures / name / f"{key}.png"
         content = require(drawn, f"the figure {name} {key}").read_bytes()
+        for picture in (drawn, drawn.with_suffix(".pdf")):
+            sealed.signed(require(picture, f"the figure {name} {key}"), digest)
         yield _exhibit(
             f"{name}-figure-{key}",
             figure,
@@ -228,13 +252,16 @@ def _exhibits(
         )
     for key, table in family.shown(Table, grid).items():
         path = places.results / name / "tables" / f"{key}.csv"
+        for written in (".csv", ".md", ".tex"):
+            beside = path.with_suffix(written)
+            sealed.signed(require(beside, f"the table {name} {key}"), digest)
         own = key not in family.figures
         yield _exhibit(
             f"{name}-table-{key}",
             table,
             f"./reproduce {path.with_suffix('.md')} {name}_claims --config scale={scale}",
             table.footer(scale, grid),
-            table=_html(require(path, f"the table {name} {key}")),
+            table=_html(path),
             claims=[card for card in cards if card["shown"] == key and own],
         )
 
@@ -269,7 +296,7 @@ def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> l
                 continue
             kept = cache.path(cached, job)
             restored = kept.is_file() and filecmp.cmp(path, kept, shallow=False)
-            found.append(Made(job, restored, scores.origin(path)))
+            found.append(Made(job, restored, scores.read(path)[1]))
     return found
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, text
+from hiddenstate.pipeline import sealed
 from hiddenstate.pipeline.evidence import GUARD
 from hiddenstate.study.claims import COLUMNS, LEDGERS, Verdict
 
@@ -56,8 +57,8 @@ _PLURALS = {"agrees": "agree", "differs": "differ", "holds": "hold", "fails": "f
 
 def write(folder: Path, verdicts: pd.DataFrame, scale: str, expected: Path | None = None) -> None:
     """Write verdicts as ``claims.csv`` and ``claims.md``, which says if they are as expected."""
-    with atomic(folder / "claims.csv") as temporary:
-        verdicts.to_csv(temporary, index=False)
+    made_of = sealed.of(sorted(set(verdicts["estimates"].astype(str))))
+    sealed.write(folder / "claims.csv", verdicts, made_of)
     head = [f"# Verdicts at scale `{scale}`", judged(verdicts)]
     if expected:
         head.append(compared(verdicts, expected))
@@ -65,8 +66,12 @@ def write(folder: Path, verdicts: pd.DataFrame, scale: str, expected: Path | Non
         temporary.write_text(_page(head, verdicts), encoding="utf-8")
 
 
-def read(*paths: Path) -> pd.DataFrame:
-    """Verdicts of files that ``write`` wrote, one after the other; an empty field is ""."""
+def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Verdicts of files that ``write`` wrote, one after the other; an empty field is "".
+
+    grids: the families' grids by ``config.grid_names``; verdicts on any other are refused, as is a
+    file that was cut or edited.
+    """
     found = []
     for path in paths:
         content = text(path, "verdicts written by `hiddenstate claims`")
@@ -81,7 +86,11 @@ def read(*paths: Path) -> pd.DataFrame:
             if unknown := sorted(got - {str(v) for v in allowed}):
                 words = ", ".join(allowed)
                 raise InputError(f"{path}: verdict: got {unknown[0]!r}; expected one of {words}")
-        found.append(rows)
+        for name, grid in zip(rows["id"].map(_family), rows["grid"], strict=True):
+            if grids is not None and grid != grids.get(name):
+                wanted = repr(grids[name]) if name in grids else "no such family"
+                raise InputError(f"{path}: {name}: verdicts on the grid {grid!r}; expected {wanted}")
+        found.append(sealed.check(path, content, rows))
     return pd.concat(found, ignore_index=True)
 
 
