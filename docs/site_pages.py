@@ -16,6 +16,11 @@ PAGES = {
     "artifact-appendix.md": "ARTIFACT-APPENDIX.md",
 }
 """Pages of the site that are files at the top of the tree."""
+PICTURES = {
+    path.relative_to(ROOT).as_posix(): path.relative_to(ROOT).as_posix()
+    for path in sorted((ROOT / "figures/published").glob("*/*.png"))
+}
+"""Pictures of the site that lie outside of the documentation's folder."""
 
 
 class Formulas(Extension):
@@ -37,7 +42,7 @@ def on_config(config):
 
 def on_files(files, config):
     """Add the pages that are not in the folder of the documentation."""
-    for name, source in PAGES.items():
+    for name, source in (PAGES | PICTURES).items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
     return files
 
@@ -46,7 +51,7 @@ def on_page_markdown(markdown, page, config, files):
     """Let links within the tree lead to the site's page; where it has none, keep their text."""
     name = page.file.src_uri
     here = ROOT / PAGES.get(name, f"docs/{name}")
-    pages = {ROOT / source: name for name, source in PAGES.items()}
+    pages = {ROOT / source: name for name, source in (PAGES | PICTURES).items()}
 
     def link(match):
         text, target, anchor = match.groups()

@@ -6,10 +6,15 @@ No test depends on the machine's speed.
 import fcntl
 import os
 import shutil
+import signal
 import sys
 
 import pytest
 from hypothesis import settings
+
+# A shell that starts the tests in the background makes them and all they start ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What starts programs would have each of them compile every library again.
 sys.dont_write_bytecode = False

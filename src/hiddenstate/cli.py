@@ -155,9 +155,12 @@ def _end_with_driver() -> None:
     except (AttributeError, OSError, ValueError):
         return
 
+    # A run that a script starts in the background ignores SIGINT, and so do its jobs.
+    signal.signal(signal.SIGUSR1, signal.default_int_handler)
+
     def wait() -> None:
         select.select([ended], [], [])
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(10)
         os._exit(130)
 

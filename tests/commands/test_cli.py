@@ -4,8 +4,10 @@ import inspect
 import os
 import pkgutil
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from command_line import SMOKE, run
@@ -166,7 +168,18 @@ sys.exit(cli.main(["schema"]))
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells")
-def test_a_job_ends_with_the_driver_of_its_run():
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_job_ends_with_the_driver_of_its_run(ignored):
+    """At once, also of a run that a script started in the background: it ignores SIGINT."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None
+    try:
+        ends_with_its_driver()
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, handler)
+
+
+def ends_with_its_driver():
     with subprocess.Popen(["sleep", "60"]) as driver:
         environment = os.environ | {"HIDDENSTATE_DRIVER": str(driver.pid)}
         command = [sys.executable, "-c", WAITING]
@@ -175,7 +188,10 @@ def test_a_job_ends_with_the_driver_of_its_run():
             assert job.stdout.readline() == "on\n"
             assert job.poll() is None
             driver.kill()
+            killed = time.monotonic()
             assert job.wait(timeout=30) == 130
+            # Not by the deadline of one that does not listen.
+            assert time.monotonic() - killed < 9
             assert job.stderr.read() == "hiddenstate: interrupted\n"
 
 

@@ -337,8 +337,7 @@ def test_a_cached_file_that_does_not_fit_is_refused_by_name(tmp_path):
 
     def rewritten(**changes):
         claimed = origin | {"cell": origin["cell"] | changes}
-        metadata = table.schema.metadata | {b"hiddenstate": json.dumps(claimed).encode()}
-        pq.write_table(table.replace_schema_metadata(metadata), path)
+        scores.write_table(path, table.to_pandas(), claimed)
 
     rewritten(revision=7)
     with pytest.raises(InputError, match=r"housing_k5.*revision 7"):

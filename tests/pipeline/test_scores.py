@@ -1,8 +1,12 @@
+import json
+import subprocess
+
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+import hiddenstate
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores
 
@@ -169,3 +173,70 @@ def test_without_a_repository_the_environment_says_the_commit(monkeypatch):
     assert scores.commit() == "abc123"
     monkeypatch.setenv("HIDDENSTATE_COMMIT", "")
     assert scores.commit() is None
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("place", ["", "vendor/hiddenstate/", ".venv/lib/python/site-packages/"])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_the_commit_is_this_package_s_or_none(tmp_path, monkeypatch, place, tracked):
+    """Installed or unpacked in the repository of somebody else, it has none."""
+    package = tmp_path / place / ("src/hiddenstate" if "site" not in place else "hiddenstate")
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (tmp_path / "README.md").touch()
+    git(tmp_path, "init")
+    git(tmp_path, "add", "README.md", *[str(package)] * tracked)
+    git(tmp_path, "commit", "-m", "First")
+    monkeypatch.setattr(hiddenstate, "__file__", str(package / "__init__.py"))
+    monkeypatch.delenv("HIDDENSTATE_COMMIT", raising=False)
+    # As in a hook of another repository.
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    own = tracked and not place
+    assert scores.commit() == (git_head(tmp_path) if own else None)
+    monkeypatch.setenv("HIDDENSTATE_COMMIT", "1234")
+    assert scores.commit() == (git_head(tmp_path) if own else "1234")
+
+
+def git_head(folder):
+    command = ["git", "--git-dir", folder / ".git", "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_changed_bit_of_provenance_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    frame = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": [0, 0], "score": [1.0, 2.0]})
+    origin = {"cell": {"a": 1}, "seed": 1, "commit": "abc", "wall_seconds": 1.0}
+    scores.write(path, frame, origin)
+    table = pq.read_table(path)
+    kept = json.loads(table.schema.metadata[b"hiddenstate"])
+    for key, value in (("commit", "abd"), ("wall_seconds", 2.0), ("seed", 2), ("seal", "x")):
+        for changed in (kept | {key: value}, {k: v for k, v in kept.items() if k != key}):
+            metadata = {b"hiddenstate": json.dumps(changed).encode()}
+            pq.write_table(table.replace_schema_metadata(metadata), path)
+            for reads in (scores.read, scores.origin, scores.claimed_origin):
+                with pytest.raises(InputError, match=r"a\.parquet: its provenance is not what was"):
+                    reads(path)
+            assert not scores.computed(path, {"a": 1}, 1)
+
+
+def test_a_file_from_before_seals_is_sealed_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    frame = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": [0, 0], "score": [1.0, 2.0]})
+    scores.write(path, frame, {"seed": 1})
+    table = pq.read_table(path)
+    kept = json.loads(table.schema.metadata[b"hiddenstate"])
+    del kept["seal"]
+    metadata = {b"hiddenstate": json.dumps(kept).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    with pytest.raises(InputError, match="its provenance is not what was written"):
+        scores.read(path)
+    scores.seal(path)
+    assert scores.read(path)[1]["seed"] == 1
+    with pytest.raises(InputError, match="expected a file without a seal"):
+        scores.seal(path)

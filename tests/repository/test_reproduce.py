@@ -57,6 +57,15 @@ def test_arguments_go_to_snakemake_and_figures_are_the_default(tree):
     )
 
 
+def test_strict_is_the_script_s_own_word_and_goes_no_further(tree):
+    snakemake = tree / ".venv/bin/snakemake"
+    snakemake.write_text(f"{SNAKEMAKE}print('strict:', os.environ.get('HIDDENSTATE_STRICT'))\n")
+    out = reproduce(tree, "claims", "--strict", "--config", "scale=smoke", "bb=c")[1]
+    assert "ran: --cores all claims --config scale=smoke bb=c\n" in out
+    assert "strict: 1\n" in out
+    assert "strict: None\n" in reproduce(tree, "claims")[1]
+
+
 def test_a_held_lock_is_another_run(tree):
     with (tree / ".reproduce.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -245,17 +254,20 @@ def test_a_user_without_an_entry_has_a_name(tree):
     assert "name: \n" in reproduce(tree, LOGNAME="", USER="")[1]
 
 
-def test_an_interruption_before_the_first_job_is_one_line(tree):
+@pytest.mark.parametrize(
+    ("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")]
+)
+def test_an_interruption_before_the_first_job_is_one_line(tree, number, word):
     """While Snakemake loads and reads the workflow; its own answer is a traceback."""
     (tree / ".venv/bin/snakemake").write_text("import time\nprint('on')\ntime.sleep(60)\n")
     command = [tree / "reproduce"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes) as process:
         assert process.stdout.readline() == "on\n"
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err.strip() == "reproduce: interrupted; the same command goes on where it stopped"
+    assert process.returncode == 128 + number
+    assert err.strip() == f"reproduce: {word}; the same command goes on where it stopped"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_every_page_and_every_claim_is_there(site):
     assert "reproduces?" in front and "<!--" not in front
     for name in papers.names():
         for figure in papers.load(name).figures:
-            assert f'src="gallery/{name}_{figure}.png"' in gallery
+            assert f'src="figures/published/{name}/{figure}.png"' in gallery
 
 
 def plain(words):

@@ -23,7 +23,7 @@ def test_the_repository_shows_every_figure_as_it_is_described():
     text = PAGE.read_text()
     seen = set()
     for (name, key), figure in figures().items():
-        picture = Path(f"gallery/{name}_{key}.png")
+        picture = Path(f"../figures/published/{name}/{key}.png")
         match = re.search(rf"`\./reproduce {name}_{key} --config scale=([\w-]+)`", text)
         assert match, f"{name}_{key}: draw it and run `hiddenstate gallery {name}`"
         assert gallery.entry(name, key, figure, match[1], picture) in text
@@ -31,15 +31,21 @@ def test_the_repository_shows_every_figure_as_it_is_described():
             image.load()
             assert 200 < image.width <= gallery.WIDTH
         seen.add(PAGE.parent / picture)
-    assert set((PAGE.parent / "gallery").iterdir()) == seen
+    published = PAGE.parents[1] / "figures/published"
+    assert {path.resolve() for path in seen} == set(published.glob("*/*"))
+    assert {path.name for path in published.iterdir()} == {*papers.names(), "README.md"}
+    runs = (published / "README.md").read_text()
+    for name in papers.names():
+        assert re.search(rf"^\| `{name}` \| `\w+`.* \| [0-9a-f]+ \| [\d-]+ \|$", runs, re.M)
     assert sum(path.stat().st_size for path in seen) < 3e6
 
 
 def test_the_page_is_the_families_own(tmp_path):
     """Captions and tables as they are, with the pictures that are there."""
-    copy = tmp_path / "gallery.md"
+    copy = tmp_path / "docs/gallery.md"
+    copy.parent.mkdir()
     copy.write_text(PAGE.read_text())
-    (tmp_path / "gallery").symlink_to(PAGE.parent / "gallery")
+    (tmp_path / "figures").symlink_to(PAGE.parents[1] / "figures")
     gallery.write(copy, [])
     assert copy.read_text() == PAGE.read_text(), "run: hiddenstate gallery --figures"
 
@@ -76,16 +82,16 @@ def test_the_best_scale_that_has_a_figure_gives_it(drawn, monkeypatch):
     for name in papers.names():
         for key, table in papers.load(name).tables.items():
             assert f"- `{key}`: *{table.title}.* {table.caption}" in text
-    with Image.open(drawn / "docs/gallery/encoding_loss_figure1.png") as image:
+    with Image.open(drawn / "figures/published/encoding_loss/figure1.png") as image:
         assert image.size == (900, 360)
-    assert shade(drawn / "docs/gallery/encoding_loss_figure1.png") == 10
+    assert shade(drawn / "figures/published/encoding_loss/figure1.png") == 10
     (drawn / "figures/laptop/estimators/detection.png").unlink()
     with pytest.raises(InputError, match=r"no figure estimators/detection\.png in .*laptop"):
         gallery.write(drawn / "docs/gallery.md", gallery.at_hand(drawn / "figures"))
 
 
 def test_one_paper_s_pictures_are_made_and_all_others_stay(drawn):
-    out, scales = drawn / "gallery.md", gallery.at_hand(drawn / "figures")
+    out, scales = drawn / "docs/gallery.md", gallery.at_hand(drawn / "figures")
     with pytest.raises(InputError, match=r"no picture of atlas \w+ yet; draw it .*gallery atlas`"):
         gallery.write(out, scales, ["encoding_loss"])
     gallery.write(out, scales)
@@ -97,7 +103,10 @@ def test_one_paper_s_pictures_are_made_and_all_others_stay(drawn):
     gallery.write(out, scales[1:], ["encoding_loss"])
     for name, key in figures():
         mine = name == "encoding_loss"
-        assert shade(drawn / f"gallery/{name}_{key}.png") == (90 if mine else 200), (name, key)
+        assert shade(drawn / f"figures/published/{name}/{key}.png") == (90 if mine else 200), (
+            name,
+            key,
+        )
     # Now it is the laptop scale's.
     assert out.read_text() == before.replace("scale=paper", "scale=laptop")
     with pytest.raises(InputError, match="unknown family 'toy'"):

@@ -9,7 +9,7 @@ import pytest
 
 from hiddenstate import cli
 from hiddenstate.errors import InputError
-from hiddenstate.study import claims, verdicts
+from hiddenstate.study import claims, config, verdicts
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,13 +1,19 @@
 # What a run prints: a line per finished job, the time that is left, the end of a failed job's log,
 # and in the last lines where everything is. Snakemake's own log file keeps all that it has to say.
 
+import atexit
 import logging
+import re
 import signal
 import threading
 import time
 
 SHOWN_OF_LOG = 15
 """Lines of a failed job's log that are printed."""
+
+
+UNEXPECTED = 4
+"""Exit status with --strict of a run with broken checks, or other verdicts than expected."""
 
 
 interrupted = threading.Event()
@@ -182,10 +188,20 @@ def told_of(folder, expected):
     ]
 
 
+def terminated():
+    """If the run was asked to end, as by `docker stop`, and its scheduler therefore stopped."""
+    scheduler = getattr(workflow, "scheduler", None)
+    return getattr(scheduler, "_user_kill", None) == "graceful"
+
+
 def show_outcome(log, ok):
     """The last lines of a run."""
     if interrupted.is_set():
         say("interrupted; the same command goes on from there.")
+    elif terminated():
+        say(
+            "ended by SIGTERM, after the jobs that were at work; the same command goes on from there."
+        )
     elif not ok:
         say(
             "stopped: a job failed. What is finished is kept; the same command goes on from there."
@@ -198,9 +214,14 @@ def show_outcome(log, ok):
     if drawn:
         say(f"figures   {FIGURES}/ ({drawn}, as PDF and PNG)")
     # After a failure they may be of estimates of before.
-    for line in judged() if ok else []:
+    told = judged() if ok else []
+    for line in told:
         say(line)
     if Path(f"{RESULTS}/report.html").exists():
         say(f"report    {RESULTS}/report.html")
     for path in log:
         say(f"log       {os.path.relpath(path)}")
+    unexpected = [line for line in told if re.match(" *(NOT as|CHECK FAILED)", line)]
+    if unexpected and os.environ.get("HIDDENSTATE_STRICT"):
+        # Snakemake's own status of a run whose jobs are all done is 0.
+        atexit.register(os._exit, UNEXPECTED)

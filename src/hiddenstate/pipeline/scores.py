@@ -98,7 +98,8 @@ def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -
     """Write any table with its provenance and digest to ``path`` atomically."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
     # Of what will be read: some columns, such as words with gaps, come back in another type.
-    origin = {**origin, "digest": digest(table.to_pandas())}
+    origin = {key: value for key, value in origin.items() if key != "seal"}
+    origin["digest"] = digest(table.to_pandas())
     origin["seal"] = _seal(origin)
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), _METADATA_KEY: json.dumps(origin, sort_keys=True)}
@@ -265,20 +266,31 @@ def _version(package: str) -> str | None:
 def commit() -> str | None:
     """Commit of the source tree the package runs from, with a mark if it was edited.
 
-    An image has no repository: there the environment variable HIDDENSTATE_COMMIT says it.
+    The package may lie in another repository, whose commit says nothing of it: untracked, or as a
+    part of that one. An image has none: there the environment variable HIDDENSTATE_COMMIT says it.
     """
     stated = os.environ.get("HIDDENSTATE_COMMIT") or None
+    own = "src/hiddenstate/__init__.py"
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match="],
-            cwd=Path(hiddenstate.__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        if _git("ls-files", "--full-name", "--error-unmatch", "__init__.py") != own:
+            return stated
+        return _git("describe", "--always", "--dirty", "--abbrev=40", "--match=") or stated
     except (OSError, subprocess.TimeoutExpired):
         return stated
-    return done.stdout.strip() or stated
+
+
+def _git(*arguments: str) -> str:
+    """What git says of the package's folder; nothing where it fails."""
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=Path(hiddenstate.__file__).parent,
+        # A hook of git's is told another repository by them.
+        env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+        capture_output=True,
+        text=True,
+        timeout=10,
+    )
+    return done.stdout.strip()
 
 
 def _device() -> str:

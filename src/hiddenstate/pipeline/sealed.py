@@ -39,7 +39,10 @@ def check(path: str | Path, content: str, frame: pd.DataFrame) -> pd.DataFrame:
     last = DIGEST if len(frame) else EMPTY
     if not {MADE_OF, last} <= set(frame) or frame.columns[-1] != last:
         raise InputError(what)
-    made, own = frame[MADE_OF].astype(str), frame[last].astype(str)
+    made, own = (
+        pd.Series(["" if pd.isna(value) else str(value) for value in frame[name]], dtype=str)
+        for name in (MADE_OF, last)
+    )
     if len(frame):
         bare = content.replace(f",{own.iloc[0]}\n", "\n")
         if made.nunique() != 1 or own.nunique() != 1:

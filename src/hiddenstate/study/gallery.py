@@ -1,19 +1,23 @@
 """Every figure and table on one page, with captions and commands: ``docs/gallery.md``.
 
-The pictures are kept in the repository, each at its best scale and small enough for that.
+The pictures are kept in the repository, in ``figures/published/<family>/``, each at its best scale
+and small enough for that. The README beside them says which run made them.
 """
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
-from hiddenstate.pipeline import sealed
+from hiddenstate.pipeline import scores, sealed
 from hiddenstate.pipeline.family import Figure
 
+PUBLISHED = Path("figures/published")
+"""Where pictures are kept, seen from the tree's top: a folder a family."""
 WIDTH = 900
 """Pixels that a picture is wide at most."""
 COLOURS = 128
@@ -30,12 +34,23 @@ made by `hiddenstate gallery`; with the name of a family, its pictures alone are
 """
 
 
-def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> None:
-    """Write the page, and pictures of these families, or else of all, into a folder beside it.
+_RUNS = """# Published figures
 
-    ``scales`` are folders of figures such as ``figures/laptop``, the best first: a figure is taken
-    from the first that has it. Without any, and for other families, the pictures stay. One that is
-    nowhere is an error that names it.
+The pictures that README, documentation and site show. `hiddenstate gallery` makes them from the
+figures of a run. A run of yours writes its own to `figures/<scale>/`. The digest is that of the
+estimates, as the run's `report.html` has it.
+
+| paper | scale (digest of its estimates) | commit | published |
+|---|---|---|---|"""
+
+
+def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> None:
+    """Write the page, and pictures of these families, or else of all, into ``PUBLISHED``.
+
+    That is a folder of the tree in whose ``docs`` the page is. ``scales`` are folders of figures
+    such as ``figures/laptop``, the best first: a figure is taken from the first that has it.
+    Without any, and for other families, the pictures stay. One that is nowhere is an error that
+    names it.
     """
     for name in families:
         papers.load(name)
@@ -43,28 +58,47 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
     if out.exists():
         kept = dict(re.findall(r"reproduce (\w+) --config scale=([\w-]+)", out.read_text("utf-8")))
     parts = [_HEAD]
+    made: dict[str, dict[str, str]] = {}
     for name in papers.names():
         family = papers.load(name)
         parts.append(f"## {family.title}\n\n`{name}`, {family.reference}\n")
         for key, figure in family.figures.items():
-            picture = Path(out.stem) / f"{name}_{key}.png"
+            place = out.parent.parent / PUBLISHED / name / f"{key}.png"
             scale = kept.get(f"{name}_{key}")
             if scales and (not families or name in families):
                 source = _best(scales, name, key)
                 scale = source.parts[-3]
-                with atomic(out.parent / picture) as temporary:
+                made.setdefault(name, {})[scale] = sealed.signed(source)
+                with atomic(place) as temporary:
                     temporary.write_bytes(_small(source))
-            if scale is None or not (out.parent / picture).is_file():
+            if scale is None or not place.is_file():
                 raise InputError(
                     f"{out}: has no picture of {name} {key} yet; draw it (./reproduce "
                     f"{name}_{key}) and make it by `hiddenstate gallery {name}`"
                 )
+            picture = Path("..", PUBLISHED, name, f"{key}.png")
             parts.append(entry(name, key, figure, scale, picture))
         parts.append("### Tables\n")
         listed = [f"- `{key}`: *{t.title}.* {t.caption}" for key, t in family.tables.items()]
         parts.append("\n".join(listed) + "\n")
     with atomic(out) as temporary:
         temporary.write_text("\n".join(parts), encoding="utf-8")
+    if made:
+        _write_runs(out.parent.parent / PUBLISHED / "README.md", made)
+
+
+def _write_runs(place: Path, made: dict[str, dict[str, str]]) -> None:
+    """Say which run made the pictures of each family; those of other families stay as they are."""
+    lines = {}
+    if place.exists():
+        lines = dict(re.findall(r"^(\| `(?:\w+)` \|)(.*)$", place.read_text("utf-8"), re.MULTILINE))
+    told = f"{scores.commit() or 'unknown'} | {datetime.now(UTC):%Y-%m-%d} |"
+    for name, digests in made.items():
+        scales = ", ".join(f"`{scale}` (`{digest}`)" for scale, digest in digests.items())
+        lines[f"| `{name}` |"] = f" {scales} | {told}"
+    rows = [f"{head}{lines[head]}" for name in papers.names() if (head := f"| `{name}` |") in lines]
+    with atomic(place) as temporary:
+        temporary.write_text("\n".join([_RUNS, *rows, ""]), encoding="utf-8")
 
 
 def at_hand(folder: Path) -> list[Path]:
@@ -85,7 +119,6 @@ def _best(scales: Sequence[Path], name: str, key: str) -> Path:
     for scale in scales:
         path = scale / name / f"{key}.png"
         if path.is_file():
-            sealed.signed(path)
             return path.resolve()
     raise InputError(
         f"no figure {name}/{key}.png in {', '.join(map(str, scales)) or 'no folder'}; "

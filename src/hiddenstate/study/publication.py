@@ -193,7 +193,7 @@ def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
         words.markdown(pd.DataFrame([_line(row, most) for row in _sorted(rows)])),
         f"Quotes in full, choices of ours and all evidence: [{name}.csv]({name}.csv).",
         "## The figure",
-        f"![{name}, {page.figure}](../gallery/{name}_{page.figure}.png)",
+        f"![{name}, {page.figure}](../../figures/published/{name}/{page.figure}.png)",
         page.caption,
         "## If you are the author",
         "The answers to these questions would settle most.",

@@ -89,7 +89,9 @@ def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
         for name, grid in zip(rows["id"].map(_family), rows["grid"], strict=True):
             if grids is not None and grid != grids.get(name):
                 wanted = repr(grids[name]) if name in grids else "no such family"
-                raise InputError(f"{path}: {name}: verdicts on the grid {grid!r}; expected {wanted}")
+                raise InputError(
+                    f"{path}: {name}: verdicts on the grid {grid!r}; expected {wanted}"
+                )
         found.append(sealed.check(path, content, rows))
     return pd.concat(found, ignore_index=True)
 
