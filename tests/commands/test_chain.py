@@ -17,6 +17,7 @@ from hiddenstate import cli
 from hiddenstate.pipeline import scores
 from hiddenstate.study import config as scale_files
 
+pytestmark = pytest.mark.whole
 FAMILY, OTHER = "cyclic_bounds", "atlas"
 SCALE = f"extends: smoke\nonly: [{FAMILY}, {OTHER}]\n"
 

@@ -1,5 +1,6 @@
 """What config.yaml and --config may say; the rules' common part, run as plain Python."""
 
+import ast
 import builtins
 import importlib
 import os
@@ -57,6 +58,8 @@ def test_the_shipped_configuration_is_good():
         ({"verify_cells": "\u0663"}, "'verify_cells': got '\u0663'; expected a number from 1"),
         ({"verify_cells": 10**12}, "'verify_cells': got '1000000000000'; expected a number"),
         ({"verify_seed": True}, "'verify_seed': got 'True'; expected a number from 0"),
+        ({"walltime_factor": 0.5}, "'walltime_factor': got '0.5'; expected a number from 1"),
+        ({"max_walltime": "12:00"}, "'max_walltime': got '12:00'; expected hours, or 0"),
         ({"x" * 10_000: 1}, "'x{100}' is not known"),
         ({"scale": "x" * 10_000}, "'scale': got 'x{100}'; expected"),
     ],
@@ -184,3 +187,25 @@ def test_a_cluster_run_in_a_directory_with_a_space_is_refused(monkeypatch):
     here()
     with pytest.raises(WorkflowError, match="my tree: jobs cannot be submitted from a directory"):
         there()
+
+
+def defined(path, name, **names):
+    """A function of a file of rules, by itself."""
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if getattr(node, "name", "") == name]
+    exec(compile(tree, path, "exec"), names)
+    return names[name]
+
+
+def test_a_cluster_is_asked_for_a_part_s_own_time_and_no_more_than_it_allows():
+    rules = ROOT / "workflow/rules/jobs.smk"
+    hours = 3600
+    allowed = defined(rules, "allowed", config=GOOD)
+    # A part goes on where it was cut off: each attempt fits into a partition of 12 hours.
+    assert [allowed(8 * hours, attempt, goes_on=True) for attempt in (1, 2, 3)] == [720] * 3
+    # Estimates of seconds may be off by far.
+    assert [allowed(600, attempt) for attempt in (1, 2)] == [40, 80]
+    assert allowed(1, 1) == 15
+    limited = defined(rules, "allowed", config={**GOOD, "max_walltime": 6.5})
+    assert [limited(8 * hours, attempt) for attempt in (1, 3)] == [390, 390]
+    assert limited(600, 1) == 40

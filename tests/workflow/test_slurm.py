@@ -171,7 +171,8 @@ def test_a_run_outlives_a_node_and_its_driver(tmp_path, cluster, checkout, start
     assert status == 0, output[-3000:]
 
     there = checkout(tmp_path / "there")
-    profile = ("--profile", "workflow/profiles/slurm")
+    # This cluster has no accounting.
+    profile = ("--profile", "workflow/profiles/slurm", "--slurm-status-command", "squeue")
     # Models are trained in parts, and compared with those of one job on one machine.
     submitted = (*targets, *profile, *AT_SMOKE, "part_hours=0.0005")
     driver = start(there, *submitted, start_new_session=True)

@@ -47,6 +47,8 @@ KEYS = {
     "missing_scores": ("train|error|skip", "train, error or skip"),
     "device": (r"cpu|mps|cuda(:[0-9]+)?", "cpu, cuda, cuda:1, …"),
     "part_hours": (r"[0-9]{1,5}(\.[0-9]{1,6})?", "hours, or 0 for no limit"),
+    "walltime_factor": (r"[1-9][0-9]{0,1}(\.[0-9]{1,6})?", "a number from 1 to 99"),
+    "max_walltime": (r"[0-9]{1,5}(\.[0-9]{1,6})?", "hours, or 0 for no limit"),
     "verify_cells": (r"[1-9][0-9]{0,5}|tenth", "a number from 1, or tenth"),
     "verify_models": (r"[1-9][0-9]{0,5}", "a number from 1"),
     "verify_seed": (r"[0-9]{1,9}", "a number from 0"),

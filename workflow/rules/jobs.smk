@@ -126,9 +126,16 @@ def several(jobs):
     return f"{first.work.kind} {first.cell.name}{more}"
 
 
-def allowed(seconds, attempt):
-    """Minutes for what is estimated to take so long: four times that, more for each attempt."""
-    return attempt * max(15, int(seconds / 15))
+def allowed(seconds, attempt, goes_on=False):
+    """Minutes for what is estimated to take so long: more than that, and more for each attempt.
+
+    goes_on: what was finished by an attempt is kept for the next, which needs no more time.
+    """
+    # Estimates of seconds may be far off; those of hours are from many models, which take as long.
+    factor = float(config["walltime_factor"]) if seconds > 3600 else 4
+    minutes = max(15, int(factor * seconds / 60)) * (1 if goes_on else attempt)
+    longest = int(60 * float(config["max_walltime"]))
+    return min(minutes, longest) if longest else minutes
 
 
 def minutes_for(seconds):
@@ -210,7 +217,7 @@ def minutes_of(kind, part=False, gathers=False):
             seconds /= int(wildcards.parts)
         elif gathers and wildcards.cell in PARTS:
             seconds = 0
-        return allowed(seconds, attempt)
+        return allowed(seconds, attempt, goes_on=kind == "train")
 
     return minutes
 
