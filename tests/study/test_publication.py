@@ -38,7 +38,7 @@ def test_every_paper_has_a_page_of_at_most_1200_words_in_its_own_order(every):
     for name, page in pages.items():
         content = publication.paper(every, name, page)
         assert len(content.split()) <= publication.MOST_WORDS, name
-        assert f"{name}_{page.figure}.png" in content
+        assert f"figures/published/{name}/{page.figure}.png" in content
         assert (ROOT / f"figures/published/{name}/{page.figure}.png").is_file(), name
         signs = re.findall(r"\| (.) [a-z ]+ \|[^|]*\|$", content, re.MULTILINE)
         sentences = verdicts.of_ledger(every[every["id"].str.startswith(f"{name}.")], "paper")

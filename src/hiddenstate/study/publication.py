@@ -15,6 +15,7 @@ import pandas as pd
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, text
+from hiddenstate.pipeline import sealed
 from hiddenstate.pipeline.evidence import GUARD
 from hiddenstate.study import claims as ledger
 from hiddenstate.study import verdicts as words
@@ -56,8 +57,7 @@ def publish(
     (tree / "docs/papers").mkdir(parents=True, exist_ok=True)
     for name in found:
         mine = verdicts[verdicts["id"].map(_family) == name]
-        with atomic(tree / evidence_file(name)) as temporary:
-            mine.to_csv(temporary, index=False)
+        sealed.write(tree / evidence_file(name), mine, sealed.of(sorted(set(mine["estimates"]))))
     every = words.read(*(tree / evidence_file(name) for name in papers.names()))
     with atomic(tree / words.expectation(scale)) as temporary:
         every[["id", "verdict"]].to_csv(temporary, index=False)
