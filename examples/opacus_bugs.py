@@ -5,7 +5,7 @@
 A training as in Opacus's MNIST example (a convolutional network, batches of 16 by Poisson sampling,
 two epochs of SGD), with 160 of scikit-learn's digits. ``train`` audits it with
 ``hiddenstate.auditing.kit``; ``BUGS`` are mistakes that people make, each put into that training.
-One campaign for each, with the same claim and looks; a killed run goes on with the same DIR. One of
+Two campaigns for each, with the same claim and looks; a killed run goes on with the same DIR. One of
 them in the shell:
 
     hiddenstate audit-training examples/opacus_bugs.py --function late_clipping \\
@@ -48,7 +48,10 @@ MISTAKES = {
     "small-noise": "noise of two workers' shares from one: sigma / sqrt(2)",
     "shuffled-batches": "fixed batches in shuffled order, accounted for as Poisson sampling",
     "records-decide-rate": "learning rate divided by the number of records",
-    "actual-batch": "divides by the batch's actual size, with 3 records",
+    "actual-batch": "divides by the batch's actual size",
+    "shared-noise": "noise from one key for all tensors",
+    "broadcast-noise": "one number of noise for each tensor",
+    "row-noise": "one row of noise for all rows of a tensor",
     "batch-norm": "batch norm as a function, which Opacus's validator does not see",
 }
 """Names of mistakes, as they are suspected, and in words."""
@@ -79,8 +82,14 @@ BUGS = {
     "shuffled": Bug("shuffled-batches"),
     "learning_rate": Bug("records-decide-rate", score="smaller steps"),
     "learning_rate_ratio": Bug("records-decide-rate"),
-    "actual_batch": Bug("actual-batch", score="joint", records=3),
-    "actual_batch_ratio": Bug("actual-batch", records=3),
+    "actual_batch": Bug("actual-batch", score="joint"),
+    "actual_batch_ratio": Bug("actual-batch"),
+    "shared_noise": Bug("shared-noise"),
+    "shared_noise_one": Bug("shared-noise", kit.Dirac(pairs=False)),
+    "broadcast_noise": Bug("broadcast-noise"),
+    "broadcast_noise_one": Bug("broadcast-noise", kit.Dirac(pairs=False)),
+    "row_noise": Bug("row-noise"),
+    "row_noise_one": Bug("row-noise", kit.Dirac(pairs=False)),
     "batch_norm": Bug("batch-norm"),
     "batch_norm_size": Bug("batch-norm", score="smaller steps"),
 }
@@ -148,6 +157,8 @@ def train(world: str, seed: int, bug: str = "none") -> float:
         optimizer.add_noise = partial(_share_of_noise, optimizer, optimizer.add_noise)
     if bug.startswith("actual_batch"):
         optimizer.scale_grad = partial(_divide_by_actual_size, optimizer)
+    if "_noise" in bug and bug.split("_noise")[0] in SHARED:
+        optimizer.add_noise = partial(_share_noise, optimizer, SHARED[bug.split("_noise")[0]])
     run.watch(model, optimizer, loader)
     for _ in range(EPOCHS):
         with _batches(loader, optimizer, virtual="virtual" in bug) as batches:
@@ -212,6 +223,26 @@ def _divide_by_actual_size(optimizer) -> None:
         parameter.grad /= max(1, optimizer.actual)
 
 
+def _share_noise(optimizer, drawn) -> None:
+    """Noise of the right deviation in every coordinate, which some of them share."""
+    key = int(torch.randint(2**31, ()))
+    for parameter in optimizer.params:
+        noise = NOISE_MULTIPLIER * CLIP * drawn(parameter, key)
+        parameter.grad = parameter.summed_grad.view_as(parameter) + noise
+
+
+def _one_key(parameter, key: int) -> torch.Tensor:
+    drawn = torch.randn(2**14, generator=torch.Generator().manual_seed(key))
+    return drawn[: parameter.numel()].view_as(parameter)
+
+
+SHARED = {
+    "shared": _one_key,
+    "broadcast": lambda parameter, key: torch.randn(()).expand_as(parameter),
+    "row": lambda parameter, key: torch.randn(parameter.shape[1:]).expand_as(parameter),
+}
+"""How noise is drawn, by the name of the mistake."""
+
 for _name in BUGS:
     if _name != "none":
         globals()[_name] = partial(train, bug=_name)
@@ -223,6 +254,7 @@ def main(arguments: list[str] | None = None) -> list[guide.Campaign]:
     parser.add_argument("out", type=Path, metavar="DIR")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=2, help="campaigns of other seeds each (2)")
     parser.add_argument("--looks", type=int, nargs="+", default=LOOKS)
     parser.add_argument("--bugs", nargs="+", choices=BUGS, default=list(BUGS))
     parser.add_argument("--table", type=Path, metavar="FILE", help="CSV file to write as well")
@@ -232,23 +264,29 @@ def main(arguments: list[str] | None = None) -> list[guide.Campaign]:
     rows: list[guide.Campaign] = []
     for name in options.bugs:
         bug, start = BUGS[name], time.perf_counter()
-        outcome = campaign.run(
-            campaign.Script(Path(__file__), "train" if name == "none" else name),
-            test,
-            options.out / name,
-            seed=options.seed,
-            workers=options.workers,
-        )
+        outcomes = [
+            campaign.run(
+                campaign.Script(Path(__file__), "train" if name == "none" else name),
+                test,
+                options.out / f"{name}-{repeat}",
+                seed=options.seed + repeat,
+                workers=options.workers,
+            )
+            for repeat in range(options.repeats)
+        ]
+        found = [one.models for one in outcomes if one.verdict.decision == "refuted"]
         row = guide.Campaign(
             bug=name,
             suspicion=bug.suspicion,
             mistake=MISTAKES[bug.suspicion],
             norm=bug.gradient.norm,
             spread=bug.gradient.spread,
+            pairs=bug.gradient.pairs,
             score=bug.score,
             records=bug.records,
-            found=outcome.verdict.decision == "refuted",
-            models=outcome.models,
+            campaigns=len(outcomes),
+            times=len(found),
+            models=max(found or [one.models for one in outcomes]),
         )
         rows.append(row)
         print(f"{name}: {row.verdict}; {time.perf_counter() - start:.0f} s", file=sys.stderr)

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
@@ -20,13 +21,14 @@ NONE, NONE_VIRTUAL = "none", "none-virtual"
 
 @dataclass(frozen=True)
 class Campaign:
-    """A mistake that was audited.
+    """A mistake that was audited, by campaigns of other seeds each.
 
     bug: function of ``examples/opacus_bugs.py``. suspicion: name of the mistake, ``NONE`` or
     ``NONE_VIRTUAL`` for a right training. norm: of the canary's gradient before clipping, in
-    clipping norms C. spread: over all parameter tensors, or in one coordinate. score: of
-    ``kit.SCORES``. records: of the training. found: whether the claim was refuted. models: in each
-    world, at the end.
+    clipping norms C. spread: over all parameter tensors, or in the first. pairs: in signed pairs of
+    coordinates, or in one. score: of ``kit.SCORES``. records: of the training. campaigns, times:
+    how many there were, and how many refuted the claim. models: in each world, at most, of those
+    that refuted it, or of all if none did.
     """
 
     bug: str
@@ -34,10 +36,23 @@ class Campaign:
     mistake: str
     norm: float
     spread: bool
+    pairs: bool
     score: str
     records: int
-    found: bool
+    campaigns: int
+    times: int
     models: int
+
+    @property
+    def found(self) -> bool:
+        """Whether most campaigns refuted the claim."""
+        return 2 * self.times > self.campaigns
+
+    @property
+    def power(self) -> float:
+        """Lower bound (95 %) on the probability to find it with so many models."""
+        missed = clopper_pearson_upper(self.campaigns - self.times, self.campaigns, 0.05)
+        return float(1 - missed)
 
     @property
     def right(self) -> bool:
@@ -47,13 +62,20 @@ class Campaign:
     @property
     def canary(self) -> str:
         """The canary in words."""
-        where = "all layers" if self.spread else "one coordinate"
-        return f"Dirac gradient, norm {self.norm:g} C, {where}"
+        where = "all layers" if self.spread else "the first layer"
+        how = "signed pairs" if self.pairs else "one coordinate"
+        return f"norm {self.norm:g} C, {where}, {how}"
+
+    @property
+    def gradient(self) -> str:
+        """The canary as it is written."""
+        return f"kit.Dirac(norm={self.norm:g}, spread={self.spread}, pairs={self.pairs})"
 
     @property
     def verdict(self) -> str:
         """The verdict in words."""
-        return f"found by {self.models}" if self.found else f"not found by {self.models}"
+        verdict = "found" if self.found else "not found"
+        return f"{verdict} by {self.models} ({self.times} of {self.campaigns})"
 
 
 def write(path: str | Path, rows: Sequence[Campaign]) -> None:
@@ -83,6 +105,15 @@ def suspicions() -> dict[str, str]:
     return {row.suspicion: row.mistake for row in campaigns() if not row.right}
 
 
+def unfound() -> dict[str, str]:
+    """Mistakes that nothing in the table finds."""
+    return {
+        name: mistake
+        for name, mistake in suspicions().items()
+        if not any(row.found for row in suggestions(name))
+    }
+
+
 def suggestions(suspicion: str) -> list[Campaign]:
     """Campaigns on this mistake, what found it with fewest models first; InputError for others."""
     if suspicion not in suspicions():
@@ -94,7 +125,7 @@ def suggestions(suspicion: str) -> list[Campaign]:
 def markdown(rows: Sequence[Campaign]) -> str:
     """The table of the documentation."""
     lines = [
-        "| suspicion | mistake | canary | score | models in each world |",
+        "| suspicion | mistake | canary | score | models in each world (campaigns that found it) |",
         "|---|---|---|---|---|",
     ]
     for before, row in zip([None, *rows], rows, strict=False):

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from scipy.stats import binom
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -43,11 +42,12 @@ from hiddenstate.streams import key
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
 
-Score = Literal["likelihood", "joint", "step size", "smaller steps"]
+Score = Literal["likelihood", "joint", "last iterate", "step size", "smaller steps"]
 
 SCORES: dict[str, str] = {
     "likelihood": "likelihood ratio of the claimed mechanism along the canary's gradient",
-    "joint": "the same, and of the batch size that the scale of the noise gives away",
+    "joint": "the same, where each step may also be divided by its batch's actual size",
+    "last iterate": "how far the last iterate is from the start, along the canary's gradient",
     "step size": "size of the parameters' steps",
     "smaller steps": "minus that size",
 }
@@ -58,24 +58,67 @@ SCORES: dict[str, str] = {
 class Dirac:
     """A gradient in a few coordinates, the worst case: nothing else of it is cut off by clipping.
 
-    norm: before clipping, in clipping norms; 100 also finds what clips too late. spread: a
-    coordinate of every parameter tensor, or one coordinate of the first alone. The default finds
-    the most.
+    norm: before clipping, in clipping norms; 100 also finds what clips too late. spread: in every
+    parameter tensor, or in the first alone. pairs: in coordinates of opposite signs, so that noise
+    which tensors, rows, columns or coordinates share cancels; or in one coordinate of a tensor. The
+    default finds the most.
     """
 
     norm: float = 100.0
     spread: bool = True
+    pairs: bool = True
 
     def __post_init__(self) -> None:
         expect(self.norm > 0, "norm", self.norm, "a number of clipping norms above 0")
 
     def direction(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of norm 1, one tensor for each parameter."""
+        chosen = list(range(len(parameters))) if self.spread else [0]
+        patterns = {index: {0: 1.0} for index in chosen}
+        if self.pairs:
+            # A tensor of one number has no pair.
+            several = [index for index in chosen if parameters[index].numel() > 1]
+            patterns = _signed_pairs({index: parameters[index] for index in several}) or patterns
         found = [torch.zeros_like(p) for p in parameters]
-        chosen = found if self.spread else found[:1]
-        for tensor in chosen:
-            tensor.view(-1)[0] = 1 / math.sqrt(len(chosen))
+        for index, pattern in patterns.items():
+            length = math.sqrt(len(patterns) * sum(sign**2 for sign in pattern.values()))
+            for place, sign in pattern.items():
+                found[index].view(-1)[place] = sign / length
         return found
+
+
+Pattern = dict[int, float]
+"""Signs by place in a flattened tensor."""
+
+
+def _signed_pairs(tensors: dict[int, Tensor]) -> dict[int, Pattern]:
+    """Coordinates of each tensor along which noise that is shared cancels.
+
+    Shared by the coordinates, rows or columns of a tensor, or by the places of several that are
+    drawn with one key: tensors go in pairs with opposite signs in the same places, and the places
+    are a lattice of the lengths of both tensors' rows.
+    """
+    rows = {index: len(tensor.reshape(len(tensor), -1)[0]) for index, tensor in tensors.items()}
+    size = {index: tensor.numel() for index, tensor in tensors.items()}
+    flat = [index for index in tensors if rows[index] == 1 or rows[index] == size[index]]
+    found: dict[int, Pattern] = {}
+    for group in (flat, [index for index in tensors if index not in flat]):
+        ordered = sorted(group, key=lambda index: -size[index])
+        for one, other in zip(ordered[::2], [*ordered[1::2], None], strict=False):
+            least = size[one] if other is None else min(size[one], size[other])
+            lengths = set() if one in flat else {rows[one]}
+            if other is not None and other not in flat and sum({*lengths, rows[other]}) + 1 < least:
+                lengths |= {rows[other]}
+            pattern = {0: 1.0, 1: -1.0}
+            for length in lengths:
+                for place, sign in list(pattern.items()):
+                    pattern[place + length] = pattern.get(place + length, 0.0) - sign
+            found[one] = {place: sign for place, sign in pattern.items() if sign}
+            if other is not None:
+                found[other] = {place: -sign for place, sign in found[one].items()}
+                if max(found[other]) >= size[other]:
+                    found[other] = {0: -1.0, 1: 1.0}
+    return found
 
 
 TOLERANCE = 1e-3
@@ -118,6 +161,7 @@ class Run:
         self._there: list[Tensor] = []
         self._steps: list[_Step] = []
         self._others: list[Tensor] | None = None
+        self._drawn: int | None = None
         self._due = False
         self._coins = torch.Generator().manual_seed(key(self.seed, "kit", "coins") % 2**63)
         self.draws = 0
@@ -162,6 +206,7 @@ class Run:
             self._follow(loader.dataset)
         if self.constant:
             self._compare(loader)
+        self._start = [parameter.detach().clone() for parameter in self._parameters]
         self._scale = float(optimizer.expected_batch_size or 1)
         if optimizer.loss_reduction != "mean":
             self._scale = 1.0
@@ -293,6 +338,7 @@ class Run:
         count = len(samples[0])
         there = self._rows(count).to(samples[0].device)
         self.draws += int(there.sum())
+        self._drawn = (self._drawn or 0) + count - int(there.sum())
         if count:
             if self.gradient is not None and there.any():
                 norm = self.gradient.norm * float(self.optimizer.max_grad_norm)
@@ -346,13 +392,15 @@ class Run:
             grads = [p.grad.detach() * (self._scale / clip) for p in self._parameters]
             others = self._others or [torch.zeros_like(g) for g in grads]
             others = [o.view_as(g) / clip for o, g in zip(others, grads, strict=True)]
-            self._others = None
             self._steps.append(
                 _Step(
-                    along=_dot(grads, self._direction) - _dot(others, self._direction),
+                    gradient=_dot(grads, self._direction),
+                    other=_dot(others, self._direction),
                     products=(_dot(grads, grads), _dot(grads, others), _dot(others, others)),
+                    drawn=self._drawn,
                 )
             )
+            self._others = self._drawn = None
             self._before = [p.detach().clone() for p in self._parameters]
             self._due = True
         return taken
@@ -381,12 +429,15 @@ class Run:
                 )
         sizes = [math.log(step.size) for step in self._steps if step.size > 0]
         size = float(np.mean(sizes)) if sizes else 0.0
-        found = {"likelihood": 0.0, "joint": 0.0, "step size": size, "smaller steps": -size}
-        p = sum(parameter.numel() for parameter in self._parameters)
-        for step in self._steps:
-            ratio = self._ratio(step.along)
-            found["likelihood"] += float(np.logaddexp(*ratio))
-            found["joint"] += float(np.logaddexp(ratio[0], ratio[1] + self._batch_ratio(step, p)))
+        ratio = sum(float(np.logaddexp(*self._ratio(step.along))) for step in self._steps)
+        moved = [a - b.detach() for a, b in zip(self._start, self._parameters, strict=True)]
+        found = {
+            "likelihood": ratio,
+            "joint": self._joint(ratio),
+            "last iterate": _dot(moved, self._direction),
+            "step size": size,
+            "smaller steps": -size,
+        }
         # Sums over the same steps in another order would differ in their last bits.
         return {name: float(f"{value:.9g}") for name, value in found.items()}
 
@@ -396,31 +447,60 @@ class Run:
         exponent = (along - length / 2) * length / self.noise_multiplier**2
         return math.log1p(-q) if q < 1 else -math.inf, math.log(q) + exponent
 
-    def _batch_ratio(self, step: "_Step", parameters: int) -> float:
-        """How much likelier a batch of this size is with the canary in it.
+    def _joint(self, ratio: float) -> float:
+        """Logarithm of the likelihood ratio if steps are divided by either size of the batch.
 
-        The size k is that at which the step, times k, has noise of the claimed size left. A
-        training that divides by the expected batch size shows that one, whatever the batch.
+        The auditor knows how many other records were drawn, as their draws are independent of the
+        canary's. Divided by the expected size, a step has the ratio of the likelihood score;
+        divided by the actual one, its scale shows whether one record more was there. Both are as
+        probable before the training, and the noise of its steps tells which it is.
         """
-        k = np.arange(1, self._records + 2)
-        scaled = k / self._scale
-        gg, go, oo = step.products
-        left = gg * scaled**2 - 2 * go * scaled + oo
-        size = int(k[np.argmin(np.abs(left - self.noise_multiplier**2 * parameters))])
-        law = binom(self._records, self.sampling_rate)
-        # An empty batch is divided by one.
-        without = law.pmf(size) + (law.pmf(0) if size == 1 else 0.0)
-        ratio = law.pmf(size - 1) / max(without, 1e-300)
-        return float(np.clip(math.log(max(ratio, 1e-300)), -20, 20))
+        p, sigma = sum(parameter.numel() for parameter in self._parameters), self.noise_multiplier
+        with_, without, more = [0.0, 0.0], [0.0, 0.0], int(self.canary is not None)
+        for step in self._steps:
+            if step.drawn is None:
+                return ratio
+            size, rate = step.drawn, self.sampling_rate
+            # Divided by the expected size, and by the actual one without the canary and with it.
+            scales = [(1.0, 1.0), (max(1, size) / self._scale, max(1, size + more) / self._scale)]
+            for by, (absent, there) in enumerate(scales):
+                alone = step.density(absent, 0.0, p, sigma)
+                both = step.density(there, self._length, p, sigma)
+                without[by] += alone
+                kept = math.log1p(-rate) if rate < 1 else -math.inf
+                with_[by] += float(np.logaddexp(alone + kept, both + math.log(rate)))
+        one, other = (float(np.logaddexp(sums[0], sums[1])) for sums in (with_, without))
+        return one - other
 
 
 @dataclass
 class _Step:
-    """What is read of a step, in clipping norms: along the canary, and products of vectors."""
+    """What is read of a step, in clipping norms.
 
-    along: float
+    gradient, other: the step and the sum of the others along the canary. products: of the step with
+    itself, with the others, and of these. drawn: how many other records the batch had, if known.
+    """
+
+    gradient: float
+    other: float
     products: tuple[float, float, float]
+    drawn: int | None
     size: float = 0.0
+
+    @property
+    def along(self) -> float:
+        """The step less the others, along the canary."""
+        return self.gradient - self.other
+
+    def density(self, scale: float, length: float, parameters: int, sigma: float) -> float:
+        """Logarithm of the density of the step if it times ``scale`` is sum and noise.
+
+        length: of the canary in the sum. Up to what is the same for every scale and length.
+        """
+        gg, go, oo = self.products
+        left = gg * scale**2 - 2 * scale * (go + length * self.gradient) + oo
+        left += 2 * length * self.other + length**2
+        return parameters * math.log(scale) - left / (2 * sigma**2)
 
 
 class _Records(Dataset[Any]):

@@ -28,6 +28,11 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json([asdict(row) | {"canary": row.canary} for row in rows])
         return
+    if chosen is None and (none := guide.unfound()):
+        print("The kit cannot find these mistakes yet, with the canaries and scores below:")
+        for name, mistake in none.items():
+            print(f"- {name}: {mistake}")
+        print()
     print(guide.markdown(rows))
     if chosen is None:
         return
@@ -35,15 +40,17 @@ def run(options: argparse.Namespace) -> None:
     print()
     if best.found:
         print(
-            f"take gradient=kit.Dirac(norm={best.norm:g}, spread={best.spread}) and the score "
-            f"{best.score!r}; plan {best.models} models in each world or more"
+            f"Take gradient={best.gradient} and the score {best.score!r}; plan {best.models} models "
+            f"in each world or more. {best.times} of {best.campaigns} campaigns found the mistake, "
+            f"so its probability is at least {best.power:.2f} (95 % confidence)."
         )
     else:
         print(
-            "none of these found it: an audit of this mistake needs more models, or another "
-            "canary; what follows from the number of records is named by audit-training --check"
+            "None of these found it: an audit of this mistake needs more models, or another "
+            "canary. audit-training --check names what follows from the number of records, and "
+            "noise, sampling and steps that are not as claimed."
         )
     print(
-        "One campaign each with a small convolutional network, noise multiplier 0.6, sampling rate "
-        "0.1 and 20 steps; with more noise an audit needs more models."
+        "Measured on a small convolutional network, noise multiplier 0.6, sampling rate 0.1 and 20 "
+        "steps. With more noise an audit needs more models."
     )
