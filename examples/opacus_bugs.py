@@ -5,8 +5,7 @@
 A training as in Opacus's MNIST example (a convolutional network, batches of 16 by Poisson sampling,
 two epochs of SGD), with 160 of scikit-learn's digits. ``train`` audits it with
 ``hiddenstate.auditing.kit``; ``BUGS`` are mistakes that people make, each put into that training.
-One or more campaigns for each, with the same claim and looks; a killed run goes on with the same DIR.
-One of them in the shell:
+Campaigns have the same claim and looks; a killed run goes on with the same DIR. One in the shell:
 
     hiddenstate audit-training examples/opacus_bugs.py --function late_clipping \\
         --noise-multiplier 0.6 --sampling-rate 0.1 --steps 20 --models 40 --looks 5 10 20

@@ -339,22 +339,13 @@ def test_ghost_clipping_has_the_power_of_gradients_of_each_record():
     assert abs(by_record - ghost) <= 0.02
 
 
-def test_the_likelihood_ratio_tells_the_worlds_apart():
+@pytest.mark.parametrize(("pairs", "sigma"), [(False, 0.5), (True, 0.3)])
+def test_the_likelihood_ratio_tells_the_worlds_apart(pairs, sigma):
+    options = {"sigma": sigma, "gradient": kit.Dirac(pairs=pairs)}
     ins, outs = (
-        [train(w, s, sigma=0.5)[0].scores()["likelihood"] for s in range(4)] for w in ("in", "out")
+        [train(w, s, **options)[0].scores()["likelihood"] for s in range(4)] for w in ("in", "out")
     )
     assert min(ins) > max(outs)
-
-
-def test_the_batch_size_is_read_from_the_noise():
-    run, *_ = train("out", 2, sigma=1.0)
-    parameters = 2_000
-    for size in (2, 8, 15):
-        noise = 1.0 * parameters  # sigma squared times the number of parameters
-        products = (noise * (run._scale / size) ** 2, 0.0, 0.0)
-        found = run._batch_ratio(kit._Step(0.0, products), parameters)
-        law = kit.binom(RECORDS, RATE)
-        assert found == pytest.approx(law.logpmf(size - 1) - law.logpmf(size))
 
 
 @pytest.mark.parametrize(
@@ -372,3 +363,88 @@ def test_the_batch_size_is_read_from_the_noise():
 def test_what_makes_no_audit_is_refused(call, expected):
     with pytest.raises(InputError, match=expected):
         call()
+
+
+SHAPES = {
+    "convolutions": [(8, 1, 3, 3), (8,), (16, 8, 3, 3), (16,), (16, 64), (16,), (10, 16), (10,)],
+    "odd": [(5, 4), (4,), (30, 5), (3,), (20, 30)],
+    "two layers": [(4, 6), (4,), (2, 4), (2,)],
+}
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+def test_signed_pairs_see_no_noise_that_is_shared(shapes):
+    """By all coordinates, rows or columns of a tensor, and between tensors drawn with one key."""
+    direction = kit.Dirac().direction([torch.zeros(shape) for shape in shapes])
+    assert sum(float((d**2).sum()) for d in direction) == pytest.approx(1)
+    norms = [float(d.norm()) for d in direction]
+    assert norms == pytest.approx([norms[0]] * len(norms))
+    generator = torch.Generator().manual_seed(1)
+    key = torch.randn(10_000, generator=generator)
+    for one in direction:
+        assert float(one.sum()) == pytest.approx(0, abs=1e-6)
+        if one.dim() > 1:
+            row, column = torch.randn(one.shape[1:], generator=generator), torch.randn(len(one))
+            assert float((one * row).sum()) == pytest.approx(0, abs=1e-6)
+            columns = column.view(-1, *[1] * (one.dim() - 1))
+            assert float((one * columns).sum()) == pytest.approx(0, abs=0.2 * float(one.norm()))
+    seen = sum(float((d.view(-1) * key[: d.numel()]).sum()) for d in direction)
+    # A tensor without a partner of its kind sees its own noise.
+    assert abs(seen) < 1e-5 if shapes is SHAPES["convolutions"] else abs(seen) < 3
+
+
+def test_numbers_without_a_pair_are_taken_alone():
+    direction = kit.Dirac().direction([torch.zeros(()), torch.zeros(1)])
+    assert [float(d.sum()) for d in direction] == pytest.approx([0.5**0.5] * 2)
+    direction = kit.Dirac().direction([torch.zeros(1), torch.zeros(3)])
+    assert direction[0].sum() == 0 and direction[1].tolist() == pytest.approx(
+        [0.5**0.5, -(0.5**0.5), 0]
+    )
+
+
+def test_the_joint_score_is_the_likelihood_of_a_right_training():
+    """The noise of its steps tells that it divides by the expected size."""
+    for world in ("in", "out"):
+        found = train(world, 3, sigma=0.6)[0].scores()
+        assert found["joint"] == pytest.approx(found["likelihood"], abs=1e-6)
+
+
+def test_the_joint_score_knows_the_size_of_the_batch():
+    """Divided by the actual size, the scale of a step tells whether the canary was in it."""
+
+    def steps(world, seed):
+        run = kit.Run(world, seed, noise_multiplier=0.6, sampling_rate=RATE, canary=CANARY)
+        data = run.data(TensorDataset(torch.randn(RECORDS, 6), torch.zeros(RECORDS).long()))
+        model = nn.Linear(6, 400)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        model, optimizer, loader = PrivacyEngine().make_private(
+            module=model, optimizer=optimizer, noise_multiplier=0.6, max_grad_norm=0.5,
+            data_loader=DataLoader(data, batch_size=BATCH),
+        )  # fmt: skip
+
+        def scale():
+            for parameter in optimizer.params:
+                parameter.grad /= max(1, optimizer.actual)
+
+        optimizer.scale_grad = scale
+        run.watch(model, optimizer, loader)
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.actual = len(labels)
+            optimizer.step()
+        return run.scores(), run.draws
+
+    for seed in range(8):
+        (into, draws), (out, none) = steps("in", seed), steps("out", seed)
+        assert none == 0 and out["joint"] < 0
+        assert into["joint"] > 3 * draws if draws else into["joint"] < 0
+
+
+def test_the_last_iterate_is_read_from_its_distance_to_the_start():
+    run, *_ = train("in", 3, sigma=0.02)
+    shifts = [step.gradient for step in run._steps]
+    rates = [0.05 * 0.9 ** (index // 5) for index in range(len(shifts))]
+    # Plain SGD moves by the rate times the gradient, in clipping norms over the expected size.
+    moved = sum(rate * shift for rate, shift in zip(rates, shifts, strict=True)) * 0.5 / BATCH
+    assert run.scores()["last iterate"] == pytest.approx(moved, rel=1e-4)

@@ -105,20 +105,23 @@ def _signed_pairs(tensors: dict[int, Tensor]) -> dict[int, Pattern]:
     for group in (flat, [index for index in tensors if index not in flat]):
         ordered = sorted(group, key=lambda index: -size[index])
         for one, other in zip(ordered[::2], [*ordered[1::2], None], strict=False):
-            least = size[one] if other is None else min(size[one], size[other])
-            lengths = set() if one in flat else {rows[one]}
-            if other is not None and other not in flat and sum({*lengths, rows[other]}) + 1 < least:
-                lengths |= {rows[other]}
-            pattern = {0: 1.0, 1: -1.0}
-            for length in lengths:
-                for place, sign in list(pattern.items()):
-                    pattern[place + length] = pattern.get(place + length, 0.0) - sign
-            found[one] = {place: sign for place, sign in pattern.items() if sign}
-            if other is not None:
-                found[other] = {place: -sign for place, sign in found[one].items()}
-                if max(found[other]) >= size[other]:
-                    found[other] = {0: -1.0, 1: 1.0}
+            pair = [one] if other is None else [one, other]
+            lengths = set() if one in flat else {rows[index] for index in pair}
+            together = sum(lengths) + 1 < min(size[index] for index in pair)
+            for index, sign in zip(pair, (1.0, -1.0), strict=False):
+                # Where the lattice does not fit, each has its own.
+                own = lengths if together or not lengths else {rows[index]}
+                found[index] = {place: sign * s for place, s in _lattice(own).items()}
     return found
+
+
+def _lattice(lengths: set[int]) -> Pattern:
+    """A pair of neighbours, and the pair with the other signs at each length behind it."""
+    pattern = {0: 1.0, 1: -1.0}
+    for length in sorted(lengths):
+        for place, sign in list(pattern.items()):
+            pattern[place + length] = pattern.get(place + length, 0.0) - sign
+    return {place: sign for place, sign in pattern.items() if sign}
 
 
 TOLERANCE = 1e-3

@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> None:
     if best.found:
         print(
             f"Take gradient={best.gradient} and the score {best.score!r}; plan {best.models} "
-            f"models in each world or more. {best.times} of {best.campaigns} campaigns found the mistake, "
-            f"so its probability is at least {best.power:.2f} (95 % confidence)."
+            f"models in each world or more. {best.times} of {best.campaigns} campaigns found "
+            f"the mistake, so its probability is at least {best.power:.2f} (95 % confidence)."
         )
     else:
         print(
