@@ -735,3 +735,28 @@ def test_a_consistent_campaign_says_what_it_would_have_found(tmp_path, capsys):
             status, printed, _ = run(capsys, *base, out, *claim, *looks, "--json")
             found = json.loads(printed)
             assert found["reach"]["power"] == 0.9 and found["bound"]["value"] >= 0
+
+
+TWO = """
+import random
+
+def two(world, seed):
+    drawn, shift = random.Random(seed), 2.0 * (world == "in")
+    last = drawn.gauss(0.4 * shift, 1.0)
+    return {"likelihood": drawn.gauss(shift, 1.0), "last iterate": last}
+"""
+
+
+def test_all_iterates_and_the_last_have_a_bound_each(tmp_path, capsys):
+    script = tmp_path / "two.py"
+    script.write_text(TWO)
+    base = ("audit-training", script, "--function", "two", "--models", 60, "--no-check")
+    command = (*base, "--claim-mu", 4, "--battery", "likelihood", "last iterate", "--out")
+    status, printed, _ = run(capsys, *command, tmp_path / "a")
+    assert status == 0 and "all iterates: mu >= 1" in printed
+    assert "the last iterate: mu >= 0." in printed and "An audit of this size finds" in printed
+    page = (tmp_path / "a" / "audit.html").read_text()
+    assert "the last iterate: mu" in page
+    status, printed, _ = run(capsys, *command, tmp_path / "a", "--json")
+    bounds = json.loads(printed)["bounds"]
+    assert bounds["likelihood"]["value"] > bounds["last iterate"]["value"] >= 0

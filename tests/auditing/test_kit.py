@@ -10,7 +10,9 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+from hiddenstate import auditing, cli  # noqa: E402
 from hiddenstate.auditing import kit  # noqa: E402
+from hiddenstate.auditing.claim import dpsgd  # noqa: E402
 from hiddenstate.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -268,7 +270,7 @@ def test_the_canary_is_followed_through_subsets_and_wrappers():
             data_loader=DataLoader(data, batch_size=8), noise_multiplier=0.5, max_grad_norm=1.0,
         )  # fmt: skip
         run.watch(*made)
-        return run._where[0][1]
+        return next(iter(run._where[0][1]))
 
     class Wrapped(torch.utils.data.Dataset):
         def __init__(self, dataset, shift=0):
@@ -448,3 +450,88 @@ def test_the_last_iterate_is_read_from_its_distance_to_the_start():
     # Plain SGD moves by the rate times the gradient, in clipping norms over the expected size.
     moved = sum(rate * shift for rate, shift in zip(rates, shifts, strict=True)) * 0.5 / BATCH
     assert run.scores()["last iterate"] == pytest.approx(moved, rel=1e-4)
+
+
+def one_run(
+    seed, *, sigma=0.6, claimed=0.6, epochs=4, canaries=120, coins=None, steps=None, **options
+):
+    """A linear classifier with many canaries: the run after its training."""
+    run = kit.OneRun(
+        seed, noise_multiplier=claimed, sampling_rate=0.1, canaries=[CANARY] * canaries, coins=coins,
+        steps=steps,
+    )  # fmt: skip
+    x = torch.randn(RECORDS, 6, generator=torch.Generator().manual_seed(5))
+    data = run.data(TensorDataset(x, (x[:, 0] > 0).long()))
+    if options.get("subset"):
+        data = torch.utils.data.Subset(data, list(range(len(data)))[::-1])
+    model = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model, optimizer=optimizer, noise_multiplier=sigma, max_grad_norm=0.5,
+        data_loader=DataLoader(data, batch_size=len(data) // 10),
+    )  # fmt: skip
+    run.watch(model, optimizer, loader)
+    for _ in range(epochs):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    return run
+
+
+def guessed(run, share=0.5):
+    scores = np.array(list(run.scores().values()))
+    return auditing.guess(scores, run.included, round(share * len(scores)))
+
+
+@pytest.mark.parametrize("options", [{}, {"subset": True}], ids=str)
+def test_one_training_tells_many_canaries_apart_as_far_as_the_claim_allows(options):
+    """Forty steps at rate 0.1 and noise 0.6; each canary in a coordinate of its own."""
+    claim = dpsgd(0.6, 0.1, 40)
+    right = [guessed(one_run(seed, **options)) for seed in range(3)]
+    made = sum(one.made for one in right)
+    share = sum(one.correct for one in right) / made
+    # The likelihood ratio of one canary against its absence is right in so many of the guesses.
+    assert 0.75 < share < 0.99
+    for one in right:
+        assert auditing.one_run_p_value(one, claim.hypotheses, 0.6) > 0.05
+    assert len({one_run(0, epochs=1).coins for _ in range(2)}) == 2
+
+
+def test_coins_are_all_that_decides_a_canary_of_one_training():
+    """The same training with other coins takes the same steps with the same records."""
+    one, two = (one_run(3, coins=coins) for coins in (1, 2))
+    assert (one.included != two.included).any()
+    assert len(one._steps) == len(two._steps) == 40
+    along = np.array(one._along) - np.array(two._along)
+    # Where both coins agree, nothing of the noise or the sampling differs.
+    same = one.included == two.included
+    assert np.abs(along[:, same]).max() < 1e-4
+    assert np.abs(along[:, ~same]).max() == pytest.approx(1, abs=1e-4)
+    again = one_run(3, coins=1)
+    assert again.scores() == one.scores() and again.draws == one.draws > 0
+
+
+def test_one_training_with_little_noise_is_refuted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(kit.OneRun, "_compare", lambda self, loader: None)
+    monkeypatch.setattr(kit.OneRun, "_same", lambda self, *given: None)
+    path = tmp_path / "canaries.csv"
+    claim = ["--sigma", "2", "--q", "0.1", "--steps", "40"]
+    for sigma, status in ((2.0, 0), (0.3, 1)):
+        one_run(5, sigma=sigma, claimed=2.0, canaries=200).write(path)
+        command = ["audit-one-run", str(path), "--guesses", "100", *claim]
+        assert cli.main(command) == status, capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda: kit.OneRun(0, 1.0, 0.1, []), "canaries: got 0"),
+        (lambda: one_run(0, sigma=0.5), "noise multiplier: the training has 0.5, claimed 0.6"),
+        (lambda: one_run(0, canaries=400), "canaries: got 400; expected at most 272"),
+        (lambda: one_run(0, steps=30), "steps: the training takes more than the claimed 30"),
+    ],
+)
+def test_unusable_audits_of_one_training_are_refused(call, expected):
+    with pytest.raises(InputError, match=expected):
+        call()

@@ -28,16 +28,20 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from hiddenstate.auditing import batches
+from hiddenstate.auditing.curve import seed as drawn_seed
 from hiddenstate.errors import InputError, expect
-from hiddenstate.streams import key
+from hiddenstate.files import atomic
+from hiddenstate.streams import key, stream
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
@@ -128,6 +132,10 @@ TOLERANCE = 1e-3
 """How far a number may be from its claim, relatively: claims are typed with three digits."""
 
 
+NO_CANARY = -1
+"""What stands for a record of the training's own among the canaries of a batch."""
+
+
 @dataclass(eq=False)
 class Run:
     """One training of an audit: its two worlds, its seed, its canary and its scores.
@@ -160,7 +168,7 @@ class Run:
         torch.manual_seed(self.seed)
         torch.set_num_threads(1)
         self._data: _Records | None = None
-        self._where: list[tuple[Any, int | None]] = []
+        self._where: list[tuple[Any, dict[int, int]]] = []
         self._there: list[Tensor] = []
         self._steps: list[_Step] = []
         self._others: list[Tensor] | None = None
@@ -229,6 +237,11 @@ class Run:
         assert self._data is not None
         return len(self._data.records)
 
+    @property
+    def _size(self) -> int:
+        """Number of records that the claim speaks of."""
+        return self._records
+
     def _follow(self, dataset: Any) -> None:
         """Find the canary in the loader's data set, which may be made from that of ``data``."""
         where = batches.index_in(dataset, self._data, self._records)
@@ -240,7 +253,7 @@ class Run:
                 f"canary: the loader's data set ({type(dataset).__name__}) does not give it; "
                 "expected the data set that Run.data returned, or one that is made from it"
             )
-        self._where.append((dataset, where if self.present else None))
+        self._where.append((dataset, {} if where is None or not self.present else {where: 0}))
         batches.tell(self)
 
     def _reaches(self, dataset: Any, where: int) -> bool:
@@ -272,12 +285,12 @@ class Run:
             if self.canary is not None and self.present:
                 self._without_canary(sampler)
             self._same("sampling rate", float(sampler.sample_rate), claimed)
-        expected = self._records * claimed
+        expected = self._size * claimed
         own = optimizer.expected_batch_size
         if optimizer.loss_reduction == "mean" and abs(float(own) - expected) > 1 + 1e-9:
             raise InputError(
                 f"expected batch size: the optimizer has {own}; claimed {expected:g}, "
-                f"{self._records} records at rate {claimed:g}"
+                f"{self._size} records at rate {claimed:g}"
             )
 
     def _without_canary(self, sampler: Any) -> None:
@@ -312,21 +325,22 @@ class Run:
         """Remember where the canary is in a batch of its data set."""
         for dataset, where in self._where:
             if loader._dataset is dataset:
-                self._there.append(torch.tensor([index == where for index in indices]).bool())
+                found = [where.get(int(index), NO_CANARY) for index in indices]
+                self._there.append(torch.tensor(found, dtype=torch.long))
 
     def _rows(self, count: int) -> Tensor:
-        """Which of the last rows that the model was given are the canary's."""
+        """Which canary's the last rows are that the model was given."""
         there, self._there = self._there, []
         if self.canary is None:
-            return torch.zeros(count, dtype=torch.bool)
+            return torch.full((count,), NO_CANARY)
         if there and not len(there[-1]) and count <= 1:
             # Opacus can make up a record where a batch is empty.
-            return torch.zeros(count, dtype=torch.bool)
+            return torch.full((count,), NO_CANARY)
         taken: list[Tensor] = []
         while there and sum(map(len, taken)) < count:
             # Batches before those were looked at without a step.
             taken.insert(0, there.pop())
-        found = torch.cat([torch.zeros(0, dtype=torch.bool), *taken])
+        found = torch.cat([torch.zeros(0, dtype=torch.long), *taken])
         if len(found) != count:
             raise InputError(
                 f"canary: the optimizer has gradients of {count} records, the loader's last "
@@ -339,14 +353,13 @@ class Run:
         """Put the canary's gradient in, and sum up those of the others as claimed."""
         samples = [self.optimizer._get_flat_grad_sample(p) for p in self._parameters]
         count = len(samples[0])
-        there = self._rows(count).to(samples[0].device)
-        self.draws += int(there.sum())
+        rows = self._rows(count).to(samples[0].device)
+        there = rows != NO_CANARY
+        self._count(rows)
         self._drawn = (self._drawn or 0) + count - int(there.sum())
         if count:
             if self.gradient is not None and there.any():
-                norm = self.gradient.norm * float(self.optimizer.max_grad_norm)
-                for sample, direction in zip(samples, self._direction, strict=True):
-                    sample[there] = (norm * direction).to(sample)
+                self._insert(samples, rows, self.gradient.norm * self._clip_norm)
                 for parameter, sample in zip(self._parameters, samples, strict=True):
                     parameter.grad_sample = sample
             norms = torch.stack([s.flatten(1).norm(dim=1) for s in samples], dim=1).norm(dim=1)
@@ -358,6 +371,19 @@ class Run:
                 sums if before is None else [a + b for a, b in zip(before, sums, strict=True)]
             )
         inner()
+
+    @property
+    def _clip_norm(self) -> float:
+        return float(self.optimizer.max_grad_norm)
+
+    def _count(self, rows: Tensor) -> None:
+        """Count the draws of the canary among these rows."""
+        self.draws += int((rows != NO_CANARY).sum())
+
+    def _insert(self, samples: Sequence[Tensor], rows: Tensor, norm: float) -> None:
+        """Put a gradient of this norm in the rows of the canary."""
+        for sample, direction in zip(samples, self._direction, strict=True):
+            sample[rows != NO_CANARY] = (norm * direction).to(sample)
 
     def _noise(self, inner: Callable[[], None]) -> None:
         """Insert a gradient that is no record's, by a coin of its own."""
@@ -395,18 +421,22 @@ class Run:
             grads = [p.grad.detach() * (self._scale / clip) for p in self._parameters]
             others = self._others or [torch.zeros_like(g) for g in grads]
             others = [o.view_as(g) / clip for o, g in zip(others, grads, strict=True)]
-            self._steps.append(
-                _Step(
-                    gradient=_dot(grads, self._direction),
-                    other=_dot(others, self._direction),
-                    products=(_dot(grads, grads), _dot(grads, others), _dot(others, others)),
-                    drawn=self._drawn,
-                )
-            )
+            self._read(grads, others)
             self._others = self._drawn = None
             self._before = [p.detach().clone() for p in self._parameters]
             self._due = True
         return taken
+
+    def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+        """Keep what the scores need of a step and of the sum of the others, in clipping norms."""
+        self._steps.append(
+            _Step(
+                gradient=_dot(grads, self._direction),
+                other=_dot(others, self._direction),
+                products=(_dot(grads, grads), _dot(grads, others), _dot(others, others)),
+                drawn=self._drawn,
+            )
+        )
 
     def _finish(self) -> None:
         """The size of the step before, once it has been taken."""
@@ -418,18 +448,7 @@ class Run:
     def scores(self) -> dict[str, float]:
         """Every score of ``SCORES`` by its name; which one is the audit's is fixed before."""
         self._finish()
-        if not self._steps:
-            raise InputError("scores: got no step; expected Run.watch before the first step")
-        if self.constant and self.steps is not None and len(self._steps) != self.steps:
-            raise InputError(f"steps: the training took {len(self._steps)}, claimed {self.steps}")
-        if self.present and not self.draws:
-            never = (1 - self.sampling_rate) ** len(self._steps)
-            if never < 1e-6:
-                raise InputError(
-                    f"canary: drawn in none of {len(self._steps)} steps; expected about "
-                    f"{self.sampling_rate * len(self._steps):.0f} draws at rate "
-                    f"{self.sampling_rate:g}"
-                )
+        self._complete()
         sizes = [math.log(step.size) for step in self._steps if step.size > 0]
         size = float(np.mean(sizes)) if sizes else 0.0
         ratio = sum(float(np.logaddexp(*self._ratio(step.along))) for step in self._steps)
@@ -443,6 +462,21 @@ class Run:
         }
         # Sums over the same steps in another order would differ in their last bits.
         return {name: float(f"{value:.9g}") for name, value in found.items()}
+
+    def _complete(self) -> None:
+        """Refuse a training without steps, with other steps than claimed, or without the canary."""
+        if not self._steps:
+            raise InputError("scores: got no step; expected Run.watch before the first step")
+        if self.constant and self.steps is not None and len(self._steps) != self.steps:
+            raise InputError(f"steps: the training took {len(self._steps)}, claimed {self.steps}")
+        if self.present and not self.draws:
+            never = (1 - self.sampling_rate) ** len(self._steps)
+            if never < 1e-6:
+                raise InputError(
+                    f"canary: drawn in none of {len(self._steps)} steps; expected about "
+                    f"{self.sampling_rate * len(self._steps):.0f} draws at rate "
+                    f"{self.sampling_rate:g}"
+                )
 
     def _ratio(self, along: float) -> tuple[float, float]:
         """Logarithms of the likelihood ratio's two parts: the canary not sampled, and sampled."""
@@ -504,6 +538,122 @@ class _Step:
         left = gg * scale**2 - 2 * scale * (go + length * self.gradient) + oo
         left += 2 * length * self.other + length**2
         return parameters * math.log(scale) - left / (2 * sigma**2)
+
+
+class OneRun(Run):
+    """One training with many canaries, each of them in by a coin of its own.
+
+    seed: of the training. noise_multiplier, sampling_rate: as claimed. canaries: records, as the
+    data set gives records, one for each canary; they may be equal. norm: of their gradients before
+    clipping, in clipping norms. coins: seed of the canaries' coins; None: a new one, which the
+    attribute ``coins`` tells. Other arguments: as of ``Run``.
+
+    All canaries are in the data set, so that batches, rates and steps say nothing of the coins. A
+    canary whose coin fell on "in" has a gradient in a coordinate of its own, wherever it is drawn;
+    one whose coin fell on "out" has none. The score of a canary is the logarithm of the likelihood
+    ratio of the steps along its coordinate.
+
+        run = kit.OneRun(seed, noise_multiplier=1.0, sampling_rate=0.1, canaries=[record] * 500)
+        ...                     # run.data, run.watch and the training, as with kit.Run
+        run.write("canaries.csv")   # for hiddenstate audit-one-run
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        noise_multiplier: float,
+        sampling_rate: float,
+        canaries: Sequence[Any],
+        *,
+        norm: float = 100.0,
+        coins: int | None = None,
+        steps: int | None = None,
+        clipping_norm: float | None = None,
+    ) -> None:
+        expect(len(canaries) > 0, "canaries", len(canaries), "at least 1 record")
+        super().__init__(
+            "in", seed, noise_multiplier, sampling_rate, canaries[0], Dirac(norm),
+            steps=steps, clipping_norm=clipping_norm,
+        )  # fmt: skip
+        self.canaries, self.coins = list(canaries), drawn_seed(coins)
+        self.included = stream(self.coins, "kit", "one run").random(len(canaries)) < 0.5
+        self._along: list[NDArray[np.float64]] = []
+
+    def data(self, records: Dataset[Any]) -> Dataset[Any]:
+        """The records, and behind them all canaries."""
+        super().data(records)
+        assert self._data is not None
+        self._data.more = self.canaries
+        return self._data
+
+    @property
+    def _size(self) -> int:
+        return self._records + len(self.canaries)
+
+    def watch(self, model: torch.nn.Module, optimizer: "DPOptimizer", loader: Any = None) -> None:
+        """Put the canaries' gradients in their places, and read every step; see ``Run.watch``."""
+        super().watch(model, optimizer, loader)
+        parameters = sum(parameter.numel() for parameter in self._parameters)
+        m = len(self.canaries)
+        expect(m <= parameters, "canaries", m, f"at most {parameters}, one for each parameter")
+        self._places = (torch.arange(m) * parameters) // m
+        starts = np.cumsum([0, *(parameter.numel() for parameter in self._parameters)])
+        self._tensor = np.searchsorted(starts, self._places.numpy(), side="right") - 1
+        self._inside = self._places.numpy() - starts[self._tensor]
+
+    def _follow(self, dataset: Any) -> None:
+        super()._follow(dataset)
+        numbers = range(len(self.canaries))
+        where = {self._records + number: number for number in numbers}
+        if dataset is not self._data:
+            found = {batches.index_in(dataset, self._data, index): where[index] for index in where}
+            where = {index: number for index, number in found.items() if index is not None}
+            if len(where) < len(self.canaries):
+                raise InputError(
+                    f"canaries: the loader's data set ({type(dataset).__name__}) does not give all "
+                    "of them; expected one that keeps every record that Run.data gave"
+                )
+        self._where = [(dataset, where)]
+
+    def _without_canary(self, sampler: Any) -> None:
+        """All canaries are records in either case."""
+
+    def _count(self, rows: Tensor) -> None:
+        self.draws += int(self.included[rows[rows != NO_CANARY].numpy()].sum())
+
+    def _insert(self, samples: Sequence[Tensor], rows: Tensor, norm: float) -> None:
+        there = torch.nonzero(rows != NO_CANARY).view(-1)
+        for sample in samples:
+            sample[there] = 0
+        for row in there.tolist():
+            number = int(rows[row])
+            if self.included[number]:
+                flat = samples[int(self._tensor[number])][row].view(-1)
+                flat[int(self._inside[number])] = norm
+
+    def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+        left = torch.cat([(g - o).reshape(-1) for g, o in zip(grads, others, strict=True)])
+        self._along.append(left[self._places].double().numpy())
+        super()._read(grads, others)
+
+    def scores(self) -> dict[str, float]:
+        """The score of each canary by its number."""
+        self._finish()
+        self._complete()
+        q, length, sigma = self.sampling_rate, self._length, self.noise_multiplier
+        exponent = (np.array(self._along) - length / 2) * length / sigma**2
+        missed = math.log1p(-q) if q < 1 else -math.inf
+        ratio = np.logaddexp(missed, math.log(q) + exponent).sum(axis=0)
+        return {str(number): float(f"{value:.9g}") for number, value in enumerate(ratio)}
+
+    def write(self, path: str | Path) -> None:
+        """Write canaries, their worlds and scores as ``hiddenstate audit-one-run`` reads them."""
+        rows = [
+            f"{number},{'in' if self.included[int(number)] else 'out'},{score!r}"
+            for number, score in self.scores().items()
+        ]
+        with atomic(path) as temporary:
+            temporary.write_text("\n".join(["canary,world,score", *rows]) + "\n")
 
 
 class _Records(Dataset[Any]):

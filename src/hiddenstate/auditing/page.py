@@ -17,7 +17,7 @@ from hiddenstate.auditing.campaign import Outcome
 from hiddenstate.auditing.claim import Claim
 from hiddenstate.auditing.curve import empirical_curve, worlds
 from hiddenstate.auditing.reach import Reach
-from hiddenstate.auditing.report import bound_in_words
+from hiddenstate.auditing.report import bounds_in_words
 from hiddenstate.auditing.sequential import SequentialAudit
 from hiddenstate.files import atomic
 from hiddenstate.pipeline import scores
@@ -35,13 +35,13 @@ def write(
     *,
     command: str,
     checked: Mapping[str, Any] | None = None,
-    bound: LowerBound | None = None,
+    bounds: Mapping[str, LowerBound] | None = None,
     would: Reach | None = None,
 ) -> Path:
     """Write the page of a finished campaign to ``out`` and return its path.
 
     command: how to repeat it. checked: the fields of a ``Checked``, None if nothing was checked.
-    bound: what the scores show. would: what the campaign would have found.
+    bounds: what each score shows. would: what the campaign would have found.
     """
     from hiddenstate import plotting
 
@@ -69,7 +69,7 @@ def write(
         decision="no verdict" if verdict.other_way else verdict.decision,
         alarming=verdict.decision != "consistent",
         claim=claim.words,
-        words=words(outcome, claim, test.confidence, bound, would),
+        words=words(outcome, claim, test.confidence, bounds, would),
         notes=told.get("notes") or [],
         training=training.get("script") or training.get("function") or training["command"],
         pictures=pictures,
@@ -78,8 +78,8 @@ def write(
             "Models": f"{outcome.models} in each world, planned at most {test.sizes[-1][0]}",
             "Looks": looks,
             "p-value": f"at most {shown(verdict.p_value, 'upper', 2)}, valid at any stop",
-            "Lower bound": f"{bound_in_words(bound)} ({100 * test.confidence:g} %)"
-            if bound
+            "Lower bound": f"{bounds_in_words(bounds)} ({100 * test.confidence:g} %)"
+            if bounds
             else "none at an early stop",
             "Tried again": "; ".join(outcome.crashes) or "nothing",
         },
@@ -106,7 +106,7 @@ def words(
     outcome: Outcome,
     claim: Claim,
     confidence: float,
-    bound: LowerBound | None,
+    bounds: Mapping[str, LowerBound] | None,
     would: Reach | None,
 ) -> str:
     """The verdict in words."""
@@ -122,7 +122,8 @@ def words(
         f"{models} can be told apart no more easily than {claim.words} allows, as far as this "
         "score and this number of models can say."
     )
-    return told + "".join(f" {part}." for part in (bound and bound_in_words(bound), would) if part)
+    parts = (bounds_in_words(bounds) if bounds else None, would)
+    return told + "".join(f" {part}." for part in parts if part)
 
 
 def draw(rows: pd.DataFrame, claim: Claim) -> "Figure":

@@ -1,7 +1,7 @@
 """An audit of a user's own scores: verdict, bounds, intervals, and a picture."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -395,19 +395,36 @@ def bound(
         return lower_bound(in_scores, out_scores, hypotheses, rule, confidence=confidence)
 
 
-def campaign_bound(path: Path, claim: Claim, confidence: float) -> LowerBound:
-    """What the scores of a campaign show of the claim's parameter, by the best of its scores.
+def campaign_bounds(path: Path, claim: Claim, confidence: float) -> dict[str, LowerBound]:
+    """What each score of a campaign shows of the claim's parameter, by its name ("" of one alone).
 
     Valid where the number of models was fixed in advance: of one look, or where all looks were
-    taken. Each of several scores has its share of the level.
+    taken. Each of several scores has its share of the level, so that all hold together.
     """
     frame, origin = scores_of(path)
-    parts = [part for _, part in frame.groupby("adversary")] if "adversary" in frame else [frame]
+    parts = dict(list(frame.groupby("adversary"))) if "adversary" in frame else {"": frame}
     rule = averaged(origin.get("coins"), None)
     share = 1 - (1 - confidence) / len(parts)
-    found = [bound(*worlds(part), claim, rule, share) for part in parts]
-    best = (min if found[0].direction == "upper" else max)(found, key=lambda one: one.value)
-    return replace(best, confidence=confidence)
+    return {
+        str(name): replace(bound(*worlds(part), claim, rule, share), confidence=confidence)
+        for name, part in parts.items()
+    }
+
+
+READ = {"likelihood": "all iterates", "last iterate": "the last iterate"}
+"""What scores of the kit read, where that is the question."""
+
+
+def bounds_in_words(bounds: Mapping[str, LowerBound]) -> str:
+    """A sentence for the bounds of a campaign's scores."""
+    told = {name: bound_in_words(found) for name, found in bounds.items()}
+    if len(told) == 1:
+        return next(iter(told.values()))
+    parts = [
+        f"{READ.get(name, repr(name))}: {words.removeprefix('The scores show ')}"
+        for name, words in told.items()
+    ]
+    return f"The scores show, together: {'; '.join(parts)}"
 
 
 def bound_in_words(bound: LowerBound) -> str:

@@ -135,21 +135,22 @@ def run(options: argparse.Namespace) -> int:
         "scores": str(outcome.scores),
     }
     # Scores of an early stop have no number that was fixed in advance.
-    bound = would = None
+    bounds = would = None
     if len(looks) == 1 or outcome.verdict.decision != "refuted":
-        bound = report.campaign_bound(outcome.scores, claim, confidence)
+        bounds = report.campaign_bounds(outcome.scores, claim, confidence)
         told = ("parameter", "value", "direction")
-        found["bound"] = {name: getattr(bound, name) for name in told}
+        rows = {name: {key: getattr(bound, key) for key in told} for name, bound in bounds.items()}
+        found["bound" if len(rows) == 1 else "bounds"] = rows.get("", rows)
     if outcome.verdict.decision == "consistent":
         would = reach(claim, test.shared(max(1, len(options.battery))))
         found["reach"] = asdict(would)
     backwards = outcome.verdict.other_way
     found["other_way"] = asdict(backwards) if backwards else None
-    found["page"] = str(_page(out, outcome, claim, test, bound, would))
+    found["page"] = str(_page(out, outcome, claim, test, bounds, would))
     if options.json:
         print_json(found)
     else:
-        _tell(outcome, found, bound, would)
+        _tell(outcome, found, bounds, would)
     return status(outcome.verdict.decision == "refuted", backwards)
 
 
@@ -181,7 +182,7 @@ def _page(
     outcome: "Outcome",
     claim: "Claim",
     test: "SequentialAudit",
-    bound: "LowerBound | None",
+    bounds: "dict[str, LowerBound] | None",
     would: "Reach | None",
 ) -> Path:
     """Write the page of the campaign."""
@@ -192,7 +193,7 @@ def _page(
     command = shlex.join(["hiddenstate", *sys.argv[1:]])
     return page.write(
         out / "audit.html", outcome, claim, test,
-        command=command, checked=checked, bound=bound, would=would,
+        command=command, checked=checked, bounds=bounds, would=would,
     )  # fmt: skip
 
 
@@ -256,7 +257,10 @@ def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None 
 
 
 def _tell(
-    outcome: "Outcome", found: dict[str, Any], bound: "LowerBound | None", would: "Reach | None"
+    outcome: "Outcome",
+    found: dict[str, Any],
+    bounds: "dict[str, LowerBound] | None",
+    would: "Reach | None",
 ) -> None:
     """The outcome in words."""
     from hiddenstate.auditing import report
@@ -275,8 +279,8 @@ def _tell(
         f"{100 * found['confidence']:g} % confidence (p-value at most "
         f"{shown(outcome.verdict.p_value, 'upper', 2)})"
     )
-    if bound:
-        print(f"{report.bound_in_words(bound)}, a statement of its own, as confident.")
+    if bounds:
+        print(f"{report.bounds_in_words(bounds)}, a statement of its own, as confident.")
     if would:
         print(f"{would}.")
     print(f"scores: {outcome.scores}")
