@@ -457,8 +457,8 @@ def one_run(
 ):
     """A linear classifier with many canaries: the run after its training."""
     run = kit.OneRun(
-        seed, noise_multiplier=claimed, sampling_rate=0.1, canaries=[CANARY] * canaries, coins=coins,
-        steps=steps,
+        seed, noise_multiplier=claimed, sampling_rate=0.1, canaries=[CANARY] * canaries,
+        coins=coins, steps=steps,
     )  # fmt: skip
     x = torch.randn(RECORDS, 6, generator=torch.Generator().manual_seed(5))
     data = run.data(TensorDataset(x, (x[:, 0] > 0).long()))

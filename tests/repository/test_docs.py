@@ -50,7 +50,7 @@ def test_the_audits_of_the_documentation_run():
 
 
 def test_the_audit_from_one_training_runs_as_documented():
-    code, whole = blocks("one-run.md", "python")
+    code, _, whole = blocks("one-run.md", "python")
     names = {}
     mu, epsilon, p_value = shown(code, names)
     assert mu.valid and epsilon.valid
@@ -69,7 +69,7 @@ def test_the_audit_from_one_training_runs_from_the_shell(tmp_path, monkeypatch, 
     rng = stream(3, "docs")
     rows = [f"{w},{x + 3 * (w == 'in')}" for w in ("in", "out") for x in rng.normal(size=60)]
     Path("scores.csv").write_text("\n".join(["world,score", *rows]))
-    (words,) = commands("one-run.md")
+    words, _ = commands("one-run.md")
     assert cli.main(words) == 1
     assert "mu 1: REFUTED" in capsys.readouterr().out
 
@@ -129,6 +129,22 @@ def test_the_expected_audit_prints_what_is_documented(capsys):
     (code,) = (c for c in blocks("your-own-training.md", "python") if "dpsgd.adjoint" in c)
     exec(compile(code, "docs", "exec"), {})
     assert capsys.readouterr().out in (DOCS / "your-own-training.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_audit_of_one_training_with_opacus_runs_as_written(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("opacus")
+    monkeypatch.chdir(tmp_path)
+    import torch
+
+    torch.manual_seed(0)
+    exec(compile(blocks("one-run.md", "python")[1], "docs", "exec"), {})
+    _, words = commands("one-run.md")
+    # A right training is refuted in one of twenty.
+    assert cli.main(words) in (0, 1)
+    told = capsys.readouterr().out
+    assert "100 guesses right, 200 canaries" in told
+    assert "40 steps" in told and " finds canaries whose scores are" in told
 
 
 def test_the_guide_to_canaries_is_the_table_that_the_command_prints(capsys):
