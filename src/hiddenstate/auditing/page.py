@@ -46,7 +46,7 @@ def write(
     from hiddenstate import plotting
 
     frame, origin = scores.read(outcome.scores)
-    groups = list(frame.groupby("adversary")) if "adversary" in frame else [("", frame)]
+    groups = list(frame.groupby("adversary", sort=False)) if "adversary" in frame else [("", frame)]
     pictures = []
     for name, rows in groups:
         with plotting.style():
@@ -80,6 +80,8 @@ def write(
             "p-value": f"at most {shown(verdict.p_value, 'upper', 2)}, valid at any stop",
             "Lower bound": f"{bounds_in_words(bounds)} ({100 * test.confidence:g} %)"
             if bounds
+            else "none, from scores that point the other way"
+            if verdict.other_way
             else "none at an early stop",
             "Tried again": "; ".join(outcome.crashes) or "nothing",
         },

@@ -402,7 +402,9 @@ def campaign_bounds(path: Path, claim: Claim, confidence: float) -> dict[str, Lo
     taken. Each of several scores has its share of the level, so that all hold together.
     """
     frame, origin = scores_of(path)
-    parts = dict(list(frame.groupby("adversary"))) if "adversary" in frame else {"": frame}
+    parts = (
+        dict(list(frame.groupby("adversary", sort=False))) if "adversary" in frame else {"": frame}
+    )
     rule = averaged(origin.get("coins"), None)
     share = 1 - (1 - confidence) / len(parts)
     return {
@@ -431,8 +433,10 @@ def bound_in_words(bound: LowerBound) -> str:
     """A sentence for a bound, that is none if the scores show nothing."""
     if bound.direction == "upper":
         if bound.value == np.inf:
-            return "The scores show nothing of the noise"
+            return f"The scores show {bound.parameter} <= infinity, which is nothing"
         return f"The scores show {bound.parameter} <= {shown(bound.value, 'upper', 3)}"
+    if bound.value == 0:
+        return f"The scores show {bound.parameter} >= 0, which is nothing"
     least = shown(bound.value, "lower", decimals=3)
     return f"The scores show {bound.parameter} >= {least}"
 

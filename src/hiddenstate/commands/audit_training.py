@@ -136,7 +136,8 @@ def run(options: argparse.Namespace) -> int:
     }
     # Scores of an early stop have no number that was fixed in advance.
     bounds = would = None
-    if len(looks) == 1 or outcome.verdict.decision != "refuted":
+    backwards = outcome.verdict.other_way
+    if not backwards and (len(looks) == 1 or outcome.verdict.decision != "refuted"):
         bounds = report.campaign_bounds(outcome.scores, claim, confidence)
         told = ("parameter", "value", "direction")
         rows = {name: {key: getattr(bound, key) for key in told} for name, bound in bounds.items()}
@@ -144,7 +145,6 @@ def run(options: argparse.Namespace) -> int:
     if outcome.verdict.decision == "consistent":
         would = reach(claim, test.shared(max(1, len(options.battery))))
         found["reach"] = asdict(would)
-    backwards = outcome.verdict.other_way
     found["other_way"] = asdict(backwards) if backwards else None
     found["page"] = str(_page(out, outcome, claim, test, bounds, would))
     if options.json:
