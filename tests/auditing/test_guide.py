@@ -70,8 +70,10 @@ def test_how_sure_a_suggestion_is():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_virtual_steps_are_the_same_training_and_clip_the_same_sum(bugs):
+def test_virtual_steps_are_the_same_training_and_clip_the_same_sum(bugs, monkeypatch):
     """The noise decides either; so close are sums in another order, and so far a wrong clip."""
+    for name in ("none", "none_virtual", "late_clipping", "virtual_steps"):
+        monkeypatch.setitem(bugs.BUGS, name, replace(bugs.BUGS[name], gradient=bugs.ONE))
     for world in ("in", "out"):
         right, virtual = (bugs.train(world, 1, bug) for bug in ("none", "none_virtual"))
         late, parts = (bugs.train(world, 1, bug) for bug in ("late_clipping", "virtual_steps"))
