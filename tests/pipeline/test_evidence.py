@@ -208,7 +208,8 @@ def test_no_interval_leaves_what_is_possible():
     assert share.interval(0.95)[1] == 1
     difference = share - Estimate(0.02, 0.05, least=0.0, most=1.0)
     assert (difference.least, difference.most) == (-1, 1) and difference.interval(0.95)[1] == 1
-    # All of it beyond: nothing is said.
+    # All of it beyond: as much as is possible, unless it is no chance any more.
+    assert Estimate(1.15, 0.05, least=0.0, most=1.0).interval(0.95) == (1, 1)
     assert Estimate(1.3, 0.05, least=0.0, most=1.0).interval(0.95) == (0, 1)
     assert outcome(Within("x", Estimate(1.3, 0.05, most=1.0), low=0.9)) == Outcome.UNDECIDED
 

@@ -29,6 +29,8 @@ CONFIDENCE = 0.95
 """Of all intervals of one claim together."""
 GUARD = 0.95
 """A claim is decided only if a rerun with other seeds would decide it so with this probability."""
+IMPOSSIBLE = 5.0
+"""Standard errors beyond what is possible at which an estimate says that something is wrong."""
 POWER = 0.8
 """A test that would find the stated alternative less often decides nothing by finding nothing."""
 
@@ -100,9 +102,13 @@ class Estimate:
     def interval(self, confidence: float) -> tuple[float, float]:
         """Student's interval within what is possible; all of that without a known error."""
         half = self.half(confidence) if self.known else math.inf
-        low, high = max(self.value - half, self.least), min(self.value + half, self.most)
-        # An interval that misses all that is possible says nothing but that something is wrong.
-        return (low, high) if low <= high else (self.least, self.most)
+        if max(self.least - self.value, self.value - self.most) > IMPOSSIBLE * self.error:
+            # No chance: something is wrong, and nothing else is said.
+            return self.least, self.most
+        low, high = (
+            min(max(end, self.least), self.most) for end in (self.value - half, self.value + half)
+        )
+        return low, high
 
     def half(self, confidence: float) -> float:
         """Half the width of Student's interval."""
