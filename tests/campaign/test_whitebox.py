@@ -38,6 +38,30 @@ def test_a_right_training_is_not_accused(name):
     assert report.steps == faults.STEPS and report.tests > 100 and not report.notes
 
 
+ADAPTIVE = {
+    "clipping": "adaptive", "max_clipbound": 10, "min_clipbound": 0.1, "unclipped_num_std": 2.0,
+    "clipbound_learning_rate": 0.2, "target_unclipped_quantile": 0.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clipping": "per_layer", "max_grad_norm": [0.5] * 4},
+        ADAPTIVE,
+        {"grad_sample_mode": "functorch"},
+        {"noise_multiplier": 20.0},
+        {"noise_multiplier": 0.01},
+        {"max_grad_norm": 1e-4},
+    ],
+    ids=str,
+)
+def test_opacus_s_other_ways_are_not_accused(options):
+    """The accountant's numbers are the claim."""
+    fault = faults.Fault("", (), before=lambda training: training.options.update(options))
+    assert not whitebox.check(partial(faults.train, "MLP", fault), seed=2).findings
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0
@@ -238,3 +262,21 @@ def test_the_table_says_what_is_found_and_what_finds_the_rest():
     text = faults.markdown(rows)
     assert "not found by anything here" in text and "no mistake here" in text
     assert len(faults.FAULTS) >= 30 and len(SEEN) >= 25
+
+
+def test_the_check_of_an_audit_looks_into_one_training(tmp_path):
+    from hiddenstate.auditing.checking import Observed
+    from hiddenstate.auditing.trainings import Script
+    from hiddenstate.campaign.inspecting import inspecting
+
+    path = tmp_path / "audited.py"
+    scored = SCRIPT.replace("train(seed, rate=0.1)", "train(world, seed)")
+    path.write_text(scored.replace("\n\ndef nothing", "\n    return 0.0\n\ndef nothing"))
+    notes = tmp_path / "notes"
+    inspect = partial(inspecting, noise_multiplier=0.6, sampling_rate=0.05)
+    observed = Observed(Script(path), notes, inspect).load()
+    for world in ("in", "in", "out"):
+        observed(world, 1)
+    told = [json.loads(line)["inside"] for line in notes.read_text().splitlines()]
+    assert told[:2] == [None, None] and told[2]["steps"] == 20
+    assert [f["fault"] for f in told[2]["findings"]] == ["sampling rate"]

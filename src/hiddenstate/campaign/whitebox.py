@@ -102,7 +102,8 @@ class Report:
                 *([f"tensor {found.tensor}"] if found.tensor else []),
                 *([f"step {found.step}"] if found.step is not None else []),
             ]
-            chance = "" if found.p_value is None else f", p = {found.p_value:.1g}"
+            p = found.p_value
+            chance = "" if p is None else f", p = {p:.1g}" if p > 1e-300 else ", p < 1e-300"
             lines.append(f"{number}. {found.fault}: {found.words}")
             told = f"{', '.join(where)}{chance}".removeprefix(", ")
             lines += [f"   seen: {told}"] if told else []
