@@ -83,7 +83,7 @@ def _restore(options: argparse.Namespace) -> None:
 
 
 def _keep(options: argparse.Namespace) -> None:
-    """Copy a finished run's dearest results to the cache; what every run computes is taken out."""
+    """Copy a finished run's dearest results to the cache, but not what every run computes."""
     import pandas as pd
 
     from hiddenstate import papers
@@ -96,7 +96,8 @@ def _keep(options: argparse.Namespace) -> None:
         family, grid, folder = papers.load(name), getattr(scale, name), options.cached / name
         every = family.jobs(grid)
         for kind, cell in cache.live(family, grid):
-            cache.path(folder, every[kind][cell]).unlink(missing_ok=True)
+            if kind in ("simulate", "bound"):
+                cache.path(folder, every[kind][cell]).unlink(missing_ok=True)
         results = options.results / name
         for job in cache.worth(family, grid, results, folder, scale.seed):
             made, kept = (

@@ -12,7 +12,7 @@ SERVED = ("train", "simulate", "bound")
 """Kinds of work whose results are served; ``hiddenstate start`` copies initial parameters."""
 SHORT = 60.0
 """Seconds of one core below which a training is served for the code that trained it alone."""
-LIVE = 10.0
+LIVE = 5.0
 """Seconds of one core that a second cell of a kind takes at most to be always computed."""
 
 
@@ -63,11 +63,13 @@ def live(family: Family, grid: Any) -> set[tuple[str, str]]:
     them; with its initial parameters, if it has any. Trainings that are compared with cached ones
     are too.
     """
+    every = family.jobs(grid)
     found: set[tuple[str, str]] = set()
     for work in family.works:
-        if isinstance(work, Train):
-            found |= {("train", cell.name) for cell in work.beside(grid)}
-    every = family.jobs(grid)
+        for cell in work.beside(grid) if isinstance(work, Train) else ():
+            found.add(("train", cell.name))
+            if start := every["train"][cell.name].start:
+                found.add(("start", start.cell.name))
     cheapest = []
     for work in family.works:
         jobs = [job for job in every[work.kind].values() if job.work is work]
