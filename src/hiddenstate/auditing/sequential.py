@@ -16,6 +16,7 @@ Ties are broken by coins that belong to the run and stay the same at every look;
 once, without a look at the scores, or ties count against the audit (``averaged``).
 """
 
+import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ from hiddenstate.auditing.intervals import (
 from hiddenstate.auditing.other_way import OtherWay, other_way
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
-from hiddenstate.streams import stream
+from hiddenstate.streams import key, stream
 
 MEMORY = 2_000_000
 """Simulated scores of a world held at once."""
@@ -163,8 +164,8 @@ class SequentialAudit:
         in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both worlds from
         their first run on. The answer depends on the planned looks alone, not on when it is asked,
         so a campaign that was killed may ask again from all its scores. coins: as of ``Averaged``,
-        the same at every look: without them a seed that this object draws once, so give the
-        verdict's to an object that goes on.
+        the same at every look: without them a seed of the audit's own, so give the verdict's to
+        another object that goes on with it.
         """
         worlds = []
         for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
@@ -178,7 +179,7 @@ class SequentialAudit:
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)
         into, out = into[: taken[-1][0]], out[: taken[-1][1]]
-        seed = self._coins if coins is None else drawn(coins)
+        seed = self._own_coins(into, out) if coins is None else drawn(coins)
         told = None if seed == "against" or not tied(into, out) else seed
         verdict = replace(self.reached(*break_ties(into, out, seed)), coins=told)
         if verdict.decision == "consistent" and (found := other_way(into, out, seed)):
@@ -219,9 +220,19 @@ class SequentialAudit:
         beyond = np.concatenate(list(paths)) > self.critical
         return np.where(beyond.any(axis=1), beyond.argmax(axis=1), -1)
 
+    def _own_coins(self, into: NDArray, out: NDArray) -> int:
+        """A seed that stays the same from the first look of an audit on; every audit has its own.
+
+        A seed that was drawn and that nobody knows names it, so that whatever the scores are, it
+        is as good as drawn.
+        """
+        n_in, n_out = self.sizes[0]
+        first = hashlib.sha256(into[:n_in].tobytes() + out[:n_out].tobytes()).digest()
+        return key(self._coins, "coins", int.from_bytes(first[:8], "little")) % 2**32
+
     @cached_property
     def _coins(self) -> int:
-        return secrets.randbits(32)
+        return secrets.randbits(64)
 
     @cached_property
     def _largest(self) -> NDArray[np.float64]:
