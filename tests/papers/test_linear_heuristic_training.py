@@ -156,9 +156,9 @@ def test_cached_scores_are_those_that_the_middle_scale_asks_for():
     files = {path.stem: path for path in CACHED.glob("*.parquet")}
     _, asked, seed = config.section(SCALES / "mnist.yaml", "linear_heuristic")
     jobs = FAMILY.jobs(asked)["train"]
-    assert files.keys() == jobs.keys()
-    for name, path in files.items():
-        assert scores.computed(path, jobs[name].identity, seed), name
+    assert jobs and jobs.keys() <= files.keys()
+    for name, job in jobs.items():
+        assert scores.computed(files[name], job.identity, seed), name
 
 
 def test_mnist_is_the_middle_scale():
