@@ -212,8 +212,9 @@ class _Digest:
 
 
 _LIBRARIES = {
-    *("builtins", "abc", "typing", "collections", "functools", "numpy", "scipy", "pandas"),
+    *("numpy", "scipy", "pandas"),
     *("sklearn", "torch", "torchvision", "opacus", "lightning", "timm", "transformers"),
+    *sys.stdlib_module_names,
 }
 """Packages whose classes and functions enter by name."""
 _STANDARD = sysconfig.get_path("stdlib")
