@@ -156,6 +156,7 @@ def test_the_table_of_the_docs():
     assert words in " ".join(page.split()), words
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("sigma", "batches", "epochs"), [(2.0, 10, 10), (1.1, 40, 20), (0.8, 100, 5)]
 )

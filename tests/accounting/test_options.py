@@ -44,6 +44,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("losses", LOSSES)
 @pytest.mark.parametrize("sampler", MECHANISMS)
 def test_every_row_honours_every_option_or_is_refused(sampler, losses):
@@ -81,6 +82,7 @@ def test_a_strongly_convex_row_is_above_the_linear_loss_that_it_covers():
     assert found["strongly convex losses"].epsilon >= found[HEURISTIC].epsilon
 
 
+@pytest.mark.whole
 def test_200_schedules_with_decay_are_above_exact_linear_losses():
     draw = np.random.default_rng(0)
     for number in range(200):
@@ -109,6 +111,7 @@ def chained(setting, rate, push):
     return chain.step(lambda x: kept * x, setting.diameter, sigma, push * rate, cells=201)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("sampler", ["full", "cyclic", "poisson"])
 def test_schedules_on_a_domain_are_above_exact_chains(sampler):
     """Linear losses projected on an interval, with decay: 40 drawn schedules each."""
@@ -220,6 +223,7 @@ def test_the_rate_and_the_curvature_mean_the_same_with_every_sampler():
 # --- released checkpoints -------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("mechanism", "every"),
     [((1.0, 0.1, 20), 4), ((0.7, 0.05, 30), 10), ((2.0, 0.3, 12), 2), ((1.0, 0.2, 6), 6)],

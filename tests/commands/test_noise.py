@@ -15,6 +15,7 @@ def answered(capsys, *more):
     return json.loads(capsys.readouterr().out)["noise"]
 
 
+@pytest.mark.whole
 def test_the_noise_meets_the_target_and_little_less_does_not(capsys):
     found = answered(capsys, "--q", "0.1", "--steps", "50")
     standard, heuristic = (one["noise_multiplier"] for one in found.values())
@@ -47,6 +48,7 @@ def test_what_cannot_be_met_is_said(capsys, more, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_the_answer_in_words(capsys):
     assert main([*TARGET, "--records", "1000", "--batch-size", "100", "--epochs", "2"]) == 0
     shown = capsys.readouterr().out
