@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 import pytest
-from command_line import CELL, START, trains
+from command_line import CELL, SMOKE, START, run, trains
 
 from hiddenstate import cli
 from hiddenstate.dpsgd import audit, checkpoint
@@ -162,3 +162,13 @@ def test_a_plan_counts_models_of_part_files(capsys, tiny, started):
     assert (before["partial"], after["partial"]) == ({}, {CELL: [1, MODELS]})
     assert before["all"]["models"] - after["all"]["models"] == 1
     assert after["all"]["hours"] < before["all"]["hours"]
+
+
+def test_an_expected_audit_has_no_parts(capsys, tmp_path):
+    cell = "expected_digits_pre0_n50_C1_T3_lr8_eps10_repeat0"
+    family = ("train", "worst_case_init", "--config", SMOKE, "--cell", cell)
+    out = tmp_path / f"{cell}.part-1.parquet"
+    status, _, err = run(capsys, *family, "--part", "1/2", "--out", out)
+    assert status == 2
+    assert "is an expected audit, which has no parts" in err
+    assert not out.exists()

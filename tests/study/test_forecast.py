@@ -10,7 +10,7 @@ import pytest
 
 from hiddenstate import cli
 from hiddenstate.pipeline import costs, scores
-from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.family import Expect, Workplace
 from hiddenstate.pipeline.parts import Parts
 from hiddenstate.study import config, forecast
 from hiddenstate.study.page import duration
@@ -148,8 +148,10 @@ def test_long_trainings_are_divided_and_no_job_is_longer(tmp_path):
         whole.loc[FAMILY, "train"]["hours"]
     )
     assert whole.loc[FAMILY, "train"]["longest"] == pytest.approx(longest)
-    # A model is not divided.
-    alone = max(job.cost / job.work.trainings(job.cell) for job in jobs.values())
+    # A model is not divided, nor is an expected audit.
+    undivided = {name: isinstance(job.work, Expect) for name, job in jobs.items()}
+    assert {name for name in parts if undivided[name]} == set()
+    alone = max(job.cost / (undivided[n] or job.trainings) for n, job in jobs.items())
     assert divided.loc[FAMILY, "train"]["longest"] <= max(hours, alone / 3600)
     # One more job for each part: the job that gathers them stays.
     more = divided.loc[FAMILY, "train"]["jobs"] - whole.loc[FAMILY, "train"]["jobs"]

@@ -89,8 +89,8 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
 
 
 def _discard(checkpoint: Path) -> None:
-    """Remove the finished models of a checkpoint, and their folders."""
-    kept = r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz"
+    """Remove the finished models of a checkpoint, older versions' marks of parts, and folders."""
+    kept = r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz|part\d+of\d+"
     own = [p for p in checkpoint.rglob("*") if re.fullmatch(kept, p.name) and p.is_file()]
     for path in own:
         path.unlink()

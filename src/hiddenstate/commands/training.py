@@ -127,9 +127,14 @@ def _start(options: argparse.Namespace) -> None:
 def _train(options: argparse.Namespace) -> None:
     """Train a cell, or a part of it; interrupted training goes on."""
     from hiddenstate.dpsgd import checkpoint
+    from hiddenstate.pipeline.family import Expect
 
     job, seed = jobs.asked(options, "train")
     partial = bool(options.part or options.hours)
+    if partial and isinstance(job.work, Expect):
+        raise InputError(
+            f"--part, --hours: {job.cell.name} is an expected audit, which has no parts"
+        )
     if partial and not fnmatch(options.out.name, f"{job.cell.name}.part-*.parquet"):
         raise InputError(
             f"--out: got {options.out.name}; expected the name of a part file, such as "

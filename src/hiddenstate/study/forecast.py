@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate import papers
 from hiddenstate.pipeline import cache, costs, scores
 from hiddenstate.pipeline import parts as parts_files
-from hiddenstate.pipeline.family import Figure, Job, Table, Train
+from hiddenstate.pipeline.family import Expect, Figure, Job, Table, Train
 from hiddenstate.study import config
 from hiddenstate.study.page import duration
 
@@ -153,12 +153,14 @@ def stray(scale_file: Path, results: Path) -> list[Path]:
 def parts(jobs: Mapping[str, Job], hours: float) -> dict[str, int]:
     """How many jobs each cell's training is divided into, of at most so many hours of one core.
 
-    Of those alone that take longer; none if ``hours`` is 0. A part has one model at least.
+    Of those alone that take longer; none if ``hours`` is 0. A part has one model at least. Expected
+    audits are not divided.
     """
     found = {}
     for name, job in jobs.items():
-        if hours and job.cost > 3600 * hours and isinstance(job.work, Train):
-            models = job.work.trainings(job.cell)
+        divisible = isinstance(job.work, Train) and not isinstance(job.work, Expect)
+        if hours and job.cost > 3600 * hours and divisible:
+            models = job.trainings
             each = max(1, int(3600 * hours * models / job.cost))
             found[name] = math.ceil(models / each)
     return {name: number for name, number in found.items() if number > 1}

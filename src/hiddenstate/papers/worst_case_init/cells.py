@@ -283,15 +283,16 @@ def cost(audit: AuditParameters) -> float:
     return each * (trained + tested)
 
 
-BACK = 2000
-"""Records a second whose clipped gradients are differentiated again, for the networks here."""
+BACK = 22
+"""How much longer a record's clipped gradient takes that is differentiated again, as measured."""
 
 
 def expected_cost(p: ExpectedParameters) -> float:
     """Seconds of one core that an expected audit takes."""
-    audit, passes = p.audit, 1 if p.pass_back is None else 2
+    audit, passes = p.audit, 2 if p.pass_back is None else 4  # with and without the target
     pair = 2 * audit.steps * step_seconds(audit.start.model, audit.records)
-    back = passes * audit.steps * min(p.pass_back or audit.records, audit.records) / BACK
+    records = min(p.pass_back or audit.records, audit.records)
+    back = BACK * passes * audit.steps * records * gradient_seconds(audit.start.model)
     return p.pairs * (pair + back)
 
 
