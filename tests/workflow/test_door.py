@@ -1,5 +1,6 @@
 """One run at a time in a directory, and no set-up under it, however the run was started."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -45,7 +46,8 @@ def at_work(tree, start):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGSTOP)
     yield process
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
@@ -72,6 +74,16 @@ def test_under_a_plain_run_nothing_is_installed_unlocked_or_run(tree, at_work, s
     assert f"another run is at work in {tree}" in output
     # What only looks is not kept out.
     assert snakemake(tree, *ESTIMATES, "--dry-run")[0] == 0
+
+
+def test_after_a_kill_the_same_plain_command_goes_on(tree, at_work, start):
+    os.killpg(at_work.pid, signal.SIGKILL)
+    at_work.wait()
+    assert list((tree / ".snakemake/locks").iterdir())
+    process = start(tree, *ESTIMATES)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output[-3000:]
+    assert (tree / ESTIMATES[0]).exists()
 
 
 def test_a_run_elsewhere_keeps_the_environment_of_its_tree(tree, start):

@@ -43,6 +43,8 @@ def alone():
                 f"another run is at work in {os.path.abspath(folder)}; wait for it, or stop it"
             )
         except OSError as error:
+            if LOCKS and LOCKS[-1].name == path:
+                LOCKS.pop().close()
             # An environment in a tree that cannot be written to is replaced by nobody.
             if folder == ".":
                 logger.warning(
@@ -65,8 +67,27 @@ def not_alone():
         LOCKS.pop().close()
 
 
-if workflow.is_main_process and "--unlock" in sys.argv:
-    alone()
+def unlock():
+    """Remove the lock that a killed run left behind, which Snakemake would ask to have removed."""
+    left = list(Path(".snakemake/locks").glob("*.lock"))
+    if left or "--unlock" in sys.argv:
+        try:
+            alone()
+        except WorkflowError:
+            not_alone()
+            # Snakemake itself refuses what would write the same files; others only look.
+            if "--unlock" in sys.argv:
+                raise
+            return
+        # Without locks of files nothing is known of other runs.
+        if LOCKS or given(".reproduce.lock"):
+            for path in left:
+                path.unlink(missing_ok=True)
+        not_alone()
+
+
+if workflow.is_main_process:
+    unlock()
 
 
 # Which executor runs the jobs is not known before.
