@@ -42,7 +42,7 @@ def with_checkpoints(audits):
         for i in range(10)
     )
     parts = [
-        atlas(audits=40, above=0.02),
+        atlas(audits=40, above=0.1),
         checkpoints(),
         mine.assign(cell="released", group="released"),
     ]
@@ -57,7 +57,7 @@ CASES = {
     "ordered": {
         "agrees": partial(atlas, audits=40, above=0.02),
         "contradicts": partial(atlas, audits=40, above=0.25),
-        "contradicts, checkpoints": partial(with_checkpoints, 9),
+        "contradicts, checkpoints": partial(with_checkpoints, 10),
         "contradicts, computed": partial(atlas, history=7.0001, audits=40),
         "undecided": partial(atlas, audits=3),
     },

@@ -62,7 +62,7 @@ def zoo(found, of=17, audits=100, control=0.05):
 
 def validity(**which):
     return {
-        "agrees": partial(exceeding, 0.05, **which),
+        "agrees": partial(exceeding, 0.04, **which),
         "contradicts": partial(exceeding, 0.1, **which),
         "undecided": partial(exceeding, 0.05, audits=60, **which),
     }
