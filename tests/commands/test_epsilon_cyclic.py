@@ -132,3 +132,15 @@ def test_every_record_in_every_step_is_a_sampler(capsys):
     assert capsys.readouterr().out == full
     assert main(["epsilon", "--sampler", "full", "--sampling-rate", "1", *numbers]) == 2
     assert "--sampling-rate: expected only with --sampler poisson" in capsys.readouterr().err
+
+
+def test_an_option_that_no_value_depends_on_is_named(capsys):
+    words = ["epsilon", "--sigma", "1", "--q", "0.1", "--steps", "5", "--delta", "1e-5"]
+    assert main([*words, "--learning-rate", "0.5", "--convex"]) == 0
+    shown = capsys.readouterr().out
+    assert "No value of this table depends on --convex, --learning-rate." in shown
+    assert main(arguments(sampler="reshuffled", diameter="0.1")) == 0
+    shown = capsys.readouterr().out
+    assert "No value of this table depends on --smoothness, --diameter." in shown
+    assert main([*words, "--smoothness", "1"]) == 2
+    assert "batch_size: got none" in capsys.readouterr().err

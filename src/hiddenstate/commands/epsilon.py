@@ -32,6 +32,13 @@ def run(options: argparse.Namespace) -> None:
     setting = setting_options.read(options)
     answers = bounds.found(setting, options.delta)
     ignored = [setting_options.option(name) for name in bounds.unused(setting, answers)]
+    curved = setting.smoothness is not None
+    if options.convex and not curved:
+        ignored.append("--convex")
+    if options.learning_rate is not None and not (
+        curved or setting.diameter is not None or setting.weight_decay
+    ):
+        ignored.append("--learning-rate")
     if options.json:
         epsilon = {
             one.bound.name: {
@@ -68,7 +75,10 @@ def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str
     from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
 
     by_name = {one.bound.name: one for one in answers}
-    proven = [one.epsilon for one in answers if one.bound.group == "proven" and one.epsilon]
+    known = [one for one in answers if one.epsilon is not None]
+    proven = [
+        one.epsilon for one in known if one.bound.group == "proven" and one.epsilon is not None
+    ]
     standard, linear = by_name[STANDARD], by_name[HEURISTIC]
     least = standard.epsilon if standard.epsilon is not None else min(proven, default=None)
     found = [
@@ -82,8 +92,8 @@ def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str
         )
     others = [
         one
-        for one in answers
-        if one.bound.group in ("hidden", "assumed") and one.bound.kind == "upper" and one.epsilon
+        for one in known
+        if one.bound.group in ("hidden", "assumed") and one.bound.kind == "upper"
     ]
     if others:
         found.append(
