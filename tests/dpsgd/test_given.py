@@ -175,6 +175,18 @@ def test_what_parameters_know_besides_their_numbers_is_not_lost_without_a_word()
         ClippedSum(Scaled(), torch.randn(8, 6), LABELS)
 
 
+def test_records_that_a_model_writes_into_are_as_they_were():
+    x = torch.randn(8, 6)
+    before = x.clone()
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 4))
+    total = ClippedSum(model, x, LABELS)
+    assert torch.equal(x, before)
+    expected = clipped(own_gradients(model, before.clone(), LABELS), 0.5)
+    found = total(flat_parameters(model), np.arange(8), 0.5)
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
+    assert torch.equal(x, before)
+
+
 def test_the_model_is_as_it_was():
     model, x = nn.Sequential(nn.Linear(6, 5), nn.PReLU(), nn.Linear(5, 4)), torch.randn(8, 6)
     before = {name: p.clone() for name, p in model.named_parameters()}

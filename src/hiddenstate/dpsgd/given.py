@@ -53,7 +53,8 @@ class Given:
         return self.x[indices].to(self.place)
 
     def _loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return self.loss(model(x.to(self.place)), y.to(self.place))
+        # A copy, for a model may write into its records.
+        return self.loss(model(x.to(self.place, copy=True)), y.to(self.place))
 
     def refuse_unlike(self, x: Tensor, y: Tensor) -> None:
         """InputError where the checked records (x, y) or a copy give other losses or gradients.

@@ -158,7 +158,7 @@ class Probe:
         return not _same(kernel(near, self.y), self._gradients(near), tolerance)
 
     def _outputs(self, x: Tensor) -> Tensor:
-        return self.model(x)
+        return self.model(x.clone())  # into which it may write
 
     def _cast(self, x: Tensor) -> Tensor:
         return x.to(self.dtype) if x.is_floating_point() else x
