@@ -512,7 +512,7 @@ def test_the_command_says_its_verdict_and_exit_status(script, tmp_path, monkeypa
     status, out, _ = run(
         capsys, "audit", tmp_path / "my_training-audit" / "scores.parquet", "--delta", 1e-5
     )
-    assert status == 0 and "12 in-scores" in out
+    assert status == 0 and "from 12 scores with and 12 without" in out
 
 
 def test_the_command_judges_a_mechanisms_own_curve(script, tmp_path, capsys):
