@@ -273,3 +273,9 @@ def test_bad_input_is_named(monkeypatch, arguments, options, name):
     monkeypatch.setattr(composition, "MOST_POINTS", 1 << 16)
     with pytest.raises(InputError, match=f"^{name}: got"):
         bracket(*arguments, **options)
+
+
+def test_no_mass_is_below_nothing_by_rounding():
+    """A bin whose loss is at its upper end: its mass moves there whole, and no more than that."""
+    lower, upper = composition.fine_bracket(0.029430893511134985, 0.5, 9, 1.5192850912392848e-11)
+    assert 5763 < lower <= upper < 5765

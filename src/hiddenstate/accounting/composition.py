@@ -215,12 +215,12 @@ class _Step:
         within = np.clip(self._above(absent, present) - np.arange(len(absent)) * self.h, 0, self.h)
         if direction == "out":
             within[absent == 0] = self.h
-            moved = mixed * (np.expm1(-within) / math.expm1(-self.h))
+            moved = mixed * np.minimum(np.expm1(-within) / math.expm1(-self.h), 1.0)
             masses = np.append(mixed - moved, 0.0)
             masses[1:] += moved
             tail = (1 - self.rate) * self.top_absent + self.rate * self.top_present
             return _Losses(masses, self.log_none, self.h, tail)
-        moved = absent * (np.expm1(within) / math.expm1(self.h))
+        moved = absent * np.minimum(np.expm1(within) / math.expm1(self.h), 1.0)
         masses = np.append(absent - moved, 0.0)
         masses[1:] += moved
         masses[-1] += self.top_absent
