@@ -79,11 +79,13 @@ def signed(path: Path, made_of: str | None = None) -> str:
     InputError where the file is not as it was drawn, or, if ``made_of`` is given, drawn from other
     estimates.
     """
-    entry = _entries(path.parent / MANIFEST).get(path.name)
+    place = path.parent / MANIFEST
+    entry = _entries(place).get(path.name)
+    again = f"by {place}; remove both and run again"
     if entry is None or entry[DIGEST] != _bytes(path):
-        raise InputError(f"{path}: is not the file that was drawn; remove it and run again")
+        raise InputError(f"{path}: is not the file that was drawn, {again}")
     if made_of is not None and entry[MADE_OF] != made_of:
-        raise InputError(f"{path}: was drawn from other estimates; remove it and run again")
+        raise InputError(f"{path}: was drawn from other estimates, {again}")
     return entry[MADE_OF]
 
 
