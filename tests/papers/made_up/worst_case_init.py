@@ -260,7 +260,7 @@ def outcomes(figure, task, rival, quantity="mean", shown="", many=400, few=20):
 
 SELDOM = {
     *("figure1_mnist", "figure1_cifar10", "figure2", "figure3_mnist", "figure3_cifar10"),
-    *("last_layer", "last_layer_introduction"),
+    *("last_layer", "last_layer_introduction", "accuracy_cifar10", "accuracy_last_layer"),
     *("maxima_mnist", "maxima_cifar10", "maxima_last_layer"),
 }
 """The paper's five audits scatter as ours do, so few of several numbers agree in every rerun."""
@@ -357,9 +357,9 @@ CASES = {
     "maxima_last_layer": outcomes(
         "figure5", "cifar10_last_layer", {9.94: 8.30}, "maximum", many=1000
     ),
-    "accuracy_cifar10": numbers("figure1", "cifar10", {0.512: 0.46}, "accuracy", 0.004),
+    "accuracy_cifar10": numbers("figure1", "cifar10", {0.512: 0.46}, "accuracy", 0.001),
     "accuracy_last_layer": numbers(
-        "figure5", "cifar10_last_layer", {0.931: 0.913}, "accuracy", 0.002
+        "figure5", "cifar10_last_layer", {0.931: 0.913}, "accuracy", 0.0005
     ),
     "accuracy_steps": {
         "agrees": partial(by_steps, 0.3, 0.5, 0.654, other={2.0: (0.31, 0.51, 0.673)}, theirs=True),
