@@ -71,6 +71,9 @@ def _collect(options: argparse.Namespace) -> None:
     from hiddenstate.study import config, verdicts
 
     found = verdicts.read(*options.verdicts, grids=config.grid_names(options.config))
+    if len(twice := found.loc[found["id"].duplicated(), "id"]):
+        names = ", ".join(map(str, options.verdicts))
+        raise InputError(f"{names}: {twice.iloc[0]}: two of the files have its verdict")
     verdicts.write(options.out, found, options.config.stem, options.expected)
     _print_verdicts(found, options, options.expected)
 
