@@ -44,10 +44,9 @@ def printed(command):
 
 
 def agree(found, stated):
-    """Whether a page states what is printed; ``...`` stands for any number of lines."""
-    parts = "\n".join(stated).split("...\n") if "..." in stated else ["\n".join(stated)]
-    pattern = r"(?:.*\n)*?".join(re.escape(part) for part in parts)
-    return re.fullmatch(pattern, "\n".join(found)) is not None
+    """Whether a page states what is printed; a line ``...`` stands for any number of lines."""
+    lines = [r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n" for line in stated]
+    return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in found)) is not None
 
 
 def main(pages):

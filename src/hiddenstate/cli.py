@@ -72,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=hiddenstate.__version__)
     # The epilogue lists the commands by group, which argparse cannot.
-    commands = made.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    commands = made.add_subparsers(
+        required=True, prog="hiddenstate", metavar="COMMAND", help=argparse.SUPPRESS
+    )
     groups = []
     for title, modules in GROUPS.items():
         known = len(commands.choices)

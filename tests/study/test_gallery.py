@@ -23,6 +23,9 @@ def test_the_repository_shows_every_figure_as_it_is_described():
     text = PAGE.read_text()
     seen = set()
     for (name, key), figure in figures().items():
+        if figure.pending:
+            assert f"*{figure.pending}*" in text
+            continue
         picture = Path(f"../figures/published/{name}/{key}.png")
         match = re.search(rf"`\./reproduce {name}_{key} --config scale=([\w-]+)`", text)
         assert match, f"{name}_{key}: draw it and run `hiddenstate gallery {name}`"
@@ -37,7 +40,7 @@ def test_the_repository_shows_every_figure_as_it_is_described():
     runs = (published / "README.md").read_text()
     for name in papers.names():
         assert re.search(rf"^\| `{name}` \| `\w+`.* \| [0-9a-f]+ \| [\d-]+ \|$", runs, re.M)
-    assert sum(path.stat().st_size for path in seen) < 3e6
+    assert sum(path.stat().st_size for path in seen) < 6e6
 
 
 def test_the_page_is_the_families_own(tmp_path):

@@ -23,8 +23,8 @@ def add(commands: Commands) -> None:
         "training",
         nargs="?",
         metavar="FILE.py[:FUNCTION]",
-        help="Python file, and the function in it that trains a model with Opacus; it takes no "
-        "arguments, seed, or world and seed. Without a function the file is run as a script",
+        help="Python file and a function in it that trains a model with Opacus, of no arguments, "
+        "of seed, or as train(world, seed); without a function the file runs as a script",
     )
     for name, what in (
         ("--noise-multiplier", "noise multiplier"),

@@ -352,7 +352,8 @@ def _always(grid: Any) -> bool:
 class Shown:
     """A figure or table: title, caption (one paragraph), and how it is drawn from estimates.
 
-    ``message`` is what one sees in a figure, in a sentence that stands above its panels.
+    ``message`` is what one sees in a figure, in a sentence that stands above its panels;
+    ``pending`` says why no published run draws it, if none does.
     ``when(grid)`` says if a grid has the cells for it. ``shows`` says what it shows where that is
     not what its family's scale shows, as of exact laws beside trained models.
     """
@@ -363,6 +364,7 @@ class Shown:
     when: Callable[[Any], bool] = _always
     shows: str = ""
     message: str = ""
+    pending: str = ""
 
     def footer(self, scale: str, grid: FamilyGrid) -> str:
         """The scale, and the data that this shows at it."""
@@ -404,9 +406,10 @@ def figure(
     when: Callable[[Any], bool] = _always,
     shows: str = "",
     message: str = "",
+    pending: str = "",
 ) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
     """Register a function of the estimates as a figure under the function's name."""
-    return lambda draw: Figure(title, caption, draw, when, shows, message)
+    return lambda draw: Figure(title, caption, draw, when, shows, message, pending)
 
 
 def table(

@@ -20,14 +20,12 @@ PUBLISHED = Path("figures/published")
 """Where pictures are kept, seen from the tree's top: a folder a family."""
 WIDTH = 900
 """Pixels that a picture is wide at most."""
-COLOURS = 128
-"""Colours of a picture: enough for lines, and a third of the bytes."""
 SCALES = ("paper", "mnist", "laptop")
 """Whose figures are taken where nobody says otherwise, the best first."""
 
 _HEAD = """# Every figure and table
 
-Each figure is shown at the best scale at hand; its command draws it. Files are in
+Each figure is shown at the best scale that was run; its command draws it. Files are in
 `figures/<scale>/<family>/` (PDF and PNG) and `results/<scale>/<family>/tables/` (CSV, Markdown and
 LaTeX). A family's cells are shared by all it shows, so the second figure takes seconds. The page is
 made by `hiddenstate gallery`; with the name of a family, its pictures alone are made again.
@@ -63,6 +61,9 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
         family = papers.load(name)
         parts.append(f"## {family.title}\n\n`{name}`, {family.reference}\n")
         for key, figure in family.figures.items():
+            if figure.pending:
+                parts.append(f"### {figure.title}\n\n{figure.caption} *{figure.pending}*\n")
+                continue
             place = out.parent.parent / PUBLISHED / name / f"{key}.png"
             scale = kept.get(f"{name}_{key}")
             if scales and (not families or name in families):
@@ -127,7 +128,7 @@ def _best(scales: Sequence[Path], name: str, key: str) -> Path:
 
 
 def _small(path: Path) -> bytes:
-    """A picture, narrowed and with few colours."""
+    """A picture, narrowed; few colours would tint grids and bands."""
     from PIL import Image
 
     try:
@@ -139,6 +140,5 @@ def _small(path: Path) -> bytes:
         height = round(picture.height * WIDTH / picture.width)
         picture = picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
     found = BytesIO()
-    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    few.save(found, format="PNG", optimize=True)
+    picture.save(found, format="PNG", optimize=True)
     return found.getvalue()

@@ -33,10 +33,10 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "What hiding the iterates buys",
-    "For every setting: the epsilon that composition proves with all iterates released, which is "
-    "also all that is proven of the last one for any loss; what remains if every loss is linear, "
-    "exact; what the worst losses that are known leave, at least; what is proven for any clipped "
-    "losses of an assumed curvature; and what a simulated audit of the last iterate certifies.",
+    "One row a setting. The standard epsilon, which is also all that is proven of the last iterate "
+    "for any loss. The exact epsilon if every loss is linear. The worst known losses, as a lower "
+    "bound. The upper bound for clipped losses of an assumed curvature. The lower bound (95 %) of "
+    "a simulated audit of the last iterate.",
 )
 def answer(estimates: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting."""

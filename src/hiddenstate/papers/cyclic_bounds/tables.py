@@ -59,7 +59,7 @@ def table1_2(estimates: pd.DataFrame) -> pd.DataFrame:
 
 _HEADS = {
     "": "no constant",
-    "unclipped": "L where clipping turns no gradient",
+    "unclipped": "L where clipping keeps directions",
     "reconstructed": "L of equation 12",
     "clipped": "L for any clipped loss",
 }
@@ -69,7 +69,7 @@ _HEADS = {
     "Every bound",
     "Rho, and in brackets the epsilon that it means as Gaussian differential privacy, of every "
     "theorem and corollary, by Lipschitz constant. The first two constants, equation 22, PABI and "
-    "Corollary C.2 hold where clipping turns no gradient. Composition and the bounds without a "
+    "Corollary C.2 hold where clipping keeps directions. Composition and the bounds without a "
     "constant or a weak convexity are the same for all losses.",
 )
 def theorems(estimates: pd.DataFrame) -> pd.DataFrame:

@@ -38,8 +38,8 @@ def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "Models needed to find a bug",
-    "Models in each world from which on the default bound contradicts the accountant's "
-    "claim in at least nine audits of ten, by disjoint models.",
+    "Models with the canary, and as many without, from which on the default bound contradicts "
+    "the accountant's claim in at least nine audits of ten, by disjoint models.",
 )
 def bugs(estimates: pd.DataFrame) -> pd.DataFrame:
     """Models per world that the default bound needs to find each bug in nine audits of ten."""

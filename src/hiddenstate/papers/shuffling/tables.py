@@ -9,9 +9,9 @@ from hiddenstate.rounding import shown
 
 @table(
     "Networks on shuffled batches",
-    "What audits find of trained networks whose canary is a crafted gradient, turned round in the "
-    "other world: lower bounds at 95 %, beside the mean and range of as many simulated models "
-    "whose losses are linear. Proven is of all iterates, by composition.",
+    "Lower bounds (95 %) of audits of trained networks. The canary is a crafted gradient, and its "
+    "opposite in the other data set. Beside them stand the mean and range of as many simulated "
+    "models whose losses are linear, and the standard epsilon by composition.",
 )
 def networks(estimates: pd.DataFrame) -> pd.DataFrame:
     """One row for each claim, order and adversary."""

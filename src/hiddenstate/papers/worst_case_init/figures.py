@@ -317,6 +317,7 @@ def figure7(estimates: pd.DataFrame) -> Any:
     "intervals. Open circles: stated by the paper. Dashed: the theoretical epsilon. One start; "
     "scores are taken as normal. Expected audits bound nothing.",
     when=lambda grid: any(len(sweep.epsilons) > 1 for sweep in grid.expected),
+    pending="No published run draws this figure yet: its expected audits are not all cached.",
 )
 def figure1_expected(estimates: pd.DataFrame) -> Any:
     """Published epsilon that is expected at the paper's own size, beside the paper's."""

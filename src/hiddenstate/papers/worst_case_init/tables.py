@@ -19,7 +19,7 @@ from hiddenstate.rounding import shown
 
 _ACCURACY = (
     "Test accuracy in percent of models trained on n records with clipping norm C, mean over "
-    "models (of each world and repeat) and repeats."
+    "models (with and without the canary) and repeats."
 )
 
 
@@ -67,8 +67,8 @@ def accuracy(estimates: pd.DataFrame) -> pd.DataFrame:
     "Every audit",
     "Empirical epsilon as published (mean ± standard deviation and maximum over the "
     "repeats), what a perfect audit publishes on average, the same recipe with two-sided "
-    "intervals (a reading made afterwards), and the valid 95 % bound. Separation: distance "
-    "of the two worlds' mean scores in standard deviations, and what it is at most if "
+    "intervals (an interpretation made afterwards), and the valid 95 % bound. Separation: "
+    "difference of the mean scores over their standard deviation, and what it is at most if "
     "everything leaks.",
 )
 def audits(estimates: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,91 @@
+"""What users read is short and in the glossary's words: docs/glossary.md."""
+
+import argparse
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from hiddenstate import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARTIFACT-APPENDIX.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+RETIRED = re.compile(
+    r"\b(worlds?|rivals?|ledgers?|turns? no gradient|at hand|idle coordinates?|remains(?= \())\b",
+    re.IGNORECASE,
+)
+"""Words that the glossary has a plainer one for."""
+
+
+def prose(text):
+    """A page without code, formulas, tables, headings, quotations and pictures."""
+    text = re.sub(r"```.*?```|`[^`]*`|<[^>]+>|\$\$.*?\$\$|\$[^$]*\$", " x ", text, flags=re.DOTALL)
+    kept = [line for line in text.splitlines() if not re.match(r"\s*(\||#|>|!\[)", line)]
+    return re.sub(r"\]\([^)]*\)", "]", "\n".join(kept))
+
+
+def sentences(text):
+    """Each sentence of three words or more, with its number of words."""
+    for part in re.split(r"(?<=[.!?])\s+|\n\s*\n|\n\s*[-*] |\n\s*\d+\. ", prose(text)):
+        words = re.findall(r"[A-Za-z][\w'-]*", part)
+        if len(words) > 2:
+            yield " ".join(part.split()), len(words)
+
+
+def longest(pages, most):
+    """Sentences of more words, with their page."""
+    return [
+        f"{page.name} ({count} words): {sentence}"
+        for page in pages
+        for sentence, count in sentences(page.read_text(encoding="utf-8"))
+        if count > most
+    ]
+
+
+def retired(text):
+    """Lines of a page, outside of code and quotations, that have a retired word."""
+    return [line.strip() for line in prose(text).splitlines() if RETIRED.search(line)]
+
+
+def test_half_of_the_sentences_have_at_most_18_words():
+    counts = [n for page in PAGES for _, n in sentences(page.read_text(encoding="utf-8"))]
+    assert statistics.median(counts) <= 18
+
+
+def test_no_sentence_has_more_than_40_words():
+    assert not longest(PAGES, 40)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_page_has_a_retired_word(page):
+    assert not retired(page.read_text(encoding="utf-8"))
+
+
+def test_a_slip_is_found():
+    text = "The two worlds differ.\n\n" + "word " * 41 + "end.\n"
+    assert retired(text) == ["The two worlds differ."]
+    assert [n for _, n in sentences(text)] == [4, 42]
+    assert not retired("> the worlds of a quotation\n`world`, ```\nworld\n```")
+
+
+def helps():
+    (commands,) = [a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    for name, parser in commands.choices.items():
+        for action in parser._actions:
+            if action.help and action.help is not argparse.SUPPRESS:
+                yield pytest.param(action.help, id=f"{name}-{action.dest}")
+
+
+@pytest.mark.parametrize("text", list(helps()))
+def test_a_help_is_a_noun_phrase_in_plain_words(text):
+    """It begins with no pronoun or preposition, is no sentence, and has no retired word."""
+    assert not re.match(
+        r"(of|in|that|these|those|it|its|what|whether|for|with|at|by)\b", text, re.I
+    )
+    # A column and an argument of scores are named "world".
+    words = re.sub(r"train\(world, seed\)|\{world\}|world \('in' or 'out'", "", text)
+    assert not text.endswith(".") and not RETIRED.search(words)
