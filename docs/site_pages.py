@@ -57,7 +57,9 @@ def on_page_markdown(markdown, page, config, files):
         text, target, anchor = match.groups()
         path = Path(os.path.normpath(here.parent / target))
         found = pages.get(path) or os.path.relpath(path, ROOT / "docs")
-        return f"[{text}]({found}{anchor})" if found in files.src_uris else text
+        if found not in files.src_uris:
+            return text
+        return f"[{text}]({os.path.relpath(found, os.path.dirname(name) or '.')}{anchor})"
 
     # Tags are words here, and so would be the marks of generated parts.
     told = re.sub(r"^<!-- .* -->\n", "", markdown, flags=re.MULTILINE)
