@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from textwrap import indent
 
 from markdown import Extension
 from mkdocs.plugins import event_priority
@@ -61,6 +62,12 @@ def on_page_markdown(markdown, page, config, files):
             return text
         return f"[{text}]({os.path.relpath(found, os.path.dirname(name) or '.')}{anchor})"
 
-    # Tags are words here, and so would be the marks of generated parts.
+    # Tags are words here, and so would be the marks of generated parts and what is folded.
     told = re.sub(r"^<!-- .* -->\n", "", markdown, flags=re.MULTILINE)
+    told = re.sub(
+        r"^<details markdown><summary>(.*?)</summary>\n(.*?)\n</details>$",
+        lambda match: f'??? note "{match[1]}"\n' + indent(match[2], "    "),
+        told,
+        flags=re.MULTILINE | re.DOTALL,
+    )
     return re.sub(r"\[([^]]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)", link, told)
