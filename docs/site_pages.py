@@ -71,3 +71,10 @@ def on_page_markdown(markdown, page, config, files):
         flags=re.MULTILINE | re.DOTALL,
     )
     return re.sub(r"\[([^]]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)", link, told)
+
+
+def on_post_page(output, page, config):
+    """Load what searches a site on a disk from the site; the theme names a server for it."""
+    here = os.path.dirname(page.url) or "."
+    shim = os.path.relpath("offline/iframe-worker.js", here)
+    return output.replace("https://unpkg.com/iframe-worker/shim", shim)
