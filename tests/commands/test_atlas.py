@@ -129,7 +129,7 @@ def test_a_fixed_order_and_trainings_that_stand_apart(capsys):
                 "--records",
                 "100",
                 "--batch-size",
-                "30",
+                "300",
             ],
             "batch_size: got 300",
         ),

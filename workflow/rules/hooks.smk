@@ -19,7 +19,7 @@ USAGE = os.path.abspath(f"{LOGS}/usage.tsv")
 def note_usage():
     """Let every job write down what it took."""
     os.makedirs(LOGS, exist_ok=True)
-    os.environ["HIDDENSTATE_USAGE"] = USAGE
+    os.environ.update(HIDDENSTATE_USAGE=USAGE)
 
 
 LOCKS = []
@@ -55,7 +55,7 @@ def alone():
 def given(path):
     """If ``./reproduce`` started this process and gave it the lock, as an open file."""
     try:
-        file = os.fstat(int(os.environ["HIDDENSTATE_LOCK"]))
+        file = os.fstat(int(os.environ.get("HIDDENSTATE_LOCK", "")))
         return os.path.samestat(file, os.stat(path))
     except (KeyError, ValueError, OSError):
         return False

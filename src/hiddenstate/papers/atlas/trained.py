@@ -42,10 +42,15 @@ WORST, AVERAGE = "worst-case-initialisation audit", "average-case audit"
 def cached_files(folder: Path) -> list[Path]:
     """The files of trained audits in a folder such as ``results/cached``, in a fixed order.
 
-    Those of public code's recipe are another reading of a setting that has one of the paper's.
+    Those of public code's recipe are another reading of a setting that has one of the paper's, and
+    expected audits are no audits.
     """
     found = [path for pattern in FILES for path in sorted(folder.glob(pattern))]
-    return [path for path in found if "_code_" not in path.name]
+    return [
+        path
+        for path in found
+        if "_code_" not in path.name and not path.name.startswith("expected_")
+    ]
 
 
 def table(files: list[Path]) -> pd.DataFrame:
