@@ -31,8 +31,12 @@ def test_adversaries_that_a_sweep_lacks_are_not_judged(missing):
     less = {name: share for name, share in made_up.GOOD.items() if name != missing}
     rows = made_up.housing(less)
     assert (measure("outperforms", rows) is None) == (missing != made_up.RANDOM)
-    assert (measure("simulated_dimension", rows) is None) == (missing != made_up.LOSS)
-    assert measure("shared_start", rows) is None
+    one = {"one random coordinate": 0.6}
+    both, alone = (made_up.housing(shares, start="shared") for shares in (less | one, less))
+    # They compare two coordinates with one start, whatever the loss shows.
+    for name in ("simulated_dimension", "shared_start"):
+        assert measure(name, rows) is None and measure(name, alone) is None
+        assert (measure(name, both) is None) == (missing == made_up.CRAFTED)
 
 
 def test_below_epsilon_4_nothing_is_said_of_audits():

@@ -199,7 +199,8 @@ def _matches(rows: pd.DataFrame) -> list[Stated | Within]:
             continue
         rivals = others[others != epsilon]
         rival = float(rivals[np.abs(np.log(rivals / epsilon)).argmin()]) if len(rivals) else None
-        found = mean(part["value"].tolist(), STEP / 12**0.5)
+        # The grid of epsilons is the least that they scatter by; of one nothing else is known.
+        found = mean(part["value"].tolist(), STEP / 12**0.5 if len(part) > 1 else 0.0)
         items.append(Stated(what, found, Exact(epsilon), STEP / 2, rival, digits=1))
     return items
 
