@@ -10,6 +10,7 @@ import inspect
 import json
 import marshal
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -203,8 +204,10 @@ _new: list[str] = []
 
 
 def _keep(found: dict[str, Any]) -> None:
-    """Keep digests for other processes, where the package may be written to."""
+    """Keep digests for other processes, where Python may keep compiled modules as well."""
     _new.clear()
+    if sys.dont_write_bytecode:
+        return
     temporary = _KEPT.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         _KEPT.parent.mkdir(exist_ok=True)
