@@ -79,7 +79,9 @@ class AtlasGrid(FamilyGrid):
         description="runs per world of a simulated audit, fewer where steps are many"
     )
     released: list[Sampled] = Field(
-        default=[], description="settings of the figure of released checkpoints, a panel each"
+        default=[],
+        max_length=20,
+        description="settings of the figure of released checkpoints, a panel each",
     )
     trained: bool = Field(default=True, description="whether to show the nearest trained audits")
 
