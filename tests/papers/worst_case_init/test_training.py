@@ -15,6 +15,7 @@ from hiddenstate.dpsgd import ensemble as engine
 from hiddenstate.dpsgd.ensemble import Run
 from hiddenstate.errors import InputError
 from hiddenstate.papers.worst_case_init import cells, estimates, training
+from hiddenstate.pipeline import runnable
 from hiddenstate.streams import stream
 
 PRIVATE = 60
@@ -185,7 +186,13 @@ def test_training_without_initial_parameters_is_refused(cell_of):
         training.train(cell_of(), 0, training.Workplace())
 
 
-def test_private_records_that_are_not_there_are_refused(cell_of, train):
+def test_private_records_that_are_not_there_are_refused(cell_of, train, monkeypatch):
+    with pytest.raises(
+        ValueError, match=r"tasks\.random\.private: got 61; expected 60, half of ra"
+    ):
+        cell_of(private=61)
+    # Data that have fewer records than a scale file was checked for are found out by the training.
+    monkeypatch.setitem(runnable.DATA, "random", ((1, 8, 8), 2 * 61))
     with pytest.raises(InputError, match="private: got 61; expected 60, the private records of ra"):
         train(cell_of(private=61))
 
