@@ -293,8 +293,8 @@ def test_an_absent_data_set_stops_only_what_would_be_trained(tmp_path, checkout,
     directory = checkout(tmp_path)
     smoke = yaml.safe_load((directory / "workflow/config/scales/smoke.yaml").read_text())
     content = yaml.safe_load(yaml.safe_dump(TINY | {"encoding_loss": smoke["encoding_loss"]}))
-    task = content[FAMILY]["tasks"]["digits"] | {"dataset": "cifar10", "model": "cifar_cnn"}
-    content[FAMILY]["tasks"]["digits"] = task
+    pictures = {"dataset": "cifar10", "model": "cifar_cnn", "private": 25_000}
+    content[FAMILY]["tasks"]["digits"] |= pictures
     with_scale(directory, content)
     (tmp_path / "nothing").mkdir()
     environment = {"HIDDENSTATE_DATA": str(tmp_path / "nothing")}
@@ -330,7 +330,8 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     shutil.copytree(
         trained / f"results/tiny/{FAMILY}/starts", filled / f"results/tiny/{FAMILY}/starts"
     )
-    status, output = snakemake(filled, "verify_cache", *AT_TINY)
+    every = (*AT_TINY, "verify_cells=10")
+    status, output = snakemake(filled, "verify_cache", *every)
     assert status == 0, output[-5000:]
     verdicts = pd.read_csv(filled / "results/tiny/verified.csv")
     assert set(verdicts["cell"]) == {CELL}
@@ -340,13 +341,13 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     frame, origin = scores.read(cached(filled))
     forged = origin | {"cell": job_of(filled, OTHER).identity}
     scores.write(cached(filled, OTHER), frame.assign(score=frame["score"] + 100), forged)
-    status, output = snakemake(filled, "verify_cache", *AT_TINY)
+    status, output = snakemake(filled, "verify_cache", *every)
     assert status != 0
     assert f"differ from those computed again: {OTHER} (" in output
     verdicts = pd.read_csv(filled / "results/tiny/verified.csv")
     assert verdicts.groupby("cell")["agree"].all().to_dict() == {CELL: True, OTHER: False}
     # A verdict is of the code that trained again: of other code it is another's.
-    dry = (filled, "verify_cache", "--dry-run", *AT_TINY)
+    dry = (filled, "verify_cache", "--dry-run", *every)
     assert f"{FAMILY}_verify" not in snakemake(*dry)[1]
     engine = filled / "src/hiddenstate/dpsgd/native/source.py"
     engine.write_text(f"{engine.read_text()}\nOTHER = 1\n")
