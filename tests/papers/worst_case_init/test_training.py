@@ -32,6 +32,7 @@ def test_every_step_is_that_of_opacus(
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer, optimizer
 
+    monkeypatch.setitem(runnable.DATA, "mnist", ((1, 28, 28), 2 * PRIVATE))
     cell = cell_of({"records": [40], "epochs": [0]}, dataset="mnist", model="mnist_cnn", models=1)
     train(cell)
     ((audit, options),) = trained
