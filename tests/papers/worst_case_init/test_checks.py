@@ -18,6 +18,11 @@ made_up = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(made_up)
 
 
+@pytest.fixture(autouse=True)
+def random_records():
+    """None: the paper's grid has all of its records, and no data is read here."""
+
+
 def paper_estimates(grid, figure, task, quantity, draw, **changes):
     """Audits of the paper's grid that find what the paper prints, and 2.5 where it prints none."""
     values = STATED[(STATED["figure"] == figure) & (STATED["task"] == task)]
@@ -70,8 +75,9 @@ def test_every_value_that_the_paper_prints_is_compared(scale_of, check, figure, 
     assert found.outcome == Outcome.AGREES
     assert sorted(float(row.stated) for row in found.rows if row.stated) == sorted(printed)
     for value in printed:
-        # Any one of them far off contradicts.
-        off = frame["value"].mask(frame["truth"] == value, frame["value"] + 1.5)
+        # Any one of them far off contradicts; near 10 off is below, as no audit finds much more.
+        away = -1.5 if value > 8 else 1.5
+        off = frame["value"].mask(frame["truth"] == value, frame["value"] + away)
         moved = FAMILY.checks[check].measure(frame.assign(value=off))
         assert moved.outcome == Outcome.CONTRADICTS
 
