@@ -1,5 +1,5 @@
 # How much does the last iterate of DP-SGD leak? The papers, one workflow.
-#   snakemake --cores all figures                       every figure, laptop scale
+#   snakemake --cores all                               every figure, table and verdict on one page
 #   snakemake --cores all all --config scale=smoke      everything once, tiny
 #   snakemake --cores all encoding_loss                 one paper
 #   snakemake --cores all encoding_loss_figure2         one figure
@@ -23,14 +23,21 @@ include: "workflow/rules/hooks.smk"
 
 
 localrules:
+    report,
     figures,
     tables,
     claims,
     all,
 
 
-rule figures:
+rule report:
     default_target: True
+    input:
+        *STANDS_ON.values(),
+        rules.page.output,
+
+
+rule figures:
     input:
         *STANDS_ON.values(),
         [path for figures, _ in SHOWN.values() for path in figures.values()],

@@ -62,3 +62,10 @@ def test_every_family_and_every_figure_is_a_target(tmp_path, checkout, snakemake
         targets += [f"{name}_{figure}" for figure in shown]
     status, output = snakemake(directory, *targets, "--dry-run", "--quiet", "all")
     assert status == 0, output[-3000:]
+
+
+def test_a_run_without_a_target_makes_the_report_page(tmp_path, checkout, snakemake):
+    directory = checkout(tmp_path)
+    status, output = snakemake(directory, "--dry-run", "--config", "scale=smoke")
+    assert status == 0, output[-3000:]
+    assert "results/smoke/report.html" in output

@@ -66,13 +66,6 @@ rule page:
         " --cached {params.cached:q} --out {output:q} > {log:q} 2>&1"
 
 
-rule report:
-    input:
-        *STANDS_ON.values(),
-        rules.page.output,
-    localrule: True
-
-
 # What the scale would take, printed before anything runs; it makes no file.
 rule plan:
     log:

@@ -217,7 +217,7 @@ def show_outcome(log, ok):
     told = judged() if ok else []
     for line in told:
         say(line)
-    if Path(f"{RESULTS}/report.html").exists():
+    if ok and planned(f"{RESULTS}/report.html"):
         say(f"report    {RESULTS}/report.html")
     for path in log:
         say(f"log       {os.path.relpath(path)}")
