@@ -8,12 +8,13 @@ import pytest
 
 opacus = pytest.importorskip("opacus")
 import torch  # noqa: E402
+import training_faults as faults  # noqa: E402
 from opacus import PrivacyEngine  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from hiddenstate import cli  # noqa: E402
-from hiddenstate.campaign import clipping, faults, recording, whitebox  # noqa: E402
+from hiddenstate.campaign import clipping, recording, whitebox  # noqa: E402
 from hiddenstate.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

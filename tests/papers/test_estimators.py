@@ -8,9 +8,9 @@ from scipy import integrate, stats
 
 from hiddenstate import plotting
 from hiddenstate.auditing import ApproxDP, Averaged, methods
-from hiddenstate.dpsgd.planted_bugs import BUGS
 from hiddenstate.errors import InputError
 from hiddenstate.papers.estimators import cells, checks, estimates, figures, simulations
+from hiddenstate.papers.estimators.bugs import BUGS
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
     NAME,

@@ -91,7 +91,7 @@ def test_the_white_box_check_runs_as_documented(capsys):
 
 def test_the_table_of_planted_faults_has_every_fault():
     pytest.importorskip("opacus")
-    from hiddenstate.campaign import faults
+    import training_faults as faults
 
     text = (DOCS / "white-box-faults.md").read_text()
     for fault in faults.FAULTS.values():

@@ -21,7 +21,6 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "training",
-        nargs="?",
         metavar="FILE.py[:FUNCTION]",
         help="Python file and a function in it that trains a model with Opacus, of no arguments, "
         "of seed, or as train(world, seed); without a function the file runs as a script",
@@ -43,20 +42,11 @@ def add(commands: Commands) -> None:
         default=1,
         help="trainings (1); a second one, with the next seed, shows noise that both have",
     )
-    parser.add_argument(
-        "--faults",
-        action="store_true",
-        help="instead: plant each known fault into five kinds of model, and print what is found",
-    )
     add_json(parser, "words")
 
 
 def run(options: argparse.Namespace) -> int:
     """Check one training of yours for faults in noise, clipping and sampling."""
-    if options.faults:
-        return _faults(options)
-    if options.training is None:
-        raise InputError("training: expected a file, as in train.py:train, or --faults")
     train = _loaded(options.training)
     from hiddenstate.campaign import whitebox
 
@@ -99,22 +89,3 @@ def _loaded(text: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{path}: has no function {function}")
     return found
-
-
-def _faults(options: argparse.Namespace) -> int:
-    """Print the table of planted faults."""
-    from hiddenstate.campaign import faults
-
-    rows = list(faults.table(seed=options.seed))
-    if options.json:
-        print_json([{"fault": row.name, "found": row.found} for row in rows])
-        return 0
-    shown = [row for row in rows if row.fault.expected]
-    named = sum(row.everywhere for row in rows)
-    print(faults.markdown(rows))
-    print()
-    print(
-        f"{named} of {len(rows)} faults are named from one training in every kind of model that "
-        f"has them; {len(rows) - len(shown)} cannot be seen in one training."
-    )
-    return 0

@@ -11,7 +11,7 @@ from pydantic import Field
 from hiddenstate.accounting import linear
 from hiddenstate.auditing import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.dpsgd import planted_bugs
+from hiddenstate.papers.estimators import bugs
 from hiddenstate.pipeline.family import (
     Cell,
     Count,
@@ -205,5 +205,5 @@ def sequenced(grid: EstimatorsGrid) -> list[Cell[Sequential]]:
 
 def detected(grid: EstimatorsGrid) -> list[Cell[Detected]]:
     """Detection: the whole zoo, which takes a second."""
-    zoo = {name: vars(bug.setup) for name, bug in planted_bugs.BUGS.items()}
+    zoo = {name: vars(bug.setup) for name, bug in bugs.BUGS.items()}
     return [Cell("bugs", Detected(models=grid.models, bugs=zoo))]

@@ -10,7 +10,7 @@ import pandas as pd
 from hiddenstate.auditing import Averaged, GaussianDP, worlds
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.auditing.methods import REPEATABLE
-from hiddenstate.dpsgd import planted_bugs
+from hiddenstate.papers.estimators import bugs
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
     Composed,
@@ -61,14 +61,14 @@ def _share(count: int, n: int) -> dict[str, float]:
 
 def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
     """Share of audits of n models per world that contradict the claim, disjoint models each."""
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in planted_bugs.BUGS}
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in bugs.BUGS}
     row: dict[str, Any]
     audited, claims = {}, {}
-    for name, bug in planted_bugs.BUGS.items():
+    for name, bug in bugs.BUGS.items():
         audited[name] = worlds(select(zoo, bug=name))
         claims[name] = _claim(bug.setup)
     # All claims at one number of models: they share what the bound simulates for it.
-    for n, (name, bug) in product(grid.ladder, planted_bugs.BUGS.items()):
+    for n, (name, bug) in product(grid.ladder, bugs.BUGS.items()):
         into, out = audited[name]
         hypotheses, truth, _ = claims[name]
         audits = min(len(into) // n, 200)
@@ -83,7 +83,7 @@ def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
     return [row for ladder in rows.values() for row in ladder]
 
 
-def _claim(setup: planted_bugs.Setup) -> Setting:
+def _claim(setup: bugs.Setup) -> Setting:
     """What the accountant says of a setup."""
     if setup.sampling_rate == 1:
         return Setting(GaussianDP(), math.sqrt(setup.steps) / setup.noise_multiplier, 0.0)

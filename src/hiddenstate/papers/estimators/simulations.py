@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate.auditing import Averaged, GaussianDP, SequentialAudit
 from hiddenstate.auditing.methods import every
 from hiddenstate.auditing.rules import LowerBoundRule
-from hiddenstate.dpsgd import planted_bugs
+from hiddenstate.papers.estimators import bugs
 from hiddenstate.papers.estimators.cells import (
     BLOCK,
     LEVEL,
@@ -33,7 +33,7 @@ def detect(cell: Cell[Detected], seed: int) -> pd.DataFrame:
     for bug in cell.parameters.bugs:
         for world in ("in", "out"):
             rng = stream(seed, NAME, bug, world)
-            values = planted_bugs.scores(bug, canary=world == "in", runs=models, rng=rng)
+            values = bugs.scores(bug, canary=world == "in", runs=models, rng=rng)
             columns = {"bug": bug, "world": world, "repeat": 0, "run": np.arange(models)}
             parts.append(pd.DataFrame(columns | {"score": values}))
     return pd.concat(parts, ignore_index=True)

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from hiddenstate.dpsgd.planted_bugs import BUGS
+from hiddenstate.papers.estimators.bugs import BUGS
 from hiddenstate.papers.estimators.estimates import required
 from hiddenstate.papers.estimators.figures import STYLES
 from hiddenstate.pipeline.estimates import select

@@ -1,4 +1,4 @@
-"""A zoo of DP-SGD bugs: a small exact mechanism, and bugs that real ones have had.
+"""Known bugs of DP-SGD, planted in a small exact mechanism.
 
 The mechanism is DP-SGD with a linear loss in two dimensions, so that the last iterate of many
 models is simulated exactly in one pass. Every record's gradient is constant. The canary's points

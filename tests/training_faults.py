@@ -1,8 +1,10 @@
 """Trainings that are right, and the same with one fault each, to see what a check finds.
 
+    python tests/training_faults.py          the table of docs/white-box-faults.md
+
 Five kinds of small model are trained with Opacus on made-up records. ``FAULTS`` are mistakes that
 people reported or that are easily made, each put into that training; ``RIGHT`` are ways to train
-that must not be accused. ``hiddenstate check-training --faults`` prints the table.
+that must not be accused.
 """
 
 import math
@@ -817,3 +819,13 @@ def markdown(rows: Sequence[Row]) -> str:
                 told.append(named[0] if named else "**not found**")
         lines.append(f"| {row.fault.words} | {row.fault.source} | {' | '.join(told)} |")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    every = list(table())
+    unseen = sum(not row.fault.expected for row in every)
+    print(
+        f"{markdown(every)}\n\n{sum(row.everywhere for row in every)} of {len(every)} faults are "
+        "named from one training in every kind of model that has them; "
+        f"{unseen} cannot be seen in one training."
+    )
