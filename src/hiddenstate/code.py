@@ -192,7 +192,6 @@ def _own() -> bytes:
 
 @cache
 def _kept() -> dict[str, Any]:
-    """Digests that were found before."""
     try:
         return json.loads(_KEPT.read_bytes())
     except (OSError, ValueError):
@@ -234,7 +233,6 @@ def _said(node: Any) -> str:
 
 
 def _remark(node: Any) -> bool:
-    """If a statement is a text alone."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -243,7 +241,6 @@ def _remark(node: Any) -> bool:
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:
-    """The texts of a syntax tree, its docstrings among them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

@@ -30,7 +30,6 @@ class Sampling(ABC):
         """Indices of the records of each step."""
 
     def visits(self, records: int, steps: int) -> int:
-        """Steps that may have a record, at most; each has it with probability ``rate``."""
         return steps
 
 
@@ -43,7 +42,6 @@ class FullBatch(Sampling):
     shared = True
 
     def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
-        """Indices of the records of each step; nothing is drawn."""
         return [np.arange(records)] * steps
 
 
@@ -59,7 +57,6 @@ class Poisson(Sampling):
             raise InputError(f"rate: got {self.rate}; expected a probability above 0")
 
     def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
-        """Indices of the records of each step, ascending; a batch may be empty."""
         return [np.flatnonzero(rng.random(records) < self.rate) for _ in range(steps)]
 
 
@@ -90,17 +87,14 @@ class Cyclic(Sampling):
         return not self.shuffled_once
 
     def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
-        """Indices of the records of each step."""
         order = rng.permutation(records) if self.shuffled_once else np.arange(records)
         cycle = [order[i : i + self.batch_size] for i in range(0, records, self.batch_size)]
         return [cycle[t % len(cycle)] for t in range(steps)]
 
     def steps_per_pass(self, records: int) -> int:
-        """Batches of an epoch."""
         return math.ceil(records / self.batch_size)
 
     def visits(self, records: int, steps: int) -> int:
-        """As many as the epochs that were begun."""
         return math.ceil(steps / self.steps_per_pass(records))
 
 
@@ -134,11 +128,9 @@ class Reshuffled(Sampling):
         return found[:steps]
 
     def steps_per_pass(self, records: int) -> int:
-        """Batches of an epoch."""
         return max(1, (math.floor if self.drop_last else math.ceil)(records / self.batch_size))
 
     def visits(self, records: int, steps: int) -> int:
-        """As many as the epochs that were begun."""
         return math.ceil(steps / self.steps_per_pass(records))
 
 

@@ -149,7 +149,6 @@ CELLS = 1 << 12
 
 
 def _added(one: Floats, other: Floats) -> Floats:
-    """Law of a sum; what is beyond the last number counts as it."""
     found = np.convolve(one, other)
     found[CELLS - 1] = math.fsum(found[CELLS - 1 :])
     return found[:CELLS]

@@ -141,7 +141,6 @@ class _Block:
 
     @property
     def rate(self) -> float:
-        """Probability that the record is sampled at all."""
         return -math.expm1(self.log_none)
 
     @property

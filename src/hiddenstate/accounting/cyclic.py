@@ -84,7 +84,6 @@ class CyclicDPSGD:
 
     @property
     def passes(self) -> int:
-        """Whole passes E."""
         return self.steps // self.steps_per_pass
 
     @property
@@ -549,7 +548,6 @@ def _valid(run: CyclicDPSGD, lipschitz: float) -> float:
 
 
 def _in_noise(name: str, value: float, run: CyclicDPSGD) -> float:
-    """A shift in noise standard deviations."""
     expect(0 <= value < math.inf, name, value, "a number >= 0")
     signal = value / run.noise_std
     expect(signal <= LARGEST, name, value, f"at most 1e140 times noise_std = {run.noise_std:g}")

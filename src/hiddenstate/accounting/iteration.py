@@ -102,7 +102,6 @@ class SingleInsertion:
 
     @property
     def law(self) -> "Law":
-        """Law of the last iterate."""
         return self.laws()[-1]
 
     def _normal_pair(self, steps: int) -> "Law":

@@ -118,7 +118,6 @@ def _drawn(folded: Floats, shares: Floats, *, up: bool) -> tuple[Floats, Floats]
 
 
 def _merged(points: NDArray[np.int64], shares: Floats) -> tuple[list[int], list[float]]:
-    """Distinct points, with the shares of equal ones added up."""
     values, places = np.unique(points, return_inverse=True)
     return values.tolist(), np.bincount(places, weights=shares).tolist()
 

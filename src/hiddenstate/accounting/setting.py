@@ -214,7 +214,6 @@ class Setting:
 
     @property
     def mechanism(self) -> tuple[float, float, int]:
-        """Noise multiplier, sampling rate and steps."""
         return self.noise_multiplier, self.rate, self.steps
 
     @property

@@ -46,20 +46,16 @@ class RecordCanary:
 
     @property
     def record(self) -> tuple[NDArray[np.float32], int]:
-        """The record and its label."""
         return self.x, self.y
 
     @property
     def sampled(self) -> bool:
-        """Whether the sampling decides when it is used."""
         return self.schedule is None
 
     def inserted(self, step: int) -> bool:
-        """Whether the schedule has this step."""
         return self.schedule is not None and self.schedule(step)
 
     def fixed(self, known: Known) -> RecordReading:
-        """The record, the same in every run."""
         return RecordReading(known.losses, self.record)
 
 

@@ -55,7 +55,6 @@ class LossBased:
     name = "loss-based"
 
     def canary(self, known: Known) -> RecordReading:
-        """The record, which the unchanged one does not replace."""
         classes = int(known.y.max()) + 1
         return mislabelled(known.x, known.y, classes, known.shared_rng).fixed(known)
 
@@ -132,7 +131,6 @@ class CraftedAudit(Insertions):
 
     @cached_property
     def shown(self) -> tuple[Floats, NDArray[np.int64]]:
-        """Records and labels as adversaries are shown them, one copy for all runs."""
         return read_only(self.x), read_only(self.y)
 
 
@@ -190,7 +188,6 @@ class _Run:
 
     @property
     def kind(self) -> str:
-        """The kernel that trains it."""
         return self.trainer(self.audit.x, self.audit.y).kind
 
     def trainer(self, x: Floats, y: NDArray[np.int64]) -> Trainer:
@@ -205,7 +202,6 @@ class _Run:
         )
 
     def trained(self, canary: FixedCanary | None) -> Floats:
-        """The last iterate."""
         trainer, batches, added = self.prepared(canary)
         return trainer.last_iterate(self.initial, batches, added)
 

@@ -36,7 +36,6 @@ class Periodic:
         check_count("every", self.every)
 
     def __call__(self, step: int) -> bool:
-        """Whether the canary is inserted in this step."""
         return step % self.every == 0
 
 
@@ -50,7 +49,6 @@ class Once:
         check_count("at", self.at)
 
     def __call__(self, step: int) -> bool:
-        """Whether the canary is inserted in this step."""
         return step == self.at
 
 
@@ -101,11 +99,9 @@ class Coordinate:
 
     @property
     def name(self) -> str:
-        """With the coordinate."""
         return f"coordinate {self.d}"
 
     def canary(self, known: Known) -> DiracCanary:
-        """The coordinate's gradient."""
         return dirac(known, self.d)
 
 
@@ -117,11 +113,9 @@ class RandomCoordinate:
 
     @property
     def name(self) -> str:
-        """Both may stand in one audit."""
         return "one random coordinate" if self.shared else "random coordinate"
 
     def canary(self, known: Known) -> DiracCanary:
-        """The coordinate's gradient."""
         rng = known.shared_rng if self.shared else known.rng
         return dirac(known, int(rng.integers(len(known.initial))))
 
@@ -143,7 +137,6 @@ class SimulatedCoordinate:
             raise InputError(f"rank: got {self.rank!r}; expected 'absolute', 'squared' or 'net'")
 
     def canary(self, known: Known) -> DiracCanary:
-        """The coordinate's gradient."""
         # Departure gradient_crafting.simulated_coordinate: the rule is not at hand.
         return dirac(known, int(getattr(known.simulated(), self.rank).argmin()))
 
@@ -161,7 +154,6 @@ class Inserted:
 
     @property
     def sampled(self) -> bool:
-        """Whether the sampling decides when it is used."""
         return self.schedule is None
 
     @property
@@ -169,11 +161,9 @@ class Inserted:
         """None: the worlds have the same records."""
 
     def inserted(self, step: int) -> bool:
-        """Whether the schedule has this step."""
         return self.schedule is not None and self.schedule(step)
 
     def fixed(self, known: Known) -> FixedCanary:
-        """The adversary's canary of this run."""
         return self.adversary.canary(known)
 
 
@@ -227,7 +217,6 @@ class Moves:
         self._at, self._seen = now, step
 
     def score(self) -> float:
-        """Of all moves."""
         return self._sum
 
     def _ratio(self, move: float, steps: range) -> float:

@@ -127,10 +127,8 @@ class Moves:
         self._path[0] = known.initial[coordinate]
 
     def see(self, step: int, theta: "Tensor") -> None:
-        """The iterate after a step."""
         self._path[step] = float(theta[self._coordinate])
 
     def score(self) -> float:
-        """Of all moves, in units of learning rate times clipping norm."""
         sums = -np.diff(self._path) / self._unit
         return float(self._shown.ratio(sums.reshape(self._shown.epochs, self._shown.batches)))

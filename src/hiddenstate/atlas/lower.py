@@ -112,7 +112,6 @@ def _worst_positions(setting: Setting) -> list[cyclic.CyclicDPSGD]:
 
 
 def _epsilon(rho: float, delta: float) -> float:
-    """Epsilon of an exact rho, rounded down."""
     mu = divergence.gaussian_mu(rho) * DOWN
     return float(gaussian.epsilon(mu, delta)) * DOWN
 

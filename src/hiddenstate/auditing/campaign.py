@@ -137,7 +137,6 @@ def run(
 
 
 def _looks(test: SequentialAudit) -> list[int]:
-    """Models in each world at every look."""
     for n_in, n_out in test.sizes:
         if n_in != n_out:
             raise InputError(f"looks: got {(n_in, n_out)}; expected as many models in each world")

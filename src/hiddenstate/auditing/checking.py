@@ -72,7 +72,6 @@ class Observed:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the training."""
         return self.training.identity
 
     def load(self) -> TrainingFunction:

@@ -93,7 +93,6 @@ def dpsgd(
 
 
 def _limit(value: float) -> float:
-    """Where the grid of the hypotheses ends: beyond the claim."""
     return float(max(20, math.ceil(value)))
 
 

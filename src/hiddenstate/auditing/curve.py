@@ -169,7 +169,6 @@ def refuse_mixed(scores: NDArray[np.float64]) -> None:
 
 
 def _rounded(values: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
-    """The nearest numbers with so many significant bits."""
     mantissa, exponent = np.frexp(values)
     return np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
 

@@ -61,19 +61,16 @@ class Campaign:
 
     @property
     def canary(self) -> str:
-        """The canary in words."""
         where = "all layers" if self.spread else "the first layer"
         how = "signed pairs" if self.pairs else "one coordinate"
         return f"norm {self.norm:g} C, {where}, {how}"
 
     @property
     def gradient(self) -> str:
-        """The canary as it is written."""
         return f"kit.Dirac(norm={self.norm:g}, spread={self.spread}, pairs={self.pairs})"
 
     @property
     def verdict(self) -> str:
-        """The verdict in words."""
         verdict = "found" if self.found else "not found"
         return f"{verdict} by {self.models} ({self.times} of {self.campaigns})"
 

@@ -123,11 +123,9 @@ class GaussianDP:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """mu from 0 to ``limit`` in steps of ``step``."""
         return np.round(np.arange(round(self.limit / self.step) + 1) * self.step, 9)
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
-        """Exact trade-off function at ``grid[index]``."""
         return tradeoff.gaussian(index * self.step, fpr)
 
     def violated(self, fpr: ArrayLike, fnr: ArrayLike) -> NDArray[np.float64]:
@@ -159,11 +157,9 @@ class ApproxDP:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """Epsilon from 0 to ``limit`` in steps of ``step``."""
         return np.round(np.arange(round(self.limit / self.step) + 1) * self.step, 9)
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:
-        """Exact trade-off function at ``grid[index]``."""
         growth = np.exp(index * self.step)
         room = 1 - self.delta
         fpr = np.asarray(fpr, dtype=float)
@@ -237,12 +233,10 @@ class Tabulated:
 
     @property
     def grid(self) -> NDArray[np.float64]:
-        """The values of the table."""
         return self.values
 
     @property
     def trivial(self) -> float:
-        """0 where larger leaks more, infinity where larger leaks less."""
         return np.inf if self.direction == "upper" else 0.0
 
     def fnr(self, index: int, fpr: ArrayLike) -> NDArray[np.float64]:

@@ -179,7 +179,6 @@ class Run:
 
     @property
     def present(self) -> bool:
-        """Whether the canary is there."""
         return self.world == "in"
 
     def data(self, records: Dataset[Any]) -> Dataset[Any]:
@@ -681,5 +680,4 @@ def _close(own: float, claimed: float) -> bool:
 
 
 def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """Inner product of two vectors given by their parts."""
     return float(sum(torch.sum(a.double() * b.double()) for a, b in zip(one, other, strict=True)))

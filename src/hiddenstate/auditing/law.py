@@ -72,5 +72,4 @@ def law(
 
 
 def _error(values: np.ndarray) -> float:
-    """Standard error of a mean."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan

@@ -169,7 +169,6 @@ def _template() -> jinja2.Template:
 
 
 def _digests(files: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and digests, of a script's own files or of those that a command names."""
     found: list[tuple[str, str]] = []
     for name, value in files.items():
         found += [(name, value)] if isinstance(value, str) else _digests(value)

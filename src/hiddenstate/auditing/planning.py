@@ -132,7 +132,6 @@ def _plan(
     truth: float,
     confidence: float,
 ) -> Plan:
-    """What these looks achieve."""
     audit = SequentialAudit(claims, claim, looks, confidence=confidence)
     at = audit.refuted_at(truths, truth, audits=AUDITS)
     # Index -1, of an audit that never refutes, is the last look, up to which it goes on.

@@ -79,18 +79,15 @@ class Fixed:
 
     @property
     def name(self) -> str:
-        """The word a table shows."""
         return f"fixed threshold, {self.interval}"
 
     @property
     def valid(self) -> bool:
-        """Only with the exact interval."""
         return self.interval == "clopper-pearson"
 
     def bounds(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bounds at the fixed threshold."""
         threshold = np.broadcast_to(float(self.threshold), in_scores.shape[:-1])
         return _at(threshold, in_scores, out_scores, hypotheses, level, self.interval), threshold
 
@@ -150,7 +147,6 @@ class Bonferroni:
     def bounds(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Largest bound over all thresholds, each at its share of the level."""
         curve = empirical_curve(in_scores, out_scores)
         share = level / (2 * (curve.n_in + curve.n_out))
         return _best(curve, hypotheses, clopper_pearson_upper, share)
@@ -173,13 +169,11 @@ class UniformBand:
 
     @property
     def name(self) -> str:
-        """The word a table shows."""
         return f"uniform band, {self.kind}"
 
     def bounds(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Largest bound over all thresholds, all at once at the level."""
         curve = empirical_curve(in_scores, out_scores)
         return _best(curve, hypotheses, self.upper, level / 2)
 
@@ -206,7 +200,6 @@ class AsPublished:
     def bounds(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Largest bound over all thresholds, as if it had been the only one."""
         curve = empirical_curve(in_scores, out_scores)
         return _best(curve, hypotheses, clopper_pearson_upper, level)
 
@@ -255,7 +248,6 @@ def _corners(positives: NDArray[np.int64], negatives: NDArray[np.int64]) -> NDAr
 
 
 def _rank(bounds: NDArray[np.float64], trivial: float) -> NDArray[np.float64]:
-    """Larger for a less private claim contradicted: the larger epsilon, the smaller noise."""
     return -bounds if trivial == np.inf else bounds
 
 

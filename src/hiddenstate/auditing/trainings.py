@@ -116,7 +116,6 @@ class CommandLine:
         return shlex.split(self.line)
 
     def load(self) -> TrainingFunction:
-        """A function that runs the command."""
         return self._train
 
     def _train(self, world: str, seed: int) -> float | dict[str, float]:
@@ -205,7 +204,6 @@ class _Copied:
 
     @property
     def last_line(self) -> str:
-        """The last line that is not blank, "" if there is none."""
         return (self.tail.decode(errors="replace").strip().splitlines() or [""])[-1].strip()
 
 
@@ -230,7 +228,6 @@ class Function:
         return {"function": self.train.__qualname__, "files": _digests(Path(source))}
 
     def load(self) -> TrainingFunction:
-        """The function itself."""
         return self.train
 
 

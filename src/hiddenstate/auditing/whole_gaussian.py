@@ -315,7 +315,6 @@ class Imitation:
 
     @property
     def tau(self) -> float:
-        """Probability of the event."""
         return self.level / (0.5 - self.apart)
 
     @property

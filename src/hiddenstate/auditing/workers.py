@@ -128,7 +128,6 @@ class Worker:
             self.connection.send((self.number, task.world, task.seed))
 
     def wait(self, seconds: float | None = 0.5) -> None:
-        """Wait for an answer, or the end of the process."""
         wait([self.connection, self.process.sentinel], seconds)
 
     def result(self, timeout: float | None) -> Result | None:

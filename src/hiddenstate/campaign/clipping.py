@@ -28,7 +28,6 @@ class Wrong:
 
 
 def _norms(samples: Sequence[Tensor]) -> Tensor:
-    """Norm of each record's gradient over all tensors."""
     parts = [s.flatten(1).norm(dim=1) for s in samples]
     return torch.stack([p.to(parts[0].device) for p in parts], dim=1).norm(dim=1)
 

@@ -482,7 +482,6 @@ def _clone(tensor: Tensor | None) -> Tensor | None:
 
 
 def _cut(tensor: Tensor) -> Callable[[Tensor], Tensor]:
-    """The first rows of a tensor, in at most two dimensions."""
     if tensor.ndim < 2:
         return lambda t: t.reshape(-1)[:KEPT_COORDINATES]
     columns = min(tensor[0].numel(), KEPT_COORDINATES // 2)

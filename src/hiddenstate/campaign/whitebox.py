@@ -112,7 +112,6 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON."""
         findings = [asdict(found) | {"usual": found.usual} for found in self.findings]
         return asdict(self) | {"findings": findings}
 
@@ -178,7 +177,6 @@ class _Tests:
     found: list[tuple[str, float, int | None, int | None]] = field(default_factory=list)
 
     def add(self, kind: str, p: float, tensor: int | None = None, step: int | None = None) -> None:
-        """One more p-value."""
         self.found.append((kind, float(np.clip(p, 0, 1)), tensor, step))
 
     def squares(self, kind: str, total: float, degrees: int, **where: int | None) -> None:

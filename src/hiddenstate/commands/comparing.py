@@ -63,7 +63,6 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether it is as near as it has to be."""
         return not self.problem and self.off <= self.most
 
 

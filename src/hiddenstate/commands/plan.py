@@ -36,7 +36,6 @@ def add(commands: Commands) -> None:
 
 
 def _cores(given: str) -> int:
-    """A number of cores of the command line."""
     if not re.fullmatch("[1-9][0-9]{0,6}", given):
         raise argparse.ArgumentTypeError(f"got {given!r}; expected a number from 1")
     return int(given)

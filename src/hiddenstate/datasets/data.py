@@ -60,7 +60,6 @@ class Dataset:
         return total.hexdigest()
 
     def take(self, indices: NDArray | slice) -> "Dataset":
-        """The records at ``indices``, in their order."""
         return Dataset(self.name, self.x[indices], self.y[indices], self.classes)
 
     def halves(self) -> tuple["Dataset", "Dataset"]:
@@ -97,14 +96,12 @@ class Splits:
 
     @property
     def train(self) -> Dataset:
-        """Both halves of the training data."""
         x = np.concatenate((self.public.x, self.private.x))
         y = np.concatenate((self.public.y, self.private.y))
         return Dataset(self.public.name, x, y, self.public.classes)
 
     @property
     def classes(self) -> int:
-        """Number of classes."""
         return self.public.classes
 
     @property

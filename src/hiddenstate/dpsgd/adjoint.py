@@ -224,7 +224,6 @@ def expected(
 
 
 def _product(one: Tensor, other: Tensor) -> float:
-    """Inner product of adjoints (steps, p)."""
     return float((one.double() * other).sum())
 
 

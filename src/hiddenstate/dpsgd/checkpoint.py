@@ -279,7 +279,6 @@ def _filled(cell: types.CellType) -> bool:
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:
-    """The code and that of the functions inside it."""
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
     return [code, *(deep for c in inner for deep in _codes(c))]
 

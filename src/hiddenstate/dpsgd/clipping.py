@@ -101,7 +101,6 @@ class ClippedSum:
 
     @property
     def block(self) -> int:
-        """Records that are processed at once, of one model or of each side by side."""
         return self.kernel.block
 
     @block.setter
@@ -110,7 +109,6 @@ class ClippedSum:
 
     @property
     def activations(self) -> float:
-        """Bytes of one more record in one model, at most at once."""
         return self.kernel.activations
 
     def own(self) -> "ClippedSum":
@@ -121,7 +119,6 @@ class ClippedSum:
         return self._local.copy
 
     def copy(self) -> "ClippedSum":
-        """An independent one that shares the data; for another thread."""
         other = copy.copy(self)
         other.kernel, other._local = self.kernel.copy(), threading.local()
         return other
@@ -180,7 +177,6 @@ class ClippedSum:
         return self.kernel.many(thetas, indices, clipping_norm)
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
-        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
         self._refuse_call(theta, math.inf)
         return self.kernel.norms(theta, indices)
 

@@ -20,7 +20,6 @@ class Add(nn.Module):
     """The sum of two tensors of one shape, as a layer."""
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        """The sum; shape as both."""
         return one + other
 
 

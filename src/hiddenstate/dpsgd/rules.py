@@ -112,7 +112,6 @@ class Product(Rule):
 
     @staticmethod
     def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
-        """A new tensor: what layers with weights (models, ...) make of what was read."""
         a = a.flatten(1, 2)
         matrix = weights["weight"].movedim(2, -1).flatten(2).mT  # patches have their channels last
         if "bias" not in weights:
@@ -129,7 +128,6 @@ class Product(Rule):
 
     @staticmethod
     def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
-        """Squared norm of each record's gradient; shape (models, records)."""
         squares = []
         if layer.weight.requires_grad:
             if _multiplied(a, g):
@@ -146,7 +144,6 @@ class Product(Rule):
 
     @staticmethod
     def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """Weighted sums over the records by parameter name; shapes (models, ...)."""
         sums, multiplied = {}, _multiplied(a, g)
         g = (g * weights[..., None, None]).flatten(1, 2)
         if layer.weight.requires_grad and multiplied:
@@ -159,7 +156,6 @@ class Product(Rule):
 
 
 def _multiplied(a: Tensor, g: Tensor) -> bool:
-    """Whether a is the gradients themselves."""
     return a.shape[-2] != g.shape[-2]
 
 
@@ -193,17 +189,14 @@ class LinearRule(Product):
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
-        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
         return outputs.reshape(-1, *shape)
 
     @staticmethod
     def prepare(layer: nn.Linear, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
         return _smaller(layer, a, g.reshape(*g.shape[:2], -1, g.shape[-1]))
 
     @staticmethod
     def floats(layer: nn.Linear, output_shape: torch.Size) -> int:
-        """Numbers that one record needs, about, in the form of ``prepare``."""
         return output_shape.numel() // layer.out_features * (layer.in_features + layer.out_features)
 
 
@@ -213,7 +206,6 @@ class ConvolutionRule(Product):
 
     @staticmethod
     def knows(layer: Any) -> bool:
-        """Whether the rule covers this layer's options."""
         return layer.groups == 1
 
     @staticmethod
@@ -223,17 +215,14 @@ class ConvolutionRule(Product):
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
-        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
         return outputs.reshape(-1, *shape[1:], shape[0]).movedim(-1, 1)
 
     @staticmethod
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
         return _smaller(layer, a, g.movedim(2, -1).flatten(2, -2))
 
     @staticmethod
     def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """Weighted sums over the records by parameter name; shapes (models, ...)."""
         sums = Product.weighted_sums(layer, a, g, weights)
         if "weight" in sums:
             shape = (*layer.kernel_size, layer.in_channels)
@@ -242,7 +231,6 @@ class ConvolutionRule(Product):
 
     @staticmethod
     def floats(layer: Any, output_shape: torch.Size) -> int:
-        """Numbers that one record needs, about, in the form of ``prepare``."""
         kernel = math.prod(layer.kernel_size) * layer.in_channels
         return output_shape[1:].numel() * (kernel + layer.out_channels)
 
@@ -314,12 +302,10 @@ class Few(Rule):
 
     @staticmethod
     def read(layer: Any, inputs: Tensor) -> Tensor:
-        """What the gradient takes of inputs (n, ...): themselves, unless a rule says otherwise."""
         return inputs
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
-        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
         return outputs.reshape(-1, *shape)
 
     @staticmethod
@@ -330,12 +316,10 @@ class Few(Rule):
 
     @staticmethod
     def squared_norms(layer: Any, a: Tensor, g: Tensor) -> Tensor:
-        """Squared norm of each record's gradient; shape (models, records)."""
         return a.square().sum(-1) + g.square().sum(-1)
 
     @staticmethod
     def weighted_sums(layer: Any, a: Tensor, g: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        """Weighted sums over the records by parameter name; shapes (models, ...)."""
         return {
             name: torch.einsum("mb,mbc->mc", weights, gradients)
             for name, gradients in (("weight", a), ("bias", g))
@@ -344,7 +328,6 @@ class Few(Rule):
 
     @staticmethod
     def floats(layer: Any, output_shape: torch.Size) -> int:
-        """Numbers that one record needs, about, in the form of ``prepare``."""
         return 3 * output_shape.numel() + sum(p.numel() for p in layer.parameters())
 
 
@@ -377,7 +360,6 @@ class NormRule(Few):
 
     @staticmethod
     def knows(layer: Any) -> bool:
-        """Whether the rule covers this layer's options: no statistics of the batch."""
         return layer.weight is not None and not (
             isinstance(layer, nn.modules.batchnorm._NormBase)
             and layer.track_running_stats
@@ -400,7 +382,6 @@ class NormRule(Few):
 
     @staticmethod
     def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
-        """A new tensor: what layers with weights (models, ...) make of what was read."""
         after = a.dim() - 3 if isinstance(layer, _BY_CHANNEL) else 0
         before = a.dim() - 1 - layer.weight.dim() - after
         gain, *bias = (
@@ -412,12 +393,10 @@ class NormRule(Few):
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
-        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
         return outputs.flatten(0, 1)
 
     @staticmethod
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
         if isinstance(layer, _BY_CHANNEL):
             return _trained(layer, _over_places(g * a), _over_places(g))
         shape = (*a.shape[:2], -1, layer.weight.numel())
@@ -425,7 +404,6 @@ class NormRule(Few):
 
     @staticmethod
     def floats(layer: Any, output_shape: torch.Size) -> int:
-        """Numbers that one record needs, about, in the form of ``prepare``."""
         return 3 * output_shape.numel()
 
 
@@ -435,13 +413,11 @@ class SlopeRule(Few):
 
     @staticmethod
     def outputs(layer: nn.PReLU, weights: dict[str, Tensor], a: Tensor) -> Tensor:
-        """A new tensor: what layers with weights (models, ...) make of what was read."""
         after = [1] * (a.dim() - 3)
         return torch.where(a > 0, a, weights["weight"].view(len(a), 1, -1, *after) * a)
 
     @staticmethod
     def prepare(layer: nn.PReLU, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
         product = _over_places(g * a.clamp(max=0))
         each = product if layer.num_parameters > 1 else product.sum(-1, keepdim=True)
         return _trained(layer, each, None)
@@ -461,7 +437,6 @@ class TapsRule(Few):
 
     @staticmethod
     def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
-        """A new tensor: what layers with weights (models, ...) make of what was read."""
         models, dims = len(a), len(layer.kernel_size)
         images = a.movedim(0, 1).flatten(1, 2)  # the models' channels beside each other, in groups
         weight = weights["weight"].flatten(0, 1)
@@ -481,7 +456,6 @@ class TapsRule(Few):
 
     @staticmethod
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
         shape, bias = g.shape[:2], _over_places(g)
         small, large = g.flatten(0, 1), a.flatten(0, 1)
         if g.device.type == "cpu":  # elsewhere so many groups are slow
@@ -536,7 +510,6 @@ class EmbeddingRule(Rule):
 
     @staticmethod
     def knows(layer: nn.Embedding) -> bool:
-        """Whether the rule covers this layer's options."""
         return layer.max_norm is None and not layer.sparse and not layer.scale_grad_by_freq
 
     @staticmethod
@@ -546,17 +519,14 @@ class EmbeddingRule(Rule):
 
     @staticmethod
     def outputs(layer: nn.Embedding, weights: dict[str, Tensor], a: Tensor) -> Tensor:
-        """A new tensor: what layers with weights (models, ...) make of what was read."""
         return F.embedding(_rows(layer, a), weights["weight"].flatten(0, 1))
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
-        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
         return outputs.reshape(-1, *shape)
 
     @staticmethod
     def prepare(layer: nn.Embedding, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
         g = g.reshape(*g.shape[:2], -1, g.shape[-1])
         if layer.padding_idx is not None:
             g = g * (a != layer.padding_idx)[..., None]
@@ -570,21 +540,18 @@ class EmbeddingRule(Rule):
 
     @staticmethod
     def squared_norms(layer: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
-        """Squared norm of each record's gradient, where equal tokens add up; (models, records)."""
         return ((g @ g.mT) * (a[..., None] == a[..., None, :])).sum((-2, -1))
 
     @staticmethod
     def weighted_sums(
         layer: nn.Embedding, a: Tensor, g: Tensor, weights: Tensor
     ) -> dict[str, Tensor]:
-        """Weighted sums over the records by parameter name; shapes (models, ...)."""
         sums = g.new_zeros(len(g) * layer.num_embeddings, layer.embedding_dim)
         sums.index_add_(0, _rows(layer, a).flatten(), (g * weights[..., None, None]).flatten(0, 2))
         return {"weight": sums.unflatten(0, (len(g), -1))}
 
     @staticmethod
     def floats(layer: nn.Embedding, output_shape: torch.Size) -> int:
-        """Numbers that one record needs, about, in the form of ``prepare``."""
         tokens = output_shape[:-1].numel()
         return tokens * (layer.embedding_dim + 2 * tokens)
 

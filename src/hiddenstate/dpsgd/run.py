@@ -112,7 +112,6 @@ class Ensemble:
 
     @cached_property
     def shown(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Records and labels as adversaries are shown them, one copy for all runs."""
         return read_only(self.x), read_only(self.y)
 
     @property
@@ -288,11 +287,9 @@ class Run:
 
     @property
     def identity(self) -> Identity:
-        """World, repeat and index."""
         return self.world, self.repeat, self.index
 
     def score(self, last: Tensor) -> float:
-        """The canary's score of the last iterate (p,)."""
         return self.score_by(self.fixed, last)
 
     def score_by(self, canary: FixedCanary, last: Tensor) -> float:
@@ -381,7 +378,6 @@ def _simulated(
 def _losses(
     gradients: ClippedSum, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[Any]:
-    """Losses of records at parameters (p,)."""
     at = torch.tensor(theta, dtype=gradients.dtype, device=gradients.device)
     return gradients.losses(at, x, y).cpu().numpy()
 

@@ -65,7 +65,6 @@ class OneByOne:
         return in_chunks(runs, self.chunk)
 
     def trained(self, runs: Iterable[Run], stop: threading.Event) -> Iterator[tuple[Run, Tensor]]:
-        """One after another."""
         for run in runs:
             last = last_iterate(run, stop)
             if stop.is_set():
@@ -87,7 +86,6 @@ class Grouped:
         return list(groups.values())
 
     def trained(self, runs: Iterable[Run], stop: threading.Event) -> Iterator[tuple[Run, Tensor]]:
-        """All of a group at once."""
         group = list(runs)
         lasts = linear_iterates(group, stop)
         if not stop.is_set():

@@ -72,7 +72,6 @@ class Exact:
     error: float = field(default=0.0, init=False)
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """The value less and plus its accuracy, at any confidence."""
         return self.value - self.accuracy, self.value + self.accuracy
 
     def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
@@ -127,7 +126,6 @@ class Estimate:
         return float(below[1] - below[0])
 
     def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
-        """Probability that a rerun gives another outcome for the region from low to high."""
         if not self.known:
             return 0.0
         half = self.half(confidence)
@@ -169,7 +167,6 @@ class Share:
 
     @property
     def value(self) -> float:
-        """Successes over trials."""
         return self.successes / self.trials
 
     @property
@@ -477,7 +474,6 @@ class Open:
     exact: bool = field(default=True, init=False)
 
     def judge(self, confidence: float) -> Judged:
-        """Undecided."""
         nothing = math.nan
         return Judged(
             self.what, "", nothing, nothing, nothing, "a measurement", Outcome.UNDECIDED, 0.0

@@ -280,12 +280,10 @@ class Job:
 
     @property
     def data(self) -> list[str]:
-        """Data sets that the job reads."""
         return self.work.data(self.cell) if isinstance(self.work, Start | Train) else []
 
     @property
     def trainings(self) -> int:
-        """How many models the job trains."""
         return self.work.trainings(self.cell) if isinstance(self.work, Train) else 0
 
     @property
@@ -297,13 +295,11 @@ class Job:
 
     @property
     def start(self) -> Job | None:
-        """The job that makes the initial parameters, if there is one."""
         if not isinstance(self.work, Train) or self.work.start is None:
             return None
         return Job(self.work.start, self.work.start.of(self.cell))
 
     def run(self, seed: int, workplace: Workplace) -> pd.DataFrame:
-        """Do the work."""
         if isinstance(self.work, Start | Train):
             return self.work.run(self.cell, seed, workplace)
         return self.work.run(self.cell, seed)
@@ -336,7 +332,6 @@ class Made:
         return [(cell, self._frames[cell.name]) for cell in asked if cell.name in self._frames]
 
     def every(self) -> Framed[Any]:
-        """All cells, those of one work after those of another, each with what was made of it."""
         there = (cell for name, cell in self._planned.items() if name in self._frames)
         return [(cell, self._frames[cell.name]) for cell in there]
 
@@ -457,21 +452,17 @@ class Family:
 
     @property
     def figures(self) -> dict[str, Figure]:
-        """Its figures by name."""
         return self.every(Figure)
 
     @property
     def tables(self) -> dict[str, Table]:
-        """Its tables by name."""
         return self.every(Table)
 
     @property
     def checks(self) -> dict[str, Check]:
-        """Its checks by name."""
         return self.every(Check)
 
     def every(self, kind: type[S]) -> dict[str, S]:
-        """Its figures, its tables or its checks, by name."""
         return {
             name: value
             for module in self.modules

@@ -134,12 +134,10 @@ class Claim(_Entry):
 
     @property
     def family(self) -> str:
-        """The family that the claim belongs to."""
         return self.id.split(".")[0]
 
     @property
     def check(self) -> str:
-        """The check's name in the family's modules."""
         return self.id.split(".")[1]
 
 

@@ -232,7 +232,6 @@ def _overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keys() -> tuple[str, ...]:
-    """Keys that a scale file may have."""
     return ("seed", "extends", "only", *papers.names())
 
 

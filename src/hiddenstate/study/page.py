@@ -47,7 +47,6 @@ class Made:
 
     @property
     def seconds(self) -> float:
-        """What the job took."""
         return float(self.origin["wall_seconds"])
 
 
@@ -272,13 +271,11 @@ def _exhibit(name: str, thing: Shown, command: str, footer: str, **held: Any) ->
 
 
 def _html(path: Path) -> str:
-    """A table's file as HTML, cell by cell as it is written."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     return _readable(table)
 
 
 def _readable(table: pd.DataFrame) -> str:
-    """A table as HTML."""
     return table.to_html(index=False, border=0, escape=True, justify="left")
 
 

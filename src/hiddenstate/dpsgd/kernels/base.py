@@ -106,17 +106,14 @@ class Problem:
 
     @property
     def device(self) -> torch.device:
-        """Where the records are."""
         return self.x.device
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The precision of the trained parameters."""
         return next(p.dtype for p in self.model.parameters() if p.requires_grad)
 
     @cached_property
     def parameters(self) -> int:
-        """How many are trained."""
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     @property
@@ -125,7 +122,6 @@ class Problem:
         return self.augmentation.views if self.augmentation else 1
 
     def copy(self) -> "Problem":
-        """With a model of its own, and the same records."""
         return replace(self, model=copy.deepcopy(self.model))
 
     def gathered(
@@ -149,7 +145,6 @@ class Problem:
         return self.x.movedim(1, -1)[indices].movedim(-1, -3)
 
     def record_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        """The loss of one record at parameters by name."""
         return self.loss(functional_call(self.model, parameters, (x[None],)), y[None])[0]
 
 
@@ -206,11 +201,9 @@ class Explicit:
     gradients: Tensor
 
     def squared_norms(self) -> Tensor:
-        """Shape (models, records)."""
         return torch.linalg.vector_norm(self.gradients, dim=-1).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
         return torch.einsum("mb,mbp->mp", weights, self.gradients)
 
 
@@ -222,12 +215,10 @@ class OfModel(Kernel[Tensor]):
 
     @cached_property
     def activations(self) -> float:
-        """Bytes of one more record in one model, at most at once, by the layers' shapes."""
         return 2.5 * self.record_bytes
 
     @cached_property
     def block(self) -> int:
-        """Records that are processed at once; may be set."""
         return 1
 
     def of(self, problem: Problem) -> Self:
@@ -237,7 +228,6 @@ class OfModel(Kernel[Tensor]):
         return other
 
     def copy(self) -> Self:
-        """An independent one that shares the records, for another thread."""
         return self.of(self.problem.copy())
 
     def floats(self) -> list[int]:
@@ -290,7 +280,6 @@ class Blockwise(OfModel):
 
     @cached_property
     def block(self) -> int:
-        """Records that are processed at once; may be set."""
         return max(1, min(128, int(_BLOCK_BYTES // self._weighs())))
 
     def _weighs(self) -> float:
@@ -319,7 +308,6 @@ class Blockwise(OfModel):
         return total
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
-        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
         parts = torch.as_tensor(indices, device=self.problem.device).split(self.block)
         blocks = (self.problem.gathered(part) for part in parts)
         return torch.cat(

@@ -47,13 +47,11 @@ class BookKeeping(Blockwise):
         self.writes = self.channels_first = False
 
     def of(self, problem: Problem) -> Self:
-        """With layers of its own."""
         other = super().of(problem)
         other.layers = [copy.copy(tap) for tap in self.layers]
         return other
 
     def floats(self) -> list[int]:
-        """Numbers of each layer that one record of one model needs, by the layers' shapes."""
         return [self.problem.views * tap.floats() for tap in self.layers]
 
     def _weighs(self) -> float:
@@ -69,7 +67,6 @@ class BookKeeping(Blockwise):
         return self.problem.dtype.itemsize * indices.shape[-1] * floats
 
     def gradients(self, thetas: Tensor, block: Block) -> PerSample:
-        """Per-sample gradients as factors."""
         with torch.enable_grad():
             if len(thetas) == 1:
                 return Factors(self._alone(thetas[0].detach(), *block.of(0)), block.views)
@@ -275,12 +272,10 @@ class Factors:
             self._layers = [(tap, *tap.rule.mean(a, g, views)) for tap, a, g in self._layers]
 
     def squared_norms(self) -> Tensor:
-        """Shape (models, records)."""
         squares = [tap.rule.squared_norms(tap.layer, a, g) for tap, a, g in self._layers]
         return reduce(torch.add, squares)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Sum over the records of weight times gradient: (models, records) to (models, p)."""
         parts = []
         for tap, a, g in self._layers:
             sums = tap.rule.weighted_sums(tap.layer, a, g, weights)
@@ -301,11 +296,9 @@ class Tap:
         self.first = False
 
     def module(self, model: nn.Module) -> nn.Module:
-        """The layer of this model."""
         return model.get_submodule(self.name)
 
     def path(self, parameter: str) -> str:
-        """The name of the layer's parameter in the model."""
         return f"{self.name}.{parameter}" if self.name else parameter
 
     def read(self, inputs: Tensor, models: int) -> Tensor:
@@ -324,5 +317,4 @@ class Tap:
         return found.unflatten(0, (models, -1))
 
     def floats(self) -> int:
-        """Numbers that a record of one model needs."""
         return self.rule.floats(self.layer, self.output_shape)

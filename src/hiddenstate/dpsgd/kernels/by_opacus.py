@@ -22,13 +22,11 @@ class Opacus(Blockwise):
         self._hooked = _hooked(problem.model)
 
     def of(self, problem: Problem) -> Self:
-        """With hooks of its own."""
         other = super().of(problem)
         other._hooked = _hooked(problem.model)
         return other
 
     def gradients(self, thetas: Tensor, block: Block) -> PerSample:
-        """Per-sample gradients as they are."""
         each = [self._one(theta, *block.of(m)) for m, theta in enumerate(thetas)]
         return Explicit(torch.stack(each))
 

@@ -25,11 +25,9 @@ class Native(OfModel):
         self._code = code  # which has memory of its own for each thread
 
     def sum(self, theta: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
-        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
         return torch.from_numpy(self._code(theta.numpy(), indices, clipping_norm)[0])
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
-        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
         return torch.from_numpy(self._code(theta.numpy(), indices, math.inf)[1].copy())
 
 

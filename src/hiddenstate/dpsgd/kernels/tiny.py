@@ -57,7 +57,6 @@ class Dense:
 
     @property
     def parameters(self) -> int:
-        """Number of weights and biases."""
         return sum((inputs + 1) * outputs for inputs, outputs in self.layers)
 
     def initial(self, rng: np.random.Generator) -> Floats:
@@ -112,7 +111,6 @@ class Dense:
         return np.concatenate(parts)
 
     def norms(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> NDArray[Any]:
-        """Norms of the records' gradients, unclipped; shape (records,)."""
         return self._per_sample(theta, x, y)[1]
 
     def _per_sample(
@@ -187,18 +185,15 @@ class Trainer(Kernel[NDArray[Any]]):
         self.kind = "numpy" if self._native is None else "native"
 
     def copy(self) -> Self:
-        """Itself: a call keeps nothing."""
         return self
 
     def sum(
         self, theta: NDArray[Any], indices: NDArray[np.int64], clipping_norm: float
     ) -> NDArray[Any]:
-        """Sum (p,) over the records at ``indices`` of gradients at theta (p,), clipped."""
         x, y = self._x[indices], self._y[indices]
         return self.network.clipped_sum(theta, x, y, clipping_norm)
 
     def norms(self, theta: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Norms of the per-sample gradients at theta (p,), unclipped; shape (len(indices),)."""
         return self.network.norms(theta, self._x[indices], self._y[indices])
 
     def last_iterate(

@@ -53,7 +53,6 @@ class Tensor:
 
     @property
     def floats(self) -> int:
-        """Number of entries."""
         return self.height * self.width * self.channels
 
     @property
@@ -77,7 +76,6 @@ class Buffer:
 
     @property
     def row(self) -> int:
-        """Floats of a row."""
         return self.wide * self.tensor.channels
 
     @property

@@ -47,17 +47,14 @@ class Convolution(Layer):
 
     @property
     def border(self) -> int:
-        """Zeros that it wants around its input."""
         return self.padding
 
     @property
     def weights(self) -> int:
-        """Entries of the packed weights."""
         return self.kernel[0] * self.kernel[1] * self.input.channels * self.output.channels
 
     @property
     def biases(self) -> int:
-        """Entries of the packed bias."""
         return self.output.channels
 
     @property
@@ -87,7 +84,6 @@ class Convolution(Layer):
         return 4 * (rows + strip + pooled * PAD)
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
-        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         real = (self.output.real, self.input.real, *self.kernel)
         w = np.zeros((self.output.channels, self.input.channels, *self.kernel), np.int64)
         w[: real[0], : real[1]] = numbers(self.start, real)
@@ -107,7 +103,6 @@ class Convolution(Layer):
         return forward, bias, backward, rows if self.sparse else forward
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps for each record, apart from tensors."""
         if not self.pooled:
             return [f"float g{i}[{self._bordered[2]}]"]
         floats, counts = self.output.floats, 4 * self.output.height * self.output.width
@@ -117,7 +112,6 @@ class Convolution(Layer):
         return found
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         source, out = p.source, p.out
         pointers = source.x(self.padding), p.w(p.weights), p.w(p.bias), out.x()
         sizes = *self.kernel, *self.output.sizes, self.activation
@@ -131,7 +125,6 @@ class Convolution(Layer):
         return [Call("conv_forward", constants, pointers, products=self._dense)]
 
     def backward(self, p: Place) -> list[Call]:
-        """Its parameters' gradients, whose squares are added to ``squares``."""
         source, out, (inside, row) = p.source, p.out, self._g
         g, dw = p.own("g", inside), p.gradient(p.d_weights)
         before = before_activation(p, self.activation, self.bias, (out.row, out.row, row), g)
@@ -147,7 +140,6 @@ class Convolution(Layer):
         return [before, call]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         source, inputs, outputs = p.source, self.input.channels, self.output.channels
         if self.pooled:
             pooled = source.wide, inputs, *self.kernel, *self.output.sizes
@@ -176,7 +168,6 @@ class Convolution(Layer):
         return calls
 
     def collect(self, p: Place) -> list[Call]:
-        """Its parameters' gradients, times c, to the sum."""
         return [collected(p, p.d_weights, self.weights), collected(p, p.d_bias, self.biases)]
 
     @property
@@ -272,7 +263,6 @@ class Winograd(Convolution):
 
     @property
     def room(self) -> int:
-        """Floats that its calls need for themselves, in a place that all layers share."""
         inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
         tiles, some, back = self.tiles, _most_at_once(self.tiles), _most_at_once(self.tiles_back)
         wanted = [[some * inputs, some * block], [back * outputs, back * block]]
@@ -282,7 +272,6 @@ class Winograd(Convolution):
         return most + (self._unpooled.floats if self._across else 0)
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps for each record, apart from tensors."""
         size = 36 * self.input.channels * self.output.channels
         found = [f"float w{i}[{size}]", *super().members(i)]
         if self.transposed and not self.scatters:
@@ -300,7 +289,6 @@ class Winograd(Convolution):
         return calls
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         image = self.kernel[0], p.source.wide, self.input.channels
         read = p.source.x(self.padding), p.shared("w"), p.w(p.bias)
         out, y, places = self.output, p.out.x(), self._unpooled
@@ -322,7 +310,6 @@ class Winograd(Convolution):
         return calls
 
     def backward(self, p: Place) -> list[Call]:
-        """Its parameters' gradients, whose squares are added to ``squares``."""
         before, dense = super().backward(p)
         if self.pooled:
             return [before, dense]
@@ -333,7 +320,6 @@ class Winograd(Convolution):
         return [before, call]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         if self.scatters:
             return super().pass_on(p, which, add)
         inputs, outputs, (inside, row, _) = self.input, self.output, self._bordered
@@ -359,7 +345,6 @@ class Winograd(Convolution):
 
     @property
     def heavy(self) -> bool:
-        """Whether its weights are read more quickly for several records together."""
         weights = 36 * self.input.channels * self.output.channels
         return weights >= HEAVY and min(self.tiles, self.tiles_back) <= _FEW
 

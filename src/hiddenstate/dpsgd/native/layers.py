@@ -64,7 +64,6 @@ class Layer:
         return []
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         raise NotImplementedError
 
     def backward(self, p: Place) -> list[Call]:
@@ -91,16 +90,13 @@ class Linear(Layer):
 
     @property
     def weights(self) -> int:
-        """Entries of the packed weights."""
         return self.input.floats * self.output.channels
 
     @property
     def biases(self) -> int:
-        """Entries of the packed bias."""
         return self.output.channels
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
-        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         t = self.input
         real = (self.output.real, t.real, t.height, t.width)
         w = np.zeros((self.output.channels, t.channels, t.height, t.width), np.int64)
@@ -111,28 +107,23 @@ class Linear(Layer):
         return forward, bias, back, backward.T
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps for each record, apart from tensors."""
         return [f"float g{i}[{self.output.channels}]"]
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         sizes = self.input.floats, self.output.channels, self.activation, 0
         pointers = p.source.x(), p.w(p.weights), p.w(p.bias), p.out.x()
         return [self._product("linear", sizes, pointers)]
 
     def backward(self, p: Place) -> list[Call]:
-        """Its parameters' gradients, whose squares are added to ``squares``."""
         inputs, outputs, x, g = self.input.floats, self.output.channels, p.source.x(), p.own("g")
         norm = Call("squared_norm", (outputs,), (g,), f"squares += squared_norm({inputs}, {x}) * ")
         return [before_activation(p, self.activation, self.bias, (0, 0, 0), g), norm]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         sizes = self.output.channels, self.input.floats, "NONE", int(add)
         return [self._product("linear", sizes, (p.own("g"), p.w(p.back), "0", p.source.d()))]
 
     def collect(self, p: Place) -> list[Call]:
-        """Its parameters' gradients, times c, to the sum."""
         inputs, outputs, g = self.input.floats, self.output.channels, p.own("g")
         outer = SCALE, p.source.x(), g, f"sum + {p.d_weights}"
         return [self._product("add_outer", (inputs, outputs), outer), _scaled(outputs, g, p.d_bias)]
@@ -145,7 +136,6 @@ class Linear(Layer):
 
     @property
     def heavy(self) -> bool:
-        """Whether its weights are read more quickly for several records together."""
         return self.weights >= HEAVY and 0 not in self.sources
 
 
@@ -160,12 +150,10 @@ class Norm(Layer):
 
     @property
     def weights(self) -> int:
-        """Entries of the packed weights."""
         return self.output.channels
 
     @property
     def biases(self) -> int:
-        """Entries of the packed bias."""
         return self.output.channels
 
     @property
@@ -174,24 +162,20 @@ class Norm(Layer):
         return 2 * self.output.channels
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
-        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
         gain = per_channel(self.output, self.start if self.gain else None)
         bias = per_channel(self.output, self.start + self.output.real if self.bias else None)
         return gain, bias, np.zeros(0, np.int64), gain
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps for each record, apart from tensors."""
         return [f"float {name}{i}[{self.output.channels}]" for name in ("mean", "scale")]
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         sizes = *self._sizes, f"{self.eps!r}f", p.source.row, p.out.row
         bias = p.w(p.bias) if self.bias else "0"
         kept = p.own("mean"), p.own("scale")
         return [Call("norm_forward", sizes, (p.source.x(), self._gain(p), bias, p.out.x(), *kept))]
 
     def backward(self, p: Place) -> list[Call]:
-        """Its parameters' gradients, whose squares are added to ``squares``."""
         gradients = p.gradient(p.d_weights), p.gradient(p.d_bias)
         read = p.source.x(), p.own("mean"), p.own("scale"), p.out.d()
         sizes = *self.output.sizes, p.source.row, p.out.row
@@ -206,14 +190,12 @@ class Norm(Layer):
         ]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         kept = p.own("mean"), p.own("scale")
         gradients = p.gradient(p.d_weights), p.gradient(p.d_bias)
         pointers = p.source.x(), self._gain(p), *kept, p.out.d(), *gradients, p.source.d(), ROOM
         return [Call("norm_back", (*self._sizes, int(add), p.source.row, p.out.row), pointers)]
 
     def collect(self, p: Place) -> list[Call]:
-        """Its parameters' gradients, times c, to the sum."""
         offsets = ((self.gain, p.d_weights), (self.bias, p.d_bias))
         return [collected(p, offset, self.output.channels) for has, offset in offsets if has]
 
@@ -232,12 +214,10 @@ class Activation(Layer):
     kind: str
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         sizes = *self.output.sizes, self.kind, p.source.row, p.out.row
         return [Call("activation", sizes, (p.source.x(), p.out.x()))]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         return [_passed_back(p, p.source, self.kind, add)]
 
 
@@ -246,13 +226,11 @@ class Sum(Layer):
     """The sum of two tensors."""
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         one, other = p.sources
         sizes = *self.output.sizes, one.row, other.row, p.out.row
         return [Call("add_tensors", sizes, (one.x(), other.x(), p.out.x()))]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         return [_passed_back(p, p.sources[which], "NONE", add)]
 
 
@@ -261,16 +239,13 @@ class MaxPool(Layer):
     """2 x 2 max-pooling behind anything but a convolution."""
 
     def members(self, i: int) -> list[str]:
-        """C declarations of what it keeps for each record, apart from tensors."""
         return [f"int32_t winner{i}[{self.output.floats}]"]
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         sizes = *self.output.sizes, p.source.row, p.out.row
         return [Call("max_pool", sizes, (p.source.x(), p.out.x(), p.own("winner")))]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         sizes = *self.output.sizes, 1, p.out.row, p.source.row
         pointers = p.own("winner"), p.out.d(), p.source.d()
         return [*cleared(p.source, add), Call("max_pool_back", sizes, pointers)]
@@ -284,12 +259,10 @@ class Average(Layer):
     stride: tuple[int, int]
 
     def forward(self, p: Place) -> list[Call]:
-        """The forward pass."""
         sizes = *self.kernel, *self.stride, *self.output.sizes, p.source.row, p.out.row
         return [Call("average", sizes, (p.source.x(), p.out.x()))]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        """Its input's gradient, written, or added to what is there."""
         sizes = *self.kernel, *self.stride, *self.output.sizes, p.out.row, p.source.row
         calls = cleared(p.source, add)
         return [*calls, Call("average_back", sizes, (p.out.d(), p.source.d()))]

@@ -71,7 +71,6 @@ class Network:
 
     @property
     def classes(self) -> int:
-        """Number of logits."""
         return self.layers[-1].output.real
 
     @property

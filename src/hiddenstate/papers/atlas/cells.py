@@ -36,7 +36,6 @@ class Sampled(Grid):
 
     @property
     def known(self) -> Setting:
-        """The setting that bounds are asked about."""
         numbers = self.model_dump(exclude={"sampling_rate"})
         return Setting(sampling=Poisson(self.sampling_rate), **numbers)
 
@@ -59,7 +58,6 @@ class Ordered(Grid):
 
     @property
     def known(self) -> Setting:
-        """The setting that bounds are asked about."""
         return Setting(sampling=Cyclic(self.batch_size), **self.model_dump(exclude={"batch_size"}))
 
 

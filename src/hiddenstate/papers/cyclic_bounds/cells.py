@@ -84,17 +84,14 @@ class Line(Grid):
 
     @property
     def name(self) -> str:
-        """What cells call it."""
         return f"line{self.slope:g}"
 
     @property
     def title(self) -> str:
-        """What figures call it."""
         shape = "concave" if self.slope < 0 else "convex"
         return f"{shape} quadratic losses, curvature {self.slope:g}"
 
     def instance(self, passes: int) -> SwappedRecord:
-        """The data sets and the mechanism."""
         return swapped_record.line(self.base.run(passes=passes), self.slope)
 
 
@@ -108,11 +105,9 @@ class Logistic(Grid):
 
     @property
     def title(self) -> str:
-        """What figures call it."""
         return f"logistic regression, dimension {self.dimension}, on a ball"
 
     def instance(self, passes: int) -> SwappedRecord:
-        """The data sets and the mechanism."""
         run = self.base.run(passes=passes)
         return swapped_record.logistic(run, self.dimension, self.diameter)
 
@@ -143,7 +138,6 @@ class Counterexample(Grid):
 
     @property
     def instance(self) -> ExpandingClip:
-        """The losses."""
         return ExpandingClip(**self.model_dump(exclude={"runs"}))
 
 

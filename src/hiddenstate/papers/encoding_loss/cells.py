@@ -42,7 +42,6 @@ class Setting(Grid):
 
     @property
     def name(self) -> str:
-        """As a part of cells' names."""
         return f"q{self.sampling_rate:g}_T{self.steps}"
 
 
@@ -55,7 +54,6 @@ class Mechanism(Setting):
 
     @property
     def name(self) -> str:
-        """As a part of cells' names."""
         return f"{super().name}_sigma{self.noise_multiplier:g}"
 
 
@@ -111,7 +109,6 @@ class Target(Setting):
 
     @property
     def name(self) -> str:
-        """As a part of cells' names."""
         return f"{super().name}_eps{self.epsilon:g}"
 
     @property

@@ -51,7 +51,6 @@ class Gaussian(Grid):
 
     @property
     def setting(self) -> Setting:
-        """How it is judged."""
         return Setting(GaussianDP(), self.mu, self.mu / 2)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
@@ -66,11 +65,9 @@ class Response(Grid):
 
     @property
     def setting(self) -> Setting:
-        """How it is judged."""
         return Setting(ApproxDP(0.0), self.epsilon, 0.5)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """As of ``Gaussian``."""
         lie = 1 / (1 + math.exp(self.epsilon))
         return (rng.random(shape) > lie).astype(float), (rng.random(shape) < lie).astype(float)
 
@@ -87,12 +84,10 @@ class Leak(Grid):
 
     @property
     def setting(self) -> Setting:
-        """How it is judged, with the exact epsilon."""
         epsilon = linear.last_iterate_epsilon(1 / self.shift, self.probability, 1, self.delta)
         return Setting(ApproxDP(self.delta), float(epsilon), self.shift / 2)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """As of ``Gaussian``."""
         shown = rng.random(shape) < self.probability
         return rng.normal(size=shape) + self.shift * shown, rng.normal(size=shape)
 
@@ -110,7 +105,6 @@ class Composed(Grid):
 
     @property
     def setting(self) -> Setting:
-        """How it is judged."""
         return Setting(_curves(self), self.noise_multiplier, 0.0)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:

@@ -76,7 +76,6 @@ class NetworkAudit(Audit):
 
     @property
     def name(self) -> str:
-        """The audit's name, all its repeats together, by which random streams are named."""
         network = network_name(self.network, self.clipping_norm)
         return audit_name(network, self.every, self.start, self.epsilon, self.models)
 

@@ -113,7 +113,6 @@ class OneNetwork(many.Model):
 
     @cached_property
     def movement(self) -> Floats:
-        """Sum of the absolute steps of each parameter."""
         return self._run.known().simulated().absolute
 
 

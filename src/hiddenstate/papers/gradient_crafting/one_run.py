@@ -66,16 +66,13 @@ class Model(ABC):
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Coordinates, the least moved first."""
         return np.argsort(self.movement, kind="stable")
 
     @cached_property
     def expected(self) -> Floats:
-        """Where a training without noise and canaries ends; (p,)."""
         return self.end(None)
 
     def drawn(self, *purpose: int | str) -> np.random.Generator:
-        """The model's random stream of this purpose."""
         seed, *path = self.name
         return stream(int(seed), *path, *purpose)
 

@@ -112,10 +112,8 @@ class OneNetwork(many.Model):
         )
 
     def end(self, added: NDArray[np.float32] | None) -> Floats:
-        """Last iterate where this is added to the sums."""
         return self._trainer.last_iterate(self._initial, self._batches, added)
 
     @cached_property
     def movement(self) -> Floats:
-        """Sum of the absolute steps of each parameter."""
         return self._trainer.simulated(self._initial, self._batches).absolute

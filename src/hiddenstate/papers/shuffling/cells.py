@@ -78,7 +78,6 @@ class Mechanism(Grid):
 
     @property
     def name(self) -> str:
-        """As a part of cells' names."""
         drawn = self.order.replace(" ", "_")
         return f"eps{short(self.claim)}_{self.batches}x{self.epochs}_{drawn}"
 
