@@ -21,7 +21,6 @@ from hiddenstate.pipeline.family import figure
     "drawn at its end.",
 )
 def atlas(estimates: pd.DataFrame) -> Any:
-    """A panel for each setting."""
     return bounds_drawn.draw(
         [
             (part["title"].iloc[0], part)
@@ -40,7 +39,6 @@ def atlas(estimates: pd.DataFrame) -> Any:
     message="If losses are linear, publishing a tenth of the iterates costs little",
 )
 def released(estimates: pd.DataFrame) -> Any:
-    """Epsilon against the period of release, a panel for each setting."""
     rows = checkpoints(estimates)
     panels = list(rows.groupby("cell", sort=False))
     drawn, axes = plotting.panels(max(len(panels), 1))

@@ -16,7 +16,6 @@ from hiddenstate.rounding import shown
     "would find stands beside the bound, of trained ones what their own accountant proves.",
 )
 def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
-    """A row for each bound of each setting."""
     return pd.DataFrame(
         {
             "setting": row.title,
@@ -39,7 +38,6 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
     "a simulated audit of the last iterate.",
 )
 def answer(estimates: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting."""
     records = []
     for _, part in settings(estimates).groupby("cell", sort=False):
         found = Answer.of(part.rename(columns={"method": "name"}))

@@ -75,7 +75,6 @@ _RHO, _EPSILON = "$\\rho$ (upper bound)", "$\\varepsilon$ (upper bound)"
     shows="exact formulas",
 )
 def passes(estimates: pd.DataFrame) -> Any:
-    """Epsilon against passes for several weak convexities, and what clipping costs."""
     rows = select(estimates, part="sweeps", sweep="passes")
     drawn, axes = plotting.panels(2)
     _plot_by(
@@ -107,7 +106,6 @@ def passes(estimates: pd.DataFrame) -> Any:
     shows="exact formulas",
 )
 def parameters(estimates: pd.DataFrame) -> Any:
-    """Epsilon against batch size, noise and step size."""
     drawn, axes = plotting.panels(3, sharey=True, height=3.4)
     labels = {
         "batch_size": "batch size (records fixed)",
@@ -141,7 +139,6 @@ def parameters(estimates: pd.DataFrame) -> Any:
     shows="exact formulas",
 )
 def convex_limit(estimates: pd.DataFrame) -> Any:
-    """Bounds as the weak convexity vanishes, beside the convex bound and PABI."""
     drawn, axes = plotting.panels(2, height=3.2)
     panels = (
         ("weak_convexity", "Theorem 4.5", "equation 22", "Theorem 4.5"),
@@ -169,7 +166,6 @@ def convex_limit(estimates: pd.DataFrame) -> Any:
     shows="exact formulas",
 )
 def position(estimates: pd.DataFrame) -> Any:
-    """Rho by the position of the swapped record in the pass."""
     rows = select(estimates, part="sweeps", sweep="position", quantity="rho")
     drawn, axes = plotting.panels(2, height=3.2, sharey=True)
     colors = plotting.colors(rows["weak_convexity"])
@@ -191,7 +187,6 @@ def position(estimates: pd.DataFrame) -> Any:
     shows="exact formulas",
 )
 def diameter(estimates: pd.DataFrame) -> Any:
-    """Rho by the diameter of the domain: Theorem 4.4, the best restart, and neither."""
     rows = select(estimates, part="sweeps", sweep="diameter", quantity="rho")
     shown = [rows["weak_convexity"].min(), rows["weak_convexity"].max()]
     drawn, axes = plotting.panels(len(shown), sharey=True)
@@ -223,7 +218,6 @@ def diameter(estimates: pd.DataFrame) -> Any:
     shows="exact formulas",
 )
 def tightness(estimates: pd.DataFrame) -> Any:
-    """Exact divergence of affine losses over the bounds."""
     rows = select(estimates, quantity="tightness")
     drawn, axes = plotting.panels(3, sharey=True)
     for ax, method in zip(axes, ("sharp", "Theorem 4.5", "composition"), strict=True):
@@ -252,7 +246,6 @@ def tightness(estimates: pd.DataFrame) -> Any:
     shows="exact formulas",
 )
 def constants(estimates: pd.DataFrame) -> Any:
-    """The visible fraction of a shift, and what clipping costs the Lipschitz constant."""
     drawn, axes = plotting.panels(2, height=3.4)
     fractions = select(estimates, quantity="visible_fraction")
     for growth, color in plotting.colors(fractions["growth"]).items():
@@ -308,7 +301,6 @@ _DIVERGENCES: dict[str, _Style] = {
     message="Clipped convex losses leak more than the bound for convex losses allows",
 )
 def counterexample(estimates: pd.DataFrame) -> Any:
-    """What simulation certifies, over the bound it violates, beside the corrected one."""
     rows = select(estimates, quantity="kl")
     drawn, axes = plotting.panels(2, height=3.4)
     several = rows["passes"] > 1
@@ -347,7 +339,6 @@ _AUDIT: dict[str, _Style] = {
     message="Exact values and audits of the last iterate stay below the bounds",
 )
 def audit(estimates: pd.DataFrame) -> Any:
-    """Audited epsilon under the exact one and the bounds, by passes."""
     rows = select(estimates, quantity="audit")
     panels = list(rows.groupby("instance"))
     drawn, axes = plotting.panels(len(panels), height=3.1, sharey=True)

@@ -30,7 +30,6 @@ def _source(method: str) -> str:
     "reconstruction), with the corrected bound and composition.",
 )
 def table1_2(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Table 1.2 as numbers: rho by method, for convex and for weakly convex losses."""
     rows = select(estimates, part="theorems", quantity="rho")
     records = []
     for (setting, steps), part in rows.groupby(["setting", "x"]):
@@ -73,7 +72,6 @@ _HEADS = {
     "constant or a weak convexity are the same for all losses.",
 )
 def theorems(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Every bound at the base mechanism and in its single pass: rho and epsilon."""
     rows = select(estimates, part="theorems").fillna({"lipschitz": ""})
     rows = rows[rows["conversion"] != "rdp"]
     index = ["setting", "x", "method", "weak_convexity", "lipschitz"]
@@ -107,7 +105,6 @@ def theorems(estimates: pd.DataFrame) -> pd.DataFrame:
     "amplification by iteration in a single pass, equation 22 (our reconstruction) in several.",
 )
 def counterexample(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Certified divergences and bounds of the counterexample."""
     rows = select(estimates, quantity=["kl", "d2"])
     index = ["quantity", "x", "passes"]
     found = rows.pivot(index=index, columns="method", values="value").reset_index()
@@ -133,7 +130,6 @@ def counterexample(estimates: pd.DataFrame) -> pd.DataFrame:
     "differential privacy (in brackets: as Rényi divergences).",
 )
 def audit(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Audited lower bounds, exact values and upper bounds on epsilon."""
     rows = select(estimates, quantity="audit").fillna({"conversion": "", "value": np.nan})
     found = rows.pivot(index=["instance", "x"], columns=["method", "conversion"], values="value")
     kinds = {"lower bound": "lower", "exact": "exact"}

@@ -91,7 +91,6 @@ def _less(line: pd.DataFrame, other: pd.Series) -> pd.DataFrame:
     message="Under the encoding loss the last iterate leaks what all iterates leak",
 )
 def figure1(estimates: pd.DataFrame) -> Any:
-    """Observed trade-off curves against those of all iterates and of a linear loss."""
     return _draw_curves(estimates, "out", _CURVE_LINES)
 
 
@@ -103,7 +102,6 @@ def figure1(estimates: pd.DataFrame) -> Any:
     message="The last iterate leaks as much when the two data sets are swapped",
 )
 def figure1_swapped(estimates: pd.DataFrame) -> Any:
-    """Runs with the data sets swapped: null hypothesis "the canary is present"."""
     lines = {
         ("all iterates", "either"): _CURVE_LINES["all iterates", "either"],
         ("all iterates", "in"): _CURVE_LINES["all iterates", "out"],
@@ -130,7 +128,6 @@ _EPSILON_SERIES = {
     message="An audit of the last iterate alone finds nearly all of the accountant's epsilon",
 )
 def figure2(estimates: pd.DataFrame) -> Any:
-    """Empirical against theoretical epsilon in both settings."""
     settings = list(_settings(estimates, "epsilon"))
     drawn, axes = plotting.panels(len(settings), height=3.2, sharey=True)
     for ax, (title, part) in zip(axes, settings, strict=True):
@@ -170,7 +167,6 @@ def figure2(estimates: pd.DataFrame) -> Any:
     message="The published encoding loses the signal at small epsilon; a sound one keeps it",
 )
 def encodings(estimates: pd.DataFrame) -> Any:
-    """Where the published encoding loses the signal, and that the sound one keeps it."""
     rows = {
         "correlation": ("correlation with the ratio\nthat all iterates show", {}),
         "collision_probability": (
@@ -220,7 +216,6 @@ def encodings(estimates: pd.DataFrame) -> Any:
     message="As printed, Algorithm 2 finds no epsilon in most repeats; a cut-off decides the rest",
 )
 def cutoffs(estimates: pd.DataFrame) -> Any:
-    """Algorithm 2's epsilon by the least share of errors that counts, for both encodings."""
     rows = select(estimates, quantity="epsilon by cut-off")
     settings = list(rows.groupby(["encoding", "sampling_rate", "steps"], sort=False))
     columns = 2 if len(settings) % 2 == 0 else 1

@@ -22,7 +22,6 @@ def _mean_and_spread(values: pd.Series) -> str:
     "Mean and two standard deviations over repeats. All but the lower bound are estimates.",
 )
 def epsilon(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Empirical epsilons of every setting by every estimator (mean ± 2 standard deviations)."""
     rows = select(estimates, quantity="epsilon")
     records = []
     for (q, steps, epsilon, sigma), part in rows.groupby(
@@ -46,7 +45,6 @@ def epsilon(estimates: pd.DataFrame) -> pd.DataFrame:
     "with the log-likelihood ratio of all iterates.",
 )
 def encodings(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Spacing, collision probability and kept correlation of both encodings in every cell."""
     kept = select(estimates, quantity=["spacing", "collision_probability", "correlation"])
     index = ["sampling_rate", "steps", "noise_multiplier", "epsilon", "encoding"]
     shown = kept.pivot(index=index, columns="quantity", values="value").reset_index()

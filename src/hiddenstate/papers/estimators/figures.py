@@ -50,7 +50,6 @@ TITLES = {
     message="Rules with a proof keep their 5 %; picking the best threshold does not",
 )
 def calibration(estimates: pd.DataFrame) -> Any:
-    """Exceedance and tightness of every estimator against the number of scores."""
     rows = select(estimates, quantity=["exceedance", "median"])
     shown = [name for name in TITLES if name in set(rows["cell"])]
     drawn, axes = plotting.panels(len(shown), 2, sharex=True, sharey="row", height=2.7)
@@ -97,7 +96,6 @@ def calibration(estimates: pd.DataFrame) -> Any:
     "found",
 )
 def detection(estimates: pd.DataFrame) -> Any:
-    """Power of the default bound against every bug and number of models."""
     rows = select(estimates, quantity="power")
     table = rows.pivot(index="bug", columns="x", values="value")
     needed = rows.groupby("bug")[["x", "value"]].apply(required)
@@ -127,7 +125,6 @@ def detection(estimates: pd.DataFrame) -> Any:
     message="Looking early saves most of the models when a claim is badly wrong",
 )
 def sequential(estimates: pd.DataFrame) -> Any:
-    """Expected models and power of sequential audits and of those of a fixed number."""
     rows = select(estimates, cell="sequential")
     drawn, axes = plotting.panels(2, height=2.9)
     for ax, quantity, scale in zip(axes, ("models used", "refuted"), (1, 100), strict=True):

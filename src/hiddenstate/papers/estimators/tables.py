@@ -17,7 +17,6 @@ from hiddenstate.pipeline.family import table
     "A noise multiplier is bounded from above; inf: nothing claimed.",
 )
 def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Median bound and exceedance of every estimator in every cell."""
     records = []
     rows = select(estimates, quantity=["exceedance", "median"])
     for (mechanism, n), part in rows.groupby(["cell", "x"], sort=False):
@@ -42,7 +41,6 @@ def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
     "the accountant's claim in at least nine audits of ten, by disjoint models.",
 )
 def bugs(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Models per world that the default bound needs to find each bug in nine audits of ten."""
     records = []
     rows = select(estimates, quantity="power")
     for bug, part in rows.groupby("bug", sort=False):

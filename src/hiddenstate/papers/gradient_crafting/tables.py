@@ -35,7 +35,6 @@ _WHOLE: dict[str, type] = {"k": int, "models per world": int}
     when=lambda grid: grid.housing is not None,
 )
 def housing(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Every audit of the housing network in every reading."""
     return _audits(select(estimates, part="housing", quantity="epsilon"), _HEADS, _WHOLE)
 
 
@@ -47,7 +46,6 @@ def housing(estimates: pd.DataFrame) -> pd.DataFrame:
     when=lambda grid: grid.housing is not None and any(s.centred for s in grid.housing.sweeps),
 )
 def centred(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Both readings of the same models, by setting and adversary."""
     rows = select(estimates, part="centred")
     keys = ["every", "start", "epsilon", "adversary"]
     records = []
@@ -73,7 +71,6 @@ def centred(estimates: pd.DataFrame) -> pd.DataFrame:
     when=lambda grid: len(grid.networks) > 0,
 )
 def networks(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Every audit of the larger networks in every reading."""
     heads = {
         "model": "model", "dataset": "data", "clipping_norm": "C", "insertions": "insertions",
         "batch_size": "batch",
@@ -94,7 +91,6 @@ def _landscape(grid: GradientCraftingGrid) -> bool:
     shows="exact laws; no model is trained",
 )
 def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Both readings of section 6 at the last step, by epsilon and batch size."""
     laws = select(estimates, part="single", quantity="epsilon", kind="exact")
     last = laws[(laws["x"] == laws["steps"]) & (laws["batch_size"] > 0)]
     ratios = last.assign(
@@ -114,7 +110,6 @@ def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
     shows="simulated normal scores; no model is trained",
 )
 def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Simulated audits of unused coordinates: estimates, and how often they exceed the truth."""
     rows = select(estimates, part="ideal")
     records = []
     for (every, models, epsilon), part in rows.groupby(["every", "models", "epsilon"]):
@@ -138,7 +133,6 @@ def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
     when=lambda grid: grid.one_run is not None,
 )
 def one_run(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Bounds from one model, by network, number of canaries, hypothesis and rule."""
     rows = select(estimates, part="one run", quantity="epsilon")
     above = select(estimates, part="one run", quantity="share above")
     keys = ["method", "epsilon", "canaries", "rule"]
@@ -175,7 +169,6 @@ def one_run(estimates: pd.DataFrame) -> pd.DataFrame:
     shows="exact and simulated laws; no model is trained",
 )
 def one_run_validity(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Probabilities to exceed the truth, by hypothesis, mechanism and number of canaries."""
     rows = select(estimates, part="one run validity")
     return pd.DataFrame(
         {

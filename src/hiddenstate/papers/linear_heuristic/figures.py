@@ -57,7 +57,6 @@ def _mechanism(rows: pd.DataFrame, *, steps: bool = True) -> str:
     shows="exact laws; no model is trained",
 )
 def figure1(estimates: pd.DataFrame) -> Any:
-    """The heuristic against its baselines in three regimes."""
     drawn, axes = plotting.panels(3)
     for letter, ax in zip("abc", axes, strict=True):
         for method, style in _BASELINES.items():
@@ -92,7 +91,6 @@ def figure1(estimates: pd.DataFrame) -> Any:
     shows="exact laws; no model is trained",
 )
 def quadratic(estimates: pd.DataFrame) -> Any:
-    """Epsilon against the curvature of the regulariser, with the paper's three values."""
     drawn, (ax,) = plotting.panels(1, height=3.2)
     line = curve(estimates, "quadratic", "quadratic regulariser")
     plotting.curve(ax, line, color=plotting.OBSERVED, label="exact")
@@ -121,7 +119,6 @@ def quadratic(estimates: pd.DataFrame) -> Any:
     shows="exact laws; no model is trained",
 )
 def figure5(estimates: pd.DataFrame) -> Any:
-    """Ratio of the quadratic loss's epsilon to the largest linear one, over steps and rates."""
     from matplotlib.colors import SymLogNorm
 
     ratios = select(estimates, quantity="ratio", method=["enumerated", "rounded up"])
@@ -169,7 +166,6 @@ def figure5(estimates: pd.DataFrame) -> Any:
     shows="exact laws; no model is trained",
 )
 def schedules(estimates: pd.DataFrame) -> Any:
-    """How far a convex loss was found to exceed the heuristic, and with which weights."""
     drawn, (left, right) = plotting.panels(2, height=3.4)
     styles: dict[str, dict[str, Any]] = {
         "schedule": {"label": "worst schedule found", "color": plotting.OTHER, "marker": "o"},
@@ -206,7 +202,6 @@ def schedules(estimates: pd.DataFrame) -> Any:
     shows="exact laws; no model is trained",
 )
 def optimisers(estimates: pd.DataFrame) -> Any:
-    """Heuristic of optimisers in use, and its share of composition's epsilon."""
     drawn, (left, right) = plotting.panels(2, height=4.2)
     standard = curve(estimates, "optimisers", "standard")
     plotting.curve(left, standard, **_BASELINES["standard"])
@@ -234,7 +229,6 @@ def optimisers(estimates: pd.DataFrame) -> Any:
     message="A regulariser that keeps the history leaks up to the standard epsilon",
 )
 def history(estimates: pd.DataFrame) -> Any:
-    """Epsilon against the factor of the regulariser that keeps the history."""
     drawn, (ax,) = plotting.panels(1, height=4.0)
     line = curve(estimates, "history", "history regulariser")
     grown = line.set_axis(line.index - 1)
@@ -294,7 +288,6 @@ def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
     message="With 100 models, audits of trained networks find less than the linear heuristic",
 )
 def figure2(estimates: pd.DataFrame) -> Any:
-    """Gradient canary among natural records: estimates against heuristic and composition."""
     rows = trained(estimates, "figure2")
     panels = list(rows.groupby(["sampling_rate", "noise_multiplier"], sort=False))
     drawn, axes = plotting.panels(len(panels), height=4.0)
@@ -315,7 +308,6 @@ def figure2(estimates: pd.DataFrame) -> Any:
     message="A mislabelled record shows less than the linear heuristic",
 )
 def figure4(estimates: pd.DataFrame) -> Any:
-    """Mislabelled record: estimates against heuristic and composition."""
     rows = trained(estimates, "figure4")
     drawn, axes = plotting.panels(2, height=4.0, sharey=True)
     for ax, attack in zip(axes, ("blank", "natural"), strict=True):
@@ -337,7 +329,6 @@ def figure4(estimates: pd.DataFrame) -> Any:
     message="Audits of linear losses find the heuristic, below the standard epsilon",
 )
 def figure3(estimates: pd.DataFrame) -> Any:
-    """Gradient canary among zero gradients: estimates against heuristic and composition."""
     drawn, axes = _audit_panels(estimates, 3.4)
     for rate, ax in axes.items():
         for method, style in _ESTIMATORS.items():
@@ -358,7 +349,6 @@ def figure3(estimates: pd.DataFrame) -> Any:
     message="A malicious data set makes the last iterate leak up to the standard epsilon",
 )
 def figure6(estimates: pd.DataFrame) -> Any:
-    """Malicious data set: estimates against heuristic and composition."""
     drawn, axes = _audit_panels(estimates, 4.2)
     attacks = {
         "bits": ("one bit a step (Algorithm 3)", plotting.PUBLISHED),

@@ -18,7 +18,6 @@ from hiddenstate.rounding import shown
     "our reconstruction, solved so that both columns come out as printed.",
 )
 def table1(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Heuristic and standard columns of Table 1, printed and ours."""
     origins = {
         "recalled": "recalled from De et al. 2022",
         "recalled, fewer records": "the same with a tenth of the records kept for validation",
@@ -54,7 +53,6 @@ def table1(estimates: pd.DataFrame) -> pd.DataFrame:
     "mislabelled record among those of the training data.",
 )
 def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Accounting and training columns of the rows that were trained."""
     rows = trained(estimates, "table1")
     printed = [*stated.TRAINED.items(), *[("", ("", ""))] * len(rows)]
     return pd.DataFrame(
@@ -102,7 +100,6 @@ def _percent(accuracy: float | None) -> str:
     "as many models.",
 )
 def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Every audit of trained models by every estimator."""
     rows = trained(estimates, "figure2", "figure4", "table1")
     methods = [
         *("heuristic", "standard", "ideal", PUBLISHED, "lower bound", "lower bound, direct"),
@@ -131,7 +128,6 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     "comes near.",
 )
 def figure5(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Largest ratio of every reading and where it is."""
     ratios = select(estimates, quantity="ratio").reset_index(drop=True)
     worst = ratios.loc[ratios.groupby(["method", "cell"], sort=False)["value"].idxmax()]
     return pd.DataFrame(
@@ -155,7 +151,6 @@ def figure5(estimates: pd.DataFrame) -> pd.DataFrame:
     "the others.",
 )
 def audits(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Every audit by every estimator."""
     rows = estimates.assign(attack=estimates["cell"].str.split("_").str[0])
     index = ["attack", "sampling_rate", "steps", "noise_multiplier"]
     found = select(rows, attack=list(ATTACKS)).pivot_table(

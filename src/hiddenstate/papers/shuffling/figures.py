@@ -65,7 +65,6 @@ def _by_claim(parts: dict[str, pd.DataFrame], xlabel: str, **options: Any) -> An
     shows="simulated runs",
 )
 def batches(estimates: pd.DataFrame) -> Any:
-    """Epsilon against the number of batches, one epoch."""
     rows = select(estimates, part="simulated", epochs=1)
     rows = rows.assign(x=rows["batches"])
     records = {record: select(rows, record=record) for record in ("swapped", "zeroed out")}
@@ -81,7 +80,6 @@ def batches(estimates: pd.DataFrame) -> Any:
     shows="simulated runs",
 )
 def epochs(estimates: pd.DataFrame) -> Any:
-    """Epsilon against the number of epochs, by order."""
     rows = select(estimates, part="simulated", record="swapped")
     several = rows.loc[rows["epochs"] > 1, "batches"].unique()
     rows = rows[rows["batches"].isin(several)]

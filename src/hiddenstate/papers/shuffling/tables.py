@@ -14,7 +14,6 @@ from hiddenstate.rounding import shown
     "models whose losses are linear, and the standard epsilon by composition.",
 )
 def networks(estimates: pd.DataFrame) -> pd.DataFrame:
-    """One row for each claim, order and adversary."""
     rows = []
     trained = select(estimates, part="trained")
     for (claim, order, method), part in trained.groupby(["claim", "order", "method"], sort=False):

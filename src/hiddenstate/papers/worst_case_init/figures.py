@@ -169,7 +169,6 @@ figure1 = _panels(
     when=shows("figure2"),
 )
 def figure2(estimates: pd.DataFrame) -> Any:
-    """Empirical epsilon and mean clipped gradient norm against epochs of pre-training."""
     every = planned(estimates, "figure2")
     parts = groups(every, *EPOCHS)
     drawn, axes = plotting.panels(len(parts), height=4.1)
@@ -254,7 +253,6 @@ figure5 = _panels(
     when=shows("figure6"),
 )
 def figure6(estimates: pd.DataFrame) -> Any:
-    """Test accuracy against steps, a line for each learning rate."""
     every = planned(estimates, "figure6")
     parts, colours = groups(every, "steps", "learning_rate"), _coloured(every["learning_rate"])
     drawn, axes = plotting.panels(len(parts), height=3.7)
@@ -289,7 +287,6 @@ def figure6(estimates: pd.DataFrame) -> Any:
     when=shows("figure7"),
 )
 def figure7(estimates: pd.DataFrame) -> Any:
-    """Last layer: by clipping norm, and by number of records."""
     audits = planned(estimates, "figure7")
     drawn, axes = plotting.panels(2, height=4.4, sharey=True)
     for ax, factor, fixed, label in (
@@ -320,7 +317,6 @@ def figure7(estimates: pd.DataFrame) -> Any:
     pending="No published run draws this figure yet: its expected audits are not all cached.",
 )
 def figure1_expected(estimates: pd.DataFrame) -> Any:
-    """Published epsilon that is expected at the paper's own size, beside the paper's."""
     rows = select(estimates, quantity="expected epsilon", clipping_norm=1.0)
     most = rows.groupby("task")["records"].transform("max")
     rows = rows[(rows["records"] == most) & (rows["steps"] == rows["steps"].max())]

@@ -53,13 +53,11 @@ def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
     when=shows("table1", "figure1"),
 )
 def table1(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy in the average case, by epsilon."""
     return _accuracies(estimates, "average")
 
 
 @table("Accuracy in the worst case", _ACCURACY, when=shows("table1", "figure1"))
 def accuracy(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy in the worst case, by epsilon."""
     return _accuracies(estimates, "worst")
 
 
@@ -72,7 +70,6 @@ def accuracy(estimates: pd.DataFrame) -> pd.DataFrame:
     "everything leaks.",
 )
 def audits(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Every audit once: what was published, what is valid, and what a perfect audit finds."""
     rows = estimates.drop_duplicates(["cell", "repeat", "quantity", "method"])
     figures = select(estimates, quantity="repeats").groupby("cell")["figure"].agg(list)
     found = summarise(rows, ["cell", "quantity", "method"])
@@ -124,7 +121,6 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
     when=lambda grid: bool(grid.expected),
 )
 def expected_audits(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Each expected audit, and what trained ones beside it have shown."""
     rows = select(estimates, quantity="expected separation")
     told = select(estimates, quantity="expected against observed")
     by = ["task", "epochs", "records", "clipping_norm", "epsilon"]

@@ -59,7 +59,6 @@ _STARTS = {
     when=_has_housing(lambda sweep: sweep.every == 1),
 )
 def housing(estimates: pd.DataFrame) -> Any:
-    """Empirical against theoretical epsilon with an insertion in every step."""
     audits = select(_audits(estimates), every=1)
     starts = [start for start in _STARTS if (audits["start"] == start).any()]
     drawn, axes = plotting.panels(len(starts), height=3.6, sharey=True)
@@ -85,7 +84,6 @@ def housing(estimates: pd.DataFrame) -> Any:
     when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
 )
 def housing_every(estimates: pd.DataFrame) -> Any:
-    """Empirical against theoretical epsilon with fewer insertions than steps."""
     audits = select(_audits(estimates), start="fresh")
     periods = sorted(int(every) for every in audits["every"].unique() if every > 1)
     drawn, axes = plotting.panels(len(periods), height=3.6, sharey=True)
@@ -111,7 +109,6 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),
 )
 def centred(estimates: pd.DataFrame) -> Any:
-    """Estimated mu over that of an unused coordinate, with and without what is known taken off."""
     rows = select(estimates, part="centred", quantity="mu")
     settings = list(rows.groupby(["every", "start"], sort=True))
     drawn, axes = plotting.panels(len(settings), height=3.6, sharey=True)
@@ -167,7 +164,6 @@ def centred(estimates: pd.DataFrame) -> Any:
     shows="models trained here, none cached",
 )
 def norms(estimates: pd.DataFrame) -> Any:
-    """Norm of the loss-based canary's gradient over training."""
     lines = list(select(estimates, part="norms", quantity="norm").groupby("every"))
     drawn, axes = plotting.panels(len(lines), sharey=True)
     for ax, (every, line) in zip(axes, lines, strict=True):
@@ -195,7 +191,6 @@ def norms(estimates: pd.DataFrame) -> Any:
     when=_has_housing(lambda sweep: sweep.start == "fresh" and CRAFTED in sweep.adversaries),
 )
 def curves(estimates: pd.DataFrame) -> Any:
-    """Observed trade-off curves of the simulated coordinate."""
     rows = select(estimates, part="housing", quantity="fnr", start="fresh")
     rows = largest(select(rows, adversary=CRAFTED), "models", SETTING)
     periods = sorted(rows["every"].unique())

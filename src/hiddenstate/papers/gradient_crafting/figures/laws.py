@@ -28,7 +28,6 @@ _READINGS = ("Gaussian-DP reading", "exact")
     shows=_EXACT,
 )
 def evolution(estimates: pd.DataFrame) -> Any:
-    """Both readings of epsilon over the hidden steps."""
     laws = select(estimates, **_MIDPOINT)
     there = np.sort(laws["epsilon"].unique())
     epsilons = [e for e in (1.0, 4.0) if e in there] or [there[0]]
@@ -81,7 +80,6 @@ def _alike(laws: pd.DataFrame) -> dict[float, float]:
     shows=_EXACT,
 )
 def ratio(estimates: pd.DataFrame) -> Any:
-    """Ratios to the theoretical epsilon, by batch size and epsilon."""
     laws = select(estimates, part="single", quantity="epsilon", kind="exact")
     last = laws[(laws["x"] == laws["steps"]) & (laws["batch_size"] > 0)]
     shown = (
@@ -120,7 +118,6 @@ def ratio(estimates: pd.DataFrame) -> Any:
     shows=_EXACT,
 )
 def hidden(estimates: pd.DataFrame) -> Any:
-    """Distances of exact trade-off curves from Gaussian ones."""
     rows = select(estimates, part="hidden", quantity="distance")
     drawn, axes = plotting.panels(2, height=3.2, sharey=True)
     for ax, (column, name) in zip(

@@ -97,7 +97,6 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     when=_has_network(lambda sweep: sweep.every == 1),
 )
 def networks(estimates: pd.DataFrame) -> Any:
-    """Empirical against theoretical epsilon of the larger networks, canary in every step."""
     return _network_panels(estimates, lambda every: every == 1)
 
 
@@ -109,7 +108,6 @@ def networks(estimates: pd.DataFrame) -> Any:
     when=_has_network(lambda sweep: sweep.every > 1),
 )
 def networks_every(estimates: pd.DataFrame) -> Any:
-    """Empirical against theoretical epsilon of the larger networks, fewer insertions than steps."""
     return _network_panels(estimates, lambda every: every > 1)
 
 
@@ -124,7 +122,6 @@ def networks_every(estimates: pd.DataFrame) -> Any:
     when=_has_network(lambda sweep: sweep.every == 1 and len(sweep.clipping_norms) > 1),
 )
 def clipping(estimates: pd.DataFrame) -> Any:
-    """Estimated over theoretical mu, by clipping norm."""
     rows = select(_network_audits(estimates, "mu"), every=1)
     rows = rows[rows.groupby("network")["clipping_norm"].transform("nunique") > 1]
     settings = list(rows.groupby("network", sort=False))

@@ -34,7 +34,6 @@ _RULES = {
     when=has("one_run"),
 )
 def one_run(estimates: pd.DataFrame) -> Any:
-    """Valid lower bounds from one model, by the number of canaries."""
     rows = select(estimates, part="one run")
     rows = rows.assign(trained=rows["method"] != "unused coordinates")
     columns = sorted(rows["trained"].unique())
