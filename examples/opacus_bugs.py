@@ -4,7 +4,7 @@
 
 A training as in Opacus's MNIST example (a convolutional network, batches of 16 by Poisson sampling,
 two epochs of SGD), with 160 of scikit-learn's digits. ``train`` audits it with
-``hiddenstate.auditing.kit``; ``BUGS`` are mistakes that people make, each put into that training.
+``hiddenstate.campaign.kit``; ``BUGS`` are mistakes that people make, each put into that training.
 Campaigns have the same claim and looks; a killed run goes on with the same DIR. One in the shell:
 
     hiddenstate audit-training examples/opacus_bugs.py --function late_clipping \\
@@ -28,7 +28,8 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hiddenstate.auditing import SequentialAudit, campaign, composed, guide, kit
+from hiddenstate.auditing import SequentialAudit, composed
+from hiddenstate.campaign import campaign, guide, kit
 from hiddenstate.datasets.digits import records
 
 NOISE_MULTIPLIER, SAMPLING_RATE, EPOCHS, CLIP, LEARNING_RATE = 0.6, 0.1, 2, 1.0, 0.1

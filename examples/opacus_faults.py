@@ -12,7 +12,8 @@ from pathlib import Path
 
 from opacus_training import FAULTS, NOISE_MULTIPLIER, SAMPLING_RATE, STEPS
 
-from hiddenstate.auditing import SequentialAudit, campaign, composed
+from hiddenstate.auditing import SequentialAudit, composed
+from hiddenstate.campaign import campaign
 
 LOOKS = (5, 10, 20, 40, 80)
 

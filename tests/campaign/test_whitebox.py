@@ -266,9 +266,9 @@ def test_the_table_says_what_is_found_and_what_finds_the_rest():
 
 
 def test_the_check_of_an_audit_looks_into_one_training(tmp_path):
-    from hiddenstate.auditing.checking import Observed
-    from hiddenstate.auditing.trainings import Script
+    from hiddenstate.campaign.checking import Observed
     from hiddenstate.campaign.inspecting import inspecting
+    from hiddenstate.campaign.trainings import Script
 
     path = tmp_path / "audited.py"
     scored = SCRIPT.replace("train(seed, rate=0.1)", "train(world, seed)")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hiddenstate.auditing import campaign
+from hiddenstate.campaign import campaign
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -1,1 +1,1 @@
-"""Running a training script that somebody has, and what is seen of it from inside."""
+"""Run a training script that somebody has, many times or once, and see what it does inside."""

@@ -27,8 +27,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClippi
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from hiddenstate.auditing import batches
-from hiddenstate.campaign import clipping
+from hiddenstate.campaign import batches, clipping
 
 KEPT_STEPS = 48
 """Steps whose residuals are kept; the others leave their sums alone."""

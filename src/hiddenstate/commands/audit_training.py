@@ -20,10 +20,10 @@ from hiddenstate.rounding import shown
 if TYPE_CHECKING:
     from hiddenstate.auditing import SequentialAudit
     from hiddenstate.auditing.audit import LowerBound
-    from hiddenstate.auditing.campaign import Outcome, Training
-    from hiddenstate.auditing.checking import Checked
     from hiddenstate.auditing.claim import Claim
     from hiddenstate.auditing.reach import Reach
+    from hiddenstate.campaign.campaign import Outcome, Training
+    from hiddenstate.campaign.checking import Checked
 
 CHECKED = "check.json"
 """What the check before the first model found, in the campaign's directory."""
@@ -93,9 +93,10 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Audit your own training; exit status 1 if the claim is refuted."""
-    from hiddenstate.auditing import SequentialAudit, campaign, report
+    from hiddenstate.auditing import SequentialAudit, report
     from hiddenstate.auditing.curve import check_confidence
     from hiddenstate.auditing.reach import reach
+    from hiddenstate.campaign import campaign
 
     confidence = check_confidence(options.confidence)
     training, name = _training(options)
@@ -186,7 +187,7 @@ def _page(
     would: "Reach | None",
 ) -> Path:
     """Write the page of the campaign."""
-    from hiddenstate.auditing import page
+    from hiddenstate.campaign import page
 
     kept = out / CHECKED
     checked = json.loads(kept.read_text()) if kept.exists() else None
@@ -199,7 +200,7 @@ def _page(
 
 def _training(options: argparse.Namespace) -> tuple["Training", str]:
     """The training that the options name, and a name for it."""
-    from hiddenstate.auditing.campaign import CommandLine, Script
+    from hiddenstate.campaign.campaign import CommandLine, Script
 
     text = options.training
     if os.path.isfile(text) or (text.endswith(".py") and "{" not in text and " " not in text):
@@ -209,7 +210,7 @@ def _training(options: argparse.Namespace) -> tuple["Training", str]:
 
 def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "Checked":
     """What a check found; InputError if that is not what an audit needs."""
-    from hiddenstate.auditing.checking import CLAIMED, check
+    from hiddenstate.campaign.checking import CLAIMED, check
     from hiddenstate.campaign.inspecting import inspecting
 
     numbers = options.noise_multiplier, options.sampling_rate, options.steps
@@ -230,7 +231,7 @@ def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "C
 
 def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None = None) -> None:
     """Say what one model takes, and the campaign if its size is known."""
-    from hiddenstate.auditing.checking import OBSERVED
+    from hiddenstate.campaign.checking import OBSERVED
 
     if options.json and to is None:
         print_json(asdict(checked))

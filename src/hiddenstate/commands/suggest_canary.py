@@ -21,7 +21,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Say which canary and which score find a mistake in a training with Opacus."""
-    from hiddenstate.auditing import guide
+    from hiddenstate.campaign import guide
 
     chosen = options.suspicion
     rows = guide.campaigns() if chosen is None else guide.suggestions(chosen)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from hiddenstate import cli
-from hiddenstate.auditing import checking
-from hiddenstate.auditing.campaign import CommandLine, Script
+from hiddenstate.campaign import checking
+from hiddenstate.campaign.campaign import CommandLine, Script
 from hiddenstate.errors import InputError
 
 SCRIPT = """

@@ -1,7 +1,7 @@
 """Which canary and which score find which mistake: a table of campaigns, and what it suggests.
 
 ``examples/opacus_bugs.py`` puts mistakes that people make into the same training with Opacus,
-audits each with ``hiddenstate.auditing.kit`` and writes ``canaries.csv``, which
+audits each with ``hiddenstate.campaign.kit`` and writes ``canaries.csv``, which
 ``hiddenstate suggest-canary`` and the documentation read.
 """
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from hiddenstate.auditing.trainings import Function, Training, TrainingFunction
-from hiddenstate.auditing.workers import Score, Task, Worker
+from hiddenstate.campaign.trainings import Function, Training, TrainingFunction
+from hiddenstate.campaign.workers import Score, Task, Worker
 from hiddenstate.errors import InputError
 from hiddenstate.streams import key
 
@@ -307,7 +307,7 @@ def observing() -> Iterator[dict[str, Any]]:
             _observe_torch(seen, stack)
         if "opacus" in sys.modules:
             _observe_opacus(seen, stack)
-        if "hiddenstate.auditing.kit" in sys.modules:
+        if "hiddenstate.campaign.kit" in sys.modules:
             _observe_kit(seen, stack)
         yield seen
 
@@ -317,7 +317,7 @@ def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
     from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-    from hiddenstate.auditing import batches
+    from hiddenstate.campaign import batches
 
     def stepped(optimizer: Any, *_: Any) -> None:
         seen["optimizer steps"] = seen.get("optimizer steps", 0) + 1
@@ -392,7 +392,7 @@ def _observe_opacus(seen: dict[str, Any], stack: ExitStack) -> None:
 
 
 def _observe_kit(seen: dict[str, Any], stack: ExitStack) -> None:
-    from hiddenstate.auditing.kit import Run
+    from hiddenstate.campaign.kit import Run
 
     original = Run.scores
 

@@ -13,12 +13,12 @@ import pandas as pd
 
 import hiddenstate
 from hiddenstate.auditing.audit import LowerBound
-from hiddenstate.auditing.campaign import Outcome
 from hiddenstate.auditing.claim import Claim
 from hiddenstate.auditing.curve import empirical_curve, worlds
 from hiddenstate.auditing.reach import Reach
 from hiddenstate.auditing.report import bounds_in_words
 from hiddenstate.auditing.sequential import SequentialAudit
+from hiddenstate.campaign.campaign import Outcome
 from hiddenstate.files import atomic
 from hiddenstate.pipeline import scores
 from hiddenstate.rounding import shown

@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from hiddenstate.auditing.curve import Coins
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict, jointly
-from hiddenstate.auditing.trainings import (
+from hiddenstate.campaign.trainings import (
     WORLDS,
     CommandLine,
     Function,
@@ -38,7 +38,7 @@ from hiddenstate.auditing.trainings import (
     Training,
     TrainingFunction,
 )
-from hiddenstate.auditing.workers import Crew, Result, Task
+from hiddenstate.campaign.workers import Crew, Result, Task
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 from hiddenstate.pipeline import scores

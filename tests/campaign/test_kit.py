@@ -11,8 +11,8 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from hiddenstate import auditing, cli  # noqa: E402
-from hiddenstate.auditing import kit  # noqa: E402
 from hiddenstate.auditing.claim import dpsgd  # noqa: E402
+from hiddenstate.campaign import kit  # noqa: E402
 from hiddenstate.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

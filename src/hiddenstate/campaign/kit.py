@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hiddenstate.auditing import batches
 from hiddenstate.auditing.curve import seed as drawn_seed
+from hiddenstate.campaign import batches
 from hiddenstate.errors import InputError, expect
 from hiddenstate.files import atomic
 from hiddenstate.streams import key, stream

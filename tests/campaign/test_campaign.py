@@ -27,8 +27,8 @@ from hiddenstate.auditing import (
     trainings,
     workers,
 )
-from hiddenstate.auditing.campaign import CommandLine, Script
 from hiddenstate.auditing.sequential import Verdict, jointly
+from hiddenstate.campaign.campaign import CommandLine, Script
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores
 
@@ -139,7 +139,8 @@ def test_scores_do_not_depend_on_workers_or_crashes(script, tmp_path):
 def test_a_killed_campaign_goes_on_with_identical_scores(script, tmp_path):
     plain = audit(script, tmp_path / "a", looks=(8,), options=[("pause", 0.1)])
     code = (
-        "from hiddenstate.auditing import campaign, GaussianDP, SequentialAudit\n"
+        "from hiddenstate.auditing import GaussianDP, SequentialAudit\n"
+        "from hiddenstate.campaign import campaign\n"
         "from pathlib import Path\n"
         "if __name__ == '__main__':\n"
         f"    training = campaign.Script(Path({str(script)!r}), options=(('pause', 0.1),))\n"
@@ -261,7 +262,8 @@ def test_what_a_command_leaves_in_the_background_ends_with_it_and_is_not_waited_
 def test_a_killed_campaign_leaves_nothing_running(tmp_path):
     word = f"62.{os.getpid()}1"
     code = (
-        "from hiddenstate.auditing import campaign, GaussianDP, SequentialAudit\n"
+        "from hiddenstate.auditing import GaussianDP, SequentialAudit\n"
+        "from hiddenstate.campaign import campaign\n"
         "if __name__ == '__main__':\n"
         f"    line = campaign.CommandLine('sh -c \"sleep {word}; echo {{world}} {{seed}}\"')\n"
         "    test = SequentialAudit(GaussianDP(), 0.5, (8,), simulations=500)\n"

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from hiddenstate.auditing.trainings import Training, TrainingFunction, commands_ended
+from hiddenstate.campaign.trainings import Training, TrainingFunction, commands_ended
 
 GRACE = 2.0
 """Seconds that a worker has to end what it started; then it is killed."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hiddenstate import cli
-from hiddenstate.auditing import guide
-from hiddenstate.auditing.trainings import Script
+from hiddenstate.campaign import guide
+from hiddenstate.campaign.trainings import Script
 from hiddenstate.errors import InputError
 
 EXAMPLE = Path(__file__).parents[2] / "examples/opacus_bugs.py"
