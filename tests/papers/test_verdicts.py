@@ -67,7 +67,9 @@ EVERY = [(family, name, key) for family, name in CHECKS for key in cases(family)
 @pytest.mark.parametrize("family", papers.names())
 def test_every_check_has_made_up_estimates_for_each_outcome(family):
     found = cases(family)
-    assert set(found) == set(papers.load(family).checks)
+    # Checks of printed numbers alone have no estimates to make up; their own tests turn them.
+    fixed = getattr(made_up(family), "FIXED", set())
+    assert set(found) | fixed == set(papers.load(family).checks) and not set(found) & fixed
     for name, outcomes in found.items():
         given = {meant(key) for key in outcomes}
         decides = not statistical(family, name) or name in getattr(made_up(family), "DECISIVE", ())

@@ -60,6 +60,14 @@ class Law:
         """A statistic of ``n`` audits, shape (separations, draws)."""
         return _several(self, n, statistic, seed)
 
+    def perfect(
+        self, n: int, statistic: Literal["mean", "maximum"], draws: int = DRAWS
+    ) -> Floats:
+        """A statistic of ``n`` audits at the largest separation, shape (draws,)."""
+        found = gaussian.epsilon_below(_mus(self.models, round(self.most, 9)), self.delta)
+        drawn = found[np.random.default_rng(3).integers(0, AUDITS, (draws, n))]
+        return drawn.mean(axis=1) if statistic == "mean" else drawn.max(axis=1)
+
     def nearest(self, value: float) -> int:
         """Index of the separation whose audits publish this value on average."""
         return int(np.abs(self.audits.mean(axis=1) - value).argmin())

@@ -158,7 +158,7 @@ class PaperClaim(Claim):
         default=(), description="choices of ours that could turn the verdict"
     )
     arithmetic: bool = Field(
-        default=False, description="the sentence is that printed parameters give a printed number"
+        default=False, description="the sentence is that printed numbers fit each other"
     )
 
 

@@ -43,7 +43,7 @@ MEANINGS = {
     Verdict.DIFFERS_READING: "contradicted, through what the text does not fix, or by statistics "
     "of our implementation",
     Verdict.DIFFERS_REDUCED: "contradicted on other data, models or counts than the paper's",
-    Verdict.MISFIT: "the paper's printed parameters do not give its printed number",
+    Verdict.MISFIT: "the paper's printed parameters or numbers do not fit its printed number",
     Verdict.DEPENDS: "another reading of the text that was tried has another outcome",
     Verdict.HOLDS: "a statement of our own that the evidence bears out",
     Verdict.FAILS: "a statement of our own that the evidence contradicts",

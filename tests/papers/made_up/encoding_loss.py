@@ -43,6 +43,11 @@ def wrong(most):
     return pd.DataFrame([{"value": most, **shared, **MECHANISM}])
 
 
+def theorem(name, value):
+    shared = {"quantity": "theorem", "method": name, "kind": "exact", "cell": "a_eps2"}
+    return pd.DataFrame([{"value": value, **shared, **MECHANISM}])
+
+
 def returned(share, of=40):
     values = np.where(np.arange(of) < count(share, of), 2.0, np.inf)
     shared = {"quantity": "epsilon", "method": "every threshold", "encoding": "published"}
@@ -122,6 +127,14 @@ CASES = {
         partial(printed, 0.3, 0.02),
         partial(printed, 0.02, 0.02),
     ),
+    "product_form": {
+        "agrees": partial(theorem, "product form", 1e-12),
+        "contradicts": partial(theorem, "product form", 1.1e-9),
+    },
+    "small_gradients": {
+        "agrees": partial(theorem, "largest gradient", 0.999),
+        "contradicts": partial(theorem, "largest gradient", 1.001),
+    },
     "not_corrupted": {
         "agrees": partial(wrong, 0.0499),
         "contradicts": partial(wrong, 0.052),

@@ -271,6 +271,11 @@ def outcomes(figure, task, rival, quantity="mean", shown="", many=400, few=20, n
     }
 
 
+FIXED = {
+    *("factor_of_three", "maxima_within", "last_layer_twice"),
+    *("outside_deviations", "plausible"),
+}
+"""Of printed numbers alone: tests/papers/worst_case_init/test_arithmetic.py."""
 SELDOM = {
     *("figure1_mnist", "figure1_cifar10", "figure2", "figure3_mnist", "figure3_cifar10"),
     *("last_layer", "last_layer_introduction", "accuracy_cifar10", "accuracy_last_layer"),

@@ -1,7 +1,7 @@
 """Estimates of encoding_loss: observed curves, empirical epsilons, and how much signal is kept."""
 
 import math
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
+from hiddenstate.adversaries.encoding_loss import EncodingLoss, published
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound, worlds
 from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.auditing.summaries import auc
+from hiddenstate.dpsgd.linear import log_likelihood_ratio
 from hiddenstate.papers.encoding_loss import cells
 from hiddenstate.papers.encoding_loss.cells import (
     ENCODINGS,
@@ -108,10 +110,48 @@ def estimate(grid: EncodingLossGrid, scores: Made, bounds: Made) -> pd.DataFrame
             # Which of the data sets is the null hypothesis has a column of its own.
             shared |= {"encoding": "published"} if encoding == SWAPPED else {}
         elif encoding in ENCODINGS:
+            if encoding == "published":
+                noise, records = shared["noise_multiplier"], cell.parameters.records
+                loss = published(noise, mechanism.sampling_rate, records)
+                found.append(_theorem("largest gradient", _largest_gradient(loss)))
             by_epsilon = searched[mechanism.setting]
             found += [_epsilon_rows(runs, by_epsilon), _cut_rows(runs, by_epsilon)]
         parts.append(pd.concat(found).assign(**shared))
+    parts += [_theorem("product form", gap) for gap in _product_gaps()]
     return pd.concat(parts, ignore_index=True)
+
+
+def _theorem(name: str, value: float) -> pd.DataFrame:
+    """A number that a sentence of the text fixes, computed."""
+    return pd.DataFrame([{"quantity": "theorem", "method": name, "kind": "exact", "value": value}])
+
+
+def _largest_gradient(loss: EncodingLoss) -> float:
+    """The largest gradient of an ordinary record at any parameter; an upper bound.
+
+    A residual is at most half the spacing, where the likelihood ratio is largest.
+    """
+    largest = np.abs(loss.ratio(np.array([-0.5, 0.5]) * loss.spacing)).max()
+    increment = loss.spacing * (10.0**loss.decimals * float(largest) + 1)
+    return increment / loss.expected_sample
+
+
+def _product_gaps() -> list[float]:
+    """Distance of section 4.1's sum of logarithms from the joint likelihood ratio, by mechanism.
+
+    The joint density is summed over all sets of steps that may have sampled the canary, with no use
+    of the product. Each is the largest distance over fifty sequences of iterates.
+    """
+    gaps = []
+    for sigma, rate, steps in ((0.5, 0.01, 8), (2.25, 0.1, 8), (1.0, 0.5, 10)):
+        rng = np.random.default_rng(steps)
+        seen = rng.binomial(1, rate, (50, steps)) + sigma * rng.standard_normal((50, steps))
+        sampled = np.array(list(product((0, 1), repeat=steps)))
+        chance = np.prod(np.where(sampled == 1, rate, 1 - rate), axis=1)
+        squares = ((seen[:, None, :] - sampled) ** 2 - seen[:, None, :] ** 2).sum(axis=2)
+        joint = np.log(np.exp(-squares / (2 * sigma**2)) @ chance)
+        gaps.append(float(np.abs(log_likelihood_ratio(seen, sigma, rate).sum(1) - joint).max()))
+    return gaps
 
 
 def _curves(bounds: pd.DataFrame) -> Curves:

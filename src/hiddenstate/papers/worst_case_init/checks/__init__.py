@@ -4,6 +4,13 @@ An audit has independent repeats, whose scatter gives the errors. Of one repeat 
 epsilon has no error, and the separation of its scores has that of the models.
 """
 
-from hiddenstate.papers.worst_case_init.checks import accuracy, audits, factors, last_layer, printed
+from hiddenstate.papers.worst_case_init.checks import (
+    accuracy,
+    arithmetic,
+    audits,
+    factors,
+    last_layer,
+    printed,
+)
 
-TOPICS = (factors, last_layer, printed, accuracy, audits)
+TOPICS = (factors, last_layer, printed, accuracy, audits, arithmetic)
