@@ -60,9 +60,7 @@ class Law:
         """A statistic of ``n`` audits, shape (separations, draws)."""
         return _several(self, n, statistic, seed)
 
-    def perfect(
-        self, n: int, statistic: Literal["mean", "maximum"], draws: int = DRAWS
-    ) -> Floats:
+    def perfect(self, n: int, statistic: Literal["mean", "maximum"], draws: int = DRAWS) -> Floats:
         """A statistic of ``n`` audits at the largest separation, shape (draws,)."""
         found = gaussian.epsilon_below(_mus(self.models, round(self.most, 9)), self.delta)
         drawn = found[np.random.default_rng(3).integers(0, AUDITS, (draws, n))]

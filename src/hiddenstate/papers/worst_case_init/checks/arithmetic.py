@@ -96,7 +96,9 @@ def outside_deviations(estimates: pd.DataFrame) -> Evidence:
             # What the simulated audits leave of the deviation, as of normal numbers.
             error = max(sds) / math.sqrt(2 * AUDITS)
             rest = Estimate(worst - average - max(sds), error)
-            what = f"{worst:g} less {average:g} and the larger deviation, {task}, epsilon {epsilon:g}"
+            what = (
+                f"{worst:g} less {average:g} and the larger deviation, {task}, epsilon {epsilon:g}"
+            )
             items.append(Within(what, rest, low=0, reason="outside"))
             notes.append(f"{sds[0]:.2f} and {sds[1]:.2f} ({task}, epsilon {epsilon:g})")
     return Evidence(items, f"Deviations of audits that publish these means: {'; '.join(notes)}.")
@@ -113,7 +115,9 @@ def plausible(estimates: pd.DataFrame) -> Evidence:
         made = _law(estimates, row.task, row.epsilon).perfect(5, row.quantity, MANY)
         reach = Share(int((made >= row.value - 0.005).sum()), MANY)
         what = f"perfect audits that reach the {row.quantity} {row.value:g}, {row.task}"
-        items.append(Within(f"{what}, epsilon {row.epsilon:g}", reach, low=level, reason="possible"))
+        items.append(
+            Within(f"{what}, epsilon {row.epsilon:g}", reach, low=level, reason="possible")
+        )
         if row.task == LAST_LAYER:
             notes.append(f"{np.mean(made):.2f} for {row.value:g}")
     return Evidence(
