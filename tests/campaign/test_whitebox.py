@@ -1,6 +1,7 @@
 """One training, one verdict: faults are named, and right trainings are not accused."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -281,3 +282,24 @@ def test_the_check_of_an_audit_looks_into_one_training(tmp_path):
     told = [json.loads(line)["inside"] for line in notes.read_text().splitlines()]
     assert told[:2] == [None, None] and told[2]["steps"] == 20
     assert [f["fault"] for f in told[2]["findings"]] == ["sampling rate"]
+
+
+def test_a_finding_of_chance_needs_a_second_training(monkeypatch):
+    right = faults.check("MLP", faults.RIGHT["SGD"])
+
+    def suspect(p):
+        return replace(right, findings=[whitebox.Finding("other noise", "odd", p_value=p)])
+
+    def judged(*reports):
+        left = iter(reports)
+        monkeypatch.setattr(whitebox, "judge", lambda *_, **__: next(left))
+        found = whitebox.check(partial(faults.train, "MLP", faults.RIGHT["SGD"]))
+        assert next(left, None) is None
+        return found
+
+    cleared = judged(suspect(1e-7), right)
+    assert not cleared.findings and "a second one did not" in cleared.notes[-1]
+    assert judged(suspect(1e-7), suspect(1e-5)).findings
+    assert judged(suspect(1e-10)).findings
+    (note,) = set(suspect(1e-7).confirmed(None).notes) - set(right.notes)
+    assert "check-training" in note

@@ -18,5 +18,5 @@ def inspecting(**claimed: float | None) -> Iterator[dict[str, Any]]:
         yield report
     if recorded.steps:
         names = {name.replace("_", " "): value for name, value in claimed.items()}
-        found = whitebox.judge(recorded, names)
+        found = whitebox.judge(recorded, names).confirmed(None)
         report |= found.as_json() | {"words": found.words()}
