@@ -94,6 +94,16 @@ def test_an_audit_may_have_the_first_of_its_repeats_alone(make, in_parts):
         assert [audit.start.repeats for audit in audits] == [(0, 1, 2)]
 
 
+def test_the_first_sweep_that_has_an_expected_audit_decides_its_pairs(make):
+    one = {"task": "random", "epsilons": [10], "records": [20], "repeats": 3}
+    sweeps = [one | {"first": 1, "pairs": 2}, one | {"pass_back": 5}]
+    content = make().model_dump() | {"expected": sweeps}
+    found = cells.expected(type(make()).model_validate(content))
+    assert [cell.name[-7:] for cell in found] == ["repeat0", "repeat1", "repeat2"]
+    told = [(cell.parameters.pairs, cell.parameters.pass_back) for cell in found]
+    assert told == [(2, None), (1, 5), (1, 5)]
+
+
 def test_the_data_sets_of_stages_count_as_read(cell_of, stage):
     def read(cell):
         work = FAMILY.works[0]

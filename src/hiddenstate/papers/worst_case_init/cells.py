@@ -127,22 +127,19 @@ def point_of(audit: AuditParameters) -> str:
 
 
 def expected(grid: WorstCaseInitGrid) -> list[Cell[ExpectedParameters]]:
-    """Expected audits, a cell for each repeat."""
-    return [
-        Cell(cell.name, cell)
-        for sweep in grid.expected
-        for audit in audits(grid, sweep)
-        for repeat in audit.start.repeats
-        for cell in [
-            ExpectedParameters(
-                audit=audit.model_copy(
-                    update={"start": audit.start.model_copy(update={"repeats": (repeat,)})}
-                ),
-                pairs=sweep.pairs,
-                pass_back=sweep.pass_back,
-            )
-        ]
-    ]
+    """Expected audits, a cell for each repeat; the first sweep that has one decides its pairs."""
+    found: dict[str, ExpectedParameters] = {}
+    for sweep in grid.expected:
+        for audit in audits(grid, sweep):
+            for repeat in audit.start.repeats:
+                start = audit.start.model_copy(update={"repeats": (repeat,)})
+                cell = ExpectedParameters(
+                    audit=audit.model_copy(update={"start": start}),
+                    pairs=sweep.pairs,
+                    pass_back=sweep.pass_back,
+                )
+                found.setdefault(cell.name, cell)
+    return [Cell(name, cell) for name, cell in found.items()]
 
 
 def shown(grid: WorstCaseInitGrid) -> dict[str, list[AuditParameters]]:
