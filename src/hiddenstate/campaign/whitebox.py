@@ -4,10 +4,10 @@
     >>> report = whitebox.check(train)  # doctest: +SKIP
     >>> print(report.words())  # doctest: +SKIP
 
-Everything that is tested is tested at one joint level, by Bonferroni's inequality over all p-values.
-A finding with a p-value above ``FIRM`` is reported only if a second training, with another seed, is
-suspect too. So a right training is accused with a probability of about ``LEVEL`` squared. What can
-be compared exactly (rates, steps, norms) needs no test.
+Everything is tested at one joint level, by Bonferroni's inequality over all p-values. A finding
+with a p-value above ``FIRM`` is reported only if a second training, with another seed, is suspect
+too. So a right training is accused with a probability of about ``LEVEL`` squared. What can be
+compared exactly (rates, steps, norms) needs no test.
 """
 
 import inspect
