@@ -51,12 +51,13 @@ def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates
         plain = drawn(estimates, name)
         assert not any(len(points(ax, "o")) for ax in plain.axes)
         ours = estimates.replace({"task": {"digits": "mnist"}})
-        shown = [points(ax, "o")[:, 1] for ax in drawn(ours, name).axes]
-        assert sorted(np.concatenate(shown)) == values
         # The paper's audits are of all records.
-        for records, words in ((50, ", n = 30,000"), (30_000, "")):
-            legend = drawn(ours.assign(records=records), name).legends[0]
-            assert legend.get_texts()[-1].get_text() == f"stated by the paper{words}"
+        other = drawn(ours.assign(records=50), name)
+        assert not any(len(points(ax, "o")) for ax in other.axes)
+        own = drawn(ours.assign(records=30_000), name)
+        assert sorted(np.concatenate([points(ax, "o")[:, 1] for ax in own.axes])) == values
+        told = own.legends[0].get_texts()[-1].get_text()
+        assert told == "stated by the paper"
 
 
 def test_norms_of_more_records_are_crosses_beside_the_audits_own(estimates):
@@ -70,15 +71,14 @@ def test_norms_of_more_records_are_crosses_beside_the_audits_own(estimates):
     assert figure.axes[1].get_legend().get_texts()[0].get_text() == "norms, n = 30,000"
 
 
-def test_values_beside_audits_of_other_records_are_said_to_be_so_in_every_panel(estimates):
+def test_values_stand_beside_audits_of_as_many_records_alone(estimates):
     """Also where another panel has as many records as the paper."""
     ours = select(estimates, figure="figure1").replace({"task": {"digits": "mnist"}})
     both = pd.concat(
         [estimates[estimates["figure"] != "figure1"], ours, ours.assign(records=30_000)]
     )
-    figure = drawn(both, "figure1")
-    assert all(len(points(ax, "o")) for ax in figure.axes)
-    assert figure.legends[0].get_texts()[-1].get_text() == "stated by the paper, n = 30,000"
+    circles = [len(points(ax, "o")) > 0 for ax in drawn(both, "figure1").axes]
+    assert sum(circles) == 1 and len(circles) == 2
 
 
 @pytest.mark.parametrize("name", ["figure2", "figure6"])
