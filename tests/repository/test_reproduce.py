@@ -48,8 +48,8 @@ def reproduce(tree, *arguments, **environment):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_arguments_go_to_snakemake_and_figures_are_the_default(tree):
-    assert "ran: --cores all figures\n" in reproduce(tree)[1]
+def test_arguments_go_to_snakemake_and_the_page_is_the_default(tree):
+    assert "ran: --cores all report\n" in reproduce(tree)[1]
     # Of several --cores the last counts: the default comes before any of the arguments.
     assert (
         "ran: --cores 4 all --config scale=smoke --cores 2\n"
@@ -121,7 +121,7 @@ def test_a_file_system_without_locks_is_a_warning(tree, tmp_path_factory):
         "reproduce: warning: cannot lock .reproduce.lock: Function not implemented; "
         "start no other run in this directory\n"
     )
-    assert "ran: --cores all figures\n" in out
+    assert "ran: --cores all report\n" in out
 
 
 # Makes environments as quickly as none was ever made.
@@ -226,7 +226,7 @@ def test_a_folder_is_the_scripts_own_whatever_cdpath_says(tree, tmp_path_factory
         capture_output=True,
         text=True,
     )
-    assert "ran: --cores all figures\n" in done.stdout
+    assert "ran: --cores all report\n" in done.stdout
     assert not list(other.iterdir())
 
 
