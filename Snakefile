@@ -1,8 +1,5 @@
 # How much does the last iterate of DP-SGD leak? The papers, one workflow.
-#   snakemake --cores all                               every figure, table and verdict on one page
-#   snakemake --cores all all --config scale=smoke      everything once, tiny
-#   snakemake --cores all encoding_loss                 one paper
-#   snakemake --cores all encoding_loss_figure2         one figure
+#   snakemake --cores all figures     every figure, laptop scale (docs/run.md: other targets)
 
 from snakemake.utils import min_version
 
