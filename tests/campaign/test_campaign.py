@@ -21,13 +21,11 @@ from hiddenstate.auditing import (
     ApproxDP,
     GaussianDP,
     SequentialAudit,
-    campaign,
     composed,
     report,
-    trainings,
-    workers,
 )
 from hiddenstate.auditing.sequential import Verdict, jointly
+from hiddenstate.campaign import campaign, trainings, workers
 from hiddenstate.campaign.campaign import CommandLine, Script
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores

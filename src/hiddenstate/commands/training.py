@@ -175,7 +175,13 @@ def _write_part(
         began = time.perf_counter() - checkpoint.spent(options.checkpoint, part.finished)
     origin = jobs.origin(job, seed, began, given)
     parts.write(options.out, part.own(), origin, jobs.digest_of_start(options))
-    checkpoint.drop(options.checkpoint, part.finished)
+    # Parts of a cell share its checkpoint, and another may remove its own models meanwhile.
+    while True:
+        try:
+            checkpoint.drop(options.checkpoint, part.finished)
+            break
+        except FileNotFoundError:
+            continue
 
 
 def _gather(options: argparse.Namespace) -> None:

@@ -127,7 +127,7 @@ def test_every_other_audit_of_a_last_layer_is_compared_with_the_one_at_clipping_
 def test_checks_without_their_cells_judge_nothing():
     other = pd.DataFrame(made_up.rows("figure9", 1.0))
     for name, check in FAMILY.checks.items():
-        if name != "valid":
+        if name not in {"valid", *made_up.FIXED}:
             assert check.measure(other) is None, name
     assert checks.audits.valid.measure(other.assign(kind="estimate")) is None
 
