@@ -54,6 +54,7 @@ def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates
         # The paper's audits are of all records.
         other = drawn(ours.assign(records=50), name)
         assert not any(len(points(ax, "o")) for ax in other.axes)
+        assert "stated" not in other.legends[0].get_texts()[-1].get_text()
         own = drawn(ours.assign(records=30_000), name)
         assert sorted(np.concatenate([points(ax, "o")[:, 1] for ax in own.axes])) == values
         told = own.legends[0].get_texts()[-1].get_text()

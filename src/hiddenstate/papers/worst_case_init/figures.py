@@ -168,11 +168,12 @@ def figure2(estimates: pd.DataFrame) -> Any:
     drawn, axes = plotting.panels(len(parts), height=4.1)
     if len(parts) == 1:
         drawn.set_size_inches(5.2, 4.2)
+    circles = 0
     for ax, (levels, audits) in zip(axes, parts, strict=True):
-        _by_epochs(ax, estimates, levels)
+        circles += _by_epochs(ax, estimates, levels)
         where = f"theoretical $\\varepsilon$ = {levels['epsilon']:g}"
         _title(ax, audits, where, *_own(levels, every))
-    _explain(drawn, any(len(_stated_by_epochs(at, "gradient_norm")) for at, _ in parts))
+    _explain(drawn, circles > 0)
     return drawn
 
 
@@ -181,8 +182,9 @@ def _stated_by_epochs(levels: dict[str, Any], quantity: str) -> pd.DataFrame:
     return stated("figure2", levels["task"], quantity, **same)
 
 
-def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None:
-    """Empirical epsilon and gradient norm of audits that differ in their epochs alone."""
+def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
+    """Empirical epsilon and gradient norm by epochs; returns how many stated values are drawn."""
+    circles = 0
     found, valid, norms = (
         summary(estimates, "figure2", *what, **levels).sort_values("epochs")
         for what in (
@@ -217,11 +219,13 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None
         values = _stated_by_epochs(levels, quantity)
         there = [*found["records"], *(more["records"] if axis is right else [])]
         values = values[values["records"].isin(there)]
+        circles += len(values)
         axis.plot(values["epochs"], values["value"], zorder=5, **plotting.STATED)
     ax.set(xlabel="epochs of pre-training", ylim=(0, 1.08 * epsilon))
     ax.set_ylabel("empirical $\\varepsilon$ (squares, triangles)", color=plotting.OBSERVED)
     right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
     right.set_ylabel("mean norm of clipped gradients (orange)", color=plotting.PUBLISHED)
+    return circles
 
 
 figure3 = _panels(
