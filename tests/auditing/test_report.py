@@ -343,6 +343,15 @@ def test_scores_that_leak_nothing_are_seldom_said_to_point_the_other_way():
     assert sum(one is not None for one in wide) <= 4
 
 
+def test_no_set_of_coins_makes_equal_scores_point_the_other_way():
+    """One set in 1,000 did: an area of 0.5, called the other way."""
+    equal = np.ones(60)
+    assert not any(other_way(equal, equal, coins) for coins in range(600))
+    losses = np.repeat([0.0, 1.0], 200), np.repeat([0.0, 1.0], [80, 320])
+    assert all(other_way(*losses, coins) for coins in range(20))
+    assert not any(other_way(*losses[::-1], coins) for coins in range(20))
+
+
 def test_a_sequential_audit_of_scores_that_point_the_other_way_has_no_verdict():
     verdict = SequentialAudit(GaussianDP(), 1.0, looks=[50, 200]).judge(*backwards())
     assert verdict.decision == "other way" and verdict.other_way.p_value < 1e-6

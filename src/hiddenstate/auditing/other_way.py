@@ -17,14 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from hiddenstate.auditing.averaged import break_ties
-from hiddenstate.auditing.curve import Coins
+from hiddenstate.auditing.averaged import break_ties, tied
+from hiddenstate.auditing.curve import Coins, seed
+from hiddenstate.streams import stream
 
 LEVEL = 1e-3
 """Probability that scores of one law in both worlds are said to point the other way, at most."""
 
 SHOWN = 0.05
 """Scores that tell the worlds apart at this level in their own direction do not."""
+
+TOSSES = 16
+"""Sets of coins that break ties between the worlds."""
 
 EXACT = 2_500
 """Pairs of scores up to which the law of the area is computed and not approximated."""
@@ -64,13 +68,20 @@ def other_way(
     in_scores: NDArray[np.float64], out_scores: NDArray[np.float64], coins: Coins = None
 ) -> OtherWay | None:
     """Whether scores of the two worlds, shapes (n_in,) and (n_out,), point the other way."""
-    into, out = break_ties(in_scores, out_scores, coins)
-    p_value = _same_law(-into, -out)
-    if p_value > LEVEL or _same_law(into, out) <= SHOWN:
+    tosses: list[Coins] = [coins]
+    if coins != "against" and tied(in_scores, out_scores).any():
+        tosses = [
+            int(each) for each in stream(seed(coins), "other way").integers(2**32, size=TOSSES)
+        ]
+    broken = [break_ties(in_scores, out_scores, each) for each in tosses]
+    # One set of coins names equal scores too often; twice the mean of p-values is a p-value.
+    p_value = float(np.mean([_same_law(-into, -out) for into, out in broken]))
+    p_value *= 2 if len(tosses) > 1 else 1
+    if p_value > LEVEL or np.mean([_same_law(into, out) for into, out in broken]) <= SHOWN:
         return None
     ordered = np.sort(out_scores)
     below = [np.searchsorted(ordered, in_scores, side).mean() for side in ("left", "right")]
-    return OtherWay(float(sum(below)) / 2 / len(out), p_value)
+    return OtherWay(float(sum(below)) / 2 / len(out_scores), p_value)
 
 
 def guessed_other_way(made: int, correct: int) -> OtherWay | None:
