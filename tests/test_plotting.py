@@ -87,9 +87,9 @@ def test_delta_stands_beside_epsilon_once():
     right.set(xlabel="theoretical $\\varepsilon$", ylabel="share")
     plotting.say_delta(drawn, 1e-5)
     plotting.say_delta(drawn, 1e-5)
-    assert left.get_ylabel() == "empirical $\\varepsilon$ ($\\delta$ = 1e-05)"
+    assert left.get_ylabel() == "empirical $\\varepsilon$ ($\\delta$ = $10^{-5}$)"
     assert right.get_xlabel() == "theoretical $\\varepsilon$"
     drawn, (alone,) = plotting.panels(1)
     alone.set(xlabel="$\\varepsilon$", ylabel="share")
     plotting.say_delta(drawn, 1e-6)
-    assert alone.get_xlabel() == "$\\varepsilon$ ($\\delta$ = 1e-06)"
+    assert alone.get_xlabel() == "$\\varepsilon$ ($\\delta$ = $10^{-6}$)"

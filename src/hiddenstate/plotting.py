@@ -163,6 +163,12 @@ def shared_legend(
         legend = figure.legend(handles, labels, ncols=columns, **place)
 
 
+def power(x: float) -> str:
+    """A number as a label has it: $10^{-5}$ for a power of ten."""
+    mantissa, exponent = f"{x:e}".split("e")
+    return f"$10^{{{int(exponent)}}}$" if float(mantissa) == 1 and x < 0.01 else f"{x:g}"
+
+
 def say_delta(figure: Figure, delta: float) -> None:
     """Add delta to the vertical axes that show an epsilon, or else to the horizontal ones."""
     for way in ("y", "x"):
@@ -171,7 +177,7 @@ def say_delta(figure: Figure, delta: float) -> None:
             label = getattr(axes, f"get_{way}label")()
             if "delta" not in label:
                 gap = "\n" if len(label) > 30 else " "
-                getattr(axes, f"set_{way}label")(f"{label}{gap}($\\delta$ = {delta:g})")
+                getattr(axes, f"set_{way}label")(f"{label}{gap}($\\delta$ = {power(delta)})")
         if found:
             return
 

@@ -350,7 +350,8 @@ class Shown:
     ``message`` is what one sees in a figure, in a sentence that stands above its panels;
     ``pending`` says why no published run draws it, if none does.
     ``when(grid)`` says if a grid has the cells for it. ``shows`` says what it shows where that is
-    not what its family's scale shows, as of exact laws beside trained models.
+    not what its family's scale shows, as of exact laws beside trained models. ``of`` is the beginning
+    of the part of the scale's words, up to a semicolon, that it shows; "" for all of them.
     """
 
     title: str
@@ -360,10 +361,12 @@ class Shown:
     shows: str = ""
     message: str = ""
     pending: str = ""
+    of: str = ""
 
     def footer(self, scale: str, grid: FamilyGrid) -> str:
         """The scale, and the data that this shows at it."""
-        return f"scale {scale}: {self.shows or grid.shows}"
+        parts = [part for part in grid.shows.split("; ") if part.startswith(self.of)]
+        return f"scale {scale}: {self.shows or '; '.join(parts) or grid.shows}"
 
 
 class Figure(Shown):
@@ -402,9 +405,10 @@ def figure(
     shows: str = "",
     message: str = "",
     pending: str = "",
+    of: str = "",
 ) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
     """Register a function of the estimates as a figure under the function's name."""
-    return lambda draw: Figure(title, caption, draw, when, shows, message, pending)
+    return lambda draw: Figure(title, caption, draw, when, shows, message, pending, of)
 
 
 def table(
