@@ -145,10 +145,13 @@ def diagonal(axes: Axes) -> None:
     axes.plot([0, 1], [1, 0], color="0.75", lw=0.8, zorder=0)
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """One legend for all panels, below them, from the labels of one panel."""
-    handles, labels = axes.get_legend_handles_labels()
-    shared_legend(figure, handles, labels, columns)
+def legend_below(figure: Figure, axes: Axes | Iterable[Axes], columns: int) -> None:
+    """One legend for all panels, below them: each label of these panels, or of one, once."""
+    entries: dict[str, Artist] = {}
+    for ax in axes if isinstance(axes, Iterable) else [axes]:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    shared_legend(figure, [*entries.values()], [*entries], columns)
 
 
 def shared_legend(

@@ -273,11 +273,22 @@ def test_checks_need_what_they_name(shown_rows):
 
 def test_the_figure_and_the_tables_show_every_row(shown_rows):
     with plotting.style():
-        drawn = FAMILY.figures["atlas"].draw(shown_rows)
-    axes = [ax for ax in drawn.axes if ax.get_title()]
-    assert [ax.get_title() for ax in axes] == ["sampled", "fixed"]
-    for ax, (_, part) in zip(axes, shown_rows.groupby("cell", sort=False), strict=True):
-        assert len(ax.texts) == len(part)
+        drawn, audits = (FAMILY.figures[name].draw(shown_rows) for name in ("atlas", "audits"))
+    (ax,) = drawn.axes
+    assert [t.get_text().split("\n")[0] for t in ax.get_yticklabels()] == ["sampled", "fixed"]
+    # Beside each mark stands the epsilon of which it is the share.
+    lines = {line.get_label(): line.get_xdata() for line in ax.lines}
+    parts = [part for _, part in shown_rows.groupby("cell", sort=False)]
+    worst = [
+        part[part["group"] == "counterexample"]["value"].max() / atlas.proven(part)
+        for part in parts
+    ]
+    np.testing.assert_allclose(lines["worst known losses, lower bound"], worst)
+    assert len(ax.texts) == sum(np.isfinite(x).sum() for x in lines.values()) - 2
+    table = audits.axes[0].texts
+    found = shown_rows["group"].isin(["simulated", "trained", "trained here"])
+    assert len(table) == (found & shown_rows["value"].notna()).sum()
+    assert all(0 <= int(text.get_text()) <= 100 for text in table)
     table = FAMILY.tables["atlas"].draw(shown_rows)
     assert len(table) == len(shown_rows)
     assert table["assumption"].str.len().min() > 10

@@ -168,6 +168,26 @@ def test_either_ledger_is_counted_by_itself(made):
             ]
 
 
+def test_the_page_begins_with_what_was_found(made):
+    """Every contradicted sentence up to three a paper, before the counts and the figures."""
+    path, rows = made
+    text = path.read_text()
+    begin = text[text.index('id="found"') : text.index('<nav aria-label="Contents">')]
+    told = pd.DataFrame(rows)
+    told = told[told["ledger"] == "paper"]
+    total = " ".join(begin.split())
+    assert f"<p>{len(told)} sentences of the papers: " in total
+    groups = told["verdict"].map(lambda verdict: claims.Verdict(verdict).group)
+    for name in papers.names():
+        mine = told["id"].str.startswith(f"{name}.")
+        for group in ("contradicts", "agrees"):
+            ids = list(told["id"][mine & (groups == group)])
+            named = [one for one in ids if f'href="#{one}"' in begin]
+            assert len(named) == min(len(ids), page.NAMED)
+    undecided = told["id"][~groups.isin(["contradicts", "agrees"])]
+    assert not any(f'href="#{one}"' in begin for one in undecided)
+
+
 def test_it_says_when_and_of_what_state_it_was_judged(made):
     text = " ".join(made[0].read_text().split())
     assert "Judged on 2026-11-23 (UTC), commit 0123456789ab (edited)." in text

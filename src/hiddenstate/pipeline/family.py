@@ -350,8 +350,8 @@ class Shown:
     ``message`` is what one sees in a figure, in a sentence that stands above its panels;
     ``pending`` says why no published run draws it, if none does.
     ``when(grid)`` says if a grid has the cells for it. ``shows`` says what it shows where that is
-    not what its family's scale shows, as of exact laws beside trained models. ``of`` is the beginning
-    of the part of the scale's words, up to a semicolon, that it shows; "" for all of them.
+    not what its family's scale shows, as of exact laws beside trained models. ``of`` is the
+    beginning of the part of the scale's words, up to a semicolon, that it shows; "" for all.
     """
 
     title: str

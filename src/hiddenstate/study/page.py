@@ -27,6 +27,9 @@ from hiddenstate.pipeline.family import Family, Figure, Job, Shown, Table
 from hiddenstate.study import config, verdicts
 from hiddenstate.study.claims import LEDGERS, Verdict
 
+NAMED = 3
+"""Sentences of a paper that the page begins with, contradicted and agreeing each."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -89,6 +92,25 @@ class Section:
         """Every claim, in the order of the page."""
         return [c for exhibit in self.exhibits for c in exhibit.claims] + self.others
 
+    @property
+    def sentences(self) -> list[dict[str, Any]]:
+        return [claim for claim in self.claims if claim["ledger"] == "paper"]
+
+    @property
+    def found(self) -> dict[str, list[dict[str, Any]]]:
+        """The paper's sentences that the page begins with: contradicted, and some that agree."""
+        heads = {"contradicts": "Contradicted", "agrees": "Agrees"}
+        return {
+            head: [claim for claim in self.sentences if claim["group"] == group][:NAMED]
+            for group, head in heads.items()
+        }
+
+    @property
+    def rest(self) -> str:
+        """How many sentences are not named, in words."""
+        others = len(self.sentences) - sum(map(len, self.found.values()))
+        return f"{others} of its {len(self.sentences)} sentences are not named here."
+
 
 @dataclass(frozen=True)
 class Overview:
@@ -98,6 +120,13 @@ class Overview:
     noun: str
     columns: list[Verdict]
     rows: list[tuple[str, int, list[int]]]
+
+    @property
+    def words(self) -> str:
+        """The counts of all families as a sentence."""
+        sums = [sum(counts) for counts in zip(*(row[2] for row in self.rows), strict=True)]
+        told = [f"{n} {verdict}" for n, verdict in zip(sums, self.columns, strict=True) if n]
+        return f"{sum(sums)} {self.noun}: {', '.join(told)}."
 
 
 def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:

@@ -1,32 +1,105 @@
-"""The figure of the atlas."""
+"""Figures of the atlas."""
 
+from textwrap import fill
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
-from hiddenstate.atlas import drawn as bounds_drawn
+from hiddenstate.atlas import proven
 from hiddenstate.papers.atlas.estimates import checkpoints, settings
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import figure
+from hiddenstate.rounding import shown
+
+_SERIES: dict[str, tuple[tuple[str, ...], str, str, dict[str, Any]]] = {
+    # label: groups of rows, kind, which of several, marker
+    "linear heuristic: if all losses were linear": (
+        ("assumed",), "exact", "min", {"marker": "D", "color": plotting.OTHER, "ms": 5},
+    ),
+    "proven under an assumption on the loss": (
+        ("assumed", "hidden"), "upper", "min", {"marker": "<", "color": "black", "mfc": "none"},
+    ),
+    "largest simulated audit, lower bound (95 %)": (
+        ("simulated",), "lower", "max", {"marker": "^", "color": plotting.OBSERVED},
+    ),
+    "worst known losses, lower bound": (
+        ("counterexample",), "lower", "max", {"marker": ">", "color": plotting.VALID},
+    ),
+}  # fmt: skip
 
 
 @figure(
-    "The atlas",
-    "Every upper and lower bound of the package on common settings, at one delta. Dashed: the "
-    "least epsilon that is proven for any loss, all iterates released. Numbers on the right are "
-    "rounded up (upper bounds) or down (lower bounds). Simulated audits hold with 95 % confidence. "
-    "Apart, shaded: trained audits of other settings, the nearest in epsilon, as the share that "
-    "they certify of the epsilon which their own accountant proves. What lies beyond an axis is "
-    "drawn at its end.",
+    "What hiding the iterates buys",
+    "Epsilon of the last iterate as a share of the standard epsilon (dashed), which holds for "
+    "every loss and can be published without assumptions. Marks have their epsilon beside them. "
+    "Audits above the linear heuristic use a loss that is not linear. The table has every bound "
+    "and its assumption.",
+    message="Hiding the iterates helps if losses are linear, and not at all for the worst losses",
+    of="2 x",
 )
 def atlas(estimates: pd.DataFrame) -> Any:
-    return bounds_drawn.draw(
-        [
-            (part["title"].iloc[0], part)
-            for _, part in settings(estimates).groupby("cell", sort=False)
+    parts = [part for _, part in settings(estimates).groupby("cell", sort=False)]
+    drawn, (ax,) = plotting.panels(1, height=0.75 * len(parts) + 1.6)
+    drawn.set_figwidth(2 * plotting.WIDTH)
+    ax.axvline(1, color=plotting.UPPER, ls="--", lw=1.2, label="standard epsilon (all iterates)")
+    for i, (label, (groups, kind, which, style)) in enumerate(_SERIES.items()):
+        found = [
+            part[part["group"].isin(groups) & (part["kind"] == kind)]["value"].agg(which)
+            for part in parts
         ]
+        shares = [value / proven(part) for value, part in zip(found, parts, strict=True)]
+        places = [place + 0.21 * (i - 1.5) for place in range(len(parts))]
+        ax.plot(shares, places, ls="none", label=label, **style)
+        for value, share, place in zip(found, shares, places, strict=True):
+            if value == value:
+                ax.annotate(
+                    shown(value, kind, 3), (share, place), (6, 0), textcoords="offset points",
+                    va="center", fontsize="x-small",
+                )  # fmt: skip
+    ax.set_yticks(range(len(parts)), [_words(part) for part in parts], fontsize="small")
+    ax.set(ylim=(len(parts) - 0.5, -0.5), xlim=(0, 1.12))
+    ax.set_xlabel("$\\varepsilon$ of the last iterate / standard $\\varepsilon$")
+    plotting.legend_below(drawn, ax, 2)
+    return drawn
+
+
+def _words(part: pd.DataFrame) -> str:
+    first = part.iloc[0]
+    standard = shown(proven(part), "upper", 3)
+    setting = fill(first["words"].split(" (")[0], 46)
+    return f"{first['title']}\n{setting}\nstandard $\\varepsilon$ = {standard}"
+
+
+@figure(
+    "What audits of the last iterate find",
+    "Share (%) of the standard epsilon that audits prove with 95 % confidence, rounded down. "
+    "Simulated audits are of the setting itself. Trained audits are of the trainings of this "
+    "package whose epsilon is nearest, as a share of the epsilon that their own accountant proves. "
+    "Empty: not run for that setting.",
+    message="Some attacks on the last iterate find nearly all of epsilon, others nearly nothing",
+)
+def audits(estimates: pd.DataFrame) -> Any:
+    rows = settings(estimates)
+    whole = rows["cell"].map({cell: proven(part) for cell, part in rows.groupby("cell")})
+    rows = rows.assign(whole=rows["allowed"].where(rows["group"] == "trained", whole))
+    kinds = {"simulated": "simulated", "trained here": "trained", "trained": "trained, nearest"}
+    rows = rows[rows["group"].isin(kinds) & rows["value"].notna()]
+    names = rows["method"] + " (" + rows["group"].map(kinds) + ")"
+    rows = rows.assign(name=names, share=np.floor(100 * rows["value"] / rows["whole"]))
+    table = rows.pivot(index="name", columns="title", values="share")
+    order = rows.assign(rank=rows["group"].map(list(kinds).index)).sort_values(["rank", "method"])
+    table = table.loc[order["name"].unique(), settings(estimates)["title"].unique()]
+    drawn, (ax,) = plotting.panels(1, height=0.3 * len(table) + 1.8)
+    drawn.set_figwidth(2 * plotting.WIDTH)
+    shades = {"cmap": "Blues", "vmin": 0, "vmax": 100, "linewidths": 0.5}
+    plotting.heat_map(
+        ax, table, "share of epsilon (%)", annot=True, fmt=".0f", annot_kws={"size": 8}, **shades
     )
+    ax.set_xticklabels(table.columns, rotation=25, ha="right", fontsize="small")
+    ax.set(xlabel="", ylabel="")
+    return drawn
 
 
 @figure(
@@ -37,6 +110,7 @@ def atlas(estimates: pd.DataFrame) -> Any:
     "is released, lower bounds that hold with 95 % confidence. For other losses only the standard "
     "epsilon is guaranteed.",
     message="If losses are linear, publishing a tenth of the iterates costs little",
+    of="2 x",
 )
 def released(estimates: pd.DataFrame) -> Any:
     rows = checkpoints(estimates)
@@ -64,6 +138,6 @@ def released(estimates: pd.DataFrame) -> Any:
             xscale="log", xlabel="every k-th iterate is released", ylim=(0, None),
             title=part["title"].iloc[0].replace(", sampling", ",\nsampling"),
         )  # fmt: skip
-    axes[0].set_ylabel(f"$\\varepsilon$ at $\\delta$ = {estimates['delta'].iloc[0]:g}")
+    axes[0].set_ylabel(f"$\\varepsilon$ ($\\delta$ = {plotting.power(estimates['delta'].iloc[0])})")
     plotting.legend_below(drawn, axes[0], 2)
     return drawn

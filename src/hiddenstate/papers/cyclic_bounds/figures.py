@@ -90,6 +90,8 @@ def passes(estimates: pd.DataFrame) -> Any:
         marked = {"color": color, "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
         _plot(axes[1], ratio, "Theorem 4.5", "clipped", marked)
     axes[1].axhline(1, color="black", ls="--", lw=1.3)
+    circle = {"color": "0.3", "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
+    axes[0].plot([], [], label="right: any clipped loss", **circle)
     for ax in axes:
         ax.set(xscale="log", yscale="log", xlabel="passes over the data")
     return _finished(drawn, axes, 3, _EPSILON, "$\\rho$ over that of composition", twins=True)
@@ -265,8 +267,8 @@ def constants(estimates: pd.DataFrame) -> Any:
     axes[1].axvline(3, color="0.3", lw=0.8, ls="-.", zorder=0, label="$M = 3m$")
     axes[1].set(xscale="log", yscale="log", xlabel="smoothness / weak convexity, $M/m$")
     axes[1].set(ylabel="$(L - 1)\\,/\\,(\\lambda m)$", title="step size $\\lambda m$ = 0.01")
-    for ax, place in zip(axes, ("lower left", "upper left"), strict=True):
-        ax.legend(loc=place)
+    axes[0].legend(loc="lower left")
+    plotting.legend_below(drawn, axes[1], 3)
     return drawn
 
 
@@ -299,6 +301,7 @@ _DIVERGENCES: dict[str, _Style] = {
     "fixed in advance, failure probability 1e-6 for all together). Crosses: the exact limit "
     "of ever larger batches. Green: the bound with the corrected constant, above them all.",
     message="Clipped convex losses leak more than the bound for convex losses allows",
+    of="audits",
 )
 def counterexample(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, quantity="kl")
@@ -326,7 +329,7 @@ _AUDIT: dict[str, _Style] = {
     "exact": {"color": plotting.UPPER, "ls": "-", "label": "exact (quadrature)"},
     "lower bound": {
         "color": plotting.VALID, "ls": "none", "marker": "^", "ms": 6,
-        "label": "audit, 95 % confidence",
+        "label": "audit, lower bound (95 %)",
     },
 }  # fmt: skip
 

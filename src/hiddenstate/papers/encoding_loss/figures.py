@@ -87,7 +87,7 @@ def _less(line: pd.DataFrame, other: pd.Series) -> pd.DataFrame:
     "minus the symmetric curve of all iterates. The paper draws the symmetric curve, which "
     "covers both directions; the dotted curve is for this direction alone. The text states "
     "one mechanism (noise multiplier 0.5, sampling rate 0.01, 1,024 steps); the others are "
-    "our choice.",
+    "our choice. The paper shows a drawing without printed values.",
     message="Under the encoding loss the last iterate leaks what all iterates leak",
 )
 def figure1(estimates: pd.DataFrame) -> Any:
@@ -98,7 +98,7 @@ def figure1(estimates: pd.DataFrame) -> Any:
     "Figure 1 with the data sets swapped",
     "As Figure 1, with the data set that has the canary as the null hypothesis; the loss "
     "keeps the inverse ratio. The runs are others than those of Figure 1. Below: each curve "
-    "minus the symmetric curve of all iterates.",
+    "minus the symmetric curve of all iterates. The paper states this in words.",
     message="The last iterate leaks as much when the two data sets are swapped",
 )
 def figure1_swapped(estimates: pd.DataFrame) -> Any:
@@ -160,10 +160,10 @@ def figure2(estimates: pd.DataFrame) -> Any:
 @figure(
     "Where the published encoding breaks",
     "Above: correlation of the decoded score with the log-likelihood ratio of all iterates. "
-    "Below: probability that a run decodes some step wrongly; values below 1e-12 are drawn "
-    "at 1e-12. With the published spacing (the power of ten above 3 sigma) steps collide at "
-    "epsilon 2 and sampling rate 0.1. At sampling rate 0.01, spacing and decimals both lose "
-    "signal; dotted lines show the sound encoding with one of them.",
+    "Below: upper bound on the probability that a run decodes some step wrongly. Open: below "
+    "1e-12, drawn there. With the published spacing (the power of ten above 3 sigma) steps "
+    "collide at epsilon 2 and sampling rate 0.1. At sampling rate 0.01, spacing and decimals both "
+    "lose signal; dotted lines show the sound encoding with one of them.",
     message="The published encoding loses the signal at small epsilon; a sound one keeps it",
 )
 def encodings(estimates: pd.DataFrame) -> Any:
@@ -171,7 +171,7 @@ def encodings(estimates: pd.DataFrame) -> Any:
         "correlation": ("correlation with the ratio\nthat all iterates show", {}),
         "collision_probability": (
             "probability that a run\ndecodes wrongly (bound)",
-            {"yscale": "log", "ylim": (1e-12, 3)},
+            {"yscale": "log", "ylim": (3e-13, 3)},
         ),
     }
     columns = len(list(_settings(estimates, "correlation")))
@@ -186,9 +186,14 @@ def encodings(estimates: pd.DataFrame) -> Any:
                 ("decimals alone", plotting.VALID, "^"),
             ):
                 line = select(part, encoding=encoding).sort_values("epsilon")
+                floor = 1e-12 if options else -1
+                places, low = np.arange(len(line)), line["value"].to_numpy() < floor
+                shown = np.maximum(line["value"].to_numpy(), floor)
+                open_ = {"color": color, "marker": marker, "mfc": "white", "ls": "none"}
+                ax.plot(places[low], shown[low], zorder=4, **open_)
                 ax.plot(
-                    np.arange(len(line)),
-                    np.maximum(line["value"], options.get("ylim", (-1,))[0]),
+                    places,
+                    shown,
                     color=color,
                     marker=marker,
                     label=f"{encoding} encoding"
@@ -203,6 +208,8 @@ def encodings(estimates: pd.DataFrame) -> Any:
             else:
                 ax.set_xlabel("theoretical $\\varepsilon$")
         axes[row * columns].set_ylabel(label)
+    below = {"color": "0.3", "marker": "s", "mfc": "white", "ls": "none"}
+    axes[0].plot([], [], label="below 1e-12", **below)
     plotting.legend_below(drawn, axes[0], columns=2)
     return drawn
 

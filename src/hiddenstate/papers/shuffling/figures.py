@@ -35,7 +35,7 @@ _LINES: dict[str, tuple[str, dict[str, Any]]] = {
 def _by_claim(parts: dict[str, pd.DataFrame], xlabel: str, **options: Any) -> Any:
     """A row of panels for each part, by the words of its title, and in it one for each claim."""
     claims = sorted(pd.concat(parts)["claim"].unique())
-    drawn, axes = plotting.panels(len(claims), len(parts), height=2.4, sharex=True)
+    drawn, axes = plotting.panels(len(claims), len(parts), height=2.4, sharex=True, sharey=True)
     panels = [(words, claim) for words in parts for claim in claims]
     for i, (ax, (words, claim)) in enumerate(zip(axes, panels, strict=True)):
         for method, (label, style) in _LINES.items():

@@ -17,7 +17,6 @@ from hiddenstate.papers.gradient_crafting.figures.shared import (
     counted,
     has,
     ideal_audits,
-    legend_below,
     ordered,
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid, Sweep
@@ -56,19 +55,22 @@ _STARTS = {
     "accountant allows. The scores are raw; the next figure subtracts the drift that the "
     "adversary can simulate.",
     message="The simulated coordinate shows nearly all of epsilon, a random one less than half",
+    of="housing",
     when=_has_housing(lambda sweep: sweep.every == 1),
 )
 def housing(estimates: pd.DataFrame) -> Any:
     audits = select(_audits(estimates), every=1)
     starts = [start for start in _STARTS if (audits["start"] == start).any()]
-    drawn, axes = plotting.panels(len(starts), height=3.6, sharey=True)
+    drawn, axes = plotting.panels(1, len(starts), height=2.6, sharey=True)
+    drawn.set_figwidth(2 * plotting.WIDTH)
     for ax, start in zip(axes, starts, strict=True):
         part = select(audits, start=start)
         ideal = ideal_audits(estimates, 1, part["models"].max())
         compare_epsilons(ax, part, ideal, by_adversary(part))
-        ax.set_title(f"{_STARTS[start]}\n{counted(part)}")
-    axes[0].set_ylabel("empirical $\\varepsilon$")
-    legend_below(drawn, axes, len(axes))
+        ax.set(title=f"{_STARTS[start]}, {counted(part)}", ylabel="empirical $\\varepsilon$")
+    for ax in axes[:-1]:
+        ax.set_xlabel("")
+    plotting.legend_below(drawn, axes, 2)
     return drawn
 
 
@@ -81,6 +83,7 @@ def housing(estimates: pd.DataFrame) -> Any:
     "numbers of repeats and models; the sources have 5,000 models in total at k = 1 and "
     "state none here.",
     message="With fewer insertions the hidden steps' noise leaves at most mu / sqrt(k)",
+    of="housing",
     when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
 )
 def housing_every(estimates: pd.DataFrame) -> Any:
@@ -93,7 +96,7 @@ def housing_every(estimates: pd.DataFrame) -> Any:
         compare_epsilons(ax, part, ideal, by_adversary(part))
         ax.set_title(f"k = {every}, {part['insertions'].iloc[0]:g} insertions\n{counted(part)}")
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    legend_below(drawn, axes, len(axes))
+    plotting.legend_below(drawn, axes, len(axes))
     return drawn
 
 
@@ -106,6 +109,7 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     "and canary. Subtracting closes the gap for the simulated coordinate, and most of it "
     "for a random coordinate and the loss.",
     message="Most of what the published score misses is drift that the adversary can predict",
+    of="housing",
     when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),
 )
 def centred(estimates: pd.DataFrame) -> Any:
@@ -149,7 +153,7 @@ def centred(estimates: pd.DataFrame) -> Any:
         axes[0].plot([], [], label=f"known end point off, $\\varepsilon$ = {epsilon:g}", **style)
     axes[0].plot([], [], color="black", ls="--", lw=1.2, label="unused coordinate")
     axes[0].set_ylabel("estimated $\\mu$ / ($\\mu$ / $\\sqrt{k}$)")
-    legend_below(drawn, axes[:1], 3)
+    plotting.legend_below(drawn, axes[:1], 3)
     return drawn
 
 
@@ -183,33 +187,34 @@ def norms(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Observed trade-off curves (housing)",
-    "Trade-off curve of one audit by the simulated coordinate (first repeat). Dashed: the "
-    "Gaussian curve of mu. Dotted: that of mu / sqrt(k), which an unused coordinate has "
-    "exactly.",
+    "Trade-off curve of one audit by the simulated coordinate (first repeat), at three epsilons. "
+    "Dotted: the Gaussian curve of mu / sqrt(k), which an unused coordinate has exactly. The "
+    "accountant allows that of mu, which is the one at k = 1.",
     message="Observed trade-off curves are nearly Gaussian, with mu / sqrt(k) for k steps an "
     "insertion",
+    of="housing",
     when=_has_housing(lambda sweep: sweep.start == "fresh" and CRAFTED in sweep.adversaries),
 )
 def curves(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="housing", quantity="fnr", start="fresh")
     rows = largest(select(rows, adversary=CRAFTED), "models", SETTING)
     periods = sorted(rows["every"].unique())
-    colors = plotting.colors(rows["epsilon"])
+    every_epsilon = sorted(rows["epsilon"].unique())
+    # More than three lie on each other.
+    shown = {every_epsilon[i] for i in (0, len(every_epsilon) // 2, -1)}
+    colors = plotting.colors(shown)
     drawn, axes = plotting.panels(len(periods), sharey=True)
     for ax, every in zip(axes, periods, strict=True):
         plotting.diagonal(ax)
         part = select(rows, every=every)
-        for epsilon, line in part.groupby("epsilon"):
+        for epsilon, line in part[part["epsilon"].isin(shown)].groupby("epsilon"):
             color, mu = colors[epsilon], line["mu"].iloc[0]
             ax.plot(line["x"], line["value"], color=color, label=f"$\\varepsilon$ = {epsilon:g}")
             x = np.linspace(0, 1, 400)
-            laws = {"--": mu} | ({":": mu / every**0.5} if every > 1 else {})
-            for style, most in laws.items():
-                ax.plot(x, ndtr(ndtri(1 - x) - most), color=color, ls=style, lw=0.9)
+            ax.plot(x, ndtr(ndtri(1 - x) - mu / every**0.5), color="black", ls=":", lw=1.2)
         ax.set(xlabel="false-positive rate", xlim=(0, 1), ylim=(0, 1))
         ax.set_title(f"k = {every:g}\n2 x {part['models'].max():,.0f} models")
-    for label, style in (("Gaussian, mu", "--"), ("Gaussian, mu / sqrt(k)", ":")):
-        axes[0].plot([], [], color="0.3", ls=style, lw=0.9, label=label)
+    axes[0].plot([], [], color="black", ls=":", lw=1.2, label="Gaussian, $\\mu / \\sqrt{k}$")
     axes[0].set_ylabel("false-negative rate")
-    legend_below(drawn, axes, 7)
+    plotting.legend_below(drawn, axes, 7)
     return drawn

@@ -92,14 +92,11 @@ def ratio(estimates: pd.DataFrame) -> Any:
         part = select(last, threshold=threshold, method=method)
         part = part.assign(ratio=part["value"] / part["epsilon"])
         table = part.pivot(index="epsilon", columns="batch_size", values="ratio")
-        ax.imshow(table, vmin=0, vmax=1, cmap="viridis", aspect="auto", origin="lower")
-        for (i, j), value in np.ndenumerate(table.to_numpy()):
-            color = "black" if value > 0.6 else "white"
-            ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=6, color=color)
-        ax.set_xticks(range(table.shape[1]), [f"{size:g}" for size in table.columns])
-        ax.set_yticks(range(table.shape[0]), [f"{epsilon:g}" for epsilon in table.index])
-        ax.set(title=title, xlabel="batch size B")
-        ax.grid(False)
+        table = table[::-1].rename(columns="{:g}".format, index="{:g}".format)
+        label = "empirical / theoretical $\\varepsilon$" if ax is axes[-1] else ""
+        shades = {"cmap": "viridis", "vmin": 0, "vmax": 1, "annot": True, "fmt": ".2f"}
+        plotting.heat_map(ax, table, label, annot_kws={"size": 6.5}, **shades)
+        ax.set(title=title, xlabel="batch size B", ylabel="")
     axes[0].set_ylabel("theoretical $\\varepsilon$")
     return drawn
 
@@ -111,7 +108,7 @@ def ratio(estimates: pd.DataFrame) -> Any:
     "insertion of section 6, by the landscape's drift beta = B / sigma. Right: a linear "
     "loss whose canary is sampled at rate q in each step; dotted, the Berry-Esseen upper "
     "bound. The noise keeps the mean shift at 0.01 deviations of a single step at q = 0.01. "
-    "Distances below 1e-6 are drawn at 1e-6; without subsampling and on a flat landscape "
+    "Open: below 1e-6, drawn there; without subsampling and on a flat landscape "
     "only rounding is left.",
     message="Sampled linear losses tend to a Gaussian curve; one insertion moves away from it",
     when=has("hidden"),
@@ -131,13 +128,18 @@ def hidden(estimates: pd.DataFrame) -> Any:
                 line["x"], line["value"].clip(lower=1e-6), "o-", ms=3, color=color,
                 label=f"{name} = {level:g}",
             )  # fmt: skip
+            low = line[line["value"] < 1e-6]
+            ax.plot(low["x"], 0 * low["x"] + 1e-6, "o", ms=3.5, color=color, mfc="white", zorder=4)
             bound = select(part, method="Berry-Esseen").sort_values("x")
             if (bound["value"] > 0).any():
                 ax.plot(bound["x"], bound["value"], ls=":", color=color, lw=1.2)
         if (select(rows, method="Berry-Esseen")[column] > 0).any():
             ax.plot([], [], ls=":", color="0.3", lw=1.2, label="Berry-Esseen bound")
-        ax.set(xscale="log", yscale="log", xlabel="steps", ylim=(7e-7, 1.5))
-        ax.legend(fontsize="x-small")
+        ax.plot([], [], "o", ms=3.5, color="0.3", mfc="white", label="below 1e-6")
+        ax.set(xscale="log", yscale="log", xlabel="steps", ylim=(5e-7, 1.5))
+    places = {"lower right": (0.99, 0.1), "lower left": (0.01, 0.1)}
+    for ax, (place, at) in zip(axes, places.items(), strict=True):
+        ax.legend(fontsize="x-small", ncols=2, loc=place, bbox_to_anchor=at)
     axes[0].set(title="one insertion, then hidden steps", ylabel="Lévy distance from Gaussian")
     axes[1].set_title("linear loss, canary sampled")
     return drawn

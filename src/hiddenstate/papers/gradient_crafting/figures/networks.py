@@ -12,10 +12,10 @@ from hiddenstate.papers.gradient_crafting.adversaries import RANDOM, kind
 from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING
 from hiddenstate.papers.gradient_crafting.figures.shared import (
     by_adversary,
+    compare_dots,
     compare_epsilons,
     counted,
     ideal_audits,
-    legend_below,
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid, NetworkSweep
 from hiddenstate.pipeline.estimates import largest, select
@@ -62,8 +62,9 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     rows = rows[rows["every"].map(periods)]
     settings = list(rows.groupby(["network", "every"], sort=False))
     drawn, axes = plotting.panels(len(settings), height=3.8, sharey=True)
-    if len(settings) == 1:
-        drawn.set_size_inches(1.6 * plotting.WIDTH, 4.2)
+    alone = len(settings) == 1 and rows["epsilon"].nunique() == 1
+    if alone:
+        drawn.set_size_inches(2 * plotting.WIDTH, 3)
     for ax, ((_, every), part) in zip(axes, settings, strict=True):
         norms = np.sort(part["clipping_norm"].unique())
         least = select(part, clipping_norm=norms[0])
@@ -74,14 +75,17 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
             for i, norm in enumerate(norms[1:])
             if len(rows := select(others, clipping_norm=norm))
         ]
-        compare_epsilons(ax, least, ideal_audits(estimates, every, part["models"].max()), series)
+        compare = compare_dots if alone else compare_epsilons
+        compare(ax, least, ideal_audits(estimates, every, part["models"].max()), series)
         one = part.iloc[0]
         ax.set_title(
-            f"{_network(one)}, k = {every:g}\nC = {norms[0]:g}, "
+            f"{_network(one)}, k = {every:g}"
+            f"{', ε = ' + format(one['epsilon'], 'g') if alone else ''}\nC = {norms[0]:g}, "
             f"{one['insertions']:g} insertions, batches of {one['batch_size']:g}\n{counted(least)}"
         )
-    axes[0].set_ylabel("empirical $\\varepsilon$")
-    legend_below(drawn, axes, 2)
+    if not alone:
+        axes[0].set_ylabel("empirical $\\varepsilon$")
+    plotting.legend_below(drawn, axes, 2)
     return drawn
 
 
@@ -94,6 +98,7 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     "the estimate finds in simulated audits that leak all that the accountant allows. "
     f"{_STAND_INS}",
     message="On small networks crafted gradients again show most of epsilon, the loss little",
+    of="digits",
     when=_has_network(lambda sweep: sweep.every == 1),
 )
 def networks(estimates: pd.DataFrame) -> Any:
@@ -105,6 +110,7 @@ def networks(estimates: pd.DataFrame) -> Any:
     "As for k = 1. The accountant counts the insertions alone, and in a coordinate that "
     f"nothing else moves exactly mu / sqrt(k) is left (dotted). {_STAND_INS}",
     message="With an insertion in every fifth step most of epsilon is hidden",
+    of="digits",
     when=_has_network(lambda sweep: sweep.every > 1),
 )
 def networks_every(estimates: pd.DataFrame) -> Any:
@@ -119,6 +125,7 @@ def networks_every(estimates: pd.DataFrame) -> Any:
     "Noise and crafted gradient both grow with C. The record of the loss is clipped less at "
     f"a larger C. {_STAND_INS}",
     message="The loss shows more at a larger clipping norm; a crafted gradient shows all at each",
+    of="digits",
     when=_has_network(lambda sweep: sweep.every == 1 and len(sweep.clipping_norms) > 1),
 )
 def clipping(estimates: pd.DataFrame) -> Any:
@@ -140,12 +147,12 @@ def clipping(estimates: pd.DataFrame) -> Any:
                 (line["high"] - line["value"]) / mu, color=color, marker=marker, ms=5, ls="none",
                 capsize=2, label=f"{adversary}, $\\varepsilon$ = {epsilon:g}",
             )  # fmt: skip
-        ax.axhline(1, color="black", ls="--", lw=1.2, label="accountant")
+        ax.axhline(1, color="black", ls="--", lw=1.2, label="accountant (above it: sampling error)")
         ax.axhline(0, color="0.6", lw=0.8)
         ax.set_xticks(range(len(norms)), [f"{norm:g}" for norm in norms])
         one = part.iloc[0]
         ax.set(xlabel="clipping norm C", xlim=(-0.5, len(norms) - 0.5))
         ax.set_title(f"{_network(one)}\n{counted(part)}")
     axes[0].set_ylabel("estimated $\\mu$ / accountant's $\\mu$")
-    legend_below(drawn, axes, 2)
+    plotting.legend_below(drawn, axes, 2)
     return drawn

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate import plotting
-from hiddenstate.papers.gradient_crafting.figures.shared import has, legend_below
+from hiddenstate.papers.gradient_crafting.figures.shared import has
 from hiddenstate.papers.gradient_crafting.summaries import FLIPPED, KNOWN, PLANNED
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import figure
@@ -32,6 +32,7 @@ _RULES = {
     "1,000 models with and without one canary, on the housing network.",
     message="One training with many canaries shows nearly all of epsilon, if its law is known",
     when=has("one_run"),
+    shows="simulated coordinates; housing and MNIST networks; lines from cached audits",
 )
 def one_run(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="one run")
@@ -50,18 +51,27 @@ def one_run(estimates: pd.DataFrame) -> Any:
                 ax.axhline(few["value"].mean(), color="0.3", ls=style, lw=1.2, label=label)
         (_one_run_networks if trained else _one_run_lines)(ax, part)
         ax.set_ylim(-0.03 * epsilon, 1.1 * epsilon)
-        audits = part.groupby("method", sort=False)["audits"].max()
-        told = ", ".join(f"{count:g}" for count in audits)
-        what = "trained networks" if trained else "unused coordinates"
-        ax.set_title(f"$\\varepsilon$ = {epsilon:g}, {what}, {told} audits")
+        what = "trained networks" if trained else f"unused coordinates, {_audits(part)}"
+        ax.set_title(f"$\\varepsilon$ = {epsilon:g}, {what}")
     for ax, trained in zip(axes[-len(columns) :], columns, strict=True):
-        ax.set_xlabel("canaries m in one model", labelpad=16 if trained else 4)
+        ax.set_xlabel("canaries m in one model", labelpad=28 if trained else 4)
     for ax in axes[:: len(columns)]:
         ax.set_ylabel("valid lower bound on $\\varepsilon$")
     open_marker: dict[str, Any] = {"color": "0.3", "ls": "none", "mfc": "w", "ms": 4.5}
     axes[0].plot([], [], marker="o", label="all guesses right in half of the audits", **open_marker)
-    legend_below(drawn, axes, 2)
+    plotting.legend_below(drawn, axes, 2)
     return drawn
+
+
+_NETWORKS = {"mnist_linear": "MNIST, linear", "mnist_cnn": "MNIST, CNN"}
+
+
+def _audits(part: pd.DataFrame) -> str:
+    return f"{part['audits'].max():g} audits"
+
+
+def _words(network: str, part: pd.DataFrame) -> str:
+    return f"{_NETWORKS.get(network, network)}\n{_audits(select(part, method=network))}"
 
 
 def _one_run_lines(ax: Any, part: pd.DataFrame) -> None:
@@ -98,7 +108,7 @@ def _one_run_networks(ax: Any, part: pd.DataFrame) -> None:
     ax.set_xticks(list(places.values()), [f"{m:,.0f}" for _, m in places], fontsize="small")
     networks = pd.Series(places).groupby(level=0, sort=False).mean()
     below = ax.secondary_xaxis("bottom")
-    below.set_xticks(networks, networks.index, fontsize="small")
+    below.set_xticks(networks, [_words(name, part) for name in networks.index], fontsize="small")
     below.tick_params(length=0, pad=17)
     below.spines["bottom"].set_visible(False)
     ax.set_xlim(-0.5, len(places) - 0.5)

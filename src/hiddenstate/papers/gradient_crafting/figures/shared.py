@@ -30,6 +30,8 @@ def counted(part: pd.DataFrame) -> str:
     return f"{span(repeats)} {word}, 2 x {span(models)} models"
 
 
+_OTHER_RULE = "lower bound (95 %), another rule: may exceed both"
+
 Series = list[tuple[str, str, str, pd.DataFrame]]
 """Label, colour, marker and epsilons of what stands side by side in a panel."""
 
@@ -63,7 +65,16 @@ def compare_epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: S
             points = select(rows, method=method)
             at = [epsilons.index(e) + first + shift for e in points["epsilon"]]
             ax.plot(at, points["value"], color=color, ls="none", ms=4, mew=0.8, alpha=0.8, **own)
-    ax.plot([], [], color="0.3", ls="none", marker="^", ms=4, mfc="w", label="valid lower bounds")
+    ax.plot(
+        [],
+        [],
+        color="0.3",
+        ls="none",
+        marker="^",
+        ms=4,
+        mfc="w",
+        label=_OTHER_RULE,
+    )
     ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.6, len(epsilons) - 0.4))
     ax.set_xticks(places, [f"{e:g}" for e in epsilons])
     ax.set_yscale("symlog", linthresh=0.5, linscale=0.4)
@@ -72,6 +83,25 @@ def compare_epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: S
     ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
     ax.set_ylim(-0.06, most)
     ax.minorticks_off()
+
+
+def compare_dots(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Series) -> None:
+    """The same for a single epsilon, which needs no axis: a row for each of the series."""
+    epsilon, idle = part["epsilon"].iloc[0], part["idle_epsilon"].iloc[0]
+    ax.axvline(epsilon, color="black", ls="--", lw=1.2, label="accountant")
+    ax.axvline(idle, color="black", ls=":", lw=1.2, label="unused coordinate, exact")
+    for band in select(ideal, epsilon=epsilon).itertuples():
+        label = "unused coordinate, published estimate"
+        ax.axvspan(band.low, band.high, color=plotting.UPPER, alpha=0.35, lw=0, label=label)
+    for place, (_, color, marker, rows) in enumerate(series):
+        for method, shift, own in (
+            (PUBLISHED, -0.1, {"marker": marker, "label": "estimate as published"}),
+            ("valid", 0.1, {"marker": "^", "mfc": "w", "label": _OTHER_RULE}),
+        ):
+            values = select(rows, method=method)["value"]
+            ax.plot(values, [place + shift] * len(values), color=color, ls="none", ms=6, **own)
+    ax.set_yticks(range(len(series)), [label for label, *_ in series])
+    ax.set(xlabel="empirical $\\varepsilon$", xlim=(0, None), ylim=(len(series) - 0.5, -0.5))
 
 
 def by_adversary(part: pd.DataFrame) -> Series:
@@ -93,12 +123,3 @@ def ideal_audits(estimates: pd.DataFrame, every: int, models: float) -> pd.DataF
     """What the published estimate finds in simulated audits that leak all they may; maybe none."""
     found = select(estimates, part="ideal", quantity="epsilon", method=PUBLISHED)
     return select(found, every=every, models=models) if len(found) else found
-
-
-def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
-    """One legend below all panels, each label once."""
-    entries: dict[str, Any] = {}
-    for ax in axes:
-        handles, labels = ax.get_legend_handles_labels()
-        entries |= {label: entries.get(label, h) for h, label in zip(handles, labels, strict=True)}
-    plotting.shared_legend(drawn, [*entries.values()], [*entries], columns)
