@@ -120,13 +120,7 @@ class Overview:
     noun: str
     columns: list[Verdict]
     rows: list[tuple[str, int, list[int]]]
-
-    @property
-    def words(self) -> str:
-        """The counts of all families as a sentence."""
-        sums = [sum(counts) for counts in zip(*(row[2] for row in self.rows), strict=True)]
-        told = [f"{n} {verdict}" for n, verdict in zip(sums, self.columns, strict=True) if n]
-        return f"{sum(sums)} {self.noun}: {', '.join(told)}."
+    words: str
 
 
 def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
@@ -204,6 +198,7 @@ def _overview(rows: pd.DataFrame, ledger: str) -> Overview:
         verdicts.NOUNS[ledger][1],
         list(LEDGERS[ledger]),
         [(str(name), sum(row), list(row)) for name, *row in found.itertuples()],
+        "".join(verdicts.lines(verdicts.of_ledger(rows, ledger))[:1]),
     )
 
 
