@@ -200,6 +200,25 @@ def test_a_chunk_that_a_loss_of_power_left_empty_is_trained_again(tmp_path):
     assert checkpoint.spent(tmp_path) >= 0
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_chunks_that_another_part_removes_meanwhile_are_passed_over(tmp_path, monkeypatch, late):
+    for folder in "ab":
+        Checkpoint(tmp_path / folder, "mark", ("score",), {}).write({("in", 0, 0): {"score": 1.0}})
+    read, drop = checkpoint.arrays, lambda path: path.unlink(missing_ok=True)
+
+    def arrays(path, expected):
+        if not late:
+            drop(path)
+        found = read(path, expected)
+        drop(path)
+        return found
+
+    monkeypatch.setattr(checkpoint, "arrays", arrays)
+    runs = {("a", "in", 0, 0), ("b", "in", 0, 0)}
+    checkpoint.drop(tmp_path, runs)
+    assert not [*tmp_path.rglob("*.npz")] and checkpoint.spent(tmp_path) == 0
+
+
 def test_a_chunk_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     done = []
     monkeypatch.setattr(checkpoint.os, "fsync", lambda file: done.append([*tmp_path.glob("in*")]))

@@ -175,13 +175,7 @@ def _write_part(
         began = time.perf_counter() - checkpoint.spent(options.checkpoint, part.finished)
     origin = jobs.origin(job, seed, began, given)
     parts.write(options.out, part.own(), origin, jobs.digest_of_start(options))
-    # Parts of a cell share its checkpoint, and another may remove its own models meanwhile.
-    while True:
-        try:
-            checkpoint.drop(options.checkpoint, part.finished)
-            break
-        except FileNotFoundError:
-            continue
+    checkpoint.drop(options.checkpoint, part.finished)
 
 
 def _gather(options: argparse.Namespace) -> None:

@@ -398,19 +398,28 @@ def spent(directory: Path | None, runs: Runs | None = None) -> float:
 def drop(directory: Path | None, runs: Runs) -> None:
     """Remove the chunks of which all runs are among these, and the folders that are empty then."""
     for path, _ in _chunks(directory, runs):
-        path.unlink()
+        path.unlink(missing_ok=True)
         with suppress(OSError):  # other parts' models are in it
             path.parent.rmdir()
 
 
 def _chunks(directory: Path | None, runs: Runs | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Chunks in a directory and below it, without those that a loss of power left empty."""
+    """Chunks in a directory and below it, without those that a loss of power left empty.
+
+    Parts of a cell share a directory, so another may remove its chunks and folders meanwhile.
+    """
     if directory is None:
         return
-    for path in sorted(directory.rglob("[!.]*.npz")):
-        if not path.stat().st_size:
-            continue
-        found = arrays(path, _KEPT)
+    names = (Path(at) / name for at, _, files in os.walk(directory) for name in files)
+    for path in sorted(path for path in names if path.match("[!.]*.npz")):
+        try:
+            if not path.stat().st_size:
+                continue
+            found = arrays(path, _KEPT)
+        except (FileNotFoundError, InputError) as error:
+            if isinstance(error.__cause__ or error, FileNotFoundError):
+                continue
+            raise
         place = path.parent.relative_to(directory).as_posix().removeprefix(".")
         if runs is not None:
             names = (found[key].tolist() for key in ("world", "repeat", "run"))
