@@ -104,7 +104,7 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
 
 
 def _held(path: Path) -> bool:
-    """Whether a process holds the lock of that file."""
+    """True if a process holds the lock of that file."""
     try:
         with path.open("r+", encoding="utf-8") as opened:  # which makes none
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""How DP-SGD draws its batches, said once for what is trained, what is accounted and commands.
+"""Samplers of DP-SGD's batches, read by training, accounting and commands alike.
 
 A new way is one class here: trainings, mechanisms and their accounting ask it for no more than
 ``Sampling`` has.
@@ -78,12 +78,12 @@ class Cyclic(Sampling):
 
     @property
     def sampler(self) -> str:
-        """What the command line calls it."""
+        """Name on the command line."""
         return "shuffled" if self.shuffled_once else "cyclic"
 
     @property
     def shared(self) -> bool:  # type: ignore[override]
-        """Where nothing is drawn."""
+        """Setting where nothing is drawn."""
         return not self.shuffled_once
 
     def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
@@ -139,7 +139,7 @@ Ordered = Cyclic | Reshuffled
 
 
 def is_shuffled(sampling: Sampling) -> bool:
-    """Whether the order of the records is drawn, once or in each epoch."""
+    """True if the order of the records is drawn, once or in each epoch."""
     return isinstance(sampling, Reshuffled) or (
         isinstance(sampling, Cyclic) and sampling.shuffled_once
     )

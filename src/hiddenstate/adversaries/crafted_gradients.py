@@ -88,7 +88,7 @@ class Insertions:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """What is trained."""
+        """Mechanism that the insertions and the noise make."""
         noise = linear.last_iterate_noise_multiplier(self.epsilon, self.delta, 1.0, self.insertions)
         size = self.batch_size
         return Mechanism(
@@ -113,7 +113,7 @@ class Insertions:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CraftedAudit(Insertions):
-    """An audit of a small network that is trained so.
+    """Audit of a small dense network, trained as ``Insertions`` specifies.
 
     x: shape (records, features). y: shape (records,). start: initial parameters drawn for each run,
     or once for each repeat.
@@ -169,7 +169,7 @@ class _Run:
         return tuple(each_once(read_only, drawn))
 
     def known(self, adversary: Adversary) -> Known:
-        """What this adversary knows of this run."""
+        """This adversary's knowledge of one run before its training."""
         audit = self.audit
         path = (*self.name, "adversary", adversary.name, self.repeat)
         trainer = self.trainer(audit.x, audit.y)
@@ -191,7 +191,7 @@ class _Run:
         return self.trainer(self.audit.x, self.audit.y).kind
 
     def trainer(self, x: Floats, y: NDArray[np.int64]) -> Trainer:
-        """Of the network on these records."""
+        """Trainer of the audited network on these records."""
         return Trainer(
             self.audit.network,
             x,

@@ -63,7 +63,7 @@ class EncodingLoss:
         return -ratio if self.swapped else ratio
 
     def increment(self, theta: Array) -> Array:
-        """What a step adds to theta over the expected sample: encoded ratio minus residual."""
+        """Change of theta in a step over the expected sample: encoded ratio minus residual."""
         residual = theta - self.spacing * np.rint(theta / self.spacing)
         ratio = self.ratio(residual)
         scale = 10.0**self.decimals

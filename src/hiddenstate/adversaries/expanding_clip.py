@@ -137,7 +137,7 @@ class ExpandingClip:
 
     @cached_property
     def _contractions(self) -> tuple[int, float]:
-        """How many steps at the end of a pass contract, and the factor of each."""
+        """Number of contracting steps at the end of a pass, and the factor of each."""
         growth = self._directions[2]
         if self.passes == 1 or growth == 1:
             return 0, 1.0
@@ -148,7 +148,7 @@ class ExpandingClip:
 
     @cached_property
     def _centres(self) -> Array:
-        """Where a noiseless run, without the swapped record, stands before each step and after."""
+        """Positions of a noiseless run without the swapped record, before each step and after."""
         moves = np.zeros((self.steps, 2))
         moves[1 : 1 + self._expansions] = -self.displacement / 2 * self.batch_size
         moves[1 : 1 + self._expansions] *= self._directions[1]

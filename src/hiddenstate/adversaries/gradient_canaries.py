@@ -28,7 +28,7 @@ Rank = Literal["absolute", "squared", "net"]
 
 @dataclass(frozen=True)
 class Periodic:
-    """In the steps ``every``, 2 ``every``, ...; the first step is 1."""
+    """Insertion in the steps ``every``, 2 ``every``, ...; the first step is 1."""
 
     every: int = 1
 
@@ -41,7 +41,7 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Once:
-    """In one step alone, the first by default."""
+    """Insertion in one step alone, the first by default."""
 
     at: int = 1
 
@@ -56,7 +56,7 @@ Schedule = Periodic | Once
 
 
 class Adversary(Protocol):
-    """Whoever chooses the canary; ``name`` is the word a table shows."""
+    """Adversary that chooses the canary; ``name`` is the word that a table shows."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class DiracCanary:
     record: None = None
 
     def score(self, last: Floats) -> float:
-        """How far the last iterate moved against the canary's coordinate."""
+        """Movement of the last iterate against the canary's coordinate."""
         return self.initial - float(last[self.coordinate])
 
 
@@ -158,7 +158,7 @@ class Inserted:
 
     @property
     def record(self) -> None:
-        """None: the worlds have the same records."""
+        """Always None: both data sets have the same records."""
 
     def inserted(self, step: int) -> bool:
         return self.schedule is not None and self.schedule(step)
@@ -220,7 +220,7 @@ class Moves:
         return self._sum
 
     def _ratio(self, move: float, steps: range) -> float:
-        """Of one move in these steps, in units of learning rate times clipping norm."""
+        """Log-likelihood ratio of one move in these steps; unit: learning rate times clipping norm."""
         sigma, rate, shifts = self._mechanism.noise_multiplier, 1.0, len(steps)
         if self._observer.schedule is None:
             rate = self._mechanism.sampling.rate

@@ -148,9 +148,9 @@ def _check_start(start: Tensor, model: nn.Module) -> None:
 
 @contextmanager
 def _chance(rng: np.random.Generator, device: torch.device) -> Iterator[None]:
-    """Chance in a model, such as dropout, is drawn from ``rng``, which stays where it is.
+    """Run the block with torch's generators seeded from ``rng``, which is not advanced.
 
-    By one thread at a time, for torch has one generator for all of them.
+    One thread runs at a time, because torch has one generator for all of them.
     """
     with CHANCE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(copy.deepcopy(rng).integers(2**63)))

@@ -51,7 +51,7 @@ class Shuffled:
             sums = sums.mean(axis=-2, keepdims=True)
 
         def log_mean(shift: float) -> Floats:
-            """Of the densities with the shift in each batch, over the density without any."""
+            """Log of the mean density with the shift in each batch, over the density without."""
             if not shift:
                 return np.zeros(sums.shape[:-1])
             exponents = (sums - shift / 2) * (shift / deviation**2)

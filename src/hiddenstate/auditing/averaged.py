@@ -144,7 +144,7 @@ class Averaged:
         level: float,
         index: int,
     ) -> NDArray[np.bool_]:
-        """Whether the scores reject the hypothesis ``grid[index]``, for the leading axes.
+        """True where the scores reject the hypothesis ``grid[index]``, for the leading axes.
 
         One test instead of a search: true if and only if the bound is that value or beyond.
         """
@@ -304,7 +304,7 @@ class Calibration:
 
     @property
     def _quantiles(self) -> NDArray[np.float64]:
-        """What stands for the U_i where the law of the out-scores is known."""
+        """Stand-ins for the U_i where the law of the out-scores is known."""
         return self.out.ranks / (self.out.n + 1)
 
     def statistic(self, out: NDArray, into: NDArray) -> NDArray[np.float64]:
@@ -418,7 +418,7 @@ def break_ties(
 
 
 def tied(in_scores: NDArray, out_scores: NDArray) -> NDArray[np.bool_]:
-    """Whether an in-score equals an out-score, shape of the leading axes."""
+    """True where an in-score equals an out-score, shape of the leading axes."""
     pooled = np.concatenate((in_scores, out_scores), axis=-1)
     order = np.argsort(pooled, axis=-1)
     ascending = np.take_along_axis(pooled, order, axis=-1)
@@ -430,7 +430,7 @@ def tied(in_scores: NDArray, out_scores: NDArray) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class OrderStatistics:
-    """Which order statistics of n scores are kept, and how many scores each stands for."""
+    """Order statistics of n scores that are kept, and the number of scores that each stands for."""
 
     n: int
     ranks: NDArray[np.int64]

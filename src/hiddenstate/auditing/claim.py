@@ -20,7 +20,7 @@ MOST, MOST_MU = 500.0, 35.0
 
 @dataclass(frozen=True)
 class Claim:
-    """What is claimed of a training. Make one by the functions of this module.
+    """Claim about the privacy of a training; the functions of this module make one.
 
     hypotheses, value: the hypothesis to be tested and all less private ones, as ``SequentialAudit``
     takes them. words: the claim in words. mechanism: sampling rate and steps, where the value is

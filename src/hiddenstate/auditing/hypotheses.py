@@ -35,7 +35,7 @@ class Disordered(InputError):
 
 
 class Hypotheses(Protocol):
-    """What a bound needs to know of an ordered set of hypotheses.
+    """Ordered set of hypotheses, as a bound needs it.
 
     ``grid``, shape (n,), are the parameter values an audit can report, from the most private to
     the least.
@@ -47,7 +47,7 @@ class Hypotheses(Protocol):
 
     @property
     def trivial(self) -> float:
-        """What an audit reports when it rejects none: 0, or infinity if larger leaks less."""
+        """Bound of an audit that rejects none: 0, or infinity if larger parameters leak less."""
 
     @property
     def grid(self) -> NDArray[np.float64]:

@@ -109,7 +109,7 @@ MARGIN = 1e-9
 
 @dataclass(frozen=True)
 class Guesses:
-    """What an audit in one run found: ``correct`` of ``made`` guesses on ``canaries`` coins.
+    """Outcome of an audit in one run: ``correct`` of ``made`` guesses on ``canaries`` coins.
 
     fixed: whether ``made`` was fixed before the training, not read off the model. coins: seed of
     the coins that broke ties; None where there was nothing to break.
@@ -259,7 +259,7 @@ def _last_refuted(guesses: Guesses, hypotheses: Hypotheses, level: float) -> int
 
 
 def _refuted(guesses: Guesses, hypotheses: Hypotheses, index: int, level: float) -> bool:
-    """Whether the p-value at ``hypotheses.grid[index]`` is at most ``level``."""
+    """True if the p-value at ``hypotheses.grid[index]`` is at most ``level``."""
     if isinstance(hypotheses, ApproxDP):
         return _p_value(guesses, hypotheses, index) <= level
     least = _least(hypotheses, index, guesses)

@@ -67,7 +67,7 @@ class OtherWay:
 def other_way(
     in_scores: NDArray[np.float64], out_scores: NDArray[np.float64], coins: Coins = None
 ) -> OtherWay | None:
-    """Whether scores of the two worlds, shapes (n_in,) and (n_out,), point the other way."""
+    """Sign that these scores, shapes (n_in,) and (n_out,), point the other way; else None."""
     tosses: list[Coins] = [coins]
     if coins != "against" and tied(in_scores, out_scores).any():
         tosses = [
@@ -85,13 +85,13 @@ def other_way(
 
 
 def guessed_other_way(made: int, correct: int) -> OtherWay | None:
-    """Whether so few right guesses say that the scores of an audit in one run do."""
+    """Sign that the guesses of an audit in one run point the other way; None if there is none."""
     p_value = float(bdtr(correct, made, 0.5)) if made else 1.0
     return OtherWay(correct / made, p_value, guesses=True) if p_value <= LEVEL else None
 
 
 def known_other_way(exceeded: NDArray[np.float64]) -> OtherWay | None:
-    """Whether in-scores do, of which an out-score is at least as high with these probabilities."""
+    """The same for scores whose probabilities of being exceeded without the canary are known."""
     above = int((exceeded < 0.5).sum())
     p_value = float(bdtr(above, int((exceeded != 0.5).sum()), 0.5))
     return OtherWay(float(1 - exceeded.mean()), p_value) if p_value <= LEVEL else None

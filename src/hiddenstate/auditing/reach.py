@@ -1,4 +1,4 @@
-"""What an audit that does not refute its claim would have found.
+"""Reach of an audit: the excess that it would have found, where it does not refute its claim.
 
 "Consistent" may mean that nothing leaks too much, or that too few models were trained. The least
 leakage that the audit finds with a given power tells which. The simulated scores attain the leaking
@@ -91,7 +91,7 @@ def reach(claim: Claim, test: SequentialAudit, *, power: float = POWER) -> Reach
 def one_run_reach(
     claim: Claim, guesses: Guesses, *, confidence: float = 0.95, power: float = POWER
 ) -> Reach:
-    """How far apart the scores of independent canaries must be for so many guesses to refute.
+    """Separation of independent canaries from which on so many guesses refute.
 
     guesses: whose number counts, and not how many are right. The scores are normal.
     """
@@ -144,5 +144,5 @@ def _epsilon(claim: Claim, factor: float) -> float:
 
 
 def _more(value: float, factor: float) -> float:
-    """So many times the value, or from 0 on by as much as from 0.05; rounded to four digits."""
+    """The value times a factor, or from 0 on that factor of 0.05; rounded to four digits."""
     return float(f"{value * factor if value > 0 else 0.05 * factor:.4g}")

@@ -48,7 +48,7 @@ class Law:
 
     @property
     def separations(self) -> Floats:
-        """Those that are simulated, from 0 to the most."""
+        """Simulated separations, from 0 to the most."""
         return np.append(np.arange(0, self.most - STEP / 2, STEP), self.most)
 
     @property
@@ -161,7 +161,7 @@ class Replicated:
         )
 
     def _scattered(self, ours: Floats, at: int) -> bool:
-        """If our repeats scatter more than audits of that law do."""
+        """True if our repeats scatter more than audits of that law do."""
         if len(ours) < 2:
             return False
         drawn = self.law.audits[

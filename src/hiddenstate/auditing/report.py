@@ -46,7 +46,7 @@ TWICE = {
     "seed": "expected a seed of its own for each run: runs that share their randomness are not "
     "independent",
 }
-"""Why a file has no value of these columns twice."""
+"""Reason that a value of the column may not stand twice."""
 
 HARMLESS = ("", "unnamed: 0", "index", "note", "comment", "seconds", "time", "date", "host")
 """Other columns that a file may have: none of them says which rows are independent."""
@@ -60,7 +60,7 @@ DRAWN = 2_000
 def read(
     path: str | Path, *, ignore: Sequence[str] = ()
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """In- and out-scores of a file, one row for each run, as ``rows`` reads them."""
+    """Read the scores with and without the canary, one row for each run, as ``rows`` reads them."""
     scores, inside = rows(path, ignore=ignore)
     return scores[inside], scores[~inside]
 
@@ -168,7 +168,7 @@ def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.floa
 
 
 def _kept(path: Path) -> dict[str, Any]:
-    """What a campaign wrote beside its scores; nothing for any other file."""
+    """Settings that a campaign wrote beside its scores; empty for any other file."""
     try:
         return claimed_origin(path)
     except InputError:
@@ -183,7 +183,7 @@ def coins(path: str | Path) -> int | None:
 
 
 def _stopped(path: Path) -> str | None:
-    """What the scores of a campaign say that ended before its last planned look; else None."""
+    """Note on the scores of a campaign that ended before its last planned look; else None."""
     told = _kept(path).get("verdict")
     if told is None or (models := _kept(path)["cell"]["models"]) == told["planned"]:
         return None
@@ -305,7 +305,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether scores refute a claim.
+    """Outcome of a test: do the scores refute a claim?
 
     claim: in words. parameter, tested: the hypothesis tested, which the claim implies. p_value:
     valid upper bound; refuted if it is at most 1 - confidence. coins: as of ``LowerBound``.
@@ -384,7 +384,7 @@ SIGMAS = (4, 3, 2.5, 2, 1.75, 1.5, 1.35, 1.2, 1.1, 1.05, 1)
 def bound(
     in_scores: NDArray, out_scores: NDArray, claim: Claim, rule: Averaged, confidence: float
 ) -> LowerBound:
-    """What scores show of the parameter that is claimed, by the default rule.
+    """Lower bound on the claimed parameter from these scores, by the default rule.
 
     Of a noise multiplier, an upper bound among ``SIGMAS`` times the claimed one.
     """
@@ -396,7 +396,7 @@ def bound(
 
 
 def campaign_bounds(path: Path, claim: Claim, confidence: float) -> dict[str, LowerBound]:
-    """What each score of a campaign shows of the claim's parameter, by its name ("" of one alone).
+    """Lower bounds on the claim's parameter from a campaign's scores, by name ("" of one alone).
 
     Valid where the number of models was fixed in advance: of one look, or where all looks were
     taken. Each of several scores has its share of the level, so that all hold together.

@@ -41,7 +41,7 @@ Upper = Callable[[NDArray[np.int64], int, float], NDArray[np.float64]]
 
 
 class LowerBoundRule(Protocol):
-    """What turns scores into bounds."""
+    """Rule that turns scores into lower bounds."""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class LowerBoundRule(Protocol):
 
     @property
     def valid(self) -> bool:
-        """Whether the bound is wrong in at most ``level`` of the audits, whatever the scores."""
+        """True if the bound is wrong in at most ``level`` of the audits, whatever the scores."""
 
     def bounds(
         self, in_scores: NDArray, out_scores: NDArray, hypotheses: Hypotheses, level: float

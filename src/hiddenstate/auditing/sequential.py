@@ -61,7 +61,7 @@ Decision: TypeAlias = Literal["refuted", "continue", "consistent", "other way"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the looks taken so far say of a claim.
+    """Verdict on a claim after the looks taken so far.
 
     decision: "refuted", "continue" (looks are left), "consistent" (none is), or "other way" (none
     is, and the scores point the other way, so that they reassure nobody). looks: how many
@@ -139,7 +139,7 @@ class SequentialAudit:
 
     @property
     def sizes(self) -> list[Size]:
-        """In- and out-scores at each look."""
+        """Numbers of scores with and without the canary at each look."""
         return [_size(look) for look in self.looks]
 
     @property
@@ -159,7 +159,7 @@ class SequentialAudit:
         return replace(self, confidence=1 - (1 - self.confidence) / tests)
 
     def judge(self, in_scores: ArrayLike, out_scores: ArrayLike, *, coins: Coins = None) -> Verdict:
-        """What the scores so far say, at every planned look that they are enough for.
+        """Judge the scores so far, at every planned look that they are enough for.
 
         in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both worlds from
         their first run on. The answer depends on the planned looks alone, not on when it is asked,
@@ -187,7 +187,7 @@ class SequentialAudit:
         return verdict
 
     def reached(self, into: NDArray, out: NDArray) -> Verdict:
-        """What scores without ties say, at least of the first look, whichever way they point."""
+        """Judge scores without ties at least at the first look, whichever way they point."""
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         statistic = next(
             iter(self._statistics([(-into[None], -out[None])], self.sizes[: len(taken)]))
@@ -312,7 +312,7 @@ def nearest(hypotheses: Hypotheses, value: float) -> int:
 
 
 def _size(look: int | Size) -> Size:
-    """In- and out-scores of a look, at least two of each."""
+    """Numbers of scores with and without the canary at a look, at least two of each."""
     pair = look if isinstance(look, tuple) else (look, look)
     try:
         size = tuple(int(n) for n in pair)

@@ -1,4 +1,4 @@
-"""What scores say of the attack itself, with intervals that hold for every number of scores.
+"""Summaries of an attack's scores, with intervals that hold for every number of scores.
 
 None of these bounds the mechanism from above: another attack may do better.
 """
@@ -90,7 +90,7 @@ def tpr(
     highest = np.sort(out)[::-1]
 
     def rate_below(index: int, confidence: float) -> float:
-        """What the false-positive rate at ``highest[index]`` is below, with this confidence."""
+        """Upper limit of the false-positive rate at ``highest[index]``, with this confidence."""
         return float(betaincinv(index + 1, n_out - index, confidence))
 
     strict = last_true(lambda index: rate_below(index, 1 - share) <= fpr, n_out)

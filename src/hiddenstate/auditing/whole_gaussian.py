@@ -143,7 +143,7 @@ def whole_gaussian_p_value(
 
 
 def _drawn(name: str, values: ArrayLike, coins: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Of each draw (draws, m) the sum over the canaries that are in, over sqrt(n); (draws,)."""
+    """Sum over the canaries that are in, over sqrt(n), of each draw (draws, m); (draws,)."""
     draws = np.asarray(values, dtype=float)
     if draws.ndim != 2 or draws.shape[1] != len(coins) or len(draws) < LEAST_DRAWS:
         raise InputError(
@@ -255,7 +255,7 @@ def _bound(value: float, confidence: float, method: str) -> LowerBound:
 
 
 def planned_flips(mu: float, canaries: int, *, confidence: float = 0.95) -> int:
-    """How many coins to turn over if independent normal scores are mu apart: before the training.
+    """Number of coins to turn over, planned before training for normal scores that are mu apart.
 
     The number whose bound is highest at the median number of right guesses.
     """
@@ -269,7 +269,7 @@ def planned_flips(mu: float, canaries: int, *, confidence: float = 0.95) -> int:
 
 
 def planned_guesses(mu: float, canaries: int, *, confidence: float = 0.95) -> int:
-    """How many coins to guess if independent normal scores are mu apart: before the training.
+    """Number of coins to guess, planned before training for normal scores that are mu apart.
 
     The number among ``SHARES`` with the highest bound by ``one_run_bound`` (each canary alone
     mu-Gaussian DP) at the median number of right guesses in simulated audits. Validity does not
@@ -348,7 +348,7 @@ class Imitation:
 
 
 def one_canary_ceiling(mu: float, canaries: int, *, confidence: float = 0.95) -> float:
-    """What the median of no valid bound exceeds if each canary alone is all that is assumed.
+    """Ceiling for the median of every valid bound, if each canary alone is all that is assumed.
 
     mu: the truth, independent normal scores mu apart. A valid bound exceeds the Gaussian DP of an
     ``Imitation`` with probability at most 1 - confidence there, so for the truth with at most

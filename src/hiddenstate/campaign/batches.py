@@ -1,4 +1,4 @@
-"""Which records the batches of a DataLoader have: their indices, seen where the loader draws them.
+"""Indices of the records in each batch of a DataLoader, seen where the loader draws them.
 
 Inputs may be normalised, augmented, encoded or renamed on the way to the model; an index stays.
 """
@@ -13,7 +13,7 @@ from torch.utils.data import Subset, dataloader
 
 
 class Listener(Protocol):
-    """Whoever is told of batches, for as long as it lives."""
+    """Listener that is called with each batch, for as long as it lives."""
 
     def arrived(self, loader: Any, indices: Sequence[int]) -> None:
         """A batch of these records of ``loader._dataset`` was handed out."""
@@ -67,7 +67,7 @@ def _handing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def index_in(dataset: Any, inner: Any, index: int) -> int | None:
-    """Where ``dataset``, made from ``inner`` by subsets and wrappers, has the record; None if not.
+    """Index of the record in ``dataset``, made from ``inner`` by subsets and wrappers; else None.
 
     A wrapper that is no ``Subset`` is taken to keep the order of what its ``dataset`` has.
     """
@@ -94,7 +94,7 @@ def poisson_of(sampler: Any) -> Any:
 
 
 def described(loader: Any) -> str:
-    """How a loader without Poisson sampling makes its batches, in words."""
+    """Describe in words how a loader without Poisson sampling makes its batches."""
     return words(loader.batch_sampler)
 
 

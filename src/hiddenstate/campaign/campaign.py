@@ -49,11 +49,11 @@ __all__ = ["CommandLine", "Outcome", "Script", "Training", "TrainingFunction", "
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a campaign ended.
+    """Outcome of a campaign.
 
-    verdict: of the test. scores: the score file, of the runs judged. models: how many of them are
-    in each world. crashes: what went wrong in this run and was tried again, one line each. taken,
-    finished: how many finished runs were there before, and are there now.
+    verdict: of the test. scores: file of the judged runs. models: number of judged runs, with and
+    without the canary each. crashes: one line for each crash that was tried again. taken: finished
+    runs on disk at the start. finished: finished runs on disk at the end.
     """
 
     verdict: Verdict
@@ -144,7 +144,7 @@ def _looks(test: SequentialAudit) -> list[int]:
 
 
 def _crashed(result: Result, attempts: dict[Task, int], retries: int, store: "_Store") -> str:
-    """What went wrong in a run, in a line; InputError if that was its last attempt."""
+    """Describe a crash of a run in one line; InputError if that was its last attempt."""
     task = result.task
     attempts[task] = attempts.get(task, 0) + 1
     if attempts[task] > retries:
@@ -171,7 +171,7 @@ def _tasks(seed: int, models: int) -> list[Task]:
 
 
 def _described(thing: Any) -> Any:
-    """What tells a test from others, as JSON: its plain values, and those of what it is made of."""
+    """Identity of a test as JSON: its plain values, and those of its parts."""
     if isinstance(thing, np.ndarray):
         # Curves agree between machines up to rounding; adding 0 gives zeros one sign.
         return hashlib.sha256((np.round(thing, 4) + 0.0).tobytes()).hexdigest()
@@ -259,7 +259,7 @@ class _Store:
         self.finished[task.world, task.run] = entry
 
     def complete(self) -> int:
-        """How many runs of both worlds are finished without a gap."""
+        """Number of runs that are finished without a gap, with and without the canary each."""
         count = self.judged
         while all((world, count) in self.finished for world in WORLDS):
             count += 1

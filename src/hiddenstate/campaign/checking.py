@@ -1,4 +1,4 @@
-"""Whether a training is what an audit takes it to be, found by training a few models.
+"""Check by training a few models that a training is as an audit assumes.
 
 An audit needs runs that are decided by their seed (a killed campaign must go on with the same
 scores), that share nothing (a counter kept between runs makes scores depend on the number of
@@ -45,7 +45,7 @@ CLAIMED = ("noise multiplier", "sampling rate", "steps")
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found.
+    """Outcome of a check.
 
     findings: what is not as an audit needs it, a sentence each. seen: what torch and Opacus did in
     either world, with the same seed. seconds: of one model, the median. memory: of the largest
@@ -189,7 +189,7 @@ def _trained(
 
 
 def _repeated(first: Score, again: Score, other: Score) -> Iterator[str]:
-    """What the same run gives twice in a process, and in another."""
+    """Errors if the same run gives another score in the same process, or in another one."""
     if first == again == other:
         return
     found = (
@@ -232,7 +232,7 @@ def _constant(scores: list[Score]) -> Iterator[str]:
 
 
 def _seldom(scores: list[Score]) -> Iterator[str]:
-    """What to know of scores that are often equal."""
+    """Notes on scores that are often equal."""
     equal = _equal(scores)
     for name in _named(scores[0]):
         values = [_named(score)[name] for score in scores]
@@ -247,7 +247,7 @@ def _seldom(scores: list[Score]) -> Iterator[str]:
 
 
 def _claimed(out: dict[str, Any], claimed: Mapping[str, float]) -> Iterator[str]:
-    """What Opacus does without the canary and the claim says otherwise; both numbers."""
+    """Errors where Opacus, without the canary, does not do as claimed; each names both numbers."""
     for name, key_ in zip(CLAIMED, OBSERVED, strict=True):
         own, said = out.get(key_), claimed.get(name)
         if own is not None and said is not None and abs(own - said) > 1e-3 * abs(said):
@@ -262,7 +262,7 @@ def _claimed(out: dict[str, Any], claimed: Mapping[str, float]) -> Iterator[str]
 
 
 def _never_drawn(into: dict[str, Any]) -> Iterator[str]:
-    """Whether the kit's canary arrived."""
+    """Errors if the kit's canary never arrived."""
     if into.get("draws of the canary", 1) == 0:
         expected = into.get("expected draws of the canary", 0.0)
         yield (
@@ -273,7 +273,7 @@ def _never_drawn(into: dict[str, Any]) -> Iterator[str]:
 
 
 def _differing(seen: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """What the worlds differ in, apart from the canary."""
+    """Errors for each difference between the two data sets, except for the canary."""
     for name in sorted((seen["in"].keys() | seen["out"].keys()) - set(DRAWS)):
         here, there = (seen[world].get(name, 0) for world in ("in", "out"))
         if name in ONE_MORE and _one_more(here, there):
@@ -286,7 +286,7 @@ def _differing(seen: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _one_more(here: Any, there: Any) -> bool:
-    """Whether each number is the other or one more."""
+    """True if each number equals the other or is one more."""
     same = isinstance(here, list) and isinstance(there, list) and len(here) == len(there)
     return same and all(0 <= a - b <= 1 for a, b in zip(here, there, strict=True))
 

@@ -55,7 +55,7 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 def compare(
     own: Sequence[Tensor], expected: Sequence[Tensor], samples: Sequence[Tensor], norm: float
 ) -> Wrong | None:
-    """What is wrong with the optimizer's own sum, None if it is the one expected."""
+    """Fault of the optimizer's own sum, None if it is the one expected."""
     rows = len(samples[0])
     near = ACCURACY * norm * math.sqrt(max(rows, 1))
     if _distance(own, expected) <= near:

@@ -1,4 +1,4 @@
-"""Which canary and which score find which mistake: a table of campaigns, and what it suggests.
+"""Table of campaigns: which canary and which score find which mistake, and what it suggests.
 
 ``examples/opacus_bugs.py`` puts mistakes that people make into the same training with Opacus,
 audits each with ``hiddenstate.campaign.kit`` and writes ``canaries.csv``, which
@@ -27,8 +27,8 @@ class Campaign:
     ``NONE_VIRTUAL`` for a right training. norm: of the canary's gradient before clipping, in
     clipping norms C. spread: over all parameter tensors, or in the first. pairs: in signed pairs of
     coordinates, or in one. score: of ``kit.SCORES``. records: of the training. campaigns, times:
-    how many there were, and how many refuted the claim. models: in each world, at most, of those
-    that refuted it, or of all if none did.
+    how many there were, and how many refuted the claim. models: largest number with and without
+    the canary each, of those that refuted it, or of all if none did.
     """
 
     bug: str
@@ -45,7 +45,7 @@ class Campaign:
 
     @property
     def found(self) -> bool:
-        """Whether most campaigns refuted the claim."""
+        """True if most campaigns refuted the claim."""
         return 2 * self.times > self.campaigns
 
     @property
@@ -56,7 +56,7 @@ class Campaign:
 
     @property
     def right(self) -> bool:
-        """Whether nothing is wrong with the training."""
+        """True if nothing is wrong with the training."""
         return self.suspicion in (NONE, NONE_VIRTUAL)
 
     @property
@@ -84,7 +84,7 @@ def write(path: str | Path, rows: Sequence[Campaign]) -> None:
 
 
 def read(path: str | Path) -> tuple[Campaign, ...]:
-    """What ``write`` wrote."""
+    """Read the table that ``write`` wrote."""
     import pandas as pd
 
     return tuple(Campaign(**row) for row in pd.read_csv(path).to_dict("records"))

@@ -256,7 +256,7 @@ class Run:
         batches.tell(self)
 
     def _reaches(self, dataset: Any, where: int) -> bool:
-        """Whether the record there is made from the canary; no generator moves by asking."""
+        """True if the record there is made from the canary; asking advances no generator."""
         assert self._data is not None
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
         self._data.given = None
@@ -328,7 +328,7 @@ class Run:
                 self._there.append(torch.tensor(found, dtype=torch.long))
 
     def _rows(self, count: int) -> Tensor:
-        """Which canary's the last rows are that the model was given."""
+        """Number of the canary that each of the model's last rows is, ``NO_CANARY`` if none; (count,)."""
         there, self._there = self._there, []
         if self.canary is None:
             return torch.full((count,), NO_CANARY)
@@ -511,7 +511,7 @@ class Run:
 
 @dataclass
 class _Step:
-    """What is read of a step, in clipping norms.
+    """Numbers that are read of a step, in clipping norms.
 
     gradient, other: the step and the sum of the others along the canary. products: of the step with
     itself, with the others, and of these. drawn: how many other records the batch had, if known.

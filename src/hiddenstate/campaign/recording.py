@@ -1,4 +1,4 @@
-"""What a training with Opacus does, step by step, recorded while it runs and without changing it.
+"""Record a training with Opacus step by step while it runs, without changing it.
 
 The residual of a step is what the optimizer released less the sum of clipped gradients, over the
 claimed deviation of the noise: in a right training independent normal variables of variance 1. The
@@ -41,7 +41,7 @@ TINY = 1e-5
 
 @dataclass
 class Step:
-    """What is read of a step.
+    """Numbers that are read of a step.
 
     rows: gradients that the optimizer had. accumulated: batches in them. noise_multiplier,
     clipping_norm, divisor, dtype: the optimizer's. squares, tiny, counts: by tensor, sum of squared
@@ -70,7 +70,7 @@ class Step:
 
 @dataclass
 class Recorded:
-    """What a training did.
+    """Record of a training.
 
     steps: of the private optimizer. names: of its tensors. wrong: what is wrong with a sum of
     clipped gradients, with the step, None for after the training. batches: records of each batch
@@ -457,7 +457,7 @@ def _accumulated(optimizer: Any) -> int:
 
 
 def _noise_multiplier(optimizer: Any) -> float:
-    """What the optimizer's noise should be, where the clipping norm is adapted with noise too."""
+    """Noise that the optimizer should add, also where the clipping norm is adapted with noise."""
     sigma = float(getattr(optimizer, "_adjusted_noise_multiplier", optimizer.noise_multiplier))
     spread = getattr(optimizer, "unclipped_num_std", None)
     if spread and sigma and not hasattr(optimizer, "_adjusted_noise_multiplier"):
@@ -521,7 +521,7 @@ def _batched(loss: Any) -> list[Tensor] | None:
 
 
 def _mixing(module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> float:
-    """How far half of a batch alone gives other outputs, relative to their size."""
+    """Difference of the outputs if half of a batch is given alone, relative to their size."""
     tensors = [x for x in (*given, *named.values()) if isinstance(x, Tensor) and x.ndim]
     rows = len(tensors[0]) if tensors else 0
     if rows < 4:
@@ -554,7 +554,7 @@ def _mixing(module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> floa
 
 
 def _mixing_of_loss(loss: Tensor, output: Tensor) -> float:
-    """How far a record's gradient depends on the outputs of others, relative to its own."""
+    """Dependence of a record's gradient on the outputs of others, relative to its own."""
     half = len(output) // 2
     if half < 2:
         return 0.0

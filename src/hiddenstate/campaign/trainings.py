@@ -1,4 +1,4 @@
-"""What an audit trains: a function of a world and a seed, in whichever form a user has it.
+"""Trainings that an audit runs: a function of data set and seed, in whichever form a user has it.
 
 World "in" trains with the canary, world "out" without it; a larger score speaks for "in". Each form
 can be loaded by a new process, and tells itself from others by digests of its code.
@@ -34,11 +34,11 @@ TrainingFunction = Callable[[str, int], float | Mapping[str, float]]
 
 @runtime_checkable
 class Training(Protocol):
-    """What is audited, in a form that a new process can load."""
+    """Audited training, in a form that a new process can load."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells this training from others, as JSON."""
+        """Identity of this training, as JSON."""
 
     def load(self) -> TrainingFunction:
         """The function that trains one model and scores it."""
@@ -234,8 +234,7 @@ class Function:
 def _digests(path: Path) -> dict[str, str]:
     """SHA-256 of a file, and of what a Python file imports from beside it, however deep.
 
-    Of a package's module beside means within the package, and beside that. Nothing else that a
-    training reads is known.
+    For a package, imports are followed inside it and next to it. Data files are not followed.
     """
     path = path.resolve()
     top = next(folder for folder in path.parents if not (folder / "__init__.py").exists())

@@ -76,7 +76,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What one training showed.
+    """Report on one training.
 
     findings: faults, empty if there are none. tests: p-values that share the level. steps, tensors:
     how many. seen: numbers of the training. notes: what could not be seen. coins: seed of what was
@@ -148,7 +148,7 @@ def check(
     runs: int = 1,
     level: float = LEVEL,
 ) -> Report:
-    """What one training shows.
+    """Check one recorded training.
 
     train: trains a model with Opacus; it is called without arguments, with ``seed`` or with
     ``world="out"`` and ``seed``, as its parameters ask. noise_multiplier, sampling_rate, steps,
@@ -321,7 +321,7 @@ def _scaled(tests: _Tests, steps: list[Step]) -> list[tuple[int, list[np.ndarray
 
 
 def _within(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]]) -> None:
-    """Whether numbers of a tensor share their noise: sums over its rows, columns and all."""
+    """Find noise that numbers of a tensor share: sums over its rows, columns and all."""
     for j in range(len(scaled[0][1])):
         blocks = [rows[j] for _, rows in scaled if np.any(rows[j])]
         if not blocks:
@@ -344,7 +344,7 @@ def _within(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]]) -> None:
 
 
 def _between(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]], steps: list[Step]) -> None:
-    """Whether tensors or steps have the same noise, and whether a sum comes back."""
+    """Find noise that tensors or steps share, and sums that come back."""
     tensors = len(scaled[0][1])
     prefix = np.zeros((tensors, len(scaled), PREFIX))
     there = np.zeros((tensors, PREFIX))
@@ -385,7 +385,7 @@ def _between(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]], steps: l
 
 
 def _shapes(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]]) -> None:
-    """Whether the residuals are normal."""
+    """Test that the residuals are normal."""
     parts = [r.ravel() for _, rows in scaled for r in rows if np.any(r)]
     pooled = np.concatenate(parts) if parts else np.zeros(0)
     pooled = pooled[:: max(1, len(pooled) // COORDINATES)].astype(float)
@@ -403,7 +403,7 @@ def _shapes(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]]) -> None:
 
 
 def _sampling(tests: _Tests, recorded: Recorded, claimed: dict[str, float], coins: int) -> None:
-    """Whether batches, and how often records come, are as Poisson sampling makes them."""
+    """Test that batches, and how often records come, are as Poisson sampling makes them."""
     n, rate, drawn = recorded.records, recorded.rate, recorded.batches
     if not drawn or not n or rate is None or rate >= 1:
         return
@@ -423,7 +423,7 @@ def _sampling(tests: _Tests, recorded: Recorded, claimed: dict[str, float], coin
 
 
 def _runs(tests: _Tests, one: list[Step], other: list[Step]) -> None:
-    """Whether two trainings have the same noise."""
+    """Test that two trainings have different noise."""
     for t, (a, b) in enumerate(zip(one, other, strict=False)):
         if a.residuals is None or b.residuals is None:
             continue
@@ -625,7 +625,7 @@ def _kept(recorded: Recorded) -> list[np.ndarray]:
 
 
 def _in_one_step(recorded: Recorded, tensor: int | None, kind: str) -> bool:
-    """Whether a tensor's numbers share their noise in one step."""
+    """True if a tensor's numbers share their noise in one step."""
     assert tensor is not None
     tests, block = _Tests(1e-3), _kept(recorded)[tensor].astype(float)
     size = float(np.sqrt((block**2).mean()))
@@ -635,7 +635,7 @@ def _in_one_step(recorded: Recorded, tensor: int | None, kind: str) -> bool:
 
 
 def _same_in_one_step(recorded: Recorded, one: int | None, other: int | None) -> bool:
-    """Whether two tensors have the same noise in one step."""
+    """True if two tensors have the same noise in one step."""
     assert one is not None and other is not None
     a, b = (_kept(recorded)[j].astype(float).ravel()[:PREFIX] for j in (one, other))
     n = min(a.size, b.size)
@@ -645,7 +645,7 @@ def _same_in_one_step(recorded: Recorded, one: int | None, other: int | None) ->
 
 
 def _alike(steps: list[Step]) -> bool:
-    """Whether all steps have residuals of the same size."""
+    """True if all steps have residuals of the same size."""
     sizes = [sum(s.squares) / max(1, sum(s.counts)) for s in steps]
     return max(sizes) < 1.5 * min(sizes)
 
@@ -653,7 +653,7 @@ def _alike(steps: list[Step]) -> bool:
 def _sizes(
     tests: _Tests, recorded: Recorded, names: list[str], claimed: dict[str, float]
 ) -> Iterator[Finding]:
-    """What the size of the noise is instead."""
+    """Findings on the size of the noise, where it is another than claimed."""
     steps = recorded.steps
     by_tensor, by_step = tests.failed("tensor"), tests.failed("step")
     if not by_tensor and not by_step:
@@ -692,7 +692,7 @@ def _sizes(
 
 
 def _by_rows(steps: list[Step]) -> bool:
-    """Whether division by the number of records drawn explains the residuals of every step."""
+    """True if division by the number of records drawn explains the residuals of every step."""
     gain = 0.0
     for s in steps:
         n, rows = sum(s.counts), max(s.rows, 1)
@@ -704,7 +704,7 @@ def _by_rows(steps: list[Step]) -> bool:
 
 
 def _as_if(ratio: float, steps: list[Step]) -> str:
-    """What gives noise of this size."""
+    """Mistake that would give noise of this size."""
     step = steps[-1]
     guesses = {
         "the noise were divided by the batch size twice": 1 / step.divisor,

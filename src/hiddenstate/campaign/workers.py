@@ -131,7 +131,7 @@ class Worker:
         wait([self.connection, self.process.sentinel], seconds)
 
     def result(self, timeout: float | None) -> Result | None:
-        """What became of the task, None if it still runs."""
+        """Result of the task, None if it still runs."""
         assert self.task is not None
         task, seconds = self.task, time.monotonic() - self.since
         score: Score = math.nan

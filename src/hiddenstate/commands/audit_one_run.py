@@ -210,7 +210,7 @@ def run(options: argparse.Namespace) -> int:
 def _bounds(
     options: argparse.Namespace, guesses: "Guesses", every: "Guesses | None"
 ) -> "list[tuple[str, LowerBound]]":
-    """What the guesses bound, and of what; ``every``: a guess of every coin, if asked for."""
+    """Bounds from the guesses, each with its quantity; ``every``: a guess of every coin."""
     from hiddenstate.auditing import (
         ApproxDP,
         GaussianDP,

@@ -209,7 +209,7 @@ def _training(options: argparse.Namespace) -> tuple["Training", str]:
 
 
 def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "Checked":
-    """What a check found; InputError if that is not what an audit needs."""
+    """Check of the training; InputError if an audit cannot use it."""
     from hiddenstate.campaign.checking import CLAIMED, check
     from hiddenstate.campaign.inspecting import inspecting
 

@@ -22,7 +22,7 @@ from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    """Where the cached scores are, how they are tested, and where the result goes."""
+    """Add options for the cached scores, their test, and the result."""
     parser = command(commands, "restore", _restore)
     add_family(parser)
     add_path(parser, "cached", "cached results of the family", metavar="DIR")

@@ -1,4 +1,4 @@
-"""What an accelerator has to do right before its scores are trusted, on the package's own networks.
+"""Comparison of an accelerator with this machine's processor, on the package's own networks.
 
 Nothing here is about speed alone: each number is compared with the one of this machine's processor,
 and the time that it took stands beside it.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Where scores and bounds are, what is done without, and where estimates go."""
+    """Add options for scores and bounds, for what may be missing, and for the estimates."""
     parser = command(commands, "estimate", run)
     add_family(parser)
     add_path(parser, "results", "directory of scores and bounds", metavar="DIR")

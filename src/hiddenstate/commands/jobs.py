@@ -1,4 +1,4 @@
-"""What the commands share that compute a cell, or read what was computed."""
+"""Helpers shared by the commands that compute a cell or read its results."""
 
 import argparse
 import math
@@ -71,7 +71,7 @@ def write(path: Path, job: "Job", frame: "pd.DataFrame", origin: dict[str, Any])
 
 @contextmanager
 def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[Workplace]":
-    """What the options say of where to train; the checkpoint goes once all is written."""
+    """Place of training that the options ask for; the checkpoint goes once all is written."""
     from hiddenstate.pipeline.family import Workplace
 
     if job.work.kind == "start":
@@ -100,7 +100,7 @@ def _discard(checkpoint: Path) -> None:
 
 
 def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace":
-    """Where and from what to train the models of a cell."""
+    """Place, data and start of a cell's training, as the options say."""
     from hiddenstate.pipeline import parts, scores
     from hiddenstate.pipeline.family import Workplace
 
@@ -141,7 +141,7 @@ def digest_of_start(options: argparse.Namespace) -> str | None:
 
 
 def of_parts(options: argparse.Namespace, job: "Job", origin: dict[str, Any]) -> dict[str, Any]:
-    """What the provenance of a cell says of the part files that it has models from."""
+    """Provenance of the part files whose models a cell has."""
     from hiddenstate.pipeline import parts
 
     found = parts.described(parts.paths(job.cell.name, options.parts))

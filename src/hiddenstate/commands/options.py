@@ -1,4 +1,4 @@
-"""How a command is added, and the arguments that several commands share."""
+"""Add commands, and arguments that several commands share."""
 
 import argparse
 import sys
@@ -43,7 +43,7 @@ def add_config(parser: argparse.ArgumentParser, what: str = "scale file") -> Non
 
 
 def add_out(parser: argparse.ArgumentParser, what: str, **options: Any) -> None:
-    """What is written."""
+    """Add the option for the written file."""
     add_path(parser, "out", what, **options)
 
 
@@ -68,18 +68,18 @@ def add_cell(parser: argparse.ArgumentParser, **options: Any) -> None:
 
 
 def add_missing(parser: argparse.ArgumentParser, *, default: str, what: str) -> None:
-    """What becomes of trained scores that are not there."""
+    """Add the option for trained scores that are missing."""
     words = f"trained scores that are not there: {what} (the default), or left out"
     parser.add_argument("--missing", choices=(default, "skip"), default=default, help=words)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Where to train."""
+    """Add the option for the place of training."""
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, …")
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
-    """Where to train a cell's models, from what and with how much."""
+    """Add options for the training of a cell's models: place, data and limits."""
     add_device(parser)
     # Without a value: the cell has no initial parameters of its own.
     parser.add_argument("--start", type=Path, nargs="?", help="file of initial parameters")

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs."""
+"""Printing of the commands: tables for people, JSON for programs."""
 
 import argparse
 import json

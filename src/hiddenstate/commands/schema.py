@@ -8,7 +8,7 @@ from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    """What is printed in place of the schema."""
+    """Add the option for printing something else than the schema."""
     parser = command(commands, "schema", run)
     parser.add_argument(
         "--levels",

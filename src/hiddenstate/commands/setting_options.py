@@ -154,7 +154,7 @@ def _ratio(size: float, records: int) -> float:
 
 
 def _batch_size(options: argparse.Namespace) -> float | None:
-    """Of sampled batches, on average; None where it is not known."""
+    """Batch size, on average if sampled; None where it is not known."""
     size: float | None = options.batch_size
     if size is None and options.records is not None:
         rate = 1.0 if options.sampler == "full" else options.sampling_rate

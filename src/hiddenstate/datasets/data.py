@@ -112,7 +112,7 @@ class Splits:
 
 
 def place(source: str) -> Path | None:
-    """Where ``source``, as for ``splits``, is read from; None if it comes with a package."""
+    """Path of ``source``, as for ``splits``; None if it comes with a package."""
     kind, _, path = source.partition(":")
     if kind in ("folder", "features"):
         return _root() / path

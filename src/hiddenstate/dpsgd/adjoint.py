@@ -44,7 +44,7 @@ _BLOCK_BYTES = 2**25
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What audits of one training give on average; no bound, and no score of any adversary.
+    """Expected result of audits of one training; no bound, and no score of any adversary.
 
     differences: shape (pairs,), score with the canary minus score without it, noise in common.
     upper, lower: ends of the scores' standard deviation. absent: the upper end of models without
@@ -284,7 +284,7 @@ def _pair(
 def _adjoints(
     run: Run, iterates: Sequence[Tensor], records: int | None, rng: np.random.Generator
 ) -> Tensor:
-    """How the score moves with the parameters after each step, (steps, p), by a pass back."""
+    """Derivatives of the score by the parameters after each step, (steps, p), by a pass back."""
     mechanism, gradients = run.ensemble.mechanism, run.gradients
     adjoint, rows = _score_gradient(run, iterates[-1]), []
     for theta, batch in zip(reversed(iterates[:-1]), reversed(run.trained_on), strict=True):

@@ -129,5 +129,5 @@ def by_adversary(
 
 
 def column(name: str, what: str) -> str:
-    """What a row calls what an adversary of this name observed."""
+    """Column name of the quantity ``what`` for the adversary ``name``."""
     return f"{name} {what}"

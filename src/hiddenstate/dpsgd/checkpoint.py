@@ -45,7 +45,7 @@ def structure(*parts: object) -> str:
 
 
 class _Digest:
-    """Digests of values, each object once: what refers to itself has an end."""
+    """Recursive digests of values that visit each object once, so that cycles terminate."""
 
     def __init__(self, *, values: bool = True) -> None:
         self._values = values
@@ -131,7 +131,7 @@ class _Digest:
         return _hash(*(_hash(name) + self.of(named[name]) for name in sorted(named)))
 
     def _made(self, value: Any) -> bytes:
-        """What pickle would keep of it besides its attributes; InputError where it cannot."""
+        """State that pickle keeps besides attributes; InputError if it cannot be pickled."""
         try:
             made = value.__reduce_ex__(4)
         except Exception as error:  # whatever C code raises
@@ -243,7 +243,7 @@ def _hash(*parts: object) -> bytes:
 
 
 def _named(code: types.CodeType, space: dict[str, Any], package: str) -> list[Any]:
-    """What a code names, also of the owned modules that it names."""
+    """Objects that a code object refers to, including through the user's own modules."""
     values: list[Any] = []
     spaces = [space]
     for space in spaces:  # grows meanwhile
@@ -256,7 +256,7 @@ def _named(code: types.CodeType, space: dict[str, Any], package: str) -> list[An
 
 
 def _owned(module: str | None, package: str) -> bool:
-    """Whether a module is of that package, or of somebody's own that is not installed."""
+    """True for modules of the package, and for user code that is not installed."""
     root = str(module).partition(".")[0]
     if root in (package, "__main__"):
         return True

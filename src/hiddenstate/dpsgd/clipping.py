@@ -38,7 +38,7 @@ KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
 _COMPARED = 128
 """Records, at most, whose losses together are compared with those of each alone."""
 LARGEST = 1e15
-"""What an entry of a record may be at most: squared norms of far larger ones overflow."""
+"""Largest absolute entry accepted in a record: squared norms of far larger ones overflow."""
 
 
 class ClippedSum:
@@ -265,9 +265,9 @@ def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Nat
 
 
 def _with_fast_images(problem: Problem) -> Problem:
-    """With channels last in memory where the model takes images so; for a ``view`` it may not.
+    """Put images channels last in memory if the model accepts them; one with a ``view`` may not.
 
-    Max-pooling and the unfolding of patches are far faster so.
+    This order makes max-pooling and the unfolding of patches far faster.
     """
     if problem.x.dim() != 4:
         return problem

@@ -45,7 +45,7 @@ LAST = "last iterate"
 
 
 class How(TypedDict, total=False):
-    """Where and how models are trained.
+    """Place and manner of training models.
 
     On a CPU ``kernel`` and ``side_by_side`` alone decide digits of a score, the last ones.
 

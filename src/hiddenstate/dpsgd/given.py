@@ -41,7 +41,7 @@ class Given:
             self.whole = not x.is_floating_point() and self._runs(lambda m: m(self._records([0])))
 
     def _runs(self, call: Callable[[nn.Module], Any]) -> bool:
-        """Whether a copy of the model, which a failed call may change, runs."""
+        """True if a copy of the model, which a failed call may change, runs."""
         with on_trial(), torch.no_grad():
             try:
                 call(copied(self.model))

@@ -119,7 +119,7 @@ def run_order(model: nn.Module) -> list[nn.Module] | None:
 
 
 def _asks_size(node: fx.Node, sizes: set[fx.Node]) -> bool:
-    """Whether the node is a tensor's shape, or its number of records."""
+    """True if the node is a tensor's shape, or its number of records."""
     if node.op == "call_method" and node.target == "size":
         return node.args[1:] in ((), (0,)) and not node.kwargs
     if node.target is getattr:
@@ -128,7 +128,7 @@ def _asks_size(node: fx.Node, sizes: set[fx.Node]) -> bool:
 
 
 def _in_place(model: nn.Module, node: fx.Node) -> bool:
-    """Whether the node writes into the tensor that it reads first."""
+    """True if the node writes into the tensor that it reads first."""
     if node.op == "call_module":
         return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
     return (

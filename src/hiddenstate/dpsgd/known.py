@@ -1,4 +1,4 @@
-"""What an adversary has who fixes a canary before training and sees the last iterate alone.
+"""Knowledge of an adversary who fixes a canary before training and sees the last iterate alone.
 
 Runs of torch models (``run``) and of small networks (``crafted_gradients``) hand it the same:
 ``Known`` before the first step, and the last iterate after the last one. Neither noise nor an
@@ -22,7 +22,7 @@ Batch = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Movement:
-    """How far each parameter (p,) moved in a training: over all steps, and in the end.
+    """Movement of each parameter (p,) in a training: over all steps, and in the end.
 
     absolute: the sum of its steps' sizes. squared: of their squares. net: from start to end. last:
     where it ended, if that is kept.
@@ -36,7 +36,7 @@ class Movement:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What an adversary knows of a run before it is trained, in copies that cannot be written to.
+    """Adversary's knowledge of a run before its training, in read-only copies.
 
     x, y: the records, without the canary. initial: shape (p,). batches: the records of each step.
     insertions: how many gradients a canary has. rng: the adversary's own random numbers for this
@@ -66,7 +66,7 @@ class FixedCanary(Protocol):
 
     @property
     def record(self) -> tuple[NDArray[Any], int] | None:
-        """Instead: a record and its label, whose clipped gradient is inserted."""
+        """Alternative to ``gradients``: a record and its label, whose clipped gradient is used."""
 
     @property
     def coordinate(self) -> int:
@@ -125,12 +125,12 @@ def score_of(canary: FixedCanary, last: Floats, model: str, learning_rate: float
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy that nothing can write to: what it is a view of are bytes, which never change."""
+    """Read-only copy, backed by immutable bytes."""
     array = np.asarray(array)
     return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 
 def each_once(change: Callable[[Batch], Batch], batches: Sequence[Batch]) -> list[Batch]:
-    """The changed batches; steps that share a batch go on sharing it, which spares memory."""
+    """Apply ``change`` once per distinct batch, so that steps that shared a batch still do."""
     changed = {id(batch): change(batch) for batch in batches}
     return [changed[id(batch)] for batch in batches]

@@ -1,4 +1,4 @@
-"""What is trained, said once: the trainer and the accountants read the same description.
+"""Description of a training, read by the trainer and the accountants alike.
 
 One step of DP-SGD is ``theta <- theta - learning_rate * (sum of clipped gradients + noise)`` with
 noise N(0, (noise_multiplier * clipping_norm)^2) on every coordinate. Sums, not means: a learning

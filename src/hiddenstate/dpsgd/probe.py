@@ -140,7 +140,7 @@ class Probe:
         return found
 
     def differs(self, kernel: Callable[[Tensor, Tensor], Tensor], tolerance: float) -> bool:
-        """Whether a kernel's per-sample gradients are others than these.
+        """True if a kernel's per-sample gradients are others than these.
 
         ``kernel`` maps records (n, *record shape) and labels (n,) to gradients (n, p), at
         ``theta``. Rounding may crown another winner of a max-pooling where two are level; a
@@ -198,7 +198,7 @@ class Probe:
         refuse_mixing(alone, together, 1e-6 if self.dtype == torch.float64 else 1e-3)
 
     def branches(self) -> bool:
-        """Whether what ``forward`` does depends on the records' values, as ``if x.max() > 1`` does.
+        """True if ``forward`` branches on the records' values, as ``if x.max() > 1`` does.
 
         Records that torch maps over have no values to read.
         """

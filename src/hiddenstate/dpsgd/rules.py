@@ -1,4 +1,4 @@
-"""How the layers' per-sample gradients follow from their inputs and their outputs' gradients.
+"""Rules that form layers' per-sample gradients from inputs and output gradients.
 
 A rule says what the gradient takes of a layer's inputs (``read``), brings that and the outputs'
 gradients into one form (``prepare``), and then gives the squared norm of every record's gradient
@@ -32,31 +32,31 @@ def rule_for(*kinds: type[nn.Module]) -> Callable[[type["Rule"]], type["Rule"]]:
 
 
 class Rule:
-    """What a rule offers. ``layer`` is of a type that it is registered for."""
+    """Interface of a rule. ``layer`` is of a type that it is registered for."""
 
     @staticmethod
     def knows(layer: Any) -> bool:
-        """Whether the rule covers this layer's options."""
+        """True if the rule covers this layer's options."""
         return True
 
     @staticmethod
     def read(layer: Any, inputs: Tensor) -> Tensor:
-        """What the gradient takes of inputs (n, ...), so that autograd goes through; (n, ...)."""
+        """Differentiable transform of inputs (n, ...) from which gradients are formed; (n, ...)."""
         raise NotImplementedError
 
     @staticmethod
     def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
-        """A new tensor: what layers with weights (models, ...) make of what was read."""
+        """Forward pass of weights (models, ...) on the result of ``read``; a new tensor."""
         raise NotImplementedError
 
     @staticmethod
     def shaped(outputs: Tensor, shape: torch.Size) -> Tensor:
-        """These outputs as the layer gives them, a record's of this shape; (n, *shape)."""
+        """Reshape outputs to the layer's own output shape of a record; (n, *shape)."""
         raise NotImplementedError
 
     @staticmethod
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """What was read, and output gradients, in the form that the methods below take."""
+        """Result of ``read``, and output gradients, in the form that the methods below take."""
         raise NotImplementedError
 
     @staticmethod
@@ -87,13 +87,13 @@ def rule_of(layer: nn.Module) -> type[Rule] | None:
 
 
 def ordinary(layer: nn.Module) -> bool:
-    """Whether the layer is as its class says: no hooks, no reparametrised weights."""
+    """True if the layer is as its class says: no hooks, no reparametrised weights."""
     names = {name for name, _ in layer.named_parameters()}
     return names <= {"weight", "bias"} and untouched(layer)
 
 
 def untouched(module: nn.Module) -> bool:
-    """Whether a call of the module runs its class's ``forward`` and no more."""
+    """True if a call of the module runs its class's ``forward`` and no more."""
     return not (
         module._forward_hooks
         or module._forward_pre_hooks
@@ -184,7 +184,7 @@ class LinearRule(Product):
 
     @staticmethod
     def read(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        """What the gradient takes of inputs (n, ..., in): the vectors; (n, t, in)."""
+        """Vectors of the inputs (n, ..., in); (n, t, in)."""
         return inputs.reshape(len(inputs), -1, inputs.shape[-1])
 
     @staticmethod
@@ -210,7 +210,7 @@ class ConvolutionRule(Product):
 
     @staticmethod
     def read(layer: Any, inputs: Tensor) -> Tensor:
-        """What the gradient takes of images (n, ...): the patches; (n, places, patch)."""
+        """Patches of the images (n, ...); (n, places, patch)."""
         return _Patches.apply(*_bordered(layer, inputs), layer)
 
     @staticmethod
@@ -273,7 +273,7 @@ def _plane(layer: Any) -> tuple[Any, Any, Any]:
 
 
 def _patches(layer: Any, images: Tensor, padding: tuple[int, int]) -> Tensor:
-    """What each output place sees; (images, places, kernel height x width x channels).
+    """Patch that each output place sees; (images, places, kernel height x width x channels).
 
     Channels last, so that a patch is a few contiguous runs and nothing is transposed after it.
     """
@@ -368,7 +368,7 @@ class NormRule(Few):
 
     @staticmethod
     def read(layer: Any, inputs: Tensor) -> Tensor:
-        """What the gradient takes of inputs (n, channels, ...): their normalised values."""
+        """Normalised values of the inputs (n, channels, ...)."""
         if isinstance(layer, nn.GroupNorm):
             return F.group_norm(inputs, layer.num_groups, eps=layer.eps)
         if isinstance(layer, nn.LayerNorm):
@@ -514,7 +514,7 @@ class EmbeddingRule(Rule):
 
     @staticmethod
     def read(layer: nn.Embedding, inputs: Tensor) -> Tensor:
-        """What the gradient takes of tokens (n, ...): themselves in a row; (n, t)."""
+        """Tokens (n, ...) in a row; (n, t)."""
         return inputs.reshape(len(inputs), -1)
 
     @staticmethod
@@ -557,6 +557,6 @@ class EmbeddingRule(Rule):
 
 
 def _rows(layer: nn.Embedding, tokens: Tensor) -> Tensor:
-    """Where tokens (models, ...) lie in the models' tables, one below the other."""
+    """Rows of the tokens (models, ...) in the models' tables, one below the other."""
     first = layer.num_embeddings * torch.arange(len(tokens), device=tokens.device)
     return tokens + first.view(-1, *[1] * (tokens.dim() - 1))

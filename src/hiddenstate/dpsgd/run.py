@@ -1,4 +1,4 @@
-"""What an audit trains: an ensemble of models, and one run of it with its random streams.
+"""Ensemble of models that an audit trains, and one run of it with its random streams.
 
 Every model is a run with a name (world, repeat, index) and random streams of its own, so its score
 depends on no other run.
@@ -40,7 +40,7 @@ Initial: TypeAlias = Tensor | Callable[[np.random.Generator], Tensor]
 
 
 class Canary(Protocol):
-    """What the worlds differ in, and how the last iterate is searched for it."""
+    """Difference between the two data sets, and how the last iterate is searched for it."""
 
     @property
     def record(self) -> tuple[NDArray[np.float32], int] | None:
@@ -48,10 +48,10 @@ class Canary(Protocol):
 
     @property
     def sampled(self) -> bool:
-        """Whether it has a place among the records: the sampling decides when it is used."""
+        """True if the canary has a place among the records: the sampling decides on its use."""
 
     def inserted(self, step: int) -> bool:
-        """Whether this step has it, whatever the sampling draws; the first is 1.
+        """True if this step has it, whatever the sampling draws; the first is 1.
 
         Never, for a record that the sampling draws.
         """
@@ -61,13 +61,13 @@ class Canary(Protocol):
 
 
 class Watch(Protocol):
-    """What an observer makes of one run, whose iterates it is shown as they are made."""
+    """Observer's record of one run, whose iterates it is shown as they are made."""
 
     def see(self, step: int, theta: Tensor) -> None:
         """The iterate (p,) after this step, the first is 1; the tensor is updated afterwards."""
 
     def score(self) -> float:
-        """Of all that was seen: larger speaks for "in"."""
+        """Score of all that was seen: larger speaks for "in"."""
 
 
 class Observer(Protocol):
@@ -79,7 +79,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """What every model of an audit has in common.
+    """Properties that all models of an audit share.
 
     x: shape (records, *record shape), float32, without the canary. y: shape (records,), int64; a
     loss of one's own may have labels of another kind. Integer records stay integers where the
@@ -116,7 +116,7 @@ class Ensemble:
 
     @property
     def replaces(self) -> bool:
-        """Whether the canary's record takes another's place instead of joining the others."""
+        """True if the canary's record takes another's place instead of joining the others."""
         return self.mechanism.adjacency == "replace" and self.canary.record is not None
 
     @cached_property
@@ -126,7 +126,7 @@ class Ensemble:
 
     @property
     def most_insertions(self) -> int:
-        """How many gradients a canary has to have: one for each step where the sampling decides."""
+        """Number of gradients a canary needs: one for each step where the sampling decides."""
         return self.mechanism.steps if self.canary.sampled else self.insertions
 
     @property
@@ -257,11 +257,11 @@ class Run:
         return _views(self.ensemble.augmentation, self.trained_on, self.stream("augmentation"))
 
     def adds(self, step: int) -> bool:
-        """Whether the canary's gradient, if it is one, is used in this step; the first is 1."""
+        """True if the canary's gradient, if it is one, is used in this step; the first is 1."""
         return self._drawn[step - 1] or bool(self.ensemble.canary.inserted(step))
 
     def known(self) -> Known:
-        """What an adversary knows of this run before it is trained."""
+        """Adversary's knowledge of this run before its training."""
         ensemble, gradients = self.ensemble, self.gradients
         mechanism, initial = ensemble.mechanism, read_only(self.initial.cpu().numpy())
         return Known(
@@ -362,7 +362,7 @@ def _simulated(
     augmentation: Augmentation | None,
     rng: np.random.Generator,
 ) -> Movement:
-    """How a training without noise and canary moves the parameters."""
+    """Movement of the parameters in a training without noise and canary."""
     start = torch.tensor(initial, dtype=gradients.dtype, device=gradients.device)
     theta, absolute, squared = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
     drawn = _views(augmentation, batches, copy.deepcopy(rng))
@@ -399,14 +399,14 @@ class Additions:
         self._each = torch.arange(len(runs), device=self._rows.device)
 
     def of(self, step: int) -> Tensor | None:
-        """What this step adds to the sums (models, p), if anything; the first is 1."""
+        """Addition of this step to the sums (models, p), if any; the first is 1."""
         if self._rows is None or not self._any[step - 1]:
             return None
         return self._rows[self._each, self._turn[step - 1]] * self._adding[step - 1]
 
 
 def _gradients(run: Run) -> Tensor | None:
-    """What this run's insertions add, (insertions, p), or (1, p) if all add the same."""
+    """Gradients that this run's insertions add, (insertions, p), or (1, p) if all add the same."""
     ensemble = run.ensemble
     shape = ensemble.most_insertions, len(run.initial)
     record, most = ensemble.canary.record, ensemble.mechanism.clipping_norm

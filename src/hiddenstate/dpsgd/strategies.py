@@ -1,4 +1,4 @@
-"""How the models of an ensemble are trained: one at a time, linear ones in groups, or side by side.
+"""Strategies of training an ensemble: one model at a time, linear ones in groups, or side by side.
 
 A CPU trains one model at a time in each thread, which is fastest there; an accelerator trains as
 many side by side as fit its memory. ``strategy`` chooses.
@@ -30,11 +30,11 @@ _CPU_MEMORY = 2**31
 
 
 class Strategy(Protocol):
-    """How runs of one ensemble are trained."""
+    """Strategy of training the runs of one ensemble."""
 
     @property
     def threads(self) -> int:
-        """How many chunks are trained at once."""
+        """Number of chunks that are trained at once."""
 
     def chunks(self, runs: list[Identity]) -> list[list[Identity]]:
         """The runs in chunks, each of one world, that are finished and kept together."""
@@ -46,7 +46,7 @@ class Strategy(Protocol):
 def strategy(
     gradients: ClippedSum, *, side_by_side: bool, workers: int, chunk: int | None, memory: float
 ) -> Strategy:
-    """How the models with these gradients are trained; arguments as of ``ensemble.scores``."""
+    """Strategy for models with these gradients; arguments as of ``ensemble.scores``."""
     if side_by_side:
         return SideBySide(gradients, memory, chunk)
     threads = max(1, min(workers, int(memory // model_bytes(gradients))))
@@ -61,7 +61,7 @@ class OneByOne:
     chunk: int
 
     def chunks(self, runs: list[Identity]) -> list[list[Identity]]:
-        """As many at most as ``chunk``."""
+        """Chunks of at most ``chunk`` models."""
         return in_chunks(runs, self.chunk)
 
     def trained(self, runs: Iterable[Run], stop: threading.Event) -> Iterator[tuple[Run, Tensor]]:
@@ -79,7 +79,7 @@ class Grouped:
     threads: int
 
     def chunks(self, runs: list[Identity]) -> list[list[Identity]]:
-        """By world, repeat and group, whose members are the same whichever are finished."""
+        """Chunks by data set, repeat and group, with the same members whichever are finished."""
         groups: dict[tuple[str, int, int], list[Identity]] = {}
         for world, repeat, index in runs:
             groups.setdefault((world, repeat, index // GROUP), []).append((world, repeat, index))
@@ -94,7 +94,7 @@ class Grouped:
 
 @dataclass
 class SideBySide:
-    """As many models at once as fit ``memory`` bytes, and ``chunk`` at most.
+    """Train as many models at once as fit ``memory`` bytes, and ``chunk`` at most.
 
     together: how many that is; fewer once that many ran out of memory.
     """
@@ -106,7 +106,7 @@ class SideBySide:
     threads: ClassVar[int] = 1
 
     def chunks(self, runs: list[Identity]) -> list[list[Identity]]:
-        """As ``arranged`` finds room for; it sets the size of an accelerator's blocks too."""
+        """Chunks as ``arranged`` finds room for; it sizes an accelerator's blocks too."""
         worlds = Counter(world for world, _, _ in runs)
         most = max(1, *worlds.values(), 1)
         self.together, block = arranged(self.gradients, min(self.chunk or most, most), self.memory)
@@ -115,7 +115,7 @@ class SideBySide:
         return in_chunks(runs, self.chunk or self.together)
 
     def trained(self, runs: Iterable[Run], stop: threading.Event) -> Iterator[tuple[Run, Tensor]]:
-        """As many at once as fit.
+        """Train as many models at once as fit.
 
         Where memory runs out, both models and the records of a block are halved, for good.
         """
@@ -240,7 +240,7 @@ class _Batches:
             yield there[key]
 
     def _at_once(self) -> int:
-        """How many distinct steps' batches fit twice: those before are there until these are."""
+        """Number of distinct steps whose batches fit twice: those before stay until then."""
         views = 24 * self._augmentation.views if self._augmentation else 0
         record = 2 * (8 + self._gradients.dtype.itemsize + views)
         return max(1, int(self._kept // (len(self._runs) * max(1, self._longest) * record)))

@@ -1,1 +1,1 @@
-"""What a paper is made of: cells, works, scores, estimates, figures and evidence."""
+"""Parts of a paper: cells, works, scores, estimates, figures and evidence."""

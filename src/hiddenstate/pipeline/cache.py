@@ -17,7 +17,7 @@ LIVE = 5.0
 
 
 def path(folder: Path, job: Job) -> Path:
-    """Where the cached result of a job is, in the folder of its family's."""
+    """Path of a job's cached result, in the folder of its family's."""
     inside = folder if job.work.folder == "scores" else folder / job.work.folder
     return inside / f"{job.cell.name}.parquet"
 
@@ -33,7 +33,7 @@ def code_of(job: Job) -> str | None:
 
 
 def fits(file: Path, job: Job, seed: int) -> bool:
-    """Whether a file claims to be a job's result, by the code as it is; reads no values."""
+    """True if a file claims to be a job's result, by the code as it is; reads no values."""
     if not scores.computed(file, job.identity, seed, job.files):
         return False
     own = code_of(job)
@@ -41,7 +41,7 @@ def fits(file: Path, job: Job, seed: int) -> bool:
 
 
 def serves(file: Path, job: Job, seed: int) -> bool:
-    """Whether a cached file is there and stands for a job's result.
+    """True if a cached file is there and stands for a job's result.
 
     A file of other code does not, nor a simulation or bound of other parameters. Raises InputError
     for a file that is damaged, and for scores of models that were trained for something else.

@@ -1,4 +1,4 @@
-"""What jobs are estimated to cost, by which they are ordered and given time.
+"""Estimated costs of jobs, by which they are ordered and given time.
 
 Seconds of one core, as measured at laptop scale on an x86-64 with AVX-512.
 ``benchmarks/forecast.py`` compares them with what the jobs of a run took.

@@ -36,13 +36,13 @@ POWER = 0.8
 
 
 class Outcome(StrEnum):
-    """What evidence says of a sentence, whoever wrote it."""
+    """Outcome of evidence for a sentence, whoever wrote it."""
 
     AGREES = "agrees"
     CONTRADICTS = "contradicts"
     UNDECIDED = "undecided"
     COMPATIBLE = "compatible"
-    """Of one printed number that has no rival: it can be contradicted and proves nothing alone."""
+    """A printed number without a competing value: agreement with it proves nothing."""
 
 
 class Quantity(Protocol):
@@ -95,7 +95,7 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """If the error is known."""
+        """True if the error is known."""
         return self.error > 0 and self.freedom > 0
 
     def interval(self, confidence: float) -> tuple[float, float]:
@@ -206,7 +206,7 @@ class Share:
 class Interval:
     """A number whose limits were computed elsewhere, two-sided, at a confidence of their own.
 
-    At any higher confidence nothing is known: the interval has no ends.
+    At a higher confidence the interval is (-inf, inf).
     """
 
     value: float
@@ -225,7 +225,7 @@ class Interval:
         return (self.low, self.high) if known else (-math.inf, math.inf)
 
     def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
-        """At most the share of such limits that fail."""
+        """Largest share of such limits that fail."""
         return 1 - self.confidence
 
 
@@ -285,7 +285,7 @@ class Judged:
 
 
 def _place(low: float, high: float, least: float, most: float) -> Outcome:
-    """Where an interval lies: inside a region, outside it, or across an end."""
+    """Outcome by the place of an interval: inside a region, outside it, or across an end."""
     if least <= low and high <= most:
         return Outcome.AGREES
     return Outcome.CONTRADICTS if high < least or low > most else Outcome.UNDECIDED
@@ -308,7 +308,7 @@ class Within:
 
     @property
     def exact(self) -> bool:
-        """If the quantity has no statistical error."""
+        """True if the quantity has no statistical error."""
         return isinstance(self.found, Exact)
 
     def judge(self, confidence: float) -> Judged:
@@ -347,7 +347,7 @@ class Stated:
 
     @property
     def exact(self) -> bool:
-        """If neither number has a statistical error."""
+        """True if neither number has a statistical error."""
         return isinstance(self.found, Exact) and isinstance(self.number, Exact)
 
     def judge(self, confidence: float) -> Judged:
@@ -388,7 +388,7 @@ class Stated:
 
 
 class Print(Protocol):
-    """What the rule asks of an item with a printed number."""
+    """Requirements of an item with a printed number."""
 
     @property
     def rounding(self) -> float:
@@ -413,7 +413,7 @@ def printed(low: float, high: float, number: float, item: Print) -> Outcome:
 
 
 def must_cover(number: float, item: Print) -> str:
-    """What is allowed for a printed number, in words."""
+    """Allowance for a printed number, in words."""
     rival = "" if item.rival is None else f", excludes {item.rival:.{item.digits}f}"
     return f"covers {number:.{item.digits}f}{rival}"
 
@@ -507,11 +507,11 @@ class Item(Protocol):
 
     @property
     def what(self) -> str:
-        """What it is of."""
+        """Measured quantity, in words."""
 
     @property
     def exact(self) -> bool:
-        """If it has no statistical error."""
+        """True if it has no statistical error."""
 
     def judge(self, confidence: float) -> Judged:
         """Its outcome alone, at the confidence of its own interval."""
@@ -549,7 +549,7 @@ class Evidence:
 
     @property
     def exact(self) -> bool:
-        """If the outcome rests on numbers without statistical error alone."""
+        """True if the outcome rests on numbers without statistical error alone."""
         rows = self.rows
         found = self._outcome(rows)
         decisive = [

@@ -46,7 +46,7 @@ NotNegative = Annotated[float, Field(ge=0, le=1e9)]
 Steps = Annotated[int, Field(ge=1, le=1_000_000)]
 Count = Annotated[int, Field(ge=1, le=100_000_000)]
 
-# Texts and lists have an end for the same reason.
+# Texts and lists are bounded for the same reason.
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 V = TypeVar("V")
 Several = Annotated[list[V], Field(max_length=1000)]
@@ -103,7 +103,7 @@ def by_name(named: Iterable[tuple[str, P]]) -> dict[str, P]:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where and how models are trained; on a CPU it decides no number.
+    """Place and manner of training; on a CPU it decides no number.
 
     ``start`` holds the initial parameters that the cell trains from, if it has any. ``memory`` is
     in bytes; None for what ``dpsgd.ensemble.scores`` takes of itself. ``models``, if
@@ -123,7 +123,7 @@ class Workplace:
     models: int | None = None
 
     def options(self, models: int, *name: str, repeat: int | None = None) -> dict[str, Any]:
-        """What ``dpsgd.ensemble.scores`` is told of the place and of a cell's streams.
+        """Arguments of ``dpsgd.ensemble.scores`` for this place and a cell's streams.
 
         models: the cell's own number. name: of its random streams. repeat: of several audits in one
         cell, which is the last part of the name and has a folder of the checkpoint.
@@ -154,7 +154,7 @@ def _two(cell: Cell[Any]) -> int:
 
 
 def takes(seconds: float) -> Callable[[Cell[Any]], float]:
-    """A work's cost that its cells hardly differ in, as measured on one core at laptop scale.
+    """Constant cost in seconds, for works whose cells take about equally long at laptop scale.
 
     The machine was an x86-64 with AVX-512, shared with others; what is counted is processor time.
     """
@@ -186,7 +186,7 @@ class Simulate(Generic[P]):
 
 @dataclass(frozen=True)
 class Bounds(Generic[P]):
-    """What an accountant or a simulated audit says: ``run(cell, seed)`` returns any table."""
+    """Table of an accountant or a simulated audit: ``run(cell, seed)`` returns any table."""
 
     kind: ClassVar[str] = "bound"
     folder: ClassVar[str] = "bounds"
@@ -239,7 +239,7 @@ class Train(Generic[P]):
     beside: Callable[[Any], list[Cell[P]]] = _no_cells
 
     def trainings(self, cell: Cell[P]) -> int:
-        """How many models are trained, those of all worlds, adversaries and repeats."""
+        """Number of models trained, over both data sets, all adversaries and repeats."""
         models, repeats = self.size(cell)
         return models * repeats * self.groups(cell)
 
@@ -264,7 +264,7 @@ class Job:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the numbers, except the seed, as plain JSON values."""
+        """Values that decide the numbers, except the seed, as plain JSON values."""
         parameters = self.cell.parameters.model_dump(mode="json")
         if isinstance(self.work, Simulate | Bounds):
             return {"code": code.digest_of(self.work.run), **parameters}
@@ -310,7 +310,7 @@ Framed = list[tuple[Cell[P], "pd.DataFrame"]]
 
 
 class Made:
-    """What a family's works made in one folder; of trained cells, those that are there.
+    """Results of a family's works in one folder; of trained cells, those that are there.
 
     planned: all cells of the folder, there or not. frames: what was made, by cell name.
     """
@@ -392,7 +392,7 @@ D = TypeVar("D", "pd.DataFrame", "pd.Series")
 
 
 def needed(found: D) -> D:
-    """What a check cannot do without: of no rows, or with a value missing, it measures nothing."""
+    """Rows that a check needs: without any, or with a value missing, it measures nothing."""
     if found.empty or (found.ndim == 1 and found.isna().any()):
         raise Lacking
     return found
@@ -435,7 +435,7 @@ E = TypeVar("E", bound=Shown)
 
 
 def registered(module: ModuleType, kind: type[S]) -> dict[str, S]:
-    """What a module registered of that kind, by name, in the order of its lines."""
+    """Objects of that kind that a module registered, by name, in the order of its lines."""
     return {name: value for name, value in vars(module).items() if isinstance(value, kind)}
 
 

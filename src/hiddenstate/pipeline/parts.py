@@ -35,7 +35,7 @@ AGREEMENT = 1e-3
 
 
 class Parts:
-    """Which models of a cell a call trains; it counts runs in the order in which it is asked.
+    """Models of a cell that a call trains; it counts runs in the order in which it is asked.
 
     directory: for finished models, chunk by chunk; None keeps none. known: rows of part files,
     whose models are not trained again. part: (index from 0, number) of the parts, of which this is
@@ -67,17 +67,17 @@ class Parts:
         return Place(self, name)
 
     def mine(self, runs: Sequence[Identity]) -> list[Identity]:
-        """Those of the next runs that this call trains."""
+        """Next runs that this call trains."""
         index, number = self.part
         first, self._runs = (index - self._runs) % number, self._runs + len(runs)
         return list(runs[first::number])
 
     def known(self, place: str) -> dict[Identity, tuple[str, Row]]:
-        """How, and with which values, models of a place were made elsewhere."""
+        """Values of a place's models that were made elsewhere, and how they were made."""
         return self._known.get(place, {})
 
     def begins(self) -> bool:
-        """Whether there is time for another chunk; the next call to ``ended`` is of that."""
+        """True if there is time for another chunk; the next call to ``ended`` is of that."""
         if self._begun and time.monotonic() + self._longest > self._end:
             return False
         self._begun += 1
@@ -115,7 +115,7 @@ class Place:
 
     @property
     def directory(self) -> Path | None:
-        """Where its chunks are, if any are kept."""
+        """Folder of its chunks, if any are kept."""
         whole = self.parts.directory
         return None if whole is None else whole / self.name
 
@@ -142,7 +142,7 @@ def write(path: Path, own: pd.DataFrame, origin: dict[str, Any], start: str | No
 
 
 def models(rows: pd.DataFrame) -> int:
-    """How many models rows are of."""
+    """Number of models in these rows."""
     return len(rows[MODEL].drop_duplicates())
 
 
@@ -189,7 +189,7 @@ def _agreed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def count(files: Sequence[Path], parameters: dict[str, Any], seed: int) -> int:
-    """How many models part files have; 0 where ``read`` refuses them."""
+    """Number of models in part files; 0 where ``read`` refuses them."""
     try:
         return models(read(files, parameters, seed))
     except InputError:
@@ -197,7 +197,7 @@ def count(files: Sequence[Path], parameters: dict[str, Any], seed: int) -> int:
 
 
 def described(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Where the models of part files come from, for the provenance of the whole."""
+    """Origin of the models of part files, for the provenance of the whole."""
     kept = ("commit", "date", "processor", "device", "packages", "models", "wall_seconds")
     origins = [scores.claimed_origin(path) for path in files]
     return [

@@ -1,4 +1,4 @@
-"""What a section of a scale file asks for that no job could do: found before any of them starts."""
+"""Find what a section of a scale file asks for that no job could do, before any of them starts."""
 
 import re
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def _unfit(model: str, source: str, path: str) -> Iterator[str]:
 
 
 def undrawable(words: str) -> str:
-    """Why a caption cannot be drawn; nothing where it can."""
+    """Reason that a caption cannot be drawn; empty where it can."""
     if not words.isprintable():
         return "expected characters that can be printed, on one line"
     if words.isascii() and "$" not in words:

@@ -55,7 +55,7 @@ def provenance(parameters: dict[str, Any], *, seed: int, wall_seconds: float) ->
 
 
 def parts(path: str | Path) -> int:
-    """Of how many parts a score file was gathered; 0 if of none, or if there is no such file."""
+    """Number of parts that a score file was gathered from; 0 if none, or without such a file."""
     try:
         return int(_origin(path, pq.read_schema(path)).get("parts", 0))
     except (OSError, InputError, pa.ArrowInvalid):
@@ -134,7 +134,7 @@ Files = Mapping[str, str]
 def check(
     path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
 ) -> pd.DataFrame:
-    """What ``read`` reads, refused by name unless of these cell parameters, seed and data."""
+    """Read scores, refused by name unless of these cell parameters, seed and data."""
     frame, origin = read(path)
     for what, found, expected in _differences(origin, parameters, seed, files):
         raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
@@ -144,7 +144,7 @@ def check(
 def computed(
     path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
 ) -> bool:
-    """Whether a file is there and claims these parameters, seed and data; reads no scores."""
+    """True if a file is there and claims these parameters, seed and data; reads no scores."""
     if not Path(path).is_file():
         return False
     try:
@@ -280,7 +280,7 @@ def commit() -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    """What git says of the package's folder; nothing where it fails."""
+    """Output of git for the package's folder; empty where it fails."""
     done = subprocess.run(
         ["git", *arguments],
         cwd=Path(hiddenstate.__file__).parent,

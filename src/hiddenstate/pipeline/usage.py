@@ -1,4 +1,4 @@
-"""What the processes of a run take, which they write down as they end."""
+"""Time and memory of a run's processes, which they write down as they end."""
 
 import os
 import resource

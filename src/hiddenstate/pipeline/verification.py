@@ -1,4 +1,4 @@
-"""Whether cached scores have the distribution that training again gives."""
+"""Test that cached scores have the distribution that training again gives."""
 
 import math
 from functools import cache
@@ -13,7 +13,7 @@ LEVEL = 1e-3
 
 
 def can_disagree(cached: int, new: int, adversaries: int = 1) -> bool:
-    """Whether so many scores per world can ever reject: two disjoint samples are the extreme."""
+    """True if so many scores can ever reject: two disjoint samples are the extreme."""
     return 2 / math.comb(cached + new, new) < LEVEL / (2 * adversaries)
 
 
@@ -42,7 +42,7 @@ FEW = 1e-3
 
 
 def equal(cached: pd.DataFrame, new: pd.DataFrame) -> dict[str, float | int | bool]:
-    """Whether a result was computed again: rows, the largest share that differs, and if it agrees.
+    """Compare a result that was computed again: rows, the largest differing share, and agreement.
 
     Columns and rows have to be the same, in the same order. Words have to be equal, numbers within
     ``SAME``; of each column a share of at most ``FEW`` may differ.

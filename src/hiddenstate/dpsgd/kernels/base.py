@@ -1,4 +1,4 @@
-"""What a kernel is, and what the kernels of torch models share.
+"""Interface of kernels, and code that the kernels of torch models share.
 
 A kernel gives sums of clipped per-sample gradients of one model over records of one data set.
 """
@@ -82,16 +82,16 @@ def named_of_many(thetas: Tensor, model: nn.Module) -> dict[str, Tensor]:
 
 
 def factors(norms: Tensor, clipping_norm: float) -> Tensor:
-    """What gradients of these norms are multiplied by, in the same shape.
+    """Clipping factors of gradients with these norms, in the same shape.
 
-    No number where a norm overflows: as 0 its record would vanish from the sum without a word.
+    NaN where a norm overflows: 0 would silently drop the record from the sum.
     """
     return (clipping_norm / norms).clamp(max=1).add(norms, alpha=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What gradients are of: a model's loss on records, all on one device and in one precision.
+    """Model, loss and records whose gradients are taken, on one device and in one precision.
 
     channels_last: whether images lie in memory with their channels last, which is faster in many
     layers.
@@ -208,7 +208,7 @@ class Explicit:
 
 
 class OfModel(Kernel[Tensor]):
-    """What kernels of a torch model share; ``problem`` is what their gradients are of."""
+    """Base of the kernels of a torch model; gradients are those of ``problem``."""
 
     def __init__(self, problem: Problem):
         self.problem = problem

@@ -33,7 +33,7 @@ from hiddenstate.dpsgd.rules import Rule, rule_of
 
 
 class BookKeeping(Blockwise):
-    """By the rules of the layers with trainable parameters, which have one each.
+    """Kernel by the rules of the layers with trainable parameters, which have one each.
 
     layers: these. writes: whether the model writes into its records. channels_first: whether a
     ``view`` in the model needs images so, where models are side by side.
@@ -302,11 +302,11 @@ class Tap:
         return f"{self.name}.{parameter}" if self.name else parameter
 
     def read(self, inputs: Tensor, models: int) -> Tensor:
-        """What the layer reads of all models' inputs (models * records, ...), taken apart."""
+        """Read what the layer needs of all models' inputs (models * records, ...), taken apart."""
         return self.rule.read(self.layer, inputs).unflatten(0, (models, -1))
 
     def read_once(self, block: Block, models: int) -> Tensor:
-        """What the layer reads of the records themselves, (models, records, ...)."""
+        """Read what the layer needs of the records themselves, (models, records, ...)."""
         key = f"read {self.name}"
         if key not in block.kept:
             own = block.x if block.shared else block.x.flatten(0, 1)

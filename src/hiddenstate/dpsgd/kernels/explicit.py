@@ -107,8 +107,8 @@ def explicit(problem: Problem, probe: Probe) -> OneModel:
 
 
 def _wrong(kernel: OneModel, probe: Probe) -> bool:
-    """Whether its gradients are others than the probe's; in the model's own precision where torch
-    fails in float64, as in its LSTM."""
+    """True if its gradients differ from the probe's, in the model's own precision where torch fails
+    in float64, as in its LSTM."""
     ways = (None, probe.tolerance), (torch.device("cpu"), 1e-3)
     for device, close in ways:
         try:

@@ -210,7 +210,7 @@ class Trainer(Kernel[NDArray[Any]]):
         return self._train(initial, batches, added)[0]
 
     def simulated(self, initial: NDArray[Any], batches: Sequence[NDArray[np.int64]]) -> Movement:
-        """How the parameters would move without noise and canary: what anyone can work out."""
+        """Movement of the parameters without noise and canary, which anyone can compute."""
         last, moved = self._train(initial, batches, None)
         net = np.abs(last - np.asarray(initial, np.float32))
         return Movement(moved[0], moved[1], net, last)

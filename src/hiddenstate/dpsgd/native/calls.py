@@ -1,4 +1,4 @@
-"""What the C source of a network is written from: tensors, where they lie, and calls."""
+"""Parts of a network's C source: tensors, their places, and calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +63,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Where a tensor lies: an image with ``border`` zeros around it, or the record itself (0)."""
+    """Place of a tensor: an image with ``border`` zeros around it, or the record itself (0)."""
 
     index: int
     tensor: Tensor
@@ -147,7 +147,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Place:
-    """What a layer's calls refer to: tensors, and offsets among weights and gradients."""
+    """Operands of a layer's calls: tensors, and offsets among weights and gradients."""
 
     i: int
     sources: tuple[Buffer, ...]

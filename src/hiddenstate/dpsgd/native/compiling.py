@@ -89,7 +89,7 @@ def _compile(path: Path, sources: dict[str, str]) -> None:
 
 
 def _whole(path: Path) -> bool:
-    """Whether the library ends with its own digest: to load a part of one may kill the process."""
+    """True if the library ends with its own digest: loading a part of one may kill the process."""
     content = path.read_bytes() if path.exists() else b""
     return len(content) > 32 and hashlib.sha256(content[:-32]).digest() == content[-32:]
 
@@ -116,7 +116,7 @@ def _own() -> Path:
 
 
 def _private(path: Path) -> bool:
-    """Whether nobody but this user and root can write the file or folder, or put another there.
+    """True if only this user and root can write or replace the file or folder.
 
     Folders above may be of anyone's whom they were made for, and open to others if sticky.
     """

@@ -59,12 +59,12 @@ class Convolution(Layer):
 
     @property
     def sparse(self) -> bool:
-        """Whether the weight gradient skips the losers of the pooling."""
+        """True if the weight gradient skips the losers of the pooling."""
         return self.pooled and self.input.channels % PAD == 0
 
     @property
     def scatters(self) -> bool:
-        """Whether the input gradient skips them."""
+        """True if the input gradient skips them."""
         return self.pooled
 
     @property
@@ -187,7 +187,7 @@ class Convolution(Layer):
 
     @property
     def _g(self) -> tuple[int, int]:
-        """Where the gradient before the activation begins behind its zeros, and a row's length."""
+        """Begin of the gradient before the activation behind its zeros, and a row's length."""
         return (0, self.output.width * self.output.channels) if self.pooled else self._bordered[:2]
 
     @property
@@ -200,7 +200,7 @@ class Convolution(Layer):
 
     @property
     def _phases(self) -> list[list["_Phase"]]:
-        """Of rows and of columns."""
+        """Phases of rows and of columns."""
         inputs, outputs = self.input.sizes, self.places.sizes
         return [
             _phases(inputs[i], outputs[i], self.kernel[i], self.stride[i], self.padding)
@@ -280,7 +280,7 @@ class Winograd(Convolution):
         return found
 
     def prepare(self, p: Place) -> list[Call]:
-        """What is done once for all records: its weights are transformed."""
+        """Calls made once for all records: they transform the weights."""
         taps, sizes = self.kernel[0], (self.input.channels, self.output.channels)
         calls = [Call("winograd_weights", (taps, *sizes), (p.w(p.weights), p.shared("w")))]
         if self.transposed and not self.scatters:
@@ -337,7 +337,7 @@ class Winograd(Convolution):
     def _call(
         self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...], tiles: int
     ) -> Call:
-        """For one record, or for a group where its own tiles are few."""
+        """Call for one record, or for a group where its own tiles are few."""
         together = tiles <= _FEW and not self._across and 0 not in self.sources
         sizes = sizes if together else (1, 0, *sizes)
         products = 36 * tiles * self._pairs
@@ -350,7 +350,7 @@ class Winograd(Convolution):
 
     @property
     def scatters(self) -> bool:
-        """Whether the input gradient skips the losers of the pooling: where that is faster."""
+        """True if the input gradient skips the losers of the pooling, where that is faster."""
         winners = self.output.height * self.output.width * self.kernel[0] * self.kernel[1]
         return self.pooled and 36 * self.tiles_back > _DENSE * winners
 
@@ -366,12 +366,12 @@ class Winograd(Convolution):
 
     @property
     def _across(self) -> bool:
-        """Whether the pooling's windows lie across the tiles, so that it comes afterwards."""
+        """True if the pooling's windows lie across the tiles, so that it comes afterwards."""
         return self.pooled and self.edge % 2 == 1
 
     @property
     def _unpooled(self) -> Tensor:
-        """What the forward pass makes before it pools."""
+        """Output of the forward pass before it pools."""
         if not self._across:
             return self.places
         high, wide = (
@@ -385,7 +385,7 @@ class Winograd(Convolution):
 
 
 def _most_at_once(tiles: int) -> int:
-    """How many tiles are taken at once, at most, where a record has so many."""
+    """Largest number of tiles taken at once, where a record has so many."""
     return max(_at_once(tiles), _at_once(GROUP * tiles))
 
 

@@ -23,7 +23,7 @@ class Layer:
 
     @property
     def transposed(self) -> bool:
-        """Whether its weights lie there a second time, for its input's gradient."""
+        """True if its weights are stored a second time, for its input's gradient."""
         return self._transposes and 0 not in self.sources
 
     @property
@@ -48,11 +48,11 @@ class Layer:
 
     @property
     def heavy(self) -> bool:
-        """Whether its weights are read more quickly for several records together."""
+        """True if its weights are read more quickly for several records together."""
         return False
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
-        """Where parameters lie: forward weights, bias, backward weights; gradient of the first."""
+        """Layouts of parameters: forward weights, bias, backward weights; gradient of the first."""
         return (np.zeros(0, np.int64),) * 4
 
     def members(self, i: int) -> list[str]:
@@ -60,7 +60,7 @@ class Layer:
         return []
 
     def prepare(self, p: Place) -> list[Call]:
-        """What is done once for all records."""
+        """Calls made once for all records."""
         return []
 
     def forward(self, p: Place) -> list[Call]:
@@ -129,7 +129,7 @@ class Linear(Layer):
         return [self._product("add_outer", (inputs, outputs), outer), _scaled(outputs, g, p.d_bias)]
 
     def _product(self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...]) -> Call:
-        """With the weights' matrix; for a group, unless it reads records where they lie."""
+        """Product with the weights' matrix; for a group, unless it reads records in place."""
         alone, products = 0 in self.sources, self.input.entries * self.output.real
         sizes = (1, 0, *sizes) if alone else sizes
         return Call(name, sizes, pointers, together=not alone, products=products)
@@ -283,7 +283,7 @@ def _passed_back(p: Place, source: Buffer, activation: str, add: bool) -> Call:
 
 
 def cleared(source: Buffer, add: bool) -> list[Call]:
-    """For what adds to its input's gradient place by place."""
+    """Call that clears the input's gradient, for layers that add to it place by place."""
     d = f"s->d{source.index}"
     return [] if add else [Call("memset", (), (d, "0", f"sizeof {d}"))]
 

@@ -1,4 +1,4 @@
-"""Where parameters lie in the packed weights and sums: numbers of parameters, 0 for padding."""
+"""Places of parameters in the packed weights and sums: numbers of parameters, 0 for padding."""
 
 import numpy as np
 

@@ -40,7 +40,7 @@ class Network:
 
     @cached_property
     def buffers(self) -> list[Buffer]:
-        """Where the record and the layers' outputs lie."""
+        """Buffers of the record and of the layers' outputs."""
         tensors = [self.record, *(layer.output for layer in self.layers)]
         borders = [0] * len(tensors)
         for layer in self.layers:
@@ -50,7 +50,7 @@ class Network:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Where the layers' tensors, weights and gradients lie."""
+        """Places of the layers' tensors, weights and gradients."""
         found, weights, sums = [], 0, 0
         for i, layer in enumerate(self.layers):
             sources = tuple(self.buffers[v] for v in layer.sources)
@@ -127,7 +127,7 @@ def as_network(model: nn.Module, record_shape: tuple[int, ...]) -> Network | Non
 
 
 def _fits(layer: Layer, place: Place) -> bool:
-    """Whether the layer can read what lies there, and does not overflow the stack."""
+    """True if the layer can read the tensor there, and does not overflow the stack."""
     if isinstance(layer, Linear):
         return place.source.border == 0
     return not isinstance(layer, Convolution) or layer.stack <= _STACK
@@ -138,7 +138,7 @@ def _vector(entries: int) -> Tensor:
 
 
 def _readers(found: list[Step]) -> list[int]:
-    """How many layers read each tensor, or a flattened view of it."""
+    """Number of layers that read each tensor, or a flattened view of it."""
     roots, counts = [0], [0]
     for i, step in enumerate(found):
         flattens = isinstance(step.layer, nn.Flatten)
@@ -221,7 +221,7 @@ def _layer(
 
 
 def _starts(model: nn.Module, modules: list[nn.Module]) -> dict[nn.Module, int] | None:
-    """Where each layer's parameters begin among the model's; None unless each has its own.
+    """Index of each layer's first parameter in the model; None unless each layer has its own.
 
     Every layer is of exactly a known type and every parameter of the model is trained, by one
     layer that runs once: weights first, then biases.

@@ -67,7 +67,7 @@ int clipped_sum(const float *w, const float *x, const int64_t *labels, int64_t r
 
 
 def passes_of(whole: Network) -> tuple[list[Call], list[Call], list[Call]]:
-    """What is done for a record: forward, backward, and its gradients to the sum."""
+    """Calls for a record: forward, backward, and adding its gradients to the sum."""
     pairs = list(zip(whole.layers, whole.places, strict=True))
     backward, reached = [], {0}
     for layer, p in reversed(pairs):

@@ -93,7 +93,7 @@ class AtlasGrid(FamilyGrid):
 
 
 class Bounded(Grid):
-    """What decides the bounds of settings."""
+    """Parameters that decide the bounds of settings."""
 
     settings: tuple[Sampled | Ordered, ...]
     delta: Delta
@@ -101,7 +101,7 @@ class Bounded(Grid):
 
 
 class Released(Grid):
-    """What decides the epsilons of released checkpoints."""
+    """Parameters that decide the epsilons of released checkpoints."""
 
     noise_multiplier: NoiseMultiplier
     sampling_rate: SamplingRate

@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 
 
 def periods(steps: int, points: int = POINTS) -> list[int]:
-    """So many divisors of the steps or fewer, spread evenly on a logarithmic scale."""
+    """Divisors of the steps, at most so many, spread evenly on a logarithmic scale."""
     divisors = np.array([k for k in range(1, steps + 1) if steps % k == 0])
     wanted = np.geomspace(1, steps, points)
     return sorted({int(divisors[np.argmin(np.abs(np.log(divisors / one)))]) for one in wanted})

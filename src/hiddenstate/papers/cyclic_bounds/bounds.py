@@ -1,4 +1,4 @@
-"""What accounting says of cyclic_bounds: bounds along one parameter each, exact values."""
+"""Computed tables of cyclic_bounds: bounds along one parameter each, exact values."""
 
 import itertools
 from collections.abc import Callable
@@ -198,7 +198,7 @@ def _audit(p: Formulas) -> pd.DataFrame:
 
 
 def _independent(p: Formulas) -> pd.DataFrame:
-    """What the formulas are held against that shares nothing with them.
+    """Independent values that share nothing with the formulas.
 
     Two ratios, which should be 1: of the bound by visits and of the dual
     bound to what the paper's residuals pay. The exact rho of affine convex losses in one pass of

@@ -142,7 +142,7 @@ class Counterexample(Grid):
 
 
 class Formulas(Grid):
-    """What is computed without chance: sweeps of the bounds, and exact divergences."""
+    """Deterministic computations: sweeps of the bounds, and exact divergences."""
 
     delta: float = Field(
         ge=1e-12, lt=1, description="probability, at which every epsilon is stated"

@@ -35,7 +35,7 @@ FEW = 1000
 
 
 class Setting(Grid):
-    """How often and how many times a record may be sampled."""
+    """Sampling rate and number of samplings of a record."""
 
     sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: Steps = Field(description="steps of DP-SGD")
@@ -113,12 +113,12 @@ class Target(Setting):
 
     @property
     def setting(self) -> Setting:
-        """How often and how many times a record may be sampled."""
+        """Sampling rate and number of samplings of a record."""
         return Setting(sampling_rate=self.sampling_rate, steps=self.steps)
 
 
 class Simulated(Grid):
-    """What decides the scores of a cell."""
+    """Parameters that decide the scores of a cell."""
 
     mechanism: Mechanism | Target
     records: int
@@ -128,7 +128,7 @@ class Simulated(Grid):
 
 
 class Accounted(Grid):
-    """What decides trade-off curves of all iterates: a mechanism, or a setting with epsilons."""
+    """Parameters of trade-off curves of all iterates: a mechanism, or a setting with epsilons."""
 
     mechanism: Mechanism | Setting
     epsilons: tuple[float, ...]

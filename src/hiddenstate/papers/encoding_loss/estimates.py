@@ -197,7 +197,7 @@ def _curve_rows(cell: pd.DataFrame, predicted: Curves, null: str) -> pd.DataFram
 
 
 def _gaps(curves: list[TradeoffCurve], predicted: Curves) -> pd.DataFrame:
-    """How far false-negative rates are from two predictions, at one rate ``x`` for each of them.
+    """Distances of false-negative rates from two predictions, at one rate ``x`` for each of them.
 
     That rate is where exact curves say that the gap is largest, so that nothing is chosen on what
     is observed: from the linear loss's curve, and, where false positives are the more frequent
@@ -258,7 +258,7 @@ def _cut_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.DataFra
 
 
 def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:
-    """How much of the log-likelihood ratio the last iterate keeps.
+    """Share of the log-likelihood ratio that the last iterate keeps.
 
     Quantity "auc" is the probability that a run with the canary scores above one without it, for
     either adversary on the same runs of each repeat: what the runs' own scatter adds cancels in

@@ -1,4 +1,4 @@
-"""What is simulated and accounted of encoding_loss."""
+"""Simulations and accounting of encoding_loss."""
 
 from dataclasses import replace
 from functools import cache

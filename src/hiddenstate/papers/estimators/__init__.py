@@ -1,4 +1,4 @@
-"""How far lower bounds can be trusted: false claims, tightness, and the bugs they find.
+"""Trust in lower bounds: false claims, tightness, and the bugs that they find.
 
 No paper, but what all of them stand on. Three studies:
 

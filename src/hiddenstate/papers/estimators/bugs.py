@@ -24,7 +24,7 @@ CANARY = 100.0
 
 @dataclass(frozen=True)
 class Setup:
-    """What the mechanism is told, and what its accountant is told.
+    """Settings given to the mechanism, and settings given to its accountant.
 
     noise_multiplier: noise standard deviation over the clipping norm. records: ordinary records.
     sampling_rate: of the Poisson sampling; 1 is full batch.
@@ -149,7 +149,7 @@ def _participation(
 def _step(
     bug: str, setup: Setup, step: int, plan: _Plan, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """What one step subtracts from theta, shape (runs, 2)."""
+    """Change that one step subtracts from theta, shape (runs, 2)."""
     clip, size = setup.clipping_norm, plan.canary[step] + plan.ordinary[step]
     along = np.ones(2) / np.sqrt(2)
     across = np.array([1.0, -1.0]) / np.sqrt(2)

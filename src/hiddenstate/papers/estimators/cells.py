@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 class Setting(NamedTuple):
-    """How a mechanism is judged: hypotheses, which of them is true, and a threshold.
+    """Setting that judges a mechanism: hypotheses, the true one, and a threshold.
 
     The threshold is one that needs no scores: where the likelihood ratio is 1.
     """
@@ -54,7 +54,7 @@ class Gaussian(Grid):
         return Setting(GaussianDP(), self.mu, self.mu / 2)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """In- and out-scores: monotone in the likelihood ratio, so that the truth is attained."""
+        """Scores with and without the canary, monotone in the likelihood ratio."""
         return rng.normal(size=shape) + self.mu, rng.normal(size=shape)
 
 
@@ -108,7 +108,7 @@ class Composed(Grid):
         return Setting(_curves(self), self.noise_multiplier, 0.0)
 
     def scores(self, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """As of ``Gaussian``: the log-likelihood ratio of all iterates."""
+        """Log-likelihood ratio of all iterates, in the form of ``Gaussian.scores``."""
         sigma, q = self.noise_multiplier, self.sampling_rate
         worlds = []
         for rate in (q, 0.0):
@@ -163,7 +163,7 @@ class EstimatorsGrid(FamilyGrid):
 
 
 class Calibrated(Grid):
-    """What decides the simulated audits of a cell."""
+    """Parameters that decide the simulated audits of a cell."""
 
     mechanism: Mechanism
     scores: tuple[int, ...]
@@ -171,7 +171,7 @@ class Calibrated(Grid):
 
 
 class Detected(Grid):
-    """What decides the scores of the zoo: models per world, and each bug's mechanism."""
+    """Parameters of the scores of faulty mechanisms: number of models, and each bug's mechanism."""
 
     models: int
     bugs: dict[str, dict[str, float | str]]

@@ -84,7 +84,7 @@ def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _claim(setup: bugs.Setup) -> Setting:
-    """What the accountant says of a setup."""
+    """Claim of the accountant about a setup."""
     if setup.sampling_rate == 1:
         return Setting(GaussianDP(), math.sqrt(setup.steps) / setup.noise_multiplier, 0.0)
     mechanism = {name: getattr(setup, name) for name in Composed.model_fields if name != "null"}

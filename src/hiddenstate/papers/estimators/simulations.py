@@ -62,7 +62,7 @@ def stop(cell: Cell[Sequential], seed: int) -> pd.DataFrame:
 
 
 def calibrate(cell: Cell[Calibrated], seed: int) -> pd.DataFrame:
-    """How often each estimator claims too much, and how much it claims, in a cell.
+    """Rate of false claims of each estimator, and the size of its claims, in a cell.
 
     Columns: x (scores per world), method, valid, parameter, truth, audits, exceeding (audits that
     claim more than the truth), and the bounds' 10, 50 and 90 % quantiles low, value and high.

@@ -20,7 +20,7 @@ Rank = Literal["absolute", "squared", "net"]
 
 @dataclass(frozen=True)
 class Kind:
-    """How an adversary's canary is made and drawn.
+    """Kind of adversary: how its canary is made and drawn.
 
     gradients: from the rank of a scale file, whose gradients are the canary; None for a mislabelled
     record, read by its loss. each: whether every model has a canary of its own, so that the scores

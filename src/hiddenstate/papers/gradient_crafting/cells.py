@@ -26,7 +26,7 @@ NETWORK_SETTING = ["network", "clipping_norm", *SETTING]
 
 
 class Audit(Grid):
-    """What decides the scores of one audit of any network, one repeat."""
+    """Parameters that decide the scores of one audit of any network, one repeat."""
 
     epsilon: float
     delta: float
@@ -50,7 +50,7 @@ class Audit(Grid):
 
 
 class HousingAudit(Audit):
-    """Of the housing network."""
+    """Audit of the housing network."""
 
     hidden_units: int
 
@@ -61,14 +61,14 @@ class HousingAudit(Audit):
 
 
 class SimulatedEnds(Grid):
-    """What decides the noiseless end points of an audit's first models."""
+    """Parameters that decide the noiseless end points of an audit's first models."""
 
     audit: HousingAudit
     models: int
 
 
 class NetworkAudit(Audit):
-    """Of a network of the torch engine."""
+    """Audit of a network of the torch engine."""
 
     network: str
     dataset: str
@@ -89,7 +89,7 @@ def trained(grid: GradientCraftingGrid) -> list[Cell[Any]]:
 
 
 def housing_audits(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
-    """Those of the housing network."""
+    """Audits of the housing network."""
     return _audits(HousingAudit, grid, grid.housing) if grid.housing else []
 
 
@@ -108,7 +108,7 @@ def beside(grid: GradientCraftingGrid) -> list[Cell[HousingAudit]]:
 
 
 def setting_of(audit: HousingAudit) -> HousingAudit:
-    """What audits have in common that are compared, whatever their models and adversaries."""
+    """Common part of audits that are compared, whatever their models and adversaries."""
     return audit.model_copy(update={"models": 0, "repeat": 0, "adversaries": ()})
 
 
@@ -130,7 +130,7 @@ def centred(grid: GradientCraftingGrid) -> list[Cell[SimulatedEnds]]:
 
 
 def network_audits(grid: GradientCraftingGrid) -> list[Cell[NetworkAudit]]:
-    """Those of the networks of the torch engine."""
+    """Audits of the networks of the torch engine."""
     audits = (_audits(NetworkAudit, grid, n, network=name) for name, n in grid.networks.items())
     return [cell for cells in audits for cell in cells]
 
@@ -138,7 +138,7 @@ def network_audits(grid: GradientCraftingGrid) -> list[Cell[NetworkAudit]]:
 def _audits(
     kind: type[A], grid: GradientCraftingGrid, trained: Housing | Network, **more: str
 ) -> list[Cell[A]]:
-    """Those of one network, one cell per repeat."""
+    """Audits of one network, one cell per repeat."""
     common = trained.model_dump(exclude={"sweeps"}) | {"delta": grid.delta} | more
     cells = []
     for sweep in trained.sweeps:
@@ -157,14 +157,14 @@ def data_of(audit: HousingAudit | NetworkAudit) -> list[str]:
 
 
 class Followed(Grid):
-    """What decides the gradient norms of the baseline canary."""
+    """Parameters that decide the gradient norms of the baseline canary."""
 
     audit: HousingAudit
     runs: int
 
 
 class Landscape(Grid):
-    """What decides the laws of the single insertion at one epsilon, for every batch size."""
+    """Parameters of the laws of the single insertion at one epsilon, for every batch size."""
 
     epsilon: float
     delta: float
@@ -173,7 +173,7 @@ class Landscape(Grid):
 
 
 class SimulatedLandscape(Grid):
-    """What decides simulated audits of the single insertion."""
+    """Parameters that decide simulated audits of the single insertion."""
 
     epsilon: float
     delta: float
@@ -184,7 +184,7 @@ class SimulatedLandscape(Grid):
 
 
 class Distances(Grid):
-    """What decides the distances from Gaussian curves of one drift, or of one sampling rate."""
+    """Parameters of distances from Gaussian curves, for one drift or one sampling rate."""
 
     mu: float
     beta: float | None
@@ -193,7 +193,7 @@ class Distances(Grid):
 
 
 class IdealAudits(Grid):
-    """What decides simulated audits of an unused coordinate."""
+    """Parameters that decide simulated audits of an unused coordinate."""
 
     epsilons: tuple[float, ...]
     delta: float
@@ -203,7 +203,7 @@ class IdealAudits(Grid):
 
 
 class OneRunAudits(Grid):
-    """What decides audits with many canaries in one simulated model of unused coordinates."""
+    """Parameters of audits with many canaries in one simulated model of unused coordinates."""
 
     epsilon: float
     delta: float
@@ -212,7 +212,7 @@ class OneRunAudits(Grid):
 
 
 class OneRunTrainings(Grid):
-    """What decides audits with many canaries in one trained model."""
+    """Parameters that decide audits with many canaries in one trained model."""
 
     epsilon: float
     delta: float
@@ -222,19 +222,19 @@ class OneRunTrainings(Grid):
 
 
 class OneRunHousing(OneRunTrainings):
-    """Of the housing network."""
+    """One-run audit of the housing network."""
 
     network: HousingAudit
 
 
 class OneRunLarger(OneRunTrainings):
-    """Of a network of the torch engine."""
+    """One-run audit of a network of the torch engine."""
 
     network: OneRunNetwork
 
 
 class OneRunValidity(Grid):
-    """What decides how often bounds from one model exceed the truth, where they attain it."""
+    """Parameters of simulations that count how often bounds from one model exceed the truth."""
 
     epsilon: float
     delta: float

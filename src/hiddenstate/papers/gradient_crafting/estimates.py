@@ -70,7 +70,7 @@ def _worlds(scores: pd.DataFrame) -> tuple[Floats, Floats]:
 
 
 def _audited(part: str, cell: Cell[HousingAudit] | Cell[NetworkAudit]) -> Row:
-    """What all rows of an audit have in common."""
+    """Columns that all rows of an audit share."""
     p = cell.parameters
     mu = gaussian.mu(p.epsilon, p.delta)
     idle = mu / p.every**0.5
@@ -140,7 +140,7 @@ def _centred(ends: Framed[cells.SimulatedEnds], audits: Framed[HousingAudit]) ->
 
 
 def noise_deviation(p: HousingAudit) -> float:
-    """Of the noise in a coordinate of the last iterate: of all steps, times the step size."""
+    """Standard deviation of the noise in a coordinate of the last iterate, all steps together."""
     mu = gaussian.mu(p.epsilon, p.delta)
     shift = p.learning_rate / p.batch_size * p.clipping_norm * p.insertions
     # Without other movement the insertions shift a coordinate by mu / sqrt(k) of it.
@@ -319,7 +319,7 @@ def _one_run_rules(shared: Row, delta: float, bounds: pd.DataFrame) -> Iterator[
 
 
 def _one_run_rule(own: Row, delta: float, part: pd.DataFrame) -> Iterator[Row]:
-    """What bounds of one rule from independent models say together."""
+    """Summaries of one rule's bounds from independent models."""
     values = gaussian.epsilon_below(part["mu"], delta)
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
     made = part["made"].iloc[0]
@@ -341,7 +341,7 @@ def _one_run_rule(own: Row, delta: float, part: pd.DataFrame) -> Iterator[Row]:
 
 
 def _one_run_validity(audits: Framed[cells.OneRunValidity]) -> Iterator[Row]:
-    """How often the truth is exceeded on mechanisms that attain the level."""
+    """Rate at which bounds exceed the truth on mechanisms that attain the level."""
     for cell, table in audits:
         for line in table.itertuples():
             yield {"part": "one run validity", "cell": cell.name, "quantity": "share above"} | {

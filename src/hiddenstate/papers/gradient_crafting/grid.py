@@ -52,7 +52,7 @@ class Sweep(Grid):
 
 
 class Centred(Grid):
-    """What the adversary can simulate, a training without noise and canary, taken off its score."""
+    """Score less the drift that the adversary can simulate, a training without noise and canary."""
 
     epsilons: Several[Epsilon] = Field(min_length=1, description="of the sweep's, in nats")
     models: int = Field(ge=20, le=1_000_000, description="the first models of each world")

@@ -62,7 +62,7 @@ class Model(ABC):
     @cached_property
     @abstractmethod
     def movement(self) -> Floats:
-        """How far a training without noise and canaries moves each parameter, in all; (p,)."""
+        """Total movement of each parameter in a training without noise and canaries; (p,)."""
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -95,7 +95,7 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is fixed before the training, from the mu that is claimed for a canary."""
+    """Choices fixed before the training, from the mu that is claimed for a canary."""
 
     mu: float
     canaries: int

@@ -158,7 +158,7 @@ RESPONSE = 1.0
 
 
 def one_run_validity(cell: Cell[OneRunValidity], seed: int) -> pd.DataFrame:
-    """How often bounds from one model exceed the truth, on mechanisms that (nearly) attain it.
+    """Rate at which bounds from one model exceed the truth, on mechanisms that (nearly) attain it.
 
     Columns: hypothesis, mechanism, canaries, above (a probability), audits (0: it is exact).
 

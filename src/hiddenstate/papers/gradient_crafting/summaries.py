@@ -1,4 +1,4 @@
-"""What one audit's scores say, in the readings that gradient_crafting compares."""
+"""Summaries of one audit's scores, in the readings that gradient_crafting compares."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ HYPOTHESES = GaussianDP(limit=8.0, step=0.01)
 
 
 def drawn(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of the housing network's audits of a setting those with the most models.
+    """Audits of a housing setting with the most models.
 
     One random coordinate says little of others: of it the audits of the most coordinates.
     """

@@ -42,7 +42,7 @@ def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
 
 
 def simulated_ends(cell: Cell[SimulatedEnds], seed: int) -> pd.DataFrame:
-    """What each adversary of an audit reads at the end of a training without noise and canary.
+    """End point of a training without noise and canary, as each adversary of an audit reads it.
 
     Of the first models of each world, from their own starts and batches, which the adversary knows.
     Columns as of scores.
@@ -69,7 +69,7 @@ def audit_of(p: HousingAudit) -> crafted.CraftedAudit:
 
 
 def adversary(word: str, rank: Rank) -> gradient_canaries.Adversary:
-    """Whoever a scale file calls so; InputError for an unknown word."""
+    """Adversary of that name in a scale file; InputError for an unknown word."""
     gradients = kind(word).gradients
     return crafted.LossBased() if gradients is None else gradients(rank)
 

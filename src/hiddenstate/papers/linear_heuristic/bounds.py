@@ -1,4 +1,4 @@
-"""What accounting says of linear_heuristic's cells, and the curves its audits are matched to."""
+"""Accounting of linear_heuristic's cells, and the curves its audits are matched to."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -257,7 +257,7 @@ def audits(cell: Cell[AuditCurves], seed: int) -> pd.DataFrame:
 
 
 def repeated(cell: Cell[AuditRepeats], seed: int) -> pd.DataFrame:
-    """What independent audits of a gradient among zero gradients find, as published."""
+    """Published estimates of independent audits of a gradient among zero gradients."""
     p = cell.parameters
     parts = []
     for mechanism in p.mechanisms():
@@ -306,7 +306,7 @@ def _audited(
     seed: int,
     *name: str,
 ) -> NDArray[np.float64]:
-    """What independent audits of linear losses find by the estimator as published."""
+    """Published estimates of independent audits of linear losses."""
     inside, outside = (
         linear_losses.projections(
             *mechanism, world == "in", audits * runs, stream(seed, cells.NAME, *name, world)

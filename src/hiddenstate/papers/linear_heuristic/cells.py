@@ -40,7 +40,7 @@ Cells = Callable[[LinearHeuristicGrid], list[Cell[G]]]
 
 
 def _part(kind: type[G], section: Grid, **more: Any) -> G:
-    """What a kind of cell takes of a section of the grid."""
+    """Part of the grid's section that a kind of cell takes."""
     return kind.model_validate(section.model_dump(include=set(kind.model_fields)) | more)
 
 
@@ -99,7 +99,7 @@ Attack = Literal["dirac", "natural", "blank"]
 
 
 class TrainedMechanism(Grid):
-    """What decides the noise and what accountants say; either noise or epsilon is given."""
+    """Parameters of the noise and of accountants; either noise or epsilon is given."""
 
     sampling_rate: float
     steps: int
@@ -109,7 +109,7 @@ class TrainedMechanism(Grid):
 
     @property
     def name(self) -> str:
-        """As a part of cells' names."""
+        """Name as a part of cells' names."""
         noise = (
             f"eps{short(self.epsilon)}"
             if self.epsilon is not None
@@ -126,7 +126,7 @@ class TrainedMechanism(Grid):
 
 
 class TrainedAudit(TrainedMechanism):
-    """What decides the scores of an audit of trained models."""
+    """Parameters that decide the scores of an audit of trained models."""
 
     attack: Attack
     dataset: str
@@ -139,12 +139,12 @@ class TrainedAudit(TrainedMechanism):
 
     @property
     def stream(self) -> str:
-        """By which random streams are named, whatever is trained."""
+        """Name of the random streams, whatever is trained."""
         return f"{self.attack}_{self.name}"
 
 
 class TrainedCurves(TrainedMechanism):
-    """What decides the curves that its scores are matched to, and what linear losses would give."""
+    """Parameters of the curves its scores are matched to, and of those that linear losses give."""
 
     models: int
     ideal_audits: int

@@ -68,7 +68,7 @@ def estimate(grid: LinearHeuristicGrid, scores: Made, bounds: Made) -> pd.DataFr
 
 
 def _trained(audit: TrainedAudit, runs: pd.DataFrame | None, bounds: pd.DataFrame) -> pd.DataFrame:
-    """What an audit of trained models finds, their accuracy, and the accountants' epsilons.
+    """Results of audits of trained models, their accuracy, and the accountants' epsilons.
 
     Without the models' scores (None) the accountants' alone.
 
@@ -96,7 +96,7 @@ def _trained(audit: TrainedAudit, runs: pd.DataFrame | None, bounds: pd.DataFram
 
 
 def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
-    """What audits can be matched to, by number of steps."""
+    """Curves that audits can be matched to, by number of steps."""
     matched: dict[int, dict[str, ApproxDP | Tabulated]] = {}
     for (steps, name), part in select(bounds, quantity="fnr").groupby(["steps", "method"]):
         curves = {

@@ -119,19 +119,19 @@ class Figure5(Grid):
 
 
 class HistoryCell(Setting):
-    """What both kinds of cell of section 4.3 share."""
+    """Base of both kinds of cell of section 4.3."""
 
     growths: Several[Growth] = Field(min_length=1, description="factors v > 1 of the regulariser")
 
 
 class HistoryRuns(HistoryCell):
-    """What decides its scores."""
+    """Parameters that decide its scores."""
 
     runs: int = Runs
 
 
 class HistoryCurves(HistoryCell):
-    """What decides its epsilons, and the curves its audits are matched to."""
+    """Parameters that decide its epsilons, and the curves its audits are matched to."""
 
     resolution: float = Resolution
 
@@ -145,7 +145,7 @@ Mechanism = tuple[float, float, int]
 
 
 class AuditCell(Grid):
-    """What both kinds of cell of an audit share; a cell has one sampling rate."""
+    """Base of both kinds of cell of an audit; a cell has one sampling rate."""
 
     delta: float = Delta
     # Departure linear_heuristic.standard_epsilon: the text states none.
@@ -161,7 +161,7 @@ class AuditCell(Grid):
 
 
 class AuditRuns(AuditCell):
-    """What decides the scores."""
+    """Parameters that decide the scores."""
 
     runs: int = Runs
     threshold_delta: float = Field(
@@ -174,13 +174,13 @@ class AuditRuns(AuditCell):
 
 
 class AuditCurves(AuditCell):
-    """What decides the curves that the audits are matched to."""
+    """Parameters that decide the curves that the audits are matched to."""
 
     resolution: float = Resolution
 
 
 class AuditRepeats(AuditCurves):
-    """What decides how far an audit scatters."""
+    """Parameters that decide how far an audit scatters."""
 
     runs: int = Runs
     repeats: int = Field(
@@ -218,7 +218,7 @@ class Table1(Grid):
 
 
 class Recipe(Grid):
-    """How the models of one curve are trained, for several numbers of steps."""
+    """Recipe for the models of one curve, for several numbers of steps."""
 
     sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps, an audit each")

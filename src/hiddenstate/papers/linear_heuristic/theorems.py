@@ -1,4 +1,4 @@
-"""What the theorems and displayed formulas of linear_heuristic say, by integrals of densities.
+"""Theorems and displayed formulas of linear_heuristic, by integrals of densities.
 
 Nothing here calls the accountants for what it compares them with: densities are summed and
 integrated on a grid, at the mechanism of section 4.2 and at two more.

@@ -91,7 +91,7 @@ def audited(p: TrainedAudit, seed: int) -> engine.Ensemble:
 
 
 def _blank(x: NDArray[np.float32], label: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """As many blank records, all with the label that the canary's image truly has.
+    """Blank records, as many, all with the label that the canary's image truly has.
 
     Once a model has learnt that one label, their gradients are about zero.
     """

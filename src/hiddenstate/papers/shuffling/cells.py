@@ -93,7 +93,7 @@ def _noise_multiplier(claim: float, delta: float, batches: int, epochs: int) -> 
 
 
 class Simulated(Mechanism):
-    """What decides simulated audits."""
+    """Parameters that decide simulated audits."""
 
     record: Record
     runs: int
@@ -101,7 +101,7 @@ class Simulated(Mechanism):
 
 
 class Trained(Mechanism):
-    """What decides the scores of trained networks."""
+    """Parameters that decide the scores of trained networks."""
 
     dataset: str
     model: str

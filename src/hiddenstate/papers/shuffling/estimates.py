@@ -40,7 +40,7 @@ def _mechanism(p: Mechanism) -> Row:
 
 
 def _shared(cell: Cell[Simulated]) -> Row:
-    """What all rows of a simulated cell have in common."""
+    """Columns that all rows of a simulated cell share."""
     p = cell.parameters
     part = "ideal" if p.repeats > 1 else "simulated"
     return {"cell": cell.name, "part": part, "record": p.record} | _mechanism(p)

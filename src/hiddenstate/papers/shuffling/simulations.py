@@ -1,4 +1,4 @@
-"""What an adversary finds of shuffled batches, and what is known of them without a run."""
+"""Simulated adversaries of shuffled batches, and values that are known without a run."""
 
 import math
 

@@ -28,7 +28,7 @@ NAME = "worst_case_init"
 
 
 class StartParameters(Extended):
-    """What decides initial parameters; without stages they are a Xavier draw."""
+    """Parameters of a start; without stages it is a Xavier draw."""
 
     later = ("xavier", "one_start")
 
@@ -42,7 +42,7 @@ class StartParameters(Extended):
     one_start: bool = False
 
     def repeat_of(self, repeat: int) -> int:
-        """Whose initial parameters a repeat has."""
+        """Repeat whose initial parameters a repeat has."""
         return 0 if self.one_start else repeat
 
     @property
@@ -59,7 +59,7 @@ class CanaryFile(Grid):
 
 
 class AuditParameters(Grid):
-    """What decides the scores of an audit; ``start.repeats`` are those of the cell, of ``planned``.
+    """Parameters of an audit's scores; this cell runs ``start.repeats`` of ``planned`` repeats.
 
     The random streams are named by ``name`` and the repeat, however repeats are spread over cells.
     """
@@ -85,12 +85,12 @@ class AuditParameters(Grid):
 
     @property
     def worlds(self) -> tuple[World, ...]:
-        """Worlds that are trained: one model tells no worlds apart, so its accuracy needs one."""
+        """Data sets trained on; a single model serves its accuracy alone, without the canary."""
         return ("in", "out") if self.models > 1 else ("out",)
 
 
 class ExpectedParameters(Grid):
-    """What decides an expected audit: one repeat of an audit, whatever its number of models."""
+    """Parameters of an expected audit: one repeat of an audit, whatever its number of models."""
 
     audit: AuditParameters
     pairs: int
@@ -110,7 +110,7 @@ class ExpectedParameters(Grid):
 
 
 class IdealParameters(Grid):
-    """What decides the audits of a mechanism that leaks all it may."""
+    """Parameters of the audits of a mechanism that leaks all it may."""
 
     epsilon: float
     models: int
@@ -181,7 +181,7 @@ def audits(grid: WorstCaseInitGrid, sweep: Sweep) -> list[AuditParameters]:
 
 
 def _identity(canary: str) -> str | CanaryFile:
-    """What decides a target: its name, or a file's content."""
+    """Identity of a target: its name, or a file's content."""
     if canary in CANARIES:
         return canary
     return CanaryFile(file=canary, sha256=sha256(Path(canary).read_bytes()).hexdigest())

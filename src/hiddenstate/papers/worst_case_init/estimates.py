@@ -138,7 +138,7 @@ def described(audit: AuditParameters) -> Row:
 
 
 def _alike(one: AuditParameters, other: AuditParameters) -> bool:
-    """Whether two audits differ in how many repeats they have, and in nothing else."""
+    """True if two audits differ in how many repeats they have, and in nothing else."""
 
     def of(audit: AuditParameters) -> AuditParameters:
         start = audit.start.model_copy(update={"repeats": ()})
@@ -150,7 +150,7 @@ def _alike(one: AuditParameters, other: AuditParameters) -> bool:
 def _agreement(
     live: Mapping[int, pd.DataFrame], other: Mapping[int, pd.DataFrame]
 ) -> Iterator[Row]:
-    """Whether repeats that both have, of the same start and records, have like scores."""
+    """Agreement of the scores of repeats that both have, with the same start and records."""
     for repeat in sorted(live.keys() & other.keys()):
         numbers = (frame["world"].value_counts().min() for frame in (other[repeat], live[repeat]))
         if not verification.can_disagree(*numbers):
@@ -161,7 +161,7 @@ def _agreement(
 
 
 def _audit(audit: AuditParameters, there: Mapping[int, pd.DataFrame]) -> Iterator[Row]:
-    """What the repeats of an audit say that are there, one row per repeat and quantity."""
+    """Rows of an audit's repeats that are there, one per repeat and quantity."""
     # Empty fields, so that a scale of which no audit is there yet has the same columns.
     empty = {"repeat": np.nan, "most": np.nan}
     count = {"quantity": "repeats", "method": "count", "kind": "exact", "value": len(there)}

@@ -105,7 +105,7 @@ Xavier = Literal["uniform", "normal"]
 
 
 class Task(Grid):
-    """What is trained: data, model, target record, and what sweeps leave as it is.
+    """Training of a task: data, model, target record, and what sweeps leave as it is.
 
     The step size is the learning rate over *all* private records, however many of them an audit
     uses, so that a record's influence on a step is the same in every audit.
@@ -159,7 +159,7 @@ class Task(Grid):
 
 
 class Point(NamedTuple):
-    """What tells an audit of a sweep from its others."""
+    """Values that identify an audit within a sweep."""
 
     epochs: int
     records: int
@@ -256,7 +256,7 @@ class WorstCaseInitGrid(FamilyGrid):
     )
 
     def repeats_of(self, sweep: Sweep) -> tuple[int, int]:
-        """How many repeats a sweep's audits have, and how many of them it asks for."""
+        """Number of repeats of a sweep's audits, and how many of them it asks for."""
         planned = sweep.repeats or self.repeats
         return planned, min(planned, sweep.first or planned)
 

@@ -1,4 +1,4 @@
-"""How the audits of worst_case_init are judged: rules and their levels, by name."""
+"""Methods that judge the audits of worst_case_init: rules and their levels, by name."""
 
 import numpy as np
 from numpy.typing import NDArray

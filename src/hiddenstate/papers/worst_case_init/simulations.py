@@ -25,7 +25,7 @@ _GRID = 0.1
 
 
 def published(method: str, separation: float, models: int, delta: float) -> dict[str, float]:
-    """What audits of a separation publish by a method, by simulation of normal scores.
+    """Published results of audits of a separation by a method, by simulation of normal scores.
 
     Keys: value (mean of one audit) with its standard error, deviation (of one audit), zeros
     (share), largest (mean of the largest of five).
@@ -50,7 +50,7 @@ def _law(method: str, index: int, models: int, delta: float) -> Law:
 
 
 def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:
-    """What audits find where the last iterate leaks all that the accountant allows.
+    """Simulate audits of a last iterate that leaks all that the accountant allows.
 
     Scores of the full-batch mechanism that releases everything are Gaussian, mu apart; so these are
     simulated. Columns: method, value (an epsilon) and above (the share of all scores that are at or

@@ -102,7 +102,7 @@ def part_of(start: pd.DataFrame, repeat: int, part: str) -> Records | None:
 
 
 def features(start: StartParameters, backbone: Records | None, device: str, x: Records) -> Records:
-    """What the frozen backbone makes of records: the inputs (n, width) of its last layer."""
+    """Features that the frozen backbone makes of records: its last layer's inputs (n, width)."""
     if backbone is None:
         return x.reshape(len(x), -1)
     model = models.build(start.model, data.splits(start.dataset).classes)

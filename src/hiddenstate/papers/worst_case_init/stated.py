@@ -1,4 +1,4 @@
-"""What the paper states of its audits, by the names that the scale files give its tasks.
+"""Values that the paper states of its audits, by the names of tasks in the scale files.
 
 The text gives the last layer's average and worst case at epsilon 10 as 9.19 and 9.33 in section
 5.3, and as 7.69 and 8.30 in its introduction; figures show section 5.3's.
@@ -35,7 +35,7 @@ TASKS: dict[str, dict[str, object]] = {
 
 
 def parameters(task: str) -> dict[str, object]:
-    """What a task of that name has to be; of the public code's, what it shares with the text."""
+    """Parameters that a task of that name has; for the public code, those shared with the text."""
     if task in TASKS:
         return TASKS[task]
     own = ("steps", "learning_rate") if task.endswith(PUBLIC_CODE) else ()

@@ -27,7 +27,7 @@ def summary(
 
 
 def ideal(estimates: pd.DataFrame, **levels: object) -> pd.DataFrame:
-    """What audits find where everything leaks, as published, by epsilon and number of models."""
+    """Published results of audits where everything leaks, by epsilon and number of models."""
     rows = select(estimates, quantity="ideal_epsilon", method=PUBLISHED, **levels)
     return rows.sort_values("epsilon")
 

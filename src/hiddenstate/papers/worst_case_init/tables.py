@@ -24,7 +24,7 @@ _ACCURACY = (
 
 
 def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
-    """By task, number of records and clipping norm; norms other than 1 are Figure 4's."""
+    """Accuracies by task, number of records and clipping norm; other norms are Figure 4's."""
     records = []
     for single, figure in (("table1", "figure1"), ("figure4_accuracies", "figure4")):
         source = either(estimates, single, figure, case=case)
