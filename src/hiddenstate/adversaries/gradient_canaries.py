@@ -220,7 +220,7 @@ class Moves:
         return self._sum
 
     def _ratio(self, move: float, steps: range) -> float:
-        """Log-likelihood ratio of one move in these steps; unit: learning rate times clipping norm."""
+        """Log-likelihood ratio of one move in these steps; unit: learning rate times C."""
         sigma, rate, shifts = self._mechanism.noise_multiplier, 1.0, len(steps)
         if self._observer.schedule is None:
             rate = self._mechanism.sampling.rate

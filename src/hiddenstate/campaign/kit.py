@@ -328,7 +328,7 @@ class Run:
                 self._there.append(torch.tensor(found, dtype=torch.long))
 
     def _rows(self, count: int) -> Tensor:
-        """Number of the canary that each of the model's last rows is, ``NO_CANARY`` if none; (count,)."""
+        """Canary that each of the model's last rows is, ``NO_CANARY`` if none; (count,)."""
         there, self._there = self._there, []
         if self.canary is None:
             return torch.full((count,), NO_CANARY)
