@@ -7,14 +7,15 @@ A new way is one class here: trainings, mechanisms and their accounting ask it f
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from hiddenstate.errors import InputError, check_count
 
-Batches = list[NDArray[np.int64]]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Batches: TypeAlias = "list[NDArray[np.int64]]"
 
 
 class Sampling(ABC):
@@ -26,7 +27,7 @@ class Sampling(ABC):
     """Whether all models of one world have the same batches."""
 
     @abstractmethod
-    def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
+    def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
         """Indices of the records of each step."""
 
     def visits(self, records: int, steps: int) -> int:
@@ -41,7 +42,10 @@ class FullBatch(Sampling):
     rate = 1.0
     shared = True
 
-    def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
+    def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
+        # Imported here, and below, because most commands draw no batches.
+        import numpy as np
+
         return [np.arange(records)] * steps
 
 
@@ -56,7 +60,9 @@ class Poisson(Sampling):
         if not 0 < self.rate <= 1:
             raise InputError(f"rate: got {self.rate}; expected a probability above 0")
 
-    def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
+    def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
+        import numpy as np
+
         return [np.flatnonzero(rng.random(records) < self.rate) for _ in range(steps)]
 
 
@@ -86,7 +92,9 @@ class Cyclic(Sampling):
         """Setting where nothing is drawn."""
         return not self.shuffled_once
 
-    def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
+    def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
+        import numpy as np
+
         order = rng.permutation(records) if self.shuffled_once else np.arange(records)
         cycle = [order[i : i + self.batch_size] for i in range(0, records, self.batch_size)]
         return [cycle[t % len(cycle)] for t in range(steps)]
@@ -114,7 +122,7 @@ class Reshuffled(Sampling):
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size)
 
-    def batches(self, records: int, steps: int, rng: np.random.Generator) -> Batches:
+    def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
         """Indices of the records of each step; InputError for fewer records than a batch has."""
         if records < self.batch_size:
             raise InputError(

@@ -113,3 +113,14 @@ def test_a_cold_start_imports_nothing_heavy():
     )
     assert done.stdout.splitlines()[-1] == "[]"
     assert "5.037" in done.stdout
+
+
+def test_the_default_rows_import_no_optimiser_and_the_parser_no_numpy():
+    """What importing them took was most of the command's time."""
+    words = ["epsilon", "--sigma", "1", "--q", "0.1", "--steps", "10", "--delta", "1e-5"]
+    program = (
+        "import sys; from hiddenstate import cli; first = 'numpy' in sys.modules; "
+        f"cli.main({words!r}); print(first, 'scipy.optimize' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False False", done.stderr

@@ -62,9 +62,6 @@ def lower_epsilon(
     DP-SGD Implementations?), who have one epoch, by what others write of it; the pair of swapped
     records and the epochs are ours.
     """
-    # Imported here because jobs that only read a family take a second for it.
-    from scipy import optimize
-
     fine = 0 < noise_multiplier < math.inf
     expect(fine, "noise_multiplier", noise_multiplier, "a number > 0")
     check_count("batches", batches)
@@ -93,10 +90,13 @@ def lower_epsilon(
     # Any threshold is a valid bound; the best of a grid is refined.
     width = sigma * (math.sqrt(2 * math.log(batches)) + 10) + abs(present)
     grid = np.linspace(-10 * sigma, width, 2_001)
-    best = int(np.argmax([epsilon(float(threshold)) for threshold in grid]))
-    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
-    found = optimize.minimize_scalar(lambda c: -epsilon(float(c)), bounds=ends, method="bounded")
-    return max(0.0, -float(found.fun), epsilon(float(grid[best]))) * _DOWN
+    found = 0.0
+    for _ in range(8):
+        values = [epsilon(threshold) for threshold in grid.tolist()]
+        best = int(np.argmax(values))
+        found = max(found, values[best])
+        grid = np.linspace(grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)], 9)
+    return found * _DOWN
 
 
 def exact_lower_epsilon(

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.special import ndtr, ndtri
 
-from hiddenstate.accounting import arguments, linear
+from hiddenstate.accounting import arguments, linear, roots
 from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Direction, Null, check_null
 from hiddenstate.errors import InputError, expect
@@ -299,26 +299,27 @@ class _Cumulants:
 
 def _root(decreasing: Callable[[float], float]) -> float:
     """Positive root of a decreasing function; the nearer end of [1e-6, 1e9] if it has none."""
-    low, high = math.log(1e-6), math.log(1e9)
-    if decreasing(1e-6) <= 0:
-        return 1e-6
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if decreasing(math.exp(middle)) > 0 else (low, middle)
-    return math.exp(low)
+    for end, far in ((1e-6, False), (1e9, True)):
+        if (decreasing(end) > 0) == far:
+            return end
+    ends = roots.between(
+        lambda x: decreasing(math.exp(x)), math.log(1e-6), math.log(1e9), absolute=1e-9
+    )
+    return math.exp(ends[0])
 
 
 def _reach(weights: Floats, values: Floats, steps: int, probability: float) -> float:
     """Chernoff: sums of ``steps`` draws of mean zero exceed this with at most the probability."""
+    # Sums in place of products of vectors, whose threads would take more time than they save.
     furthest, need = float(np.max(values)), -math.log(probability)
     reach = steps * max(furthest, 0.0)
-    variance = float(weights @ values**2)
+    variance = float(np.sum(weights * values**2))
     if reach == 0 or variance == 0:
         return reach
     theta = math.sqrt(2 * need / (steps * variance))
     for _ in range(12):
         if theta * furthest < 600:
-            log_mgf = math.log1p(float(weights @ np.expm1(theta * values)))
+            log_mgf = math.log1p(float(np.sum(weights * np.expm1(theta * values))))
             reach, before = min(reach, (steps * log_mgf + need) / theta), reach
             if steps * log_mgf < need and reach == before:
                 break
@@ -352,7 +353,7 @@ class _Tilted:
         masses: Floats = np.exp(exponents[kept] - peak)
         total = float(np.sum(masses))
         masses /= total
-        mean = float(masses @ kept)
+        mean = float(np.sum(masses * kept))
         return cls(tilt, kept, masses, mean, peak + math.log(total) - tilt * h * round(mean))
 
     @property
@@ -367,7 +368,7 @@ class _Tilted:
     def shift(self, residuals: Floats, steps: int, lost: float) -> float:
         """Sum of all steps' residuals, at least, but for a probability ``lost``."""
         residuals = residuals[self.kept]
-        average = float(self.masses @ residuals)
+        average = float(np.sum(self.masses * residuals))
         return steps * average - _reach(self.masses, average - residuals, steps, lost)
 
     def composed(self, steps: int, lost: float, work: _Work) -> tuple[int, Floats, float] | None:

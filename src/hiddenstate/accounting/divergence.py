@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hiddenstate.accounting import roots
 from hiddenstate.errors import expect
 
 
@@ -64,9 +65,6 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     less than 1e-8 max(epsilon, mu) if mu > 1e-5, and 1e-7 of it if mu > 1e-6; a mu below 1e-10
     counts as 1e-10. Source: Dong, Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
     """
-    # Imported here because it takes a while and most commands never account.
-    from scipy.optimize import brentq
-
     expect(0 < delta < 1, "delta", delta, "a number between 0 and 1")
     if rho == 0:
         return 0.0
@@ -83,8 +81,8 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
         return 0.0
     # Phi(-distance) alone is above the delta, and below the target at the larger end.
     most += math.sqrt(max(0.0, -2 * target) + 1)
-    distance = float(brentq(excess, -mu / 2, most, xtol=1e-12, rtol=8 * eps))
-    return mu * (mu / 2 + distance + 2e-12) * (1 + 8 * eps)
+    _, distance = roots.between(excess, -mu / 2, most, absolute=1e-12)
+    return mu * (mu / 2 + distance) * (1 + 8 * eps)
 
 
 def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
@@ -95,9 +93,6 @@ def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
     once, whatever the data, the mean over the record's positions. At most 1e-8 epsilon above the
     root of the mean.
     """
-    # Imported here because it takes a while and most commands never account.
-    from scipy.optimize import brentq
-
     rhos, shares = np.asarray(rhos, dtype=float), np.asarray(shares, dtype=float)
     right = rhos.shape == shares.shape and rhos.ndim == 1 and bool(np.all(shares >= 0))
     total = float(shares.sum()) if right else 0.0
@@ -116,8 +111,7 @@ def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
         return 0.0
     if excess(worst) >= 0:
         return worst
-    root = float(brentq(excess, 0.0, worst, xtol=1e-300, rtol=1e-10))
-    return min(worst, root * (1 + 1e-9))
+    return roots.between(excess, 0.0, worst, relative=1e-10)[1]
 
 
 def _log_delta(mu: float, distance: float) -> float:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csc_array
 from scipy.special import logsumexp, ndtr, ndtri
 
-from hiddenstate.accounting import arguments
+from hiddenstate.accounting import arguments, roots
 from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.streams import World
@@ -182,8 +182,6 @@ class Law:
 
         "out" tests P_in - e^epsilon P_out, "in" the reverse, "either" is the larger of the two.
         """
-        from scipy.optimize import brentq
-
         check_null(null)
         if null == "either":
             return max(self.delta(epsilon, null="out"), self.delta(epsilon, null="in"))
@@ -202,7 +200,7 @@ class Law:
             best = low
         else:
             # The divergence is stationary there, so that this error enters it squared.
-            best = float(brentq(excess, low, high, xtol=1e-9, rtol=1e-12))
+            best = roots.between(excess, low, high, absolute=1e-9)[0]
         if null == "out":
             out, inside = self.above(best)
             return max(0.0, float(inside - math.exp(epsilon) * out))
@@ -218,8 +216,6 @@ class Law:
 
     def epsilon(self, delta: float, *, null: Null = "out") -> float:
         """Exact epsilon at ``delta``: the smallest whose hockey-stick divergence is ``delta``."""
-        from scipy.optimize import brentq
-
         if not 0 < delta < 1:
             raise InputError(f"delta: got {delta}; expected a probability inside (0, 1)")
         if self.delta(0.0, null=null) <= delta:
@@ -227,7 +223,9 @@ class Law:
         high = 1.0
         while self.delta(high, null=null) > delta:
             high *= 2
-        return float(brentq(lambda e: self.delta(e, null=null) - delta, 0, high, xtol=1e-10))
+        return roots.between(lambda e: self.delta(e, null=null) - delta, 0.0, high, absolute=1e-10)[
+            1
+        ]
 
     def errors(self, points: int = 1001) -> tuple[Array, Array]:
         """Points (FPR, FNR) of the exact trade-off curve, FPR ascending; ``points`` or more.

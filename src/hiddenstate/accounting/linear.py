@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtri
 
+from hiddenstate.accounting import roots
 from hiddenstate.accounting.arguments import check_delta, check_mechanism, check_number
 from hiddenstate.accounting.binomial import MOST_STEPS, log_binomial, log_mass
 from hiddenstate.accounting.mixture import DIRECTIONS, Floats, GaussianMixture
@@ -331,7 +332,6 @@ def last_iterate_noise_multiplier(
     Exact for linear losses, else a heuristic and no guarantee. The arguments broadcast. Raises
     InputError where no noise at all is needed, because the canary is rarely sampled.
     """
-    from scipy.optimize import brentq
 
     def solve(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
         check_number("epsilon", epsilon, 0 < epsilon < math.inf, "above 0")
@@ -362,7 +362,7 @@ def last_iterate_noise_multiplier(
             low *= 2
         while excess(high) > 0:
             high *= 2
-        return math.exp(brentq(excess, low, high, xtol=1e-13, rtol=1e-13))
+        return math.exp(roots.between(excess, low, high, absolute=1e-13)[1])
 
     return _broadcast(solve, epsilon, delta, sampling_rate, steps)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, log_ndtr
 
-from hiddenstate.accounting import tradeoff
+from hiddenstate.accounting import roots, tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve, check_null
 
 _NEGLIGIBLE = 100.0
@@ -148,8 +148,6 @@ class GaussianMixture:
 
         Along the line both epsilon = f(y) and its delta are explicit, so one root-find in y does.
         """
-        from scipy.optimize import brentq
-
         check_null(null)
         if null == "either":
             return max(self.epsilon(delta, null="out"), self.epsilon(delta, null="in"))
@@ -164,8 +162,8 @@ class GaussianMixture:
         step = self.noise_std if null == "out" else -self.noise_std
         while excess(y0 + step) > 0:
             step *= 2
-        y = brentq(excess, y0, y0 + step, xtol=1e-15 * self.noise_std, rtol=1e-15)
-        return abs(float(self.loss(y)))
+        ends = roots.between(excess, *sorted((y0, y0 + step)), absolute=1e-15 * self.noise_std)
+        return abs(float(self.loss(ends[null == "out"])))
 
     def tradeoff_curve(self, *, null: Null, lines: int = 1001) -> TradeoffCurve:
         """Lower bound on the trade-off function from ``lines`` of its supporting lines.

@@ -87,7 +87,7 @@ def least(bound: "Bound", setting: "Setting", delta: float, target: float) -> fl
     """
 
     # Imported here because most commands never look for a root.
-    from scipy.optimize import brentq
+    from hiddenstate.accounting import roots
 
     def epsilon(noise: float) -> float:
         answer = bound.compute(replace(setting, noise_multiplier=noise), delta)
@@ -111,7 +111,5 @@ def least(bound: "Bound", setting: "Setting", delta: float, target: float) -> fl
         return math.log(max(epsilon(math.exp(log_noise)), 1e-9 * target) / target)
 
     # Epsilon is nearly a power of the noise.
-    root = math.exp(brentq(excess, math.log(low), math.log(high), xtol=CLOSE / 10))
-    while epsilon(root) > target:
-        root *= 1 + CLOSE / 5
-    return float(shown(root, "upper", 6))
+    ends = roots.between(excess, math.log(low), math.log(high), absolute=CLOSE / 10)
+    return float(shown(math.exp(ends[1]), "upper", 6))
