@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from hiddenstate import cli, papers
 from hiddenstate.errors import InputError
@@ -37,7 +38,7 @@ def test_every_paper_has_a_page_of_at_most_1200_words_in_its_own_order(every):
     assert set(pages) == with_sentences
     for name, page in pages.items():
         content = publication.paper(every, name, page)
-        assert len(content.split()) <= publication.MOST_WORDS, name
+        assert publication.words_of(content) <= publication.MOST_WORDS, name
         assert f"figures/published/{name}/{page.figure}.png" in content
         assert (ROOT / f"figures/published/{name}/{page.figure}.png").is_file(), name
         signs = re.findall(r"\| (.) [a-z ]+ \|[^|]*\|$", content, re.MULTILINE)
@@ -45,6 +46,55 @@ def test_every_paper_has_a_page_of_at_most_1200_words_in_its_own_order(every):
         assert len(signs) == len(sentences), name
         # Contradictions come first.
         assert signs == sorted(signs, key="✘±✔?○".index), name
+
+
+def test_words_are_counted_without_the_lines_of_tables():
+    assert publication.words_of("| a | = | 1.5 |\n| --- | --- | --- |\n“and” so on") == 5
+
+
+def test_every_sentence_of_a_paper_says_in_a_sentence_of_its_own_why_it_has_its_verdict(every):
+    pages = claims.pages(ROOT / publication.CLAIMS)
+    expected = pd.read_csv(ROOT / verdicts.expectation("laptop")).set_index("id")["verdict"]
+    said = []
+    for claim in claims.read(ROOT / publication.CLAIMS):
+        if isinstance(claim, claims.PaperClaim):
+            group = claims.Verdict(expected[claim.id]).group
+            reasons = pages[claim.family].because.get(claim.check, {})
+            assert group in reasons, (claim.id, group)
+            said += reasons.values()
+    # Each is a sentence about its row alone.
+    assert len(set(said)) == len(said)
+    for one in said:
+        assert one[0].isupper() and one.endswith(".") and 5 <= len(one.split()) <= 16, one
+    content = publication.paper(every, "cyclic_bounds", pages["cyclic_bounds"])
+    assert pages["cyclic_bounds"].because["residuals"]["agrees"] in content
+
+
+def test_a_verdict_that_changed_has_a_reason_from_its_evidence_alone(every):
+    page = claims.pages(ROOT / publication.CLAIMS)["cyclic_bounds"]
+    was = page.because["residuals"]["agrees"]
+    changed = every.assign(
+        verdict=every["verdict"].mask(every["id"] == "cyclic_bounds.residuals", "refuted")
+    )
+    content = publication.paper(changed, "cyclic_bounds", page)
+    assert was not in content and publication.EVIDENCE["contradicts"] in content
+    assert set(publication.EVIDENCE) == set(claims.GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("because", "expected"),
+    [
+        ({"guess": {"agrees": "It is."}}, "page.because: got 'guess'; expected a sentence"),
+        ({"residuals": {"yes": "It is."}}, "page.because.residuals: got 'yes'; expected one of"),
+    ],
+)
+def test_a_reason_of_no_row_or_no_verdict_is_refused(tree, because, expected):
+    path = tree / publication.CLAIMS / "cyclic_bounds.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content["page"]["because"] = because
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape(expected)):
+        claims.pages(path.parent)
 
 
 def test_the_front_page_answers_for_every_paper_in_a_line(every):

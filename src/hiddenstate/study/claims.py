@@ -191,6 +191,9 @@ class Page(_Entry):
         min_length=1, description="the figure beside what the paper says of its own"
     )
     questions: tuple[str, ...] = Field(min_length=1, description="to the authors")
+    because: dict[str, dict[str, str]] = Field(
+        default={}, description="by row and what its verdict says: why, in a plain sentence"
+    )
 
 
 class _File(_Entry):
@@ -231,8 +234,21 @@ def pages(place: str | Path) -> dict[str, Page]:
         if content.page is not None:
             if content.page.row not in {claim.check for claim in content.paper}:
                 raise InputError(f"{path}: page.row: got {content.page.row!r}; expected a sentence")
+            _refuse_unknown_reasons(path, content)
             found[path.stem] = content.page
     return found
+
+
+def _refuse_unknown_reasons(path: Path, content: _File) -> None:
+    names = {claim.check for claim in content.paper}
+    for row, reasons in content.page.because.items() if content.page else ():
+        if row not in names:
+            raise InputError(f"{path}: page.because: got {row!r}; expected a sentence")
+        if unknown := set(reasons) - set(GROUPS):
+            raise InputError(
+                f"{path}: page.because.{row}: got {min(unknown)!r}; expected one of "
+                + ", ".join(GROUPS)
+            )
 
 
 def _departing(path: Path, content: _File) -> list[PaperClaim]:

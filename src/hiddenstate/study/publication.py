@@ -6,7 +6,6 @@ which is also what is left as it was when one family alone is published.
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,14 @@ from hiddenstate.study.claims import Page, Verdict
 MOST_WORDS = 1200
 """Of a paper's page."""
 CLAIMS = Path("workflow/config/claims")
+EVIDENCE = {
+    "agrees": "The evidence lies inside what the sentence allows.",
+    "contradicts": "The evidence lies outside what the sentence allows.",
+    "depends": "Another reading of the text has another outcome.",
+    "undecided": "The evidence covers both sides.",
+    "not judged": "This scale lacks what the sentence needs.",
+}
+"""What is said of a verdict whose row has no sentence of its own."""
 ORDER = ("contradicts", "depends", "agrees", "undecided", "not judged")
 """Of the rows of a paper's table, by what they say."""
 
@@ -171,13 +178,18 @@ def paper(verdicts: pd.DataFrame, name: str, page: Page) -> str:
     made = ""
     for most in range(9, 1, -1):
         made = _paper(verdicts, name, page, most)
-        if len(made.split()) <= MOST_WORDS:
+        if words_of(made) <= MOST_WORDS:
             break
     for row in _sorted(words.of_ledger(_of(verdicts, name), "paper").to_dict("records")):
         folded = _folded(row)
-        if folded and len((made + folded).split()) <= MOST_WORDS:
+        if folded and words_of(made + folded) <= MOST_WORDS:
             made += "\n" + folded
     return made
+
+
+def words_of(page: str) -> int:
+    """Number of words of a page; what has neither letter nor digit, as a table's lines, is none."""
+    return sum(any(sign.isalnum() for sign in word) for word in page.split())
 
 
 def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
@@ -190,7 +202,7 @@ def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
         f"- **What holds.** {page.holds}\n- **What does not.** {page.fails}\n"
         f"- **What nobody can tell yet.** {page.open}",
         "## Sentence by sentence",
-        words.markdown(pd.DataFrame([_line(row, most) for row in _sorted(rows)])),
+        words.markdown(pd.DataFrame([_line(row, page, most) for row in _sorted(rows)])),
         f"Quotes in full, choices of ours and all evidence: [{name}.csv]({name}.csv).",
         "## The figure",
         f"![{name}, {page.figure}](../../figures/published/{name}/{page.figure}.png)",
@@ -202,14 +214,14 @@ def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _line(row: dict[str, Any], most: int) -> dict[str, str]:
+def _line(row: dict[str, Any], page: Page, most: int) -> dict[str, str]:
     return {
         "where": _short(row["place"], max(2, most - 4)),
         "their words": f"“{words.plain(_short(row['quote'], most))}”",
         "theirs": _theirs(row),
         "ours": _ours(row),
         "verdict": _signed(row["verdict"]),
-        "because": words.plain(_because(row)),
+        "because": words.plain(_because(row, page)),
     }
 
 
@@ -249,32 +261,17 @@ def _decisive(row: dict[str, Any], items: list[dict[str, Any]]) -> dict[str, Any
     return max(same or items, key=lambda one: one["turns"] or 0)
 
 
-def _because(row: dict[str, Any]) -> str:
-    verdict = Verdict(row["verdict"])
-    items = json.loads(row["evidence"])
-    readings = json.loads(row["readings"])
-    if verdict == Verdict.NOT_JUDGED:
-        # What it would cost is the end of the remark; another row's cost is named without family.
-        cost = re.sub(r"^As [a-z_]+\.", "Costs as ", row["remark"].split(". ")[-1])
-        return _short(cost or "No cells of it.", 12)
-    if verdict == Verdict.DEPENDS:
-        outcome = {"agrees", "contradicts", "undecided"}
-        mine = {one["outcome"] for one in items} & outcome
-        for rival in (rival for reading in readings for rival in reading["rivals"]):
-            if not rival["aside"] and {rival["verdict"]} != mine:
-                return f"Otherwise {rival['verdict']}: {_short(rival['choice'], 10)}"
-    if verdict == Verdict.UNDECIDED:
-        nothing = [one["what"] for one in items if one["allowed"] == "a measurement"]
-        if nothing:
-            return f"Not measured: {_short(nothing[0], 9)}"
-        turns = float(row["turns"] or 0)
-        if turns > 1 - GUARD:
-            return f"Other seeds would turn it in {turns:.0%}."
-        return "The interval covers both sides."
-    if verdict.group == "contradicts":
-        one = _decisive(row, items)
-        return f"Allowed: {_short(one['allowed'], 10)}"
-    return f"Stands on {len(readings)} choices of ours." if readings else "Exact numbers."
+def _because(row: dict[str, Any], page: Page) -> str:
+    """Why a row has its verdict: its own sentence, or what the evidence alone says.
+
+    A verdict that changed since its sentence was written has the latter.
+    """
+    group = Verdict(row["verdict"]).group
+    if own := page.because.get(row["id"].split(".")[1], {}).get(group):
+        return own
+    if float(row["turns"] or 0) > 1 - GUARD and group == "undecided":
+        return f"Other seeds would turn the verdict in {float(row['turns']):.0%} of reruns."
+    return EVIDENCE[group]
 
 
 def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
