@@ -106,25 +106,29 @@ def test_computed_numbers_contradict_just_beyond_their_limit(family, name, key):
     assert stated or (beyond and max(beyond) <= 0.002), beyond
 
 
-def often(least, hits):
-    """If hits come at least so often: Wald's test against a fifth less.
+class Often:
+    """If hits come at least so often: Wald's test against rarer ones.
 
-    It is wrong in one of twenty where they do not, and in one of a thousand where they do.
+    It accepts the rarer ones in ``wrongly`` of all tests, and refuses the wanted ones in one of a
+    thousand. ``told`` is None until it knows.
     """
-    less, log_ratio = least - 0.2, 0.0
-    for hit in hits:
-        log_ratio += math.log(least / less if hit else (1 - least) / (1 - less))
-        if log_ratio > math.log(20):
-            return True
-        if log_ratio < -math.log(1000):
-            return False
-    raise AssertionError("too few draws to tell")
+
+    def __init__(self, least, less, wrongly):
+        self._steps = math.log((1 - least) / (1 - less)), math.log(least / less)
+        self._ends = -math.log(1000), -math.log(wrongly)
+        self._log_ratio, self.told = 0.0, None
+
+    def add(self, hit):
+        if self.told is None:
+            self._log_ratio += self._steps[bool(hit)]
+            if not self._ends[0] <= self._log_ratio <= self._ends[1]:
+                self.told = self._log_ratio > 0
 
 
 def replications(family, name, key):
     """Outcomes of many draws of the made-up estimates."""
     rng = np.random.default_rng(zlib.crc32(f"{family}.{name} {key}".encode()))
-    for _ in range(500):
+    for _ in range(5000):
         with drawn(rng):
             yield measured(family, name, key).outcome
 
@@ -139,30 +143,43 @@ WRONG = {
 @pytest.mark.parametrize(("family", "name", "key"), [one for one in EVERY if statistical(*one[:2])])
 def test_replications_come_out_as_their_truth_says(family, name, key):
     """In half of them at least, and the other way round in one of twenty at most."""
-    found, outcome = [], meant(key)
-    seldom = name in getattr(made_up(family), "SELDOM", ())
+    outcome = meant(key)
+    right, unturned = Often(LEAST[outcome], LEAST[outcome] - 0.2, 0.05), never_turned()
+    tests = [unturned] if name in getattr(made_up(family), "SELDOM", ()) else [right, unturned]
+    found = []
     for got in replications(family, name, key):
         found.append(got)
-        if len(found) >= 30 and not len(found) % 10 and _told(found, outcome, seldom):
-            return
-    raise AssertionError([(o, found.count(o)) for o in set(found)])
+        right.add(got == outcome)
+        unturned.add(got != WRONG[outcome])
+        if all(one.told is not None for one in tests):
+            break
+    assert all(one.told for one in tests), [(o, found.count(o)) for o in set(found)]
 
 
-def _told(found, outcome, seldom):
-    """If what was drawn so far shows both, by the tests of ``often``; of ``SELDOM`` the second."""
-    try:
-        return (seldom or often(LEAST[outcome], (one == outcome for one in found))) and often(
-            RIGHT, (one != WRONG[outcome] for one in found)
-        )
-    except AssertionError:
-        return False
+def never_turned():
+    """The test that at most one replication of twenty comes out the other way round.
+
+    A check that turns one of ten passes it in one of a hundred tests.
+    """
+    return Often(RIGHT, 0.90, 0.01)
 
 
-def test_a_check_that_is_right_too_seldom_is_found():
+@pytest.mark.parametrize(
+    ("make", "wrong", "right", "passed"),
+    [(never_turned, 0.90, 0.95, 0.01), (lambda: Often(0.5, 0.3, 0.05), 0.3, 0.5, 0.05)],
+)
+def test_a_check_that_is_right_too_seldom_is_found(make, wrong, right, passed):
     rng = np.random.default_rng(6)
-    found = [often(0.95, iter(rng.random(500) < 0.75)) for _ in range(200)]
-    assert sum(found) <= 20
-    assert sum(often(0.95, iter(rng.random(500) < 0.96)) for _ in range(200)) >= 198
+
+    def told(rate):
+        one = make()
+        while one.told is None:
+            one.add(rng.random() < rate)
+        return one.told
+
+    # Three standard errors of 1,000 tests above what is promised.
+    assert sum(told(wrong) for _ in range(1000)) <= 1000 * passed + 3 * (1000 * passed) ** 0.5
+    assert sum(not told(right) for _ in range(1000)) <= 4
 
 
 COUNTED = re.compile(

@@ -203,6 +203,17 @@ def test_equal_repeats_have_an_unknown_error_and_are_not_exact():
     assert mean([0.0, 4.0, 8.0], 0.5).error > 2
 
 
+def test_no_interval_of_a_printed_number_leaves_what_is_possible():
+    found = Estimate(95.9, 1.0, 3, least=0, most=100)
+    free = Estimate(95.9, 1.0, 3)
+    printed, wide = (Stated("x", one, Exact(96.1), rival=97.5).judge(0.99) for one in (found, free))
+    assert wide.high > 100 and (printed.low, printed.high) == (wide.low, 100)
+    # What is said does not change by it, nor how often a rerun says the same.
+    assert (printed.outcome, printed.turns) == (wide.outcome, wide.turns)
+    low = Stated("x", Estimate(1.0, 1.0, 3, least=0, most=100), Exact(2.0)).judge(0.99)
+    assert low.low == 0 and low.high < 100
+
+
 def test_no_interval_leaves_what_is_possible():
     share = Estimate(0.98, 0.05, least=0.0, most=1.0)
     assert share.interval(0.95)[1] == 1

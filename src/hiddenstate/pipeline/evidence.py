@@ -357,6 +357,10 @@ class Stated:
         low, high = low + centre, high + centre
         unknown = math.isnan(self.found.value)
         outcome = Outcome.UNDECIDED if unknown else printed(low, high, centre, self)
+        turns = self._turns(outcome, low, high)
+        if isinstance(self.found, Estimate):
+            least, most = self.found.least, self.found.most
+            low, high = (min(max(end, least), most) for end in (low, high))
         return Judged(
             self.what,
             f"{centre:.{self.digits}f}",
@@ -365,7 +369,7 @@ class Stated:
             high,
             must_cover(centre, self),
             outcome,
-            self._turns(outcome, low, high),
+            turns,
         )
 
     def _turns(self, outcome: Outcome, low: float, high: float) -> float:
