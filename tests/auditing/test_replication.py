@@ -5,8 +5,9 @@ import pytest
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP
-from hiddenstate.auditing.replication import Law, Replicated
-from hiddenstate.pipeline.evidence import Evidence, Outcome
+from hiddenstate.auditing.law import law as law_of_a_rule
+from hiddenstate.auditing.replication import AUDITS, Foretold, Law, Replicated, foretold
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Outcome
 
 PRINTED = {1.0: (0.08, 0.00), 2.0: (0.54, 0.06), 4.0: (1.89, 0.61), 10.0: (6.48, 3.41)}
 """Means of five audits of 100 models in the worst and in the average case, by epsilon."""
@@ -71,3 +72,59 @@ def test_the_error_of_a_mean_is_at_least_what_the_models_leave():
     one = law(10.0)
     assert one.mean([float(found.mean())]).error == pytest.approx(found.std(), rel=0.15)
     assert one.mean([3.0] * 5).error == pytest.approx(one.mean([3.0]).error / 5**0.5)
+
+
+@pytest.mark.parametrize("level", [0.05, 0.025])
+def test_what_is_expected_of_a_separation_is_what_audits_publish_on_average(level):
+    one = Law(100, 1e-5, gaussian.mu(10.0, 1e-5), level)
+    rule = law_of_a_rule(AsPublished(), 0.83, models=100, delta=1e-5, level=level, audits=4000)
+    told = one.expected(Estimate(0.83, 0.05))
+    errors = np.hypot(rule.mean_error, 0.9 / AUDITS**0.5)
+    assert told.value == pytest.approx(rule.mean, abs=4 * errors + 0.01)
+    ends = [one.expected(Estimate(0.83 + off, 0.05)).value for off in (-0.05, 0.05)]
+    assert told.error == pytest.approx((ends[1] - ends[0]) / 2)
+    _, low, high = foretold(one, Estimate(0.83, 1e-9), 0.0, 0.9, "mean", 1)
+    assert low == pytest.approx(np.quantile(rule_audits(level), 0.05), abs=0.2)
+    assert high == pytest.approx(np.quantile(rule_audits(level), 0.95), abs=0.2)
+
+
+def rule_audits(level):
+    rng = np.random.default_rng(8)
+    scores = rng.normal(0.83, 1, (4000, 100)), rng.normal(0, 1, (4000, 100))
+    return gaussian.epsilon_below(AsPublished().bounds(*scores, GaussianDP(), level)[0], 1e-5)
+
+
+@pytest.mark.parametrize("freedom", [4, np.inf])
+def test_numbers_that_are_foretold_are_contradicted_in_one_of_twenty_at_most(freedom):
+    """The separation has an error, and the paper's five audits have starts of their own."""
+    rng, runs, wrong, scatter = np.random.default_rng(4), 200, 0, 0.08
+    for _ in range(runs):
+        items = []
+        for epsilon in (4.0, 10.0):
+            one = law(epsilon)
+            truth = 0.6 * one.most
+            number = np.mean([audits(rng, truth + scatter * rng.normal(), 1) for _ in range(5)])
+            error = scatter / 2
+            # Student's pivot: an error that is itself estimated.
+            seen = error * (rng.chisquare(freedom) / freedom) ** 0.5 if freedom < 99 else error
+            found = Estimate(truth + error * rng.normal(), seen, freedom)
+            items.append(Foretold("x", found, 2 * seen, one, round(float(number), 2), 0.005))
+        wrong += Evidence(items).outcome == Outcome.CONTRADICTS
+    assert wrong <= 0.05 * runs + 3 * (runs * 0.05 * 0.95) ** 0.5
+
+
+def test_what_is_foretold_decides_where_it_is_known_and_excludes_a_rival():
+    one = law(10.0)
+    number = one.expected(Estimate(1.7, 0.01)).value
+    known = Foretold("x", Estimate(1.7, 0.05), 0.05, one, number, 0.005, 3.41)
+    assert Evidence([known]).outcome == Outcome.AGREES
+    # A separation that is off by little more than its error and five audits' contradicts.
+    far = Foretold("x", Estimate(1.0, 0.05), 0.05, one, number, 0.005, 3.41)
+    assert Evidence([far]).outcome == Outcome.CONTRADICTS
+    unknown = Foretold("x", Estimate(1.7, np.nan, 0), np.nan, one, number, 0.005, 3.41)
+    assert Evidence([unknown]).outcome == Outcome.UNDECIDED
+    wide = Foretold("x", Estimate(1.7, 0.4), 0.05, one, number, 0.005, 3.41)
+    assert Evidence([wide]).outcome == Outcome.UNDECIDED
+    # The largest of five is above their mean.
+    largest = Foretold("x", Estimate(1.7, 0.01), 0.0, one, number, 0.005, statistic="maximum")
+    assert Evidence([largest]).rows[0].measured > number + 0.5

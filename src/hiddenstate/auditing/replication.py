@@ -6,6 +6,7 @@ five of them that do are no exact number. So a printed mean or maximum is compar
 law on both sides, at every separation that our audits leave possible.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,12 +40,13 @@ class Law:
     """The law of the published epsilon, by the separation of normal scores.
 
     models: with the canary and without it, each, of one audit. delta: of the epsilons. most: the
-    largest separation that is possible, mu of the mechanism.
+    largest separation that is possible, mu of the mechanism. level: of each error rate's bound.
     """
 
     models: int
     delta: float
     most: float
+    level: float = LEVEL
 
     @property
     def separations(self) -> Floats:
@@ -62,9 +64,25 @@ class Law:
 
     def perfect(self, n: int, statistic: Literal["mean", "maximum"], draws: int = DRAWS) -> Floats:
         """A statistic of ``n`` audits at the largest separation, shape (draws,)."""
-        found = gaussian.epsilon_below(_mus(self.models, round(self.most, 9)), self.delta)
+        found = gaussian.epsilon_below(
+            _mus(self.models, round(self.most, 9), self.level), self.delta
+        )
         drawn = found[np.random.default_rng(3).integers(0, AUDITS, (draws, n))]
         return drawn.mean(axis=1) if statistic == "mean" else drawn.max(axis=1)
+
+    def at(self, separations: Floats, seed: int) -> Floats:
+        """An audit of each separation, of their shape; other seeds draw other audits."""
+        places = np.interp(separations, self.separations, np.arange(len(self.separations)))
+        below = np.minimum(places.astype(int), len(self.separations) - 2)
+        one = np.random.default_rng(seed).integers(0, AUDITS, separations.shape)
+        share = places - below
+        return (1 - share) * self.audits[below, one] + share * self.audits[below + 1, one]
+
+    def expected(self, separation: Estimate) -> Estimate:
+        """What audits of a separation publish on average, with the error that it leaves."""
+        ends = separation.value + np.array([-separation.error, 0, separation.error])
+        low, value, high = np.interp(ends, self.separations, self.audits.mean(axis=1))
+        return Estimate(float(value), float(high - low) / 2, separation.freedom)
 
     def nearest(self, value: float) -> int:
         """Index of the separation whose audits publish this value on average."""
@@ -78,15 +96,15 @@ class Law:
 
 @lru_cache(maxsize=16)
 def _audits(law: Law) -> Floats:
-    found = [_mus(law.models, round(float(one), 9)) for one in law.separations]
+    found = [_mus(law.models, round(float(one), 9), law.level) for one in law.separations]
     return gaussian.epsilon_below(np.array(found), law.delta)
 
 
 @lru_cache(maxsize=256)
-def _mus(models: int, separation: float) -> Floats:
+def _mus(models: int, separation: float, level: float) -> Floats:
     # The same draws at each separation, so that the law changes smoothly with it.
     apart, out = np.random.default_rng(2405).normal(0, 1, (2, AUDITS, models))
-    return AsPublished().bounds(apart + separation, out, GaussianDP(), LEVEL)[0]
+    return AsPublished().bounds(apart + separation, out, GaussianDP(), level)[0]
 
 
 @lru_cache(maxsize=64)
@@ -168,3 +186,80 @@ class Replicated:
             at, np.random.default_rng(11).integers(0, AUDITS, (DRAWS, len(ours)))
         ]
         return bool((drawn.std(axis=1) >= ours.std() - 1e-12).mean() < SCATTERED)
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """A mean, or the largest, of a paper's audits, beside the law at a separation that is computed.
+
+    separation: of the scores, from expected audits, with its error. scatter: standard deviation of
+    the separation between starts, of which each of the paper's audits has its own. The other
+    attributes are those of ``Replicated``. The interval is of what such a paper would print: the
+    error of the separation, the starts' scatter and the law of the audits are drawn together.
+    """
+
+    what: str
+    separation: Estimate
+    scatter: float
+    law: Law
+    number: float
+    rounding: float
+    rival: float | None = None
+    statistic: Literal["mean", "maximum"] = "mean"
+    of: int = 5
+    digits: int = 2
+    exact: bool = field(default=False, init=False)
+
+    def judge(self, confidence: float) -> Judged:
+        """The outcome of the number alone, at the confidence of its own interval."""
+        stated, place = f"{self.number:.{self.digits}f}", must_cover(self.number, self)
+        if not self.separation.known:
+            nothing = math.nan
+            return Judged(self.what, stated, nothing, nothing, nothing, place, Outcome.UNDECIDED, 0)
+
+        def told(moved: float) -> tuple[float, float, float]:
+            return foretold(
+                self.law, self.separation, self.scatter, confidence, self.statistic, self.of, moved
+            )
+
+        value, low, high = told(0.0)
+        outcome = printed(low, high, self.number, self)
+        # Of our separation, drawn again: quantiles of Student's law, equally likely.
+        again = _student(self.separation.freedom, (np.arange(AGAIN) + 0.5) / AGAIN)
+        other = [printed(*told(float(t))[1:], self.number, self) != outcome for t in again]
+        turns = float(np.mean(other))
+        return Judged(self.what, stated, value, low, high, place, outcome, turns)
+
+
+def foretold(
+    law: Law,
+    separation: Estimate,
+    scatter: float,
+    confidence: float,
+    statistic: Literal["mean", "maximum"] = "mean",
+    of: int = 5,
+    moved: float = 0.0,
+) -> tuple[float, float, float]:
+    """Mean and limits of what ``of`` audits publish, each from a start of its own.
+
+    separation: with its error, and so many (``moved``) errors away. scatter: its standard deviation
+    between starts.
+    """
+    rng = np.random.default_rng(13)
+    errors = separation.error * (moved + _student(separation.freedom, rng.uniform(size=(DRAWS, 1))))
+    every = separation.value + errors + scatter * rng.normal(size=(DRAWS, of))
+    several = law.at(np.clip(every, 0, law.most), 5)
+    drawn = several.mean(axis=1) if statistic == "mean" else several.max(axis=1)
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(drawn.mean()), float(low), float(high)
+
+
+AGAIN = 40
+"""Separations that are drawn again for the guard band."""
+
+
+def _student(freedom: float, shares: Floats) -> Floats:
+    """Quantiles of Student's law."""
+    from scipy import stats
+
+    return np.asarray(stats.t.ppf(shares, freedom))

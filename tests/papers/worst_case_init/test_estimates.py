@@ -121,18 +121,6 @@ def test_expected_audits_are_compared_with_the_same_repeats_and_bound_nothing(sm
     assert told.value == pytest.approx((t - made["separation"]) / spread)
 
 
-def test_a_published_estimate_is_told_by_the_law_of_its_separation():
-    from hiddenstate.auditing import AsPublished
-    from hiddenstate.auditing.law import law
-
-    for method, level in (("as published", 0.05), ("two-sided", 0.025)):
-        found = simulations.published(method, 0.83, 100, 1e-5)
-        there = law(AsPublished(), 0.83, models=100, delta=1e-5, level=level, audits=1000)
-        assert found["value"] == pytest.approx(there.mean, abs=0.03)
-        assert found["largest"] == pytest.approx(there.largest, abs=0.1)
-        assert simulations.published(method, -2.0, 100, 1e-5)["value"] < 0.2
-
-
 def test_estimates_are_of_the_repeats_there_are(smoke, lacking, estimates):
     grid = smoke[0]
     counts = select(lacking, quantity="repeats").drop_duplicates("cell").set_index("cell")

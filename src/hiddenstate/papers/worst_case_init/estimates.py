@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import worlds
+from hiddenstate.auditing.replication import Law, foretold
 from hiddenstate.auditing.summaries import separation
 from hiddenstate.papers.worst_case_init import cells, methods, simulations
 from hiddenstate.papers.worst_case_init.cells import AuditParameters
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
+from hiddenstate.papers.worst_case_init.summaries import AUDIT, separations
 from hiddenstate.pipeline import verification
 from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.evidence import Estimate
 from hiddenstate.pipeline.family import Made
 
 Row = dict[str, Any]
@@ -76,7 +79,7 @@ def estimate(grid: WorstCaseInitGrid, scores: Made, bounds: Made) -> pd.DataFram
 
 
 def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> list[Row]:
-    """Expected audits: separation and published epsilon of each repeat, and audits beside them.
+    """Expected audits: separation of each repeat, published epsilons, and audits beside them.
 
     The row of an audit has the mean separation of the repeats that both have: ``observed`` and
     ``expected`` with their errors, and their difference over these (z) as its value.
@@ -97,9 +100,7 @@ def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> 
             | {"value": found["separation"], "low": found["separation"], "high": high}
             | {key: found[key] for key in ("most", "norm", "cosine", "error")}
         )
-        for method in simulations.SIMULATED:
-            told = simulations.published(method, found["separation"], audit.models, audit.delta)
-            rows.append(shared | {"quantity": "expected epsilon", "method": method} | told)
+    rows += _published(pd.DataFrame(rows)) if rows else []
     for name, trained in there.items():
         point = name.rpartition("_")[0]
         audited = {r: frame for r, frame in trained.items() if frame["world"].nunique() == 2}
@@ -110,6 +111,24 @@ def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> 
             each = [(every[point][repeat], audited[repeat]) for repeat in both]
             rows.append(row | _compared(each))
     return rows
+
+
+def _published(rows: pd.DataFrame) -> Iterator[Row]:
+    """What audits of each expected one publish on average, by method.
+
+    Between ``low`` and ``high`` lie nine of ten means of five audits, each from its own start.
+    """
+    for at in separations(rows).to_dict("records"):
+        shared = {"figure": "expected", "kind": "expected", "quantity": "expected epsilon"}
+        shared |= {key: at[key] for key in (*AUDIT, "n")}
+        mean = Estimate(at["mean"], at["error"], at["freedom"])
+        for method in simulations.SIMULATED:
+            _, level = methods.METHODS[method]
+            law = Law(int(at["models"]), at["delta"], at["most"], level)
+            told = law.expected(mean)
+            _, low, high = foretold(law, mean, at["scatter"], 0.9) if mean.known else (np.nan,) * 3
+            row = {"method": method, "value": told.value, "error": told.error}
+            yield shared | row | {"low": low, "high": high}
 
 
 def _compared(each: Sequence[tuple[pd.Series, pd.DataFrame]]) -> Row:

@@ -10,7 +10,7 @@ from hiddenstate import plotting
 from hiddenstate.auditing import Averaged
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.worst_case_init.grid import shows
-from hiddenstate.papers.worst_case_init.stated import stated
+from hiddenstate.papers.worst_case_init.stated import RECORDS, stated
 from hiddenstate.papers.worst_case_init.summaries import (
     EPOCHS,
     groups,
@@ -29,6 +29,12 @@ _READING = (
     f"confidence ({Averaged.name} errors), likewise. Dashed: the theoretical epsilon. Grey: "
     "what 90 % of audits publish, with as many models, if everything leaks. Open circles: stated "
     "by the paper for the same data, model and number of records."
+)
+_EXPECTED = (
+    "Panels of expected audits: what five audits publish on average, computed from one training "
+    "and a pass back for each start (squares; bars: nine of ten such means, where two starts are "
+    "there). Diamonds: the same with two-sided intervals. Open circles: stated by the paper. "
+    "Scores are taken as normal; expected audits bound nothing."
 )
 _WIDTH = 0.6
 """Of all series at one epsilon, which are one apart."""
@@ -75,6 +81,76 @@ def _by_epsilon(
     return pd.concat(overlaid)
 
 
+_HELD: dict[str, dict[str, Any]] = {
+    "case": {"clipping_norm": 1.0},
+    "epochs": {"clipping_norm": 1.0, "epsilon": 10.0},
+    "records": {"clipping_norm": 1.0, "case": "worst"},
+    "clipping_norm": {"case": "worst"},
+}
+"""What expected audits have in common, by the factor of a figure."""
+
+
+def _expected(estimates: pd.DataFrame, tasks: Iterable[str], factor: str) -> list[pd.DataFrame]:
+    """Expected audits for a figure by a factor, of each task that has several levels of it.
+
+    They have as many records as the paper's, unless these are the factor.
+    """
+    rows = select(estimates, quantity="expected epsilon", task=set(tasks))
+    rows = select(rows, **_HELD[factor]) if len(rows) else rows
+    last = rows.groupby("task")["epochs"].transform("max")
+    if factor != "epochs":
+        rows = rows[(rows["epochs"] == last) | (rows["epochs"] == 0)]
+    if factor != "records":
+        rows = rows[rows["records"] == rows["task"].map(RECORDS)]
+    parts = [part for _, part in rows.groupby("task", sort=False)]
+    return [part for part in parts if part[factor].nunique() > (2 if factor == "epochs" else 1)]
+
+
+def _expected_by(
+    ax: Any, rows: pd.DataFrame, name: str, factor: str, label: Callable[..., str] = str,
+    colours: dict[Any, str] | None = None,
+) -> int:  # fmt: skip
+    """Expected audits by epsilon, a series per level of a factor, or by epochs alone.
+
+    Returns how many stated values are drawn.
+    """
+    task, circles = rows["task"].iloc[0], 0
+    x = "epochs" if colours is None else "epsilon"
+    places = pd.Series({at: float(i) for i, at in enumerate(sorted(rows[x].unique()))})
+    for at, place in places.items():
+        epsilon = at if x == "epsilon" else rows["epsilon"].iloc[0]
+        ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
+    series = sorted(rows[factor].unique()) if colours else [None]
+    width = _WIDTH / len(series)
+    for j, level in enumerate(series):
+        held = {factor: level} if colours else {"epsilon": rows["epsilon"].iloc[0]}
+        part = select(rows, **held).sort_values(x)
+        colour = colours[level] if colours else plotting.OBSERVED
+        shift = (j - (len(series) - 1) / 2) * width
+        one, two = (select(part, method=method) for method in (PUBLISHED, "two-sided"))
+        ends = np.abs([one["value"] - one["low"], one["high"] - one["value"]])
+        own = {"color": colour, "label": label(level) if colours else None}
+        ax.errorbar(places[one[x]] + shift, one["value"], np.nan_to_num(ends), **_PUBLISHED | own)
+        ax.plot(
+            places[two[x]] + shift + width / 4, two["value"], "D", ms=3.5, color=colour, mfc="w"
+        )
+        values = stated(name, task, "mean", **held, **{x: list(places.index)})
+        values = _alike(values, part)
+        circles += len(values)
+        ax.plot(places[values[x]] + shift, values["value"], zorder=5, **plotting.STATED)
+    ax.set_xticks(places, [f"{at:g}" for at in places.index])
+    names = {"epochs": "epochs of pre-training", "epsilon": "theoretical $\\varepsilon$"}
+    ax.set(xlim=(-0.55, len(places) - 0.45), xlabel=names[x])
+    ax.set_ylim(bottom=-0.03 * ax.get_ylim()[1])
+    few, most = int(rows["n"].min()), int(rows["n"].max())
+    starts = f"{few} to {most} starts" if few < most else f"{few} start{'s' if few > 1 else ''}"
+    records = "" if factor == "records" else f", n = {rows['records'].iloc[0]:,.0f}"
+    ax.set_title(f"{title(task)}{records}, expected audits\n{starts} a point")
+    if colours:
+        ax.legend(loc="upper left", frameon=True, edgecolor="0.85", framealpha=1)
+    return circles
+
+
 def _coloured(levels: Iterable[Any]) -> dict[Any, str]:
     """A colour for each level, the same in all panels of a figure."""
     return {x: _COLOURS[i % len(_COLOURS)] for i, x in enumerate(sorted(set(levels)))}
@@ -85,7 +161,7 @@ def _alike(values: pd.DataFrame, audits: pd.DataFrame) -> pd.DataFrame:
     return values[values["records"].isin(set(audits["records"]))]
 
 
-def _explain(drawn: Any, circles: bool) -> None:
+def _explain(drawn: Any, circles: bool, expected: bool = False) -> None:
     """One legend for what all panels share."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -96,6 +172,11 @@ def _explain(drawn: Any, circles: bool) -> None:
         Line2D([], [], color="0.35", **_VALID, label="valid 95 % bound: mean ± sd"),
         Patch(color="0.9", label="90 % of perfect audits"),
     ]
+    if expected:
+        words = "expected, two-sided intervals"
+        handles.append(
+            Line2D([], [], marker="D", ms=3.5, color="0.35", mfc="w", ls="", label=words)
+        )
     if circles:
         handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
     columns = 3 if drawn.get_figwidth() > 6 else 2
@@ -127,20 +208,25 @@ def _panels(
 ) -> Figure:
     """A figure of a panel per task and number of records, a series per level of a factor."""
 
-    @figure(heading, f"{caption} {_READING}", when=shows(name), message=message)
+    words = f"{caption} {_READING}" + (f" {_EXPECTED}" if factor in _HELD else "")
+
+    @figure(heading, words, when=shows(name), message=message)
     def draw(estimates: pd.DataFrame) -> Any:
         every = planned(estimates, name)
         by = ["task"] if factor == "records" else ["task", "records"]
         parts, circles = [part for _, part in every.groupby(by, sort=False)], 0
-        drawn, axes = plotting.panels(len(parts), height=4.1)
-        if len(parts) == 1:
+        told = _expected(estimates, every["task"], factor)
+        drawn, axes = plotting.panels(len(parts) + len(told), height=4.1)
+        if len(axes) == 1:
             drawn.set_size_inches(5.2, 4.2)
-        colours = _coloured(every[factor])
-        for ax, audits in zip(axes, parts, strict=True):
+        colours = _coloured(pd.concat([every, *told])[factor])
+        for ax, points in zip(axes[len(parts) :], told, strict=True):
+            circles += _expected_by(ax, points, name, factor, label, colours)
+        for ax, audits in zip(axes, parts, strict=False):
             circles += len(_by_epsilon(ax, estimates, audits, factor, label, colours))
             _title(ax, audits, f"2 x {int(audits['models'].max())} models")
         axes[0].set_ylabel("empirical $\\varepsilon$")
-        _explain(drawn, circles > 0)
+        _explain(drawn, circles > 0, len(told) > 0)
         return drawn
 
     return draw
@@ -158,22 +244,25 @@ figure1 = _panels(
     "Figure 2: pre-training, gradient norms and leakage",
     "The more epochs of pre-training, the smaller the private records' clipped gradients "
     "in the first step, and the more the target record stands out. Diamonds: norms of the audits' "
-    f"records; crosses: of more records, where the scale has them. {_READING}",
+    f"records; crosses: of more records, where the scale has them. {_READING} {_EXPECTED}",
     when=shows("figure2"),
     message="Pre-training shrinks all gradients; with 100 records it does not raise leakage",
 )
 def figure2(estimates: pd.DataFrame) -> Any:
     every = planned(estimates, "figure2")
-    parts = groups(every, *EPOCHS)
-    drawn, axes = plotting.panels(len(parts), height=4.1)
-    if len(parts) == 1:
+    parts, told = groups(every, *EPOCHS), _expected(estimates, every["task"], "epochs")
+    drawn, axes = plotting.panels(len(parts) + len(told), height=4.1)
+    if len(axes) == 1:
         drawn.set_size_inches(5.2, 4.2)
     circles = 0
-    for ax, (levels, audits) in zip(axes, parts, strict=True):
+    for ax, (levels, audits) in zip(axes, parts, strict=False):
         circles += _by_epochs(ax, estimates, levels)
         where = f"theoretical $\\varepsilon$ = {levels['epsilon']:g}"
         _title(ax, audits, where, *_own(levels, every))
-    _explain(drawn, circles > 0)
+    for ax, points in zip(axes[len(parts) :], told, strict=True):
+        circles += _expected_by(ax, points, "figure2", "epochs")
+        ax.set_ylabel("empirical $\\varepsilon$")
+    _explain(drawn, circles > 0, len(told) > 0)
     return drawn
 
 
@@ -310,51 +399,4 @@ def figure7(estimates: pd.DataFrame) -> Any:
         _title(ax, shown, *words)
     axes[0].set_ylabel("empirical $\\varepsilon$")
     _explain(drawn, circles > 0)
-    return drawn
-
-
-@figure(
-    "Figure 1 with all of the paper's records: what audits publish on average",
-    "What audits of 100 models with and 100 without the target publish, from one training and a "
-    "pass back for each point. Squares: mean of the published estimate with one-sided intervals "
-    "(the main reading), with the standard deviation of one audit; diamonds: with two-sided "
-    "intervals. Open circles: stated by the paper. Dashed: the theoretical epsilon. One start; "
-    "scores are taken as normal. Expected audits bound nothing.",
-    when=lambda grid: any(len(sweep.epsilons) > 1 for sweep in grid.expected),
-    pending="No published run draws this figure yet: its expected audits are not all cached.",
-)
-def figure1_expected(estimates: pd.DataFrame) -> Any:
-    rows = select(estimates, quantity="expected epsilon", clipping_norm=1.0)
-    most = rows.groupby("task")["records"].transform("max")
-    rows = rows[(rows["records"] == most) & (rows["steps"] == rows["steps"].max())]
-    parts = [part for _, part in rows.groupby("task", sort=False) if part["epsilon"].nunique() > 1]
-    drawn, axes = plotting.panels(max(1, len(parts)), height=4.1)
-    if len(parts) <= 1:
-        drawn.set_size_inches(5.2, 4.2)
-    for ax, part in zip(axes, parts, strict=False):  # none is there yet: an empty panel
-        task = part["task"].iloc[0]
-        epsilons = sorted(part["epsilon"].unique())
-        places = pd.Series(range(len(epsilons)), index=epsilons, dtype=float)
-        for epsilon, place in places.items():
-            ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
-        colours = _coloured(part["case"])
-        for j, (case, those) in enumerate(part.groupby("case")):
-            for method, marker, by in ((PUBLISHED, "s", 0.0), ("two-sided", "D", 0.12)):
-                mean = select(those, method=method).groupby("epsilon")[["value", "deviation"]]
-                found = mean.mean()
-                ax.errorbar(
-                    places[found.index] + 0.3 * j - 0.2 + by, found["value"],
-                    found["deviation"] if method == PUBLISHED else None, fmt=marker, ms=4.5,
-                    capsize=2.5, lw=1.2, color=colours[case],
-                    label=f"{case} case, {method}",
-                )  # fmt: skip
-            values = stated("figure1", task, "mean", case=case, epsilon=epsilons)
-            at = places[values["epsilon"]] + 0.3 * j - 0.14
-            ax.plot(at, values["value"], zorder=5, **plotting.STATED)
-        ax.plot([], [], label="stated by the paper", **plotting.STATED)
-        ax.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons])
-        ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.55, len(epsilons) - 0.45))
-        ax.set_title(f"{title(task)}, n = {int(part['records'].iloc[0]):,}")
-        ax.legend(loc="upper left", frameon=True, edgecolor="0.85", framealpha=1)
-    axes[0].set_ylabel("published $\\varepsilon$, expected")
     return drawn

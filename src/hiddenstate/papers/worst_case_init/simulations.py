@@ -1,52 +1,17 @@
 """Simulated audits of worst_case_init: what a mechanism that leaks all it may would show."""
 
-import math
-from functools import cache
-
 import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing.law import Law, law
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.worst_case_init.cells import NAME, IdealParameters
-from hiddenstate.papers.worst_case_init.methods import METHODS, bounds
+from hiddenstate.papers.worst_case_init.methods import bounds
 from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 
 SIMULATED = (PUBLISHED, "two-sided")
 """Methods whose perfect audits are simulated: what publishes is what needs a ceiling."""
-
-
-LAWS = 1000
-"""Simulated audits of a separation, by which its published estimate is told."""
-_GRID = 0.1
-"""Separations between which laws are interpolated; the error is far below the standard one."""
-
-
-def published(method: str, separation: float, models: int, delta: float) -> dict[str, float]:
-    """Published results of audits of a separation by a method, by simulation of normal scores.
-
-    Keys: value (mean of one audit) with its standard error, deviation (of one audit), zeros
-    (share), largest (mean of the largest of five).
-    """
-    place = max(0.0, separation) / _GRID
-    low, share = math.floor(place), place % 1
-    one, other = (_law(method, low + i, models, delta) for i in (0, 1))
-    names = {
-        "value": "mean", "error": "mean_error", "deviation": "deviation", "zeros": "zeros",
-        "largest": "largest",
-    }  # fmt: skip
-    return {
-        key: (1 - share) * getattr(one, name) + share * getattr(other, name)
-        for key, name in names.items()
-    }
-
-
-@cache
-def _law(method: str, index: int, models: int, delta: float) -> Law:
-    rule, level = METHODS[method]
-    return law(rule, index * _GRID, models=models, delta=delta, level=level, audits=LAWS)
 
 
 def simulate(cell: Cell[IdealParameters], seed: int) -> pd.DataFrame:

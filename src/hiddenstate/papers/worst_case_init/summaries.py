@@ -1,7 +1,9 @@
 """Summaries of the audits over their repeats, of which figures, tables and checks are made."""
 
+import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
@@ -47,6 +49,54 @@ def groups(audits: pd.DataFrame, *varied: str) -> list[tuple[dict[str, Any], pd.
     """Audits that differ in what is varied alone, each group with the levels that it shares."""
     by = [name for name in AUDIT if name not in varied]
     return [(dict(zip(by, key, strict=True)), part) for key, part in audits.groupby(by, sort=False)]
+
+
+def separations(estimates: pd.DataFrame) -> pd.DataFrame:
+    """Expected audits with normal scores: the mean separation of each point over its starts.
+
+    Columns beside ``AUDIT``: mean, n (starts), most, norm, cosine, scatter (standard deviation
+    between starts), error (of the mean) with its freedom. The scatter is relative to the mean and
+    the same at all points of a task with as many records; the pairs' own error is in it.
+    """
+    rows = select(estimates, quantity="expected separation")
+    if rows.empty:
+        return pd.DataFrame(columns=[*AUDIT, "mean", "n", "scatter", "error", "freedom", "most"])
+    found = rows.groupby(AUDIT, sort=False, dropna=False).agg(
+        mean=("value", "mean"), n=("value", "size"), most=("most", "first"),
+        norm=("norm", "mean"), cosine=("cosine", "mean"),
+    ).reset_index()  # fmt: skip
+    told = {key: _scatter(part) for key, part in rows.groupby(["task", "records"])}
+    keys = list(zip(found["task"], found["records"], strict=True))
+    found["scatter"] = found["mean"] * [told[key][0] for key in keys]
+    found["error"] = found["scatter"] / np.sqrt(found["n"])
+    return found.assign(freedom=[told[key][1] for key in keys])
+
+
+def _scatter(rows: pd.DataFrame) -> tuple[float, float]:
+    """Relative standard deviation between starts, and its degrees of freedom.
+
+    A start moves all its epsilons together, so its mean over them and the rest are told apart
+    (analysis of variance; freedom by Satterthwaite). Not known where no point has two starts.
+    """
+    point = rows.groupby(AUDIT, dropna=False)["value"]
+    rows = rows.assign(
+        off=rows["value"] / point.transform("mean") - 1, starts=point.transform("size")
+    )
+    rows = rows[rows["starts"] > 1]
+    same = ["epochs", "clipping_norm"]
+    means = rows.groupby([*same, "repeat"])["off"].agg(["mean", "size"])
+    between = len(means) - len(means.groupby(level=same))
+    if between < 1:
+        return math.nan, 0.0
+    within = len(rows) - rows.groupby(AUDIT, dropna=False).ngroups - between
+    epsilons = float(means["size"].mean())
+    ours = float((means["size"] * means["mean"] ** 2).sum()) / between / epsilons
+    if within < 1:
+        return math.sqrt(ours), float(between)
+    rest = float((rows["off"] ** 2).sum() - (means["size"] * means["mean"] ** 2).sum()) / within
+    rest *= 1 - 1 / epsilons
+    freedom = (ours + rest) ** 2 / (ours**2 / between + rest**2 / within)
+    return math.sqrt(ours + rest), freedom
 
 
 EPOCHS = ("epochs", "case", "learning_rate")

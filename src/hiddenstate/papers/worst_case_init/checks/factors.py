@@ -11,11 +11,13 @@ from hiddenstate.papers.worst_case_init.checks import printed
 from hiddenstate.papers.worst_case_init.checks.shared import (
     SIGNIFICANT,
     audits_of,
+    foretold,
     gaps,
     in_words,
     law_of,
     mean_separation,
     published,
+    starts,
     with_all_records,
 )
 from hiddenstate.papers.worst_case_init.stated import EPSILONS
@@ -51,6 +53,9 @@ def ordering(estimates: pd.DataFrame) -> Evidence:
                     audits_of(estimates, "figure1", task=task, epsilon=epsilon)
                 )
             }
+            told = with_all_records(foretold(estimates, task=task, epsilon=epsilon))
+            if told:
+                notes.append(_expected_words(f"{task}, epsilon {epsilon:g}", "case", told))
             if {"worst", "average"} <= set(both):
                 notes.append(
                     f"{task}, epsilon {epsilon:g}: {both['worst']} published in the worst case, "
@@ -59,6 +64,18 @@ def ordering(estimates: pd.DataFrame) -> Evidence:
     if not items:
         raise Lacking
     return Evidence(items, "; ".join(notes) + ".")
+
+
+def _expected_words(what: str, factor: str, told: list[tuple[pd.Series, Estimate]]) -> str:
+    """Expected separations by a factor, in words."""
+    levels = ((at[factor], at["mean"], at["most"]) for at, _ in told)
+    shown = ", ".join(
+        f"{mean:.2f} at {factor.replace('_', ' ')} "
+        f"{level if isinstance(level, str) else format(level, ',g')}"
+        for level, mean, _ in levels
+    )
+    most, few = told[0][0]["most"], starts(*(at for at, _ in told))
+    return f"{what}: expected separation {shown}, of at most {most:.2f} ({few} at least)"
 
 
 @check
@@ -95,9 +112,22 @@ def _by_epochs(audits: list[tuple[pd.Series, pd.Series]]) -> Iterator[list[Any]]
 
 @check
 def pretraining_epsilon(estimates: pd.DataFrame) -> Evidence:
-    """Epsilon is higher after the last epoch of pre-training than before the first."""
+    """Epsilon is higher after the last epoch of pre-training than before the first.
+
+    By the separation of expected audits with all records, where there are any.
+    """
     items: list[Item] = []
     notes = []
+    every = foretold(estimates, epsilon=10.0, epochs=[*range(1000)])
+    for task, told in _by_task(with_all_records(every)):
+        told.sort(key=lambda one: one[0]["epochs"])
+        (first, before), (last, after) = told[0], told[-1]
+        if first["epochs"] == 0 and last["case"] == "worst":
+            what = f"separation after {last['epochs']:g} epochs less that without, {task}"
+            items.append(Within(what, after - before, low=0, reason="increases"))
+            notes.append(_expected_words(task, "epochs", told))
+    if items:
+        return Evidence(items, "; ".join(notes) + ".")
     for line in _by_epochs(audits_of(estimates, "figure2", clipping_norm=1.0)):
         (first, before), (last, after) = line[0], line[-1]
         what = f"epsilon after {last['epochs']:g} epochs less that without, {first['task']}"
@@ -110,6 +140,13 @@ def pretraining_epsilon(estimates: pd.DataFrame) -> Evidence:
     if not items:
         raise Lacking
     return Evidence(items, "; ".join(notes) + ".")
+
+
+def _by_task(
+    told: list[tuple[pd.Series, Estimate]],
+) -> Iterator[tuple[str, list[tuple[pd.Series, Estimate]]]]:
+    for task in dict.fromkeys(at["task"] for at, _ in told):
+        yield task, [one for one in told if one[0]["task"] == task]
 
 
 def _by_records(estimates: pd.DataFrame) -> Iterator[tuple[str, list[Any]]]:
@@ -129,10 +166,23 @@ def _listed(line: list[Any]) -> str:
 
 @check
 def records(estimates: pd.DataFrame) -> Evidence:
-    """The smallest data set's scores are further apart than the largest's, at epsilon 10."""
+    """The smallest data set's scores are further apart than the largest's, at epsilon 10.
+
+    By expected audits of a task that has them for both.
+    """
     items: list[Item] = []
     notes = []
-    for task, line in _by_records(estimates):
+    by_records = dict(_by_records(estimates))
+    for task, told in _by_task(foretold(estimates, epsilon=10.0, case="worst")):
+        told.sort(key=lambda one: one[0]["records"])
+        (fewest, few), (largest, many) = told[0], told[-1]
+        if len(told) > 1 and with_all_records([told[-1]]):
+            ends = f"{fewest['records']:,.0f} less {largest['records']:,.0f}"
+            what = f"separation with {ends} records, {task}"
+            items.append(Within(what, few - many, low=0, reason="tighter"))
+            notes.append(_expected_words(task, "records", told))
+            by_records.pop(task, None)
+    for task, line in by_records.items():
         few, many = (
             mean_separation(
                 at, _one(estimates, "figure3", "separation", **at[["task", "records", "epsilon"]])
@@ -151,7 +201,23 @@ def records(estimates: pd.DataFrame) -> Evidence:
 def _fewest_less_others(
     estimates: pd.DataFrame, task: str
 ) -> tuple[list[tuple[str, Estimate]], str]:
-    """Published epsilon of the fewest records less that of each other number of them."""
+    """Published epsilon of the fewest records less that of each other number of them.
+
+    By what expected audits publish on average, where there are any with all records.
+    """
+    told = foretold(estimates, task=task, epsilon=10.0, case="worst")
+    told.sort(key=lambda one: one[0]["records"])
+    if len(told) > 1 and with_all_records([told[-1]]):
+        fewest, *others = (law_of(at).expected(one) for at, one in told)
+        found = [
+            (
+                f"epsilon at n = {told[0][0]['records']:,.0f} less that at {at['records']:,.0f}",
+                fewest - other,
+            )
+            for (at, _), other in zip(told[1:], others, strict=True)
+        ]
+        means = ", ".join(f"{one.value:.2f}" for one in (fewest, *others))
+        return found, f"{_expected_words(task, 'records', told)}; expected to publish {means}."
     line = dict(_by_records(estimates)).get(task)
     if not line:
         raise Lacking
@@ -187,9 +253,30 @@ def records_cifar10(estimates: pd.DataFrame) -> Evidence:
 
 @check
 def clipping(estimates: pd.DataFrame) -> Evidence:
-    """At epsilon 10 the published epsilon is larger at C = 0.1 and 1 than at 10."""
+    """At epsilon 10 the published epsilon is larger at C = 0.1 and 1 than at 10.
+
+    By the separation of expected audits with all records, where there are any.
+    """
     items: list[Item] = []
     notes = []
+    norms = [0.1, 1.0, 10.0]
+    every = foretold(estimates, epsilon=10.0, case="worst", clipping_norm=norms)
+    for task, told in _by_task(with_all_records(every)):
+        by_norm = {at["clipping_norm"]: one for at, one in told}
+        if set(norms) <= set(by_norm):
+            items += [
+                Within(
+                    f"separation at C = {c:g} less that at 10, {task}",
+                    by_norm[c] - by_norm[10.0],
+                    low=0,
+                    reason="tighter",
+                )
+                for c in norms[:2]
+            ]
+            told.sort(key=lambda one: one[0]["clipping_norm"])
+            notes.append(_expected_words(task, "clipping_norm", told))
+    if items:
+        return Evidence(items, "; ".join(notes) + ".")
     found = audits_of(estimates, "figure4", epsilon=10.0)
     for task, n in dict.fromkeys((at["task"], at["records"]) for at, _ in found):
         line = {

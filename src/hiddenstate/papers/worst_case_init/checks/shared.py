@@ -1,7 +1,7 @@
 """What the checks of several topics share."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -10,7 +10,7 @@ from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.auditing.replication import Law
 from hiddenstate.auditing.summaries import separation_error
 from hiddenstate.papers.worst_case_init.stated import PUBLIC_CODE, RECORDS
-from hiddenstate.papers.worst_case_init.summaries import AUDIT, lacking
+from hiddenstate.papers.worst_case_init.summaries import AUDIT, lacking, separations
 from hiddenstate.pipeline.estimates import plus_minus, select
 from hiddenstate.pipeline.evidence import Estimate, mean
 
@@ -36,6 +36,22 @@ def law_of(at: pd.Series) -> Law:
     return Law(int(at["models"]), delta, gaussian.mu(epsilon, delta))
 
 
+def foretold(estimates: pd.DataFrame, **levels: Any) -> list[tuple[pd.Series, Estimate]]:
+    """Every expected audit: what tells it apart, and its mean separation over its starts.
+
+    Of the first and the last epochs of pre-training, and clipping norm 1, unless levels say so.
+    """
+    every = separations(estimates)
+    if "epochs" not in levels:
+        last = every.groupby("task")["epochs"].transform("max")
+        every = every[(every["epochs"] == 0) | (every["epochs"] == last)]
+    rows = select(every, **{"clipping_norm": 1.0} | levels)
+    return [
+        (at, Estimate(at["mean"], at["error"], at["freedom"], -at["most"], at["most"]))
+        for _, at in rows.iterrows()
+    ]
+
+
 def published(at: pd.Series, values: pd.Series) -> Estimate:
     """Mean published epsilon, with the error that so many models leave at least."""
     return law_of(at).mean(values.tolist())
@@ -57,9 +73,10 @@ def in_words(at: pd.Series, values: pd.Series) -> str:
     return plus_minus(values.mean(), values.std()) + (few and f" ({few})")
 
 
-def with_all_records(
-    audits: list[tuple[pd.Series, pd.Series]],
-) -> list[tuple[pd.Series, pd.Series]]:
+Found = TypeVar("Found")
+
+
+def with_all_records(audits: list[tuple[pd.Series, Found]]) -> list[tuple[pd.Series, Found]]:
     """Audits with all the records that the paper's have."""
 
     def whole(at: pd.Series) -> bool:
@@ -69,12 +86,22 @@ def with_all_records(
     return [(at, values) for at, values in audits if whole(at)]
 
 
+def starts(*points: pd.Series) -> str:
+    """Words for the starts of expected audits, such as "2 starts"."""
+    least = int(min(at["n"] for at in points))
+    return f"{least} start{'s' if least > 1 else ''}"
+
+
 def gaps(estimates: pd.DataFrame, figure: str, epsilon: float) -> Iterator[tuple[str, Estimate]]:
-    """(task, separation in the worst less that in the average case), with all records."""
-    found = with_all_records(audits_of(estimates, figure, "separation", epsilon=epsilon))
-    for task in dict.fromkeys(at["task"] for at, _ in found):
-        cases = {
-            at["case"]: mean_separation(at, values) for at, values in found if at["task"] == task
-        }
-        if {"worst", "average"} <= set(cases):
-            yield task, cases["worst"] - cases["average"]
+    """(task, separation in the worst less that in the average case), with all records.
+
+    By expected audits where a task of the figure has both cases, or else by its audits.
+    """
+    found = audits_of(estimates, figure, "separation", epsilon=epsilon)
+    audited = [(at, mean_separation(at, values)) for at, values in found]
+    for task in dict.fromkeys(select(estimates, figure=figure)["task"]):
+        for every in (foretold(estimates, task=task, epsilon=epsilon), audited):
+            cases = {at["case"]: one for at, one in with_all_records(every) if at["task"] == task}
+            if {"worst", "average"} <= set(cases):
+                yield task, cases["worst"] - cases["average"]
+                break
