@@ -50,7 +50,7 @@ def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates
     for name, values in (("figure1", [3.41, 6.48]), ("figure2", [0.51, 1.0, 3.41, 6.48])):
         plain = drawn(estimates, name)
         assert not any(len(points(ax, "o")) for ax in plain.axes)
-        ours = estimates.replace({"task": {"digits": "mnist"}})
+        ours = estimates[estimates["kind"] != "expected"].replace({"task": {"digits": "mnist"}})
         # The paper's audits are of all records.
         other = drawn(ours.assign(records=50), name)
         assert not any(len(points(ax, "o")) for ax in other.axes)
@@ -147,3 +147,32 @@ def test_a_level_has_one_colour_in_all_panels(estimates):
     assert [sorted(labels) for labels in found] == [["C = 1", "C = 10"], ["C = 10"]]
     colours = [labels["C = 10"].get_color() for labels in found]
     assert colours[0] == colours[1]
+
+
+@pytest.mark.parametrize(("name", "factor"), [("figure1", "case"), ("figure4", "clipping_norm")])
+def test_expected_audits_of_all_records_have_a_panel_with_the_paper_s_values(
+    estimates, name, factor
+):
+    audit = {"task": "mnist", "case": "worst", "epochs": 5.0, "clipping_norm": 1.0, "starts": 2.0}
+    audit |= {"quantity": "expected epsilon", "records": 30_000.0, "figure": "expected"}
+    levels = {"case": ["average", "worst"], "clipping_norm": [0.1, 1.0]}[factor]
+    rows = pd.DataFrame(
+        audit
+        | {"epsilon": epsilon, factor: level, "method": method, "value": epsilon / 2 + 0.1 * i}
+        | {"epochs": 0.0 if level == "average" else 5.0, "low": epsilon / 4, "high": epsilon}
+        for epsilon in (4.0, 10.0)
+        for i, level in enumerate(levels)
+        for method in ("as published", "two-sided")
+    )
+    ours = select(estimates, figure=name).replace({"task": {"digits": "mnist"}})
+    first, *others = drawn(pd.concat([ours, rows], ignore_index=True), name).axes
+    assert first.get_title() == "mnist, n = 30,000, expected audits\n2 starts a point"
+    shown = rows[rows["method"] == "as published"]["value"]
+    np.testing.assert_allclose(sorted(points(first, "s")[:, 1]), sorted(shown))
+    # The paper prints no epsilon by clipping norm.
+    assert bool(len(points(first, "o"))) == (factor == "case")
+    assert not any(len(points(ax, "o")) for ax in others)
+    # Of fewer records, or of one level alone, there is no such panel.
+    for fewer in (rows.assign(records=1000.0), rows[rows[factor] == levels[1]]):
+        without = drawn(pd.concat([ours, fewer], ignore_index=True), name)
+        assert len(without.axes) == len(others)

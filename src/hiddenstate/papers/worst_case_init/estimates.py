@@ -120,7 +120,7 @@ def _published(rows: pd.DataFrame) -> Iterator[Row]:
     """
     for at in separations(rows).to_dict("records"):
         shared = {"figure": "expected", "kind": "expected", "quantity": "expected epsilon"}
-        shared |= {key: at[key] for key in (*AUDIT, "n")}
+        shared |= {key: at[key] for key in (*AUDIT, "cell")} | {"starts": at["n"]}
         mean = Estimate(at["mean"], at["error"], at["freedom"])
         for method in simulations.SIMULATED:
             _, level = methods.METHODS[method]

@@ -1,5 +1,6 @@
 """Figures of worst_case_init, drawn from its estimates."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -142,7 +143,7 @@ def _expected_by(
     names = {"epochs": "epochs of pre-training", "epsilon": "theoretical $\\varepsilon$"}
     ax.set(xlim=(-0.55, len(places) - 0.45), xlabel=names[x])
     ax.set_ylim(bottom=-0.03 * ax.get_ylim()[1])
-    few, most = int(rows["n"].min()), int(rows["n"].max())
+    few, most = int(rows["starts"].min()), int(rows["starts"].max())
     starts = f"{few} to {most} starts" if few < most else f"{few} start{'s' if few > 1 else ''}"
     records = "" if factor == "records" else f", n = {rows['records'].iloc[0]:,.0f}"
     ax.set_title(f"{title(task)}{records}, expected audits\n{starts} a point")
@@ -203,6 +204,20 @@ def _own(levels: dict[str, Any], every: pd.DataFrame) -> list[str]:
     ]
 
 
+def _laid_out(panels: int) -> tuple[Any, list[Any]]:
+    """A figure of at most three panels a row, and their axes, with the name of the y axis."""
+    rows = math.ceil(panels / 3)
+    columns = math.ceil(panels / rows)
+    drawn, axes = plotting.panels(columns, rows, height=4.1)
+    if panels == 1:
+        drawn.set_size_inches(5.2, 4.2)
+    for ax in axes[panels:]:
+        ax.remove()
+    for ax in axes[:panels:columns]:
+        ax.set_ylabel("empirical $\\varepsilon$")
+    return drawn, axes[:panels]
+
+
 def _panels(
     heading: str, message: str, caption: str, name: str, factor: str, label: Callable[..., str]
 ) -> Figure:
@@ -216,16 +231,13 @@ def _panels(
         by = ["task"] if factor == "records" else ["task", "records"]
         parts, circles = [part for _, part in every.groupby(by, sort=False)], 0
         told = _expected(estimates, every["task"], factor)
-        drawn, axes = plotting.panels(len(parts) + len(told), height=4.1)
-        if len(axes) == 1:
-            drawn.set_size_inches(5.2, 4.2)
+        drawn, axes = _laid_out(len(told) + len(parts))
         colours = _coloured(pd.concat([every, *told])[factor])
-        for ax, points in zip(axes[len(parts) :], told, strict=True):
+        for ax, points in zip(axes, told, strict=False):
             circles += _expected_by(ax, points, name, factor, label, colours)
-        for ax, audits in zip(axes, parts, strict=False):
+        for ax, audits in zip(axes[len(told) :], parts, strict=True):
             circles += len(_by_epsilon(ax, estimates, audits, factor, label, colours))
             _title(ax, audits, f"2 x {int(audits['models'].max())} models")
-        axes[0].set_ylabel("empirical $\\varepsilon$")
         _explain(drawn, circles > 0, len(told) > 0)
         return drawn
 
@@ -251,17 +263,14 @@ figure1 = _panels(
 def figure2(estimates: pd.DataFrame) -> Any:
     every = planned(estimates, "figure2")
     parts, told = groups(every, *EPOCHS), _expected(estimates, every["task"], "epochs")
-    drawn, axes = plotting.panels(len(parts) + len(told), height=4.1)
-    if len(axes) == 1:
-        drawn.set_size_inches(5.2, 4.2)
+    drawn, axes = _laid_out(len(told) + len(parts))
     circles = 0
-    for ax, (levels, audits) in zip(axes, parts, strict=False):
+    for ax, (levels, audits) in zip(axes[len(told) :], parts, strict=True):
         circles += _by_epochs(ax, estimates, levels)
         where = f"theoretical $\\varepsilon$ = {levels['epsilon']:g}"
         _title(ax, audits, where, *_own(levels, every))
-    for ax, points in zip(axes[len(parts) :], told, strict=True):
+    for ax, points in zip(axes, told, strict=False):
         circles += _expected_by(ax, points, "figure2", "epochs")
-        ax.set_ylabel("empirical $\\varepsilon$")
     _explain(drawn, circles > 0, len(told) > 0)
     return drawn
 

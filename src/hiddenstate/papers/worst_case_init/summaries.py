@@ -63,7 +63,7 @@ def separations(estimates: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[*AUDIT, "mean", "n", "scatter", "error", "freedom", "most"])
     found = rows.groupby(AUDIT, sort=False, dropna=False).agg(
         mean=("value", "mean"), n=("value", "size"), most=("most", "first"),
-        norm=("norm", "mean"), cosine=("cosine", "mean"),
+        norm=("norm", "mean"), cosine=("cosine", "mean"), cell=("cell", "first"),
     ).reset_index()  # fmt: skip
     told = {key: _scatter(part) for key, part in rows.groupby(["task", "records"])}
     keys = list(zip(found["task"], found["records"], strict=True))
