@@ -363,7 +363,7 @@ def test_consistent_says_what_it_would_have_found(tmp_path, capsys):
     command = ["audit", path, "--delta", "1e-5", "--claim-mu", "1"]
     assert cli.main(command) == 0
     told = capsys.readouterr().out
-    assert "The scores show mu >= " in told
+    assert "With 95 % confidence: mu >= " in told
     assert cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["claim"]
     assert found["bound"]["value"] > 0

@@ -501,7 +501,7 @@ def test_the_command_says_its_verdict_and_exit_status(script, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     base = ("audit-training", script, "--models", 12, "--workers", 2, "--no-check")
     status, out, err = run(capsys, *base, "--claim-mu", 0.2, "--out", "a")
-    assert status == 1 and "refuted: mu 0.2, after 12 models in each world" in out
+    assert status == 1 and "refuted: mu 0.2, after 12 models with the canary and 12 without" in out
     assert "mu >= " in out and "24/24" in err
     status, out, err = run(capsys, *base, "--claim", 8, "--delta", 1e-5)
     assert status == 0 and "consistent: epsilon 8 at delta 1e-05" in out
@@ -535,12 +535,12 @@ def test_the_command_judges_a_mechanisms_own_curve(script, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        (["--models", "9"], "expected one of --claim with --delta"),
+        (["--models", "9"], "give one of --claim with --delta"),
         (["--models", "9", "--claim", "1"], "expected both"),
         (["--models", "9", "--claim-mu", "1", "--claim", "1"], "expected one of"),
         (["--models", "1", "--claim-mu", "1"], "--models: got 1"),
         (["--models", "9", "--claim-mu", "1", "--looks", "10"], "--looks: got 10"),
-        (["--models", "9", "--sigma", "1"], "expected all of --noise-multiplier"),
+        (["--models", "9", "--sigma", "1"], "give all of --noise-multiplier"),
         (["--models", "9", "--sigma", "0", "--q", ".1", "--steps", "9"], "noise multiplier: got 0"),
         (["--models", "9", "--sigma", "1", "--q", "2", "--steps", "9"], "sampling rate: got 2"),
         (["--models", "9", "--sigma", "1", "--q", ".1", "--steps", "0"], "steps: got 0"),
@@ -580,7 +580,7 @@ def test_the_scores_of_a_campaign_that_stopped_are_not_judged_as_if_their_number
     assert outcome.models < 40
     status, _, err = run(capsys, "audit", outcome.scores, "--delta", 1e-5, "--claim", 1)
     assert status == 2
-    assert f"stopped after {outcome.models} of 40 planned models in each world, refuted: mu" in err
+    assert f"stopped after {outcome.models} of 40 planned models per data set, refuted: mu" in err
     # At its last look nothing was chosen.
     whole = audit(script, tmp_path / "b", looks=(5, 10), options=[("leak", 0.0)])
     assert whole.models == 10
@@ -631,7 +631,7 @@ def test_a_script_may_lie_at_a_path_with_a_space(tmp_path, capsys):
     assert status == 0 and found["decision"] == "consistent" and found["models"] == 3
     page = Path(found["page"]).read_text()
     assert page.count("data:image/png;base64,") == 1 and "is taken\non trust" in page
-    assert "mu 0.5" in page and "3 in each world, planned at most 3" in page
+    assert "mu 0.5" in page and "3 per data set, of 3 planned" in page
     assert "http" not in page
 
 
@@ -728,7 +728,7 @@ def test_a_consistent_campaign_says_what_it_would_have_found(tmp_path, capsys):
         for looks in ((), ("--looks", 10)):
             out = tmp_path / f"a{index}{len(looks)}"
             status, printed, _ = run(capsys, *base, out, *claim, *looks)
-            assert status == 0 and "The scores show" in printed
+            assert status == 0 and "With 95 % confidence" in printed
             assert "with probability 90 %, if its score is the best there is" in printed
             page = (out / "audit.html").read_text()
             assert "An audit of this size finds" in page and "Lower bound" in page

@@ -61,8 +61,8 @@ def test_what_the_worlds_differ_in_is_named(script, tmp_path):
     """As where a loader makes a sampling rate and a number of steps of the number of records."""
     found = checking.check(Script(script, "stepping"), tmp_path / "a")
     told = "\n".join(found.findings)
-    assert "optimizer steps 6 in world in, 5 in world out" in told
-    assert "first learning rate" in told and "batches 6 in world in, 5 in world out" in told
+    assert "optimizer steps 6 with it, 5 without" in told
+    assert "first learning rate" in told and "batches 6 with it, 5 without" in told
     assert "records" not in told.replace("number of records", "")
     assert found.seen["in"]["records"] == [11] and found.seen["out"]["records"] == [10]
 
@@ -141,10 +141,10 @@ def test_a_loader_as_in_opacus_s_mnist_example_is_named_by_its_steps(tmp_path, c
     base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check"]
     assert cli.main(base) == 2
     told = capsys.readouterr().err
-    assert "optimizer steps 22 in world in, 20 in world out" in told
-    assert "batches 22 in world in, 20 in world out" in told
-    assert "expected batch size 14 in world in, 16 in world out" in told
-    assert f"sampling rate of the loader {1 / 11} in world in, 0.1 in world out" in told
+    assert "optimizer steps 22 with it, 20 without" in told
+    assert "batches 22 with it, 20 without" in told
+    assert "expected batch size 14 with it, 16 without" in told
+    assert f"sampling rate of the loader {1 / 11} with it, 0.1 without" in told
     assert cli.main([*base, "--function", "constant"]) == 0
     assert "check passed: in 5 models" in capsys.readouterr().out
 
@@ -202,7 +202,7 @@ def test_the_check_tries_again_as_the_campaign_does(tmp_path, capsys):
     assert cli.main([*base, "--retries", "0"]) == 2
     assert "cannot be trained: ValueError: out of memory" in capsys.readouterr().err
     assert cli.main([*base, "--retries", "1"]) == 0
-    assert "tried again: ValueError: out of memory" in capsys.readouterr().out
+    assert "crashed and tried again: ValueError: out of memory" in capsys.readouterr().out
 
 
 def test_a_training_that_cannot_be_trained_is_an_error(script, tmp_path):
@@ -229,6 +229,6 @@ def test_the_command_checks_before_the_first_model_or_alone(script, tmp_path, ca
     claim = ["--claim-mu", "0.5", "--models", "3"]
     assert cli.main([*base, "counting", *claim]) == 2
     error = capsys.readouterr().err
-    assert "1. the same world and seed gave" in error and "or go on with --no-check" in error
+    assert "1. the same data set and seed gave" in error and "or go on with --no-check" in error
     assert not (tmp_path / "a" / "campaign.json").exists()
     assert cli.main([*base, "counting", *claim, "--no-check"]) in (0, 1)

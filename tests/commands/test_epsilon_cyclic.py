@@ -104,7 +104,7 @@ def test_orders_and_losses_of_which_more_is_known(capsys):
         ({"batch_size": "2000"}, "batch_size: got 2000; expected at most 1000"),
         ({"batch_size": "2.5"}, "--batch-size: got 2.5; expected a whole number"),
         ({"records": None}, "--records: got none"),
-        ({"sampling_rate": "0.01"}, "--sampling-rate: expected only with --sampler poisson"),
+        ({"sampling_rate": "0.01"}, "--sampling-rate: only --sampler poisson has one"),
         ({"momentum": "1.5"}, "momentum: got 1.5; expected a number in [0, 1)"),
         ({"smoothness": None}, "--weak-convexity: expected only with --smoothness"),
         ({"sampler": "full"}, "--batch-size: got 10; expected the records"),
@@ -131,7 +131,7 @@ def test_every_record_in_every_step_is_a_sampler(capsys):
     assert main(["epsilon", "--sampling-rate", "1", *numbers]) == 0
     assert capsys.readouterr().out == full
     assert main(["epsilon", "--sampler", "full", "--sampling-rate", "1", *numbers]) == 2
-    assert "--sampling-rate: expected only with --sampler poisson" in capsys.readouterr().err
+    assert "--sampling-rate: only --sampler poisson has one" in capsys.readouterr().err
 
 
 def test_an_option_that_no_value_depends_on_is_named(capsys):

@@ -86,8 +86,8 @@ def dpsgd(
         hypotheses = composed(sorted(both, reverse=True), sampling_rate, steps)
     except InputError as error:
         raise InputError(
-            f"claim: {words}: this leaks so much that no curve of it is computed, and no audit "
-            "could refute it; expected more noise or fewer steps"
+            f"claim: {words} leaks so much that no audit could refute it; claim more noise or "
+            "fewer steps"
         ) from error
     return Claim(hypotheses, noise_multiplier, words, (sampling_rate, steps))
 
@@ -99,6 +99,6 @@ def _limit(value: float) -> float:
 def _refutable(name: str, value: float, what: str, most: float) -> None:
     if not 0 <= value <= most:
         raise InputError(
-            f"{name}: got {value}; expected {what} of 0 to {most:g}, beyond which no audit refutes "
-            "anything"
+            f"{name}: got {value}; expected {what} of 0 to {most:g}, because no audit can refute "
+            "more"
         )

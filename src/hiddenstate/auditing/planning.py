@@ -70,7 +70,7 @@ def fixed(
         low, high = high, 2 * high
         if high > LIMIT:
             raise TooMany(
-                f"true: got {truth:g}; {LIMIT:,} scores in each world refute {claim:g} with power "
+                f"true: got {truth:g}; {LIMIT:,} scores per data set refute {claim:g} with power "
                 f"{best.power:.2f}, expected {power:g}"
             )
     while high - low > max(1, high // 20):
@@ -104,8 +104,8 @@ def sequential(
             return plan
         last += max(1, last // 10)
     raise TooMany(
-        f"true: got {truth:g}; a sequential audit of {claim:g} needs {last:,} scores in each "
-        f"world, expected {PATHS:,} or fewer"
+        f"true: got {truth:g}; a sequential audit of {claim:g} needs {last:,} scores per "
+        f"data set, expected {PATHS:,} or fewer"
     )
 
 

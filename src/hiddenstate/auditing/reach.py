@@ -46,9 +46,9 @@ class Reach:
         if self.words:
             return (
                 f"An audit of this size finds {self.words} with probability "
-                f"{100 * self.power:g} %, if its score is the best there is. It may miss less"
+                f"{100 * self.power:g} %, if its score is optimal. It may miss smaller leaks"
             )
-        return "An audit of this size finds no excess at all: take more models or canaries"
+        return "An audit of this size finds no excess at all. Take more models or canaries"
 
 
 def reach(claim: Claim, test: SequentialAudit, *, power: float = POWER) -> Reach:

@@ -106,8 +106,8 @@ def _refuse_several(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
         if len(found := table[name].unique().to_pylist()) > 1:
             some = ", ".join(map(str, found[:6])) + (", ..." if len(found) > 6 else "")
             raise InputError(
-                f"{path}: {name}: got {len(found)} of them ({some}); expected one audit, so keep "
-                "the rows of one"
+                f"{path}: {name}: got {len(found)} values ({some}), which are several audits; keep "
+                "the rows of one of them"
             )
 
 
@@ -188,10 +188,10 @@ def _stopped(path: Path) -> str | None:
     if told is None or (models := _kept(path)["cell"]["models"]) == told["planned"]:
         return None
     return (
-        f"scores of a campaign that stopped after {models} of {told['planned']} planned models in "
-        f"each world, {told['decision']}: {told['claim']}, p-value at most "
-        f"{shown(told['p_value'], 'upper', 2)}; that statement is valid at any stop, and bounds "
-        "that take the number of scores as fixed in advance are not"
+        f"scores of a campaign that stopped after {models} of {told['planned']} planned models per "
+        f"data set, {told['decision']}: {told['claim']}, p-value at most "
+        f"{shown(told['p_value'], 'upper', 2)}. That verdict holds at any stop. A bound from these "
+        "scores does not hold, because it takes their number as fixed in advance"
     )
 
 
@@ -419,26 +419,24 @@ READ = {"likelihood": "all iterates", "last iterate": "the last iterate"}
 
 def bounds_in_words(bounds: Mapping[str, LowerBound]) -> str:
     """A sentence for the bounds of a campaign's scores."""
-    told = {name: bound_in_words(found) for name, found in bounds.items()}
-    if len(told) == 1:
-        return next(iter(told.values()))
-    parts = [
-        f"{READ.get(name, repr(name))}: {words.removeprefix('The scores show ')}"
-        for name, words in told.items()
-    ]
-    return f"The scores show, together: {'; '.join(parts)}"
+    if len(bounds) == 1:
+        return bound_in_words(next(iter(bounds.values())))
+    sure = {f"{100 * found.confidence:g} %" for found in bounds.values()}
+    parts = [f"{READ.get(name, repr(name))}: {_bound(found)}" for name, found in bounds.items()]
+    return f"With {', '.join(sure)} confidence for all together: {'; '.join(parts)}"
 
 
 def bound_in_words(bound: LowerBound) -> str:
-    """A sentence for a bound, that is none if the scores show nothing."""
+    """A sentence for a bound, which says so if the scores give none."""
+    return f"With {100 * bound.confidence:g} % confidence: {_bound(bound)}"
+
+
+def _bound(bound: LowerBound) -> str:
+    if bound.value == (np.inf if bound.direction == "upper" else 0):
+        return f"no bound on {bound.parameter}"
     if bound.direction == "upper":
-        if bound.value == np.inf:
-            return f"The scores show {bound.parameter} <= infinity, which is nothing"
-        return f"The scores show {bound.parameter} <= {shown(bound.value, 'upper', 3)}"
-    if bound.value == 0:
-        return f"The scores show {bound.parameter} >= 0, which is nothing"
-    least = shown(bound.value, "lower", decimals=3)
-    return f"The scores show {bound.parameter} >= {least}"
+        return f"{bound.parameter} <= {shown(bound.value, 'upper', 3)}"
+    return f"{bound.parameter} >= {shown(bound.value, 'lower', decimals=3)}"
 
 
 def draw(
@@ -533,6 +531,6 @@ def draw_plan(
     ax.axhline(value(truth, truth.value), color=plotting.UPPER, ls="--", lw=1, label="true value")
     ax.axhline(value(claims[-1], claims[-1].value), color="black", ls=":", lw=1, label="claim")
     parameter = claims[0].hypotheses.parameter
-    ax.set(xscale="log", xlabel="models in each world", ylabel=f"median bound on {parameter}")
+    ax.set(xscale="log", xlabel="models per data set", ylabel=f"median bound on {parameter}")
     plotting.legend_below(figure, ax, columns=2)
     return figure

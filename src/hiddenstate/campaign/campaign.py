@@ -139,7 +139,9 @@ def run(
 def _looks(test: SequentialAudit) -> list[int]:
     for n_in, n_out in test.sizes:
         if n_in != n_out:
-            raise InputError(f"looks: got {(n_in, n_out)}; expected as many models in each world")
+            raise InputError(
+                f"looks: got {(n_in, n_out)}; give as many models with the canary as without"
+            )
     return [n_in for n_in, _ in test.sizes]
 
 
@@ -150,8 +152,8 @@ def _crashed(result: Result, attempts: dict[Task, int], retries: int, store: "_S
     if attempts[task] > retries:
         raise InputError(
             f"{task.world}-run {task.run} (seed {task.seed}) failed {attempts[task]} times, at "
-            f"last with: {result.error}. {len(store.finished)} finished runs are kept in "
-            f"{store.directory} (log.txt has what was printed); fix it and run the same again"
+            f"last with: {result.error}. {store.directory} keeps {len(store.finished)} finished "
+            "runs, and its log.txt what they printed. Fix the training and run the same again"
         )
     return f"{task.world}-run {task.run}: {result.error}"
 
@@ -220,9 +222,9 @@ class _Store:
                 if found.get(name) != own[name]:
                     one, other = _differing(found.get(name), own[name])
                     raise InputError(
-                        f"{path}: campaign of another {name}: {one}; expected {other}. Choose "
-                        "another directory: a verdict after changing the training or adding models "
-                        "has not the stated confidence"
+                        f"{path}: holds an audit of another {name} ({one}); you asked for {other}. "
+                        "Use --out NEW_DIR: after a change of the training or of the models, "
+                        "a verdict would no longer hold with the stated confidence"
                     )
             self.coins = found.get("coins")
         else:
@@ -234,7 +236,7 @@ class _Store:
                 fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise InputError(
-                    f"{self.directory}: another process runs this campaign; expected to be alone"
+                    f"{self.directory}: another process runs this campaign; wait for its end"
                 ) from error
             planned = {(task.world, task.run): task.seed for task in tasks}
             for file in sorted((self.directory / "runs").glob("[!.]*.json")):
@@ -244,7 +246,7 @@ class _Store:
                 if planned.get(run) != seed or not _finite(score):
                     raise InputError(
                         f"{file}: got world, run, seed and score {run[0]}, {run[1]}, {seed}, "
-                        f"{score}; expected a run of this campaign; remove it"
+                        f"{score}, which is no run of this campaign; remove the file"
                     )
                 self.finished[run] = {"seconds": 0.0} | entry
             yield

@@ -177,10 +177,10 @@ def _trained(
                     break
                 if attempt == retries:
                     raise InputError(
-                        f"check: a model of world {task.world!r}, seed {task.seed}, cannot be "
-                        f"trained: {result.error} ({log} has what was printed)"
+                        f"check: the {task.world}-run of seed {task.seed} failed: {result.error} "
+                        f"({log} has what it printed)"
                     )
-                remarks.append(f"tried again: {result.error} (world {task.world})")
+                remarks.append(f"crashed and tried again: {result.error} ({task.world}-run)")
             assert result is not None
             scores.append(result.score)
     finally:
@@ -193,7 +193,7 @@ def _repeated(first: Score, again: Score, other: Score) -> Iterator[str]:
     if first == again == other:
         return
     found = (
-        f"the same world and seed gave {first!r}, {again!r} in the same process and {other!r} in "
+        f"the same data set and seed gave {first!r}, {again!r} in one process and {other!r} in "
         "another"
     )
     if first == other:
@@ -201,12 +201,12 @@ def _repeated(first: Score, again: Score, other: Score) -> Iterator[str]:
     elif first == again:
         yield (
             f"{found}: something differs between processes, such as the order of a set of words "
-            "(PYTHONHASHSEED), or is drawn without a seed where the file is imported"
+            "(PYTHONHASHSEED), or importing the file draws numbers without a seed"
         )
     else:
         yield (
-            f"{found}: the seed does not decide the run. Every generator must be seeded (random, "
-            "numpy, torch, CUDA), and its algorithms deterministic"
+            f"{found}: the seed does not decide the run. Seed every generator (random, numpy, "
+            "torch, CUDA), and use deterministic algorithms"
         )
 
 
@@ -227,7 +227,7 @@ def _constant(scores: list[Score]) -> Iterator[str]:
         if not float(value).is_integer():
             yield (
                 f"{len(scores) - 1} seeds gave the same {name}, {value!r}: runs must differ in "
-                "their randomness, and a score that is always equal finds nothing"
+                "their randomness, and a constant score finds nothing"
             )
 
 
@@ -239,8 +239,8 @@ def _seldom(scores: list[Score]) -> Iterator[str]:
         most = max(map(values.count, values))
         if name in equal and float(values[0]).is_integer():
             yield (
-                f"{len(scores)} models gave the same {name}, {values[0]:g}: if that is no rare "
-                "decision, it finds nothing"
+                f"{len(scores)} models gave the same {name}, {values[0]:g}: a constant score finds "
+                "nothing, unless it is a rare decision"
             )
         elif name not in equal and most > 1 and len(scores) > 3:
             yield f"{most} of {len(scores)} models gave the same {name}: coins will break the ties"
@@ -251,12 +251,12 @@ def _claimed(out: dict[str, Any], claimed: Mapping[str, float]) -> Iterator[str]
     for name, key_ in zip(CLAIMED, OBSERVED, strict=True):
         own, said = out.get(key_), claimed.get(name)
         if own is not None and said is not None and abs(own - said) > 1e-3 * abs(said):
-            yield f"{name}: the training has {own:g}, claimed {said:g}"
+            yield f"{name}: the training has {own:g}, the claim says {said:g}"
     # A loader of test images beside a Poisson one is right.
     fixed = "sampler" in out and "sampling rate of the loader" not in out
     if "sampling rate" in claimed and "noise multiplier" in out and fixed:
         yield (
-            f"sampler: the loader makes {out['sampler']}; claimed Poisson sampling at rate "
+            f"sampler: the loader makes {out['sampler']}; the claim says Poisson sampling at rate "
             f"{claimed['sampling rate']:g} (make_private with poisson_sampling=True)"
         )
 
@@ -266,8 +266,8 @@ def _never_drawn(into: dict[str, Any]) -> Iterator[str]:
     if into.get("draws of the canary", 1) == 0:
         expected = into.get("expected draws of the canary", 0.0)
         yield (
-            f"canary: drawn in none of the steps, where about {expected:.2g} draws are expected; "
-            "an audit of what is never drawn finds nothing. Take another --seed, more steps or a "
+            f"canary: no step drew it, where about {expected:.2g} draws are expected; an audit of "
+            "a canary that is never drawn finds nothing. Take another --seed, more steps or a "
             "higher sampling rate"
         )
 
@@ -280,8 +280,8 @@ def _differing(seen: dict[str, dict[str, Any]]) -> Iterator[str]:
             continue
         if here != there:
             yield (
-                f"the worlds differ in more than the canary: {name} {here} in world in, {there} in "
-                "world out; what is computed from the number of records must be a constant"
+                f"the data sets differ in more than the canary: {name} {here} with it, {there} "
+                "without; make constants of numbers that are computed from the number of records"
             )
 
 

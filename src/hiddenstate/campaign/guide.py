@@ -122,7 +122,7 @@ def suggestions(suspicion: str) -> list[Campaign]:
 def markdown(rows: Sequence[Campaign]) -> str:
     """The table of the documentation."""
     lines = [
-        "| suspicion | mistake | canary | score | models in each world (campaigns that found it) |",
+        "| suspicion | mistake | canary | score | models per data set (campaigns that found it) |",
         "|---|---|---|---|---|",
     ]
     for before, row in zip([None, *rows], rows, strict=False):

@@ -53,8 +53,9 @@ def write(
             picture = _png(draw(rows, claim))
         of = f"Score {name!r}. " if name else ""
         caption = (
-            f"{of}Left: errors of every threshold on the score, and the claimed curve, which no "
-            "test may lie below by more than chance. Right: the scores of the two worlds."
+            f"{of}Left: error rates of every threshold on the score, and the claimed curve. A "
+            "threshold below that curve, by more than chance, refutes the claim. Right: scores "
+            "with the canary (in) and without it (out)."
         )
         pictures.append({"png": picture, "caption": caption})
     verdict, told = outcome.verdict, checked or {}
@@ -75,14 +76,14 @@ def write(
         pictures=pictures,
         facts={
             "Claim": claim.words,
-            "Models": f"{outcome.models} in each world, planned at most {test.sizes[-1][0]}",
+            "Models": f"{outcome.models} per data set, of {test.sizes[-1][0]} planned",
             "Looks": looks,
             "p-value": f"at most {shown(verdict.p_value, 'upper', 2)}, valid at any stop",
-            "Lower bound": f"{bounds_in_words(bounds)} ({100 * test.confidence:g} %)"
+            "Lower bound": bounds_in_words(bounds)
             if bounds
-            else "none, from scores that point the other way"
+            else "none, because the scores point the other way"
             if verdict.other_way
-            else "none at an early stop",
+            else "none, because the audit stopped early",
             "Tried again": "; ".join(outcome.crashes) or "nothing",
         },
         checked=checked is not None,
@@ -112,18 +113,17 @@ def words(
     would: Reach | None,
 ) -> str:
     """The verdict in words."""
-    models = f"{outcome.models} models with the canary and as many without"
+    models = (
+        f"The scores separate {outcome.models} models with the canary from {outcome.models} without"
+    )
     if outcome.verdict.decision == "refuted":
         return (
-            f"{models} can be told apart more easily than {claim.words} allows. If the claim were "
-            f"true, an audit would say so with probability {100 * (1 - confidence):g} % at most."
+            f"{models} better than {claim.words} allows. An audit of a true claim says so with "
+            f"probability {100 * (1 - confidence):g} % at most."
         )
     if outcome.verdict.other_way:
-        return f"nothing is known of {claim.words}: {outcome.verdict.other_way}."
-    told = (
-        f"{models} can be told apart no more easily than {claim.words} allows, as far as this "
-        "score and this number of models can say."
-    )
+        return f"The audit can judge nothing of {claim.words}: {outcome.verdict.other_way}."
+    told = f"{models} no better than {claim.words} allows. A better score, or more models, may do better."
     parts = (bounds_in_words(bounds) if bounds else None, would)
     return told + "".join(f" {part}." for part in parts if part)
 

@@ -78,7 +78,9 @@ class Script:
         spec.loader.exec_module(module)
         train = getattr(module, self.function, None)
         if not callable(train):
-            raise InputError(f"{path}: has no function {self.function}(world, seed)")
+            raise InputError(
+                f"{path}: has no function {self.function}(world, seed); name one with --function"
+            )
         options = dict(self.options)
         return lambda world, seed: train(world, seed, **options)
 

@@ -172,8 +172,8 @@ class Worker:
 
 
 _STRAY = (
-    "an answer came from a process that its training forked, which must end by itself (os._exit) "
-    "and not return"
+    "a child process that the training forked returned a result; forked children must call "
+    "os._exit()"
 )
 
 

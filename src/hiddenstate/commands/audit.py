@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
         help="CSV or Parquet with the columns world ('in' or 'out') and score (larger: more 'in')",
     )
     parser.add_argument(
-        "--delta", type=float, required=True, help="probability, such as 1e-5; 0 for pure DP"
+        "--delta", type=float, required=True, help="delta of epsilon, such as 1e-5; 0 for pure DP"
     )
     claim_options.add_arguments(parser)
     add_confidence(parser, "confidence of each statement")
@@ -54,8 +54,8 @@ def add(commands: Commands) -> None:
         "--coins",
         type=int,
         metavar="SEED",
-        help="seed of what chance decides, ties and the halves of 'split' (default: a campaign's "
-        "own, or a new one, which is printed)",
+        help="seed for ties and for the halves of 'split' (default: the campaign's, or a new one, "
+        "which is printed)",
     )
     parser.add_argument(
         "--fpr",
@@ -63,7 +63,7 @@ def add(commands: Commands) -> None:
         nargs="+",
         default=[0.01, 0.1],
         metavar="RATE",
-        help="false-positive rates at which the true-positive rate is shown (0.01 0.1)",
+        help="false-positive rates at which the true-positive rate is shown (default 0.01 0.1)",
     )
     parser.add_argument(
         "--area",
@@ -77,29 +77,28 @@ def add(commands: Commands) -> None:
         nargs="+",
         default=[],
         metavar="COLUMN",
-        help="columns that say nothing of which rows are independent runs",
+        help="columns to ignore, after you made sure that rows are independent runs",
     )
     parser.add_argument(
         "--threshold",
         type=float,
         metavar="SCORE",
-        help="a score chosen before looking: also bound by the errors of this threshold alone",
+        help="score chosen before you look, for one more bound by the errors of this threshold",
     )
     parser.add_argument(
         "--looks",
         type=int,
         nargs="+",
         metavar="MODELS",
-        help="numbers of models (with the canary, and without, each) at which the claim is tested; "
-        "planned before looking, rows in the order of the runs",
+        help="numbers of models per data set at which the claim is tested, planned before you "
+        "look; rows in the order of the runs",
     )
     parser.add_argument(
         "--null-law",
         nargs="+",
         metavar=("NAME", "NUMBER"),
-        help="law of the scores without the canary, where it is known exactly: a continuous "
-        "distribution of scipy.stats and its parameters, such as norm 0 1; the scores with the "
-        "canary alone are audited",
+        help="exactly known law of the scores without the canary: a continuous distribution of "
+        "scipy.stats and its parameters, such as norm 0 1; only scores with the canary are audited",
     )
     parser.add_argument("--all", action="store_true", help="bounds by every method")
     add_negate(parser)
@@ -153,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
         if judged:
             print(f"claim: {judged}\n")
         if looked and claim:
-            print(f"claim: {claim.words}: {looked}, at looks planned before\n")
+            print(f"claim: {claim.words}: {looked}, at the planned looks\n")
         _tell(found, table, intervals, every=options.all)
     if options.figure:
         from hiddenstate import plotting
@@ -180,7 +179,9 @@ def _looked(
     if options.looks is None:
         return None
     if claim is None:
-        raise InputError(f"--looks: got {options.looks} without a claim; expected --claim-mu, ...")
+        raise InputError(
+            "--looks: a look needs a claim to test; give --claim with --delta, or --claim-mu"
+        )
     for world in (into, out):
         steps = np.diff(world)
         if len(world) >= 8 and np.any(steps) and (np.all(steps >= 0) or np.all(steps <= 0)):
@@ -218,7 +219,9 @@ def _known_null(
     if not known:
         raise InputError(f"--null-law: got {' '.join(numbers)}; expected parameters of {name}")
     if claim is not None or options.figure or options.looks:
-        raise InputError("--null-law: bounds alone; expected no claim, no looks and no figure")
+        raise InputError(
+            "--null-law: prints bounds alone; leave out the claim, --looks and --figure"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OtherWayWarning)
         bounds = [
@@ -233,8 +236,8 @@ def _known_null(
     else:
         print(table.to_markdown(index=False, floatfmt=".3f"))
         print(
-            f"\n{len(into)} in-scores against the law {' '.join(options.null_law)}; valid if this "
-            "is the exact law of the scores without the canary, from how the mechanism is built"
+            f"\n{len(into)} scores with the canary, against the law {' '.join(options.null_law)}. "
+            "The bounds hold if, by construction, the scores without the canary have exactly this law."
         )
     return status(False, backwards)
 

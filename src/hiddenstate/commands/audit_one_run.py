@@ -46,61 +46,64 @@ def add(commands: Commands) -> None:
         "--guesses",
         type=int,
         metavar="NUMBER",
-        help="number of coins to guess, fixed before the training: highest scores 'in', lowest "
-        "'out'",
+        help="coins to guess, fixed before the training: highest scores 'in', lowest 'out'",
     )
     parser.add_argument(
         "--planned-mu",
         type=float,
         metavar="MU",
-        help="instead: plan the number as if the scores were normal and this far apart; fixed "
-        "before the training as well",
+        help="expected separation of normal scores, which plans the number of guesses in place of "
+        "--guesses; fixed before the training as well",
     )
     parser.add_argument(
         "--beyond",
         type=float,
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="instead: guess 'out' up to a score and 'in' from another one, which may be chosen "
-        "from the scores; bounds epsilon at --delta alone",
+        help="scores up to which to guess 'out' and from which to guess 'in', in place of "
+        "--guesses; they may be chosen from the scores, and bound epsilon at --delta alone",
     )
     parser.add_argument(
         "--deviation",
         type=float,
         metavar="NUMBER",
-        help="standard deviation of a score without its canary, if all are known to be normal of "
-        "mean 0 and independent: also bounds mu of the joint mechanism",
+        help="standard deviation of a score without its canary, if all are known to be independent "
+        "normal numbers of mean 0; bounds mu of the joint mechanism as well",
     )
     parser.add_argument(
         "--null-scores",
         type=Path,
         metavar="FILE",
-        help="the same by draws of all scores without canaries: .npy or CSV without a header, one "
-        "draw a row, at least 100, one column for each row of the scores",
+        help="draws of all scores without canaries, in place of --deviation: .npy or CSV without a "
+        "header, at least 100 rows, a column for each row of the scores",
     )
     parser.add_argument(
         "--null-noise",
         type=Path,
         metavar="FILE",
-        help="the part of these draws that is known to be normal noise of --deviation",
+        help="part of these draws that is known to be normal noise of --deviation",
     )
-    parser.add_argument("--delta", type=float, help="bound epsilon at this probability as well")
+    parser.add_argument(
+        "--delta",
+        type=float,
+        help="delta at which epsilon is bounded as well, such as 1e-5 (default: mu alone)",
+    )
     parser.add_argument(
         "--coins",
         type=int,
         metavar="SEED",
-        help="seed of the order of equal scores (default: a new one, printed where it matters)",
+        help="seed of the order of equal scores (default: a new one, printed if used)",
     )
     parser.add_argument(
         "--whole-gaussian",
         action="store_true",
-        help="also bound mu under the hypothesis that the whole mechanism is Gaussian DP: any d "
-        "canaries together mu sqrt(d), as of noise that all of them share",
+        help="one more bound on mu, if the whole mechanism is Gaussian DP: any d canaries together "
+        "have mu sqrt(d), as with noise that all of them share",
     )
     claim_options.add_arguments(parser)
     add_confidence(parser, "confidence of each statement")
     parser.add_argument(
-        "--ignore", nargs="+", default=[], metavar="COLUMN", help="columns that say nothing here"
+        "--ignore", nargs="+", default=[], metavar="COLUMN", help="columns to ignore"
     )
     add_negate(parser)
     add_json(parser)
@@ -127,14 +130,12 @@ def run(options: argparse.Namespace) -> int:
     how = [options.guesses, options.planned_mu, options.beyond]
     if sum(given is not None for given in how) != 1:
         raise InputError(
-            "guesses: expected one of --guesses and --planned-mu, fixed in advance, or --beyond"
+            "guesses: give one of --guesses and --planned-mu, fixed in advance, or --beyond"
         )
     if options.beyond and (options.delta is None or (claim and claim.hypotheses.trivial != 0)):
-        raise InputError("--beyond: expected --delta, and a claim by epsilon or none")
+        raise InputError("--beyond: needs --delta, and tests a claim by epsilon alone")
     if options.whole_gaussian and options.planned_mu is None:
-        raise InputError(
-            "--whole-gaussian: expected --planned-mu, which plans how many coins count"
-        )
+        raise InputError("--whole-gaussian: needs --planned-mu, which plans how many coins count")
     scores, included = report.rows(options.scores, one_run=True, ignore=options.ignore)
     scores = -scores if options.negate else scores
     coins = seed(options.coins)
@@ -186,12 +187,11 @@ def run(options: argparse.Namespace) -> int:
         _tell(len(scores), made, guesses.correct, bounds, confidence)
         if ceiling is not None and math.isfinite(ceiling):
             print(
-                "If only the claim of each canary alone is assumed, no valid bound exceeds mu "
-                f"{ceiling:.3g} in half of such audits where the scores are {options.planned_mu:g} "
-                "apart"
+                f"Half of such audits bound mu by at most {ceiling:.3g}, at separation "
+                f"{options.planned_mu:g}, if only the claim of each canary alone is assumed."
             )
         if tossed:
-            print(f"equal scores are guessed differently, by chance (again: --coins {coins})")
+            print(f"Equal scores are ordered by chance; repeat with --coins {coins}.")
         if judged:
             verdict = {
                 "refuted": "REFUTED",
@@ -285,6 +285,6 @@ def _tell(
     ]
     print(pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True))
     print(
-        f"\n{right} of {made} guesses right, {canaries} canaries; each statement holds alone with "
-        f"{100 * confidence:g} % confidence if the number of guesses was fixed before the training"
+        f"\n{right} of {made} guesses right, {canaries} canaries. Each bound holds alone with "
+        f"{100 * confidence:g} % confidence, if the number of guesses was fixed in advance."
     )

@@ -45,24 +45,24 @@ def add(commands: Commands) -> None:
         "--function", default="train", help="name of the function in the file (default train)"
     )
     claim_options.add_arguments(parser)
-    parser.add_argument("--delta", type=float, help="probability of --claim, such as 1e-5")
+    parser.add_argument("--delta", type=float, help="delta of --claim, such as 1e-5")
     parser.add_argument(
-        "--models", type=int, help="models to train with the canary, and without, each"
+        "--models", type=int, help="models to train per data set, with the canary and without"
     )
     parser.add_argument(
         "--looks",
         type=int,
         nargs="+",
         metavar="MODELS",
-        help="numbers of models (with the canary, and without, each) at which a refuted claim "
-        "stops the audit",
+        help="numbers of models per data set at which a refuted claim stops the audit (default: "
+        "--models alone)",
     )
     add_confidence(parser, "confidence of the verdict")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the campaign (default NAME-audit)"
     )
     parser.add_argument("--seed", type=int, default=0, help="root seed of all runs (default 0)")
-    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
+    parser.add_argument("--workers", type=int, default=1, help="processes that train (default 1)")
     parser.add_argument(
         "--retries", type=int, default=2, help="retries of a run that crashes (default 2)"
     )
@@ -70,24 +70,24 @@ def add(commands: Commands) -> None:
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="seconds that a run may take (default: no limit)",
+        help="time limit of a run in seconds (default: none)",
     )
     parser.add_argument(
         "--battery",
         nargs="+",
         default=(),
         metavar="SCORE",
-        help="names of several scores that each run gives (a mapping, or a JSON object printed), "
-        "judged as one audit with the level shared out",
+        help="names of several scores that each run returns (a mapping, or a printed JSON object); "
+        "one audit judges all of them, and they share its level",
     )
     checks = parser.add_mutually_exclusive_group()
     checks.add_argument(
         "--check",
         action="store_true",
-        help="check alone: train five models and say whether an audit can use the training (always "
-        "done before the first model)",
+        help="check alone: five models that show whether an audit can use the training (default: "
+        "check, then audit)",
     )
-    checks.add_argument("--no-check", action="store_true", help="leave this check out")
+    checks.add_argument("--no-check", action="store_true", help="audit without the check")
     add_json(parser, "words")
 
 
@@ -156,9 +156,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _looks(options: argparse.Namespace) -> tuple[int, ...]:
-    """Numbers of models in each world at which to look; the last is that of all."""
+    """Numbers of models per data set at which to look; the last is that of all."""
     if options.models is None or options.models < 2:
-        raise InputError(f"--models: got {options.models}; expected at least 2 in each world")
+        got = "missing" if options.models is None else f"got {options.models}"
+        raise InputError(f"--models: {got}; give --models N, at least 2 models per data set")
     looks = tuple(options.looks or ()) or (options.models,)
     if looks[-1] > options.models:
         raise InputError(f"--looks: got {looks[-1]}; expected at most --models {options.models}")
@@ -170,9 +171,8 @@ def _warn(test: "SequentialAudit", claim: "Claim", models: int) -> None:
     separated = [1.0 + i for i in range(models)], [-1.0 - i for i in range(models)]
     if test.judge(*separated).decision != "refuted":
         print(
-            f"note: with {models} models in each world no scores can refute {claim.words}; "
-            "take more models, or claim the training's own curve (--noise-multiplier, "
-            "--sampling-rate, --steps)",
+            f"note: no scores of {models} models per data set can refute {claim.words}. Take more "
+            "models, or claim the mechanism itself: --noise-multiplier, --sampling-rate, --steps",
             file=sys.stderr,
             flush=True,
         )
@@ -225,7 +225,7 @@ def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "C
     if found.findings:
         told = "\n".join(f"  {number}. {what}" for number, what in enumerate(found.findings, 1))
         way = "" if options.check else ", or go on with --no-check"
-        raise InputError(f"the training is not what an audit needs; fix this{way}:\n{told}")
+        raise InputError(f"an audit cannot use this training; fix what follows{way}:\n{told}")
     return found
 
 
@@ -237,20 +237,20 @@ def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None 
         print_json(asdict(checked))
         return
     parts = [
-        f"check passed: in {checked.models} models the seed decides the score, and nothing that "
-        "was seen differs between the worlds but the canary; one model takes "
+        f"check passed: in {checked.models} models the seed decides the score, and the data sets "
+        "differ in nothing seen but the canary; one model takes "
         f"{checked.seconds:.2g} s and {checked.memory:.0f} MiB"
     ]
     if options.models:
         hours = 2 * options.models * checked.seconds / options.workers / 3600
         parts.append(
-            f"{options.models} in each world at most {hours:.2g} h with {options.workers} worker(s)"
+            f"{2 * options.models} models at most {hours:.2g} h with {options.workers} worker(s)"
         )
     print("; ".join(parts), file=to, flush=True)
     seen = checked.seen.get("out") or {}
     told = [f"{name} {seen[name]:g}" for name in OBSERVED if name in seen]
-    words = ", ".join(told) if told else "nothing, so they are taken on trust"
-    print(f"seen of noise, sampling and steps: {words}", file=to, flush=True)
+    words = ", ".join(told) if told else "no noise, sampling or steps; the audit trusts the claim"
+    print(f"seen in the training: {words}", file=to, flush=True)
     for note in checked.notes:
         print(f"note: {note}", file=to, flush=True)
     if checked.inside:
@@ -267,21 +267,20 @@ def _tell(
     from hiddenstate.auditing import report
 
     for crash in outcome.crashes:
-        print(f"tried again: {crash}")
+        print(f"crashed and tried again: {crash}")
     if outcome.taken:
         print(
-            f"{outcome.taken} of {outcome.finished} finished runs taken from "
-            f"{outcome.scores.parent}"
+            f"{outcome.scores.parent} already had {outcome.taken} of {outcome.finished} runs"
             + ("; nothing was trained" if outcome.taken == outcome.finished else "")
         )
     print(
         f"{'no verdict' if outcome.verdict.other_way else found['decision']}: {found['claim']}, "
-        f"after {outcome.models} models in each world, at "
+        f"after {outcome.models} models with the canary and {outcome.models} without, at "
         f"{100 * found['confidence']:g} % confidence (p-value at most "
         f"{shown(outcome.verdict.p_value, 'upper', 2)})"
     )
     if bounds:
-        print(f"{report.bounds_in_words(bounds)}, a statement of its own, as confident.")
+        print(f"{report.bounds_in_words(bounds)}. This bound holds by itself.")
     if would:
         print(f"{would}.")
     print(f"scores: {outcome.scores}")

@@ -26,14 +26,18 @@ def add(commands: Commands) -> None:
     parser = command(commands, "restore", _restore)
     add_family(parser)
     add_path(parser, "cached", "cached results of the family", metavar="DIR")
-    add_out(parser, "results of the family, to write them to", metavar="DIR")
+    add_out(parser, "folder for the family's results", metavar="DIR")
 
     parser = command(commands, "keep", _keep)
     add_config(parser)
-    add_path(parser, "results", "results of the scale, by family", metavar="DIR")
-    add_path(parser, "cached", "cached results, by family, to copy them to", metavar="DIR")
+    add_path(parser, "results", "folder of the scale's results, by family", metavar="DIR")
+    add_path(parser, "cached", "folder of the cache, by family", metavar="DIR")
     parser.add_argument(
-        "--megabytes", type=float, default=40.0, metavar="MB", help="size of the whole cache (40)"
+        "--megabytes",
+        type=float,
+        default=40.0,
+        metavar="MB",
+        help="size of the whole cache in MB (default 40)",
     )
     add_json(parser)
 
@@ -46,7 +50,7 @@ def add(commands: Commands) -> None:
         "--models",
         type=int,
         default=20,
-        help="models to train in each repeat, with and without the canary each (default 20)",
+        help="models to train per data set and repeat (default 20)",
     )
     add_training(parser)
     add_out(parser, "CSV file to write")
@@ -54,7 +58,9 @@ def add(commands: Commands) -> None:
 
     parser = command(commands, "recompute", _recompute)
     add_family(parser)
-    parser.add_argument("--kind", required=True, choices=("simulate", "bound"))
+    parser.add_argument(
+        "--kind", required=True, choices=("simulate", "bound"), help="kind of the cell's work"
+    )
     add_cell(parser)
     add_path(parser, "cached", "cached result")
     add_out(parser, "CSV file to write")
@@ -69,7 +75,7 @@ def add(commands: Commands) -> None:
 
 
 def _restore(options: argparse.Namespace) -> None:
-    """Copy the cached results of a family's cells, if each is of exactly its cell's parameters."""
+    """Copy cached results whose parameters match."""
     from hiddenstate.pipeline import cache
 
     family, grid, seed = jobs.section(options)
@@ -83,7 +89,7 @@ def _restore(options: argparse.Namespace) -> None:
 
 
 def _keep(options: argparse.Namespace) -> None:
-    """Copy a finished run's dearest results to the cache, but not what every run computes."""
+    """Copy a finished run's most expensive results to the cache."""
     import pandas as pd
 
     from hiddenstate import papers
@@ -121,7 +127,7 @@ def _keep(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    """Train models of a cell again; test if cached scores are distributed so."""
+    """Retrain a few models and test whether the cached scores have the same distribution."""
     from hiddenstate.pipeline import scores, verification
 
     job, seed = jobs.asked(options, "train")
@@ -135,7 +141,7 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _recompute(options: argparse.Namespace) -> None:
-    """Compute a simulation or bound again; compare it with the cached one."""
+    """Recompute a simulation or bound and compare it with the cached one."""
     import pandas as pd
 
     from hiddenstate.pipeline import scores, verification
@@ -151,13 +157,13 @@ def _recompute(options: argparse.Namespace) -> None:
 
 
 def _verified(options: argparse.Namespace) -> None:
-    """Collect verdicts on cells; fail, naming them, if any disagree."""
+    """Collect the verdicts of `verify` and fail if any cell disagrees."""
     import pandas as pd
 
     if not options.files:
         raise InputError(
-            "nothing to verify: no cell is cached, or the new models per world (verify_models) "
-            "are too few to disagree with any cached scores"
+            "nothing to verify: no cell is cached, or verify_models of the scale file are too few "
+            "to disagree with any cached scores; raise verify_models"
         )
     frames = []
     for path in options.files:

@@ -16,8 +16,8 @@ def add(commands: Commands) -> None:
     add_family(parser)
     add_json(parser, "lines")
     for kind, what in (
-        ("simulate", "Run cells and write what the adversary observed"),
-        ("bound", "Ask the accountant about cells and write its answers"),
+        ("simulate", "Simulate cells and write the scores"),
+        ("bound", "Compute upper bounds for cells"),
     ):
         parser = command(commands, kind, _compute, what)
         parser.set_defaults(kind=kind)

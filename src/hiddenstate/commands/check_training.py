@@ -22,8 +22,8 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "training",
         metavar="FILE.py[:FUNCTION]",
-        help="Python file and a function in it that trains a model with Opacus, of no arguments, "
-        "of seed, or as train(world, seed); without a function the file runs as a script",
+        help="Python file, and its function train(), train(seed) or train(world, seed), which "
+        "trains a model with Opacus (default: run the file as a script)",
     )
     for name, what in (
         ("--noise-multiplier", "noise multiplier"),
@@ -34,13 +34,15 @@ def add(commands: Commands) -> None:
         parser.add_argument(name, type=float, metavar="NUMBER", help=help_)
     steps = "claimed steps (default: those that Opacus's accountant counts)"
     parser.add_argument("--steps", type=int, metavar="NUMBER", help=steps)
-    parser.add_argument("--seed", type=int, default=0, help="seed that the function gets (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed given to the function (default 0)"
+    )
     parser.add_argument(
         "--runs",
         type=int,
         choices=(1, 2),
         default=1,
-        help="trainings (1); a second one, with the next seed, shows noise that both have",
+        help="trainings, 1 or 2 (default 1); a second one, with the next seed, shows shared noise",
     )
     add_json(parser, "words")
 
@@ -87,5 +89,7 @@ def _loaded(text: str) -> Callable[..., Any]:
         spec.loader.exec_module(module)
     found = getattr(module, function, None)
     if not callable(found):
-        raise InputError(f"{path}: has no function {function}")
+        raise InputError(
+            f"{path}: has no function {function}; name one of the file's, as FILE.py:FUNCTION"
+        )
     return found

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from hiddenstate.auditing.claim import Claim
 
 EXPECTED = (
-    "claim: expected one of --claim with --delta, --claim-mu, or --noise-multiplier with "
+    "claim: give one of --claim with --delta, --claim-mu, or --noise-multiplier with "
     "--sampling-rate and --steps"
 )
 
@@ -17,21 +17,19 @@ EXPECTED = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """An epsilon, a mu, or the mechanism itself."""
     for names, what in (
-        (("--claim",), "epsilon that is claimed at --delta"),
-        (("--claim-mu",), "mu of Gaussian differential privacy that is claimed"),
-        (("--noise-multiplier", "--sigma"), "claim of a mechanism: its noise multiplier"),
-        (("--sampling-rate", "--q"), "claim of a mechanism: its Poisson sampling rate"),
+        (("--claim",), "claimed epsilon, at --delta"),
+        (("--claim-mu",), "claimed mu of Gaussian differential privacy"),
+        (("--noise-multiplier", "--sigma"), "claimed mechanism's noise multiplier"),
+        (("--sampling-rate", "--q"), "claimed mechanism's sampling rate (Poisson)"),
     ):
         parser.add_argument(*names, type=float, metavar="NUMBER", help=what)
-    parser.add_argument(
-        "--steps", type=int, metavar="NUMBER", help="claim of a mechanism: its steps"
-    )
+    parser.add_argument("--steps", type=int, metavar="NUMBER", help="claimed mechanism's steps")
     parser.add_argument(
         "--curve",
         choices=("dp", "gdp"),
         default="dp",
-        help="claim judged as (epsilon, delta)-DP (dp, the default), or as the Gaussian DP that "
-        "has this epsilon at delta (gdp), which far fewer scores can refute",
+        help="meaning of --claim: dp, (epsilon, delta)-DP (default), or gdp, the Gaussian DP with "
+        "this epsilon at delta, which far fewer scores can refute",
     )
 
 
@@ -51,13 +49,13 @@ def stated(options: argparse.Namespace) -> "Claim | None":
         raise InputError(EXPECTED)
     if given[0]:
         if options.delta is None:
-            raise InputError("claim: got one of --claim and --delta; expected both")
+            raise InputError("claim: --claim needs --delta, such as --delta 1e-5")
         make = claim.gaussian_with if options.curve == "gdp" else claim.approximate
         return make(options.claim, options.delta)
     if given[1]:
         return claim.gaussian_dp(options.claim_mu)
     if None in mechanism:
-        raise InputError("claim: expected all of --noise-multiplier, --sampling-rate and --steps")
+        raise InputError("claim: give all of --noise-multiplier, --sampling-rate and --steps")
     return claim.dpsgd(*mechanism)
 
 
@@ -66,6 +64,8 @@ def required(options: argparse.Namespace) -> "Claim":
     found = stated(options)
     if found is None:
         if getattr(options, "delta", None) is not None:
-            raise InputError("claim: got one of --claim and --delta; expected both")
+            raise InputError(
+                f"claim: --delta alone claims nothing; {EXPECTED.removeprefix('claim: ')}"
+            )
         raise InputError(EXPECTED)
     return found

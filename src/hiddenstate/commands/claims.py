@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     parser = command(commands, "claims", _claims)
     add_family(parser)
     add_path(parser, "claims", "claims of the family")
-    add_path(parser, "estimates")
+    add_path(parser, "estimates", "estimates of the family")
     add_out(parser, WRITTEN, metavar="DIR")
     add_json(parser, "words")
 
@@ -37,9 +37,7 @@ def add(commands: Commands) -> None:
         "verdicts", nargs="+", type=Path, metavar="FILE", help="families' claims.csv"
     )
     add_config(parser)
-    parser.add_argument(
-        "--expected", type=Path, metavar="FILE", help="the verdicts to compare with"
-    )
+    parser.add_argument("--expected", type=Path, metavar="FILE", help="verdicts to compare with")
     add_out(parser, WRITTEN, metavar="DIR")
     add_json(parser, "words")
 
@@ -47,9 +45,11 @@ def add(commands: Commands) -> None:
     parser.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
     add_config(parser)
     parser.add_argument(
-        "--only", metavar="FAMILY", help="the one family whose verdicts are replaced (default: all)"
+        "--only", metavar="FAMILY", help="family whose verdicts are replaced (default all)"
     )
-    parser.add_argument("--tree", type=Path, default=Path(), metavar="DIR", help="source tree (.)")
+    parser.add_argument(
+        "--tree", type=Path, default=Path(), metavar="DIR", help="source tree (default .)"
+    )
 
 
 def _claims(options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from hiddenstate.errors import InputError
 def add(commands: Commands) -> None:
     """Device, networks."""
     parser = command(commands, "device-check", run)
-    parser.add_argument("--device", default="cuda", help="cuda (the default), cuda:1, mps, cpu")
+    parser.add_argument("--device", default="cuda", help="device: cuda (default), cuda:1, mps, cpu")
     parser.add_argument(
         "--network",
         nargs="+",

@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
         parser.add_argument(
             "names", nargs="*", metavar="NAME", help="names to draw or write (default all)"
         )
-        add_path(parser, "estimates")
+        add_path(parser, "estimates", "estimates of the family")
         add_out(parser, "directory to write them to", metavar="DIR")
 
 

@@ -22,10 +22,12 @@ def add(commands: Commands) -> None:
         nargs="*",
         type=Path,
         metavar="DIR",
-        help="figures of scales, the best first (figures/paper, figures/mnist, figures/laptop, as "
-        "far as they are there); none: captions alone",
+        help="folders of figures, the best first (default: those of figures/paper, figures/mnist "
+        "and figures/laptop that exist)",
     )
-    parser.add_argument("--out", type=Path, default=PAGE, metavar="FILE", help=f"page ({PAGE})")
+    parser.add_argument(
+        "--out", type=Path, default=PAGE, metavar="FILE", help=f"page to write (default {PAGE})"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

@@ -65,9 +65,11 @@ def add(commands: Commands) -> None:
     parser = command(commands, "new-paper", run)
     parser.add_argument("name", metavar="NAME", help="name of the family, such as shuffled_batches")
     parser.add_argument("--title", help="title of the paper (default: the name in words)")
-    parser.add_argument("--reference", default="none", help="such as 'arXiv 2411.10614' (none)")
     parser.add_argument(
-        "--tree", type=Path, metavar="DIR", help="source tree (that of this package)"
+        "--reference", default="none", help="reference, such as 'arXiv 2411.10614' (default none)"
+    )
+    parser.add_argument(
+        "--tree", type=Path, metavar="DIR", help="source tree (default: that of this package)"
     )
 
 

@@ -33,7 +33,7 @@ def command(
 
 def add_family(parser: argparse.ArgumentParser) -> None:
     """A family, and the scale file that has its grid."""
-    parser.add_argument("family", metavar="FAMILY", help=f"one of {', '.join(papers.names())}")
+    parser.add_argument("family", metavar="FAMILY", help=f"family: {', '.join(papers.names())}")
     add_config(parser, "scale file, such as workflow/config/scales/laptop.yaml")
 
 
@@ -63,19 +63,21 @@ def add_path(
 
 def add_cell(parser: argparse.ArgumentParser, **options: Any) -> None:
     """A cell by its name."""
-    words = "a name that `hiddenstate cells` lists"
+    words = "cell, by a name that `hiddenstate cells` lists"
     parser.add_argument("--cell", required=True, metavar="CELL", help=words, **options)
 
 
 def add_missing(parser: argparse.ArgumentParser, *, default: str, what: str) -> None:
     """Add the option for trained scores that are missing."""
-    words = f"trained scores that are not there: {what} (the default), or left out"
+    words = f"handling of missing trained scores: {what} (default), or left out"
     parser.add_argument("--missing", choices=(default, "skip"), default=default, help=words)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add the option for the place of training."""
-    parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, cuda:1, …")
+    parser.add_argument(
+        "--device", default="cpu", help="device that trains: cpu (default), cuda, cuda:1, …"
+    )
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +86,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     # Without a value: the cell has no initial parameters of its own.
     parser.add_argument("--start", type=Path, nargs="?", help="file of initial parameters")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="folder for finished models")
-    parser.add_argument("--workers", type=int, default=1, help="threads (1)")
+    parser.add_argument("--workers", type=int, default=1, help="threads that train (default 1)")
     parser.add_argument(
         "--memory",
         type=int,
@@ -95,7 +97,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 
 def add_confidence(parser: argparse.ArgumentParser, what: str) -> None:
     """The confidence of what is said."""
-    parser.add_argument("--confidence", type=float, default=0.95, help=f"{what} (0.95)")
+    parser.add_argument("--confidence", type=float, default=0.95, help=f"{what} (default 0.95)")
 
 
 def add_json(parser: argparse.ArgumentParser, instead: str = "a table") -> None:
@@ -115,8 +117,8 @@ def add_negate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--negate",
         action="store_true",
-        help="audit minus the scores, as of losses, which are smaller with the canary; choose "
-        "before looking",
+        help="minus sign for scores that are smaller with the canary, such as losses; to be chosen "
+        "before you look",
     )
 
 

@@ -21,15 +21,15 @@ def add(commands: Commands) -> None:
     add_config(parser)
     add_path(parser, "results", "results of the scale, by family", metavar="DIR")
     parser.add_argument(
-        "--cached", type=Path, metavar="DIR", help="cached scores; without: train all"
+        "--cached", type=Path, metavar="DIR", help="cached scores (default: none, train all)"
     )
-    parser.add_argument("--cores", type=_cores, default=1, help="on which to run (1)")
+    parser.add_argument("--cores", type=_cores, default=1, help="cores to run on (default 1)")
     parser.add_argument(
         "--part-hours",
         type=float,
         default=0.0,
         metavar="HOURS",
-        help="divide longer trainings into jobs of at most so many hours (0: none is divided)",
+        help="hours of the longest job, into which longer trainings are divided (default 0: whole)",
     )
     add_missing(parser, default="train", what="trained")
     add_json(parser)

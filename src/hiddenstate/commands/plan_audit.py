@@ -24,29 +24,34 @@ def add(commands: Commands) -> None:
     """Claim, truth, delta, power, confidence, time, pictures."""
     parser = command(commands, "plan-audit", run)
     claim_options.add_arguments(parser)
-    parser.add_argument("--delta", type=float, help="probability of --claim, such as 1e-5")
+    parser.add_argument("--delta", type=float, help="delta of --claim, such as 1e-5")
     parser.add_argument(
-        "--show", type=float, metavar="SHARE", help="share of the true value to be proven"
+        "--show", type=float, metavar="SHARE", help="claim as a share of --true, between 0 and 1"
     )
     parser.add_argument(
         "--true",
         type=float,
         required=True,
         metavar="NUMBER",
-        help="true epsilon (of a Gaussian mechanism), mu or noise multiplier, whichever is claimed",
+        help="true epsilon (of a Gaussian mechanism), mu or noise multiplier, as claimed",
     )
-    parser.add_argument("--power", type=float, default=0.9, help="probability to refute (0.9)")
+    parser.add_argument(
+        "--power",
+        type=float,
+        default=0.9,
+        help="probability that the audit refutes the claim (default 0.9)",
+    )
     add_confidence(parser, "confidence of a refutation")
     parser.add_argument(
-        "--seconds", type=float, help="seconds that one model takes, to print hours"
+        "--seconds", type=float, help="seconds per model, to print hours (default: none printed)"
     )
-    parser.add_argument("--workers", type=int, default=1, help="processes that train (1)")
+    parser.add_argument("--workers", type=int, default=1, help="processes that train (default 1)")
     add_json(parser)
     add_figure(parser, "bound against number of models")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Say how many models refute a claim, at once or as they come."""
+    """Print how many models an audit needs to refute a claim."""
     import pandas as pd
 
     from hiddenstate.auditing import report
@@ -63,8 +68,8 @@ def run(options: argparse.Namespace) -> None:
     else:
         print(pd.DataFrame(map(_shown, rows)).fillna("").to_markdown(index=False))
         print(
-            f"\nto refute the claim with {100 * options.confidence:g} % confidence if the truth is "
-            f"{truth.words} and the attack is the best there is; a worse attack needs more models"
+            f"\nThe audits assume a true {truth.words}, and an optimal attack. Weaker attacks need "
+            f"more models. Each refutation holds with {100 * options.confidence:g} % confidence."
         )
     if options.figure:
         from hiddenstate import plotting
@@ -82,7 +87,7 @@ def _asked(options: argparse.Namespace) -> "tuple[Sequence[Claim], Claim]":
         if not 0 < options.show < 1:
             raise InputError(f"--show: got {options.show:g}; expected a share inside (0, 1)")
         if options.claim is not None:
-            raise InputError("claim: got --claim and --show; expected one of them")
+            raise InputError("claim: --claim and --show exclude each other; give one of them")
         options.claim = options.show * options.true
     claim = claim_options.required(options)
     if options.noise_multiplier is not None:
@@ -142,9 +147,9 @@ def _shown(row: dict[str, Any]) -> dict[str, str]:
     """A row of the printed table."""
     shown = {"claim judged as": row["claim"], "audit": row["audit"]}
     if "more_than" in row:
-        return shown | {"models in each world": f"more than {row['more_than']:,}"}
+        return shown | {"models per data set": f"more than {row['more_than']:,}"}
     shown |= {
-        "models in each world": f"{row['models']:,}",
+        "models per data set": f"{row['models']:,}",
         "expected": f"{row['expected']:,.0f}",
         "power": f"{row['power']:.2f}",
         "looks": ", ".join(map(str, row["looks"])),

@@ -24,19 +24,26 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         "--sampler",
         choices=SAMPLERS,
         default="poisson",
-        help="how batches are drawn: poisson (the default); full: every record in every step; "
-        "cyclic: in a fixed order; shuffled: in an order drawn once; reshuffled: in an order drawn "
-        "in each epoch",
+        help="sampler: poisson (default), full (every record in every step), cyclic (fixed order), "
+        "shuffled (order drawn once) or reshuffled (order drawn in each epoch)",
     )
     for names, kind, what in (
-        (("--noise-multiplier", "--sigma"), float, "noise standard deviation over clipping norm"),
-        (("--sampling-rate", "--q"), float, "poisson: probability that a step samples a record"),
+        (
+            ("--noise-multiplier", "--sigma"),
+            float,
+            "noise multiplier: standard deviation of the noise over the clipping norm",
+        ),
+        (("--sampling-rate", "--q"), float, "probability that a step samples a record (Poisson)"),
         (("--steps",), int, "steps of DP-SGD"),
         (("--epochs",), float, "passes through the records, in place of --steps"),
         (("--records",), int, "records in the data set"),
-        (("--batch-size",), float, "records in a batch; of a sampled one on average"),
-        (("--delta",), float, "probability at which epsilon is stated"),
-        (("--learning-rate",), float, f"first step's, on a batch's mean ({LEARNING_RATE:g})"),
+        (("--batch-size",), float, "records in a batch, on average if sampled"),
+        (("--delta",), float, "delta at which epsilon is stated, such as 1e-5"),
+        (
+            ("--learning-rate",),
+            float,
+            f"learning rate of the first step, on a batch's mean (default {LEARNING_RATE:g})",
+        ),
         (
             ("--schedule",),
             str,
@@ -48,14 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
             float,
             "weight decay of SGD, multiplied by the learning rate (default 0)",
         ),
-        (("--release-every",), int, "every so manieth iterate is released, 1: all (the last)"),
-        (("--average-last",), int, "the mean of so many last iterates is released (the last)"),
+        (
+            ("--release-every",),
+            int,
+            "steps between released iterates, 1: all (default: the last alone)",
+        ),
+        (("--average-last",), int, "number of last iterates whose mean is released (default 1)"),
         (
             ("--ema-decay",),
             float,
-            "decay of an exponential moving average that is released in place of the last iterate",
+            "decay of the exponential moving average that is released (default: none)",
         ),
-        (("--smoothness",), float, "largest curvature of every loss, 0 if linear (not known)"),
+        (
+            ("--smoothness",),
+            float,
+            "largest curvature of every loss, 0 if linear (default: not known)",
+        ),
         (
             ("--weak-convexity",),
             float,
@@ -69,12 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         (
             ("--holder",),
             float,
-            "exponent of Hölder gradients, whose constant is the smoothness (1)",
+            "exponent of Hölder gradients, whose constant is the smoothness (default 1)",
         ),
         (
             ("--diameter",),
             float,
-            "diameter of the domain that every step projects the iterate on (default: no domain)",
+            "diameter of the domain that every step projects the iterate on (default: none)",
         ),
     ):
         if names[0] == "--noise-multiplier" and not noise:
@@ -82,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         needed = names[0] in ("--noise-multiplier", "--delta")
         parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
     parser.add_argument(
-        "--convex", action="store_true", help="every loss is convex: --weak-convexity 0"
+        "--convex", action="store_true", help="convexity of every loss, as --weak-convexity 0"
     )
 
 
@@ -121,13 +136,17 @@ def read(options: argparse.Namespace) -> "Setting":
 def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Ordered:
     records, size, rate = options.records, options.batch_size, options.sampling_rate
     if options.sampler != "poisson" and rate is not None:
-        raise InputError("--sampling-rate: expected only with --sampler poisson")
+        raise InputError(
+            "--sampling-rate: only --sampler poisson has one; give --records and --batch-size"
+        )
     if options.sampler == "poisson":
         if rate is not None and records is not None and size is not None:
-            raise InputError("--sampling-rate: expected only one of --records and --batch-size")
+            raise InputError(
+                "--sampling-rate: --records and --batch-size state it already; leave one out"
+            )
         if rate is None and (records is None or size is None):
             raise InputError(
-                "--sampling-rate: got none; expected a probability, or --records and --batch-size"
+                "--sampling-rate: missing; give a probability, or --records and --batch-size"
             )
         return Poisson(_ratio(size, records) if rate is None else rate)
     if options.sampler == "full":
@@ -136,9 +155,7 @@ def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Ordered:
         return FullBatch()
     for name in ("records", "batch_size"):
         if getattr(options, name) is None:
-            raise InputError(
-                f"{option(name)}: got none; expected a number for --sampler {options.sampler}"
-            )
+            raise InputError(f"{option(name)}: missing; --sampler {options.sampler} needs a number")
     if size != int(size):
         raise InputError(f"--batch-size: got {size:g}; expected a whole number")
     if options.sampler == "reshuffled":
@@ -165,8 +182,8 @@ def _batch_size(options: argparse.Namespace) -> float | None:
 def _steps(options: argparse.Namespace) -> int:
     """The steps, or those of so many epochs: each is as many as the records have batches."""
     if (options.steps is None) == (options.epochs is None):
-        got = "none" if options.steps is None else "both"
-        raise InputError(f"--steps: got {got}; expected one of --steps and --epochs")
+        got = "missing" if options.steps is None else "given beside --epochs"
+        raise InputError(f"--steps: {got}; give one of --steps and --epochs")
     if options.steps is not None:
         return int(options.steps)
     epochs = options.epochs

@@ -14,13 +14,13 @@ def add(commands: Commands) -> None:
         "suspicion",
         nargs="?",
         metavar="SUSPICION",
-        help="a mistake by its name; none: all mistakes with their names",
+        help="suspected mistake, by its name (default: list all mistakes)",
     )
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Say which canary and which score find a mistake in a training with Opacus."""
+    """Suggest the canary and the score that find a mistake in a training with Opacus."""
     from hiddenstate.campaign import guide
 
     chosen = options.suspicion
@@ -41,14 +41,13 @@ def run(options: argparse.Namespace) -> None:
     if best.found:
         print(
             f"Take gradient={best.gradient} and the score {best.score!r}; plan {best.models} "
-            f"models in each world or more. {best.times} of {best.campaigns} campaigns found "
+            f"models per data set or more. {best.times} of {best.campaigns} campaigns found "
             f"the mistake, so its probability is at least {best.power:.2f} (95 % confidence)."
         )
     else:
         print(
-            "None of these found it: an audit of this mistake needs more models, or another "
-            "canary. audit-training --check names what follows from the number of records, and "
-            "noise, sampling and steps that are not as claimed."
+            "None of these campaigns found the mistake. An audit needs more models or another "
+            "canary. audit-training --check compares noise, sampling and steps with the claim."
         )
     print(
         "Measured on a small convolutional network, noise multiplier 0.6, sampling rate 0.1 and 20 "

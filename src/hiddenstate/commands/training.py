@@ -51,14 +51,13 @@ def add(commands: Commands) -> None:
         "--part",
         type=_part,
         metavar="K/N",
-        help="train the K-th of N parts of the models, and write a part file",
+        help="part of the models to train, the K-th of N, for a part file",
     )
     parser.add_argument(
         "--hours",
         type=_hours,
         metavar="HOURS",
-        help="train the next models, with and without the canary in turns, for at most so many "
-        "hours, and write a part file",
+        help="hours for which to train the next models, for a part file (default: no limit)",
     )
     parser.add_argument(
         "--parts",
@@ -73,7 +72,7 @@ def add(commands: Commands) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="the number of jobs that trained parts for this one, for the provenance",
+        help="number of jobs that trained parts for this one, for the provenance (default 0)",
     )
     add_out(parser, "Parquet file to write; of a part, CELL.part-NAME.parquet")
 
