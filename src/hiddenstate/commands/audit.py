@@ -237,7 +237,7 @@ def _known_null(
         print(table.to_markdown(index=False, floatfmt=".3f"))
         print(
             f"\n{len(into)} scores with the canary, against the law {' '.join(options.null_law)}. "
-            "The bounds hold if, by construction, the scores without the canary have exactly this law."
+            "The bounds hold if scores without the canary have exactly this law, by construction."
         )
     return status(False, backwards)
 
