@@ -123,7 +123,9 @@ def words(
         )
     if outcome.verdict.other_way:
         return f"The audit can judge nothing of {claim.words}: {outcome.verdict.other_way}."
-    told = f"{models} no better than {claim.words} allows. Another score, or more models, may do better."
+    told = (
+        f"{models} no better than {claim.words} allows. Another score or more models may do better."
+    )
     parts = (bounds_in_words(bounds) if bounds else None, would)
     return told + "".join(f" {part}." for part in parts if part)
 
