@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, object]]:
     claims = composed([2 * NOISE_MULTIPLIER, NOISE_MULTIPLIER], SAMPLING_RATE, STEPS)
     test = SequentialAudit(claims, NOISE_MULTIPLIER, tuple(options.looks))
     script = Path(__file__).with_name("opacus_training.py")
-    print("| fault | verdict | models in each world | seconds |\n|---|---|---|---|")
+    print("| fault | verdict | models per data set | seconds |\n|---|---|---|---|")
     rows: list[dict[str, object]] = []
     for fault in options.faults:
         function = "train" if fault == "none" else fault

@@ -326,14 +326,14 @@ def test_coins_are_drawn_once_and_kept_beside_the_scores(script, tmp_path):
 
 def test_another_campaigns_directory_is_refused(script, tmp_path):
     audit(script, tmp_path / "a", looks=(3,))
-    with pytest.raises(InputError, match="campaign of another test"):
+    with pytest.raises(InputError, match="holds an audit of another test"):
         audit(script, tmp_path / "a", looks=(4,))
-    with pytest.raises(InputError, match="campaign of another seed: 0; expected 1"):
+    with pytest.raises(InputError, match=r"holds an audit of another seed \(0\); you asked for 1"):
         audit(script, tmp_path / "a", looks=(3,), seed=1)
-    with pytest.raises(InputError, match="campaign of another test"):
+    with pytest.raises(InputError, match="holds an audit of another test"):
         campaign.run(Script(script), plan((3,), hypotheses=ApproxDP(1e-5)), tmp_path / "a")
     script.write_text(TRAINING + "# edited\n")
-    with pytest.raises(InputError, match="campaign of another training"):
+    with pytest.raises(InputError, match="holds an audit of another training"):
         audit(script, tmp_path / "a", looks=(3,))
 
 
@@ -398,11 +398,11 @@ def test_the_command_refuses_a_changed_training_and_says_what_it_took_over(
     (tmp_path / "training.py").write_text(HELPER + "import sys\nprint(score(*sys.argv[1:2], 1))\n")
     line = f"{PYTHON} training.py {{world}} {{seed}}"
     again = ("audit-training", line, "--models", 3, "--claim-mu", 0.5, "--out", "a", "--no-check")
-    assert "taken from" not in run(capsys, *again)[1]
-    assert "6 of 6 finished runs taken from a; nothing was trained" in run(capsys, *again)[1]
+    assert "already had" not in run(capsys, *again)[1]
+    assert "a already had 6 of 6 runs; nothing was trained" in run(capsys, *again)[1]
     (tmp_path / "training.py").write_text("print(0.0)\n")
     status, _, err = run(capsys, *again)
-    assert status == 2 and "campaign of another training: {'files': {'training.py': " in err
+    assert status == 2 and "holds an audit of another training (files training.py " in err
 
 
 @pytest.mark.parametrize("train", [functools.partial(max, 1), max])
@@ -651,7 +651,7 @@ def test_a_battery_finds_what_one_of_its_scores_finds_at_one_level(script, tmp_p
         alone[name] = half.judge(*worlds)
     assert alone["seeing"].decision == "refuted" and alone["blind"].decision != "refuted"
     assert outcome.verdict.p_value == pytest.approx(2 * alone["seeing"].p_value)
-    with pytest.raises(InputError, match="campaign of another battery"):
+    with pytest.raises(InputError, match="holds an audit of another battery"):
         campaign.run(training, plan(looks), tmp_path / "a", battery=("seeing",))
 
 

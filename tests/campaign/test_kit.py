@@ -308,7 +308,7 @@ def test_gradients_of_records_that_no_batch_has_are_an_error():
     for world in ("in", "out"):
         with pytest.raises(InputError, match="canary: the optimizer has gradients of"):
             small(world, shape=twice)
-    with pytest.raises(InputError, match="loader: got None"):
+    with pytest.raises(InputError, match="loader: missing"):
         run = kit.Run("in", 0, noise_multiplier=0.5, sampling_rate=0.2, canary=CANARY)
         run.data(TensorDataset(torch.zeros(4, 6)))
         run.watch(None, train("out", 0, epochs=1)[1])

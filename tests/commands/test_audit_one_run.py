@@ -55,11 +55,11 @@ def test_the_command_says_what_the_library_says(audit, capsys):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ([], "expected one of --guesses and --planned-mu"),
-        (["--guesses", "9", "--planned-mu", "1"], "expected one of --guesses and --planned-mu"),
+        ([], "give one of --guesses and --planned-mu"),
+        (["--guesses", "9", "--planned-mu", "1"], "give one of --guesses and --planned-mu"),
         (["--guesses", "900"], "made: got 900; expected 1 to 200"),
-        (["--guesses", "50", "--whole-gaussian"], "--whole-gaussian: expected --planned-mu"),
-        (["--guesses", "50", "--claim", "3"], "got one of --claim and --delta"),
+        (["--guesses", "50", "--whole-gaussian"], "--whole-gaussian: needs --planned-mu"),
+        (["--guesses", "50", "--claim", "3"], "--claim needs --delta"),
         (["--guesses", "50", "--confidence", "95"], "confidence: got 95"),
     ],
 )
@@ -86,7 +86,7 @@ def test_equal_scores_of_a_file_sorted_by_world_refute_no_true_claim(tmp_path, c
     )
     assert one == again and json.loads(one[1])["coins"] == 7
     cli.main([*command, "--coins", "7"])
-    assert "again: --coins 7" in capsys.readouterr().out
+    assert "repeat with --coins 7" in capsys.readouterr().out
 
 
 def test_no_coins_are_told_where_no_equal_scores_are_guessed_differently(audit, capsys):
@@ -123,4 +123,4 @@ def test_canaries_of_several_trainings_are_refused(tmp_path, capsys):
     for column in ("run", "seed"):
         frame.assign(**{column: [0, 0, 0, 0, 1, 1, 1, 1]}).to_csv(tmp_path / "s.csv", index=False)
         assert cli.main(["audit-one-run", str(tmp_path / "s.csv"), "--guesses", "4"]) == 2
-        assert f"{column}: got 2 of them" in capsys.readouterr().err
+        assert f"{column}: got 2 values" in capsys.readouterr().err

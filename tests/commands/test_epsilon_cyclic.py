@@ -103,13 +103,13 @@ def test_orders_and_losses_of_which_more_is_known(capsys):
     [
         ({"batch_size": "2000"}, "batch_size: got 2000; expected at most 1000"),
         ({"batch_size": "2.5"}, "--batch-size: got 2.5; expected a whole number"),
-        ({"records": None}, "--records: got none"),
+        ({"records": None}, "--records: missing"),
         ({"sampling_rate": "0.01"}, "--sampling-rate: only --sampler poisson has one"),
         ({"momentum": "1.5"}, "momentum: got 1.5; expected a number in [0, 1)"),
         ({"smoothness": None}, "--weak-convexity: expected only with --smoothness"),
         ({"sampler": "full"}, "--batch-size: got 10; expected the records"),
-        ({"epochs": "3"}, "--steps: got both"),
-        ({"steps": None}, "--steps: got none"),
+        ({"epochs": "3"}, "--steps: given beside --epochs"),
+        ({"steps": None}, "--steps: missing"),
         ({"release_every": "0"}, "release_every: got 0; expected a whole number"),
         ({"average_last": "3", "ema_decay": "0.9"}, "ema_decay: expected only one of"),
     ],
@@ -121,7 +121,7 @@ def test_what_does_not_belong_together_is_refused(capsys, changes, message):
 
 def test_a_sampling_rate_is_needed_where_batches_are_sampled(capsys):
     assert main(["epsilon", "--sigma", "1", "--steps", "10", "--delta", "1e-5"]) == 2
-    assert "--sampling-rate: got none" in capsys.readouterr().err
+    assert "--sampling-rate: missing" in capsys.readouterr().err
 
 
 def test_every_record_in_every_step_is_a_sampler(capsys):

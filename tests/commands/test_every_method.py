@@ -108,7 +108,7 @@ def test_looks_that_were_planned(runs, tmp_path, capsys):
     )
     assert "sorted by score" in capsys.readouterr().err
     assert cli.main(["audit", path, "--delta", "0", "--looks", "20"]) == 2
-    assert "without a claim" in capsys.readouterr().err
+    assert "a look needs a claim" in capsys.readouterr().err
 
 
 def test_a_null_law_that_is_known(runs, tmp_path, capsys):
@@ -150,7 +150,7 @@ def test_guesses_beyond_thresholds(canaries, capsys):
     (bound,) = found["bounds"]
     assert bound["value"] == one_run_bound(guesses, ApproxDP(1e-5)).value
     assert cli.main(list(map(str, command))) == 2
-    assert "--beyond: expected --delta" in capsys.readouterr().err
+    assert "--beyond: needs --delta" in capsys.readouterr().err
 
 
 def test_null_laws_of_the_whole_mechanism(canaries, tmp_path, capsys):

@@ -40,7 +40,7 @@ def test_an_order_and_its_optimiser(capsys):
     [
         (["--q", "0.1", "--steps", "5", "--target-epsilon", "0"], "--target-epsilon: got 0"),
         (["--q", "1e-7", "--steps", "5"], "no noise is needed"),
-        (["--q", "0.1"], "--steps: got none"),
+        (["--q", "0.1"], "--steps: missing"),
     ],
 )
 def test_what_cannot_be_met_is_said(capsys, more, message):

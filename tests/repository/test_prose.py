@@ -1,6 +1,7 @@
 """What users read is short and in the glossary's words: docs/glossary.md."""
 
 import argparse
+import ast
 import re
 import statistics
 from pathlib import Path
@@ -72,20 +73,72 @@ def test_a_slip_is_found():
     assert not retired("> the worlds of a quotation\n`world`, ```\nworld\n```")
 
 
-def helps():
+def options():
     (commands,) = [a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction)]
     for name, parser in commands.choices.items():
         for action in parser._actions:
-            if action.help and action.help is not argparse.SUPPRESS:
-                yield pytest.param(action.help, id=f"{name}-{action.dest}")
+            if action.help is not argparse.SUPPRESS:
+                yield pytest.param(action, id=f"{name}-{action.dest}")
 
 
-@pytest.mark.parametrize("text", list(helps()))
-def test_a_help_is_a_noun_phrase_in_plain_words(text):
+@pytest.mark.parametrize("action", list(options()))
+def test_a_help_is_a_noun_phrase_in_plain_words(action):
     """It begins with no pronoun or preposition, is no sentence, and has no retired word."""
+    text = action.help
+    assert text, "every option has a help"
     assert not re.match(
-        r"(of|in|that|these|those|it|its|what|whether|for|with|at|by)\b", text, re.I
+        r"(an?|the|every|of|in|that|these|those|it|its|what|whether|how|for|with|at|by|on|instead|also)\b",
+        text,
+        re.I,
     )
     # A column and an argument of scores are named "world".
     words = re.sub(r"train\(world, seed\)|\{world\}|world \('in' or 'out'", "", text)
     assert not text.endswith(".") and not RETIRED.search(words)
+
+
+@pytest.mark.parametrize("action", list(options()))
+def test_a_default_is_called_so(action):
+    """No help ends with a bare number or word in parentheses, as in "threads (1)"."""
+    assert not re.search(r"\((none|not known|the last|[\d. ]+|\.|that of [^)]*)\)$", action.help)
+    if isinstance(action.default, int | float) and action.option_strings and action.nargs != 0:
+        assert "default" in action.help
+
+
+READ = [
+    *sorted((ROOT / "src/hiddenstate/commands").glob("*.py")),
+    *sorted((ROOT / "src/hiddenstate/campaign").glob("*.py")),
+    *(ROOT / f"src/hiddenstate/auditing/{n}.py" for n in ("claim", "planning", "reach", "report")),
+]
+"""Modules whose messages are no part of the digests of cached results."""
+
+
+def texts(path):
+    """What a module may print: its strings, without docstrings, keys and names."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    spared = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in spared
+        ) and " " in node.value.strip():
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("path", READ, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_no_message_has_a_retired_word_or_a_python_value(path):
+    """An argument, a column and a key are named "world"; no message prints None."""
+    for line, text in texts(path):
+        words = re.sub(WORLD, "", text)
+        assert not RETIRED.search(words), f"{path.name}:{line}: {text}"
+        assert "got None" not in text and "got {'" not in text, f"{path.name}:{line}: {text}"
+
+
+WORLD = (
+    r"train\(world, seed\)|\{world\}|columns? world|world \('in'|: world: got|than world and seed"
+    r"|got world, run|[(]world, seed[)]| of world $|'world'"
+)

@@ -222,7 +222,7 @@ class _Store:
                 if found.get(name) != own[name]:
                     one, other = _differing(found.get(name), own[name])
                     raise InputError(
-                        f"{path}: holds an audit of another {name} ({one}); you asked for {other}. "
+                        f"{path}: holds an audit of another {name} ({_words(one)}); you asked for {_words(other)}. "
                         "Use --out NEW_DIR: after a change of the training or of the models, "
                         "a verdict would no longer hold with the stated confidence"
                     )
@@ -320,6 +320,15 @@ def _differing(one: Any, other: Any) -> tuple[Any, Any]:
         if one.get(key) != other.get(key)
     }
     return {key: a for key, (a, _) in parts.items()}, {key: b for key, (_, b) in parts.items()}
+
+
+def _words(found: Any) -> str:
+    """Plain values of a description, without braces and quotes."""
+    if isinstance(found, dict):
+        return ", ".join(f"{key} {_words(value)}" for key, value in found.items())
+    if isinstance(found, list):
+        return ", ".join(map(_words, found)) or "none"
+    return "none" if found is None else str(found)
 
 
 ONLY = ""

@@ -210,8 +210,8 @@ class Run:
                 )
             if loader is None:
                 raise InputError(
-                    "loader: got None; expected the loader that make_private returned, in which "
-                    "the canary is followed by its index"
+                    "loader: missing; give the loader that make_private returned, in which the kit "
+                    "follows the canary by its index"
                 )
             self._follow(loader.dataset)
         if self.constant:

@@ -190,8 +190,8 @@ def call(train: Callable[..., Any], seed: int) -> Any:
     ]
     if unknown := set(needed) - set(given):
         raise InputError(
-            f"training: needs the arguments {', '.join(sorted(unknown))}; expected none, seed, or "
-            "world and seed"
+            f"training: needs the arguments {', '.join(sorted(unknown))}; give it none, seed, or "
+            "(world, seed)"
         )
     return train(**{name: value for name, value in given.items() if name in names})
 

@@ -27,9 +27,11 @@ def add(commands: Commands) -> None:
         default=2000,
         metavar="NUMBER",
         help="models with and without the canary in a simulated audit, fewer where steps are many "
-        "(2000)",
+        "(default 2000)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the simulated audits (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the simulated audits (default 0)"
+    )
     add_json(parser, "words, with every digit")
     add_figure(parser)
 

@@ -31,19 +31,19 @@ FILES = {
 
 SCALES = {
     "smoke": {
-        "shows": "digits, 10 models per world",
+        "shows": "digits, 10 models per data set",
         "noise_multipliers": [1.0],
         "steps": 2,
         "models": 10,
     },
     "laptop": {
-        "shows": "digits, 100 models per world",
+        "shows": "digits, 100 models per data set",
         "noise_multipliers": [0.6, 1.0, 2.0],
         "steps": 20,
         "models": 100,
     },
     "paper": {
-        "shows": "digits, 1,000 models per world",
+        "shows": "digits, 1,000 models per data set",
         "noise_multipliers": [0.6, 1.0, 2.0],
         "steps": 20,
         "models": 1000,
