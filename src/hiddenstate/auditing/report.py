@@ -106,8 +106,8 @@ def _refuse_several(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
         if len(found := table[name].unique().to_pylist()) > 1:
             some = ", ".join(map(str, found[:6])) + (", ..." if len(found) > 6 else "")
             raise InputError(
-                f"{path}: {name}: got {len(found)} values ({some}); expected one audit; keep the rows "
-                "of one"
+                f"{path}: {name}: got {len(found)} values ({some}); expected one audit; keep the "
+                "rows of one"
             )
 
 

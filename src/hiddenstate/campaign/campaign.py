@@ -220,9 +220,9 @@ class _Store:
             found = _read_json(path)
             for name in own:
                 if found.get(name) != own[name]:
-                    one, other = _differing(found.get(name), own[name])
+                    one, other = map(_words, _differing(found.get(name), own[name]))
                     raise InputError(
-                        f"{path}: holds an audit of another {name} ({_words(one)}); you asked for {_words(other)}. "
+                        f"{path}: holds an audit of another {name} ({one}); you asked for {other}. "
                         "Use --out NEW_DIR: after a change of the training or of the models, "
                         "a verdict would no longer hold with the stated confidence"
                     )
