@@ -185,7 +185,7 @@ def test_stopping_early_does_not_depend_on_workers(script, tmp_path):
         ("undefined", {"retries": 0}, "failed 1 times.*its score is nan"),
         ("endless", {"retries": 0, "timeout": 1.5}, "no score after 1.5 seconds"),
         ("orphaning", {"retries": 0}, r"its process died \(exit code 9\)"),
-        ("forking", {"retries": 0}, "came from a process that its training forked"),
+        ("forking", {"retries": 0}, "a child process that the training forked"),
         ("nonesuch", {"retries": 0}, r"has no function nonesuch\(world, seed\)"),
     ],
 )
@@ -298,7 +298,7 @@ def test_a_run_that_is_not_of_the_campaign_is_refused(script, tmp_path):
         with pytest.raises(InputError, match=r"in-000001\.json: got world, run, seed and score"):
             audit(script, tmp_path / "a", looks=(3,))
     run.write_text("{}")
-    with pytest.raises(InputError, match="expected a run of this campaign"):
+    with pytest.raises(InputError, match="which is no run of this campaign"):
         audit(script, tmp_path / "a", looks=(3,))
 
 
@@ -432,7 +432,7 @@ def test_every_detail_of_a_claim_tells_tests_apart(one, other):
     [
         (
             lambda p: audit(p / "none.py", p, looks=((9, 8),)),
-            r"looks: got \(9, 8\); expected as many",
+            r"looks: got \(9, 8\); give as many",
         ),
         (lambda p: CommandLine("train {world}"), r"expected \{seed\}"),
         (lambda p: CommandLine("none {world} {seed}"), "program 'none' was not found"),
@@ -505,7 +505,7 @@ def test_the_command_says_its_verdict_and_exit_status(script, tmp_path, monkeypa
     assert "mu >= " in out and "24/24" in err
     status, out, err = run(capsys, *base, "--claim", 8, "--delta", 1e-5)
     assert status == 0 and "consistent: epsilon 8 at delta 1e-05" in out
-    assert "no scores can refute" in err
+    assert "no scores of 12 models per data set can refute" in err
     frame = pd.read_parquet(tmp_path / "my_training-audit" / "scores.parquet")
     assert len(frame) == 24
     # The score file is one that `hiddenstate audit` reads.
@@ -536,8 +536,8 @@ def test_the_command_judges_a_mechanisms_own_curve(script, tmp_path, capsys):
     "arguments, expected",
     [
         (["--models", "9"], "give one of --claim with --delta"),
-        (["--models", "9", "--claim", "1"], "expected both"),
-        (["--models", "9", "--claim-mu", "1", "--claim", "1"], "expected one of"),
+        (["--models", "9", "--claim", "1"], "--claim needs --delta"),
+        (["--models", "9", "--claim-mu", "1", "--claim", "1"], "give one of"),
         (["--models", "1", "--claim-mu", "1"], "--models: got 1"),
         (["--models", "9", "--claim-mu", "1", "--looks", "10"], "--looks: got 10"),
         (["--models", "9", "--sigma", "1"], "give all of --noise-multiplier"),
@@ -630,7 +630,7 @@ def test_a_script_may_lie_at_a_path_with_a_space(tmp_path, capsys):
     found = json.loads(printed)
     assert status == 0 and found["decision"] == "consistent" and found["models"] == 3
     page = Path(found["page"]).read_text()
-    assert page.count("data:image/png;base64,") == 1 and "is taken\non trust" in page
+    assert page.count("data:image/png;base64,") == 1 and "Nothing was checked" in page
     assert "mu 0.5" in page and "3 per data set, of 3 planned" in page
     assert "http" not in page
 
@@ -729,7 +729,7 @@ def test_a_consistent_campaign_says_what_it_would_have_found(tmp_path, capsys):
             out = tmp_path / f"a{index}{len(looks)}"
             status, printed, _ = run(capsys, *base, out, *claim, *looks)
             assert status == 0 and "With 95 % confidence" in printed
-            assert "with probability 90 %, if its score is the best there is" in printed
+            assert "with probability 90 %, if its score is optimal" in printed
             page = (out / "audit.html").read_text()
             assert "An audit of this size finds" in page and "Lower bound" in page
             status, printed, _ = run(capsys, *base, out, *claim, *looks, "--json")

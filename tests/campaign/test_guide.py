@@ -116,6 +116,6 @@ def test_the_command_says_what_to_insert_and_to_read(capsys):
     told = json.loads(capsys.readouterr().out)
     assert [row["models"] for row in told] == [best.models, *(row.models for row in others)]
     assert cli.main(["suggest-canary", "batch-norm"]) == 0
-    assert "None of these found it" in capsys.readouterr().out
+    assert "None of these campaigns found the mistake" in capsys.readouterr().out
     assert cli.main(["suggest-canary", "rain"]) == 2
     assert "expected one of" in capsys.readouterr().err
