@@ -70,6 +70,14 @@ def test_every_sentence_of_a_paper_says_in_a_sentence_of_its_own_why_it_has_its_
     assert pages["cyclic_bounds"].because["residuals"]["agrees"] in content
 
 
+def test_each_printed_number_stands_beside_ours(every):
+    page = claims.pages(ROOT / publication.CLAIMS)["worst_case_init"]
+    content = publication.paper(every, "worst_case_init", page)
+    (line,) = [one for one in content.splitlines() if "MNIST 95.4 95.7 95.9 95.9" in one]
+    theirs, ours = line.split(" | ")[2:4]
+    assert theirs == "95.4, 95.7, 95.9, 95.9" and len(ours.split(", ")) == 4
+
+
 def test_a_verdict_that_changed_has_a_reason_from_its_evidence_alone(every):
     page = claims.pages(ROOT / publication.CLAIMS)["cyclic_bounds"]
     was = page.because["residuals"]["agrees"]

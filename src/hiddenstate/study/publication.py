@@ -235,7 +235,9 @@ def _folded(row: dict[str, Any]) -> str:
 
 def _theirs(row: dict[str, Any]) -> str:
     stated = [one["stated"] for one in json.loads(row["evidence"]) if one["stated"]]
-    return ", ".join(dict.fromkeys(stated)) if len(stated) <= 4 else f"{len(stated)} numbers"
+    if len(set(stated)) == 1:
+        return stated[0]
+    return ", ".join(stated) if len(stated) <= 4 else f"{len(stated)} numbers"
 
 
 def _ours(row: dict[str, Any]) -> str:
