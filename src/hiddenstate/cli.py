@@ -30,6 +30,7 @@ from hiddenstate.commands import (
     epsilon,
     estimate,
     gallery,
+    import_features,
     new_paper,
     noise,
     plan,
@@ -48,7 +49,7 @@ GROUPS = {
         *(epsilon, noise, atlas, check_training, suggest_canary, plan_audit, audit_training),
     ),
     "Your scores": (audit, audit_one_run),
-    "The papers": (new_paper, device_check),
+    "The papers": (import_features, new_paper, device_check),
     "Jobs of the workflow": (
         *(cells, training, cached, estimate, drawing, claims, report, digest, schema, plan),
         gallery,

@@ -61,7 +61,11 @@ def parsers():
     ).choices
 
 
-WORDS = {"schema": "JSON in any case", "new-paper": "what to do next"}
+WORDS = {
+    "import-features": "the size of a file and its digest",
+    "schema": "JSON in any case",
+    "new-paper": "what to do next",
+}
 """What commands print that print no numbers."""
 
 

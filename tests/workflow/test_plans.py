@@ -32,7 +32,7 @@ def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path, checkou
     assert not (directory / "results").exists()
 
 
-OTHERS = ("mnist", "mnist-raw", "cifar10-jpeg", "paper")
+OTHERS = ("mnist", "mnist-raw", "cifar10-jpeg", "paper", "paper-last-layer")
 
 
 @pytest.mark.parametrize(

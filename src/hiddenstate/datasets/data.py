@@ -199,7 +199,7 @@ def splits(source: str) -> Splits:
 def _splits(source: str, root: Path) -> Splits:
     kind, _, path = source.partition(":")
     if kind == "features":
-        return _features(root / path)
+        return features(root / path)
     if kind == "folder":
         place = root / path
         train, test = (image_folder(place / part, size=32) for part in ("train", "test"))
@@ -235,7 +235,8 @@ def _splits(source: str, root: Path) -> Splits:
     return Splits(*map(standardised, (public, private, test)))
 
 
-def _features(path: Path) -> Splits:
+def features(path: Path) -> Splits:
+    """The parts of a feature file, as they are; InputError where one does not fit the others."""
     arrays = files.arrays(path, LAYOUTS["features"])
     try:
         parts = [

@@ -1,0 +1,54 @@
+"""``hiddenstate import-features``: a last layer's inputs, from arrays to one file."""
+
+import argparse
+import hashlib
+from pathlib import Path
+
+from hiddenstate.commands.options import Commands, command
+from hiddenstate.errors import InputError
+
+ARRAYS = {"public": "pretrain", "private": "train", "test": "test"}
+"""Parts of a feature file, and the words that the arrays' names have for them."""
+
+
+def add(commands: Commands) -> None:
+    """The folder of the arrays, and the file to write."""
+    summary = "Write the features and labels of six .npy files to one .npz file"
+    parser = command(commands, "import-features", run, summary)
+    parser.description = (
+        f"{summary}: X_pretrain, y_pretrain, X_train, y_train, X_test and y_test. The public code "
+        "of 2405.14106 unpacks them so."
+    )
+    parser.add_argument("folder", type=Path, help="folder of the six .npy files")
+    parser.add_argument("out", type=Path, help="the .npz file to write")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read, check and write; an existing file stays unless the new one is whole."""
+    import numpy as np
+
+    from hiddenstate import files
+    from hiddenstate.datasets import data
+
+    folder, out = options.folder, options.out
+    if out.suffix != ".npz":
+        raise InputError(f"{out}: expected a name that ends in .npz")
+    arrays = {}
+    for part, word in ARRAYS.items():
+        for key, letter in (("x", "X"), ("y", "y")):
+            path = files.require(folder / f"{letter}_{word}.npy", "an array of the public code")
+            try:
+                arrays[f"{part}_{key}"] = np.load(path, allow_pickle=False)
+            except (OSError, ValueError, EOFError) as error:
+                raise InputError(f"{path}: {error}; expected an array of numbers") from error
+    with files.atomic(out) as temporary:
+        np.savez(temporary, **arrays)
+        try:
+            splits = data.features(temporary)
+        except InputError as error:
+            raise InputError(str(error).replace(str(temporary), str(folder))) from error
+        digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
+    parts = (splits.public, splits.private, splits.test)
+    sizes = ", ".join(f"{len(part)} {name}" for part, name in zip(parts, ARRAYS, strict=True))
+    print(f"{out}: {sizes} records of {parts[0].x.shape[1]} features in {splits.classes} classes")
+    print(f"SHA-256 {digest}")
