@@ -161,7 +161,8 @@ def read(path: str | Path, sha256: str, build: Callable[[int], nn.Module]) -> tu
     """Worst case from a file: parameters (p,), and how many of them are the last layer's.
 
     The file has one array for each of the model's parameters, by name: a .npz file, or a
-    ``state_dict`` that torch saved. ``build`` makes the model for a number of classes, which the
+    ``state_dict`` that torch saved. Where no name is the model's, its order decides, for others
+    name the same layers otherwise. ``build`` makes the model for a number of classes, which the
     file's last bias has.
 
     Raises InputError for a file with another digest than ``sha256``, one that cannot be read, and
@@ -183,7 +184,10 @@ def read(path: str | Path, sha256: str, build: Callable[[int], nn.Module]) -> tu
         raise InputError(
             f"{path}: expected a .npz file or a state_dict of torch ({reason})"
         ) from error
-    *_, bias = dict(build(2).named_parameters())
+    names = [name for name, _ in build(2).named_parameters()]
+    if len(given) == len(names) and not given.keys() & set(names):
+        given = dict(zip(names, given.values(), strict=True))
+    bias = names[-1]
     classes = len(given[bias]) if bias in given and given[bias].dim() == 1 else 2
     expected = dict(build(classes).named_parameters())
     for name in expected | given:

@@ -141,12 +141,14 @@ def saved(tmp_path):
     theta = average_case(model, stream(9, "saved"))
     nn.utils.vector_to_parameters(theta.clone(), model.parameters())
     torch.save(model.state_dict(), tmp_path / "weights.pt")
+    others = {f"net.layer{i}": p for i, p in enumerate(model.state_dict().values())}
+    torch.save(others, tmp_path / "others.pt")
     arrays = {name: p.detach().numpy() for name, p in model.named_parameters()}
     np.savez(tmp_path / "weights.npz", **arrays)
     return theta, tmp_path
 
 
-@pytest.mark.parametrize("name", ["weights.pt", "weights.npz"])
+@pytest.mark.parametrize("name", ["weights.pt", "weights.npz", "others.pt"])
 def test_a_task_starts_from_a_file_of_weights(name, saved, cell_of, parts, stage, start_of, train):
     theta, folder = saved
     alike = {"pretraining": [{"weights": str(folder / name)}]}
