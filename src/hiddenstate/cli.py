@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 import hiddenstate
 from hiddenstate.commands import (
@@ -63,9 +64,27 @@ _TRAINING = ("torch", "torchvision", "opacus")
 """What the package can be installed without."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors name the option and the expected value in plain words, in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        kinds = {"int": "a whole number", "float": "a number"}
+        if wrong := re.fullmatch(r"argument (\S+): invalid (\w+) value: (.*)", message):
+            message = f"{wrong[1]}: got {wrong[3]}; expected {kinds.get(wrong[2], wrong[2])}"
+        elif wrong := re.fullmatch(
+            r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", message
+        ):
+            message = f"{wrong[1]}: got {wrong[2]}; expected one of {wrong[3]}"
+        elif wrong := re.fullmatch(r"argument (\S+): (.*)", message):
+            message = f"{wrong[1]}: {wrong[2]}"
+        elif wrong := re.fullmatch(r"the following arguments are required: (.*)", message):
+            message = f"missing {wrong[1]}"
+        self.exit(2, f"hiddenstate: error: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands; ``run`` of what it returns is the command."""
-    made = argparse.ArgumentParser(
+    made: argparse.ArgumentParser = _Parser(
         prog="hiddenstate",
         usage="hiddenstate COMMAND [OPTIONS]",
         description="How much does the last iterate of DP-SGD leak?",

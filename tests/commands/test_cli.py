@@ -210,3 +210,26 @@ def test_training_without_its_libraries_says_what_to_install(capsys, monkeypatch
         "hiddenstate: error: this needs torch, which is not installed; "
         "pip install 'hiddenstate[train]'\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("epsilon --steps 1e3", "--steps: got '1e3'; expected a whole number"),
+        ("epsilon --delta small", "--delta: got 'small'; expected a number"),
+        ("epsilon --sampler none", "--sampler: got 'none'; expected one of 'poisson', "),
+        ("epsilon --delta", "--delta: expected one argument"),
+        ("plan-audit --claim 8", "missing --true"),
+        ("audit scores.csv", "missing --delta"),
+        ("audit scores.csv --delta 1 --nois 2 3", "unrecognized arguments: 3"),
+        ("nonsense", "COMMAND: got 'nonsense'; expected one of "),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_answered_in_one_line(line, said, capsys):
+    """The option, what was given and what is expected; no usage, no Python type."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(line.split())
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1
+    assert err.startswith(f"hiddenstate: error: {said}") and err.endswith(" --help\n")
+    assert " int " not in err and "float" not in err

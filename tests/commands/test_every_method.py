@@ -100,7 +100,7 @@ def test_looks_that_were_planned(runs, tmp_path, capsys):
     assert status == 1 and verdict.decision == "refuted"
     assert found["sequential"]["p_value"] == verdict.p_value and found["claim"] is None
     assert cli.main([*map(str, command)]) == 1
-    assert "mu 0.2: refuted after" in capsys.readouterr().out
+    assert "mu 0.2: refuted at look 1, after 20 scores with" in capsys.readouterr().out
     pd.read_csv(path).sort_values("score").to_csv(tmp_path / "sorted.csv", index=False)
     assert (
         cli.main([*map(str, command[:1]), str(tmp_path / "sorted.csv"), *map(str, command[2:])])

@@ -152,7 +152,12 @@ def run(options: argparse.Namespace) -> int:
         if judged:
             print(f"claim: {judged}\n")
         if looked and claim:
-            print(f"claim: {claim.words}: {looked}, at the planned looks\n")
+            verdict = "no verdict" if looked.other_way else looked.decision
+            print(
+                f"claim: {claim.words}: {verdict} at look {looked.looks}, after {looked.models[0]} "
+                f"scores with and {looked.models[1]} without the canary, p-value at most "
+                f"{shown(looked.p_value, 'upper', 2)}\n"
+            )
         _tell(found, table, intervals, every=options.all)
     if options.figure:
         from hiddenstate import plotting
@@ -234,10 +239,11 @@ def _known_null(
         told = {"scores": {"in": len(into)}, "delta": options.delta, "bounds": records(table)}
         print_json(told | {"other_way": asdict(backwards) if backwards else None})
     else:
-        print(table.to_markdown(index=False, floatfmt=".3f"))
+        _bounds(table, options.delta)
         print(
             f"\n{len(into)} scores with the canary, against the law {' '.join(options.null_law)}. "
-            "The bounds hold if scores without the canary have exactly this law, by construction."
+            f"Each holds alone with {100 * options.confidence:g} % confidence if scores without "
+            "the canary have exactly this law by construction."
         )
     return status(False, backwards)
 
@@ -250,6 +256,19 @@ def _coins(options: argparse.Namespace) -> int:
     return seed(options.coins if options.coins is not None else report.coins(options.scores))
 
 
+def _bounds(table: "pd.DataFrame", delta: float) -> None:
+    """A line for each lower bound."""
+    words = {
+        "epsilon": ("epsilon", f"at delta {delta:g}, for every mechanism"),
+        "mu": ("mu", "if Gaussian DP is claimed"),
+        "epsilon of mu-GDP": ("epsilon", f"at delta {delta:g}, if Gaussian DP is claimed"),
+    }
+    for parameter, value in table[["parameter", "value"]].to_numpy():
+        name, condition = words.get(parameter, (parameter, ""))
+        told = f"{name} >= {shown(value, 'lower', decimals=3)}" if value else f"{name}: no bound"
+        print(told.ljust(20) + condition)
+
+
 def _tell(
     found: dict[str, Any], table: "pd.DataFrame", intervals: "list[Interval]", *, every: bool
 ) -> None:
@@ -257,15 +276,7 @@ def _tell(
     import pandas as pd
 
     sure = f"{100 * found['confidence']:g} %"
-    delta = found["delta"]
-    words = {
-        "epsilon": ("epsilon", f"at delta {delta:g}, for every mechanism"),
-        "mu": ("mu", "if Gaussian DP is claimed"),
-        "epsilon of mu-GDP": ("epsilon", f"at delta {delta:g}, if Gaussian DP is claimed"),
-    }
-    for parameter, value in table.loc[table["default"], ["parameter", "value"]].to_numpy():
-        name, condition = words.get(parameter, (parameter, ""))
-        print(f"{name} >= {shown(value, 'lower', decimals=3)}".ljust(20) + condition)
+    _bounds(table[table["default"]], found["delta"])
     numbers = found["scores"]
     print(
         f"\nEach lower bound holds alone with {sure} confidence, from {numbers['in']} scores with "

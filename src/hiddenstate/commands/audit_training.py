@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import Commands, add_confidence, add_json, command, status
-from hiddenstate.commands.printing import print_json
+from hiddenstate.commands.printing import duration, print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 from hiddenstate.rounding import shown
@@ -239,13 +239,12 @@ def _report(checked: "Checked", options: argparse.Namespace, to: IO[str] | None 
     parts = [
         f"check passed: in {checked.models} models the seed decides the score, and the data sets "
         "differ in nothing seen but the canary; one model takes "
-        f"{checked.seconds:.2g} s and {checked.memory:.0f} MiB"
+        f"{duration(checked.seconds)} and {checked.memory:.0f} MiB"
     ]
     if options.models:
-        hours = 2 * options.models * checked.seconds / options.workers / 3600
-        parts.append(
-            f"{2 * options.models} models at most {hours:.2g} h with {options.workers} worker(s)"
-        )
+        every = duration(2 * options.models * checked.seconds / options.workers)
+        workers = f"{options.workers} worker" + "s" * (options.workers > 1)
+        parts.append(f"{2 * options.models} models take {every} at most with {workers}")
     print("; ".join(parts), file=to, flush=True)
     seen = checked.seen.get("out") or {}
     told = [f"{name} {seen[name]:g}" for name in OBSERVED if name in seen]
@@ -280,7 +279,7 @@ def _tell(
         f"{shown(outcome.verdict.p_value, 'upper', 2)})"
     )
     if bounds:
-        print(f"{report.bounds_in_words(bounds)}. This bound holds by itself.")
+        print(f"{report.bounds_in_words(bounds)}. Bound and verdict each hold alone.")
     if would:
         print(f"{would}.")
     print(f"scores: {outcome.scores}")

@@ -25,3 +25,11 @@ def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table, with every digit; nan is null."""
     rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
     return rows
+
+
+def duration(seconds: float) -> str:
+    """A time in hours, minutes or seconds, with two digits."""
+    if seconds < 1e-3:
+        return "less than 1 ms"
+    unit, size = next((u for u in (("h", 3600), ("min", 60)) if seconds >= u[1]), ("s", 1))
+    return f"{float(f'{seconds / size:.2g}'):g} {unit}"

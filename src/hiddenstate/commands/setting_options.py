@@ -95,7 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         if names[0] == "--noise-multiplier" and not noise:
             continue
         needed = names[0] in ("--noise-multiplier", "--delta")
-        parser.add_argument(*names, type=kind, required=needed, metavar="NUMBER", help=what)
+        metavar = "NAME" if kind is str else "NUMBER"
+        parser.add_argument(*names, type=kind, required=needed, metavar=metavar, help=what)
     parser.add_argument(
         "--convex", action="store_true", help="convexity of every loss, as --weak-convexity 0"
     )
