@@ -67,6 +67,20 @@ class Poisson(Sampling):
 
 
 @dataclass(frozen=True)
+class FixedSize(Sampling):
+    """``batch_size`` records in every step, drawn without replacement."""
+
+    sampler: ClassVar[str] = "fixed-size"
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size)
+
+    def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
+        return [rng.choice(records, self.batch_size, replace=False) for _ in range(steps)]
+
+
+@dataclass(frozen=True)
 class Cyclic(Sampling):
     """Disjoint batches of ``batch_size`` records in turn, over and over; the last may be smaller.
 
@@ -153,5 +167,5 @@ def is_shuffled(sampling: Sampling) -> bool:
     )
 
 
-SAMPLERS = ("poisson", "full", "cyclic", "shuffled", "reshuffled")
+SAMPLERS = ("poisson", "full", "fixed-size", "cyclic", "shuffled", "reshuffled")
 """What the command line calls them."""

@@ -7,7 +7,7 @@ docs/atlas.md read these lists: a new bound is one object here and its test.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,12 +21,13 @@ from hiddenstate.accounting import (
     linear,
     ordered,
     rdp,
+    swapped,
     varying,
     weighted,
 )
 from hiddenstate.accounting import sampled as sampled_batches
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.accounting.setting import OPTIMISER, RELEASE, Setting
+from hiddenstate.accounting.setting import ADJACENCY, OPTIMISER, RELEASE, Setting
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import shown
 
@@ -45,6 +46,9 @@ GROUPS = {
 
 EVERY = frozenset(OPTIMISER) | frozenset(RELEASE)
 """The options that change steps or release. All iterates tell the noisy sums whatever they are."""
+
+ALL = EVERY | frozenset(ADJACENCY)
+"""The same, a group of records, and a swap."""
 
 STEPS = frozenset({"schedule", "weight_decay"})
 """Those that change a step's size and contraction alone."""
@@ -124,7 +128,7 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
             continue
         others = [name for name in setting.changed if name not in bound.honours]
         if others:
-            words = " and ".join("--" + name.replace("_", "-") for name in others)
+            words = " and ".join(_option(setting, name) for name in others)
             answers.append(Found(bound, None, f"none: not known with {words}"))
             continue
         try:
@@ -138,6 +142,13 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
         answers.append(Found(bound, value, assumption, bound.mu(setting)))
     _check(setting, answers)
     return answers
+
+
+def _option(setting: Setting, name: str) -> str:
+    """An option that a bound is not known with, and its value where the name says little."""
+    if name != "adjacency":
+        return "--" + name.replace("_", "-")
+    return "--sampler fixed-size" if setting.fixed_size else "--adjacency swap"
 
 
 def _check(setting: Setting, answers: list[Found]) -> None:
@@ -200,13 +211,29 @@ def _linear_unless_strong(setting: Setting) -> frozenset[str]:
 
 
 def _every_step(run: Setting, delta: float) -> float:
-    exact = linear.last_iterate_epsilon(run.noise_multiplier, 1.0, run.steps, delta)
+    noise = run.noise_multiplier / (run.group * (2 if run.swaps else 1))
+    exact = linear.last_iterate_epsilon(noise, 1.0, run.steps, delta)
     return float(exact) * (1 + 1e-9)
 
 
 def _standard(run: Setting, delta: float) -> Value:
-    bracket = composition.fine_bracket(*run.mechanism, delta)
+    if not run.swaps:
+        bracket = composition.fine_bracket(*_grouped(run), delta, run.group)
+    elif run.group > 1:
+        raise InputError("not known with --group where records are swapped")
+    else:
+        bracket = swapped.bracket(*run.mechanism, delta, fixed_size=run.fixed_size)
     return Value(bracket.upper, lower=bracket.lower)
+
+
+def _grouped(run: Setting) -> tuple[float, float, int]:
+    """Noise multiplier, rate and steps of one record that is as good as the group.
+
+    A step's sum is at most Binomial(group, rate) + N(0, sigma^2) against N(0, sigma^2) (Ganesh
+    2024): that of ``group`` steps of one record, whose noise is less by its root.
+    """
+    sigma, rate, steps = run.mechanism
+    return sigma / math.sqrt(run.group), rate, run.group * steps
 
 
 def _sampled(run: Setting) -> bool:
@@ -242,7 +269,8 @@ SAMPLED: tuple[Bound, ...] = (
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
         compute=_standard,
         applies=_sampled,
-        honours=EVERY,
+        honours=ALL,
+        uses=frozenset(ADJACENCY),
     ),
     Bound(
         name="standard epsilon, by Rényi DP",
@@ -260,7 +288,8 @@ SAMPLED: tuple[Bound, ...] = (
         source="Dong, Roth and Su 2022",
         compute=_every_step,
         applies=_sampled,
-        honours=EVERY,
+        honours=ALL,
+        uses=frozenset(ADJACENCY),
     ),
     Bound(
         name="convex losses on a domain",
@@ -379,7 +408,13 @@ Constant = Callable[[Setting], Callable[[float], float]]
 
 
 def _rhos(setting: Setting, rho: Rho, constant: Constant | None) -> list[float]:
-    """For each position: rho, or that of composition where it is less."""
+    """For each position: rho, or that of composition where it is less.
+
+    A group moves a step by as many times as much, at worst in one batch.
+    """
+    if setting.group > 1:
+        whole = _rhos(replace(setting, group=1), rho, constant)
+        return [setting.group**2 * max(whole)] * len(whole)
     runs = [setting.at(position) for position in _positions(setting)]
     if not _varies(setting):
         return [min(rho(run, setting), cyclic.composition(run)) for run in runs]
@@ -425,7 +460,7 @@ def _gaussian(
             return None
         return divergence.gaussian_mu(max(_rhos(setting, rho, constant)))
 
-    honours = EVERY if group == "proven" else STEPS if constant else frozenset[str]()
+    honours = EVERY | {"group"} if group == "proven" else STEPS if constant else frozenset[str]()
     return Bound(
         name=name,
         group=group,
@@ -528,7 +563,7 @@ ORDERED: tuple[Bound, ...] = (
         "any loss and data, all iterates released",
         "Dong, Roth and Su 2022",
         group="proven",
-        uses=frozenset(),
+        uses=frozenset({"group"}),
     ),
     _gaussian(
         "any clipped losses on a domain",
@@ -626,6 +661,7 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
         sigma, rate, steps = setting.mechanism
         shifts = steps if inserted is None else inserted
         # The shift of so many steps against the noise of all.
+        shifts *= setting.group
         noise = sigma * math.sqrt(steps / shifts)
         return float(linear.last_iterate_epsilon(noise, rate, shifts, delta))
     whole = setting.steps_per_pass
@@ -633,7 +669,7 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
     expect(alike, "steps", setting.steps, f"whole passes of {whole} where the order is shuffled")
     shifts = -(-setting.steps // whole) if inserted is None else inserted
     # A swapped record moves a step by twice the clipping norm.
-    mu = 2 * shifts / (setting.noise_multiplier * math.sqrt(setting.steps))
+    mu = 2 * setting.group * shifts / (setting.noise_multiplier * math.sqrt(setting.steps))
     return float(gaussian.epsilon(mu, delta))
 
 
@@ -641,20 +677,36 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
     """Epsilon of what is released if every loss is linear."""
     if setting.diameter is not None:
         raise InputError("the last iterate of linear losses is known without a domain alone")
-    if not setting.sampled and (setting.changed or setting.shuffled):
+    changed = [name for name in setting.changed if name in EVERY]
+    if setting.sampled and setting.swaps:
+        if changed or setting.group > 1 or setting.fixed_size:
+            other = "fixed-size batches" if setting.fixed_size else "other options"
+            raise InputError(f"not known with {other} where records are swapped")
+        # Imported here because most settings add or remove a record.
+        from hiddenstate.accounting import iteration
+
+        return iteration.swapped(*setting.mechanism).epsilon(delta)
+    if not setting.sampled and (changed or setting.shuffled) and setting.group == 1:
         bracket = ordered.epsilon(setting, delta)
         return Value(bracket.upper, lower=bracket.lower)
-    if not setting.changed:
+    if not changed:
         return linear_epsilon(setting, delta)
+    if not setting.sampled:
+        expect(not setting.shuffled, "group", setting.group, "1 where the order is shuffled")
+        expect(setting.smallest_share == 1, "group", setting.group, "1 with a last smaller batch")
+        alone = replace(setting, noise_multiplier=setting.noise_multiplier / setting.group, group=1)
+        bracket = ordered.epsilon(alone, delta)
+        return Value(bracket.upper, lower=bracket.lower)
     if setting.release_every is not None:
-        others = [name for name in setting.changed if name != "release_every"]
+        others = [name for name in changed if name != "release_every"]
         if others and setting.release_every > 1:
             words = " and ".join(name.replace("_", " ") for name in others)
             raise InputError(f"not known with {words} where some iterates are released")
-        bracket = composition.fine_bracket(*setting.mechanism, delta, setting.release_every)
+        every = setting.release_every * setting.group
+        bracket = composition.fine_bracket(*_grouped(setting), delta, every)
         return Value(bracket.upper, lower=bracket.lower)
     mechanism = (setting.noise_multiplier, setting.rate)
-    bracket = weighted.epsilon(*mechanism, setting.weights, delta)
+    bracket = weighted.epsilon(*mechanism, setting.weights, delta, group=setting.group)
     return Value(bracket.upper, lower=bracket.lower)
 
 
@@ -663,11 +715,12 @@ def _full_batch(setting: Setting, delta: float) -> float:
     if not setting.changed:
         return float(linear.full_batch_epsilon(*setting.mechanism, delta))
     weights = setting.weights
-    mu = rate * float(np.sum(weights)) / (sigma * float(np.linalg.norm(weights)))
+    shift = rate * setting.group * (2 if setting.swaps else 1)
+    mu = shift * float(np.sum(weights)) / (sigma * float(np.linalg.norm(weights)))
     return float(gaussian.epsilon(mu, delta))
 
 
-WEIGHTS = EVERY - {"release_every"}
+WEIGHTS = ALL - {"release_every"}
 """Options with which what is released of linear losses is one weighted sum."""
 
 LINEAR: tuple[Bound, ...] = (
@@ -678,8 +731,8 @@ LINEAR: tuple[Bound, ...] = (
         assumption="if every loss is linear, under this optimiser; no guarantee for other losses",
         source="Theorem 1 of The Last Iterate Advantage",
         compute=_heuristic,
-        honours=EVERY,
-        uses=EVERY,
+        honours=ALL,
+        uses=ALL,
         losses="linear",
     ),
     Bound(
@@ -712,8 +765,10 @@ def _likelihood_ratio(setting: Setting, delta: float) -> Value:
 
 
 def _as_if_sampled(setting: Setting, delta: float) -> float:
-    mechanism = (setting.noise_multiplier, 1 / setting.steps_per_pass, setting.steps)
-    return composition.fine_bracket(*mechanism, delta).upper
+    k = setting.group
+    noise = setting.noise_multiplier / math.sqrt(k)
+    mechanism = (noise, 1 / setting.steps_per_pass, k * setting.steps)
+    return composition.fine_bracket(*mechanism, delta, k).upper
 
 
 SHUFFLED: tuple[Bound, ...] = (
@@ -725,7 +780,7 @@ SHUFFLED: tuple[Bound, ...] = (
         source="ours, by the likelihood ratio of an epoch; the largest sum of Chua et al. 2024",
         compute=_likelihood_ratio,
         applies=lambda setting: setting.shuffled,
-        honours=EVERY,
+        honours=EVERY | {"group"},
     ),
     Bound(
         name="if it were Poisson",
@@ -737,7 +792,8 @@ SHUFFLED: tuple[Bound, ...] = (
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
         compute=_as_if_sampled,
         applies=lambda setting: setting.shuffled,
-        honours=EVERY,
+        honours=EVERY | {"group"},
+        uses=frozenset({"group"}),
     ),
 )
 

@@ -78,24 +78,24 @@ class TooWide(InputError):
         self.bracket = bracket
 
 
-class _Exhausted(Exception):
+class Exhausted(Exception):
     """A bracket's work is spent."""
 
 
 @dataclass
-class _Work:
+class Work:
     """Losses and points that a bracket may still take."""
 
     points: int
 
     def spend(self, points: int) -> None:
         if points > self.points:
-            raise _Exhausted
+            raise Exhausted
         self.points -= points
 
 
 @dataclass(frozen=True)
-class _Losses:
+class Losses:
     """Masses at losses ``first + spacing * k``, k = 0, 1, ...; ``infinite``: mass at infinity.
 
     residuals: true loss less the grid's, for each mass of a lower bound; None for an upper bound.
@@ -200,12 +200,12 @@ class _Step:
         y: Floats = np.concatenate((np.array([-np.inf]), block.outputs(above)))
         present, top = np.zeros(2 * n), 0.0
         for shift, weight in zip(block.shifts.tolist(), block.weights.tolist(), strict=True):
-            present += weight * _cells((y - shift) / sigma)
+            present += weight * cells((y - shift) / sigma)
             top += weight * float(ndtr((shift - y[-1]) / sigma))
         top += max(0.0, 1 - math.fsum(block.weights)) if len(block.weights) > 1 else 0.0
-        return cls(block.log_none, h, _cells(y / sigma), present, float(ndtr(-y[-1] / sigma)), top)
+        return cls(block.log_none, h, cells(y / sigma), present, float(ndtr(-y[-1] / sigma)), top)
 
-    def upper(self, direction: Direction) -> _Losses:
+    def upper(self, direction: Direction) -> Losses:
         """Masses of a pair that dominates the step's."""
         absent = self.absent[0::2] + self.absent[1::2]
         present = self.present[0::2] + self.present[1::2]
@@ -218,15 +218,15 @@ class _Step:
             masses = np.append(mixed - moved, 0.0)
             masses[1:] += moved
             tail = (1 - self.rate) * self.top_absent + self.rate * self.top_present
-            return _Losses(masses, self.log_none, self.h, tail)
+            return Losses(masses, self.log_none, self.h, tail)
         moved = absent * np.minimum(np.expm1(within) / math.expm1(self.h), 1.0)
         masses = np.append(absent - moved, 0.0)
         masses[1:] += moved
         masses[-1] += self.top_absent
         first = -self.log_none - self.h * len(absent)
-        return _Losses(masses[::-1], first, self.h)
+        return Losses(masses[::-1], first, self.h)
 
-    def lower(self, direction: Direction) -> _Losses:
+    def lower(self, direction: Direction) -> Losses:
         """Masses of a pair that the step's dominates, and by how much their losses are off."""
         absent = self.absent[0::2].copy()
         present = self.present[0::2].copy()
@@ -236,10 +236,10 @@ class _Step:
         residual = self._above(absent, present) - np.arange(len(absent)) * self.h
         if direction == "out":
             residual = np.where(absent > 0, np.clip(residual, -self.h / 2, self.h / 2), -self.h / 2)
-            return _Losses(mixed, self.log_none, self.h, residuals=residual)
+            return Losses(mixed, self.log_none, self.h, residuals=residual)
         residual = -np.clip(residual, -self.h / 2, self.h / 2)[::-1]
         first = -self.log_none - self.h * (len(absent) - 1)
-        return _Losses(absent[::-1], first, self.h, residuals=residual)
+        return Losses(absent[::-1], first, self.h, residuals=residual)
 
     def _above(self, absent: Floats, present: Floats) -> Floats:
         """Loss of each bin above log(1 - q)."""
@@ -248,7 +248,7 @@ class _Step:
             return np.where(absent > 0, np.logaddexp(0.0, odds), 0.0)
 
 
-def _cells(x: Floats) -> Floats:
+def cells(x: Floats) -> Floats:
     """Standard normal probabilities between neighbours of the ascending ``x``, to 1e-11 of each."""
     low, high = x[:-1], x[1:]
     # On the right side the upper tails keep the digits.
@@ -268,7 +268,7 @@ def _cells(x: Floats) -> Floats:
 class _Cumulants:
     """Mean, variance and size of a step's tilted loss, from at most 4,096 blocks of its masses."""
 
-    def __init__(self, losses: _Losses, steps: int) -> None:
+    def __init__(self, losses: Losses, steps: int) -> None:
         masses = losses.masses
         kept = np.flatnonzero(masses > 0)
         starts = np.arange(0, len(kept), max(1, len(kept) // 4096))
@@ -341,7 +341,7 @@ class _Tilted:
     log_mass: float
 
     @classmethod
-    def of(cls, losses: _Losses, tilt: float) -> "_Tilted":
+    def of(cls, losses: Losses, tilt: float) -> "_Tilted":
         """The masses that matter."""
         h = losses.spacing
         index = np.arange(len(losses.masses))
@@ -371,7 +371,7 @@ class _Tilted:
         average = float(np.sum(self.masses * residuals))
         return steps * average - _reach(self.masses, average - residuals, steps, lost)
 
-    def composed(self, steps: int, lost: float, work: _Work) -> tuple[int, Floats, float] | None:
+    def composed(self, steps: int, lost: float, work: Work) -> tuple[int, Floats, float] | None:
         """Probabilities of the sum of all steps, with the error of all of them together.
 
         The first is that of ``steps * centre`` and the index returned with them; either end leaves
@@ -395,7 +395,7 @@ class _Tilted:
 
 
 def _epsilon(
-    losses: _Losses, steps: int, delta: float, epsilon: float, share: float, work: _Work
+    losses: Losses, steps: int, delta: float, epsilon: float, share: float, work: Work
 ) -> float | None:
     """Epsilon at ``delta`` of the composition: rounded up, or down if there are residuals.
 
@@ -604,8 +604,8 @@ def lower_epsilon(present: Floats, absent: Floats, times: int, delta: float, gue
         grid = losses.min() + h * np.arange(len(binned))
         residuals = np.zeros(len(binned))
         residuals[kept] = np.log(binned[kept] / others[kept]) - grid[kept]
-        pair = _Losses(binned.astype(float), float(losses.min()), h, residuals=residuals)
-        found = max(found, _search(pair, times, delta, guess, 1e-6, _Work(MOST_WORK)))
+        pair = Losses(binned.astype(float), float(losses.min()), h, residuals=residuals)
+        found = max(found, search(pair, times, delta, guess, 1e-6, Work(MOST_WORK)))
     return found
 
 
@@ -616,8 +616,8 @@ _TINY = 1e-250
 """Probabilities below count as none."""
 
 
-def _search(
-    losses: _Losses, steps: int, delta: float, guess: float, share: float, work: _Work
+def search(
+    losses: Losses, steps: int, delta: float, guess: float, share: float, work: Work
 ) -> float:
     """Best bound that some tilt gives, from tilts for ever better guesses of epsilon."""
     lower = losses.residuals is not None
@@ -669,16 +669,16 @@ def _bracket(
     lower, upper = 0.0, min(upper, -steps * block.log_none if direction == "in" else math.inf)
     if upper <= least:
         return Bracket(lower, upper)
-    work = _Work(points)
+    work = Work(points)
     try:
         while top / h <= MOST_POINTS:
             work.spend(4 * math.ceil(top / h))
             step = _Step.of(block, h, tail)
             # A guess that is too low says nothing of the upper bound, but raises the lower one.
-            found = _search(step.lower(direction), steps, delta, guess, share, work)
+            found = search(step.lower(direction), steps, delta, guess, share, work)
             lower = max(lower, found)
             guess = lower or guess
-            found = _search(step.upper(direction), steps, delta, guess, share, work)
+            found = search(step.upper(direction), steps, delta, guess, share, work)
             upper = min(upper, found)
             guess = guess if math.isinf(found) else upper
             if lower > upper * (1 + 1e-9) + 1e-12:
@@ -688,7 +688,7 @@ def _bracket(
                 return Bracket(min(lower, upper), upper)
             h *= max(min(0.5, 0.9 / math.sqrt(excess)), 0.1)
             share = max(share / 10, 1e-8)
-    except _Exhausted:
+    except Exhausted:
         pass
     raise TooWide(
         f"width: got {allowed(lower, width):.3g} at noise {block.noise_std:.6g} over the clipping "

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csc_array
 from scipy.special import logsumexp, ndtr, ndtri
 
-from hiddenstate.accounting import arguments, roots
+from hiddenstate.accounting import arguments, binomial, roots
 from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.streams import World
@@ -321,6 +321,20 @@ def nearest_gaussian(fpr: ArrayLike, fnr: ArrayLike) -> GaussianFit:
     distance = gap(mu)
     ends = np.concatenate(([-1.0], difference, [1.0]))
     return GaussianFit(mu, distance, distance + float(np.diff(ends).max()) / 2)
+
+
+def swapped(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:
+    """Law of a linear loss's last iterate if a record that turns round is swapped, and noise.
+
+    A Binomial(steps, rate) number of its gradients, or that of opposite ones. The likelihood ratio
+    ascends, as the density of either side over that of the noise does on its side.
+    """
+    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
+    log_weights = binomial.log_binomial(int(steps), sampling_rate)
+    (counts,) = np.nonzero(log_weights > -70)
+    weights = np.exp(log_weights[counts])
+    means = np.stack((-counts, counts)).astype(float)
+    return Law(means, np.stack((weights, weights)), noise_multiplier * math.sqrt(steps))
 
 
 def subsampled(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:

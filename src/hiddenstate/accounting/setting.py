@@ -11,13 +11,20 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import arguments
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError, expect
-from hiddenstate.sampling import FullBatch, Ordered, Poisson, Reshuffled, is_shuffled
+from hiddenstate.sampling import FixedSize, FullBatch, Ordered, Poisson, Reshuffled, is_shuffled
 
 OPTIMISER = {"schedule": "constant", "momentum": 0.0, "weight_decay": 0.0}
 """What the optimiser does with its steps, and the values of plain SGD."""
 
 RELEASE = {"release_every": None, "average_last": None, "ema_decay": None}
 """What is released beside the last iterate or in place of it, and the values of the last alone."""
+
+
+ADJACENCIES = ("add-remove", "swap")
+"""How neighbouring data sets differ."""
+
+ADJACENCY: dict[str, Any] = {"group": 1, "adjacency": None}
+"""What else neighbouring data sets may differ in, and the values of one record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +43,7 @@ class Setting:
     their exponent, is less than 1.
     """
 
-    sampling: FullBatch | Poisson | Ordered
+    sampling: FullBatch | Poisson | FixedSize | Ordered
     noise_multiplier: float
     """Noise standard deviation over the clipping norm, on the sum of gradients."""
     steps: int
@@ -70,10 +77,17 @@ class Setting:
     """The mean of so many last iterates is released in place of the last; None: the last."""
     ema_decay: float | None = None
     """An exponential moving average of all iterates is released in place of the last."""
+    group: int = 1
+    """Records that are added, removed or swapped together."""
+    adjacency: str | None = None
+    """One of ``ADJACENCIES``; None: records are added or removed where each is sampled by itself,
+    and swapped elsewhere."""
 
     def __post_init__(self) -> None:
-        listed = isinstance(self.sampling, FullBatch | Poisson | Ordered)
-        expect(listed, "sampling", self.sampling, "FullBatch, Poisson, Cyclic or Reshuffled")
+        listed = isinstance(self.sampling, FullBatch | Poisson | FixedSize | Ordered)
+        known = "FullBatch, Poisson, FixedSize, Cyclic or Reshuffled"
+        expect(listed, "sampling", self.sampling, known)
+        self._check_batches()
         arguments.check_mechanism(
             self.noise_multiplier, self.rate if self.sampled else 1, self.steps
         )
@@ -87,9 +101,8 @@ class Setting:
             expect(fine, name, value, "a number >= 0")
         expect(0 <= self.holder <= 1, "holder", self.holder, "a number from 0 to 1")
         if self.weak_convexity is None:
-            known = self.smoothness is None or self.strong_convexity > 0
-            object.__setattr__(self, "weak_convexity", 0.0 if known else self.smoothness)
-        self._check_batches()
+            convex = self.smoothness is None or self.strong_convexity > 0
+            object.__setattr__(self, "weak_convexity", 0.0 if convex else self.smoothness)
         self._check_optimiser()
         self._check_release()
 
@@ -97,7 +110,7 @@ class Setting:
         records = self.records
         fine = records is None or (isinstance(records, int) and records >= 1)
         expect(fine, "records", records, "a whole number >= 1")
-        if isinstance(self.sampling, Ordered):
+        if isinstance(self.sampling, Ordered | FixedSize):
             expect(records is not None, "records", records, "a whole number >= 1")
             assert records is not None
             size = self.sampling.batch_size
@@ -111,6 +124,23 @@ class Setting:
                         f"batch_size: got none; expected that of a batch, on average: {name} and "
                         "the learning rate are of its mean"
                     )
+        self._check_adjacency()
+
+    def _check_adjacency(self) -> None:
+        group, adjacency = self.group, self.adjacency
+        fine = isinstance(group, int) and group >= 1
+        expect(fine, "group", group, "a whole number >= 1")
+        if self.records is not None:
+            expect(group <= self.records, "group", group, f"at most {self.records}, the records")
+        if isinstance(self.sampling, Ordered):
+            size = self.sampling.batch_size
+            expect(group <= size, "group", group, f"at most {size}, the records of a batch")
+        words = " or ".join(ADJACENCIES)
+        expect(adjacency in (None, *ADJACENCIES), "adjacency", adjacency, words)
+        if adjacency == "add-remove" and not isinstance(self.sampling, FullBatch | Poisson):
+            raise InputError(
+                "adjacency: got add-remove; expected swap, as the batches have a fixed size"
+            )
 
     def _check_optimiser(self) -> None:
         # Imported here because most settings have none.
@@ -139,9 +169,23 @@ class Setting:
 
     @property
     def changed(self) -> list[str]:
-        """The options of the optimiser and the release that are not those of plain SGD."""
-        plain = OPTIMISER | RELEASE
-        return [name for name, value in plain.items() if getattr(self, name) != value]
+        """The options whose values are not those of plain SGD and one record.
+
+        The optimiser's, the release's, a group, and a swap where batches are sampled.
+        """
+        plain = OPTIMISER | RELEASE | {"group": 1}
+        found = [name for name, value in plain.items() if getattr(self, name) != value]
+        return [*found, "adjacency"] if self.sampled and self.swaps else found
+
+    @property
+    def swaps(self) -> bool:
+        """Whether neighbouring data sets differ in a record that is swapped."""
+        return self.adjacency == "swap" or not isinstance(self.sampling, FullBatch | Poisson)
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether each step draws a batch of one size without replacement."""
+        return isinstance(self.sampling, FixedSize)
 
     @property
     def rates(self) -> NDArray[np.float64]:
@@ -202,14 +246,17 @@ class Setting:
 
     @property
     def sampled(self) -> bool:
-        """Whether each step samples records independently, or has all of them."""
-        return isinstance(self.sampling, FullBatch | Poisson)
+        """Whether each step draws its batch for itself, or has all records."""
+        return isinstance(self.sampling, FullBatch | Poisson | FixedSize)
 
     @property
     def rate(self) -> float:
         """Probability that a step samples a record."""
         if not self.sampled:
             raise InputError(f"sampling: got {self.sampling}; expected sampled batches")
+        if isinstance(self.sampling, FixedSize):
+            assert self.records is not None
+            return self.sampling.batch_size / self.records
         return self.sampling.rate
 
     @property
@@ -304,17 +351,23 @@ class Setting:
 
     def _words(self) -> Iterator[str]:
         yield f"noise multiplier {self.noise_multiplier:g}"
+        one = "a record" if self.group == 1 else f"{self.group:,} records"
         if isinstance(self.sampling, Ordered):
             fixed, drawn = "" if self.shuffled else "fixed ", ""
             if self.shuffled:
                 drawn = f" whose order is shuffled {'in each epoch' if self.redrawn else 'once'}"
             yield (
                 f"{self.steps:,} steps through {self.records:,} records in {fixed}batches of "
-                f"{self.sampling.batch_size:,}{drawn} (swap a record)"
+                f"{self.sampling.batch_size:,}{drawn} (swap {one})"
+            )
+        elif isinstance(self.sampling, FixedSize):
+            yield (
+                f"{self.steps:,} steps, each on {self.sampling.batch_size:,} of {self.records:,} "
+                f"records drawn without replacement (swap {one})"
             )
         else:
             yield f"sampling rate {self.rate:g}"
-            yield f"{self.steps:,} steps (add or remove a record)"
+            yield f"{self.steps:,} steps ({'swap' if self.swaps else 'add or remove'} {one})"
             if self.batch_size is not None:
                 yield f"batches of {self.batch_size:g} on average"
         if self.diameter or self.smoothness is not None or self.weight_decay:

@@ -63,6 +63,7 @@ def _row(audit: Any, setting: Setting, epsilon: float, delta: float) -> dict[str
     allowed = float(gaussian.epsilon(audit.mu, delta))
     same = (
         setting.sampled
+        and not setting.changed
         and setting.rate == 1
         and setting.steps == audit.steps
         and math.isclose(setting.noise_multiplier, audit.noise_multiplier, rel_tol=1e-3)

@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> None:
     for name in (bounds.STANDARD, bounds.HEURISTIC):
         (bound,) = (one for one in bounds.BOUNDS if one.name == name and one.applies(setting))
         try:
-            if setting.sampled and name == bounds.STANDARD:
+            adjacent = setting.group > 1 or setting.swaps
+            if setting.sampled and name == bounds.STANDARD and not adjacent:
                 given = (target, options.delta, setting.rate, setting.steps)
                 noise = pld.noise_multiplier(*given)
             else:

@@ -5,7 +5,15 @@ import math
 from typing import TYPE_CHECKING
 
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import SAMPLERS, Cyclic, FullBatch, Ordered, Poisson, Reshuffled
+from hiddenstate.sampling import (
+    SAMPLERS,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Ordered,
+    Poisson,
+    Reshuffled,
+)
 
 if TYPE_CHECKING:
     from hiddenstate.accounting.setting import Setting
@@ -24,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         "--sampler",
         choices=SAMPLERS,
         default="poisson",
-        help="sampler: poisson (default), full (every record in every step), cyclic (fixed order), "
-        "shuffled (order drawn once) or reshuffled (order drawn in each epoch)",
+        help="sampler: poisson (default), full (every record in every step), fixed-size (drawn "
+        "without replacement in each step), cyclic (fixed order), shuffled (order drawn once) or "
+        "reshuffled (order drawn in each epoch)",
     )
     for names, kind, what in (
         (
@@ -71,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
             float,
             "largest curvature of every loss, 0 if linear (default: not known)",
         ),
+        (("--group",), int, "records that are added, removed or swapped together (default 1)"),
         (
             ("--weak-convexity",),
             float,
@@ -98,6 +108,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         metavar = "NAME" if kind is str else "NUMBER"
         parser.add_argument(*names, type=kind, required=needed, metavar=metavar, help=what)
     parser.add_argument(
+        "--adjacency",
+        choices=("add-remove", "swap"),
+        help="difference of neighbouring data sets (default: add-remove for poisson and full, swap "
+        "for the others)",
+    )
+    parser.add_argument(
         "--convex", action="store_true", help="convexity of every loss, as --weak-convexity 0"
     )
 
@@ -106,7 +122,7 @@ def read(options: argparse.Namespace) -> "Setting":
     """The setting that the options describe; an input error for what does not belong together."""
     # Imported here because most commands never account.
     from hiddenstate.accounting.arguments import check_delta
-    from hiddenstate.accounting.setting import OPTIMISER, Setting
+    from hiddenstate.accounting.setting import ADJACENCY, OPTIMISER, Setting
 
     if options.convex:
         if options.weak_convexity:
@@ -120,9 +136,9 @@ def read(options: argparse.Namespace) -> "Setting":
                 raise InputError(f"{option(name)}: expected only with --smoothness")
     check_delta(options.delta)
     sampling, steps = _sampling(options), _steps(options)
-    names = ("records", *_CURVATURES, "holder", "diameter", *OPTIMISER, *_RELEASE)
+    names = ("records", *_CURVATURES, "holder", "diameter", *OPTIMISER, *_RELEASE, *ADJACENCY)
     given = {name: getattr(options, name) for name in names}
-    if not isinstance(sampling, Ordered):
+    if isinstance(sampling, FullBatch | Poisson):
         given["batch_size"] = _batch_size(options)
     rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
     return Setting(
@@ -134,7 +150,7 @@ def read(options: argparse.Namespace) -> "Setting":
     )
 
 
-def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Ordered:
+def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | FixedSize | Ordered:
     records, size, rate = options.records, options.batch_size, options.sampling_rate
     if options.sampler != "poisson" and rate is not None:
         raise InputError(
@@ -159,6 +175,8 @@ def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | Ordered:
             raise InputError(f"{option(name)}: missing; --sampler {options.sampler} needs a number")
     if size != int(size):
         raise InputError(f"--batch-size: got {size:g}; expected a whole number")
+    if options.sampler == "fixed-size":
+        return FixedSize(int(size))
     if options.sampler == "reshuffled":
         return Reshuffled(int(size), drop_last=False)
     return Cyclic(int(size), shuffled_once=options.sampler == "shuffled")
