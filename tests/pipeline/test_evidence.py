@@ -18,6 +18,7 @@ from hiddenstate.pipeline.evidence import (
     Test,
     Within,
     average,
+    below,
     mean,
     mean_of,
     rarely,
@@ -201,6 +202,27 @@ def test_equal_repeats_have_an_unknown_error_and_are_not_exact():
     # Less scatter than known is chance; more is more.
     assert mean([0.0, 0.01], 0.5).error == mean([0.0], 0.5).error / math.sqrt(2)
     assert mean([0.0, 4.0, 8.0], 0.5).error > 2
+
+
+def test_all_of_it_is_tested_at_its_level_and_with_its_power():
+    rng = np.random.default_rng(8)
+
+    def made(value, error=0.1, freedom=math.inf):
+        return below("x", Estimate(value, error, freedom), 1.0, 0.7, "less", tests=2)
+
+    for truth, share in ((1.0, 0.025), (0.7, made(1.0).power)):
+        found = [made(x).judge(0.975).outcome for x in rng.normal(truth, 0.1, 4000)]
+        assert found.count(Outcome.CONTRADICTS) / 4000 == pytest.approx(share, abs=0.02)
+    # Two such tests together agree, as a rerun of the truth does in 19 of 20.
+    assert Evidence([made(1.0), made(0.95)]).outcome == Outcome.AGREES
+    assert Evidence([made(1.0), made(0.5)]).outcome == Outcome.CONTRADICTS
+    # Without power, and without an error that is known, nothing is decided.
+    assert Evidence([made(1.0, 0.3)]).outcome == Outcome.UNDECIDED
+    assert Evidence([made(1.0, math.nan)]).outcome == Outcome.UNDECIDED
+    # As scipy has it of few repeats.
+    values = rng.normal(0.9, 0.1, 5)
+    item = below("x", mean(values.tolist()), 1.0, 0.7, "less")
+    assert item.p_value == pytest.approx(stats.ttest_1samp(values, 1.0, alternative="less").pvalue)
 
 
 def test_no_interval_of_a_printed_number_leaves_what_is_possible():

@@ -506,6 +506,24 @@ def rarely(
     )
 
 
+def below(
+    what: str, found: Estimate, truth: float, alternative: float, words: str, tests: int = 1
+) -> Test:
+    """One-sided test of "all of it", with the power against a smaller ``alternative``.
+
+    A rerun of the truth itself contradicts at the level of the test, which ``tests`` share.
+    """
+    from scipy import stats
+
+    p_value, power = math.nan, 0.0
+    if found.known:
+        law = stats.t(found.freedom)
+        p_value = float(law.cdf((found.value - truth) / found.error))
+        critical = law.isf((1 - CONFIDENCE) / tests)
+        power = float(law.cdf((truth - alternative) / found.error - critical))
+    return Test(what, p_value, power, f"{alternative:.3g}, {words}")
+
+
 class Item(Protocol):
     """A quantity, a printed number or a test, which can be judged."""
 
