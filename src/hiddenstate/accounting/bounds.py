@@ -450,6 +450,9 @@ def _gaussian(
     """
 
     def compute(setting: Setting, delta: float) -> float:
+        if group == "proven":
+            # All iterates tell the noisy sums, whatever the steps are.
+            setting = replace(setting, schedule="constant", weight_decay=0.0)
         rhos = _rhos(setting, rho, constant)
         if not _averaged(setting):
             return divergence.gaussian_epsilon(max(rhos), delta)
@@ -458,6 +461,8 @@ def _gaussian(
     def mu(setting: Setting) -> float | None:
         if _averaged(setting):
             return None
+        if group == "proven":
+            setting = replace(setting, schedule="constant", weight_decay=0.0)
         return divergence.gaussian_mu(max(_rhos(setting, rho, constant)))
 
     honours = EVERY | {"group"} if group == "proven" else STEPS if constant else frozenset[str]()

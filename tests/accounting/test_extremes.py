@@ -1,0 +1,93 @@
+"""Any setting that a user may type, extremes among them: an answer, or an input error by name."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hiddenstate.accounting import bounds
+from hiddenstate.accounting.bounds import STANDARD
+from hiddenstate.accounting.setting import Setting
+from hiddenstate.errors import InputError
+from hiddenstate.sampling import Cyclic, FixedSize, FullBatch, Poisson, Reshuffled
+
+
+def drawn(draw, extreme):
+    """A setting's numbers and a delta; steps and sizes such that each takes a second or so."""
+
+    def power(low, high):
+        return float(10 ** draw.uniform(low, high))
+
+    def maybe(value, probability=0.3):
+        return value if draw.random() < probability else None
+
+    wide = 2.0 if extreme else 1.0
+    records, size = int(power(0, 5)), int(power(0, 3))
+    steps = max(1, int(power(0, 4.5 if extreme else 3.5)))
+    sampler = draw.choice(["poisson", "full", "fixed-size", "cyclic", "shuffled", "reshuffled"])
+    size = min(size, records)
+    sampling = {
+        "poisson": Poisson(min(1.0, power(-3 * wide, 0.1))),
+        "full": FullBatch(),
+        "fixed-size": FixedSize(size),
+        "cyclic": Cyclic(size),
+        "shuffled": Cyclic(size, shuffled_once=True),
+        "reshuffled": Reshuffled(size, drop_last=bool(draw.random() < 0.5)),
+    }[sampler]
+    numbers = {
+        "sampling": sampling,
+        "noise_multiplier": power(-0.7 * wide, 1 * wide),
+        "steps": steps,
+        "records": records,
+        "batch_size": float(size),
+        "learning_rate": power(-3, 1),
+        "smoothness": maybe(float(draw.choice([0.0, power(-2 * wide, wide)]))),
+        "diameter": maybe(power(-wide, 2 * wide)),
+        "schedule": maybe(str(draw.choice(["linear", "cosine", "step"]))),
+        "momentum": maybe(float(draw.choice([0.5, 0.9, 0.999])), 0.15),
+        "weight_decay": maybe(power(-4, 0), 0.2),
+        "group": maybe(int(power(0, 1.5)), 0.2),
+        "adjacency": maybe("swap", 0.2),
+    }
+    release = draw.choice(
+        ["release_every", "average_last", "ema_decay", "none"], p=[0.1] * 3 + [0.7]
+    )
+    if release == "ema_decay":
+        numbers["ema_decay"] = float(draw.uniform(0.1, 0.999))
+    elif release != "none":
+        numbers[release] = int(draw.integers(1, steps + 1))
+    if numbers["smoothness"] is not None:
+        numbers["weak_convexity"] = maybe(0.0, 0.5)
+        numbers["strong_convexity"] = maybe(power(-3, 0) * numbers["smoothness"], 0.2)
+        numbers["holder"] = maybe(0.5, 0.1)
+    delta = power(-13 if extreme else -8, -0.4)
+    return {name: value for name, value in numbers.items() if value is not None}, delta
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("part", range(8))
+def test_400_settings_are_answered_or_refused_by_name(part):
+    """``found`` raises where an upper bound is below what is known to leak, or is not finite."""
+    draw = np.random.default_rng(part)
+    answered = 0
+    for number in range(50):
+        numbers, delta = drawn(draw, extreme=number % 2 == 1)
+        try:
+            setting = Setting(**numbers)
+        except InputError as refusal:
+            assert ": " in str(refusal)
+            continue
+        assert setting.words
+        found = bounds.found(setting, delta)
+        bounds.unused(setting, found)
+        proven = [one.epsilon for one in found if one.bound.group == "proven"]
+        assert any(one is not None for one in proven), numbers
+        (standard,) = (one for one in found if one.bound.name == STANDARD)
+        for one in found:
+            if one.value is None:
+                assert one.assumption.startswith("none: ")
+                assert len(one.assumption) > 15
+            else:
+                assert 0 <= one.epsilon < math.inf
+        answered += standard.value is not None
+    assert answered >= 25
