@@ -65,7 +65,7 @@ def test_every_bound_is_there_with_its_assumption(answered):
     trained = {row["name"]: row for row in found["bounds"] if row["group"] == "trained"}
     assert {"worst-case-initialisation audit", "gradient-crafting audit, k = 5"} < set(trained)
     for row in trained.values():
-        assert f"in place of {bracket.upper:.3f}" in row["assumption"]
+        assert f"yours is {bracket.upper:.3f}" in row["assumption"]
     assert found["setting"]["sampler"] == "poisson"
     assert found["setting"]["sampling_rate"] == 0.1
     assert all(row["assumption"] for row in found["bounds"])

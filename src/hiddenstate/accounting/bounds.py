@@ -744,7 +744,7 @@ LINEAR: tuple[Bound, ...] = (
         name="full-batch heuristic",
         group="assumed",
         kind="estimate",
-        assumption="another mechanism: every record in every step, the same mean step and noise",
+        assumption="for scale: full batches, same mean step and noise; no bound on your training",
         source="section 3 of The Last Iterate Advantage",
         compute=_full_batch,
         applies=lambda setting: setting.sampled and setting.diameter is None,
@@ -781,7 +781,7 @@ SHUFFLED: tuple[Bound, ...] = (
         name="lower bound, all iterates",
         group="shown",
         kind="lower",
-        assumption="linear losses, others opposite to the record, all iterates released",
+        assumption="linear losses, all other gradients point the other way, all iterates released",
         source="ours, by the likelihood ratio of an epoch; the largest sum of Chua et al. 2024",
         compute=_likelihood_ratio,
         applies=lambda setting: setting.shuffled,
@@ -791,9 +791,8 @@ SHUFFLED: tuple[Bound, ...] = (
         name="if it were Poisson",
         group="assumed",
         kind="estimate",
-        assumption="another mechanism: each step samples every record, which is added or removed, "
-        "with the probability of a batch; often reported for shuffled ones, of which it is no "
-        "bound",
+        assumption="for scale: Poisson sampling at the rate of a batch, a record added or removed; "
+        "often reported for shuffled batches, and no bound on them",
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
         compute=_as_if_sampled,
         applies=lambda setting: setting.shuffled,

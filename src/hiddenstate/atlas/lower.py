@@ -289,8 +289,8 @@ def _crafted(setting: Setting, delta: float, period: int, runs: int, seed: int) 
     least = lower_bound(inside, outside, claims, REPEATABLE, confidence=CONFIDENCE).value
     value = float(epsilons[noises == least].sum())
     every = f"every {period}th" if period > 1 else "every"
-    where = f"{every} step, if that samples the canary" if setting.sampled else f"{every} pass"
-    remark = f"inserted in {where}"
+    where = f"{every} step that samples it" if setting.sampled else f"{every} pass"
+    remark = f"canary inserted in {where}"
     return Value(value, remark=remark, truth=truth, confidence=CONFIDENCE, runs=runs)
 
 

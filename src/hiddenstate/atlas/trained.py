@@ -69,10 +69,10 @@ def _row(audit: Any, setting: Setting, epsilon: float, delta: float) -> dict[str
         and math.isclose(setting.noise_multiplier, audit.noise_multiplier, rel_tol=1e-3)
     )
     words = (
-        f"this setting: {audit.setting}; its accountant proves {allowed:.3f}"
+        f"this setting: {audit.setting}; trained at epsilon {allowed:.3f}"
         if same
         else f"another setting: {audit.setting}, noise multiplier {audit.noise_multiplier:.4g}; "
-        f"its accountant proves {allowed:.3f} in place of {epsilon:.3f}"
+        f"trained at epsilon {allowed:.3f}, yours is {epsilon:.3f}"
     )
     group = "trained here" if same else "trained"
     return {"group": group, "name": audit.audit, "kind": "lower", "assumption": words} | {

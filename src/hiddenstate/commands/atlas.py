@@ -92,7 +92,7 @@ def _print(options: argparse.Namespace, setting: "Setting", rows: "pd.DataFrame"
             if row.group == "simulated" and row.runs > 0:
                 words += f"; {int(row.runs):,} models with and without the canary"
                 if row.truth == row.truth:
-                    words += f"; a perfect audit would find {shown(row.truth, 'upper', 4)}"
+                    words += f"; unlimited models would find {shown(row.truth, 'upper', 4)}"
             first, *more = textwrap.wrap(words, WIDTH - name - 12)
             value = shown(row.value, row.kind, 4)
             if row.group == "trained" and row.allowed > 0:

@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
         "of 2405.14106 unpacks them so."
     )
     parser.add_argument("folder", type=Path, help="folder of the six .npy files")
-    parser.add_argument("out", type=Path, help="the .npz file to write")
+    parser.add_argument("out", type=Path, help=".npz file to write")
 
 
 def run(options: argparse.Namespace) -> None:
