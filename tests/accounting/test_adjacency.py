@@ -234,3 +234,10 @@ def test_fixed_size_batches_are_drawn_without_replacement():
     assert all(len(set(batch.tolist())) == 7 for batch in drawn)
     counts = np.bincount(np.concatenate(drawn), minlength=20)
     assert np.abs(counts - 300 * 7 / 20).max() < 45
+
+
+@pytest.mark.parametrize("fixed_size", [False, True])
+def test_little_noise_overflows_nothing(fixed_size):
+    for mechanism in ((0.048, 0.0065, 4041, 4e-9), (0.02, 0.5, 40, 1e-9), (30.0, 1e-6, 9, 1e-12)):
+        found = swapped.bracket(*mechanism, fixed_size=fixed_size)
+        assert 0 <= found.lower <= found.upper <= 1.001 * found.lower + 1e-6

@@ -110,12 +110,13 @@ class _Step:
         self.h, self.n, self.fixed_size = h, n, fixed_size
         losses: Floats = np.multiply(h / 2, np.arange(2 * n + 1))
         if fixed_size:
-            odds = np.log(np.expm1(losses) + rate) - math.log(rate)
+            odds = losses + np.log(rate * np.exp(-losses) - np.expm1(-losses)) - math.log(rate)
             y = np.maximum.accumulate(1 + sigma**2 / 2 * odds)
             shifts = (2.0, 0.0)
         else:
             with np.errstate(divide="ignore"):
-                odds = np.log(np.sinh(losses / 2)) + math.log1p(-rate) - math.log(rate)
+                odds = losses / 2 + np.log(-np.expm1(-losses) / 2)
+            odds += math.log1p(-rate) - math.log(rate)
             odds += 1 / (2 * sigma**2)
             inverse = np.where(
                 odds > 300, odds + math.log(2), np.arcsinh(np.exp(odds.clip(max=300)))
