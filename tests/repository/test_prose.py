@@ -66,7 +66,24 @@ def test_no_page_has_a_retired_word(page):
     assert not retired(page.read_text(encoding="utf-8"))
 
 
+def heads(text):
+    """Headings, and the first row of each table."""
+    lines = re.sub(r"```.*?```", "", text, flags=re.DOTALL).splitlines()
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("#") or re.fullmatch(r"\|[\s:|-]+\|", below):
+            yield re.sub(r"`[^`]*`", " x ", line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_heading_and_no_head_of_a_table_has_a_retired_word(page):
+    assert not [line for line in heads(page.read_text(encoding="utf-8")) if RETIRED.search(line)]
+
+
 def test_a_slip_is_found():
+    assert list(heads("## Two worlds\n\n| a world |\n|---|\n| b |\n")) == [
+        "## Two worlds",
+        "| a world |",
+    ]
     text = "The two worlds differ.\n\n" + "word " * 41 + "end.\n"
     assert retired(text) == ["The two worlds differ."]
     assert [n for _, n in sentences(text)] == [4, 42]
