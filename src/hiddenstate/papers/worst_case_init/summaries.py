@@ -54,9 +54,12 @@ def groups(audits: pd.DataFrame, *varied: str) -> list[tuple[dict[str, Any], pd.
 def separations(estimates: pd.DataFrame) -> pd.DataFrame:
     """Expected audits with normal scores: the mean separation of each point over its starts.
 
-    Columns beside ``AUDIT``: mean, n (starts), most, norm, cosine, scatter (standard deviation
-    between starts), error (of the mean) with its freedom. The scatter is relative to the mean and
-    the same at all points of a task with as many records; the pairs' own error is in it.
+    Columns beside ``AUDIT``: mean (half-way between the ends that the scores' deviation leaves), n
+    (starts), most, norm, cosine, scatter (standard deviation between starts), error (of the mean)
+    with its freedom. The scatter is relative to the mean and the same at all points of a task with
+    as many records; the pairs' own error is in it. Half the way between the ends counts as one
+    more standard error. One pair tells one end alone; less noise brings the ends nearer, so the
+    other is then as far as where there is more noise, or else is not known, nor is the error.
     """
     rows = select(estimates, quantity="expected separation")
     if rows.empty:
@@ -64,11 +67,17 @@ def separations(estimates: pd.DataFrame) -> pd.DataFrame:
     found = rows.groupby(AUDIT, sort=False, dropna=False).agg(
         mean=("value", "mean"), n=("value", "size"), most=("most", "first"),
         norm=("norm", "mean"), cosine=("cosine", "mean"), cell=("cell", "first"),
+        gap=("high", lambda high: (high / rows.loc[high.index, "value"]).mean() - 1),
     ).reset_index()  # fmt: skip
     told = {key: _scatter(part) for key, part in rows.groupby(["task", "records"])}
     keys = list(zip(found["task"], found["records"], strict=True))
+    found = found.sort_values("epsilon", kind="stable")
+    found["gap"] = found.groupby([name for name in AUDIT if name != "epsilon"])["gap"].ffill()
+    found = found.sort_index()
+    half = found["mean"] * found.pop("gap") / 2
+    found["mean"] = np.minimum(found["mean"] + half.fillna(0), found["most"])
     found["scatter"] = found["mean"] * [told[key][0] for key in keys]
-    found["error"] = found["scatter"] / np.sqrt(found["n"])
+    found["error"] = np.hypot(found["scatter"] / np.sqrt(found["n"]), half)
     return found.assign(freedom=[told[key][1] for key in keys])
 
 
