@@ -22,8 +22,8 @@ def drawn(draw, extreme):
         return value if draw.random() < probability else None
 
     wide = 2.0 if extreme else 1.0
-    records, size = int(power(0, 5)), int(power(0, 3))
-    steps = max(1, int(power(0, 4.5 if extreme else 3.5)))
+    records, size = int(power(0, 3.5)), int(power(0, 3))
+    steps = max(1, int(power(0, 4 if extreme else 3)))
     sampler = draw.choice(["poisson", "full", "fixed-size", "cyclic", "shuffled", "reshuffled"])
     size = min(size, records)
     sampling = {

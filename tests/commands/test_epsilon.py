@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from scipy import stats
 
+from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.linear import full_batch_epsilon, last_iterate_epsilon
+from hiddenstate.accounting.linear import tradeoff_curve as linear_curve
 from hiddenstate.accounting.weighted import epsilon as weighted_epsilon
 from hiddenstate.accounting.weighted import optimiser_weights
 from hiddenstate.cli import main
@@ -124,3 +127,46 @@ def test_the_default_rows_import_no_optimiser_and_the_parser_no_numpy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
+
+
+def test_attacks_at_a_false_positive_rate_are_bounded_by_the_exact_trade_off(capsys, tmp_path):
+    """Of full batches and of linear losses it is known; a bound is below it by very little."""
+    words = ["epsilon", "--sampler", "full", "--sigma", "20", "--steps", "100", "--delta", "1e-5"]
+    picture = tmp_path / "curve.png"
+    assert main([*words, "--alpha", "0.05", "--json", "--figure", str(picture)]) == 0
+    assert picture.stat().st_size > 10_000
+    found = json.loads(capsys.readouterr().out)["attacks"]
+    exact = float(tradeoff.gaussian(0.5, 0.05))
+    advantage = 1 - 2 * stats.norm.cdf(-0.25)
+    for name in ("standard epsilon", "linear heuristic"):
+        assert exact - 2e-3 <= found[name]["beta"] <= exact
+        assert advantage <= found[name]["advantage"] <= advantage + 2e-3
+    assert main([*words, "--alpha", "0.05"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "No attack finds more than 0.127 of the present records if it accuses 0.05" in shown
+    assert main([*arguments(alpha="0.1"), "--json"]) == 0
+    beta = json.loads(capsys.readouterr().out)["attacks"]["linear heuristic"]["beta"]
+    curve = linear_curve(0.5, 0.01, 100, null="either")
+    assert float(curve(0.1)) - 3e-3 <= beta <= float(curve(0.1)) + 1e-5
+
+
+def test_a_rate_that_is_none_is_refused(capsys):
+    assert main(arguments(alpha="1.5")) == 2
+    assert "--alpha" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "standard"),
+    [
+        (["--group", "5"], "add or remove 5 records", 25.34),
+        (["--adjacency", "swap"], "swap a record", 5.723),
+        (["--sampler", "fixed-size"], "drawn without replacement (swap a record)", 20.36),
+    ],
+)
+def test_groups_swaps_and_fixed_sizes(capsys, more, words, standard):
+    setting = ["--records", "6000", "--batch-size", "256", "--epochs", "10"]
+    assert main(["epsilon", "--sigma", "1.1", "--delta", "1e-5", *setting, *more]) == 0
+    shown = capsys.readouterr().out
+    assert words in " ".join(shown.split())
+    value = float(re.search(r"standard epsilon +([0-9.]+)", shown)[1])
+    assert value == pytest.approx(standard, rel=2e-3)

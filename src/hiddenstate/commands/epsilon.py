@@ -5,13 +5,15 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import setting_options
-from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.options import Commands, add_figure, add_json, check_pictures, command
 from hiddenstate.commands.printing import print_json
+from hiddenstate.errors import expect
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
     from hiddenstate.accounting.bounds import Found
     from hiddenstate.accounting.setting import Setting
+    from hiddenstate.accounting.tradeoff import TradeoffCurve
 
 WIDTH = 100
 """Characters of a line."""
@@ -21,6 +23,13 @@ def add(commands: Commands) -> None:
     """The setting."""
     parser = command(commands, "epsilon", run)
     setting_options.add_arguments(parser)
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        metavar="NUMBER",
+        help="false-positive rate at which attacks are bounded (default: none)",
+    )
+    add_figure(parser, "pictures of the trade-off curves to write: .png, .pdf, .svg")
     add_json(parser, "a table, with every digit and both ends of brackets")
 
 
@@ -29,6 +38,9 @@ def run(options: argparse.Namespace) -> None:
     # Imported here because most commands never account.
     from hiddenstate.accounting import bounds
 
+    check_pictures(options.figure)
+    alpha = options.alpha
+    expect(alpha is None or 0 < alpha < 1, "--alpha", alpha, "a number between 0 and 1")
     setting = setting_options.read(options)
     answers = bounds.found(setting, options.delta)
     ignored = [setting_options.option(name) for name in bounds.unused(setting, answers)]
@@ -39,6 +51,10 @@ def run(options: argparse.Namespace) -> None:
         curved or setting.diameter is not None or setting.weight_decay
     ):
         ignored.append("--learning-rate")
+    curves = {} if alpha is None and not options.figure else _curves(setting, answers)
+    if options.figure:
+        _draw(options, setting, curves)
+    attacks = {} if alpha is None else {name: _attack(one, alpha) for name, one in curves.items()}
     if options.json:
         epsilon = {
             one.bound.name: {
@@ -52,9 +68,10 @@ def run(options: argparse.Namespace) -> None:
             for one in answers
         }
         numbers = {"delta": options.delta} | setting.numbers
-        print_json(numbers | {"unused": ignored, "epsilon": epsilon})
+        attack = {"attacks": {"alpha": alpha} | attacks} if attacks else {}
+        print_json(numbers | {"unused": ignored, "epsilon": epsilon} | attack)
         return
-    for line in _lines(setting, options.delta, answers):
+    for line in _lines(setting, options.delta, answers) + _attacked(attacks, alpha):
         print(textwrap.fill(line, WIDTH, subsequent_indent="  "))
     if ignored:
         print(f"No value of this table depends on {', '.join(ignored)}.")
@@ -107,3 +124,80 @@ def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str
         )
     found.append(f"Setting: {setting.words}.")
     return found
+
+
+def _curves(setting: "Setting", answers: "list[Found]") -> "dict[str, TradeoffCurve]":
+    """Lower bounds on the trade-off functions of the standard epsilon and the linear heuristic.
+
+    Each epsilon at a delta is a supporting line, and any deltas give valid ones.
+    """
+    # Imported here because most commands never account.
+    from hiddenstate.accounting import bounds, tradeoff
+
+    found = {}
+    for bound in (one.bound for one in answers if one.epsilon is not None):
+        if bound.name not in (bounds.STANDARD, bounds.HEURISTIC):
+            continue
+        lines: dict[float, float] = {}
+        delta = 1e-9
+        while delta < 1 and 0.0 not in lines:
+            (one,) = bounds.found(setting, delta, [bound])
+            if one.epsilon is not None:
+                lines[one.epsilon] = min(delta, lines.get(one.epsilon, 1.0))
+            # Finer where the curve bends most.
+            delta *= 3.0 if delta < 1e-3 else 1.5 if delta < 0.02 else 1 + 0.01 / delta
+        lines.setdefault(0.0, 1.0)
+        epsilons = sorted(lines)
+        found[bound.name] = tradeoff.symmetric(epsilons, [lines[one] for one in epsilons])
+    return found
+
+
+def _attack(curve: "TradeoffCurve", alpha: float) -> dict[str, float]:
+    """Least false-negative rate of an attack at this false-positive rate, and its advantage."""
+    return {"beta": float(curve(alpha)), "advantage": 1 - float(curve.total(0.0))}
+
+
+def _attacked(attacks: dict[str, dict[str, float]], alpha: float) -> list[str]:
+    """What attacks can do, in words."""
+    from hiddenstate.accounting.bounds import STANDARD
+
+    lines = []
+    for name, one in attacks.items():
+        found, advantage = (
+            shown(value, "upper", 3) for value in (1 - one["beta"], one["advantage"])
+        )
+        start = "No attack" if name == STANDARD else "If every loss were linear, no attack would"
+        verb = "finds" if name == STANDARD else "find"
+        lines.append(
+            f"{start} {verb} more than {found} of the present records if it accuses {alpha:g} of "
+            f"the absent ones. Its advantage (true minus false positives) is at most {advantage} "
+            "at every rate."
+        )
+    return lines
+
+
+def _draw(
+    options: argparse.Namespace, setting: "Setting", curves: "dict[str, TradeoffCurve]"
+) -> None:
+    import numpy as np
+
+    from hiddenstate import plotting
+    from hiddenstate.accounting.bounds import STANDARD
+
+    with plotting.style():
+        drawn, (axes,) = plotting.panels(1)
+        plotting.diagonal(axes)
+        for name, curve in curves.items():
+            rates = np.union1d(curve.fpr, np.linspace(0, 1, 501))
+            color = plotting.UPPER if name == STANDARD else plotting.OTHER
+            axes.plot(rates, curve(rates), color=color, label=f"{name}, lower bound")
+        axes.set(
+            xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1)
+        )
+        axes.legend()
+        plotting.save(
+            drawn,
+            options.figure,
+            setting.words,
+            "No attack's errors are below the curve of the standard epsilon",
+        )
