@@ -232,3 +232,33 @@ def test_a_file_of_scores_is_audited_and_planned_as_documented(tmp_path, monkeyp
     assert "consistent" in printed[1]
     # What the page says of this plan.
     assert np.all([number in printed[2] for number in ("68", "49", "89")])
+
+
+PUBLIC = {
+    "Is a model more private if only its last iterate is published?": "1.28",
+    "May I publish the smaller epsilon?": "1.83",
+    "Why does epsilon grow with every step, although only the last model is out?": "",
+    "How many models does an audit need?": "68",
+    "Which canary should I use?": "80",
+    "I can train only once. Can I audit?": "1.79",
+    "The audit says 0. Is my training private?": "1.93",
+    "My estimate is above the accountant's epsilon. Is that a bug?": "5 %",
+    "My loader shuffles instead of sampling. Which epsilon is mine?": "--sampler reshuffled",
+    "I also publish checkpoints, or an average of iterates. What then?": "2.40",
+}
+"""Questions of public threads, and a number or an option of each answer."""
+
+
+def test_the_ten_public_questions_have_answers_in_words_and_numbers():
+    answers = re.split(r"^### ", (DOCS / "faq.md").read_text(), flags=re.MULTILINE)[1:]
+    found = dict(answer.split("\n", 1) for answer in answers)
+    for question, number in PUBLIC.items():
+        assert number in found[question] and len(found[question].split()) > 25
+
+
+def test_an_audit_of_thirty_models_would_have_found_what_the_answers_say():
+    from hiddenstate.auditing import GaussianDP, SequentialAudit, claim
+    from hiddenstate.auditing.reach import reach
+
+    found = reach(claim.gaussian_dp(1.0), SequentialAudit(GaussianDP(), 1.0, [(30, 30)]))
+    assert "mu 1.93 or more" in str(found)
