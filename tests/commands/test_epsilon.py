@@ -81,7 +81,7 @@ def test_long_names_mean_the_same(capsys):
     ("name", "value", "message"),
     [
         ("sigma", "0", "noise_multiplier: got 0.0"),
-        ("q", "2", "rate: got 2.0"),
+        ("q", "2", "--sampling-rate: got 2; expected a probability"),
         ("steps", "0", "steps: got 0"),
         ("delta", "1", "delta: got 1.0"),
     ],

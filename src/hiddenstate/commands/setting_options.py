@@ -165,7 +165,7 @@ def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | FixedSize | 
             raise InputError(
                 "--sampling-rate: missing; give a probability, or --records and --batch-size"
             )
-        return Poisson(_ratio(size, records) if rate is None else rate)
+        return Poisson(_ratio(size, records) if rate is None else _rate(rate))
     if options.sampler == "full":
         if records is not None and size not in (None, records):
             raise InputError(f"--batch-size: got {size:g}; expected the records with full batches")
@@ -180,6 +180,12 @@ def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | FixedSize | 
     if options.sampler == "reshuffled":
         return Reshuffled(int(size), drop_last=False)
     return Cyclic(int(size), shuffled_once=options.sampler == "shuffled")
+
+
+def _rate(rate: float) -> float:
+    if not 0 < rate <= 1:
+        raise InputError(f"--sampling-rate: got {rate:g}; expected a probability in (0, 1]")
+    return rate
 
 
 def _ratio(size: float, records: int) -> float:
@@ -211,9 +217,7 @@ def _steps(options: argparse.Namespace) -> int:
     if options.sampler == "full":
         return math.ceil(epochs)
     if options.sampling_rate is not None:
-        if not 0 < options.sampling_rate <= 1:
-            raise InputError(f"sampling_rate: got {options.sampling_rate}; expected in (0, 1]")
-        each = math.ceil(1 / options.sampling_rate - 1e-9)
+        each = math.ceil(1 / _rate(options.sampling_rate) - 1e-9)
     else:
         each = math.ceil(options.records / options.batch_size - 1e-9)
     return math.ceil(epochs * each - 1e-9)
