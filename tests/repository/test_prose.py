@@ -48,8 +48,9 @@ def longest(pages, most):
 
 
 def retired(text):
-    """Lines of a page, outside of code and quotations, that have a retired word."""
-    return [line.strip() for line in prose(text).splitlines() if RETIRED.search(line)]
+    """Paragraphs of a page, outside of code and quotations, that have a retired word."""
+    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\s*\n", prose(text)))
+    return [part for part in paragraphs if RETIRED.search(part)]
 
 
 def test_half_of_the_sentences_have_at_most_18_words():
@@ -87,6 +88,7 @@ def test_a_slip_is_found():
     text = "The two worlds differ.\n\n" + "word " * 41 + "end.\n"
     assert retired(text) == ["The two worlds differ."]
     assert [n for _, n in sentences(text)] == [4, 42]
+    assert retired("an idle\ncoordinate") == ["an idle coordinate"]
     assert not retired("> the worlds of a quotation\n`world`, ```\nworld\n```")
 
 
