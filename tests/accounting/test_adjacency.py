@@ -241,3 +241,44 @@ def test_little_noise_overflows_nothing(fixed_size):
     for mechanism in ((0.048, 0.0065, 4041, 4e-9), (0.02, 0.5, 40, 1e-9), (30.0, 1e-6, 9, 1e-12)):
         found = swapped.bracket(*mechanism, fixed_size=fixed_size)
         assert 0 <= found.lower <= found.upper <= 1.001 * found.lower + 1e-6
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", ["one record", "swap", "group"])
+@pytest.mark.parametrize("part", range(2))
+def test_300_random_brackets_meet_dp_accounting_s(kind, part):
+    """Ours cannot lie outside of its pessimistic and optimistic ends; it errs by 1e-12 of delta."""
+    draw = np.random.default_rng(part)
+    for _ in range(50):
+        sigma, rate = float(10 ** draw.uniform(-0.3, 0.8)), float(10 ** draw.uniform(-2.5, -0.1))
+        steps, delta = int(10 ** draw.uniform(0, 2.5)), float(10 ** draw.uniform(-7, -1))
+        group = int(draw.integers(2, 8)) if kind == "group" else 1
+        more = {"adjacency": "swap"} if kind == "swap" else {"group": group}
+        found = row(
+            STANDARD, delta, sampling=Poisson(rate), noise_multiplier=sigma, steps=steps, **more
+        ).value
+        ends = []
+        for up in (False, True):
+            options = {
+                "pessimistic_estimate": up,
+                "use_connect_dots": up,
+                "value_discretization_interval": 1e-3,
+            }
+            if kind == "group":
+                counts = np.arange(group + 1.0)
+                weights = stats.binom.pmf(counts, group, rate)
+                single = privacy_loss_distribution.from_mixture_gaussian_mechanism(
+                    sigma, counts, weights / weights.sum(), **options
+                )
+            else:
+                relation = dp_accounting.NeighboringRelation
+                single = privacy_loss_distribution.from_gaussian_mechanism(
+                    sigma,
+                    sampling_prob=rate,
+                    neighboring_relation=REPLACE if kind == "swap" else relation.ADD_OR_REMOVE_ONE,
+                    **options,
+                )
+            ends.append(single.self_compose(steps).get_epsilon_for_delta(delta))
+        assert ends[0] - 1e-9 <= found.epsilon, (sigma, rate, steps, delta, group)
+        assert found.lower <= ends[1] * (1 + 1e-6) + 1e-9, (sigma, rate, steps, delta, group)
+        assert found.epsilon - found.lower <= 0.011 * found.epsilon + 1e-3

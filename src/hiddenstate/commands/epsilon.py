@@ -76,15 +76,20 @@ def run(options: argparse.Namespace) -> None:
     if ignored:
         print(f"No value of this table depends on {', '.join(ignored)}.")
     print()
+    values = [_value(one) for one in answers]
     width = max(len(one.bound.name) for one in answers) + 2
-    for one in answers:
-        # An exact value with two ends is known between them.
-        bracket = one.value is not None and one.value.lower is not None
-        kind = "upper" if bracket else one.bound.kind
-        first, *more = textwrap.wrap(one.assumption, WIDTH - width - 9)
-        print(f"{one.bound.name:<{width}}{shown(one.epsilon, kind, 4):>7}  {first}")
+    digits = max(7, *map(len, values))
+    for one, value in zip(answers, values, strict=True):
+        first, *more = textwrap.wrap(one.assumption, WIDTH - width - digits - 2)
+        print(f"{one.bound.name:<{width}}{value:>{digits}}  {first}")
         for line in more:
-            print(" " * (width + 9) + line)
+            print(" " * (width + digits + 2) + line)
+
+
+def _value(one: "Found") -> str:
+    """An epsilon in print; an exact value with two ends is known between them."""
+    bracket = one.value is not None and one.value.lower is not None
+    return shown(one.epsilon, "upper" if bracket else one.bound.kind, 4)
 
 
 def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str]:
@@ -107,15 +112,23 @@ def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str
             f"If every loss were linear, epsilon would be {shown(linear.epsilon, digits=3)}. "
             "Audits of trained models usually find no more, but it is no guarantee."
         )
-    others = [
-        one
+    leaks = [one.epsilon or 0.0 for one in known if one.bound.group == "shown"]
+    if leaks and least is not None:
+        found.append(
+            f"In the worst case all iterates leak between {shown(max(leaks), 'lower', 3)} and "
+            f"{shown(least, 'upper', 3)}; no better bounds of this order are known here."
+        )
+    smaller = [
+        one.epsilon
         for one in known
         if one.bound.group in ("hidden", "assumed") and one.bound.kind == "upper"
+        if least is not None and one.epsilon is not None and one.epsilon < least
     ]
-    if others:
+    if smaller:
         found.append(
-            'Report a row that begins with "last iterate" only if every record\'s loss meets its '
-            "assumption."
+            f"If only the last iterate is released, {shown(min(smaller), 'upper', 3)} is proven "
+            "for the losses that its row names. Report it only if every record's loss is of that "
+            "kind."
         )
     if setting.shuffled and not setting.redrawn:
         found.append(
