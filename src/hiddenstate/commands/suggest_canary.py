@@ -41,15 +41,15 @@ def run(options: argparse.Namespace) -> None:
     if best.found:
         print(
             f"Take gradient={best.gradient} and the score {best.score!r}; plan {best.models} "
-            f"models per data set or more. {best.times} of {best.campaigns} campaigns found "
+            f"models per data set or more.\n{best.times} of {best.campaigns} campaigns found "
             f"the mistake, so its probability is at least {best.power:.2f} (95 % confidence)."
         )
     else:
         print(
             "None of these campaigns found the mistake. An audit needs more models or another "
-            "canary. audit-training --check compares noise, sampling and steps with the claim."
+            "canary.\naudit-training --check compares noise, sampling and steps with the claim."
         )
     print(
         "Measured on a small convolutional network, noise multiplier 0.6, sampling rate 0.1 and 20 "
-        "steps. With more noise an audit needs more models."
+        "steps.\nWith more noise an audit needs more models."
     )
