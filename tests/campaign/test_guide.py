@@ -111,7 +111,7 @@ def test_the_command_says_what_to_insert_and_to_read(capsys):
     words = capsys.readouterr().out
     best, *others = guide.suggestions("per-layer-clipping")
     assert best.gradient in words and "campaigns found the mistake" in words
-    assert f"plan {best.models} models" in words and others[0].canary in words
+    assert f"Plan {best.models} models" in words and others[0].canary in words
     assert cli.main(["suggest-canary", "per-layer-clipping", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [row["models"] for row in told] == [best.models, *(row.models for row in others)]

@@ -69,7 +69,8 @@ def run(options: argparse.Namespace) -> None:
         print(pd.DataFrame(map(_shown, rows)).fillna("").to_markdown(index=False))
         print(
             f"\nThe audits assume a true {truth.words}, and an optimal attack.\n"
-            f"Weaker attacks need more models. Each refutation holds with {100 * options.confidence:g} % confidence."
+            "Weaker attacks need more models. Each refutation holds with "
+            f"{100 * options.confidence:g} % confidence."
         )
     if options.figure:
         from hiddenstate import plotting

@@ -40,9 +40,10 @@ def run(options: argparse.Namespace) -> None:
     print()
     if best.found:
         print(
-            f"Take gradient={best.gradient} and the score {best.score!r}; plan {best.models} "
-            f"models per data set or more.\n{best.times} of {best.campaigns} campaigns found "
-            f"the mistake, so its probability is at least {best.power:.2f} (95 % confidence)."
+            f"Take gradient={best.gradient} and the score {best.score!r}.\n"
+            f"Plan {best.models} models per data set or more. {best.times} of {best.campaigns} "
+            "campaigns found the mistake,\n"
+            f"so its probability is at least {best.power:.2f} (95 % confidence)."
         )
     else:
         print(
