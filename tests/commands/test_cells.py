@@ -48,3 +48,10 @@ def test_the_cell_of_a_shared_job_that_fails_is_named(capsys, tmp_path, monkeypa
     command = ("simulate", "encoding_loss", "--config", SMOKE, "--cell", *cells)
     assert cli.main([*command, "--out", *(str(tmp_path / cell) for cell in cells)]) == cli.FAILED
     assert capsys.readouterr().err.rstrip().endswith("(of the cell q0.1_T100_sigma1_published)")
+
+
+def test_a_family_without_cells_of_a_kind_is_named(capsys, tmp_path):
+    out = str(tmp_path / "scores.parquet")
+    given = ["--config", str(SMOKE), "--cell", "any", "--out", out]
+    assert cli.main(["train", "cyclic_bounds", *given]) == 2
+    assert "the family has no cell to train" in capsys.readouterr().err

@@ -215,7 +215,9 @@ def _known_null(
     name, *numbers = options.null_law
     law = getattr(stats, name, None)
     if not isinstance(law, stats.rv_continuous):
-        raise InputError(f"--null-law: got {name!r}; expected a continuous law of scipy.stats")
+        raise InputError(
+            f"--null-law: got {name!r}; expected a continuous law of scipy.stats, such as norm"
+        )
     try:
         frozen = law(*map(float, numbers))
         known = np.isfinite(frozen.sf(0.0))
@@ -241,9 +243,9 @@ def _known_null(
     else:
         _bounds(table, options.delta)
         print(
-            f"\n{len(into)} scores with the canary, against the law {' '.join(options.null_law)}. "
-            f"Each holds alone with {100 * options.confidence:g} % confidence if scores without "
-            "the canary have exactly this law by construction."
+            f"\n{len(into)} scores with the canary, against the law {' '.join(options.null_law)}.\n"
+            f"Each bound holds alone with {100 * options.confidence:g} % confidence,\n"
+            "if scores without the canary have exactly this law by construction."
         )
     return status(False, backwards)
 

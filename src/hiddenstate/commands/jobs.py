@@ -35,6 +35,8 @@ def asked(options: argparse.Namespace, kind: str) -> "tuple[Job, int]":
 
 def known(jobs: "dict[str, dict[str, Job]]", kind: str, cell: str, path: Path) -> "Job":
     """The job of that kind and cell; the error of another name says which there are."""
+    if not jobs[kind]:
+        raise InputError(f"{path}: the family has no cell to {kind}; `hiddenstate cells` lists all")
     if cell not in jobs[kind]:
         shown = ", ".join([*jobs[kind]][:4]) + (", …" if len(jobs[kind]) > 4 else "")
         raise InputError(
