@@ -276,13 +276,6 @@ FIXED = {
     *("outside_deviations", "plausible"),
 }
 """Of printed numbers alone: tests/papers/worst_case_init/test_arithmetic.py."""
-SELDOM = {
-    *("figure1_mnist", "figure1_cifar10", "figure2", "figure3_mnist", "figure3_cifar10"),
-    *("last_layer", "last_layer_introduction", "accuracy_cifar10", "accuracy_last_layer"),
-    *("maxima_mnist", "maxima_cifar10", "maxima_last_layer"),
-}
-"""The paper's five audits scatter as ours do, so few of several numbers agree in every rerun."""
-
 CASES = {
     "ordering": {
         "agrees": lambda: frame(apart("figure1", 1.7, 1.0)),
@@ -337,7 +330,7 @@ CASES = {
     },
     "last_layer": {
         # Five audits leave epsilon 1 too uncertain for its share.
-        "agrees": partial(printed, "figure5", "cifar10_last_layer", models=1000, n=20),
+        "agrees": partial(printed, "figure5", "cifar10_last_layer", models=1000, n=60),
         "contradicts": partial(layer, 0.3, 4.5),
         "undecided": partial(layer, 0.3, 9),
     },
@@ -362,17 +355,18 @@ CASES = {
         "contradicts": partial(accuracies, "average", -0.015),
         "undecided": partial(accuracies, "average", 0.0, scatter=0.02),
     },
-    # The nearest rivals are those that the checks name.
-    "figure1_mnist": outcomes("figure1", "mnist", {1.89: 0.61}),
+    # The nearest rivals are those that the checks name. Five audits scatter as the paper's do, so a
+    # rerun of several numbers seldom repeats them: of some figures more are made.
+    "figure1_mnist": outcomes("figure1", "mnist", {1.89: 0.61}, n=40),
     "figure1_cifar10": outcomes("figure1", "cifar10", {1.43: 0.20}),
-    "figure2": outcomes("figure2", "mnist", {3.41: 6.48}),
-    "figure3_mnist": outcomes("figure3", "mnist", {7.41: 10.0}),
-    "figure3_cifar10": outcomes("figure3", "cifar10", {7.01: 10.0}),
+    "figure2": outcomes("figure2", "mnist", {3.41: 6.48}, n=40),
+    "figure3_mnist": outcomes("figure3", "mnist", {7.41: 10.0}, n=40),
+    "figure3_cifar10": outcomes("figure3", "cifar10", {7.01: 10.0}, n=40),
     "last_layer_introduction": outcomes(
-        "introduction", "cifar10_last_layer", {8.30: 9.33}, shown="figure5", many=2000
+        "introduction", "cifar10_last_layer", {8.30: 9.33}, shown="figure5", many=2000, few=60
     ),
     "maxima_mnist": outcomes("figure1", "mnist", {8.28: 3.41}, "maximum"),
-    "maxima_cifar10": outcomes("figure1", "cifar10", {6.70: 0.69}, "maximum", few=8),
+    "maxima_cifar10": outcomes("figure1", "cifar10", {6.70: 0.69}, "maximum", few=12),
     "maxima_last_layer": outcomes(
         "figure5", "cifar10_last_layer", {9.94: 8.30}, "maximum", many=2000, n=20
     ),
