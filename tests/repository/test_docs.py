@@ -265,3 +265,18 @@ def test_an_audit_of_thirty_models_would_have_found_what_the_answers_say():
 
     found = reach(claim.gaussian_dp(1.0), SequentialAudit(GaussianDP(), 1.0, [(30, 30)]))
     assert "mu 1.93 or more" in str(found)
+
+
+def test_the_bound_of_the_guide_appears_where_it_is_put(monkeypatch, capsys):
+    from hiddenstate import atlas
+    from hiddenstate.atlas import lower
+
+    guide = (DOCS.parent / "CONTRIBUTING.md").read_text().partition("## Adding a bound")[2]
+    code = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
+    names = dict(vars(lower))
+    exec(compile(code.replace("\nBound(", "\nbound = Bound("), "guide", "exec"), names)
+    assert "`COUNTEREXAMPLES` of `atlas/lower.py`" in guide
+    monkeypatch.setattr(atlas, "COUNTEREXAMPLES", (names["bound"], *lower.COUNTEREXAMPLES))
+    setting = ["--noise-multiplier", "1", "--sampling-rate", "0.01", "--steps", "100"]
+    assert cli.main(["atlas", *setting, "--delta", "1e-5", "--runs", "100"]) == 0
+    assert re.search(r"linear losses, sign alone +0\.0\d+  last iterate", capsys.readouterr().out)
