@@ -85,7 +85,7 @@ def _printed(
     if by_expected:
         points = [at for at, _ in told]
         note = (
-            f"The {words} of {task} that five audits publish by expected separations of normal "
+            f"The {words} of {task} that audits publish by expected separations of normal "
             f"scores, {starts(*points)} at least."
         )
     return Evidence(items, note)
