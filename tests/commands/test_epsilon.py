@@ -143,7 +143,7 @@ def test_attacks_at_a_false_positive_rate_are_bounded_by_the_exact_trade_off(cap
         assert advantage <= found[name]["advantage"] <= advantage + 2e-3
     assert main([*words, "--alpha", "0.05"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "No attack finds more than 0.127 of the present records if it accuses 0.05" in shown
+    assert "No attack that accuses 5 % of the absent records finds more than 12.7 % of the" in shown
     assert main([*arguments(alpha="0.1"), "--json"]) == 0
     beta = json.loads(capsys.readouterr().out)["attacks"]["linear heuristic"]["beta"]
     curve = linear_curve(0.5, 0.01, 100, null="either")

@@ -140,7 +140,7 @@ def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str
 
 
 def _curves(setting: "Setting", answers: "list[Found]") -> "dict[str, TradeoffCurve]":
-    """Lower bounds on the trade-off functions of the standard epsilon and the linear heuristic.
+    """Lower bounds on the trade-off functions of the least proven epsilon and the linear heuristic.
 
     Each epsilon at a delta is a supporting line, and any deltas give valid ones.
     """
@@ -148,9 +148,11 @@ def _curves(setting: "Setting", answers: "list[Found]") -> "dict[str, TradeoffCu
     from hiddenstate.accounting import bounds, tradeoff
 
     found = {}
-    for bound in (one.bound for one in answers if one.epsilon is not None):
-        if bound.name not in (bounds.STANDARD, bounds.HEURISTIC):
-            continue
+    known = [one for one in answers if one.epsilon is not None]
+    proven = [one for one in known if one.bound.group == "proven"]
+    chosen = sorted(proven, key=lambda one: one.epsilon or 0.0)[:1]
+    chosen += [one for one in known if one.bound.name == bounds.HEURISTIC]
+    for bound in (one.bound for one in chosen):
         lines: dict[float, float] = {}
         delta = 1e-9
         while delta < 1 and 0.0 not in lines:
@@ -172,19 +174,18 @@ def _attack(curve: "TradeoffCurve", alpha: float) -> dict[str, float]:
 
 def _attacked(attacks: dict[str, dict[str, float]], alpha: float) -> list[str]:
     """What attacks can do, in words."""
-    from hiddenstate.accounting.bounds import STANDARD
+    from hiddenstate.accounting.bounds import HEURISTIC
 
     lines = []
     for name, one in attacks.items():
-        found, advantage = (
-            shown(value, "upper", 3) for value in (1 - one["beta"], one["advantage"])
-        )
-        start = "No attack" if name == STANDARD else "If every loss were linear, no attack would"
-        verb = "finds" if name == STANDARD else "find"
+        found = shown(100 * (1 - one["beta"]), "upper", 3)
+        start, verb = ("No attack", "finds")
+        if name == HEURISTIC:
+            start, verb = ("If every loss were linear, no attack", "would find")
         lines.append(
-            f"{start} {verb} more than {found} of the present records if it accuses {alpha:g} of "
-            f"the absent ones. Its advantage (true minus false positives) is at most {advantage} "
-            "at every rate."
+            f"{start} that accuses {100 * alpha:g} % of the absent records {verb} more than "
+            f"{found} % of the present ones. Its advantage (true minus false positives) is at most "
+            f"{shown(one['advantage'], 'upper', 3)} at every rate."
         )
     return lines
 
@@ -195,14 +196,14 @@ def _draw(
     import numpy as np
 
     from hiddenstate import plotting
-    from hiddenstate.accounting.bounds import STANDARD
+    from hiddenstate.accounting.bounds import HEURISTIC
 
     with plotting.style():
         drawn, (axes,) = plotting.panels(1)
         plotting.diagonal(axes)
         for name, curve in curves.items():
             rates = np.union1d(curve.fpr, np.linspace(0, 1, 501))
-            color = plotting.UPPER if name == STANDARD else plotting.OTHER
+            color = plotting.OTHER if name == HEURISTIC else plotting.UPPER
             axes.plot(rates, curve(rates), color=color, label=f"{name}, lower bound")
         axes.set(
             xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1)
@@ -212,5 +213,5 @@ def _draw(
             drawn,
             options.figure,
             setting.words,
-            "No attack's errors are below the curve of the standard epsilon",
+            f"No attack's errors are below the curve '{next(iter(curves), '')}'",
         )
