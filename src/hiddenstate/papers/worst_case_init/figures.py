@@ -25,17 +25,17 @@ from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Figure, figure
 
 _READING = (
-    "Squares: the published estimate, mean and standard deviation over the repeats; it takes the "
+    "Squares: the published estimate, mean and standard deviation over the repeats. It takes the "
     "best threshold on the same scores and is no valid bound. Triangles: a valid bound at 95 % "
-    f"confidence ({Averaged.name} errors), likewise. Dashed: the theoretical epsilon. Grey: "
-    "what 90 % of audits publish, with as many models, if everything leaks. Open circles: stated "
-    "by the paper for the same data, model and number of records."
+    f"confidence ({Averaged.name} errors), likewise. Dashed: the theoretical epsilon. Grey: the "
+    "central 90 % of audits of this size when the full epsilon leaks. Open circles: the paper's "
+    "values for the same data, model and number of records."
 )
 _EXPECTED = (
-    "Panels of expected audits: what five audits publish on average, computed from one training "
-    "and a pass back for each start (squares; bars: nine of ten such means, where two starts are "
-    "there). Diamonds: the same with two-sided intervals. Open circles: stated by the paper. "
-    "Scores are taken as normal; expected audits bound nothing."
+    "Panels of expected audits show the mean that five audits publish. It is computed from one "
+    "training and a pass back for each start (squares; bars: nine of ten such means, where they "
+    "are known). Diamonds: the same with two-sided intervals. Scores are taken as normal. Expected "
+    "audits bound nothing."
 )
 _WIDTH = 0.6
 """Of all series at one epsilon, which are one apart."""
