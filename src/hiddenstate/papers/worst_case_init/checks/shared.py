@@ -41,6 +41,7 @@ def foretold(estimates: pd.DataFrame, **levels: Any) -> list[tuple[pd.Series, Es
 
     Of the first and the last epochs of pre-training, and clipping norm 1, unless levels say so.
     """
+    # Departure worst_case_init.expected: the paper's numbers are of trained audits.
     every = separations(estimates)
     if "epochs" not in levels:
         last = every.groupby("task")["epochs"].transform("max")
