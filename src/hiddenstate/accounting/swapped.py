@@ -39,8 +39,9 @@ def bracket(
     fixed_size: batches are drawn without replacement, with ``sampling_rate`` of the records each;
     else every record is sampled by itself. It is about 1e-3 wide where that takes a second or so.
 
-    >>> [round(end, 2) for end in bracket(1.0, 0.01, 1000, 1e-5)]
-    [2.84, 2.84]
+    >>> lower, upper = bracket(1.0, 0.01, 1000, 1e-5)
+    >>> print(round(lower, 2), round(upper, 2))
+    2.84 2.84
     """
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     arguments.check_delta(delta)
