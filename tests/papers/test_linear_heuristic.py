@@ -466,7 +466,7 @@ def test_parameters_that_a_scale_sets_stand_above_its_panels(found):
             ax = FAMILY.figures[name].draw(rows).axes[0]
         assert ax.get_title().endswith("sampling rate 0.1, noise multiplier 3")
         assert ax.get_title().startswith("7 steps") == (name != "schedules")
-        assert "= 0.0001" in ax.get_ylabel()
+        assert "= $10^{-4}$" in ax.get_ylabel()
 
 
 def test_where_more_steps_never_leak_less_the_bound_says_so():
