@@ -331,7 +331,8 @@ def swapped(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:
     """
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     log_weights = binomial.log_binomial(int(steps), sampling_rate)
-    (counts,) = np.nonzero(log_weights > -70)
+    # Rare counts of the one side are what is nearest to the other.
+    (counts,) = np.nonzero(log_weights > -700)
     weights = np.exp(log_weights[counts])
     means = np.stack((-counts, counts)).astype(float)
     return Law(means, np.stack((weights, weights)), noise_multiplier * math.sqrt(steps))
