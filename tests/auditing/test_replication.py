@@ -36,7 +36,11 @@ def test_perfect_replications_of_a_figure_are_contradicted_in_one_of_twenty_at_m
                 number = round(float(audits(rng, at, 5).mean()), 2)
                 ours = tuple(audits(rng, at, repeats))
                 told = rival if epsilon >= 4 else None
-                items.append(Replicated("x", ours, one, number, 0.005, told))
+                items.append(
+                    Replicated(
+                        what="x", values=ours, law=one, number=number, rounding=0.005, rival=told
+                    )
+                )
         wrong += Evidence(items).outcome == Outcome.CONTRADICTS
     # 5 % and three standard errors of as many runs.
     assert wrong <= 5 + 3 * (100 * 0.05 * 0.95) ** 0.5
@@ -44,9 +48,11 @@ def test_perfect_replications_of_a_figure_are_contradicted_in_one_of_twenty_at_m
 
 def test_another_separation_is_contradicted_and_equal_zeros_prove_nothing():
     rng = np.random.default_rng(2)
-    far = Replicated("x", tuple(audits(rng, 0.2, 5)), law(10.0), 6.48, 0.005)
+    far = Replicated(
+        what="x", values=tuple(audits(rng, 0.2, 5)), law=law(10.0), number=6.48, rounding=0.005
+    )
     assert Evidence([far]).outcome == Outcome.CONTRADICTS
-    zeros = Replicated("x", (0.0,) * 5, law(1.0), 0.06, 0.005)
+    zeros = Replicated(what="x", values=(0.0,) * 5, law=law(1.0), number=0.06, rounding=0.005)
     assert Evidence([zeros]).outcome != Outcome.CONTRADICTS and not zeros.exact
 
 
@@ -55,14 +61,22 @@ def test_the_interval_holds_what_another_five_audits_publish():
     for separation in (0.0, 0.6, 1.7):
         inside = []
         for _ in range(200):
-            item = Replicated("x", tuple(audits(rng, separation, 5)), law(10.0), 1.0, 0.0)
+            item = Replicated(
+                what="x",
+                values=tuple(audits(rng, separation, 5)),
+                law=law(10.0),
+                number=1.0,
+                rounding=0.0,
+            )
             row = item.judge(0.95)
             inside.append(row.low <= audits(rng, separation, 5).mean() <= row.high)
         assert np.mean(inside) >= 0.95 - 3 * (0.05 * 0.95 / 200) ** 0.5
 
 
 def test_repeats_that_scatter_more_than_their_models_leave_decide_nothing():
-    wild = Replicated("x", (0.0, 9.0, 0.0, 9.0, 0.0), law(10.0), 0.0, 0.005)
+    wild = Replicated(
+        what="x", values=(0.0, 9.0, 0.0, 9.0, 0.0), law=law(10.0), number=0.0, rounding=0.005
+    )
     assert wild.judge(0.95).outcome == Outcome.UNDECIDED
 
 
@@ -108,7 +122,16 @@ def test_numbers_that_are_foretold_are_contradicted_in_one_of_twenty_at_most(fre
             # Student's pivot: an error that is itself estimated.
             seen = error * (rng.chisquare(freedom) / freedom) ** 0.5 if freedom < 99 else error
             found = Estimate(truth + error * rng.normal(), seen, freedom)
-            items.append(Foretold("x", found, 2 * seen, one, round(float(number), 2), 0.005))
+            items.append(
+                Foretold(
+                    what="x",
+                    separation=found,
+                    scatter=2 * seen,
+                    law=one,
+                    number=round(float(number), 2),
+                    rounding=0.005,
+                )
+            )
         wrong += Evidence(items).outcome == Outcome.CONTRADICTS
     assert wrong <= 0.05 * runs + 3 * (runs * 0.05 * 0.95) ** 0.5
 
@@ -116,15 +139,55 @@ def test_numbers_that_are_foretold_are_contradicted_in_one_of_twenty_at_most(fre
 def test_what_is_foretold_decides_where_it_is_known_and_excludes_a_rival():
     one = law(10.0)
     number = one.expected(Estimate(1.7, 0.01)).value
-    known = Foretold("x", Estimate(1.7, 0.05), 0.05, one, number, 0.005, 3.41)
+    known = Foretold(
+        what="x",
+        separation=Estimate(1.7, 0.05),
+        scatter=0.05,
+        law=one,
+        number=number,
+        rounding=0.005,
+        rival=3.41,
+    )
     assert Evidence([known]).outcome == Outcome.AGREES
     # A separation that is off by little more than its error and five audits' contradicts.
-    far = Foretold("x", Estimate(1.0, 0.05), 0.05, one, number, 0.005, 3.41)
+    far = Foretold(
+        what="x",
+        separation=Estimate(1.0, 0.05),
+        scatter=0.05,
+        law=one,
+        number=number,
+        rounding=0.005,
+        rival=3.41,
+    )
     assert Evidence([far]).outcome == Outcome.CONTRADICTS
-    unknown = Foretold("x", Estimate(1.7, np.nan, 0), np.nan, one, number, 0.005, 3.41)
+    unknown = Foretold(
+        what="x",
+        separation=Estimate(1.7, np.nan, 0),
+        scatter=np.nan,
+        law=one,
+        number=number,
+        rounding=0.005,
+        rival=3.41,
+    )
     assert Evidence([unknown]).outcome == Outcome.UNDECIDED
-    wide = Foretold("x", Estimate(1.7, 0.4), 0.05, one, number, 0.005, 3.41)
+    wide = Foretold(
+        what="x",
+        separation=Estimate(1.7, 0.4),
+        scatter=0.05,
+        law=one,
+        number=number,
+        rounding=0.005,
+        rival=3.41,
+    )
     assert Evidence([wide]).outcome == Outcome.UNDECIDED
     # The largest of five is above their mean.
-    largest = Foretold("x", Estimate(1.7, 0.01), 0.0, one, number, 0.005, statistic="maximum")
+    largest = Foretold(
+        what="x",
+        separation=Estimate(1.7, 0.01),
+        scatter=0.0,
+        law=one,
+        number=number,
+        rounding=0.005,
+        statistic="maximum",
+    )
     assert Evidence([largest]).rows[0].measured > number + 0.5

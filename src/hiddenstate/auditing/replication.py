@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing.hypotheses import GaussianDP
 from hiddenstate.auditing.rules import AsPublished
-from hiddenstate.pipeline.evidence import Estimate, Judged, Outcome, mean, must_cover, printed
+from hiddenstate.pipeline.evidence import Estimate, Judged, Outcome, Printed, mean
 
 Floats = NDArray[np.float64]
 LEVEL = 0.05
@@ -33,6 +33,13 @@ SHARE = 0.1
 """Of the level that the unknown separation takes."""
 SCATTERED = 0.01
 """Repeats whose scatter is rarer than this under the law do not have that law."""
+
+Statistic = Literal["mean", "maximum"]
+
+
+def _statistic(audits: Floats, name: Statistic) -> Floats:
+    """Along the last axis."""
+    return np.asarray(audits.mean(axis=-1) if name == "mean" else audits.max(axis=-1))
 
 
 @dataclass(frozen=True)
@@ -58,17 +65,17 @@ class Law:
         """Epsilons of simulated audits, shape (separations, audits)."""
         return _audits(self)
 
-    def several(self, n: int, statistic: Literal["mean", "maximum"], seed: int) -> Floats:
+    def several(self, n: int, statistic: Statistic, seed: int) -> Floats:
         """A statistic of ``n`` audits, shape (separations, draws)."""
         return _several(self, n, statistic, seed)
 
-    def perfect(self, n: int, statistic: Literal["mean", "maximum"], draws: int = DRAWS) -> Floats:
+    def perfect(self, n: int, statistic: Statistic, draws: int = DRAWS) -> Floats:
         """A statistic of ``n`` audits at the largest separation, shape (draws,)."""
         found = gaussian.epsilon_below(
             _mus(self.models, round(self.most, 9), self.level), self.delta
         )
         drawn = found[np.random.default_rng(3).integers(0, AUDITS, (draws, n))]
-        return drawn.mean(axis=1) if statistic == "mean" else drawn.max(axis=1)
+        return _statistic(drawn, statistic)
 
     def at(self, separations: Floats, seed: int) -> Floats:
         """An audit of each separation, of their shape; other seeds draw other audits."""
@@ -108,30 +115,41 @@ def _mus(models: int, separation: float, level: float) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _several(law: Law, n: int, statistic: str, seed: int) -> Floats:
+def _several(law: Law, n: int, statistic: Statistic, seed: int) -> Floats:
     drawn = law.audits[:, np.random.default_rng(seed).integers(0, AUDITS, (DRAWS, n))]
-    return drawn.mean(axis=2) if statistic == "mean" else drawn.max(axis=2)
+    return _statistic(drawn, statistic)
 
 
-@dataclass(frozen=True)
-class Replicated:
-    """A mean, or the largest, of a paper's audits, beside independent audits of the same law.
+@dataclass(frozen=True, kw_only=True)
+class OfSeveral(Printed):
+    """A mean, or the largest, of a paper's audits, beside the law that ours have.
 
-    values: our published epsilons. number: what the paper prints of ``of`` audits; rounding, rival
-    and digits as of ``evidence.Stated``. The interval is of what such a paper would print, given
-    ours.
+    number: what the paper prints of ``of`` audits. The interval is of what such a paper would
+    print, given ours.
     """
 
     what: str
-    values: tuple[float, ...]
     law: Law
     number: float
     rounding: float
     rival: float | None = None
-    statistic: Literal["mean", "maximum"] = "mean"
+    statistic: Statistic = "mean"
     of: int = 5
     digits: int = 2
     exact: bool = field(default=False, init=False)
+
+    def judged(
+        self, value: float, low: float, high: float, outcome: Outcome, turns: float
+    ) -> Judged:
+        stated, allowed = f"{self.number:.{self.digits}f}", self.allowed(self.number)
+        return Judged(self.what, stated, value, low, high, allowed, outcome, turns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicated(OfSeveral):
+    """By independent audits of the same law, of which ``values`` are the published epsilons."""
+
+    values: tuple[float, ...]
 
     def judge(self, confidence: float) -> Judged:
         """The outcome of the number alone, at the confidence of its own interval."""
@@ -156,7 +174,7 @@ class Replicated:
             return value + float(below[there].min()), value + float(above[there].max())
 
         def outcome(value: float) -> Outcome:
-            return printed(*limits(value), self.number, self)
+            return self.outcome(*limits(value), self.number)
 
         at = int(np.abs(means.mean(axis=1) - found).argmin())
         low, high = limits(found)
@@ -167,16 +185,8 @@ class Replicated:
             again, counts = np.unique(np.round(means[at], 3), return_counts=True)
             other = np.array([outcome(float(value)) != found_outcome for value in again])
             turns = float((other * counts).sum() / counts.sum())
-        return Judged(
-            self.what,
-            f"{self.number:.{self.digits}f}",
-            found if self.statistic == "mean" else float(ours.max()),
-            low,
-            high,
-            must_cover(self.number, self),
-            found_outcome,
-            turns,
-        )
+        value = float(_statistic(ours, self.statistic))
+        return self.judged(value, low, high, found_outcome, turns)
 
     def _scattered(self, ours: Floats, at: int) -> bool:
         """True if our repeats scatter more than audits of that law do."""
@@ -188,34 +198,22 @@ class Replicated:
         return bool((drawn.std(axis=1) >= ours.std() - 1e-12).mean() < SCATTERED)
 
 
-@dataclass(frozen=True)
-class Foretold:
-    """A mean, or the largest, of a paper's audits, beside the law at a separation that is computed.
+@dataclass(frozen=True, kw_only=True)
+class Foretold(OfSeveral):
+    """By the law at a separation of the scores that expected audits give, with its error.
 
-    separation: of the scores, from expected audits, with its error. scatter: standard deviation of
-    the separation between starts, of which each of the paper's audits has its own. The other
-    attributes are those of ``Replicated``. The interval is of what such a paper would print: the
-    error of the separation, the starts' scatter and the law of the audits are drawn together.
+    scatter: standard deviation of the separation between starts, of which each of the paper's
+    audits has its own. The error of the separation, the starts' scatter and the law of the audits
+    are drawn together.
     """
 
-    what: str
     separation: Estimate
     scatter: float
-    law: Law
-    number: float
-    rounding: float
-    rival: float | None = None
-    statistic: Literal["mean", "maximum"] = "mean"
-    of: int = 5
-    digits: int = 2
-    exact: bool = field(default=False, init=False)
 
     def judge(self, confidence: float) -> Judged:
         """The outcome of the number alone, at the confidence of its own interval."""
-        stated, place = f"{self.number:.{self.digits}f}", must_cover(self.number, self)
         if not self.separation.known:
-            nothing = math.nan
-            return Judged(self.what, stated, nothing, nothing, nothing, place, Outcome.UNDECIDED, 0)
+            return self.judged(math.nan, math.nan, math.nan, Outcome.UNDECIDED, 0.0)
 
         def told(moved: float) -> tuple[float, float, float]:
             return foretold(
@@ -223,12 +221,12 @@ class Foretold:
             )
 
         value, low, high = told(0.0)
-        outcome = printed(low, high, self.number, self)
+        outcome = self.outcome(low, high, self.number)
         # Of our separation, drawn again: quantiles of Student's law, equally likely.
         again = _student(self.separation.freedom, (np.arange(AGAIN) + 0.5) / AGAIN)
-        other = [printed(*told(float(t))[1:], self.number, self) != outcome for t in again]
+        other = [self.outcome(*told(float(t))[1:], self.number) != outcome for t in again]
         turns = float(np.mean(other))
-        return Judged(self.what, stated, value, low, high, place, outcome, turns)
+        return self.judged(value, low, high, outcome, turns)
 
 
 def foretold(
@@ -236,7 +234,7 @@ def foretold(
     separation: Estimate,
     scatter: float,
     confidence: float,
-    statistic: Literal["mean", "maximum"] = "mean",
+    statistic: Statistic = "mean",
     of: int = 5,
     moved: float = 0.0,
 ) -> tuple[float, float, float]:
@@ -248,8 +246,7 @@ def foretold(
     rng = np.random.default_rng(13)
     errors = separation.error * (moved + _student(separation.freedom, rng.uniform(size=(DRAWS, 1))))
     every = separation.value + errors + scatter * rng.normal(size=(DRAWS, of))
-    several = law.at(np.clip(every, 0, law.most), 5)
-    drawn = several.mean(axis=1) if statistic == "mean" else several.max(axis=1)
+    drawn = _statistic(law.at(np.clip(every, 0, law.most), 5), statistic)
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(drawn.mean()), float(low), float(high)
 

@@ -328,14 +328,36 @@ class Within:
         )
 
 
+class Printed:
+    """What an interval must do to a number that a paper prints.
+
+    ``rounding`` is half a unit of its last digit, ``digits`` are the decimals. ``rival`` is the
+    nearest number that the paper itself tells this one from: only excluding it makes agreement mean
+    something. Without a rival the number can be contradicted and confirms nothing by itself.
+    """
+
+    rounding: float
+    rival: float | None
+    digits: int
+
+    def outcome(self, low: float, high: float, number: float) -> Outcome:
+        if high < number - self.rounding or low > number + self.rounding:
+            return Outcome.CONTRADICTS
+        if self.rival is None:
+            return Outcome.COMPATIBLE
+        return Outcome.UNDECIDED if low <= self.rival <= high else Outcome.AGREES
+
+    def allowed(self, number: float) -> str:
+        """What is allowed, in words."""
+        rival = "" if self.rival is None else f", excludes {self.rival:.{self.digits}f}"
+        return f"covers {number:.{self.digits}f}{rival}"
+
+
 @dataclass(frozen=True)
-class Stated:
+class Stated(Printed):
     """A quantity and the number that the paper prints for it.
 
-    ``number`` carries the paper's own error where the paper gives one (``mean_of``), else none;
-    ``rounding`` is half a unit of its last printed digit. ``rival`` is the nearest number that the
-    paper itself tells this one from: only excluding it makes agreement mean something. Without a
-    rival the number can be contradicted and confirms nothing by itself.
+    ``number`` carries the paper's own error where the paper gives one (``mean_of``), else none.
     """
 
     what: str
@@ -356,7 +378,7 @@ class Stated:
         low, high = _difference(self.found, self.number).interval(confidence)
         low, high = low + centre, high + centre
         unknown = math.isnan(self.found.value)
-        outcome = Outcome.UNDECIDED if unknown else printed(low, high, centre, self)
+        outcome = Outcome.UNDECIDED if unknown else self.outcome(low, high, centre)
         turns = self._turns(outcome, low, high)
         if isinstance(self.found, Estimate):
             least, most = self.found.least, self.found.most
@@ -367,7 +389,7 @@ class Stated:
             self.found.value,
             low,
             high,
-            must_cover(centre, self),
+            self.allowed(centre),
             outcome,
             turns,
         )
@@ -389,37 +411,6 @@ class Stated:
             Outcome.COMPATIBLE: covers,
         }
         return 1 - same.get(outcome, near)
-
-
-class Print(Protocol):
-    """Requirements of an item with a printed number."""
-
-    @property
-    def rounding(self) -> float:
-        """Half a unit of the last printed digit."""
-
-    @property
-    def rival(self) -> float | None:
-        """The nearest number that the paper tells this one from."""
-
-    @property
-    def digits(self) -> int:
-        """Decimals that are printed."""
-
-
-def printed(low: float, high: float, number: float, item: Print) -> Outcome:
-    """The outcome of an interval for a printed number."""
-    if high < number - item.rounding or low > number + item.rounding:
-        return Outcome.CONTRADICTS
-    if item.rival is None:
-        return Outcome.COMPATIBLE
-    return Outcome.UNDECIDED if low <= item.rival <= high else Outcome.AGREES
-
-
-def must_cover(number: float, item: Print) -> str:
-    """Allowance for a printed number, in words."""
-    rival = "" if item.rival is None else f", excludes {item.rival:.{item.digits}f}"
-    return f"covers {number:.{item.digits}f}{rival}"
 
 
 @dataclass(frozen=True)

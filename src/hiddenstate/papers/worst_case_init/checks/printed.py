@@ -1,7 +1,7 @@
 """The numbers that the paper prints for a figure and task, one by one."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,7 +42,7 @@ def _printed(
     there = 0
     what = "" if measured == "epsilon" else f"{measured.replace('_', ' ')} at "
     # Of five audits, as the paper says of all of its numbers.
-    statistic: Literal["mean", "maximum"] = "maximum" if quantity == "maximum" else "mean"
+    statistic = "maximum" if quantity == "maximum" else "mean"
     told = foretold(estimates, task=task) if measured == "epsilon" else []
     by_expected = set()
     for at, found in [*told, *audits_of(estimates, figure, measured)]:
@@ -56,18 +56,19 @@ def _printed(
         )
         shown = f"{what}epsilon {at['epsilon']:g}, {levels}"
         rival = rivals.get((at["case"], at["epsilon"]))
-        if isinstance(found, Estimate):
-            by_expected.add(same.index[0])
-            scatter = float(at["scatter"])
-            items.append(
-                Foretold(shown, found, scatter, law_of(at), number, 0.005, rival, statistic)
-            )
-            continue
         if measured == "epsilon":
-            values_found = tuple(found)
-            items.append(
-                Replicated(shown, values_found, law_of(at), number, 0.005, rival, statistic)
-            )
+            common: dict[str, Any] = {
+                "what": shown,
+                "law": law_of(at),
+                "number": number,
+                "rounding": 0.005,
+            }
+            common |= {"rival": rival, "statistic": statistic}
+            if isinstance(found, Estimate):
+                by_expected.add(same.index[0])
+                items.append(Foretold(separation=found, scatter=float(at["scatter"]), **common))
+            else:
+                items.append(Replicated(values=tuple(found), **common))
             continue
         accuracy = measured == "accuracy"
         ours = mean(found.tolist(), 0.0 if accuracy else at["clipping_norm"] / at["records"])
