@@ -10,8 +10,9 @@ themselves with the decorators below.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar
@@ -26,7 +27,7 @@ from hiddenstate.pipeline.costs import STARTING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hiddenstate.pipeline.evidence import Evidence
+    from hiddenstate.pipeline.evidence import Evidence, Item
     from hiddenstate.pipeline.parts import Parts
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,150}"
@@ -418,16 +419,43 @@ def table(
     return lambda draw: Table(title, caption, draw, when, shows)
 
 
-def check(measure: Callable[[pd.DataFrame], Evidence]) -> Check:
-    """Register a function of the estimates as a claim's check under the function's name."""
+Found = Generator["Item", None, str]
+"""Items of evidence, one by one, and at the end a sentence on what was measured."""
+
+
+def check(measure: Callable[[pd.DataFrame], Found | Evidence], *, any_of: bool = False) -> Check:
+    """Register a function of the estimates as a claim's check under the function's name.
+
+    It yields what is measured and returns a sentence on that; without anything measured the claim
+    is not judged. ``any_of``: one item that agrees is enough, as for "in some cases".
+    """
 
     def measured(estimates: pd.DataFrame) -> Evidence | None:
         try:
-            return measure(estimates)
+            return gathered(measure(estimates), any_of=any_of)
         except Lacking:
             return None
 
     return Check(measured)
+
+
+check_any = partial(check, any_of=True)
+
+
+def gathered(found: Found | Evidence, *, any_of: bool = False) -> Evidence:
+    """Evidence of all that was found; Lacking if that is nothing."""
+    from hiddenstate.pipeline.evidence import Evidence
+
+    if isinstance(found, Evidence):
+        return found
+    items: list[Item] = []
+    while True:
+        try:
+            items.append(next(found))
+        except StopIteration as end:
+            if not items:
+                raise Lacking from None
+            return Evidence(items, end.value, any_of)
 
 
 S = TypeVar("S")
