@@ -17,7 +17,12 @@ import numpy as np
 from hiddenstate.errors import InputError
 
 World = Literal["in", "out"]
-"""Canary present, or absent."""
+"""Data set of a run: with the canary, or without it."""
+
+
+def model_in_words(world: str, index: int) -> str:
+    """The name of a model in messages, such as "model 3 with the canary"."""
+    return f"model {index} {'with' if world == 'in' else 'without'} the canary"
 
 
 def key(seed: int, *name: str | int) -> int:

@@ -268,6 +268,6 @@ def test_unusable_settings_are_refused():
     with pytest.raises(InputError, match="area: got 1; expected a share inside"):
         Averaged(area=1)
     with pytest.raises(
-        InputError, match=r"audits cannot tell 0.999999; expected at most 0.9993 \(6,907,752 would"
+        InputError, match=r"0.999999 needs 6,907,752 simulated audits, .* expected at most 0.9993"
     ):
         lower_bound([1.0, 2.0], [0.0, 1.0], GaussianDP(), confidence=1 - 1e-6)

@@ -716,7 +716,7 @@ def test_a_campaign_whose_scores_point_the_other_way_has_no_verdict(tmp_path, ca
         assert status == 2 and "the scores point the other way" in error
         assert "no verdict: mu 1" in printed and "consistent" not in printed
     page = (tmp_path / "a0" / "audit.html").read_text()
-    assert "<b>no verdict</b>" in page and "reassures nobody" in page
+    assert "<b>no verdict</b>" in page and "do not support the claim" in page
     assert "<b>consistent</b>" not in page
     status, printed, _ = run(capsys, *base, tmp_path / "a0", "--json")
     assert status == 2 and json.loads(printed)["decision"] == "other way"

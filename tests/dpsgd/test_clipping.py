@@ -282,7 +282,7 @@ def test_models_that_mix_records_or_have_nothing_to_train_are_refused():
     x, y = np.ones((2, 4), np.float32), np.array([0, 1])
     for model, message in (
         (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), "BatchNorm1d"),
-        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), "drops out"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), "random dropout"),
         (nn.Flatten(), "no trainable"),
     ):
         with pytest.raises(InputError, match=message):

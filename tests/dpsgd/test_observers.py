@@ -124,7 +124,7 @@ class Broken:
     ("audit", "observers", "words"),
     [
         (ensemble(FullBatch(), Periodic()), {LAST: Iterates()}, "observers: got 'last iterate'"),
-        (ensemble(FullBatch(), Periodic()), {"a": Broken()}, "'a' gave model 0 of world 'in'"),
+        (ensemble(FullBatch(), Periodic()), {"a": Broken()}, "'a' gave model 0 with the canary"),
         (ensemble(Cyclic(4), None), {"a": Iterates()}, "expected FullBatch or Poisson"),
         (
             ensemble(FullBatch(), Periodic(), noise_multiplier=0.0),

@@ -11,7 +11,7 @@ multiplier sigma sqrt(1 - beta); the second hides the shift that the steps befor
 is at most the domain's diameter, at the price of mu^2 = sum a_t^2 / (beta sigma^2) for what each
 step hides of it. Proof: docs/cyclic-bounds.md, section 6. The bounds differ in h:
 
-* ``convex``   h(R) = c R with c <= 1: convex losses of which clipping turns no gradient, or
+* ``convex``   h(R) = c R with c <= 1: convex losses whose gradients clipping does not turn, or
                strongly convex ones that are never clipped (``cyclic_operator.contraction``);
 * ``clipped``  h(R) = L R: any clipped losses of the curvature, L = ``cyclic_operator.clipped``, or
                ``trivial`` for larger steps;
@@ -53,7 +53,7 @@ Price = Callable[[int], float]
 
 
 def convex(run: Setting, delta: float) -> float:
-    """Upper bound on epsilon of the last iterate of convex losses; clipping turns no gradient.
+    """Upper bound on epsilon of the last iterate; convex losses, clipping keeps directions.
 
     With a strong convexity, of losses whose gradients clipping never changes. The best of splits of
     the noise and numbers of last steps, chosen by an approximation; what is returned is

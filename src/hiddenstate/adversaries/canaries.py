@@ -1,4 +1,4 @@
-"""Canaries that are records: the world "in" trains on one more, and its loss is the score."""
+"""Canaries that are records: one data set has one more, and its loss is the score."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class RecordReading:
 
 @dataclass(frozen=True, eq=False)
 class RecordCanary:
-    """A record that world "in" alone has; the adversary thresholds its loss.
+    """A record that only one data set has; the adversary thresholds its loss.
 
     The sampling decides when it is used, or else a ``schedule``, whatever the sampling draws; then
     the mechanism has to say in how many steps (``insertions``). Source: the audit of Annamalai and

@@ -42,7 +42,7 @@ from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.pipeline.parts import Identity, Row, Store, place
 from hiddenstate.sampling import Cyclic, Reshuffled
-from hiddenstate.streams import World
+from hiddenstate.streams import World, model_in_words
 
 Start = Literal["fresh", "shared"]
 Name = tuple[str | int, ...]
@@ -305,8 +305,8 @@ def _observed(run: _Run, adversaries: tuple[Adversary, ...], noiseless: bool) ->
         last = run.trained(canaries[0] if run.world == "in" else None)
     row: Row = {}
     for adversary, canary in zip(adversaries, canaries, strict=True):
-        model = f"model {run.index} of world {run.world!r}"
-        score = score_of(canary, last, model, run.audit.learning_rate)
+        words = model_in_words(run.world, run.index)
+        score = score_of(canary, last, words, run.audit.learning_rate)
         row[column(adversary.name, "score")] = score
         row[column(adversary.name, "coordinate")] = float(canary.coordinate)
     return row

@@ -54,7 +54,7 @@ class EncodingLoss:
 
     @property
     def expected_sample(self) -> float:
-        """Expected number of ordinary records in a step, the same in both worlds."""
+        """Expected number of ordinary records in a step, the same with and without the canary."""
         return self.sampling_rate * self.records
 
     def ratio(self, shown: Array) -> Array:

@@ -2,7 +2,7 @@
 
 ``tightest_slopes`` are those of the steps on which the bound by visits is exact. In the data sets
 one gradient of the swapped record is as large as clipping allows, and opposite in
-the two worlds, and clipping can turn no gradient, so the bounds hold with the small Lipschitz
+the two data sets. Clipping cannot turn a gradient, so the bounds hold with the small Lipschitz
 constant (``cyclic_operator.unclipped``).
 """
 
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SwappedRecord:
-    """A mechanism, the two worlds' data sets, and the score of a last iterate.
+    """A mechanism, the two data sets, and the score of a last iterate.
 
     score: maps points, shape (runs, d), to (runs,); larger speaks for "in". idle: batches of the
     pass, counted from 0, whose losses are all constant.

@@ -48,7 +48,7 @@ def lower_bound(
 
     in_scores, out_scores: shapes (n_in,), (n_out,), independent runs with and without the canary;
     larger speaks for "in". rule: ``Averaged()``, the package's default, unless given. Where scores
-    of the two worlds are equal, coins of a new seed break the ties; the result has the seed, and
+    of the two data sets are equal, coins of a new seed break the ties; the result has the seed, and
     ``Averaged(coins=seed)`` gives the same again. Scores that point the other way prove nothing,
     and a warning says so. Raises InputError for unusable scores or confidence.
     """

@@ -12,8 +12,9 @@ Theorem. Let the in-scores be independent draws from Q, the out-scores independe
 of the in-scores, and T(P, Q) >= f: no test of "out" against "in" with false-positive rate t has a
 false-negative rate below f(t). Let S be a function of the comparisons C_ij = 1{Y_j > X_i} of
 in-scores Y_j with out-scores X_i that never decreases when a C_ij turns from 0 to 1, and is
-symmetric in the scores of either world. Then for every s, Pr(S >= s) <= Pr(S' >= s), where S' is S
-of the comparisons C'_ij = 1{V_j < 1 - f(U_i)}, with U_i and V_j independent and uniform on (0, 1).
+symmetric in the scores of either data set. Then for every s, Pr(S >= s) <= Pr(S' >= s), where S' is
+S of the comparisons C'_ij = 1{V_j < 1 - f(U_i)}, with U_i and V_j independent and uniform on (0,
+1).
 
 Proof. Give every score a uniform variable of its own, independent of all else, that decides which
 of two equal scores is higher; a test may toss such coins too, so T(P, Q) >= f holds with them.
@@ -25,10 +26,10 @@ X_i then W_j <= U_i, hence almost surely W'_j < U_i and V_j < 1 - f(U_i). So C_i
 pairs at once, and S <= S'.
 
 Nothing is assumed of the scores' distributions: not continuity, not a shape, not that the test is a
-good one. Ties between the worlds are broken as in the proof, by uniform variables of a stream whose
-seed (``coins``) is drawn without a look at the scores; or they count against the audit, which
-lowers S and needs no chance. A seed that everybody shares would not do: scores that are always
-equal would always meet the same coins. The law of S' depends on f alone and is simulated
+good one. Ties between in- and out-scores are broken as in the proof, by uniform variables of a
+stream whose seed (``coins``) is drawn without a look at the scores; or they count against the
+audit, which lowers S and needs no chance. A seed that everybody shares would not do: scores that
+are always equal would always meet the same coins. The law of S' depends on f alone and is simulated
 exactly. Audits with the same numbers of scores share their simulations, so their common level is
 that of the critical value found: with the r-th largest of m simulations, a Beta(r, m + 1 - r)
 variable (the share of a law beyond an order statistic of its sample). The rank is the largest whose
@@ -72,7 +73,7 @@ FULL = 128
 """Worlds with more scores than this are represented by some of their order statistics."""
 
 DENSE = 8
-"""The ranks kept of such a world grow by one part in this many, from either end."""
+"""The ranks kept of such scores grow by one part in this many, from either end."""
 
 ANCHORS = 24
 """Parameter values at which the functionals are put on a common scale."""
@@ -84,10 +85,10 @@ BLOCK = 250
 """Simulated audits evaluated at once: few enough for a processor's cache."""
 
 WORD = 32
-"""Bits of a number of scores in one world."""
+"""Bits of a number of scores in one data set."""
 
 KNOWN = 10_001
-"""Quantiles that stand for an out-world whose law is known."""
+"""Quantiles that stand for out-scores whose law is known."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,9 @@ class Averaged:
     calibrated as a whole, so no share is lost to a union bound and validity depends on none of
     them. Audits with the same ``seed`` and numbers of scores share their ``simulations``.
 
-    coins: seed of the coins that break ties between the worlds. None: a new one where there are
-    ties, which ``lower_bound`` tells with its result. "against": ties count against the audit, so
-    that no chance is needed and scores that are often equal, such as decisions, prove little.
+    coins: seed of the coins that break ties between in- and out-scores. None: a new one where there
+    are ties, which ``lower_bound`` tells with its result. "against": ties count against the audit,
+    so that no chance is needed and scores that are often equal, such as decisions, prove little.
     """
 
     area: float = 0.5
@@ -394,11 +395,11 @@ def blocks(simulations: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 def break_ties(
     in_scores: NDArray, out_scores: NDArray, coins: Coins
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The scores, or ranks in their order with ties broken at random where worlds are tied.
+    """The scores, or ranks in their order with ties between in- and out-scores broken at random.
 
-    in_scores, out_scores: shapes (..., n_in), (..., n_out). coins: seed of a stream for each world;
-    of one audit, the first scores have the same coins however many follow. "against": the scores
-    as they are. None: a new seed.
+    in_scores, out_scores: shapes (..., n_in), (..., n_out). coins: seed of a stream for each data
+    set; of one audit, the first scores have the same coins however many follow. "against": the
+    scores as they are. None: a new seed.
     """
     if coins == "against" or not tied(in_scores, out_scores).any():
         return in_scores, out_scores

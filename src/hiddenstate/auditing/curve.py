@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Coins: TypeAlias = "int | Literal['against'] | None"
 """How chance decides where scores are tied, or which half they fall in: by the seed of a stream;
 "against": ties count against the audit; None: by a seed that is drawn when one is needed, from the
-operating system, and told with the result. A seed that everybody shares would not do: it always
+operating system, and returned with the result. A seed that everybody shares would not do: it always
 meets the same order of the scores, such as that of a sorted file."""
 
 
@@ -64,7 +64,7 @@ class EmpiricalCurve:
         return self.false_negatives / self.n_in
 
     def swapped(self) -> "EmpiricalCurve":
-        """The curve with the worlds exchanged, (D', D): null "in", scores negated.
+        """The curve with the data sets exchanged, (D', D): null "in", scores negated.
 
         Its tests call "out" what lies *below* each threshold of this curve, so the two kinds of
         error change places and nothing else changes.
@@ -92,7 +92,7 @@ class EmpiricalCurve:
 def worlds(
     rows: "pd.DataFrame", column: str = "score"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Scores of the rows of world "in", and of those of world "out", each in their order."""
+    """Scores of the rows with the canary, and of those without it, each in their order."""
     into, out = (
         rows.loc[rows["world"] == world, column].to_numpy(float) for world in ("in", "out")
     )
@@ -100,10 +100,10 @@ def worlds(
 
 
 def empirical_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> EmpiricalCurve:
-    """Exact error counts at all thresholds, both worlds sorted together once.
+    """Exact error counts at all thresholds, by one sort of all scores.
 
     in_scores: shape (..., n_in), larger speaks for "in". out_scores: shape (..., n_out).
-    Raises InputError for scores that are not finite or worlds with fewer than two scores.
+    Raises InputError for scores that are not finite, or fewer than two of either kind.
     """
     in_scores, out_scores = check(in_scores, out_scores)
     n_out, n_in = out_scores.shape[-1], in_scores.shape[-1]
@@ -136,7 +136,7 @@ def empirical_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> EmpiricalCur
 def check(
     in_scores: ArrayLike, out_scores: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both worlds' scores as arrays of numbers, or an InputError that says what is wrong."""
+    """In- and out-scores as arrays of numbers, or an InputError that says what is wrong."""
     into, out = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
     if into.ndim == out.ndim == 1:
         refuse_mixed(np.concatenate((into, out)))
@@ -162,7 +162,7 @@ def refuse_mixed(scores: NDArray[np.float64]) -> None:
             one = values[wide][0]
             raise InputError(
                 f"scores: {float(one)!r} and {float(narrow[wide][0])!r} are one number in float64 "
-                f"and in {kind}, which the worlds must not be told apart by; expected one type: "
+                f"and in {kind}, and a score's type must not show the canary; expected one type: "
                 "convert all scores in the same way, or round them to the digits that mean "
                 "something"
             )
@@ -174,7 +174,7 @@ def _rounded(values: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
 
 
 def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.float64]:
-    """The scores of one world as an array of at least so many numbers, or an InputError."""
+    """The scores of one data set as an array of at least so many numbers, or an InputError."""
     try:
         given = np.asanyarray(scores)
         if given.dtype.kind not in "biufO":
@@ -189,7 +189,7 @@ def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.flo
         )
     if array.ndim == 0 or array.shape[-1] < least:
         got = 1 if array.ndim == 0 else array.shape[-1]
-        raise InputError(f"{name}: got {got} score(s); expected at least {least} in each world")
+        raise InputError(f"{name}: got {got} score(s); expected at least {least} in each data set")
     bad = ~np.isfinite(array)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])

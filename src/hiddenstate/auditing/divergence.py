@@ -1,4 +1,4 @@
-"""Certified Rényi divergences from the decisions of two worlds' runs."""
+"""Certified Rényi divergences from decisions on runs with and without the canary."""
 
 from typing import Literal
 
@@ -31,7 +31,7 @@ def certified(
     failure_probability: float,
     certificates: int = 1,
 ) -> float:
-    """Lower bound on the Rényi divergence of world "in" from "out", in nats (rounded down).
+    """Lower bound on the Rényi divergence of in-runs from out-runs, in nats (rounded down).
 
     in_calls, out_calls: whether each run was called "in", by a rule fixed before any run. The two
     rates are bounded by Clopper and Pearson, and a divergence is at least that of the calls (data

@@ -1,13 +1,13 @@
 """Scores that point the other way: lower with the canary than without it, as a loss is.
 
 An audit takes larger scores to speak for "in". From scores that speak for "out" every valid bound
-is 0 and every claim is consistent, which would reassure for no reason. So a claim that is not
-refuted is called consistent only if the scores do not point the other way.
+is 0 and no claim is refuted. So a claim that is not refuted is called consistent only if the scores
+do not point the other way.
 
-Two tests of one law for both worlds look for that, each at half of ``LEVEL``: the area under the
+Two tests of one law for both data sets look for that, each at half of ``LEVEL``: the area under the
 curve is too small (Mann and Whitney 1947), or too many in-scores are below all out-scores. Where
-the highest scores, too, tell the worlds apart in the direction that an audit takes, the scores are
-left alone. Of trainings that leak nothing at most one in a thousand is named.
+the highest scores, too, are mostly in-scores, nothing is reported. At most one in a thousand
+trainings that leak nothing is reported.
 """
 
 import math
@@ -22,13 +22,13 @@ from hiddenstate.auditing.curve import Coins, seed
 from hiddenstate.streams import stream
 
 LEVEL = 1e-3
-"""Probability that scores of one law in both worlds are said to point the other way, at most."""
+"""Probability that scores of one law in both data sets are said to point the other way, at most."""
 
 SHOWN = 0.05
-"""Scores that tell the worlds apart at this level in their own direction do not."""
+"""Scores that show the canary at this level in the audit's direction do not point the other way."""
 
 TOSSES = 16
-"""Sets of coins that break ties between the worlds."""
+"""Sets of coins that break ties between in- and out-scores."""
 
 EXACT = 2_500
 """Pairs of scores up to which the law of the area is computed and not approximated."""
@@ -43,7 +43,7 @@ class OtherWay:
     """Scores, or guesses, that point the other way.
 
     share: probability that an in-score is above an out-score (a tie counts half), or the share of
-    right guesses. p_value: how probable that is, at most, if nothing tells the worlds apart.
+    right guesses. p_value: how probable that is, at most, if nothing leaks.
     """
 
     share: float
@@ -58,9 +58,9 @@ class OtherWay:
         )
         return (
             f"the scores point the other way: {found} (p-value {self.p_value:.1g} if nothing "
-            "leaks). An audit takes larger scores to speak for 'in', so this one reassures nobody. "
-            "A score that is smaller with the canary, such as a loss, needs a minus sign. Choosing "
-            "the sign now doubles the probability of a false refutation"
+            "leaks). An audit takes larger scores to speak for 'in', so they do not support the "
+            "claim. A score that is smaller with the canary, such as a loss, needs a minus sign. "
+            "Choosing the sign now doubles the probability of a false refutation"
         )
 
 
@@ -98,13 +98,13 @@ def known_other_way(exceeded: NDArray[np.float64]) -> OtherWay | None:
 
 
 def _same_law(into: NDArray[np.float64], out: NDArray[np.float64]) -> float:
-    """p-value of one law for both worlds, where in-scores are larger or the highest are theirs."""
+    """p-value of one law for both data sets, against larger or highest in-scores."""
     from scipy.stats import mannwhitneyu
 
     method = "exact" if len(into) * len(out) <= EXACT else "asymptotic"
     area = float(mannwhitneyu(into, out, alternative="greater", method=method).pvalue)
     n, m = len(into), len(out)
     top = int((into > out.max()).sum())
-    # The highest scores are all of one world: drawn without putting back.
+    # The highest scores are all of one data set: drawn without putting back.
     choose = [math.lgamma(k + 1) for k in (n, n - top, n + m, n + m - top)]
     return min(1.0, 2 * min(area, math.exp(choose[0] - choose[1] - choose[2] + choose[3])))

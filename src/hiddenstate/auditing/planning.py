@@ -17,10 +17,10 @@ from hiddenstate.errors import InputError, check_count
 from hiddenstate.streams import stream
 
 LIMIT = 2**20
-"""Scores in each world beyond which no audit is planned."""
+"""Scores in each data set beyond which no audit is planned."""
 
 PATHS = 4_000
-"""Scores in each world beyond which no sequential audit is planned: each is simulated."""
+"""Scores in each data set beyond which no sequential audit is planned: each is simulated."""
 
 LOOKS = 8
 """Looks of a planned sequential audit, each at about a third more scores than the last."""
@@ -37,8 +37,8 @@ class TooMany(InputError):
 class Plan:
     """An audit that refutes the claim with the power asked for, if the truth is as assumed.
 
-    looks: scores in each world at which to look; one for a fixed number. power: share of simulated
-    audits that refute. expected: mean number of scores used in each world.
+    looks: scores in each data set at which to look; one for a fixed number. power: share of
+    simulated audits that refute. expected: mean number of scores used in each data set.
     """
 
     looks: tuple[int, ...]
@@ -55,7 +55,7 @@ def fixed(
     power: float = 0.9,
     confidence: float = 0.95,
 ) -> Plan:
-    """The least number of scores in each world with this power, to 1 in 20.
+    """The least number of scores in each data set with this power, to 1 in 20.
 
     claims, claim: the hypothesis tested. truths, truth: the curve that the scores attain. Raises
     TooMany if ``LIMIT`` scores do not suffice, as where the truth is within the claim.
@@ -94,7 +94,7 @@ def sequential(
 ) -> Plan:
     """Looks at growing numbers of scores that have this power together.
 
-    Arguments and errors are those of ``fixed``; at most ``PATHS`` scores in each world.
+    Arguments and errors are those of ``fixed``; at most ``PATHS`` scores in each data set.
     """
     last = fixed(claims, claim, truths, truth, power=power, confidence=confidence).looks[-1]
     while last <= PATHS:

@@ -118,7 +118,7 @@ def one_run_reach(
     if needed > made or last + 1 == len(mus):
         return Reach("separation", np.inf, power, "")
     mu = float(mus[last + 1])
-    words = f"canaries whose scores are {mu:.3g} standard deviations apart, or more,"
+    words = f"canaries whose scores differ by {mu:.3g} standard deviations or more,"
     return Reach("separation", mu, power, words)
 
 

@@ -22,15 +22,15 @@ from hiddenstate.pipeline.evidence import Estimate, Judged, Outcome, Printed, me
 
 Floats = NDArray[np.float64]
 LEVEL = 0.05
-"""Of the published estimator's one-sided error rates."""
+"""Level of the published estimator's one-sided error rates."""
 STEP = 0.1
-"""Between separations of which the law is simulated."""
+"""Distance of the separations at which the law is simulated."""
 AUDITS = 2000
 """Audits that are simulated of each separation."""
 DRAWS = 4000
 """Replications of several audits that are drawn from these."""
 SHARE = 0.1
-"""Of the level that the unknown separation takes."""
+"""Share of the level that the unknown separation takes."""
 SCATTERED = 0.01
 """Repeats whose scatter is rarer than this under the law do not have that law."""
 
@@ -86,7 +86,7 @@ class Law:
         return (1 - share) * self.audits[below, one] + share * self.audits[below + 1, one]
 
     def expected(self, separation: Estimate) -> Estimate:
-        """What audits of a separation publish on average, with the error that it leaves."""
+        """Mean of what audits of a separation publish, with the error of the simulation."""
         ends = separation.value + np.array([-separation.error, 0, separation.error])
         low, value, high = np.interp(ends, self.separations, self.audits.mean(axis=1))
         return Estimate(float(value), float(high - low) / 2, separation.freedom)

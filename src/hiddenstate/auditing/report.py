@@ -132,7 +132,7 @@ def _worlds(path: Path, table: pa.Table, first: int) -> NDArray[np.int64]:
 def _refuse_twice(
     path: Path, table: pa.Table, name: str, worlds: NDArray[np.int64], first: int
 ) -> None:
-    """Refuse a second row of a run in its world, of a seed, or of a canary."""
+    """Refuse a second row of a run, of a seed, or of a canary."""
     column = table[name].to_pandas()
     told = pd.DataFrame({"world": worlds, name: column}) if name == "run" else column
     again = told.duplicated().to_numpy()
@@ -310,8 +310,8 @@ class Judgement:
     claim: in words. parameter, tested: the hypothesis tested, which the claim implies. p_value:
     valid upper bound; refuted if it is at most 1 - confidence. coins: as of ``LowerBound``.
     decision: "refuted", "consistent", or "other way": not refuted, by scores that point the other
-    way and reassure nobody. bound: what the scores show of the claim's parameter. reach: what so
-    many scores would have shown, where the claim is not refuted.
+    way. bound: what the scores show of the claim's parameter. reach: what so many scores would
+    have shown, where the claim is not refuted.
     """
 
     claim: str

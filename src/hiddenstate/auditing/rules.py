@@ -116,7 +116,7 @@ class Split:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bounds on the second half at the threshold the first half chose."""
         if min(in_scores.shape[-1], out_scores.shape[-1]) < 4:
-            raise InputError("splitting needs at least 4 scores in each world")
+            raise InputError("splitting needs at least 4 scores in each data set")
         halves = []
         coins = self.tossed().coins
         assert coins is not None
@@ -135,8 +135,8 @@ class Split:
 class Bonferroni:
     """The best of all thresholds, the level shared out among them: valid.
 
-    At a threshold that is itself a score of one world the other world's count is binomial given
-    that world, and the own world's rate at its r-th largest score is Beta(r, n + 1 - r), which
+    At a threshold that is itself a score of one data set the other's count is binomial given that
+    score, and the own rate at the r-th largest score is Beta(r, n + 1 - r), which
     Clopper-Pearson bounds with room to spare; so every one of the n_in + n_out data-dependent
     thresholds fails with probability at most its share.
     """
@@ -156,7 +156,7 @@ class Bonferroni:
 class UniformBand:
     """The best of all thresholds, within bands that hold for the whole curve at once: valid.
 
-    Each world's band has half the level. kind: "beta" is equally tight at every count, "dkw" the
+    Each data set's band has half the level. kind: "beta" is equally tight at every count, "dkw" the
     Dvoretzky-Kiefer-Wolfowitz band, which cannot see small error rates.
     """
 
@@ -183,7 +183,7 @@ class UniformBand:
 
 
 PUBLISHED = "as published"
-"""What estimates by the rule of much published work are called."""
+"""Name of estimates by the rule of much published work."""
 
 
 @dataclass(frozen=True)

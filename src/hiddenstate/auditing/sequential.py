@@ -50,7 +50,7 @@ from hiddenstate.rounding import shown
 from hiddenstate.streams import key, stream
 
 MEMORY = 2_000_000
-"""Simulated scores of a world held at once."""
+"""Simulated scores of a data set held at once."""
 
 Size = tuple[int, int]
 """Numbers of in-scores and of out-scores."""
@@ -64,8 +64,8 @@ class Verdict:
     """Verdict on a claim after the looks taken so far.
 
     decision: "refuted", "continue" (looks are left), "consistent" (none is), or "other way" (none
-    is, and the scores point the other way, so that they reassure nobody). looks: how many
-    were taken, up to the one that refuted. models: in- and out-scores used by the last of them.
+    is, but the scores point the other way, which decides nothing). looks: how many were
+    taken, up to the one that refuted. models: in- and out-scores used by the last of them.
     p_value: upper bound, valid at any time of stopping; at most 1 - confidence if and only if
     refuted. coins: seed of the coins that broke ties, None where there was nothing to break.
     other_way: how scores point the other way.
@@ -106,8 +106,8 @@ class SequentialAudit:
     """A test of one claim that may be looked at as often as planned, at one level in all.
 
     hypotheses, claim: the claim tested, such as ``ApproxDP(1e-5), 8.0``. looks: scores in each
-    world at every look, ascending; a pair is (in-scores, out-scores). confidence: a true claim is
-    refuted with probability 1 - confidence at most, over all looks together. A single look is a
+    data set at every look, ascending; a pair is (in-scores, out-scores). confidence: a true claim
+    is refuted with probability 1 - confidence at most, over all looks together. A single look is a
     test at a fixed number of scores. area: share of the level for the area under the curve.
 
         >>> audit = SequentialAudit(GaussianDP(), 1.0, looks=[10, 20, 40, 80, 160])
@@ -161,7 +161,7 @@ class SequentialAudit:
     def judge(self, in_scores: ArrayLike, out_scores: ArrayLike, *, coins: Coins = None) -> Verdict:
         """Judge the scores so far, at every planned look that they are enough for.
 
-        in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both worlds from
+        in_scores, out_scores: shapes (n_in,), (n_out,), in the order of the runs, both from
         their first run on. The answer depends on the planned looks alone, not on when it is asked,
         so a campaign that was killed may ask again from all its scores. coins: as of ``Averaged``,
         the same at every look: without them a seed of the audit's own, so give the verdict's to
@@ -320,6 +320,6 @@ def _size(look: int | Size) -> Size:
             raise ValueError
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"looks: got {look!r}; expected at least 2 scores in each world"
+            f"looks: got {look!r}; expected at least 2 scores in each data set"
         ) from error
     return size[0], size[1]

@@ -29,7 +29,7 @@ class Interval:
 
 
 def separation(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[float, float]:
-    """Difference of the worlds' means over their standard deviation, and its standard error.
+    """Difference of the mean scores over their standard deviation, and its standard error.
 
     in_scores, out_scores: shapes (n_in,), (n_out,). Of a mechanism that is mu-Gaussian
     differentially private and releases scores with Gaussian noise it is about mu at most. Other
@@ -42,7 +42,7 @@ def separation(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[float, floa
 
 
 def separation_error(separation: ArrayLike, models: float) -> NDArray[np.float64]:
-    """Standard error of the separation of so many normal scores in each world."""
+    """Standard error of the separation of so many normal scores in each data set."""
     return np.sqrt(2 / models * (1 + np.asarray(separation, dtype=float) ** 2 / 8))
 
 

@@ -170,7 +170,7 @@ def _simulated_null(sums: NDArray[np.float64], level: float) -> tuple[float, flo
 def _null_with_noise(
     sums: NDArray[np.float64], noise: NDArray[np.float64], unit: float, level: float
 ) -> tuple[float, float]:
-    """The same where each sum has a known part, normal with deviation ``unit``."""
+    """Bound and deviation where each sum has a known part, normal with deviation ``unit``."""
     if len(sums) != len(noise):
         raise InputError(f"null_noise: got {len(noise)} draws; expected {len(sums)}, as of scores")
     from scipy.stats import chi2, t
@@ -189,9 +189,7 @@ def _null_with_noise(
 
     variance = unit**2 + most(sums**2 - noise**2)
     if not variance > 0:
-        raise InputError(
-            "null_noise: null_scores vary less than nothing without it; expected a part"
-        )
+        raise InputError("null_noise: varies more than null_scores; expected a part of their noise")
     return most(sums - noise), math.sqrt(variance)
 
 

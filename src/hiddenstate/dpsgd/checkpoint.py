@@ -24,7 +24,7 @@ from hiddenstate.code import essence
 from hiddenstate.errors import InputError
 from hiddenstate.files import arrays, atomic
 from hiddenstate.pipeline.parts import Identity, Row, Store, place
-from hiddenstate.streams import World
+from hiddenstate.streams import World, model_in_words
 
 
 def fingerprint(*parts: object) -> str:
@@ -141,7 +141,7 @@ class _Digest:
                 if hasattr(value, "__dict__"):
                     return b""  # its attributes are all that there is
             raise InputError(
-                f"{type(value).__module__}.{type(value).__qualname__}: its state cannot be told "
+                f"{type(value).__module__}.{type(value).__qualname__}: its state cannot be read "
                 f"({error}); expected an object that pickle can save"
             ) from error
         if isinstance(made, str):
@@ -350,12 +350,12 @@ class Checkpoint:
         for run, (made, row) in self.place.parts.known(self.place.name).items():
             if made != self.made:
                 raise InputError(
-                    f"part file: has model {run[2]} of world {run[0]!r}, made with {made}; this "
+                    f"part file: has {model_in_words(run[0], run[2])}, made with {made}; this "
                     f"call has {self.made}; expected the same"
                 )
             if set(row) != set(self.columns):
                 raise InputError(
-                    f"part file: has model {run[2]} of world {run[0]!r} with {', '.join(row)}; "
+                    f"part file: has {', '.join(row)} of {model_in_words(run[0], run[2])}; "
                     f"expected {', '.join(self.columns)}"
                 )
             done[run] = {column: row[column] for column in self.columns}

@@ -76,7 +76,7 @@ class ClippedSum:
             if kernel not in ("auto", "torch", "explicit"):
                 raise InputError(
                     f"kernel: got {kernel!r} with an augmentation; expected 'auto', 'torch' or "
-                    "'explicit', for the others know no views"
+                    "'explicit', which support augmentations"
                 )
             augmentation.check(tuple(x.shape[1:]))
         held = copied(model)
@@ -164,7 +164,7 @@ class ClippedSum:
         if isinstance(self.kernel, Native):
             raise InputError(
                 "kernel: got 'native' with models side by side; expected 'torch' or 'explicit', "
-                "for it knows one model at a time"
+                "which train several models together"
             )
         return self.kernel
 
@@ -219,8 +219,8 @@ class ClippedSum:
             ) from error
         if outputs.dim() != 2:
             raise InputError(
-                f"model: its outputs have shape {tuple(outputs.shape)}; expected one for each "
-                "class, of which accuracy takes the largest"
+                f"model: its outputs have shape {tuple(outputs.shape)}; expected one output "
+                "for each class"
             )
         refuse_classes(whole_labels(labels), outputs.shape[1])
 
@@ -246,10 +246,10 @@ def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Nat
             found.problem = _with_fast_images(problem)
             return found
         if name == "native":
-            reason = found or "it knows no such model, loss or device"
+            reason = found or "it does not support this model, loss or device"
             raise InputError(f"kernel: got 'native', but {reason}; expected 'auto' or 'torch'")
         if found:
-            warnings.warn(f"native kernel: {found}; torch does its work", stacklevel=4)
+            warnings.warn(f"native kernel: {found}; kernel 'torch' is used instead", stacklevel=4)
     if problem.device.type != "cpu":
         _refuse_mixing_on_device(problem)
     fast = _with_fast_images(problem)
@@ -432,6 +432,6 @@ def _refuse_mixing(model: nn.Module) -> None:
                     "every batch; expected track_running_stats=False or eval mode"
                 )
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
-            raise InputError(f"model: {name} drops out at random; expected p = 0 or eval mode")
+            raise InputError(f"model: {name} applies random dropout; expected p = 0 or eval mode")
     if not any(p.requires_grad for p in model.parameters()):
         raise InputError("model: has no trainable parameter; expected at least one")

@@ -85,7 +85,7 @@ def scores(
 ) -> pd.DataFrame:
     """Score of each model: columns world, repeat, run and score (larger speaks for "in").
 
-    ``models`` is the number of models of each world and repeat. Runs are finished, and with
+    ``models`` is the number of models of each data set and repeat. Runs are finished, and with
     ``checkpoint`` (a directory) kept, in chunks; a call that finds finished ones of the same audit
     there goes on from them. ``Parts`` of a cell in its place train their own models alone, and the
     table has these alone. ``measures`` adds a column for each of its names. ``observers`` see the
@@ -133,8 +133,8 @@ def scores_by_adversary(
 ) -> pd.DataFrame:
     """One audit by each of several adversaries: columns world, repeat, run, score and adversary.
 
-    ensembles: by the adversary's name; they differ in the canary alone. The models of world "out"
-    are trained once, and each adversary reads them; those of world "in" are each one's own, except
+    ensembles: by the adversary's name; they differ in the canary alone. The models without the
+    canary are trained once, and each adversary reads them; those with it are each one's own, except
     for their random numbers. Other arguments and errors as of ``scores``.
     """
     check_count("models", models)
@@ -161,7 +161,7 @@ def _for_several(kernel: KernelName) -> KernelName:
     if kernel in ("native", "linear", "opacus"):
         raise InputError(
             f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
-            "'explicit', for the others know one model at a time"
+            "'explicit', which train several models together"
         )
     return kernel
 
@@ -279,7 +279,7 @@ class Accuracy:
     """Share of records that the last iterate classifies rightly; a measure for ``scores``.
 
     A large test set can cost as much as training: ``models`` limits it to the first ones of each
-    world and repeat.
+    data set and repeat.
     """
 
     x: NDArray[np.float32]

@@ -24,10 +24,11 @@ Array = NDArray[np.float64]
 def affine_gaussian(maps: ArrayLike, shifts: ArrayLike, noise_std: float) -> float:
     """Exact rho = D_alpha / alpha of the last iterate when every step is affine, for all alpha.
 
-    maps: linear part of each step, shape (T, d, d), the same in both worlds. shifts: difference of
-    the two worlds' steps, shape (T, d). noise_std: standard deviation of each step's noise. Both
-    last iterates are Gaussian with one covariance S, so rho = |S^(-1/2) (difference of means)|^2/2.
-    S is held as a triangular root, which keeps the digits of directions that hardly grow.
+    maps: linear part of each step, shape (T, d, d), the same in both data sets. shifts: difference
+    of the two data sets' steps, shape (T, d). noise_std: standard deviation of each step's noise.
+    Both last iterates are Gaussian with one covariance S, so rho = |S^(-1/2) (difference of
+    means)|^2/2. S is held as a triangular root, which keeps the digits of directions that hardly
+    grow.
     """
     # Imported here because it takes a while and most commands never come this far.
     from scipy.linalg import solve_triangular
@@ -49,7 +50,8 @@ def affine_gaussian(maps: ArrayLike, shifts: ArrayLike, noise_std: float) -> flo
 def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
     """Exact rho of the last iterate on the line when step t maps x to slope_t x + constant.
 
-    slopes: shape (T,). The worlds differ by the full displacement at each visit, in one direction.
+    slopes: shape (T,). The data sets differ by the full displacement at each visit, in one
+    direction.
     """
     slopes = np.asarray(slopes, dtype=float)
     expect(slopes.shape == (run.steps,), "slopes", slopes.shape, f"shape ({run.steps},)")
@@ -69,11 +71,11 @@ def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LineDistributions:
-    """Both worlds' distributions of a one-dimensional last iterate.
+    """Both data sets' distributions of a one-dimensional last iterate.
 
     points, present, absent: masses at shared points, shape (n,). A mass is density times quadrature
     weight, or an atom at an end of the domain. centres, weights: the last step's noise is added to
-    these points, with these masses, one array per world. noise_std: of that noise. end: half the
+    these points, with these masses, one array per data set. noise_std: of that noise. end: half the
     domain's diameter, infinity without one.
     """
 
@@ -86,7 +88,7 @@ class LineDistributions:
     end: float
 
     def renyi(self, order: float) -> float:
-        """Rényi divergence of ``order``, in nats, of the present world from the absent one."""
+        """Rényi divergence of ``order``, in nats, of runs with the record from those without."""
         expect(1 < order < np.inf, "order", order, "a number > 1")
         inside = (self.present > 0) & (self.absent > 0)
         # The quadrature weights cancel: what is summed is mass times a power of the likelihood.
@@ -117,7 +119,7 @@ class LineDistributions:
         return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, high, xtol=1e-9))
 
     def swapped(self) -> "LineDistributions":
-        """The same with the worlds exchanged."""
+        """The distributions with the data sets exchanged."""
         return LineDistributions(
             self.points,
             self.absent,
@@ -129,7 +131,7 @@ class LineDistributions:
         )
 
     def _exceeding(self, epsilon: float, world: int, other: int) -> float:
-        """Supremum over sets of one world's mass less e^epsilon times the other's."""
+        """Supremum over sets of one data set's mass less e^epsilon times the other's."""
         from scipy.optimize import brentq
 
         factor = math.exp(epsilon)
@@ -187,7 +189,7 @@ def on_the_line(
 ) -> LineDistributions:
     """Distributions of the last iterate in dimension one, by quadrature (exact to about 1e-10).
 
-    present, absent: the two worlds' data sets (see ``dpsgd.cyclic``). diameter: iterates are
+    present, absent: the two data sets (see ``dpsgd.cyclic``). diameter: iterates are
     projected onto the centred interval of this length. Between steps the density is held at
     Gauss-Legendre nodes in panels one noise standard deviation wide, split where a gradient
     crosses the clipping norm, and the mass at the interval's ends as atoms. The stated error
@@ -232,11 +234,11 @@ _REACH = 12.0
 """Noise standard deviations covered on either side at each step."""
 
 _NEGLIGIBLE = 1e-80
-"""Density, relative to the largest, below which a node is dropped in both worlds."""
+"""Density, relative to the largest, below which a node is dropped in both data sets."""
 
 
 def _density(at: Array, centres: Sequence[Array], masses: Array, noise_std: float) -> Array:
-    """Density at the points ``at`` of both worlds' Gaussian mixtures, shape (points, 2)."""
+    """Density at the points ``at`` of both data sets' Gaussian mixtures, shape (points, 2)."""
 
     def kernel(centre: Array) -> Array:
         # In place: memory, not the exponential, is what these matrices wait for.

@@ -135,7 +135,7 @@ class Probe:
                 found[name] = fingerprint(value)
             except InputError as error:
                 raise InputError(
-                    f"model: whether a call changes {name!r} cannot be told ({error})"
+                    f"model: nothing shows whether a call changes {name!r} ({error})"
                 ) from error
         return found
 
@@ -247,7 +247,7 @@ def copied(model: nn.Module) -> nn.Module:
         )
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError(
-            "model: is a script (torch.jit), whose layers cannot be told; expected the model that "
+            "model: is a script (torch.jit), whose layers cannot be read; expected the model that "
             "it was made from"
         )
     for path, module in model.named_modules():

@@ -310,7 +310,7 @@ class Few(Rule):
 
     @staticmethod
     def mean(a: Tensor, g: Tensor, views: int) -> tuple[Tensor, Tensor]:
-        """Both are gradients, of which this is the mean."""
+        """The mean of both, which are gradients."""
         a, g = (part.unflatten(1, (-1, views)).mean(2) for part in (a, g))
         return a, g
 

@@ -44,7 +44,7 @@ class Canary(Protocol):
 
     @property
     def record(self) -> tuple[NDArray[np.float32], int] | None:
-        """A record that only the world "in" trains on, or None if the canary is a gradient."""
+        """A record that only runs with the canary train on, or None if the canary is a gradient."""
 
     @property
     def sampled(self) -> bool:
@@ -131,7 +131,7 @@ class Ensemble:
 
     @property
     def positions(self) -> int:
-        """Records that the sampling draws from in the world "in": what accountants ask for."""
+        """Records that the sampling draws from with the canary: what accountants ask for."""
         return len(self.x) + (self.canary.sampled and not self.replaces)
 
     def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
@@ -169,8 +169,8 @@ class Ensemble:
             )
         if not used:
             raise InputError(
-                f"canary: it is inserted in none of {mechanism.steps} steps, so that the worlds "
-                "are the same; expected a schedule that has at least one of them"
+                f"canary: it is inserted in none of {mechanism.steps} steps, so that both data "
+                "sets are the same; expected a schedule with at least one of these steps"
             )
         if mechanism.insertions is None and isinstance(mechanism.sampling, Poisson):
             accounted = mechanism.steps if mechanism.sampling.rate == 1 else 0
@@ -188,7 +188,7 @@ class Ensemble:
 class Run:
     """One model of an ensemble, before it is trained: the experimenter's view.
 
-    ``batches`` are of the records that both worlds have; ``trained_on`` adds this world's own
+    ``batches`` are of the records that both data sets have; ``trained_on`` adds this world's own
     record. An adversary is given ``known()`` alone. ``paired`` runs with and without the canary
     have all random numbers in common, which no adversary sees.
     """
@@ -289,6 +289,10 @@ class Run:
     def identity(self) -> Identity:
         return self.world, self.repeat, self.index
 
+    @property
+    def words(self) -> str:
+        return streams.model_in_words(self.world, self.index)
+
     def score(self, last: Tensor) -> float:
         return self.score_by(self.fixed, last)
 
@@ -297,9 +301,8 @@ class Run:
 
         Raises InputError for one that is not finite.
         """
-        model = f"model {self.index} of world {self.world!r}"
         rate = self.ensemble.mechanism.learning_rate
-        return score_of(canary, last.detach().cpu().numpy(), model, rate)
+        return score_of(canary, last.detach().cpu().numpy(), self.words, rate)
 
     def begin(self) -> None:
         """Let the observers begin, before the first step; again where a training starts again."""
@@ -316,8 +319,8 @@ class Run:
         for name, score in found.items():
             if not math.isfinite(score):
                 raise InputError(
-                    f"observers: {name!r} gave model {self.index} of world {self.world!r} the "
-                    f"score {score}; expected a finite number"
+                    f"observers: {name!r} gave {self.words} the score {score}; "
+                    "expected a finite number"
                 )
         return found
 

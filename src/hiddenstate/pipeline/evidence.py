@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 CONFIDENCE = 0.95
-"""Of all intervals of one claim together."""
+"""Confidence of all intervals of one claim together."""
 GUARD = 0.95
 """A claim is decided only if a rerun with other seeds would decide it so with this probability."""
 IMPOSSIBLE = 5.0
@@ -445,8 +445,8 @@ class Test:
             self.p_value,
             math.nan,
             math.nan,
-            f"p at least {1 - confidence:.3g}, with a power of {self.power:.0%} (80 % needed) "
-            f"against {self.alternative}",
+            f"not rejected at {100 * (1 - confidence):.3g} %; the test would detect "
+            f"{self.alternative} with a power of {self.power:.0%} (80 % needed)",
             outcome,
             self._turns(outcome, 1 - confidence),
         )
@@ -489,10 +489,10 @@ def rarely(
     # sf(critical - 1) is the probability of as many: isf is the least with sf at most the level.
     critical = int(stats.binom.isf((1 - CONFIDENCE) / tests, trials, rate)) + 1
     return Test(
-        f"{what}: {successes} of {trials}",
+        f"{what}: {successes} of {trials} (binomial test of at most {100 * rate:.3g} %)",
         float(stats.binom.sf(successes - 1, trials, rate)),
         float(stats.binom.sf(critical - 1, trials, alternative)),
-        f"{alternative:.3g} of them, where {rate:.3g} may be",
+        f"a rate of {100 * alternative:.3g} %",
         float(stats.binom.sf(critical - 1, trials, (successes + 0.5) / (trials + 1))),
     )
 

@@ -218,7 +218,7 @@ class Train(Generic[P]):
     """Scores of trained models, whose files may be cached.
 
     ``data(cell)`` names the data sets that training reads, ``start`` the work that makes initial
-    parameters, if they are made beforehand, ``size(cell)`` the models per world and the repeats,
+    parameters, if they are made beforehand, ``size(cell)`` the models per data set and the repeats,
     and ``adversaries(cell)`` how many there are, whose scores are verified each by themselves.
     ``groups(cell)`` is how often so many models are trained: once in each of the worlds, or, in
     world "in", once for each adversary.

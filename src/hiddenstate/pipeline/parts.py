@@ -21,7 +21,7 @@ import pandas as pd
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.scores import Files
-from hiddenstate.streams import World
+from hiddenstate.streams import World, model_in_words
 
 Row = dict[str, float]
 """Score and measures of a run."""
@@ -182,7 +182,7 @@ def _agreed(rows: pd.DataFrame) -> pd.DataFrame:
     if differs.any():
         row = rows[differs].iloc[0]
         raise InputError(
-            f"{row.path}: model {row.run} of world {row.world!r} and repeat {row.repeat} has the "
+            f"{row.path}: {model_in_words(row.world, row.run)}, repeat {row.repeat}, has the "
             f"{row['name']} {row.value:.6g}; another part file has {first[differs].iloc[0]:.6g}"
         )
     return rows.drop_duplicates(value, ignore_index=True)[COLUMNS]

@@ -90,7 +90,7 @@ def write(path: str | Path, scores: pd.DataFrame, origin: dict[str, Any]) -> Non
     # Models without the canary alone, trained for their accuracy, are no audit but a measurement.
     worlds = sorted(set(scores["world"]))
     if worlds not in (["in", "out"], ["out"]):
-        raise ValueError(f"worlds must be 'in' and 'out', or 'out' alone, got {worlds}")
+        raise ValueError(f"the column world must hold 'in' and 'out', or 'out' alone, got {worlds}")
     write_table(path, scores, origin)
 
 

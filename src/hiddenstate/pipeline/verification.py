@@ -19,11 +19,11 @@ def can_disagree(cached: int, new: int, adversaries: int = 1) -> bool:
 
 @cache
 def comparison_power(scores: int, shift: float, level: float, worlds: int = 2) -> float:
-    """Probability that comparing this many worlds finds a shift of all, by simulation.
+    """Probability that comparing this many data sets finds a shift of all, by simulation.
 
     The least of the Kolmogorov-Smirnov tests' p-values, times their number, is below the level.
-    Each world has ``scores`` normal scores, shifted by so many of their deviations, and as many to
-    compare with. Standard error: at most 0.03.
+    Each data set has ``scores`` normal scores, shifted by so many of their deviations, and as many
+    to compare with. Standard error: at most 0.03.
     """
     from scipy import stats
 
@@ -67,7 +67,7 @@ def equal(cached: pd.DataFrame, new: pd.DataFrame) -> dict[str, float | int | bo
 def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Two-sample Kolmogorov-Smirnov tests, exact at small sizes; one row for each.
 
-    The scores of each world are compared, where frames have a column ``adversary`` those of each
+    The scores of each data set are compared, where frames have a column ``adversary`` those of each
     adversary by itself: pooled, one who deviates would be lost among others. Columns: adversary (if
     there), world, cached and new (numbers of scores), distance, p_value (times the number of
     comparisons, Bonferroni: it holds however the scores depend on each other), agree (p_value at
@@ -88,8 +88,9 @@ def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
         other = pairs[1][key]
         if not can_disagree(len(one), len(other), len(pairs[0]) // 2):
             raise InputError(
-                f"models: got {len(other)} new and {len(one)} cached scores in world {key[-1]!r}; "
-                f"expected enough that a test at level {LEVEL / len(pairs[0]):g} can reject"
+                f"models: got {len(other)} new and {len(one)} cached scores of one data set "
+                f"({', '.join(map(str, key))}); expected enough that a test at level "
+                f"{LEVEL / len(pairs[0]):g} can reject"
             )
         test = stats.ks_2samp(one, other)
         p_value = min(1.0, test.pvalue * len(pairs[0]))

@@ -188,7 +188,7 @@ def book_keeping(problem: Problem, probe: Probe, kind: type[K]) -> K | None:
     if not reasons:
         reasons = _trial(kernel)
     if not reasons and probe.branches():
-        reasons.append("the model, which does other things for other values of its records")
+        reasons.append("the model, whose control flow depends on its records")
     if not reasons:
         try:
             alone = probe.differs(probed(kernel, probe), probe.tolerance)

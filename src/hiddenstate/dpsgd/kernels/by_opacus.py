@@ -79,4 +79,4 @@ def _hooked(model: nn.Module) -> nn.Module:
     try:
         return GradSampleModule(held, batch_first=True, loss_reduction="sum")
     except NotImplementedError as error:
-        raise InputError(f"model: Opacus does not know it ({first_line(error)})") from error
+        raise InputError(f"model: Opacus does not support it ({first_line(error)})") from error

@@ -92,10 +92,10 @@ def explicit(problem: Problem, probe: Probe) -> OneModel:
         if not wrong:
             if isinstance(kernel, Loop):
                 warnings.warn(
-                    "the model's gradients are taken record by record, which takes long, for "
-                    f"torch.func cannot take them together ({reason or 'it is wrong for it'}); "
-                    "a forward that reads no values of its records (one that is given its "
-                    "attention mask, say) and layers with a book-keeping rule are faster",
+                    "gradients are computed record by record, which is slow, because torch.func "
+                    f"cannot compute them together ({reason or 'its gradients are wrong'}). "
+                    "Layers with a book-keeping rule are faster, and so is a forward without "
+                    "control flow on values (for example, one that is given its attention mask)",
                     stacklevel=5,
                 )
             return kernel

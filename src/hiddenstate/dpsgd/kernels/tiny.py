@@ -30,7 +30,7 @@ from hiddenstate.errors import InputError
 Code = Literal["auto", "native", "numpy"]
 
 MOST_PARAMETERS = 2**14
-"""Of a native network, whose sums lie on a thread's stack."""
+"""Most parameters of a native network, whose sums lie on a thread's stack."""
 
 
 @dataclass(frozen=True)

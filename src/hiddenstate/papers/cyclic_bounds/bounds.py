@@ -172,7 +172,7 @@ def _constants(growths: list[float]) -> pd.DataFrame:
 
 
 def _upper(run: CyclicDPSGD) -> dict[str, float]:
-    """Rho by the bounds that hold where clipping turns no gradient."""
+    """Rho by the bounds that assume clipping keeps the directions of gradients."""
     lipschitz = cyclic_operator.unclipped(*run.curvature)
     return {
         "sharp": cyclic.sharp(run, lipschitz),
