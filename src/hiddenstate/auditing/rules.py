@@ -135,8 +135,8 @@ class Split:
 class Bonferroni:
     """The best of all thresholds, the level shared out among them: valid.
 
-    At a threshold that is itself a score of one data set the other's count is binomial given that
-    score, and the own rate at the r-th largest score is Beta(r, n + 1 - r), which
+    At a threshold that is itself a score of one data set the other's count is binomial given
+    those scores, and the own rate at the r-th largest is Beta(r, n + 1 - r), which
     Clopper-Pearson bounds with room to spare; so every one of the n_in + n_out data-dependent
     thresholds fails with probability at most its share.
     """
