@@ -20,6 +20,7 @@ from hiddenstate.commands import (
     atlas,
     audit,
     audit_one_run,
+    audit_steps,
     audit_training,
     cached,
     cells,
@@ -49,7 +50,7 @@ GROUPS = {
     "Your training": (
         *(epsilon, noise, atlas, check_training, suggest_canary, plan_audit, audit_training),
     ),
-    "Your scores": (audit, audit_one_run),
+    "Your scores": (audit, audit_one_run, audit_steps),
     "The papers": (import_features, new_paper, device_check),
     "Jobs of the workflow": (
         *(cells, training, cached, estimate, drawing, claims, report, digest, schema, plan),

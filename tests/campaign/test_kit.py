@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 opacus = pytest.importorskip("opacus")
 import torch  # noqa: E402
@@ -535,3 +536,50 @@ def test_one_training_with_little_noise_is_refuted(tmp_path, monkeypatch, capsys
 def test_unusable_audits_of_one_training_are_refused(call, expected):
     with pytest.raises(InputError, match=expected):
         call()
+
+
+def by_steps(seed, *, sigma=0.6, claimed=0.6, epochs=6, physical=None):
+    """A linear classifier whose canaries toss a coin in every step: the run after its training."""
+    run = kit.Steps(
+        seed, noise_multiplier=claimed, sampling_rate=0.1, canaries=[CANARY] * 150, coins=seed
+    )
+    x = torch.randn(RECORDS, 6, generator=torch.Generator().manual_seed(5))
+    data = run.data(TensorDataset(x, (x[:, 0] > 0).long()))
+    model = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 2))
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
+        noise_multiplier=sigma, max_grad_norm=0.5,
+        data_loader=DataLoader(data, batch_size=len(data) // 10),
+    )  # fmt: skip
+    run.watch(model, optimizer, loader)
+    for _ in range(epochs):
+        manager = BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=physical or 1000, optimizer=optimizer
+        )
+        with manager as batches:
+            for inputs, labels in batches:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), labels).backward()
+                optimizer.step()
+    return run
+
+
+@pytest.mark.parametrize("physical", [None, 7], ids=["whole", "virtual"])
+def test_coins_of_steps_are_guessed_as_often_as_the_noise_allows(physical):
+    run = by_steps(1, physical=physical)
+    may, made = norm.cdf(0.5 / 0.6), sum(run.made)
+    assert len(run.made) == 60 and made == run.draws > 600
+    assert sum(run.right) / made == pytest.approx(may, abs=4 * np.sqrt(may * (1 - may) / made))
+    assert run.audit().p_value(0.6) > 0.05
+    again = by_steps(1, physical=physical)
+    assert (again.made, again.right) == (run.made, run.right)
+
+
+def test_steps_with_too_little_noise_are_refuted_in_one_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(kit.Steps, "_compare", lambda self, loader: None)
+    monkeypatch.setattr(kit.Steps, "_same", lambda self, *given: None)
+    path = tmp_path / "steps.csv"
+    for sigma, status in ((0.6, 0), (0.6 / np.sqrt(2), 1)):
+        by_steps(2, sigma=sigma).write(path)
+        command = ["audit-steps", str(path), "--noise-multiplier", "0.6"]
+        assert cli.main(command) == status, capsys.readouterr()

@@ -37,6 +37,7 @@ SHELL = {
     "LowerBound": ("audit", "--json"),
     "SequentialAudit": ("audit", "--looks"),
     "Split": ("audit", "--coins"),
+    "StepAudit": ("audit-steps", "FILE"),
     "Tabulated": ("audit", "--noise-multiplier"),
     "UniformBand": ("audit", "FILE"),
     "Verdict": ("audit", "--looks"),

@@ -21,6 +21,7 @@ from hiddenstate.auditing.one_run import (
 )
 from hiddenstate.auditing.rules import AsPublished, Bonferroni, Fixed, Split, UniformBand
 from hiddenstate.auditing.sequential import SequentialAudit, Verdict
+from hiddenstate.auditing.steps import StepAudit
 from hiddenstate.auditing.whole_gaussian import (
     Imitation,
     flip_bound,
@@ -44,6 +45,7 @@ __all__ = [
     "LowerBound",
     "SequentialAudit",
     "Split",
+    "StepAudit",
     "Tabulated",
     "UniformBand",
     "Verdict",

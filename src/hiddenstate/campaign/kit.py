@@ -38,6 +38,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hiddenstate.auditing.curve import seed as drawn_seed
+from hiddenstate.auditing.steps import StepAudit
 from hiddenstate.campaign import batches
 from hiddenstate.errors import InputError, expect
 from hiddenstate.files import atomic
@@ -653,6 +654,53 @@ class OneRun(Run):
         ]
         with atomic(path) as temporary:
             temporary.write_text("\n".join(["canary,world,score", *rows]) + "\n")
+
+
+class Steps(OneRun):
+    """One training whose canaries toss a coin in every step that draws them.
+
+    Arguments as of ``OneRun``; ``coins`` seeds the coins of the steps. A canary has its gradient in
+    the sum where its coin falls on "in", and none where it falls on "out". The auditor guesses each
+    coin from the step alone, so that the audit may be looked at after every step.
+
+        run = kit.Steps(seed, noise_multiplier=1.0, sampling_rate=0.1, canaries=[record] * 500)
+        ...                     # run.data, run.watch and the training, as with kit.Run
+        run.audit().p_value(1.0)    # so far; the loop may stop at any step
+        run.write("steps.csv")      # for hiddenstate audit-steps
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._tosses = stream(self.coins, "kit", "steps")
+        self._tossed: dict[int, bool] = {}
+        self.made: list[int] = []
+        self.right: list[int] = []
+
+    def _count(self, rows: Tensor) -> None:
+        drawn = rows[rows != NO_CANARY].tolist()
+        self.draws += len(drawn)
+        for number in drawn:
+            self._tossed[number] = self.included[number] = bool(self._tosses.random() < 0.5)
+
+    def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+        super()._read(grads, others)
+        along = self._along.pop()
+        self.made.append(len(self._tossed))
+        self.right.append(
+            sum((along[n] > self._length / 2) == coin for n, coin in self._tossed.items())
+        )
+        self._tossed = {}
+
+    def audit(self, confidence: float = 0.95) -> StepAudit:
+        """The audit of the steps so far."""
+        return StepAudit(np.array(self.made), np.array(self.right), confidence)
+
+    def write(self, path: str | Path) -> None:
+        """Write guesses by step as ``hiddenstate audit-steps`` reads them."""
+        self._complete()
+        rows = [f"{made},{right}" for made, right in zip(self.made, self.right, strict=True)]
+        with atomic(path) as temporary:
+            temporary.write_text("\n".join(["made,right", *rows]) + "\n")
 
 
 class _Records(Dataset[Any]):

@@ -1,0 +1,105 @@
+"""``hiddenstate audit-steps``: what the steps of a training prove of its noise."""
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hiddenstate.commands.options import Commands, add_confidence, add_json, command
+from hiddenstate.commands.printing import print_json
+from hiddenstate.errors import InputError
+from hiddenstate.rounding import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def add(commands: Commands) -> None:
+    """Guesses by step, and the claim."""
+    parser = command(commands, "audit-steps", run)
+    parser.description = (
+        f"{parser.description} Exit status: 0 if no claim is given or the steps are consistent "
+        "with it, 1 if they refute it, 2 for bad input."
+    )
+    parser.add_argument(
+        "guesses",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="CSV with a row for each step, guesses made and guesses right (made,right); several "
+        "trainings in their order",
+    )
+    parser.add_argument(
+        "--noise-multiplier",
+        type=float,
+        metavar="NUMBER",
+        help="claimed noise multiplier of every step (default: the bound alone)",
+    )
+    add_confidence(parser, "confidence of verdict and bound")
+    add_json(parser, "words")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Bound the noise multiplier from the steps of one training, or test a claim."""
+    import pandas as pd
+
+    from hiddenstate.auditing import StepAudit
+
+    every = pd.concat([_read(path) for path in options.guesses])
+    audit = StepAudit(every["made"].to_numpy(), every["right"].to_numpy(), options.confidence)
+    bound = audit.bound if math.isfinite(audit.bound) else None
+    claim, level = options.noise_multiplier, 1 - options.confidence
+    told: dict[str, Any] = {"steps": len(every)} | every.sum().to_dict()
+    told |= {"noise_multiplier_at_most": bound, "claim": claim}
+    refuted = False
+    if claim is not None:
+        values = audit.p_values(claim)
+        refuted = bool(values[-1] <= level)
+        told |= {"p_value": float(values[-1]), "refuted": refuted}
+        told["refuted_at_step"] = int((values <= level).argmax()) + 1 if refuted else None
+        told["reach"] = None if refuted else audit.reach(claim)
+    if options.json:
+        print_json(told)
+        return int(refuted)
+    print(f"{told['right']} of {told['made']} coins guessed right in {told['steps']} steps.")
+    sure = f"with {100 * options.confidence:g} % confidence"
+    if bound is not None:
+        print(f"Some step has a noise multiplier of at most {bound:g}, {sure}.")
+    else:
+        print(f"The guesses bound no noise multiplier {sure}.")
+    if claim is None:
+        return 0
+    p_value = f"p-value at most {shown(told['p_value'], 'upper', 2)}"
+    if refuted:
+        step = told["refuted_at_step"]
+        print(f"claim: noise multiplier {claim:g}: REFUTED at step {step}, {p_value}")
+        return 1
+    print(f"claim: noise multiplier {claim:g}: consistent with the steps, {p_value}")
+    if told["reach"]:
+        print(
+            "So many guesses refute the claim with 90 % probability if the noise multiplier is "
+            f"{told['reach']:.2g} or less."
+        )
+    else:
+        print("So few guesses cannot refute this claim with 90 % probability; more steps can.")
+    return 0
+
+
+def _read(path: Path) -> "pd.DataFrame":
+    """The guesses of a file, checked."""
+    import pandas as pd
+
+    from hiddenstate.auditing import StepAudit
+    from hiddenstate.files import require
+
+    require(path, "a CSV file with the columns made and right")
+    try:
+        table = pd.read_csv(path)
+        if list(table.columns) != ["made", "right"]:
+            raise InputError(
+                f"columns: got {', '.join(map(str, table.columns))}; expected made, right"
+            )
+        StepAudit(table["made"].to_numpy(), table["right"].to_numpy())
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: {error}") from error
+    return table
