@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar
@@ -23,6 +24,7 @@ from hiddenstate import code
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import runnable
 from hiddenstate.pipeline.costs import STARTING
+from hiddenstate.rounding import short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +102,29 @@ def by_name(named: Iterable[tuple[str, P]]) -> dict[str, P]:
             )
             raise InputError(f"two cells are named {name}: got {differ}; expected one of them")
     return found
+
+
+def part(kind: type[P], *sections: Grid, **more: Any) -> P:
+    """Parameters of a kind: those that it shares with sections of the grid, and more.
+
+    What is in several of them is the last one's.
+    """
+    shared: dict[str, Any] = {}
+    for section in sections:
+        shared |= section.model_dump(include=set(kind.model_fields))
+    return kind.model_validate(shared | more)
+
+
+def swept(name: str, kind: type[P], *sections: Grid, **lists: Any) -> list[Cell[P]]:
+    """A cell for each combination of what is listed, in whose name these values are filled in."""
+    points = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
+    return [
+        Cell(
+            name.format(**{k: short(v) if isinstance(v, float) else v for k, v in point.items()}),
+            part(kind, *sections, **point),
+        )
+        for point in points
+    ]
 
 
 @dataclass(frozen=True)

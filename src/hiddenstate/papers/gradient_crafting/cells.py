@@ -15,7 +15,7 @@ from hiddenstate.papers.gradient_crafting.grid import (
     network_name,
 )
 from hiddenstate.pipeline.costs import step_seconds
-from hiddenstate.pipeline.family import Cell, Grid
+from hiddenstate.pipeline.family import Cell, Grid, part, swept
 from hiddenstate.rounding import short
 
 NAME = "gradient_crafting"
@@ -116,11 +116,9 @@ def centred(grid: GradientCraftingGrid) -> list[Cell[SimulatedEnds]]:
     """Audits of the housing network of which simulated end points are taken off, one a repeat."""
     asked: dict[tuple[str, float, int], int] = {}
     for sweep in grid.housing.sweeps if grid.housing else ():
-        part = sweep.centred
-        for epsilon in part.epsilons if part else ():
-            for repeat in range(part.repeats if part else 0):
-                name = sweep.audit_name(HOUSING, epsilon)
-                asked[name, epsilon, repeat] = part.models if part else 0
+        if p := sweep.centred:
+            for epsilon, repeat in product(p.epsilons, range(p.repeats)):
+                asked[sweep.audit_name(HOUSING, epsilon), epsilon, repeat] = p.models
     return [
         Cell(f"ends_{cell.name}", SimulatedEnds(audit=cell.parameters, models=models))
         for cell in housing_audits(grid)
@@ -139,14 +137,12 @@ def _audits(
     kind: type[A], grid: GradientCraftingGrid, trained: Housing | Network, **more: str
 ) -> list[Cell[A]]:
     """Audits of one network, one cell per repeat."""
-    common = trained.model_dump(exclude={"sweeps"}) | {"delta": grid.delta} | more
     cells = []
     for sweep in trained.sweeps:
-        own = sweep.model_dump(exclude={"epsilons", "repeats", "centred", "clipping_norms"})
-        norms = getattr(sweep, "clipping_norms", [common.get("clipping_norm")])
+        norms = getattr(sweep, "clipping_norms", [getattr(trained, "clipping_norm", None)])
         for repeat, norm, epsilon in product(range(sweep.repeats), norms, sweep.epsilons):
             point = {"repeat": repeat, "clipping_norm": norm, "epsilon": epsilon}
-            p = kind(**common | own | point)
+            p = part(kind, grid, trained, sweep, **more, **point)
             cells.append(Cell(f"{p.name}_repeat{repeat}", p))
     return cells
 
@@ -187,8 +183,8 @@ class Distances(Grid):
     """Parameters of distances from Gaussian curves, for one drift or one sampling rate."""
 
     mu: float
-    beta: float | None
-    sampling_rate: float | None
+    beta: float | None = None
+    sampling_rate: float | None = None
     steps: tuple[int, ...]
 
 
@@ -261,64 +257,50 @@ def _plain(
     grid: GradientCraftingGrid, housing: Housing, epsilon: float, *, every: int = 1
 ) -> HousingAudit:
     """The network's own parameters, for work of another kind than audits."""
-    return HousingAudit(
+    return part(
+        HousingAudit,
+        grid,
+        housing,
         epsilon=epsilon,
-        delta=grid.delta,
         every=every,
         start="fresh",
         adversaries=(LOSS,),
         rank="absolute",
         models=1,
         repeat=0,
-        **housing.model_dump(exclude={"sweeps"}),
     )
 
 
 def landscapes(grid: GradientCraftingGrid) -> list[Cell[Landscape]]:
     """One cell for each epsilon."""
-    if grid.single is None:
-        return []
-    common = Landscape(
-        epsilon=0,
-        delta=grid.delta,
-        batch_sizes=tuple(grid.single.batch_sizes),
-        steps=grid.single.steps,
-    )
-    return [
-        Cell(f"landscape_eps{short(e)}", common.model_copy(update={"epsilon": e}))
-        for e in grid.single.epsilons
-    ]
+    p = grid.single
+    return swept("landscape_eps{epsilon}", Landscape, grid, p, epsilon=p.epsilons) if p else []
 
 
 def simulated(grid: GradientCraftingGrid) -> list[Cell[SimulatedLandscape]]:
     """One cell for each pair of epsilon and batch size that is audited."""
-    if grid.single is None:
+    p = grid.single
+    if p is None:
         return []
-    common = grid.single.model_dump(include={"steps", "runs", "repeats"})
     return [
         Cell(
             f"landscape_eps{short(epsilon)}_B{size}",
-            SimulatedLandscape(epsilon=epsilon, delta=grid.delta, batch_size=size, **common),
+            part(SimulatedLandscape, grid, p, epsilon=epsilon, batch_size=size),
         )
-        for epsilon, size in grid.single.audited
+        for epsilon, size in p.audited
     ]
 
 
 def distances(grid: GradientCraftingGrid) -> list[Cell[Distances]]:
     """One cell for each drift and each sampling rate."""
-    if grid.hidden is None:
-        return []
     p = grid.hidden
-    steps, sampled = tuple(p.steps), tuple(p.sampled_steps)
-    landscape = {
-        f"beta{short(beta)}": Distances(mu=p.mu, beta=beta, sampling_rate=None, steps=steps)
-        for beta in p.betas
-    }
-    linear = {
-        f"q{short(rate)}": Distances(mu=p.mu, beta=None, sampling_rate=rate, steps=sampled)
-        for rate in p.sampling_rates
-    }
-    return [Cell(f"hidden_{name}", of) for name, of in (landscape | linear).items()]
+    if p is None:
+        return []
+    linear = p.model_copy(update={"steps": p.sampled_steps})
+    return [
+        *swept("hidden_beta{beta}", Distances, p, beta=p.betas),
+        *swept("hidden_q{sampling_rate}", Distances, linear, sampling_rate=p.sampling_rates),
+    ]
 
 
 def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
@@ -326,23 +308,18 @@ def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
 
     Those of the larger networks' audits are among them.
     """
-    if grid.ideal is None:
+    p = grid.ideal
+    if p is None:
         return []
     asked: dict[tuple[int, int], dict[float, None]] = {}
-    for p in (cell.parameters for cell in network_audits(grid)):
-        asked.setdefault((p.every, p.models), {})[p.epsilon] = None
-    for every, models in product(grid.ideal.every, grid.ideal.models):
-        asked.setdefault((every, models), {}).update(dict.fromkeys(grid.ideal.epsilons))
+    for audit in (cell.parameters for cell in network_audits(grid)):
+        asked.setdefault((audit.every, audit.models), {})[audit.epsilon] = None
+    for every, models in product(p.every, p.models):
+        asked.setdefault((every, models), {}).update(dict.fromkeys(p.epsilons))
     return [
         Cell(
             f"ideal_k{every}_{models}",
-            IdealAudits(
-                epsilons=tuple(epsilons),
-                delta=grid.delta,
-                every=every,
-                models=models,
-                audits=grid.ideal.audits,
-            ),
+            part(IdealAudits, grid, p, epsilons=tuple(epsilons), every=every, models=models),
         )
         for (every, models), epsilons in asked.items()
     ]
@@ -350,78 +327,47 @@ def ideal(grid: GradientCraftingGrid) -> list[Cell[IdealAudits]]:
 
 def one_run(grid: GradientCraftingGrid) -> list[Cell[OneRunAudits]]:
     """One cell for each epsilon and number of unused canaries."""
-    if grid.one_run is None:
+    p = grid.one_run
+    if p is None:
         return []
-    part = grid.one_run
-    return [
-        Cell(
-            f"onerun_idle_m{m}_eps{short(epsilon)}",
-            OneRunAudits(epsilon=epsilon, delta=grid.delta, canaries=m, audits=part.audits),
-        )
-        for epsilon, m in product(part.epsilons, part.idle)
-    ]
+    name = "onerun_idle_m{canaries}_eps{epsilon}"
+    return swept(name, OneRunAudits, grid, p, epsilon=p.epsilons, canaries=p.idle)
 
 
 def one_run_housing(grid: GradientCraftingGrid) -> list[Cell[OneRunHousing]]:
     """One cell for each epsilon, with all numbers of canaries in the housing network."""
-    if grid.one_run is None or grid.housing is None or not grid.one_run.housing:
+    p, housing = grid.one_run, grid.housing
+    if p is None or housing is None or not p.housing:
         return []
-    part = grid.one_run
-    return [
-        Cell(
-            f"onerun_housing_eps{short(epsilon)}",
-            OneRunHousing(
-                epsilon=epsilon,
-                delta=grid.delta,
-                canaries=tuple(part.housing),
-                audits=part.housing_audits,
-                null_draws=part.null_draws,
-                network=_plain(grid, grid.housing, epsilon),
-            ),
-        )
-        for epsilon in part.epsilons
-    ]
+    asked = {"canaries": p.housing, "audits": p.housing_audits}
+    cells = []
+    for epsilon in p.epsilons:
+        network = _plain(grid, housing, epsilon)
+        parameters = part(OneRunHousing, grid, p, epsilon=epsilon, network=network, **asked)
+        cells.append(Cell(f"onerun_housing_eps{short(epsilon)}", parameters))
+    return cells
 
 
 def one_run_networks(grid: GradientCraftingGrid) -> list[Cell[OneRunLarger]]:
     """One cell for each epsilon and larger network, with all its numbers of canaries."""
-    if grid.one_run is None:
+    p = grid.one_run
+    if p is None:
         return []
-    return [
-        Cell(
-            f"onerun_{name}_eps{short(epsilon)}",
-            OneRunLarger(
-                epsilon=epsilon,
-                delta=grid.delta,
-                canaries=tuple(network.canaries),
-                audits=network.audits,
-                null_draws=network.null_draws,
-                network=network,
-            ),
-        )
-        for (name, network), epsilon in product(
-            grid.one_run.networks.items(), grid.one_run.epsilons
-        )
-    ]
+    cells: list[Cell[OneRunLarger]] = []
+    for name, one in p.networks.items():
+        asked = {"epsilon": p.epsilons, "network": [one]}
+        cells += swept(f"onerun_{name}_eps{{epsilon}}", OneRunLarger, grid, one, **asked)
+    return cells
 
 
 def one_run_validity(grid: GradientCraftingGrid) -> list[Cell[OneRunValidity]]:
     """One cell for each epsilon, with the numbers of unused canaries up to 1,000."""
-    if grid.one_run is None:
+    p = grid.one_run
+    few = [m for m in p.idle if m <= 1000] if p else []
+    if p is None or not few:
         return []
-    few = tuple(m for m in grid.one_run.idle if m <= 1000)
-    return [
-        Cell(
-            f"onerun_validity_eps{short(epsilon)}",
-            OneRunValidity(
-                epsilon=epsilon,
-                delta=grid.delta,
-                canaries=few,
-                audits=grid.one_run.validity_audits,
-            ),
-        )
-        for epsilon in (grid.one_run.epsilons if few else ())
-    ]
+    asked = {"epsilon": p.epsilons, "canaries": [few], "audits": [p.validity_audits]}
+    return swept("onerun_validity_eps{epsilon}", OneRunValidity, grid, **asked)
 
 
 _HOUSING_RECORD = 2.1e-8

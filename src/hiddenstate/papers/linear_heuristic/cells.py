@@ -14,7 +14,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Schedules,
 )
 from hiddenstate.pipeline.costs import step_seconds
-from hiddenstate.pipeline.family import Cell, Grid, by_name
+from hiddenstate.pipeline.family import Cell, Grid, by_name, part
 from hiddenstate.rounding import short
 
 NAME = "linear_heuristic"
@@ -39,46 +39,36 @@ G = TypeVar("G", bound=Grid)
 Cells = Callable[[LinearHeuristicGrid], list[Cell[G]]]
 
 
-def _part(kind: type[G], section: Grid, **more: Any) -> G:
-    """Part of the grid's section that a kind of cell takes."""
-    return kind.model_validate(section.model_dump(include=set(kind.model_fields)) | more)
-
-
 def figure1(panel: str) -> Cells[Figure1]:
     """The cell of a panel."""
     return lambda grid: [Cell(f"figure1{panel}", grid.figure1)]
 
 
-def quadratic(grid: LinearHeuristicGrid) -> list[Cell[Quadratic]]:
-    """The cell of section 4.2."""
-    return [Cell("quadratic", grid.quadratic)]
+def _section(name: str) -> Cells[Any]:
+    """The one cell of a section of the grid."""
+    return lambda grid: [Cell(name, getattr(grid, name))]
 
 
-def schedules(grid: LinearHeuristicGrid) -> list[Cell[Schedules]]:
-    """The cell of the worst schedules."""
-    return [Cell("schedules", grid.schedules)]
-
-
-def optimisers(grid: LinearHeuristicGrid) -> list[Cell[Optimisers]]:
-    """The cell of the optimisers."""
-    return [Cell("optimisers", grid.optimisers)]
+quadratic: Cells[Quadratic] = _section("quadratic")
+schedules: Cells[Schedules] = _section("schedules")
+optimisers: Cells[Optimisers] = _section("optimisers")
 
 
 def figure5(grid: LinearHeuristicGrid) -> list[Cell[Figure5]]:
     """One cell per panel, with its epsilon alone."""
     five = grid.figure5
-    return [Cell(f"figure5_eps{e:g}", _part(Figure5, five, epsilons=[e])) for e in five.epsilons]
+    return [Cell(f"figure5_eps{e:g}", part(Figure5, five, epsilons=[e])) for e in five.epsilons]
 
 
 def keeps_history(kind: type[G]) -> Cells[G]:
     """The cell of section 4.3."""
-    return lambda grid: [Cell("history", _part(kind, grid.history))]
+    return lambda grid: [Cell("history", part(kind, grid.history))]
 
 
 def audited(name: str, kind: type[G]) -> Cells[G]:
     """One cell per sampling rate of the audits, holding all numbers of steps."""
     return lambda grid: [
-        Cell(f"{name}_q{rate:g}", _part(kind, grid.audits, sampling_rates=[rate]))
+        Cell(f"{name}_q{rate:g}", part(kind, grid.audits, sampling_rates=[rate]))
         for rate in grid.audits.sampling_rates
     ]
 
@@ -88,7 +78,7 @@ def table1(grid: LinearHeuristicGrid) -> list[Cell[PrintedRow]]:
     return [
         Cell(
             f"table1_batch{row.batch}",
-            _part(PrintedRow if i else RecalledRow, grid.table1, **row.model_dump()),
+            part(PrintedRow if i else RecalledRow, grid.table1, row),
         )
         for i, row in enumerate(grid.table1.rows)
     ]
@@ -103,8 +93,8 @@ class TrainedMechanism(Grid):
 
     sampling_rate: float
     steps: int
-    noise_multiplier: float | None
-    epsilon: float | None
+    noise_multiplier: float | None = None
+    epsilon: float | None = None
     delta: float
 
     @property
@@ -154,39 +144,17 @@ class TrainedCurves(TrainedMechanism):
 def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
     """The audits of trained models that each figure and table shows."""
     t = grid.training
-    shared = t.model_dump(include=set(TrainedAudit.model_fields))
-
-    def audit(
-        attack: Attack, rate: float, steps: int, learning_rate: float, **noise: float
-    ) -> TrainedAudit:
-        return TrainedAudit.model_validate(
-            {"noise_multiplier": None, "epsilon": None}
-            | shared
-            | noise
-            | {"attack": attack, "sampling_rate": rate, "steps": steps}
-            | {"learning_rate": learning_rate}
-        )
-
-    four = t.figure4
     return {
         "figure2": [
-            audit("dirac", p.sampling_rate, n, p.learning_rate, noise_multiplier=p.noise_multiplier)
-            for p in t.figure2
-            for n in p.steps
+            part(TrainedAudit, t, p, attack="dirac", steps=n) for p in t.figure2 for n in p.steps
         ],
         "figure4": [
-            audit(attack, four.sampling_rate, n, four.learning_rate, epsilon=four.epsilon)
+            part(TrainedAudit, t, t.figure4, attack=attack, steps=n)
             for attack in ("blank", "natural")
-            for n in four.steps
+            for n in t.figure4.steps
         ],
         "table1": [
-            audit(
-                "natural",
-                row.batch / t.records,
-                row.steps,
-                row.learning_rate,
-                noise_multiplier=row.noise_multiplier,
-            )
+            part(TrainedAudit, t, row, attack="natural", sampling_rate=row.batch / t.records)
             for row in t.table1
         ],
     }
@@ -205,10 +173,8 @@ def trained_name(audit: TrainedAudit) -> str:
 
 def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:
     """A cell for each mechanism that is trained."""
-    t = grid.training.model_dump(include=set(TrainedCurves.model_fields))
-    own = set(TrainedMechanism.model_fields)
     every = by_name(
-        (p.name, TrainedCurves.model_validate(t | p.model_dump(include=own)))
+        (p.name, part(TrainedCurves, grid.training, p))
         for audits in trained_audits(grid).values()
         for p in audits
     )

@@ -19,6 +19,7 @@ from hiddenstate.pipeline.family import (
     Several,
     Steps,
     by_name,
+    part,
 )
 from hiddenstate.rounding import short
 
@@ -115,9 +116,9 @@ def simulated(grid: ShufflingGrid) -> list[Cell[Simulated]]:
     numbers = [(batches, 1) for batches in grid.batches]
     numbers += [(grid.repeated_batches, epochs) for epochs in grid.epochs]
     found = [
-        Simulated(
-            claim=claim, delta=grid.delta, batches=batches, epochs=epochs, order=order,
-            record=record, runs=grid.runs, repeats=1,
+        part(
+            Simulated, grid, claim=claim, batches=batches, epochs=epochs, order=order,
+            record=record, repeats=1,
         )
         for claim in grid.claims
         for batches, epochs in dict.fromkeys(numbers)
@@ -125,13 +126,13 @@ def simulated(grid: ShufflingGrid) -> list[Cell[Simulated]]:
         for order in (ORDERS if epochs > 1 else ORDERS[1:])
         for record in ("swapped", "zeroed out")
     ]  # fmt: skip
+    repeats = grid.networks.ideal_audits
     found += [
-        Simulated(
-            claim=p.claim, delta=p.delta, batches=p.batches, epochs=p.epochs, order=p.order,
-            record=SILENT, runs=p.models, repeats=grid.networks.ideal_audits,
+        part(
+            Simulated, cell.parameters, record=SILENT, runs=cell.parameters.models, repeats=repeats
         )
-        for p in (cell.parameters for cell in trained(grid))
-    ]  # fmt: skip
+        for cell in trained(grid)
+    ]
     named = by_name((f"{p.name}_{p.record.replace(', ', ' ').replace(' ', '_')}", p) for p in found)
     return [Cell(name, p) for name, p in named.items()]
 
@@ -139,11 +140,8 @@ def simulated(grid: ShufflingGrid) -> list[Cell[Simulated]]:
 def trained(grid: ShufflingGrid) -> list[Cell[Trained]]:
     """A cell for each claim and order."""
     n = grid.networks
-    shared = n.model_dump(include=set(Trained.model_fields)) | {"delta": grid.delta}
     every = [
-        Trained.model_validate(shared | {"claim": claim, "order": order})
-        for claim in n.claims
-        for order in ORDERS
+        part(Trained, grid, n, claim=claim, order=order) for claim in n.claims for order in ORDERS
     ]
     return [Cell(f"{p.model}_{p.name}", p) for p in every]
 

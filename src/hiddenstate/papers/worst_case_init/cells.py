@@ -20,7 +20,7 @@ from hiddenstate.papers.worst_case_init.grid import (
     figures,
 )
 from hiddenstate.pipeline.costs import gradient_seconds, step_seconds
-from hiddenstate.pipeline.family import Cell, Grid
+from hiddenstate.pipeline.family import Cell, Grid, part
 from hiddenstate.rounding import short
 from hiddenstate.streams import World
 
@@ -161,18 +161,18 @@ def audits(grid: WorstCaseInitGrid, sweep: Sweep) -> list[AuditParameters]:
     task = grid.tasks[sweep.task]
     planned, repeats = grid.repeats_of(sweep)
     return [
-        AuditParameters(
+        part(
+            AuditParameters,
+            grid,
+            task,
             task=sweep.task,
             start=_start(task, point.epochs, repeats),
             canary=_identity(task.canary),
-            label=task.label,
-            private=task.private,
             records=point.records,
             steps=point.steps,
             learning_rate=point.learning_rate,
             clipping_norm=point.clipping_norm,
             epsilon=point.epsilon,
-            delta=grid.delta,
             models=sweep.models or task.models,
             planned=planned,
         )
@@ -192,14 +192,12 @@ def _start(task: Task, epochs: int, repeats: int) -> StartParameters:
     *before, last = task.pretraining
     stages = (*before, last.model_copy(update={"epochs": epochs}))
     whole = task.trains == "all layers"
-    return StartParameters(
-        dataset=task.dataset,
-        model=task.model,
-        trains=task.trains,
+    return part(
+        StartParameters,
+        task,
         backbone=() if whole else stages[:-1],
         stages=(stages if whole else stages[-1:]) if epochs else (),
         repeats=tuple(range(repeats)),
-        xavier=task.xavier,
         # Without pre-training each repeat has its own draw.
         one_start=task.one_start and epochs > 0,
     )
@@ -257,9 +255,7 @@ def ideal(grid: WorstCaseInitGrid) -> list[Cell[IdealParameters]]:
     return [
         Cell(
             f"ideal_eps{short(epsilon)}_models{models}",
-            IdealParameters(
-                epsilon=epsilon, models=models, delta=grid.delta, audits=grid.ideal_audits
-            ),
+            part(IdealParameters, grid, epsilon=epsilon, models=models, audits=grid.ideal_audits),
         )
         for epsilon, models in sorted(asked)
     ]
