@@ -1,6 +1,7 @@
 """The pages of the documentation do what they show."""
 
 import ast
+import math
 import re
 import shlex
 from pathlib import Path
@@ -51,13 +52,15 @@ def test_the_audits_of_the_documentation_run():
 
 
 def test_the_audit_from_one_training_runs_as_documented():
-    code, _, whole = blocks("one-run.md", "python")
+    code, _, steps, whole = blocks("one-run.md", "python")
     names = {}
     mu, epsilon, p_value = shown(code, names)
     assert mu.valid and epsilon.valid
     assert 1 < mu.value < 3
     assert epsilon.value > 0
     assert p_value < 0.05
+    p_value, bound = shown(steps, names)
+    assert f"# {math.ceil(1e4 * p_value) / 1e4:g}," in steps and f"# {bound:g}:" in steps
     known, unknown = shown(whole, names)
     assert known.valid and unknown.valid
     # The truth is 3; 1,000 canaries with a known null law are close to it.
@@ -70,9 +73,12 @@ def test_the_audit_from_one_training_runs_from_the_shell(tmp_path, monkeypatch, 
     rng = stream(3, "docs")
     rows = [f"{w},{x + 3 * (w == 'in')}" for w in ("in", "out") for x in rng.normal(size=60)]
     Path("scores.csv").write_text("\n".join(["world,score", *rows]))
-    words, _ = commands("one-run.md")
+    words, _, of_steps = commands("one-run.md")
     assert cli.main(words) == 1
     assert "mu 1: REFUTED" in capsys.readouterr().out
+    Path("steps.csv").write_text("made,right\n" + "20,19\n" * 40)
+    assert cli.main(of_steps) == 1
+    assert "p-value at most 0.0052" in capsys.readouterr().out
 
 
 def kit_block():
@@ -141,12 +147,12 @@ def test_the_audit_of_one_training_with_opacus_runs_as_written(tmp_path, monkeyp
 
     torch.manual_seed(0)
     exec(compile(blocks("one-run.md", "python")[1], "docs", "exec"), {})
-    _, words = commands("one-run.md")
+    _, words, _ = commands("one-run.md")
     # A right training is refuted in one of twenty.
     assert cli.main(words) in (0, 1)
     told = capsys.readouterr().out
     assert "100 guesses right, 200 canaries" in told
-    assert "40 steps" in told and " finds canaries whose scores are" in told
+    assert "40 steps" in told and " finds canaries whose scores differ" in told
 
 
 def test_the_guide_to_canaries_is_the_table_that_the_command_prints(capsys):
