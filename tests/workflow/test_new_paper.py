@@ -50,7 +50,7 @@ def estimate(grid, scores, bounds):
 SHOWN = '''
 """What is shown and claimed of the gap."""
 from hiddenstate import plotting
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Within
+from hiddenstate.pipeline.evidence import Estimate, Within
 from hiddenstate.pipeline.family import check, figure
 
 @figure("The gap", "Distance of the means of both worlds.")
@@ -62,7 +62,8 @@ def gap(estimates):
 @check
 def one(estimates):
     (found,) = estimates["value"]
-    return Evidence([Within("gap", Estimate(found, 0.09), 0.5, 1.5)], "The gap.")
+    yield Within("gap", Estimate(found, 0.09), 0.5, 1.5)
+    return "The gap."
 '''
 INIT = '''
 """A toy."""

@@ -448,7 +448,7 @@ Found = Generator["Item", None, str]
 """Items of evidence, one by one, and at the end a sentence on what was measured."""
 
 
-def check(measure: Callable[[pd.DataFrame], Found | Evidence], *, any_of: bool = False) -> Check:
+def check(measure: Callable[[pd.DataFrame], Found], *, any_of: bool = False) -> Check:
     """Register a function of the estimates as a claim's check under the function's name.
 
     It yields what is measured and returns a sentence on that; without anything measured the claim
@@ -456,8 +456,14 @@ def check(measure: Callable[[pd.DataFrame], Found | Evidence], *, any_of: bool =
     """
 
     def measured(estimates: pd.DataFrame) -> Evidence | None:
+        from hiddenstate.pipeline.evidence import Evidence
+
+        found, items = measure(estimates), []
         try:
-            return gathered(measure(estimates), any_of=any_of)
+            while True:
+                items.append(next(found))
+        except StopIteration as end:
+            return Evidence(items, end.value, any_of) if items else None
         except Lacking:
             return None
 
@@ -465,22 +471,6 @@ def check(measure: Callable[[pd.DataFrame], Found | Evidence], *, any_of: bool =
 
 
 check_any = partial(check, any_of=True)
-
-
-def gathered(found: Found | Evidence, *, any_of: bool = False) -> Evidence:
-    """Evidence of all that was found; Lacking if that is nothing."""
-    from hiddenstate.pipeline.evidence import Evidence
-
-    if isinstance(found, Evidence):
-        return found
-    items: list[Item] = []
-    while True:
-        try:
-            items.append(next(found))
-        except StopIteration as end:
-            if not items:
-                raise Lacking from None
-            return Evidence(items, end.value, any_of)
 
 
 S = TypeVar("S")

@@ -4,8 +4,8 @@ import pandas as pd
 
 from hiddenstate.papers.atlas.estimates import checkpoints, settings
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Evidence, Exact, Within, rarely
-from hiddenstate.pipeline.family import check, needed
+from hiddenstate.pipeline.evidence import Exact, Within, rarely
+from hiddenstate.pipeline.family import Found, check, needed
 
 
 def _limits(estimates: pd.DataFrame) -> pd.Series:
@@ -25,7 +25,7 @@ def _released_shares(estimates: pd.DataFrame) -> pd.Series:
 
 
 @check
-def ordered(estimates: pd.DataFrame) -> Evidence:
+def ordered(estimates: pd.DataFrame) -> Found:
     """No lower bound, and no exact value, is above an upper bound that holds for any loss."""
     here = select(settings(estimates), kind=["lower", "exact"]).dropna(subset="value")
     # Trained audits are held against their own accountant.
@@ -37,23 +37,19 @@ def ordered(estimates: pd.DataFrame) -> Evidence:
     named = "".join(
         f"; {estimates['method'][i]} ({estimates['cell'][i]}) is above" for i in above.index
     )
-    return Evidence(
-        [
-            Within(
-                "largest computed bound over the least upper bound",
-                Exact(float(needed(computed).max())),
-                high=1.0,
-            ),
-            rarely(
-                "audits at 95 % above it",
-                int((share[audits] > 1).sum()),
-                int(audits.sum()),
-                0.05,
-                0.25,
-            ),
-        ],
-        f"{len(share)} lower bounds; the largest is {share.max():.2%} of its upper bound{named}.",
+    yield Within(
+        "largest computed bound over the least upper bound",
+        Exact(float(needed(computed).max())),
+        high=1.0,
     )
+    yield rarely(
+        "audits at 95 % above it",
+        int((share[audits] > 1).sum()),
+        int(audits.sum()),
+        0.05,
+        0.25,
+    )
+    return f"{len(share)} lower bounds; the largest is {share.max():.2%} of its upper bound{named}."
 
 
 def _least_share(estimates: pd.DataFrame, name: str) -> pd.Series:
@@ -63,47 +59,36 @@ def _least_share(estimates: pd.DataFrame, name: str) -> pd.Series:
 
 
 @check
-def attained(estimates: pd.DataFrame) -> Evidence:
+def attained(estimates: pd.DataFrame) -> Found:
     """A loss is known whose last iterate leaks what composition proves of all iterates."""
     share = _least_share(estimates, "history regulariser")
-    return Evidence(
-        [
-            Within(
-                f"least share of the proven epsilon that is attained, {share.index[0]}",
-                Exact(float(share.iloc[0])),
-                low=0.99,
-            )
-        ],
-        f"{len(share)} settings.",
+    yield Within(
+        f"least share of the proven epsilon that is attained, {share.index[0]}",
+        Exact(float(share.iloc[0])),
+        low=0.99,
     )
+    return f"{len(share)} settings."
 
 
 @check
-def audited(estimates: pd.DataFrame) -> Evidence:
+def audited(estimates: pd.DataFrame) -> Found:
     """Where epsilon is 4 or more, audits of the encoding loss certify most of it."""
     least = _limits(estimates)
     large = estimates[estimates["cell"].isin(least.index[least >= 4])]
     share = _least_share(needed(large), "encoding-loss audit")
-    return Evidence(
-        [
-            Within(f"share certified, {cell}", Exact(float(value)), low=0.5, reason="most")
-            for cell, value in share.items()
-        ],
-        "What an audit of this seed certifies at 95 %.",
-    )
+    for cell, value in share.items():
+        yield Within(f"share certified, {cell}", Exact(float(value)), low=0.5, reason="most")
+    return "What an audit of this seed certifies at 95 %."
 
 
 @check
-def released(estimates: pd.DataFrame) -> Evidence:
+def released(estimates: pd.DataFrame) -> Found:
     """Linear losses: a tenth of the iterates costs little more than the last one alone."""
     exact = select(needed(checkpoints(estimates)), method="linear losses")
-    found = []
     for cell, part in exact.groupby("cell", sort=False):
         most = select(part, kind="upper").set_index("x")["value"].sort_index()
         least = select(part, kind="lower").set_index("x")["value"].sort_index()
         tenth = most[most.index >= 10].index[0]
         share = Exact(float(most[tenth] / least.iloc[-1]))
-        found.append(
-            Within(f"every {tenth:g}th iterate over the last alone, {cell}", share, high=1.1)
-        )
-    return Evidence(found, f"{len(found)} settings.")
+        yield Within(f"every {tenth:g}th iterate over the last alone, {cell}", share, high=1.1)
+    return f"{exact['cell'].nunique()} settings."

@@ -8,7 +8,6 @@ import pandas as pd
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import (
     CONFIDENCE,
-    Evidence,
     Exact,
     Interval,
     Outcome,
@@ -18,7 +17,7 @@ from hiddenstate.pipeline.evidence import (
     average,
     mean,
 )
-from hiddenstate.pipeline.family import Check, Lacking, check, needed
+from hiddenstate.pipeline.family import Check, Found, Lacking, check, check_any, needed
 
 LINE = 0.01
 """Lévy distance of two curves that a figure draws as one line: its width, a hundredth of an axis.
@@ -54,9 +53,8 @@ def _near(null: str) -> Check:
     """The observed curve is the predicted one, as near as a figure of its runs shows."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         rows = select(estimates, quantity="levy_distance", encoding="published", null=null)
-        items = []
         for words, part in _by_cell(rows):
             last, every = (
                 needed(select(part, method=method)["value"]).to_numpy()
@@ -65,12 +63,11 @@ def _near(null: str) -> Check:
             if len(last) != len(every):
                 raise Lacking
             excess = mean((last - every).tolist(), RESOLUTION, least=-1, most=1)
-            items.append(Within(f"further off by, {words}", excess, high=LINE, reason="one line"))
-        return Evidence(
-            items,
+            yield Within(f"further off by, {words}", excess, high=LINE, reason="one line")
+        return (
             "Lévy distance of the observed curve of the last iterate from the predicted one of all "
             "iterates, less that of the curve which all iterates of the same runs give, mean over "
-            "repeats.",
+            "repeats."
         )
 
     return measure
@@ -93,25 +90,24 @@ def _gap_items(rows: pd.DataFrame, least: float, reason: str) -> list[Within]:
 
 
 @check
-def no_amplification(estimates: pd.DataFrame) -> Evidence:
+def no_amplification(estimates: pd.DataFrame) -> Found:
     """Figure 1: the observed curve lies below that of a linear loss."""
     rows = select(estimates, quantity="fnr_gap", method="below linear loss", **NAMED)
-    return Evidence(
-        _gap_items(select(rows, encoding="published"), LINE, "two lines"),
+    yield from _gap_items(select(rows, encoding="published"), LINE, "two lines")
+    return (
         "Least false-negative rate of the last iterate under a linear loss less the observed one, "
-        "at the false-positive rate where exact curves say that most is to be seen.",
+        "at the false-positive rate where exact curves say that most is to be seen."
     )
 
 
-@check
-def above_symmetric(estimates: pd.DataFrame) -> Evidence:
+@check_any
+def above_symmetric(estimates: pd.DataFrame) -> Found:
     """Section 5.1: at large rates the observed curve lies above the symmetric prediction."""
     rows = select(estimates, quantity="fnr_gap", method="above symmetric", encoding="published")
-    return Evidence(
-        _gap_items(rows, 0.0, "larger"),
+    yield from _gap_items(rows, 0.0, "larger")
+    return (
         "Observed false-negative rate less that of the symmetric prediction, at the false-positive "
-        "rate, of those larger than it, where exact curves say that most is to be seen.",
-        any_of=True,
+        "rate, of those larger than it, where exact curves say that most is to be seen."
     )
 
 
@@ -119,20 +115,18 @@ def _equivalent(encoding: str) -> Check:
     """The last iterate tells as many pairs of runs apart as all iterates of the same runs do."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         rows = select(estimates, quantity="auc", encoding=encoding)
-        items = []
         for words, part in _by_cell(rows[rows["cell"].str.contains("_eps")]):
             told = part.pivot(index="repeat", columns="method", values="value")
             # Two adversaries that agree in every repeat may differ in one pair of a million.
             off = (told["last iterate"] - told["all iterates"]).tolist()
             lost = mean(off, 1e-6, least=-1, most=1)
             what = f"share of pairs told apart, last less all iterates, {words}"
-            items.append(Within(what, lost, -PAIR, PAIR, "one pair in a hundred"))
-        return Evidence(
-            items,
+            yield Within(what, lost, -PAIR, PAIR, "one pair in a hundred")
+        return (
             "How much oftener a run with the canary scores above one without it, by the last "
-            "iterate than by all iterates of the same runs, mean over repeats.",
+            "iterate than by all iterates of the same runs, mean over repeats."
         )
 
     return measure
@@ -143,69 +137,63 @@ equivalent_sound = _equivalent("sound")
 
 
 @check
-def algorithm_1(estimates: pd.DataFrame) -> Evidence:
+def algorithm_1(estimates: pd.DataFrame) -> Found:
     """Algorithm 1 as printed: the last iterate tells as many pairs of runs apart as all do."""
     rows = select(estimates, quantity="auc", encoding="as printed")
-    items = []
     for words, part in _by_cell(rows):
         told = part.pivot(index="repeat", columns="method", values="value")
         off = (told["last iterate"] - told["all iterates"]).tolist()
         # Of a thousand runs a world.
         lost = mean(off, FEW_RUNS, least=-1, most=1)
         what = f"share of pairs told apart, last less all iterates, {words}"
-        items.append(Within(what, lost, -PAIR, PAIR, "one pair in a hundred"))
+        yield Within(what, lost, -PAIR, PAIR, "one pair in a hundred")
     shares = ", ".join(f"{x:.2f}" for x in rows.groupby(["cell", "method"])["value"].mean())
-    return Evidence(items, f"Shares of pairs told apart, all iterates and last: {shares}.")
+    return f"Shares of pairs told apart, all iterates and last: {shares}."
 
 
 @check
-def product_form(estimates: pd.DataFrame) -> Evidence:
+def product_form(estimates: pd.DataFrame) -> Found:
     """Section 4.1: the likelihood ratio of all iterates is the product of the steps' own."""
     gaps = needed(select(estimates, quantity="theorem", method="product form")["value"])
     what = "largest distance of the sum of logarithms from the joint likelihood ratio"
-    return Evidence(
-        [Within(what, Exact(float(gaps.max())), high=1e-9, reason="equal except for rounding")],
-        f"{len(gaps)} mechanisms; the joint density is summed over all sets of sampled steps.",
-    )
+    yield Within(what, Exact(float(gaps.max())), high=1e-9, reason="equal except for rounding")
+    return f"{len(gaps)} mechanisms; the joint density is summed over all sets of sampled steps."
 
 
 @check
-def small_gradients(estimates: pd.DataFrame) -> Evidence:
+def small_gradients(estimates: pd.DataFrame) -> Found:
     """Section 4.2: no ordinary record's gradient of the published encoding is clipped."""
     rows = select(estimates, quantity="theorem", method="largest gradient")
-    items = [
-        Within(f"largest gradient over the clipping norm, {words}", Exact(float(value)), high=1)
-        for words, part in _by_cell(rows)
-        for value in part["value"]
-    ]
-    return Evidence(items, "At any parameter: a residual is at most half the spacing.")
+    for words, part in _by_cell(rows):
+        for value in part["value"]:
+            yield Within(
+                f"largest gradient over the clipping norm, {words}", Exact(float(value)), high=1
+            )
+    return "At any parameter: a residual is at most half the spacing."
 
 
 @check
-def not_corrupted(estimates: pd.DataFrame) -> Evidence:
+def not_corrupted(estimates: pd.DataFrame) -> Found:
     """Section 4.2: noise does not corrupt the published encoding."""
     rows = select(estimates, quantity="collision_probability", encoding="published")
-    items = []
     for words, part in _by_cell(rows[rows["cell"].str.contains("_eps")]):
         most, steps = part[["value", "steps"]].iloc[0]
         # Steps fail independently, so the union bound T p is 1 - (1 - p)^T at least.
         least = -np.expm1(steps * np.log1p(-most / steps))
         wrong = Exact((least + most) / 2, (most - least) / 2)
-        items.append(Within(f"runs that decode wrongly, {words}", wrong, high=RARELY))
-    return Evidence(
-        items, "Share of runs in which the noise of some step carries the sum to another digit."
-    )
+        yield Within(f"runs that decode wrongly, {words}", wrong, high=RARELY)
+    return "Share of runs in which the noise of some step carries the sum to another digit."
 
 
 @check
-def algorithm_2(estimates: pd.DataFrame) -> Evidence:
+def algorithm_2(estimates: pd.DataFrame) -> Found:
     """Algorithm 2 as printed returns an epsilon."""
     rows = select(estimates, quantity="epsilon", method="every threshold", encoding="published")
     found = Share(int(np.isfinite(needed(rows)["value"]).sum()), len(rows))
-    return Evidence(
-        [Within("audits that it returns an epsilon for", found, low=0.5, reason="most audits")],
+    yield Within("audits that it returns an epsilon for", found, low=0.5, reason="most audits")
+    return (
         f"It returns one in {found.successes} of {found.trials} audits, with "
-        "curves compared at every threshold, those without a false positive included.",
+        "curves compared at every threshold, those without a false positive included."
     )
 
 
@@ -232,18 +220,18 @@ def _epsilon(encoding: str, method: str) -> Check:
     """The mean estimate is the theoretical epsilon in every setting, and no other of the figure."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         rows = needed(select(estimates, quantity="epsilon", method=method, encoding=encoding))
         none = int((~np.isfinite(rows["value"])).sum())
-        return Evidence(
-            _matches(rows),
+        yield from _matches(rows)
+        return (
             f"Mean of the repeats ({len(rows)} audits in {rows['cell'].nunique()} settings) "
             "against the theoretical epsilon."
             + (
                 f" In {none} of {len(rows)} audits no epsilon that is searched fits."
                 if none
                 else ""
-            ),
+            )
         )
 
     return measure
@@ -255,11 +243,11 @@ epsilon_closest = _epsilon("sound", "closest curve")
 
 
 @check
-def cut_offs(estimates: pd.DataFrame) -> Evidence:
+def cut_offs(estimates: pd.DataFrame) -> Found:
     """At no cut-off does Algorithm 2 match in every setting."""
     rows = select(estimates, quantity="epsilon by cut-off", encoding="published")
     cuts = dict(list(needed(rows).groupby("x")))
-    items, words = [], []
+    words = []
     for cut, part in cuts.items():
         matches = _matches(part)
         # One level for all settings at all cut-offs.
@@ -268,14 +256,14 @@ def cut_offs(estimates: pd.DataFrame) -> Evidence:
         low, high = found.count(Outcome.CONTRADICTS), len(found) - found.count(Outcome.AGREES)
         name = f"algorithm 2, {100 * cut:g} %" if cut else "algorithm 2, as printed"
         off = Interval(low, low, high, 1 - (1 - CONFIDENCE) / len(cuts))
-        items.append(Within(f"settings that do not match, {name}", off, low=1))
+        yield Within(f"settings that do not match, {name}", off, low=1)
         none = int((~np.isfinite(part["value"])).sum())
         words.append(f"{name}: none fits in {none} of {len(part)}")
-    return Evidence(items, f"By the least share of errors of either kind. {'; '.join(words)}.")
+    return f"By the least share of errors of either kind. {'; '.join(words)}."
 
 
 @check
-def slightly_above(estimates: pd.DataFrame) -> Evidence:
+def slightly_above(estimates: pd.DataFrame) -> Found:
     """Section 5.2: the empirical epsilon is above the theoretical one, on average over settings."""
     rows = select(estimates, quantity="epsilon", method="algorithm 2", encoding="published")
     found = needed(rows[np.isfinite(rows["value"])])
@@ -284,7 +272,5 @@ def slightly_above(estimates: pd.DataFrame) -> Evidence:
         for _, part in found.groupby("cell", sort=False)
     ]
     shown = ", ".join(f"{one.value:+.0%}" for one in excess)
-    return Evidence(
-        [Within("excess over the theoretical epsilon, mean of settings", average(excess), low=0.0)],
-        f"Excess by setting: {shown}.",
-    )
+    yield Within("excess over the theoretical epsilon, mean of settings", average(excess), low=0.0)
+    return f"Excess by setting: {shown}."

@@ -11,13 +11,12 @@ from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import (
     CONFIDENCE,
     Estimate,
-    Evidence,
     Interval,
     Share,
     Within,
     rarely,
 )
-from hiddenstate.pipeline.family import Check, check, needed
+from hiddenstate.pipeline.family import Check, Found, check, needed
 
 TOO_OFTEN = 0.09
 """Share of audits with too much claimed that a study must not overlook, where 5 % may be."""
@@ -32,11 +31,11 @@ def _validity(choose: Callable[[pd.DataFrame], pd.Series]) -> Check:
     """
 
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         rows = select(estimates, quantity="exceedance")
         rows = needed(rows[choose(rows)])
-        items = [
-            rarely(
+        for row in rows.itertuples():
+            yield rarely(
                 f"{row.cell}, {row.x:,.0f} scores, {row.method}",
                 round(row.value * row.audits),
                 int(row.audits),
@@ -44,13 +43,10 @@ def _validity(choose: Callable[[pd.DataFrame], pd.Series]) -> Check:
                 TOO_OFTEN,
                 len(rows),
             )
-            for row in rows.itertuples()
-        ]
         worst = rows.loc[rows["value"].idxmax()]
-        return Evidence(
-            items,
+        return (
             f"{len(rows)} points; the truth is exceeded in at most {worst['value']:.1%} of audits "
-            f"({worst['cell']}, {worst['x']:,.0f} scores, {worst['method']}).",
+            f"({worst['cell']}, {worst['x']:,.0f} scores, {worst['method']})."
         )
 
     return measure
@@ -62,7 +58,7 @@ null = _validity(lambda rows: rows["valid"].astype(bool) & (rows["cell"] == "gau
 
 
 @check
-def as_published(estimates: pd.DataFrame) -> Evidence:
+def as_published(estimates: pd.DataFrame) -> Found:
     """The published recipe exceeds the truth more often than its level."""
     rows = select(estimates, quantity="exceedance", method=AsPublished.name)
     rows = rows.set_index(["cell", "x"])
@@ -73,39 +69,34 @@ def as_published(estimates: pd.DataFrame) -> Evidence:
     }
     found = needed(rows["value"].reindex(wanted))
     audits = rows["audits"].reindex(wanted).astype(int)
-    return Evidence(
-        [
-            Within(
-                f"audits that claim too much, {cell}, {n:,} scores",
-                Share(round(found[cell, n] * audits[cell, n]), int(audits[cell, n])),
-                low=least,
-            )
-            for (cell, n), least in wanted.items()
-        ],
-        ", ".join(f"{value:.1%}" for value in found) + ".",
-    )
+    for (cell, n), least in wanted.items():
+        yield Within(
+            f"audits that claim too much, {cell}, {n:,} scores",
+            Share(round(found[cell, n] * audits[cell, n]), int(audits[cell, n])),
+            low=least,
+        )
+    return ", ".join(f"{value:.1%}" for value in found) + "."
 
 
 @check
-def default_is_tight(estimates: pd.DataFrame) -> Evidence:
+def default_is_tight(estimates: pd.DataFrame) -> Found:
     """The default bound is as tight as was aimed at."""
     rows = select(estimates, quantity="median", method=Averaged.name)
     rows = rows.set_index(["cell", "x"])
     goals = {("gaussian_mu1", 100): 0.70, ("gaussian_mu3", 100): 2.2}
     found = needed(rows["value"].reindex(goals))
-    items = []
     for (cell, n), goal in goals.items():
         row = rows.loc[(cell, n)]
         # Between the 10 and 90 % quantiles of a normal distribution lie 2.563 deviations.
         sd = (row["high"] - row["low"]) / 2.563
         error = SQUARE_ROOT_OF_HALF_PI * sd / math.sqrt(row["audits"])
         median = Estimate(float(row["value"]), float(error))
-        items.append(Within(f"median bound, {cell}, {n} scores", median, low=goal))
-    return Evidence(items, "Medians " + ", ".join(f"{value:.2f}" for value in found) + ".")
+        yield Within(f"median bound, {cell}, {n} scores", median, low=goal)
+    return "Medians " + ", ".join(f"{value:.2f}" for value in found) + "."
 
 
 @check
-def bugs(estimates: pd.DataFrame) -> Evidence:
+def bugs(estimates: pd.DataFrame) -> Found:
     """At least ten bugs are found in most audits, and the control is not."""
     rows = needed(select(estimates, quantity="power"))
     wrong = rows[rows["cell"] != "none"]
@@ -125,22 +116,20 @@ def bugs(estimates: pd.DataFrame) -> Evidence:
     found = int((wrong.groupby("cell")["value"].max() > 0.5).sum())
     control = needed(select(rows, cell="none"))
     quiet = control.loc[control["audits"].idxmax()]
-    return Evidence(
-        [
-            Within(
-                f"bugs, of {n}, that most audits find at some number of models",
-                Interval(found, least, most, 1 - level),
-                low=10,
-            ),
-            rarely(
-                f"the right mechanism accused, {quiet['x']:,.0f} models",
-                round(quiet["value"] * quiet["audits"]),
-                int(quiet["audits"]),
-                LEVEL,
-                0.15,
-                2,
-            ),
-        ],
+    yield Within(
+        f"bugs, of {n}, that most audits find at some number of models",
+        Interval(found, least, most, 1 - level),
+        low=10,
+    )
+    yield rarely(
+        f"the right mechanism accused, {quiet['x']:,.0f} models",
+        round(quiet["value"] * quiet["audits"]),
+        int(quiet["audits"]),
+        LEVEL,
+        0.15,
+        2,
+    )
+    return (
         f"{found} of {n} found in more than half of the audits of up to "
-        f"{wrong['x'].max():,.0f} models a world.",
+        f"{wrong['x'].max():,.0f} models a world."
     )

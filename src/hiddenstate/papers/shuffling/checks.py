@@ -8,8 +8,8 @@ import pandas as pd
 
 from hiddenstate.papers.shuffling.simulations import ALL, LAST
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Interval, Within, rarely
-from hiddenstate.pipeline.family import Lacking, check, needed
+from hiddenstate.pipeline.evidence import Estimate, Exact, Interval, Within, rarely
+from hiddenstate.pipeline.family import Found, check, needed
 
 AS_MUCH = 0.25
 """Share of what linear losses show by which a network may differ and show as much."""
@@ -19,7 +19,7 @@ MANY = 100
 
 
 @check
-def overestimated(estimates: pd.DataFrame) -> Evidence:
+def overestimated(estimates: pd.DataFrame) -> Found:
     """An audit finds more than the claimed epsilon."""
     rows = needed(select(estimates, part="simulated", epochs=1, record="swapped"))
     rows = rows[rows["claim"] == rows["claim"].min()]
@@ -27,15 +27,13 @@ def overestimated(estimates: pd.DataFrame) -> Evidence:
     audit = needed(select(rows, method=ALL)).iloc[0]
     ratio = audit["value"] / audit["claim"]
     most = needed(select(rows, method="composition"))["value"].item() / audit["claim"]
-    item = Within(
+    yield Within(
         f"found over claimed {audit['claim']:g}, {audit['batches']:g} batches, swapped record",
         Interval(ratio, ratio, most, audit["confidence"]),
         low=1,
         reason="more than claimed",
     )
-    return Evidence(
-        [item], "The least claim with the most batches: a valid bound, and at most what is proven."
-    )
+    return "The least claim with the most batches: a valid bound, and at most what is proven."
 
 
 def _by_batches(estimates: pd.DataFrame, method: str) -> Iterator[tuple[str, float, pd.Series]]:
@@ -47,7 +45,7 @@ def _by_batches(estimates: pd.DataFrame, method: str) -> Iterator[tuple[str, flo
 
 
 @check
-def not_uniform(estimates: pd.DataFrame) -> Evidence:
+def not_uniform(estimates: pd.DataFrame) -> Found:
     """The factor between what is shown and claimed differs between settings and adversaries."""
     shown = {
         method: {
@@ -59,66 +57,52 @@ def not_uniform(estimates: pd.DataFrame) -> Evidence:
     }
     every, last = shown["largest sum"], shown["linear losses"]
     most = max(every, key=lambda setting: every[setting])
-    items = [
-        Within(
-            "largest over smallest factor of all settings, all iterates",
-            Exact(max(every.values()) / min(every.values())),
-            low=1.5,
-            reason="not uniform",
-        ),
-        Within(
-            f"factor of all iterates over that of the last one, {most[1]} batches, {most[0]}",
-            Exact(every[most] / last[most]),
-            low=1.5,
-            reason="not uniform",
-        ),
-    ]
-    return Evidence(items, "Factors of what is shown at least, computed, over the claim.")
-
-
-def _evidence(items: list[Within], note: str) -> Evidence:
-    if not items:
-        raise Lacking
-    return Evidence(items, note)
+    yield Within(
+        "largest over smallest factor of all settings, all iterates",
+        Exact(max(every.values()) / min(every.values())),
+        low=1.5,
+        reason="not uniform",
+    )
+    yield Within(
+        f"factor of all iterates over that of the last one, {most[1]} batches, {most[0]}",
+        Exact(every[most] / last[most]),
+        low=1.5,
+        reason="not uniform",
+    )
+    return "Factors of what is shown at least, computed, over the claim."
 
 
 @check
-def grows(estimates: pd.DataFrame) -> Evidence:
+def grows(estimates: pd.DataFrame) -> Found:
     """What all iterates show at least grows with the number of batches."""
-    items = [
-        Within(f"{more} over {fewer} batches, {words}", Exact(values[more] / values[fewer]), low=1)
-        for words, _, values in _by_batches(estimates, "largest sum")
-        for fewer, more in pairwise(values.index)
-    ]
-    return _evidence(items, "The largest sum's bound, computed.")
+    for words, _, values in _by_batches(estimates, "largest sum"):
+        for fewer, more in pairwise(values.index):
+            ratio = Exact(values[more] / values[fewer])
+            yield Within(f"{more} over {fewer} batches, {words}", ratio, low=1)
+    return "The largest sum's bound, computed."
 
 
 @check
-def exceeded(estimates: pd.DataFrame) -> Evidence:
+def exceeded(estimates: pd.DataFrame) -> Found:
     """At the least claim all iterates show more than is claimed."""
     least = min(claim for _, claim, _ in _by_batches(estimates, "largest sum"))
-    items = [
-        Within(f"{n} batches, {words}: over the claim", Exact(value / claim), low=1)
-        for words, claim, values in _by_batches(estimates, "largest sum")
-        if claim == least
-        for n, value in values.items()
-    ]
-    return _evidence(items, "The largest sum's bound, computed.")
+    for words, claim, values in _by_batches(estimates, "largest sum"):
+        for n, value in values.items() if claim == least else ():
+            yield Within(f"{n} batches, {words}: over the claim", Exact(value / claim), low=1)
+    return "The largest sum's bound, computed."
 
 
 @check
-def last_iterate(estimates: pd.DataFrame) -> Evidence:
+def last_iterate(estimates: pd.DataFrame) -> Found:
     """With many batches the last iterate of linear losses shows less than is claimed."""
-    items = [
-        Within(f"{n} batches, {words}: of the claim", Exact(value / claim), high=1)
-        for words, claim, values in _by_batches(estimates, "linear losses")
-        for n, value in values[values.index >= MANY].items()
-    ]
-    return _evidence(items, f"One epoch of {MANY} batches or more, computed.")
+    for words, claim, values in _by_batches(estimates, "linear losses"):
+        for n, value in values[values.index >= MANY].items():
+            yield Within(f"{n} batches, {words}: of the claim", Exact(value / claim), high=1)
+    return f"One epoch of {MANY} batches or more, computed."
 
 
 @check
-def valid(estimates: pd.DataFrame) -> Evidence:
+def valid(estimates: pd.DataFrame) -> Found:
     """Few lower bounds are above what they must not exceed."""
     keys = ["claim", "batches", "epochs", "order", "record"]
     audits = needed(select(estimates, method=[ALL, LAST]))
@@ -131,16 +115,13 @@ def valid(estimates: pd.DataFrame) -> Evidence:
     # The last iterate of networks is not that of linear losses.
     both = both[(both["part"] != "trained") | (both["method"] == ALL)]
     above = int((both["value"] > both["value_most"]).sum())
-    return Evidence(
-        [rarely("bounds above the truth", above, len(both), 0.05, 0.12)],
-        "Of all iterates above composition, of the last one above its exact epsilon.",
-    )
+    yield rarely("bounds above the truth", above, len(both), 0.05, 0.12)
+    return "Of all iterates above composition, of the last one above its exact epsilon."
 
 
 @check
-def networks(estimates: pd.DataFrame) -> Evidence:
+def networks(estimates: pd.DataFrame) -> Found:
     """Networks show an adversary of all iterates as much as linear losses do."""
-    items = []
     trained = needed(select(estimates, part="trained", method=ALL))
     for row in trained.itertuples():
         alike = select(estimates, part="ideal", method=ALL, claim=row.claim, order=row.order)
@@ -149,13 +130,11 @@ def networks(estimates: pd.DataFrame) -> Evidence:
         less = Estimate(
             row.value / ideal.mean(), ideal.std() / ideal.mean() * math.sqrt(1 + 1 / n), n - 1
         )
-        items.append(
-            Within(
-                f"found over that of linear losses, claimed {row.claim:g}, order {row.order}",
-                less,
-                low=1 - AS_MUCH,
-                high=1 + AS_MUCH,
-                reason="as much",
-            )
+        yield Within(
+            f"found over that of linear losses, claimed {row.claim:g}, order {row.order}",
+            less,
+            low=1 - AS_MUCH,
+            high=1 + AS_MUCH,
+            reason="as much",
         )
-    return Evidence(items, "One audit each, beside simulated ones of as many models.")
+    return "One audit each, beside simulated ones of as many models."

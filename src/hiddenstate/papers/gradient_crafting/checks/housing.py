@@ -26,7 +26,6 @@ from hiddenstate.papers.gradient_crafting.summaries import drawn
 from hiddenstate.pipeline.estimates import largest, plus_minus, select
 from hiddenstate.pipeline.evidence import (
     Estimate,
-    Evidence,
     Exact,
     Stated,
     Test,
@@ -34,7 +33,7 @@ from hiddenstate.pipeline.evidence import (
     below,
     mean,
 )
-from hiddenstate.pipeline.family import Lacking, check, needed
+from hiddenstate.pipeline.family import Found, Lacking, check, check_any, needed
 from hiddenstate.pipeline.verification import comparison_power
 
 FIFTH = 1 / math.sqrt(5)
@@ -74,45 +73,43 @@ def _ratio(rows: pd.DataFrame, over: str = "mu") -> Estimate:
 
 
 @check
-def implication1(estimates: pd.DataFrame) -> Evidence:
+def implication1(estimates: pd.DataFrame) -> Found:
     """The simulated coordinate of the housing network shows nearly all of the accountant's mu."""
     rows = select(_housing(estimates, "mu"), adversary=CRAFTED)
     published = select(_housing(estimates, "epsilon"), adversary=CRAFTED)
-    items, words = [], []
+    words = []
     for epsilon in _audible(rows):
         ratio = _ratio(select(rows, epsilon=epsilon))
         what = f"mu over the accountant's, epsilon {epsilon:g}"
-        items.append(Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least"))
+        yield Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least")
         found = _of(published, CRAFTED, epsilon)
         words.append(f"{plus_minus(found.mean(), found.std())} of {epsilon:g}")
-    return Evidence(items, f"As published, epsilon {', '.join(words)} is found.")
+    return f"As published, epsilon {', '.join(words)} is found."
 
 
 @check
-def outperforms(estimates: pd.DataFrame) -> Evidence:
+def outperforms(estimates: pd.DataFrame) -> Found:
     """On the housing network the simulated coordinate shows more than the loss."""
     rows = _housing(estimates, "epsilon")
-    items, shown = [], []
+    shown = []
     for epsilon in _audible(rows):
         best, less = (_of(rows, name, epsilon) for name in (CRAFTED, LOSS))
         gap = mean(best.tolist()) - mean(less.tolist())
         what = f"published epsilon, simulated coordinate less the loss, epsilon {epsilon:g}"
-        items.append(Within(what, gap, low=0, reason="outperforms"))
+        yield Within(what, gap, low=0, reason="outperforms")
         shown.append(f"{best.mean():.2f} and {less.mean():.2f} of {epsilon:g}")
-    return Evidence(
-        items, f"Found by the simulated coordinate and by the loss: {'; '.join(shown)}."
-    )
+    return f"Found by the simulated coordinate and by the loss: {'; '.join(shown)}."
 
 
-@check
-def simulated_dimension(estimates: pd.DataFrame) -> Evidence:
+@check_any
+def simulated_dimension(estimates: pd.DataFrame) -> Found:
     """With one start and one random coordinate for all models the simulated one shows more."""
-    items, words = [], []
+    words = []
     for epsilon, ratio in _one_random(estimates):
         what = f"mu of one random over that of the simulated coordinate, epsilon {epsilon:g}"
-        items.append(Within(what, ratio, high=1, reason="the simulated one is better"))
+        yield Within(what, ratio, high=1, reason="the simulated one is better")
         words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
-    return Evidence(items, f"Ratio, {', '.join(words)}.", any_of=True)
+    return f"Ratio, {', '.join(words)}."
 
 
 def _one_random(estimates: pd.DataFrame) -> Iterator[tuple[float, Estimate]]:
@@ -126,66 +123,62 @@ def _one_random(estimates: pd.DataFrame) -> Iterator[tuple[float, Estimate]]:
         yield epsilon, _ratio(shares, over="whole")
 
 
-@check
-def seldom_inserted(estimates: pd.DataFrame) -> Evidence:
+@check_any
+def seldom_inserted(estimates: pd.DataFrame) -> Found:
     """With an insertion in every 25th step the simulated coordinate is not tight somewhere."""
     rows = select(_housing(estimates, "mu", every=25), adversary=CRAFTED)
-    items, words = [], []
+    words = []
     for epsilon in _audible(rows):
         ratio = _ratio(select(rows, epsilon=epsilon))
         what = f"mu over the accountant's, k = 25, epsilon {epsilon:g}"
-        items.append(Within(what, ratio, high=TIGHT, reason="not tight: less than nine tenths"))
+        yield Within(what, ratio, high=TIGHT, reason="not tight: less than nine tenths")
         words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
-    return Evidence(items, f"Share of mu: {', '.join(words)}.", any_of=True)
+    return f"Share of mu: {', '.join(words)}."
 
 
 @check
-def five_is_tight(estimates: pd.DataFrame) -> Evidence:
+def five_is_tight(estimates: pd.DataFrame) -> Found:
     """With an insertion in every fifth step the simulated coordinate is tight at every epsilon."""
     rows = select(_housing(estimates, "mu", every=5), adversary=CRAFTED)
-    items, words = [], []
+    words = []
     for epsilon in _audible(rows):
         ratio = _ratio(select(rows, epsilon=epsilon))
         what = f"mu over the accountant's, k = 5, epsilon {epsilon:g}"
-        items.append(Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least"))
+        yield Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least")
         words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
-    return Evidence(items, f"Share of mu: {', '.join(words)}.")
+    return f"Share of mu: {', '.join(words)}."
 
 
 @check
-def less_frequent(estimates: pd.DataFrame) -> Evidence:
+def less_frequent(estimates: pd.DataFrame) -> Found:
     """With fewer insertions among the steps the crafted gradient shows less of the same mu."""
     whole = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
     whole = largest(needed(whole), "models", SETTING)
-    items, words = [], []
+    words = []
     for epsilon in _audible(whole):
         own = select(whole, epsilon=epsilon)
         found = {every: _ratio(part) for every, part in own.groupby("every")}
         periods = sorted(found)
-        items += [
-            Within(
+        for few, many in pairwise(periods):
+            yield Within(
                 f"share of mu at k = {few:g} less that at k = {many:g}, epsilon {epsilon:g}",
                 found[few] - found[many],
                 low=0,
                 reason="decreases",
             )
-            for few, many in pairwise(periods)
-        ]
         listed = ", ".join(f"{found[k].value:.2f} at k = {k:g}" for k in periods)
         words.append(f"epsilon {epsilon:g}: {listed}")
-    if not items:
-        raise Lacking
-    return Evidence(items, f"Share of the accountant's mu, {'; '.join(words)}.")
+    return f"Share of the accountant's mu, {'; '.join(words)}."
 
 
 @check
-def mu(estimates: pd.DataFrame) -> Evidence:
+def mu(estimates: pd.DataFrame) -> Found:
     """mu of the simulated coordinate is that of the insertions."""
     rows = select(_housing(estimates, "mu"), adversary=CRAFTED)
     rows = needed(rows[rows["models"] >= MODELS])
     shares = {epsilon: _ratio(part) for epsilon, part in rows.groupby("epsilon")}
-    items = [
-        below(
+    for epsilon, share in shares.items():
+        yield below(
             f"mu over the accountant's, epsilon {epsilon:g}: {share.value:.3f} for 1",
             share,
             1.0,
@@ -193,99 +186,80 @@ def mu(estimates: pd.DataFrame) -> Evidence:
             "what an insertion in every fifth step would show",
             tests=len(shares),
         )
-        for epsilon, share in shares.items()
-    ]
     # All of mu is the most that is possible, so it is tested: no interval lies inside one point.
-    return Evidence(items, "Tests of all of mu against less.")
+    return "Tests of all of mu against less."
 
 
 @check
-def reference(estimates: pd.DataFrame) -> Evidence:
+def reference(estimates: pd.DataFrame) -> Found:
     """The published estimate on the housing network is what an unused coordinate gives."""
     rows = select(_housing(as_stated(estimates), "epsilon"), adversary=CRAFTED)
     rows = needed(rows[rows["models"] >= MODELS])
-    items = [
-        Stated(
-            f"published epsilon of {epsilon:g}",
-            mean(part["value"].tolist()),
-            stated_mean(IDLE[1][epsilon]),
-            rounding=NEAR,
-            rival=IDLE[5][epsilon][1],
-        )
-        for epsilon, part in rows.groupby("epsilon")
-        if epsilon in IDLE[1]
-    ]
-    if not items:
-        raise Lacking
-    return Evidence(
-        items, "The rival is an unused coordinate with an insertion in every fifth step."
-    )
+    for epsilon, part in rows.groupby("epsilon"):
+        if epsilon in IDLE[1]:
+            yield Stated(
+                f"published epsilon of {epsilon:g}",
+                mean(part["value"].tolist()),
+                stated_mean(IDLE[1][epsilon]),
+                rounding=NEAR,
+                rival=IDLE[5][epsilon][1],
+            )
+    return "The rival is an unused coordinate with an insertion in every fifth step."
 
 
 @check
-def shared_start(estimates: pd.DataFrame) -> Evidence:
+def shared_start(estimates: pd.DataFrame) -> Found:
     """With one draw of initial parameters one random coordinate is no longer far below."""
     rows = _housing(estimates, "mu", start="shared")
-    items = [
-        Within(
+    for epsilon, ratio in _one_random(estimates):
+        yield Within(
             f"mu of one random over that of the simulated coordinate, epsilon {epsilon:g}",
             ratio,
             low=0.5,
             reason="not far below: half, a limit of ours",
         )
-        for epsilon, ratio in _one_random(estimates)
-    ]
     counts = rows[rows["adversary"] == ONE_RANDOM].groupby("epsilon")["repeat"].nunique()
-    return Evidence(items, f"{counts.min()} coordinates at each epsilon.")
+    return f"{counts.min()} coordinates at each epsilon."
 
 
 @check
-def norm(estimates: pd.DataFrame) -> Evidence:
+def norm(estimates: pd.DataFrame) -> Found:
     """The baseline's record reaches the clipping norm in most steps."""
     rows = needed(select(estimates, part="norms", quantity="share clipped"))
-    return Evidence(
-        [
-            Within(
-                f"share of steps at the clipping norm, k = {line['every']:g}",
-                Exact(float(line["value"])),
-                low=0.5,
-                reason="most",
-            )
-            for _, line in rows.iterrows()
-        ],
-        f"{rows['models'].min():.0f} trainings.",
-    )
+    for _, line in rows.iterrows():
+        yield Within(
+            f"share of steps at the clipping norm, k = {line['every']:g}",
+            Exact(float(line["value"])),
+            low=0.5,
+            reason="most",
+        )
+    return f"{rows['models'].min():.0f} trainings."
 
 
 @check
-def idle_law(estimates: pd.DataFrame) -> Evidence:
+def idle_law(estimates: pd.DataFrame) -> Found:
     """With an insertion in every k-th step the crafted gradient shows at most mu / sqrt(k)."""
     rows = select(estimates, part="housing", quantity="mu", start="fresh", adversary=CRAFTED)
     rows = needed(rows[(rows["every"] > 1) & (rows["epsilon"] >= 4)])
-    items = []
     for every, part in largest(rows, "models", SETTING).groupby("every"):
         errors = (part["high"] - part["value"]) / part["idle_mu"]
         ratio = pooled(part["value"] / part["idle_mu"], errors)
         what = f"mu over mu / sqrt(k), k = {every:g}"
-        items.append(Within(what, ratio, high=1, reason="at most the law"))
-    return Evidence(items, "Pooled over epsilon 4 and above, one repeat each.")
+        yield Within(what, ratio, high=1, reason="at most the law")
+    return "Pooled over epsilon 4 and above, one repeat each."
 
 
 @check
-def agreement(estimates: pd.DataFrame) -> Evidence:
+def agreement(estimates: pd.DataFrame) -> Found:
     """Scores of a small audit, trained here, are distributed as those of the large one."""
     rows = needed(select(estimates, part="housing", quantity="p_value"))
     least = min(1.0, rows["value"].min() * len(rows))
     models = int(rows["models"].min())
     power = comparison_power(models, shift=0.5, level=0.05, worlds=len(rows))
-    return Evidence(
-        [
-            Test(
-                f"least of {len(rows)} p-values, times their number",
-                least,
-                power,
-                "a shift of half a standard deviation of all",
-            )
-        ],
-        f"{models} new models per world and adversary.",
+    yield Test(
+        f"least of {len(rows)} p-values, times their number",
+        least,
+        power,
+        "a shift of half a standard deviation of all",
     )
+    return f"{models} new models per world and adversary."

@@ -8,32 +8,28 @@ from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS, RAND
 from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING
 from hiddenstate.papers.gradient_crafting.checks.shared import TIGHT, pooled
 from hiddenstate.pipeline.estimates import largest, select
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Item, Within
-from hiddenstate.pipeline.family import Lacking, check, needed
+from hiddenstate.pipeline.evidence import Estimate, Within
+from hiddenstate.pipeline.family import Found, check, needed
 
 
 @check
-def networks(estimates: pd.DataFrame) -> Evidence:
+def networks(estimates: pd.DataFrame) -> Found:
     """On ConvNet and ResNet a random coordinate shows nearly all of the accountant's mu."""
     rows = needed(select(_network_mus(estimates), adversary=RANDOM))
-    items = [
-        Within(
+    for network, part in rows.groupby("network", sort=False):
+        yield Within(
             f"mu over the accountant's, {network}, mean of {len(part)} audits",
             pooled(part["value"] / part["mu"], part["error"] / part["mu"], 1),
             low=TIGHT,
             reason="tight: nine tenths at least",
         )
-        for network, part in rows.groupby("network", sort=False)
-    ]
     published = select(estimates, part="network", quantity="epsilon", method=PUBLISHED)
     words = [
         f"{line['value']:.1f} of {line['epsilon']:g} ({line['network']})"
         for _, line in select(published, adversary=RANDOM, every=1, clipping_norm=1).iterrows()
     ]
     models = int(rows["models"].max())
-    return Evidence(
-        items, f"As published, with {models} models per world, epsilon {', '.join(words)} is found."
-    )
+    return f"As published, with {models} models per world, epsilon {', '.join(words)} is found."
 
 
 def _network_audits(estimates: pd.DataFrame) -> pd.DataFrame:
@@ -54,10 +50,9 @@ def _network_mus(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 @check
-def networks_ordering(estimates: pd.DataFrame) -> Evidence:
+def networks_ordering(estimates: pd.DataFrame) -> Found:
     """On ConvNet and ResNet crafted gradients show more than the loss, whoever chose them."""
     rows = _network_mus(estimates)
-    items: list[Item] = []
     for network, own in rows.groupby("network", sort=False):
         table = own.pivot_table(index="cell", columns="adversary", values=["value", "error", "mu"])
         for adversary in (RANDOM, CRAFTED):
@@ -68,46 +63,38 @@ def networks_ordering(estimates: pd.DataFrame) -> Evidence:
             gaps = (both[pair[0]] - both[pair[1]]) / accountant
             errors = np.hypot(both["error", adversary], both["error", LOSS]) / accountant
             what = f"share of mu above the loss, {network}, {adversary}"
-            items.append(Within(what, pooled(gaps, errors), low=0, reason="more"))
-    if not items:
-        raise Lacking
-    return Evidence(items, "Pooled over the audits of a network.")
+            yield Within(what, pooled(gaps, errors), low=0, reason="more")
+    return "Pooled over the audits of a network."
 
 
 @check
-def clipping_norm(estimates: pd.DataFrame) -> Evidence:
+def clipping_norm(estimates: pd.DataFrame) -> Found:
     """At every clipping norm a random coordinate shows the same mu, except for a quarter."""
     rows = select(_network_mus(estimates), adversary=RANDOM)
-    items: list[Item] = []
     for (network, epsilon), part in rows.groupby(["network", "epsilon"], sort=False):
         found = {
             norm: pooled(own["value"] / own["mu"], own["error"] / own["mu"], 1)
             for norm, own in part.groupby("clipping_norm")
         }
         first = min(found)
-        items += [
-            Within(
-                f"share of mu at C = {norm:g} less that at {first:g}, {network}, "
-                f"epsilon {epsilon:g}",
-                value - found[first],
-                -0.25,
-                0.25,
-                reason="the same except for a quarter, a limit of ours",
-            )
-            for norm, value in found.items()
-            if norm != first
-        ]
-    if not items:
-        raise Lacking
-    return Evidence(items, f"{rows['models'].max():.0f} models per world.")
+        for norm, value in found.items():
+            if norm != first:
+                yield Within(
+                    f"share of mu at C = {norm:g} less that at {first:g}, {network}, "
+                    f"epsilon {epsilon:g}",
+                    value - found[first],
+                    -0.25,
+                    0.25,
+                    reason="the same except for a quarter, a limit of ours",
+                )
+    return f"{rows['models'].max():.0f} models per world."
 
 
 @check
-def networks_periodic(estimates: pd.DataFrame) -> Evidence:
+def networks_periodic(estimates: pd.DataFrame) -> Found:
     """With k above 1 a random coordinate shows more than the loss."""
     rows = _network_audits(estimates)
     rows = rows[(rows["every"] > 1) & (rows["error"] < 0.35 * rows["idle_mu"])]
-    items: list[Item] = []
     notes = []
     for cell, part in rows.groupby("cell", sort=False):
         own = part.set_index("adversary")
@@ -116,9 +103,7 @@ def networks_periodic(estimates: pd.DataFrame) -> Evidence:
         best, loss = (
             Estimate(own.loc[name, "value"], own.loc[name, "error"]) for name in (RANDOM, LOSS)
         )
-        items.append(Within(f"mu above the loss's, {cell}", best - loss, low=0, reason="more"))
+        yield Within(f"mu above the loss's, {cell}", best - loss, low=0, reason="more")
         notes.append(f"mu {best.value:.2f}, loss {loss.value:.2f}, mu / sqrt(k) "
                      f"{own.loc[RANDOM, 'idle_mu']:.2f}")  # fmt: skip
-    if not items:
-        raise Lacking
-    return Evidence(items, "; ".join(notes) + ".")
+    return "; ".join(notes) + "."

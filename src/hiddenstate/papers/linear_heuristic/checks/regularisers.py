@@ -8,83 +8,63 @@ from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.checks.shared import HALF, SAME
 from hiddenstate.papers.linear_heuristic.estimates import curve
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Evidence, Exact, Stated, Within
-from hiddenstate.pipeline.family import Check, Lacking, check, needed
+from hiddenstate.pipeline.evidence import Exact, Stated, Within
+from hiddenstate.pipeline.family import Check, Found, Lacking, check, needed
 
 THREE_PERCENT = 0.035
 """The excess that is printed as 3 %, at most."""
 
 
 @check
-def quadratic_values(estimates: pd.DataFrame) -> Evidence:
+def quadratic_values(estimates: pd.DataFrame) -> Found:
     """The three epsilons of section 4.2, to their printed digits."""
     there = select(estimates, cell="quadratic", **stated.QUADRATIC_SETTING)
     line = curve(there, "quadratic", "quadratic regulariser")
     ours = needed(line.reindex(list(stated.QUADRATIC)))
-    items: list[Stated | Within] = [
-        Stated(
-            f"epsilon at curvature {c:g}",
-            Exact(float(ours[c])),
-            Exact(stated.QUADRATIC[c]),
-            0.0005,
-            stated.QUADRATIC[1 - c],
-            digits=3,
-        )
-        for c in (0.0, 1.0)
-    ]
+    for c in (0.0, 1.0):
+        number, rival = Exact(stated.QUADRATIC[c]), stated.QUADRATIC[1 - c]
+        what = f"epsilon at curvature {c:g}"
+        yield Stated(what, Exact(float(ours[c])), number, 0.0005, rival, digits=3)
     least = stated.QUADRATIC[0.5]
-    return Evidence(
-        [
-            *items,
-            Within(
-                "epsilon at curvature 0.5",
-                Exact(float(ours[0.5])),
-                least,
-                least + 0.001,
-                "not below 2.274, to its last digit",
-                stated=f"{least:g}",
-            ),
-        ],
-        ", ".join(f"{value:.6f} at curvature {c:g}" for c, value in ours.items()) + ".",
+    yield Within(
+        "epsilon at curvature 0.5",
+        Exact(float(ours[0.5])),
+        least,
+        least + 0.001,
+        "not below 2.274, to its last digit",
+        stated=f"{least:g}",
     )
+    return ", ".join(f"{value:.6f} at curvature {c:g}" for c, value in ours.items()) + "."
 
 
 @check
-def quadratic_exceeds(estimates: pd.DataFrame) -> Evidence:
+def quadratic_exceeds(estimates: pd.DataFrame) -> Found:
     """A curvature between the linear cases leaks more than both."""
     line = curve(estimates, "quadratic", "quadratic regulariser")
     needed(line.iloc[1:-1])
     ends = line.iloc[[0, -1]].max()
-    return Evidence(
-        [
-            Within(
-                "largest epsilon less the larger of curvatures 0 and 1",
-                Exact(float(line.max() - ends)),
-                low=1e-6,
-            )
-        ],
-        f"Largest epsilon {line.max():.4f} at curvature {line.idxmax():g}, against {ends:.4f}.",
+    yield Within(
+        "largest epsilon less the larger of curvatures 0 and 1",
+        Exact(float(line.max() - ends)),
+        low=1e-6,
     )
+    return f"Largest epsilon {line.max():.4f} at curvature {line.idxmax():g}, against {ends:.4f}."
 
 
 @check
-def extremes_tight(estimates: pd.DataFrame) -> Evidence:
+def extremes_tight(estimates: pd.DataFrame) -> Found:
     """Section 4.2: the heuristic's largest over fewer steps is at one step or at all of them."""
     share = needed(select(estimates, quantity="share of the largest"))["value"]
-    return Evidence(
-        [
-            Within(
-                "least share of the largest epsilon that curvature 0 or 1 attains",
-                Exact(float(share.min())),
-                low=1 - 1e-6,
-            )
-        ],
-        f"{len(share)} settings of Figure 5, of which the heuristic is maximised over the steps.",
+    yield Within(
+        "least share of the largest epsilon that curvature 0 or 1 attains",
+        Exact(float(share.min())),
+        low=1 - 1e-6,
     )
+    return f"{len(share)} settings of Figure 5, of which the heuristic is maximised over the steps."
 
 
 @check
-def worst_schedule(estimates: pd.DataFrame) -> Evidence:
+def worst_schedule(estimates: pd.DataFrame) -> Found:
     """A schedule of curvatures leaks more than any constant one, and than the heuristic."""
     lines = {
         method: curve(estimates, "schedules", method)
@@ -92,20 +72,16 @@ def worst_schedule(estimates: pd.DataFrame) -> Evidence:
     }
     # A schedule of two steps has one curvature that matters.
     ours, *others = (needed(line[line.index > 2]) for line in lines.values())
-    return Evidence(
-        [
-            Within(
+    for name, other in zip(("the worst constant curvature", "the heuristic"), others, strict=True):
+        for steps in ours.index:
+            yield Within(
                 f"epsilon over that of {name}, {steps:g} steps",
                 Exact(float(ours[steps] / other[steps])),
                 low=1 + 1e-6,
             )
-            for name, other in zip(
-                ("the worst constant curvature", "the heuristic"), others, strict=True
-            )
-            for steps in ours.index
-        ],
+    return (
         f"Above the heuristic by up to {(ours / others[1]).max() - 1:.1%}; what a search found, "
-        "not the worst there is.",
+        "not the worst there is."
     )
 
 
@@ -119,24 +95,22 @@ def _violation(method: str) -> Check:
     """The largest ratio of Figure 5 is at most 3 % above one."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
-        items, shown = [], []
+    def measure(estimates: pd.DataFrame) -> Found:
+        shown = []
         for words, part in _panels(estimates, method).items():
             worst = part.loc[part["value"].idxmax()]
             where = f"{worst['steps']:g} steps, sampling rate {worst['sampling_rate']:g}"
             excess = Exact(float(worst["value"] - 1))
-            items.append(
-                Within(
-                    f"largest excess, {words}, at {where}",
-                    excess,
-                    high=THREE_PERCENT,
-                    reason="printed as 3 %",
-                    stated="3 %",
-                )
+            yield Within(
+                f"largest excess, {words}, at {where}",
+                excess,
+                high=THREE_PERCENT,
+                reason="printed as 3 %",
+                stated="3 %",
             )
             over = int((part["value"] > 1 + THREE_PERCENT).sum())
             shown.append(f"{over} of {len(part)} settings above 3.5 % ({words})")
-        return Evidence(items, "; ".join(shown) + ".")
+        return "; ".join(shown) + "."
 
     return measure
 
@@ -145,37 +119,31 @@ figure5_exact = _violation("enumerated")
 
 
 @check
-def figure5_majority(estimates: pd.DataFrame) -> Evidence:
+def figure5_majority(estimates: pd.DataFrame) -> Found:
     """In most settings of Figure 5 the linear loss leaks more, elsewhere at most 3 % less."""
     excess = _violation("rounded up").measure(estimates)
     if excess is None:
         raise Lacking
-    return Evidence(
-        [
-            *(
-                Within(
-                    f"share of settings where the linear loss leaks more, {words}",
-                    Exact(float((part["value"] < 1).mean())),
-                    low=HALF,
-                    reason="the majority",
-                )
-                for words, part in _panels(estimates, "rounded up").items()
-            ),
-            *excess.items,
-        ],
+    for words, part in _panels(estimates, "rounded up").items():
+        yield Within(
+            f"share of settings where the linear loss leaks more, {words}",
+            Exact(float((part["value"] < 1).mean())),
+            low=HALF,
+            reason="the majority",
+        )
+    yield from excess.items
+    return (
         "Settings of more than one step, with the upper bound on the quadratic loss that the paper "
-        f"draws. {excess.note}",
+        f"draws. {excess.note}"
     )
 
 
 @check
-def no_harder(estimates: pd.DataFrame) -> Evidence:
+def no_harder(estimates: pd.DataFrame) -> Found:
     """Section 4.2: the sums that are rounded up are told apart no less easily."""
     factor = _rounding(estimates)
-    return Evidence(
-        [Within("least factor of epsilon by rounding up", Exact(float(factor.min())), low=1)],
-        f"{len(factor)} settings whose sums can be enumerated.",
-    )
+    yield Within("least factor of epsilon by rounding up", Exact(float(factor.min())), low=1)
+    return f"{len(factor)} settings whose sums can be enumerated."
 
 
 def _rounding(estimates: pd.DataFrame) -> pd.Series:
@@ -189,26 +157,24 @@ def _rounding(estimates: pd.DataFrame) -> pd.Series:
 
 
 @check
-def rounding(estimates: pd.DataFrame) -> Evidence:
+def rounding(estimates: pd.DataFrame) -> Found:
     """Section 4.2: rounding the sums up raises epsilon by a factor of at most 1.05."""
     factor = _rounding(estimates)
     cell, rate, steps = factor.idxmax()
-    return Evidence(
-        [
-            Within(
-                f"largest factor, {cell}, {steps:g} steps, sampling rate {rate:g}",
-                Exact(float(factor.max())),
-                high=1.05,
-                stated="1.05",
-            )
-        ],
+    yield Within(
+        f"largest factor, {cell}, {steps:g} steps, sampling rate {rate:g}",
+        Exact(float(factor.max())),
+        high=1.05,
+        stated="1.05",
+    )
+    return (
         f"Above 1.05 in {(factor > 1.05).sum()} of {len(factor)} settings whose sums can be "
-        "enumerated.",
+        "enumerated."
     )
 
 
 @check
-def history(estimates: pd.DataFrame) -> Evidence:
+def history(estimates: pd.DataFrame) -> Found:
     """Section 4.3: epsilon rises to the standard one with the factor."""
     line = curve(estimates, "history", "history regulariser")
     standard = curve(estimates, "history", "standard").iloc[0]
@@ -216,22 +182,20 @@ def history(estimates: pd.DataFrame) -> Evidence:
     last = needed(line.iloc[1:]).iloc[-1]
     above = line.index[line > heuristic]
     where = f"above the heuristic {heuristic:.4f} from factor {above.min():g}"
-    return Evidence(
-        [
-            Within(
-                "epsilon at the largest factor over the standard one",
-                Exact(float(last / standard)),
-                1 - 10 * SAME,
-                1 + SAME,
-                "tight to within 1 %",
-            ),
-            Within(
-                "least rise from one factor to the next",
-                Exact(float(min(b - a for a, b in pairwise(line)))),
-                low=0.0,
-            ),
-        ],
+    yield Within(
+        "epsilon at the largest factor over the standard one",
+        Exact(float(last / standard)),
+        1 - 10 * SAME,
+        1 + SAME,
+        "tight to within 1 %",
+    )
+    yield Within(
+        "least rise from one factor to the next",
+        Exact(float(min(b - a for a, b in pairwise(line)))),
+        low=0.0,
+    )
+    return (
         f"{last:.4f} at factor {line.index[-1]:g}, against {standard:.4f} standard; "
         + (where if len(above) else f"nowhere above the heuristic {heuristic:.4f}")
-        + ".",
+        + "."
     )

@@ -8,8 +8,8 @@ from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.linear_heuristic.checks.shared import CLOSE, SAME
 from hiddenstate.papers.linear_heuristic.estimates import curve, named
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Evidence, Exact, Within, average, mean
-from hiddenstate.pipeline.family import Check, check, needed
+from hiddenstate.pipeline.evidence import Exact, Within, average, mean
+from hiddenstate.pipeline.family import Check, Found, check, needed
 
 FEW = 100
 """Steps below which a number of steps is "very small" on an axis from 1 to 1,000; ours."""
@@ -47,29 +47,26 @@ def _shares(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 @check
-def figure3_close(estimates: pd.DataFrame) -> Evidence:
+def figure3_close(estimates: pd.DataFrame) -> Found:
     """Figure 3: estimates close to the heuristic except at few steps."""
     rows = _shares(estimates)
     many = needed(rows[rows["steps"] >= FEW])
     reading = audited(estimates, "gradient", f"{PUBLISHED}, standard")
     other = (reading["value"] / reading["heuristic"])[reading["steps"] >= FEW]
-    return Evidence(
-        [
-            Within(
-                f"estimate over heuristic, {_at(row)}", row.share, 1 - CLOSE, 1 + CLOSE, "a tenth"
-            )
-            for row in many.itertuples()
-        ],
+    for row in many.itertuples():
+        yield Within(
+            f"estimate over heuristic, {_at(row)}", row.share, 1 - CLOSE, 1 + CLOSE, "a tenth"
+        )
+    return (
         f"Means of independent audits, from {FEW} steps on. With composition's curves in place of "
-        f"the heuristic's one audit gives {other.min():.2f} to {other.max():.2f}.",
+        f"the heuristic's one audit gives {other.min():.2f} to {other.max():.2f}."
     )
 
 
 @check
-def figure3_few_steps(estimates: pd.DataFrame) -> Evidence:
+def figure3_few_steps(estimates: pd.DataFrame) -> Found:
     """Figure 3: at few steps less is found, at both sampling rates."""
     rows = _shares(estimates)
-    items = []
     for rate, part in rows.groupby("sampling_rate"):
         few, many = (
             average(list(needed(part[where])["share"]))
@@ -78,27 +75,23 @@ def figure3_few_steps(estimates: pd.DataFrame) -> Evidence:
         shown = (
             f"estimate over heuristic, fewer than {FEW} steps less others, sampling rate {rate:g}"
         )
-        items.append(Within(shown, few - many, high=0.0, reason="looser"))
-    return Evidence(
-        items, "Means of independent audits and of the numbers of steps on either side."
-    )
+        yield Within(shown, few - many, high=0.0, reason="looser")
+    return "Means of independent audits and of the numbers of steps on either side."
 
 
 @check
-def figure3_below(estimates: pd.DataFrame) -> Evidence:
+def figure3_below(estimates: pd.DataFrame) -> Found:
     """Figure 3: no estimate exceeds the heuristic."""
     rows = _shares(estimates)
     over = [
         f"{row.share.value:.3f} ({_at(row)})" for row in rows.itertuples() if row.share.value > 1
     ]
-    return Evidence(
-        [
-            Within(f"estimate over heuristic, {_at(row)}", row.share, high=1.0)
-            for row in rows.itertuples()
-        ],
+    for row in rows.itertuples():
+        yield Within(f"estimate over heuristic, {_at(row)}", row.share, high=1.0)
+    return (
         f"Means of independent audits; {len(over)} of {len(rows)} are above"
         + (": " + ", ".join(over) if over else "")
-        + ".",
+        + "."
     )
 
 
@@ -117,19 +110,17 @@ def _matches_standard(method: str, simulated: str) -> Check:
     """Figure 6: what the last iterate tells is the standard epsilon."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         exact = _exact_share(estimates, method, "standard")
         audits = audited(estimates, simulated, PUBLISHED).query("steps >= 10")
         share = audits["value"] / audits["standard"]
-        return Evidence(
-            [
-                Within(
-                    f"epsilon over the standard one, {at}", Exact(v), 1 - CLOSE, 1 + SAME, "a tenth"
-                )
-                for at, v in exact
-            ],
+        for at, v in exact:
+            yield Within(
+                f"epsilon over the standard one, {at}", Exact(v), 1 - CLOSE, 1 + SAME, "a tenth"
+            )
+        return (
             "Epsilons of the last iterate without simulation; the simulated audits estimate "
-            f"{share.min():.2f} to {share.max():.2f} of the standard epsilon.",
+            f"{share.min():.2f} to {share.max():.2f} of the standard epsilon."
         )
 
     return measure
@@ -138,18 +129,17 @@ def _matches_standard(method: str, simulated: str) -> Check:
 def _exceeds_heuristic(method: str, *, somewhere: bool = False) -> Check:
     """Figure 6: the last iterate leaks more than the heuristic says."""
 
-    @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         exact = _exact_share(estimates, method, "heuristic")
+        for at, value in exact:
+            yield Within(f"epsilon over the heuristic, {at}", Exact(value), low=1.0)
         above = sum(value > 1 for _, value in exact)
-        return Evidence(
-            [Within(f"epsilon over the heuristic, {at}", Exact(v), low=1.0) for at, v in exact],
+        return (
             f"Above the heuristic in {above} of {len(exact)} mechanisms of 10 steps and more, "
-            "without simulation.",
-            any_of=somewhere,
+            "without simulation."
         )
 
-    return measure
+    return check(measure, any_of=somewhere)
 
 
 figure6_bits = _matches_standard("one bit a step", "bits")

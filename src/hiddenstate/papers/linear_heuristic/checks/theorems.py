@@ -3,8 +3,8 @@
 import pandas as pd
 
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Evidence, Exact, Within
-from hiddenstate.pipeline.family import Check, check, needed
+from hiddenstate.pipeline.evidence import Exact, Within
+from hiddenstate.pipeline.family import Check, Found, check, needed
 
 SAME = 1e-4
 """Relative accuracy of the integrals, with room."""
@@ -14,15 +14,11 @@ def _sentence(name: str, what: str, low: float, high: float, reason: str) -> Che
     """Every number of a sentence lies in its region; the least and the largest are shown."""
 
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         values = needed(select(estimates, quantity="theorem", method=name)["value"])
-        return Evidence(
-            [
-                Within(f"{which} {what}", Exact(float(value)), low, high, reason)
-                for which, value in (("least", values.min()), ("largest", values.max()))
-            ],
-            f"{len(values)} mechanisms or epsilons.",
-        )
+        for which, value in (("least", values.min()), ("largest", values.max())):
+            yield Within(f"{which} {what}", Exact(float(value)), low, high, reason)
+        return f"{len(values)} mechanisms or epsilons."
 
     return measure
 

@@ -12,8 +12,8 @@ from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.checks.shared import HALF
 from hiddenstate.papers.linear_heuristic.estimates import trained
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Share, Stated, Within
-from hiddenstate.pipeline.family import Lacking, check, needed
+from hiddenstate.pipeline.evidence import Estimate, Exact, Share, Stated, Within
+from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 UNLIKE = 2.0
 """Points of accuracy by which models are no longer similar: a reading of ours."""
@@ -44,23 +44,21 @@ IDEAL = "Shares are of what as many models with linear losses give the same esti
 
 
 @check
-def figure2_loose(estimates: pd.DataFrame) -> Evidence:
+def figure2_loose(estimates: pd.DataFrame) -> Found:
     """Figure 2: estimates far below the heuristic."""
     rows = _audits(estimates, "figure2")
-    return Evidence(
-        [
-            Within(
-                f"share found, sampling rate {rate:g}", _share(part), high=HALF, reason="much lower"
-            )
-            for rate, part in rows.groupby("sampling_rate")
-        ],
+    for rate, part in rows.groupby("sampling_rate"):
+        yield Within(
+            f"share found, sampling rate {rate:g}", _share(part), high=HALF, reason="much lower"
+        )
+    return (
         f"{(rows['found'] < rows['heuristic']).sum()} of {len(rows)} estimates are below the "
-        f"heuristic, whatever the models. {IDEAL}",
+        f"heuristic, whatever the models. {IDEAL}"
     )
 
 
 @check
-def figure4_tighter(estimates: pd.DataFrame) -> Evidence:
+def figure4_tighter(estimates: pd.DataFrame) -> Found:
     """Figures 2 and 4: a mislabelled record is found more easily than a gradient."""
     rows = _audits(estimates, "figure2", "figure4")
     record = needed(select(rows, attack="natural"))
@@ -70,96 +68,87 @@ def figure4_tighter(estimates: pd.DataFrame) -> Evidence:
     gradient = gradients[away == away.min()]
     both = sorted(set(record["steps"]) & set(gradient["steps"]))
     ours, theirs = (_share(select(part, steps=both)) for part in (record, gradient))
-    return Evidence(
-        [Within("share found, mislabelled record less gradient", ours - theirs, low=0.0)],
+    yield Within("share found, mislabelled record less gradient", ours - theirs, low=0.0)
+    return (
         f"At {', '.join(f'{n:g}' for n in both)} steps, which both have: mislabelled record "
-        f"{ours.value:.2f}, gradient {theirs.value:.2f}. {IDEAL}",
+        f"{ours.value:.2f}, gradient {theirs.value:.2f}. {IDEAL}"
     )
 
 
 @check
-def figure4_blank(estimates: pd.DataFrame) -> Evidence:
+def figure4_blank(estimates: pd.DataFrame) -> Found:
     """Figure 4: more is found among blank records."""
     rows = _audits(estimates, "figure4")
     blank, natural = (_share(select(rows, attack=attack)) for attack in ("blank", "natural"))
-    return Evidence(
-        [Within("share found, blank less natural", blank - natural, low=0.0)],
+    yield Within("share found, blank less natural", blank - natural, low=0.0)
+    return (
         f"Blank {blank.value:.2f}, natural {natural.value:.2f}, {len(rows) // 2} audits each. "
-        + IDEAL,
+        + IDEAL
     )
 
 
 @check
-def trained_below(estimates: pd.DataFrame) -> Evidence:
+def trained_below(estimates: pd.DataFrame) -> Found:
     """Figures 2 and 4, Table 1: the heuristic is above what audits of trained models find."""
     rows = _audits(estimates, "figure2", "figure4", "table1")
     below = Share(int((rows["found"] <= rows["heuristic"]).sum()), len(rows))
     most = (rows["found"] / rows["heuristic"]).max()
-    return Evidence(
-        [Within("audits that find less", below, low=0.75, reason="consistently")],
-        f"{below.successes} of {below.trials}; the largest is {most:.2f} of the heuristic.",
-    )
+    yield Within("audits that find less", below, low=0.75, reason="consistently")
+    return f"{below.successes} of {below.trials}; the largest is {most:.2f} of the heuristic."
 
 
 @check
-def table1_similar(estimates: pd.DataFrame) -> Evidence:
+def table1_similar(estimates: pd.DataFrame) -> Found:
     """Table 1: with similar heuristic epsilons, batch sizes give similar models and estimates."""
     rows = _audits(estimates, "table1")
     needed(rows.iloc[1:])
     found = [Estimate(r.found, r.sd) for r in rows.itertuples()]
     printed = np.mean([value for _, value in stated.TRAINED.values()])
-    items = [
-        Within(
-            "largest difference of accuracies",
-            Exact(float(np.ptp(rows["accuracy"]))),
-            high=UNLIKE / 100,
-            reason="2 points",
-        )
-    ]
+    yield Within(
+        "largest difference of accuracies",
+        Exact(float(np.ptp(rows["accuracy"]))),
+        high=UNLIKE / 100,
+        reason="2 points",
+    )
     for (i, one), (j, other) in pairwise(enumerate(found)):
         what = f"empirical epsilon, batch {rows['batch'].iloc[i]:g} less {rows['batch'].iloc[j]:g}"
         half = float(printed / 2)
-        items.append(Within(what, one - other, -half, half, "half of the 1.7 that is printed"))
+        yield Within(what, one - other, -half, half, "half of the 1.7 that is printed")
     shown = "; ".join(
         f"batch {r.batch:g}: accuracy {r.accuracy:.1%}, empirical {r.found:.2f}"
         for r in rows.itertuples()
     )
-    return Evidence(items, shown + ".")
+    return shown + "."
 
 
 @check
-def table1_accuracy(estimates: pd.DataFrame) -> Evidence:
+def table1_accuracy(estimates: pd.DataFrame) -> Found:
     """Table 1: the three printed accuracies, one by one."""
     found = _audits(estimates, "table1").set_index("batch")["accuracy"]
     found = needed(found.reindex(list(stated.TRAINED)))
     printed = pd.Series({n: float(one.removesuffix("%")) for n, (one, _) in stated.TRAINED.items()})
-    items = []
     for batch, value in printed.items():
         # In points, of models that were tested on 10,000 images each, theirs as ours.
         error = math.sqrt(value * (100 - value) / 10_000)
         ours = Estimate(float(100 * found[batch]), error, least=0, most=100)
         what = f"accuracy in %, batch {batch:g}"
-        items.append(Stated(what, ours, Estimate(value, error), 0.05, value - LESS, 1))
-    return Evidence(items, "One model each, with the error of its test images on both sides.")
+        yield Stated(what, ours, Estimate(value, error), 0.05, value - LESS, 1)
+    return "One model each, with the error of its test images on both sides."
 
 
 @check
-def table1_empirical(estimates: pd.DataFrame) -> Evidence:
+def table1_empirical(estimates: pd.DataFrame) -> Found:
     """Table 1: the printed empirical epsilons, which are not the heuristic ones."""
     rows = _audits(estimates, "table1").set_index("batch")
     rows = needed(rows.reindex(list(stated.TRAINED)))
     needed(rows["found"])
-    return Evidence(
-        [
-            Stated(
-                f"empirical epsilon, batch {batch}",
-                Estimate(float(rows["found"][batch]), float(rows["sd"][batch])),
-                Estimate(printed, float(rows["sd"][batch])),
-                0.05,
-                float(rows["heuristic"][batch]),
-                digits=1,
-            )
-            for batch, (_, printed) in stated.TRAINED.items()
-        ],
-        "One audit of each row on either side; its deviation is that of ideal audits.",
-    )
+    for batch, (_, printed) in stated.TRAINED.items():
+        yield Stated(
+            f"empirical epsilon, batch {batch}",
+            Estimate(float(rows["found"][batch]), float(rows["sd"][batch])),
+            Estimate(printed, float(rows["sd"][batch])),
+            0.05,
+            float(rows["heuristic"][batch]),
+            digits=1,
+        )
+    return "One audit of each row on either side; its deviation is that of ideal audits."

@@ -9,8 +9,8 @@ from hiddenstate.papers.worst_case_init.checks.shared import audits_of, with_all
 from hiddenstate.papers.worst_case_init.stated import STATED, stated
 from hiddenstate.papers.worst_case_init.summaries import either
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Item, Open, Stated, Within, mean
-from hiddenstate.pipeline.family import Lacking, check, needed
+from hiddenstate.pipeline.evidence import Estimate, Open, Stated, Within, mean
+from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 TESTED = 10_000
 """Images of the test sets of MNIST and of CIFAR-10."""
@@ -35,99 +35,90 @@ def _by_steps(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 @check
-def accuracy_steps(estimates: pd.DataFrame) -> Evidence:
+def accuracy_steps(estimates: pd.DataFrame) -> Found:
     """With learning rates of 2 and 4 accuracies are comparable, rise, and end as printed."""
     rows = select(_by_steps(estimates), learning_rate=[2.0, 4.0])
     if set(rows["learning_rate"]) < {2.0, 4.0}:
         raise Lacking
-    items: list[Item] = [
-        Within(
-            f"accuracy with {after.steps:g} less that with {before.steps:g} steps, {task}, "
-            f"learning rate {rate:g}",
-            after.accuracy - before.accuracy,
-            low=0,
-            reason="increase",
-        )
-        for (task, rate), line in rows.groupby(["task", "learning_rate"])
-        for before, after in pairwise(line.itertuples())
-    ]
+    for (task, rate), line in rows.groupby(["task", "learning_rate"]):
+        for before, after in pairwise(line.itertuples()):
+            yield Within(
+                f"accuracy with {after.steps:g} less that with {before.steps:g} steps, {task}, "
+                f"learning rate {rate:g}",
+                after.accuracy - before.accuracy,
+                low=0,
+                reason="increase",
+            )
     pairs = rows.pivot(index=["task", "steps"], columns="learning_rate", values="accuracy")
-    items += [
-        Within(
+    for (task, steps), pair in pairs.dropna().iterrows():
+        yield Within(
             f"accuracy with learning rate 2 less that with 4, {task}, {steps:g} steps",
             pair[2.0] - pair[4.0],
             -COMPARABLE,
             COMPARABLE,
             "comparable",
         )
-        for (task, steps), pair in pairs.dropna().iterrows()
-    ]
     audited = float(stated("figure1", "cifar10", "accuracy", epsilon=10.0)["value"].iloc[0])
     there = rows.set_index(["task", "steps", "learning_rate"])["accuracy"]
     for row in select(STATED, figure="figure6", quantity="accuracy").itertuples():
         what = f"accuracy after {row.steps:,.0f} steps, learning rate {row.learning_rate:g}"
         found = there.get((row.task, row.steps, row.learning_rate))
         if found is None:
-            items.append(Open(what))
+            yield Open(what)
             continue
         # The paper's is of one model, too.
         number = Estimate(row.value, found.error)
-        items.append(Stated(what, found, number, 0.0005, audited, digits=3))
-    return Evidence(items, "One model each, with the error of its test images.")
+        yield Stated(what, found, number, 0.0005, audited, digits=3)
+    return "One model each, with the error of its test images."
 
 
 @check
-def learning_rate_10(estimates: pd.DataFrame) -> Evidence:
+def learning_rate_10(estimates: pd.DataFrame) -> Found:
     """With the most steps a learning rate of 10 gives less accurate models than 4."""
     rows = _by_steps(estimates)
-    items = []
     for task, part in rows.groupby("task"):
         last = part[part["steps"] == part["steps"].max()].set_index("learning_rate")["accuracy"]
         if {4.0, 10.0} <= set(last.index):
             what = f"accuracy with learning rate 10 less that with 4, {task}"
-            items.append(Within(what, last[10.0] - last[4.0], high=0, reason="poor"))
-    if not items:
-        raise Lacking
-    return Evidence(items, "One model each, with the error of its test images.")
+            yield Within(what, last[10.0] - last[4.0], high=0, reason="poor")
+    return "One model each, with the error of its test images."
 
 
 @check
-def table1_mnist(estimates: pd.DataFrame) -> Evidence:
+def table1_mnist(estimates: pd.DataFrame) -> Found:
     """Accuracies of models of all records in the average case; rivals are the worst case's."""
     found, printed = _models(estimates, "average")
     rival = stated("figure1", "mnist", "accuracy", case="worst")
-    return Evidence(_accuracies(found, printed, rival, "average case"), _listed(found, printed))
+    yield from _accuracies(found, printed, rival, "average case")
+    return _listed(found, printed)
 
 
 @check
-def clipping_accuracy(estimates: pd.DataFrame) -> Evidence:
+def clipping_accuracy(estimates: pd.DataFrame) -> Found:
     """In the worst case models of all records are less accurate at a clipping norm of 10 than at 1.
 
     The accuracies of both are printed, four each; the rival of each is that of the other norm.
     """
-    items: list[Item] = []
     notes = []
     sides = {norm: _models(estimates, "worst", norm) for norm in (10.0, 1.0)}
     for (norm, (found, printed)), other in zip(sides.items(), (1.0, 10.0), strict=True):
         rival = sides[other][1].rename("value").reset_index()
-        items += _accuracies(found, printed, rival, f"worst case, C = {norm:g}")
+        yield from _accuracies(found, printed, rival, f"worst case, C = {norm:g}")
         notes.append(f"C = {norm:g}: {_listed(found, printed)}")
     for e in sides[1.0][1].index:
         small, large = (_one(*sides[norm], e) for norm in (1.0, 10.0))
         what = f"accuracy in % at C = 1 less that at 10, epsilon {e:g}"
-        items.append(Within(what, small - large, low=0, reason="poor"))
-    return Evidence(items, " ".join(notes))
+        yield Within(what, small - large, low=0, reason="poor")
+    return " ".join(notes)
 
 
 @check
-def accuracy_95(estimates: pd.DataFrame) -> Evidence:
+def accuracy_95(estimates: pd.DataFrame) -> Found:
     """Accuracies of models of all records in the average case, each at least 95 %."""
     found, printed = _models(estimates, "average")
-    items = [
-        Within(f"accuracy in %, average case, epsilon {e:g}", _one(found, printed, e), low=95)
-        for e in printed.index
-    ]
-    return Evidence(items, _listed(found, printed))
+    for e in printed.index:
+        yield Within(f"accuracy in %, average case, epsilon {e:g}", _one(found, printed, e), low=95)
+    return _listed(found, printed)
 
 
 Models = dict[float, pd.Series]

@@ -23,8 +23,8 @@ from hiddenstate.papers.worst_case_init.checks.shared import (
 from hiddenstate.papers.worst_case_init.stated import EPSILONS
 from hiddenstate.papers.worst_case_init.summaries import AUDIT, EPOCHS, either
 from hiddenstate.pipeline.estimates import plus_minus
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Item, Within, mean
-from hiddenstate.pipeline.family import Lacking, check
+from hiddenstate.pipeline.evidence import Estimate, Within, mean
+from hiddenstate.pipeline.family import Found, Lacking, check
 
 NOT_SIGNIFICANT = 7.41 - 6.48
 """The largest difference in epsilon at 10 that it calls not significant: MNIST's by records."""
@@ -39,14 +39,13 @@ def _one(estimates: pd.DataFrame, figure: str, quantity: str = "epsilon", **leve
 
 
 @check
-def ordering(estimates: pd.DataFrame) -> Evidence:
+def ordering(estimates: pd.DataFrame) -> Found:
     """With all records scores are further apart in the worst case, at epsilon 4 and 10."""
-    items: list[Item] = []
     notes = []
     for epsilon in EPSILONS[2:]:
         for task, gap in gaps(estimates, "figure1", epsilon):
             what = f"separation in the worst less the average case, {task}, epsilon {epsilon:g}"
-            items.append(Within(what, gap, low=0, reason="tighter"))
+            yield Within(what, gap, low=0, reason="tighter")
             both = {
                 at["case"]: in_words(at, values)
                 for at, values in with_all_records(
@@ -61,9 +60,7 @@ def ordering(estimates: pd.DataFrame) -> Evidence:
                     f"{task}, epsilon {epsilon:g}: {both['worst']} published in the worst case, "
                     f"{both['average']} in the average case"
                 )
-    if not items:
-        raise Lacking
-    return Evidence(items, "; ".join(notes) + ".")
+    return "; ".join(notes) + "."
 
 
 def _expected_words(what: str, factor: str, told: list[tuple[pd.Series, Estimate]]) -> str:
@@ -79,23 +76,22 @@ def _expected_words(what: str, factor: str, told: list[tuple[pd.Series, Estimate
 
 
 @check
-def pretraining(estimates: pd.DataFrame) -> Evidence:
+def pretraining(estimates: pd.DataFrame) -> Found:
     """The mean norm of clipped gradients falls with each epoch, from 1.00 to 0.51."""
-    items: list[Item] = []
     notes = []
     figure = either(estimates, "figure2_norms", "figure2")
     for line in _by_epochs(audits_of(estimates, figure, "gradient_norm", clipping_norm=1.0)):
         for (one, before), (other, after) in pairwise(line):
             what = f"change of the norm from epoch {one['epochs']:g} to {other['epochs']:g}"
             change = mean((after - before).dropna().tolist() or [np.nan])
-            items.append(Within(what, change, high=0, reason="decreases"))
+            yield Within(what, change, high=0, reason="decreases")
         norms = ", ".join(f"{values.mean():.2f}" for _, values in line)
         at = line[0][0]
         notes.append(f"{at['task']}, {at['records']:,.0f} records: {norms} after 0, 1, … epochs")
-    if not items:
+    if not notes:
         raise Lacking
-    items += printed.norms(estimates)
-    return Evidence(items, "; ".join(notes) + ".")
+    yield from printed.norms(estimates)
+    return "; ".join(notes) + "."
 
 
 def _by_epochs(audits: list[tuple[pd.Series, pd.Series]]) -> Iterator[list[Any]]:
@@ -111,12 +107,11 @@ def _by_epochs(audits: list[tuple[pd.Series, pd.Series]]) -> Iterator[list[Any]]
 
 
 @check
-def pretraining_epsilon(estimates: pd.DataFrame) -> Evidence:
+def pretraining_epsilon(estimates: pd.DataFrame) -> Found:
     """Epsilon is higher after the last epoch of pre-training than before the first.
 
     By the separation of expected audits with all records, where there are any.
     """
-    items: list[Item] = []
     notes = []
     every = foretold(estimates, epsilon=10.0, epochs=[*range(1000)])
     for task, told in _by_task(with_all_records(every)):
@@ -124,22 +119,20 @@ def pretraining_epsilon(estimates: pd.DataFrame) -> Evidence:
         (first, before), (last, after) = told[0], told[-1]
         if first["epochs"] == 0 and last["case"] == "worst":
             what = f"separation after {last['epochs']:g} epochs less that without, {task}"
-            items.append(Within(what, after - before, low=0, reason="increases"))
+            yield Within(what, after - before, low=0, reason="increases")
             notes.append(_expected_words(task, "epochs", told))
-    if items:
-        return Evidence(items, "; ".join(notes) + ".")
+    if notes:
+        return "; ".join(notes) + "."
     for line in _by_epochs(audits_of(estimates, "figure2", clipping_norm=1.0)):
         (first, before), (last, after) = line[0], line[-1]
         what = f"epsilon after {last['epochs']:g} epochs less that without, {first['task']}"
         rise = published(last, after) - published(first, before)
-        items.append(Within(what, rise, low=0, reason="increases"))
+        yield Within(what, rise, low=0, reason="increases")
         notes.append(
             f"{first['task']}, {first['records']:,.0f} records: {in_words(first, before)} without, "
             f"{in_words(last, after)} after {last['epochs']:g} epochs"
         )
-    if not items:
-        raise Lacking
-    return Evidence(items, "; ".join(notes) + ".")
+    return "; ".join(notes) + "."
 
 
 def _by_task(
@@ -165,12 +158,11 @@ def _listed(line: list[Any]) -> str:
 
 
 @check
-def records(estimates: pd.DataFrame) -> Evidence:
+def records(estimates: pd.DataFrame) -> Found:
     """The smallest data set's scores are further apart than the largest's, at epsilon 10.
 
     By expected audits of a task that has them for both.
     """
-    items: list[Item] = []
     notes = []
     by_records = dict(_by_records(estimates))
     for task, told in _by_task(foretold(estimates, epsilon=10.0, case="worst")):
@@ -179,7 +171,7 @@ def records(estimates: pd.DataFrame) -> Evidence:
         if len(told) > 1 and with_all_records([told[-1]]):
             ends = f"{fewest['records']:,.0f} less {largest['records']:,.0f}"
             what = f"separation with {ends} records, {task}"
-            items.append(Within(what, few - many, low=0, reason="tighter"))
+            yield Within(what, few - many, low=0, reason="tighter")
             notes.append(_expected_words(task, "records", told))
             by_records.pop(task, None)
     for task, line in by_records.items():
@@ -191,11 +183,9 @@ def records(estimates: pd.DataFrame) -> Evidence:
         )
         ends = f"{line[0][0]['records']:,.0f} less {line[-1][0]['records']:,.0f}"
         what = f"separation with {ends} records, {task}"
-        items.append(Within(what, few - many, low=0, reason="tighter"))
+        yield Within(what, few - many, low=0, reason="tighter")
         notes.append(f"{task}: {_listed(line)}")
-    if not items:
-        raise Lacking
-    return Evidence(items, "; ".join(notes) + ".")
+    return "; ".join(notes) + "."
 
 
 def _fewest_less_others(
@@ -233,50 +223,44 @@ def _fewest_less_others(
 
 
 @check
-def records_mnist(estimates: pd.DataFrame) -> Evidence:
+def records_mnist(estimates: pd.DataFrame) -> Found:
     """On MNIST no number of records moves the published epsilon significantly, at 10."""
     found, note = _fewest_less_others(estimates, "mnist")
     reason = "the paper calls 0.93 not significant, and 2.05, of CIFAR-10, significant"
-    return Evidence(
-        [Within(what, one, -SIGNIFICANT, SIGNIFICANT, reason) for what, one in found], note
-    )
+    for what, one in found:
+        yield Within(what, one, -SIGNIFICANT, SIGNIFICANT, reason)
+    return note
 
 
 @check
-def records_cifar10(estimates: pd.DataFrame) -> Evidence:
+def records_cifar10(estimates: pd.DataFrame) -> Found:
     """On CIFAR-10 the fewest records' published epsilon is significantly above all records'."""
     found, note = _fewest_less_others(estimates, "cifar10")
     what, most = found[-1]
     reason = "the paper calls 0.93, of MNIST, not significant"
-    return Evidence([Within(what, most, low=NOT_SIGNIFICANT, reason=reason)], note)
+    yield Within(what, most, low=NOT_SIGNIFICANT, reason=reason)
+    return note
 
 
 @check
-def clipping(estimates: pd.DataFrame) -> Evidence:
+def clipping(estimates: pd.DataFrame) -> Found:
     """At epsilon 10 the published epsilon is larger at C = 0.1 and 1 than at 10.
 
     By the separation of expected audits with all records, where there are any.
     """
-    items: list[Item] = []
     notes = []
     norms = [0.1, 1.0, 10.0]
     every = foretold(estimates, epsilon=10.0, case="worst", clipping_norm=norms)
     for task, told in _by_task(with_all_records(every)):
         by_norm = {at["clipping_norm"]: one for at, one in told}
         if set(norms) <= set(by_norm):
-            items += [
-                Within(
-                    f"separation at C = {c:g} less that at 10, {task}",
-                    by_norm[c] - by_norm[10.0],
-                    low=0,
-                    reason="tighter",
-                )
-                for c in norms[:2]
-            ]
+            for c in norms[:2]:
+                what = f"separation at C = {c:g} less that at 10, {task}"
+                yield Within(what, by_norm[c] - by_norm[10.0], low=0, reason="tighter")
             told.sort(key=lambda one: one[0]["clipping_norm"])
             notes.append(_expected_words(task, "clipping_norm", told))
-    if items:
-        return Evidence(items, "; ".join(notes) + ".")
+    if notes:
+        return "; ".join(notes) + "."
     found = audits_of(estimates, "figure4", epsilon=10.0)
     for task, n in dict.fromkeys((at["task"], at["records"]) for at, _ in found):
         line = {
@@ -286,42 +270,30 @@ def clipping(estimates: pd.DataFrame) -> Evidence:
         }
         if not {1.0, 10.0} <= set(line):
             continue
-        items += [
-            Within(
-                f"epsilon at C = {c:g} less that at 10, {task}, n = {n:,.0f}",
-                published(*line[c]) - published(*line[10.0]),
-                low=0,
-                reason="tighter",
-            )
-            for c in (0.1, 1.0)
-            if c in line
-        ]
+        for c in (c for c in norms[:2] if c in line):
+            what = f"epsilon at C = {c:g} less that at 10, {task}, n = {n:,.0f}"
+            gap = published(*line[c]) - published(*line[10.0])
+            yield Within(what, gap, low=0, reason="tighter")
         values = ", ".join(
             f"{values.mean():.3g} at C = {c:g}" for c, (_, values) in sorted(line.items())
         )
         notes.append(f"{task}, n = {n:,.0f}: epsilon {values}")
-    if not items:
-        raise Lacking
-    return Evidence(items, "; ".join(notes) + ".")
+    return "; ".join(notes) + "."
 
 
 @check
-def few_records(estimates: pd.DataFrame) -> Evidence:
+def few_records(estimates: pd.DataFrame) -> Found:
     """With 100 records of MNIST the average case is as far apart as the accountant allows."""
-    items: list[Item] = []
+    note = ""
     for at, values in audits_of(
         estimates, "figure1", "separation", task="mnist", records=100, case="average", epsilon=10.0
     ):
         most = law_of(at).most
-        items.append(
-            Within(
-                "separation in the average case over the most that the accountant allows",
-                mean_separation(at, values).over(most),
-                low=0.9,
-                reason="nine tenths, a limit of ours",
-            )
+        yield Within(
+            "separation in the average case over the most that the accountant allows",
+            mean_separation(at, values).over(most),
+            low=0.9,
+            reason="nine tenths, a limit of ours",
         )
         note = f"Separation {plus_minus(values.mean(), values.std())}, at most {most:.2f}."
-    if not items:
-        raise Lacking
-    return Evidence(items, note)
+    return note

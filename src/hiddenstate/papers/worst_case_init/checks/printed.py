@@ -1,6 +1,5 @@
 """The numbers that the paper prints for a figure and task, one by one."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from hiddenstate.papers.worst_case_init.checks.shared import (
 from hiddenstate.papers.worst_case_init.stated import STATED, stated
 from hiddenstate.papers.worst_case_init.summaries import either
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Item, Open, Stated, mean
-from hiddenstate.pipeline.family import Check, Lacking, check
+from hiddenstate.pipeline.evidence import Estimate, Open, Stated, mean
+from hiddenstate.pipeline.family import Check, Found, Lacking, check
 
 
 def _printed(
@@ -28,7 +27,7 @@ def _printed(
     quantity: str = "mean",
     printed: str = "",
     measured: str = "epsilon",
-) -> Evidence:
+) -> Found:
     """Every number that the paper prints for a figure and task, one by one, where audits are there.
 
     ``printed`` is where it stands, if not beside the figure; ``measured`` what it is a number of.
@@ -38,7 +37,6 @@ def _printed(
     values = values.drop(columns=["figure", "quantity"]).dropna(axis=1, how="all")
     factors = [name for name in values if name != "value"]
     varies = [name for name in factors if name not in ("task", "epsilon", "clipping_norm")]
-    items: list[Item] = []
     there = 0
     what = "" if measured == "epsilon" else f"{measured.replace('_', ' ')} at "
     # Of five audits, as the paper says of all of its numbers.
@@ -66,20 +64,20 @@ def _printed(
             common |= {"rival": rival, "statistic": statistic}
             if isinstance(found, Estimate):
                 by_expected.add(same.index[0])
-                items.append(Foretold(separation=found, scatter=float(at["scatter"]), **common))
+                yield Foretold(separation=found, scatter=float(at["scatter"]), **common)
             else:
-                items.append(Replicated(values=tuple(found), **common))
+                yield Replicated(values=tuple(found), **common)
             continue
         accuracy = measured == "accuracy"
         ours = mean(found.tolist(), 0.0 if accuracy else at["clipping_norm"] / at["records"])
         # The paper prints no deviations here: its mean of five has the error of ours.
         theirs = Estimate(number, ours.error, ours.freedom)
         rounding, digits = (0.0005, 3) if accuracy else (0.005, 2)
-        items.append(Stated(shown, ours, theirs, rounding, rival, digits))
-    if not items:
+        yield Stated(shown, ours, theirs, rounding, rival, digits)
+    if not there:
         raise Lacking
     if missing := len(values) - there:
-        items.append(Open(f"{missing} of the {len(values)} printed numbers: no audit of them"))
+        yield Open(f"{missing} of the {len(values)} printed numbers: no audit of them")
     words = "maxima" if quantity == "maximum" else "means"
     how = ", as published" if measured == "epsilon" else ""
     note = f"The {words} of {task} over the repeats{how}."
@@ -89,7 +87,7 @@ def _printed(
             f"The {words} of {task} that audits publish by expected separations of normal "
             f"scores, {starts(*points)} at least."
         )
-    return Evidence(items, note)
+    return note
 
 
 def _rivals(
@@ -106,7 +104,7 @@ def _rivals(
 
 def _figure1(task: str) -> Check:
     @check
-    def measure(estimates: pd.DataFrame) -> Evidence:
+    def measure(estimates: pd.DataFrame) -> Found:
         return _printed(estimates, "figure1", task, _rivals("figure1", task, "worst", "average"))
 
     return measure
@@ -117,36 +115,36 @@ figure1_cifar10 = _figure1("cifar10")
 
 
 @check
-def figure2(estimates: pd.DataFrame) -> Evidence:
+def figure2(estimates: pd.DataFrame) -> Found:
     """The ends of Figure 2, with all records."""
     rivals = {("average", 10.0): 6.48, ("worst", 10.0): 3.41}
     try:
-        return _printed(estimates, "figure2", "mnist", rivals)
+        return (yield from _printed(estimates, "figure2", "mnist", rivals))
     except Lacking:
         # Its ends are two audits of Figure 1.
-        return _printed(estimates, "figure1", "mnist", rivals, printed="figure2")
+        return (yield from _printed(estimates, "figure1", "mnist", rivals, printed="figure2"))
 
 
 @check
-def figure3_mnist(estimates: pd.DataFrame) -> Evidence:
+def figure3_mnist(estimates: pd.DataFrame) -> Found:
     """MNIST's values of Figure 3, which the paper calls nearly tight: the rival is all of 10."""
     return _printed(estimates, "figure3", "mnist", {("worst", 10.0): 10.0})
 
 
 @check
-def figure3_cifar10(estimates: pd.DataFrame) -> Evidence:
+def figure3_cifar10(estimates: pd.DataFrame) -> Found:
     """CIFAR-10's values of Figure 3; the rival is all of 10."""
     return _printed(estimates, "figure3", "cifar10", {("worst", 10.0): 10.0})
 
 
-def figure5(estimates: pd.DataFrame) -> Sequence[Item]:
+def figure5(estimates: pd.DataFrame) -> Found:
     """The last layer's values of Figure 5; rivals are those of the introduction."""
     rivals = {("worst", 10.0): 8.30, ("average", 10.0): 7.69}
-    return _printed(estimates, "figure5", "cifar10_last_layer", rivals).items
+    return _printed(estimates, "figure5", "cifar10_last_layer", rivals)
 
 
 @check
-def last_layer_introduction(estimates: pd.DataFrame) -> Evidence:
+def last_layer_introduction(estimates: pd.DataFrame) -> Found:
     """The introduction's values at epsilon 10; rivals are those of section 5.3."""
     rivals = {("worst", 10.0): 9.33, ("average", 10.0): 9.19}
     task = "cifar10_last_layer"
@@ -154,39 +152,39 @@ def last_layer_introduction(estimates: pd.DataFrame) -> Evidence:
 
 
 @check
-def maxima_mnist(estimates: pd.DataFrame) -> Evidence:
+def maxima_mnist(estimates: pd.DataFrame) -> Found:
     """The largest of five epsilons, for MNIST in the worst case."""
     return _printed(estimates, "figure1", "mnist", {("worst", 10.0): 3.41}, "maximum")
 
 
 @check
-def maxima_cifar10(estimates: pd.DataFrame) -> Evidence:
+def maxima_cifar10(estimates: pd.DataFrame) -> Found:
     """The largest of five epsilons, for CIFAR-10 in the worst case."""
     return _printed(estimates, "figure1", "cifar10", {("worst", 10.0): 0.69}, "maximum")
 
 
 @check
-def maxima_last_layer(estimates: pd.DataFrame) -> Evidence:
+def maxima_last_layer(estimates: pd.DataFrame) -> Found:
     """The largest of five epsilons of a last layer."""
     return _printed(estimates, "figure5", "cifar10_last_layer", {("worst", 10.0): 8.30}, "maximum")
 
 
-def norms(estimates: pd.DataFrame) -> Sequence[Item]:
+def norms(estimates: pd.DataFrame) -> Found:
     """The mean norm of all records' clipped gradients without and after pre-training."""
     rivals = {("average", 10.0): 0.51, ("worst", 10.0): 1.00}
     figure, norm = either(estimates, "figure2_norms", "figure2"), "gradient_norm"
-    return _printed(estimates, figure, "mnist", rivals, norm, "figure2", measured=norm).items
+    return _printed(estimates, figure, "mnist", rivals, norm, "figure2", measured=norm)
 
 
 @check
-def accuracy_cifar10(estimates: pd.DataFrame) -> Evidence:
+def accuracy_cifar10(estimates: pd.DataFrame) -> Found:
     """CIFAR-10's accuracies of Table 1; the first two are told apart, the rest are near."""
     rivals = {("average", 1.0): 0.512, ("average", 2.0): 0.460}
     return _printed(estimates, "figure1", "cifar10", rivals, "accuracy", measured="accuracy")
 
 
 @check
-def accuracy_last_layer(estimates: pd.DataFrame) -> Evidence:
+def accuracy_last_layer(estimates: pd.DataFrame) -> Found:
     """Accuracies of last layers in both cases; the rival of each is the other."""
     task = "cifar10_last_layer"
     rivals = _rivals("figure5", task, "worst", "average", quantity="accuracy", least=0)
