@@ -11,7 +11,7 @@ import pytest
 
 import hiddenstate
 from hiddenstate import code, papers
-from hiddenstate.papers import gradient_crafting
+from hiddenstate.pipeline.family import late
 from hiddenstate.study import config
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +72,7 @@ def test_code_that_is_imported_counts(copy, file, old, new):
 
 def follows(file, root, change="OTHER = 1\n"):
     """Whether a work that its package imports late changes with a file."""
-    run = gradient_crafting._follow
+    run = late("papers.gradient_crafting.training.follow")
     before = code.digest_of(run)
     path = root / file
     path.write_text(path.read_text() + change)
@@ -87,11 +87,6 @@ def test_a_work_follows_the_code_that_it_imports_late(copy):
     assert not follows("papers/gradient_crafting/figures/housing.py", copy)
     assert not follows("papers/gradient_crafting/__init__.py", copy)
     assert not follows("papers/gradient_crafting/training.py", copy, "# A remark.\n")
-    other = (copy / "papers/gradient_crafting/__init__.py").read_text()
-    assert "training.follow(cell, seed)" in other
-    changed = other.replace("training.follow(cell, seed)", "training.follow(cell, seed + 1)")
-    (copy / "papers/gradient_crafting/__init__.py").write_text(changed)
-    assert follows("papers/gradient_crafting/figures/housing.py", copy, "")
 
 
 def test_a_table_beside_a_module_that_names_it_counts(copy):

@@ -38,15 +38,9 @@ def digest(*modules: str) -> str:
 def digest_of(run: Callable[..., Any]) -> str:
     """Digest of what decides what a function of the package returns.
 
-    That is its module with all that it imports; of a function in a package's ``__init__``, which
-    is there to import late, its own code and what it imports itself.
+    That is its module with all that it imports.
     """
-    function = inspect.unwrap(getattr(run, "func", run))
-    file = _file(function.__module__)
-    if file.name != "__init__.py":
-        return _digest([file])
-    content, imports = _read(file, function.__name__)
-    return hashlib.sha256(content + _digest(imports).encode()).hexdigest()[:16]
+    return digest(inspect.unwrap(getattr(run, "func", run)).__module__)
 
 
 def closure(files: Iterable[Path], imports: Callable[[Path], Iterable[Path]]) -> set[Path]:
@@ -162,18 +156,13 @@ def _file(module: str) -> Path:
 
 
 @cache
-def _read(file: Path, function: str = "") -> tuple[bytes, list[Path]]:
-    """Digest of what a file of the package does, and the package's files that it imports.
-
-    function: of this one alone.
-    """
+def _read(file: Path) -> tuple[bytes, list[Path]]:
+    """Digest of what a file of the package does, and the package's files that it imports."""
     content = file.read_bytes()
-    key = hashlib.sha256(_own() + function.encode() + b"\0" + content).hexdigest()
+    key = hashlib.sha256(_own() + content).hexdigest()
     kept = _kept()
     if key not in kept:
         tree = ast.parse(content)
-        if function:
-            tree.body = [node for node in tree.body if getattr(node, "name", "") == function]
         texts = [name for name in _texts(tree) if name.endswith(_DATA)]
         done = hashlib.sha256(_said(tree).encode()).hexdigest()
         kept[key] = [done, list(_imports(tree)), texts]

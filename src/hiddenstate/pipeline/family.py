@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -331,6 +332,20 @@ class Job:
         return self.work.run(self.cell, seed)
 
 
+def late(function: str) -> Callable[..., pd.DataFrame]:
+    """A function of the package by module and name, imported when it is called.
+
+    torch takes seconds to import, and figures need none of it.
+    """
+    module, name = f"hiddenstate.{function}".rsplit(".", 1)
+
+    def run(*given: Any) -> pd.DataFrame:
+        return getattr(import_module(module), name)(*given)
+
+    run.__module__ = module  # whose code decides what is returned
+    return run
+
+
 Framed = list[tuple[Cell[P], "pd.DataFrame"]]
 """Cells of one work, each with what was made of it."""
 
@@ -437,11 +452,20 @@ def figure(
     return lambda draw: Figure(title, caption, draw, when, shows, message, pending, of)
 
 
+Rows = Iterator[dict[str, Any]]
+"""Rows of a table by column heads, one by one."""
+
+
 def table(
     title: str, caption: str, when: Callable[[Any], bool] = _always, shows: str = ""
-) -> Callable[[Callable[[pd.DataFrame], pd.DataFrame]], Table]:
+) -> Callable[[Callable[[pd.DataFrame], Rows | pd.DataFrame]], Table]:
     """Register a function of the estimates as a table under the function's name."""
-    return lambda draw: Table(title, caption, draw, when, shows)
+    import pandas as pd
+
+    def register(draw: Callable[[pd.DataFrame], Rows | pd.DataFrame]) -> Table:
+        return Table(title, caption, lambda rows: pd.DataFrame(draw(rows)), when, shows)
+
+    return register
 
 
 Found = Generator["Item", None, str]

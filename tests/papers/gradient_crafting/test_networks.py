@@ -16,7 +16,7 @@ from hiddenstate.dpsgd.clipping import named
 from hiddenstate.errors import InputError
 from hiddenstate.models import digits_resnet
 from hiddenstate.papers.gradient_crafting import FAMILY, networks
-from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.family import Cell, Workplace
 
 SEED = 3
 """That of the results in conftest."""
@@ -116,9 +116,8 @@ def test_scores_are_those_of_every_adversary_in_both_worlds(jobs, results):
 def test_models_without_a_canary_are_read_by_each_adversary_as_by_one_alone(jobs, results):
     job = jobs[RESNET]
     for word in job.cell.parameters.adversaries:
-        alone = networks.train(
-            job.cell.parameters.model_copy(update={"adversaries": (word,)}), SEED, Workplace()
-        )
+        p = job.cell.parameters.model_copy(update={"adversaries": (word,)})
+        alone = networks.train(Cell(job.cell.name, p), SEED, Workplace())
         frame = results["scores"][RESNET]
         found = frame[frame["adversary"] == word].reset_index(drop=True)
         pd.testing.assert_frame_equal(alone, found)
@@ -173,4 +172,4 @@ def test_a_reading_is_the_canary_s_own():
 def test_batches_larger_than_the_data_are_refused(jobs):
     p = jobs[RESNET].cell.parameters.model_copy(update={"batch_size": 1439})
     with pytest.raises(InputError, match="batch_size: got 1439; expected at most 1438"):
-        networks.train(p, SEED, Workplace())
+        networks.train(Cell(RESNET, p), SEED, Workplace())

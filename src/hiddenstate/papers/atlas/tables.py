@@ -5,7 +5,7 @@ import pandas as pd
 from hiddenstate.accounting.bounds import GROUPS
 from hiddenstate.atlas.words import Answer
 from hiddenstate.papers.atlas.estimates import settings
-from hiddenstate.pipeline.family import table
+from hiddenstate.pipeline.family import Rows, table
 from hiddenstate.rounding import shown
 
 
@@ -37,20 +37,16 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
     "bound. The upper bound for clipped losses of an assumed curvature. The lower bound (95 %) of "
     "a simulated audit of the last iterate.",
 )
-def answer(estimates: pd.DataFrame) -> pd.DataFrame:
-    records = []
+def answer(estimates: pd.DataFrame) -> Rows:
     for _, part in settings(estimates).groupby("cell", sort=False):
         found = Answer.of(part.rename(columns={"method": "name"}))
         first = part.iloc[0]
-        records.append(
-            {
-                "setting": first["title"],
-                "numbers": f"{first['words']}, delta {first['delta']:g}",
-                "all released": shown(found.proven, "upper"),
-                "if every loss is linear": shown(found.linear, "exact"),
-                "at worst known": shown(found.worst and found.worst[1], "lower"),
-                "proven, as curved as assumed": shown(found.curved, "upper"),
-                "audited": shown(found.audited and found.audited[1], "lower"),
-            }
-        )
-    return pd.DataFrame(records)
+        yield {
+            "setting": first["title"],
+            "numbers": f"{first['words']}, delta {first['delta']:g}",
+            "all released": shown(found.proven, "upper"),
+            "if every loss is linear": shown(found.linear, "exact"),
+            "at worst known": shown(found.worst and found.worst[1], "lower"),
+            "proven, as curved as assumed": shown(found.curved, "upper"),
+            "audited": shown(found.audited and found.audited[1], "lower"),
+        }

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import table
+from hiddenstate.pipeline.family import Rows, table
 from hiddenstate.rounding import shown
 
 RECONSTRUCTED = {
@@ -29,9 +29,8 @@ def _source(method: str) -> str:
     "Rho of the methods that the paper's Table 1.2 compares (its formulas: our "
     "reconstruction), with the corrected bound and composition.",
 )
-def table1_2(estimates: pd.DataFrame) -> pd.DataFrame:
+def table1_2(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, part="theorems", quantity="rho")
-    records = []
     for (setting, steps), part in rows.groupby(["setting", "x"]):
         entries = (
             ("PABI", "PABI", None, "no clipping, batch size 1, one pass; first record"),
@@ -52,8 +51,7 @@ def table1_2(estimates: pd.DataFrame) -> pd.DataFrame:
             for m in sorted(part["weak_convexity"].unique()):
                 head = "convex" if m == 0 else f"weak convexity {m:g}"
                 record[head] = shown(line["value"][m], "upper", 4) if m in line.index else "-"
-            records.append(record | {"assumptions": assumptions})
-    return pd.DataFrame(records)
+            yield record | {"assumptions": assumptions}
 
 
 _HEADS = {

@@ -7,7 +7,7 @@ import pandas as pd
 
 from hiddenstate import rounding
 from hiddenstate.pipeline.estimates import plus_minus, select
-from hiddenstate.pipeline.family import table
+from hiddenstate.pipeline.family import Rows, table
 
 
 def _mean_and_spread(values: pd.Series) -> str:
@@ -21,9 +21,8 @@ def _mean_and_spread(values: pd.Series) -> str:
     "Empirical epsilon by estimator",
     "Mean and two standard deviations over repeats. All but the lower bound are estimates.",
 )
-def epsilon(estimates: pd.DataFrame) -> pd.DataFrame:
+def epsilon(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, quantity="epsilon")
-    records = []
     for (q, steps, epsilon, sigma), part in rows.groupby(
         ["sampling_rate", "steps", "epsilon", "noise_multiplier"]
     ):
@@ -35,8 +34,7 @@ def epsilon(estimates: pd.DataFrame) -> pd.DataFrame:
         }
         for (encoding, method), values in part.groupby(["encoding", "method"])["value"]:
             record[f"{method}, {encoding}"] = _mean_and_spread(values)
-        records.append(record)
-    return pd.DataFrame(records)
+        yield record
 
 
 @table(

@@ -8,7 +8,7 @@ from hiddenstate.papers.estimators.bugs import BUGS
 from hiddenstate.papers.estimators.estimates import required
 from hiddenstate.papers.estimators.figures import STYLES
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import table
+from hiddenstate.pipeline.family import Rows, table
 
 
 @table(
@@ -16,8 +16,7 @@ from hiddenstate.pipeline.family import table
     "Median bound, and in brackets the share of audits that claim more than the truth. "
     "A noise multiplier is bounded from above; inf: nothing claimed.",
 )
-def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
-    records = []
+def calibration(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, quantity=["exceedance", "median"])
     for (mechanism, n), part in rows.groupby(["cell", "x"], sort=False):
         first = part.iloc[0]
@@ -31,8 +30,7 @@ def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
             if method in values.index:
                 median, exceeds = values.loc[method, ["median", "exceedance"]]
                 record[method] = f"{median:.2f} ({100 * exceeds:.1f} %)"
-        records.append(record)
-    return pd.DataFrame(records)
+        yield record
 
 
 @table(
@@ -40,23 +38,19 @@ def calibration(estimates: pd.DataFrame) -> pd.DataFrame:
     "Models with the canary, and as many without, from which on the default bound contradicts "
     "the accountant's claim in at least nine audits of ten, by disjoint models.",
 )
-def bugs(estimates: pd.DataFrame) -> pd.DataFrame:
-    records = []
+def bugs(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, quantity="power")
     for bug, part in rows.groupby("bug", sort=False):
         needed = required(part)
         last = part.loc[part["x"].idxmax()]
         truth = last["truth"]
-        records.append(
-            {
-                "bug": bug,
-                "mu as run / mu as claimed": "" if pd.isna(truth) else f"{truth:.3g}",
-                "models per world for power 0.9": (
-                    f"{int(needed):,}" if math.isfinite(needed) else f"above {int(last['x']):,}"
-                ),
-                "power at the most models": f"{last['value']:.2f} at {int(last['x']):,} "
-                f"({last['low']:.2f} to {last['high']:.2f}, {int(last['audits'])} audits)",
-                "remark": BUGS[last["cell"]].remark,
-            }
-        )
-    return pd.DataFrame(records)
+        yield {
+            "bug": bug,
+            "mu as run / mu as claimed": "" if pd.isna(truth) else f"{truth:.3g}",
+            "models per world for power 0.9": (
+                f"{int(needed):,}" if math.isfinite(needed) else f"above {int(last['x']):,}"
+            ),
+            "power at the most models": f"{last['value']:.2f} at {int(last['x']):,} "
+            f"({last['low']:.2f} to {last['high']:.2f}, {int(last['audits'])} audits)",
+            "remark": BUGS[last["cell"]].remark,
+        }

@@ -28,8 +28,6 @@ The published estimate takes the best threshold on the scores it judges, each er
 one-sided bound of 97.5 %: not valid. A valid bound stands beside every one of them.
 """
 
-import pandas as pd
-
 from hiddenstate.papers.gradient_crafting import (
     cells,
     checks,
@@ -40,45 +38,7 @@ from hiddenstate.papers.gradient_crafting import (
     tables,
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
-from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
-
-# torch, by which native code is compiled, takes seconds to import, and figures need none of it.
-
-
-def _train(
-    cell: Cell[cells.HousingAudit | cells.NetworkAudit], seed: int, workplace: Workplace
-) -> pd.DataFrame:
-    from hiddenstate.papers.gradient_crafting import networks, training
-
-    p = cell.parameters
-    if isinstance(p, cells.NetworkAudit):
-        return networks.train(p, seed, workplace)
-    return training.train(p, seed, workplace)
-
-
-def _follow(cell: Cell[cells.Followed], seed: int) -> pd.DataFrame:
-    from hiddenstate.papers.gradient_crafting import training
-
-    return training.follow(cell, seed)
-
-
-def _one_run_housing(cell: Cell[cells.OneRunHousing], seed: int) -> pd.DataFrame:
-    from hiddenstate.papers.gradient_crafting import training
-
-    return training.one_run(cell, seed)
-
-
-def _one_run_networks(cell: Cell[cells.OneRunLarger], seed: int) -> pd.DataFrame:
-    from hiddenstate.papers.gradient_crafting import networks
-
-    return networks.one_run(cell, seed)
-
-
-def _ends(cell: Cell[cells.SimulatedEnds], seed: int) -> pd.DataFrame:
-    from hiddenstate.papers.gradient_crafting import training
-
-    return training.simulated_ends(cell, seed)
-
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
     title="Tighter Privacy Auditing of DP-SGD in the Hidden State Threat Model",
@@ -87,7 +47,7 @@ FAMILY = Family(
     works=(
         Train(
             cells.trained,
-            _train,
+            late("papers.gradient_crafting.networks.train"),
             size=lambda cell: (cell.parameters.models, 1),
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters),
@@ -96,14 +56,26 @@ FAMILY = Family(
             beside=cells.beside,
         ),
         Simulate(cells.simulated, simulations.simulate, cost=takes(0.2)),
-        Bounds(cells.centred, _ends, cost=cells.ends_cost),
-        Bounds(cells.followed, _follow, cost=takes(2.5)),
+        Bounds(
+            cells.centred,
+            late("papers.gradient_crafting.training.simulated_ends"),
+            cost=cells.ends_cost,
+        ),
+        Bounds(cells.followed, late("papers.gradient_crafting.training.follow"), cost=takes(2.5)),
         Bounds(cells.landscapes, simulations.landscape, cost=takes(2.6)),
         Bounds(cells.distances, simulations.distances, cost=takes(0.8)),
         Bounds(cells.ideal, simulations.ideal, cost=takes(1.3)),
         Bounds(cells.one_run, one_run.idle, cost=takes(6)),
-        Bounds(cells.one_run_housing, _one_run_housing, cost=cells.one_run_cost),
-        Bounds(cells.one_run_networks, _one_run_networks, cost=cells.one_run_cost),
+        Bounds(
+            cells.one_run_housing,
+            late("papers.gradient_crafting.training.one_run"),
+            cost=cells.one_run_cost,
+        ),
+        Bounds(
+            cells.one_run_networks,
+            late("papers.gradient_crafting.networks.one_run"),
+            cost=cells.one_run_cost,
+        ),
         Bounds(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
     ),
     estimate=estimates.estimate,

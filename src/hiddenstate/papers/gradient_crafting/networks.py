@@ -21,8 +21,14 @@ from hiddenstate.dpsgd.known import Floats
 from hiddenstate.dpsgd.native.network import as_network
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import one_run as many
+from hiddenstate.papers.gradient_crafting import training
 from hiddenstate.papers.gradient_crafting.adversaries import kind
-from hiddenstate.papers.gradient_crafting.cells import NAME, NetworkAudit, OneRunLarger
+from hiddenstate.papers.gradient_crafting.cells import (
+    NAME,
+    HousingAudit,
+    NetworkAudit,
+    OneRunLarger,
+)
 from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.streams import stream
 
@@ -30,12 +36,15 @@ SIDE_BY_SIDE = 25
 """Models that are trained side by side on a CPU, unless native code knows the network."""
 
 
-def train(p: NetworkAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
-    """Scores of one repeat of an audit, by every adversary.
+def train(cell: Cell[HousingAudit | NetworkAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
+    """Scores of one repeat of an audit of any network, by every adversary.
 
     The models of world "out" are trained once, and each adversary reads them; those of world "in"
     are its own, except for their random numbers.
     """
+    p = cell.parameters
+    if isinstance(p, HousingAudit):
+        return training.train(p, seed, workplace)
     splits = data.splits(p.dataset)
     records = splits.train
     if p.batch_size > len(records):

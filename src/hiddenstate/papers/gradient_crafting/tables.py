@@ -4,7 +4,7 @@ import pandas as pd
 
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.estimates import plus_minus, select, summarise
-from hiddenstate.pipeline.family import table
+from hiddenstate.pipeline.family import Rows, table
 
 
 def _audits(rows: pd.DataFrame, heads: dict[str, str], whole: dict[str, type]) -> pd.DataFrame:
@@ -109,9 +109,8 @@ def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
     when=lambda grid: grid.ideal is not None,
     shows="simulated normal scores; no model is trained",
 )
-def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
+def ideal(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, part="ideal")
-    records = []
     for (every, models, epsilon), part in rows.groupby(["every", "models", "epsilon"]):
         record = {"k": int(every), "models per world": int(models), "epsilon": epsilon}
         record |= {"exact": f"{part['idle_epsilon'].iloc[0]:.3f}"}
@@ -120,8 +119,7 @@ def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
             above = select(own, quantity="share above").iloc[0]
             record[method] = plus_minus(found["value"], found["high"] - found["value"])
             record[f"{method}: above"] = f"{above['value']:.3f} of {above['audits']:.0f}"
-        records.append(record)
-    return pd.DataFrame(records)
+        yield record
 
 
 @table(
@@ -132,32 +130,28 @@ def ideal(estimates: pd.DataFrame) -> pd.DataFrame:
     "nothing is bounded: it tells what the simulation of the null law costs.",
     when=lambda grid: grid.one_run is not None,
 )
-def one_run(estimates: pd.DataFrame) -> pd.DataFrame:
+def one_run(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, part="one run", quantity="epsilon")
     above = select(estimates, part="one run", quantity="share above")
     keys = ["method", "epsilon", "canaries", "rule"]
     share = above.set_index(keys)["value"]
     ceilings = select(estimates, part="one run", quantity="ceiling")
     ceiling = ceilings.set_index(["epsilon", "canaries"])["value"]
-    shown = []
     for _, line in rows.iterrows():
         place = (line["epsilon"], line["canaries"])
         alone = line["hypothesis"] == "each canary alone" and place in ceiling.index
-        shown.append(
-            {
-                "canaries in": line["method"],
-                "epsilon": line["epsilon"],
-                "canaries": int(line["canaries"]),
-                "Gaussian DP of": line["hypothesis"],
-                "rule": line["rule"],
-                "guessed": f"{line['share']:.0%}" if line["share"] else "-",
-                "median bound": f"{line['value']:.3f}",
-                "middle 80 %": f"{line['low']:.3f} to {line['high']:.3f}",
-                "ceiling": f"{ceiling[place]:.2f}" if alone else "-",
-                "above the truth": f"{share[tuple(line[keys])]:.3f} of {line['audits']:.0f}",
-            }
-        )
-    return pd.DataFrame(shown)
+        yield {
+            "canaries in": line["method"],
+            "epsilon": line["epsilon"],
+            "canaries": int(line["canaries"]),
+            "Gaussian DP of": line["hypothesis"],
+            "rule": line["rule"],
+            "guessed": f"{line['share']:.0%}" if line["share"] else "-",
+            "median bound": f"{line['value']:.3f}",
+            "middle 80 %": f"{line['low']:.3f} to {line['high']:.3f}",
+            "ceiling": f"{ceiling[place]:.2f}" if alone else "-",
+            "above the truth": f"{share[tuple(line[keys])]:.3f} of {line['audits']:.0f}",
+        }
 
 
 @table(

@@ -38,8 +38,6 @@ Readings of what the paper leaves open, all of them ours:
   et al. 2022; the others are the ones at which both columns come out as printed.
 """
 
-import pandas as pd
-
 from hiddenstate.papers.linear_heuristic import (
     bounds,
     cells,
@@ -57,15 +55,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     HistoryRuns,
     LinearHeuristicGrid,
 )
-from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
-
-
-def _train(cell: Cell[cells.TrainedAudit], seed: int, workplace: Workplace) -> pd.DataFrame:
-    # torch takes seconds to import, and figures need none of it.
-    from hiddenstate.papers.linear_heuristic import training
-
-    return training.train(cell, seed, workplace)
-
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
@@ -99,7 +89,7 @@ FAMILY = Family(
         Bounds(cells.table1, bounds.table1, cost=takes(5)),
         Train(
             cells.trained,
-            _train,
+            late("papers.linear_heuristic.training.train"),
             size=lambda cell: (cell.parameters.models, 1),
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],

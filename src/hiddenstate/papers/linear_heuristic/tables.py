@@ -7,7 +7,7 @@ from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.estimates import CONFIDENCE, curve, trained
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import table
+from hiddenstate.pipeline.family import Rows, table
 from hiddenstate.rounding import shown
 
 
@@ -17,33 +17,29 @@ from hiddenstate.rounding import shown
     "multipliers: those of the first row are recalled from De et al. 2022, the others are "
     "our reconstruction, solved so that both columns come out as printed.",
 )
-def table1(estimates: pd.DataFrame) -> pd.DataFrame:
+def table1(estimates: pd.DataFrame) -> Rows:
     origins = {
         "recalled": "recalled from De et al. 2022",
         "recalled, fewer records": "the same with a tenth of the records kept for validation",
         "reconstructed": "our reconstruction",
     }
-    records = []
     for (_, origin), part in estimates.groupby(["batch", "origin"], sort=False):
         ours, first = part.set_index("method")["value"], part.iloc[0]
-        records.append(
-            {
-                "batch size": f"{first['batch']:g}",
-                "parameters": origins[origin],
-                "noise multiplier": f"{first['noise_multiplier']:.4f}",
-                "steps": f"{first['steps']:g}",
-                "records": f"{first['records']:g}",
-                "epochs": f"{first['steps'] * first['batch'] / first['records']:.1f}",
-                "heuristic, printed": f"{first['printed_heuristic']:g}",
-                "heuristic, ours": _shown("heuristic", ours["heuristic"]),
-                "standard, printed": f"{first['printed_standard']:g}",
-                "standard, ours": _shown("standard", ours["standard"]),
-                "RDP, ours": _shown("RDP", ours["RDP"]),
-                "full batch, ours": _shown("full batch", ours["full batch"]),
-                "accuracy, printed": first["accuracy"],
-            }
-        )
-    return pd.DataFrame(records)
+        yield {
+            "batch size": f"{first['batch']:g}",
+            "parameters": origins[origin],
+            "noise multiplier": f"{first['noise_multiplier']:.4f}",
+            "steps": f"{first['steps']:g}",
+            "records": f"{first['records']:g}",
+            "epochs": f"{first['steps'] * first['batch'] / first['records']:.1f}",
+            "heuristic, printed": f"{first['printed_heuristic']:g}",
+            "heuristic, ours": _shown("heuristic", ours["heuristic"]),
+            "standard, printed": f"{first['printed_standard']:g}",
+            "standard, ours": _shown("standard", ours["standard"]),
+            "RDP, ours": _shown("RDP", ours["RDP"]),
+            "full batch, ours": _shown("full batch", ours["full batch"]),
+            "accuracy, printed": first["accuracy"],
+        }
 
 
 @table(
@@ -150,25 +146,21 @@ def figure5(estimates: pd.DataFrame) -> pd.DataFrame:
     "confidence: on the heuristic epsilon for the gradient attack, on the standard one for "
     "the others.",
 )
-def audits(estimates: pd.DataFrame) -> pd.DataFrame:
+def audits(estimates: pd.DataFrame) -> Rows:
     rows = estimates.assign(attack=estimates["cell"].str.split("_").str[0])
     index = ["attack", "sampling_rate", "steps", "noise_multiplier"]
     found = select(rows, attack=list(ATTACKS)).pivot_table(
         index=index, columns="method", values="value", sort=False
     )
-    records = []
     for (attack, rate, steps, noise), values in found.iterrows():
         baselines = {
             method: curve(estimates, f"audits_q{rate:g}", method)[steps]
             for method in ("heuristic", "standard")
         }
-        records.append(
-            {
-                "attack": attack,
-                "sampling rate": f"{rate:g}",
-                "steps": f"{steps:g}",
-                "noise multiplier": f"{noise:.4f}",
-                **{name: _shown(name, value) for name, value in {**baselines, **values}.items()},
-            }
-        )
-    return pd.DataFrame(records)
+        yield {
+            "attack": attack,
+            "sampling rate": f"{rate:g}",
+            "steps": f"{steps:g}",
+            "noise multiplier": f"{noise:.4f}",
+            **{name: _shown(name, value) for name, value in {**baselines, **values}.items()},
+        }

@@ -18,18 +18,8 @@ Of the paper's text the abstracts alone are at hand, so all of what follows is o
   noisy sums, the adversary of the last one by its displacement. Bounds hold with 95 % confidence.
 """
 
-import pandas as pd
-
 from hiddenstate.papers.shuffling import cells, checks, estimates, figures, simulations, tables
-from hiddenstate.pipeline.family import Bounds, Cell, Family, Simulate, Train, Workplace, takes
-
-
-def _train(cell: Cell[cells.Trained], seed: int, workplace: Workplace) -> pd.DataFrame:
-    # torch takes seconds to import, and figures need none of it.
-    from hiddenstate.papers.shuffling import training
-
-    return training.train(cell, seed, workplace)
-
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
     title="To Shuffle or not to Shuffle: Auditing DP-SGD with Shuffling",
@@ -40,7 +30,7 @@ FAMILY = Family(
         Bounds(cells.simulated, simulations.account, cost=takes(0.6)),
         Train(
             cells.trained,
-            _train,
+            late("papers.shuffling.training.train"),
             size=lambda cell: (cell.parameters.models, 1),
             cost=cells.training_cost,
             data=lambda cell: [cell.parameters.dataset],

@@ -23,8 +23,6 @@ seen.
 
 from dataclasses import replace
 
-import pandas as pd
-
 from hiddenstate.papers.worst_case_init import (
     cells,
     checks,
@@ -36,38 +34,17 @@ from hiddenstate.papers.worst_case_init import (
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
 from hiddenstate.pipeline.family import (
     Bounds,
-    Cell,
     Expect,
     Family,
     Start,
     Train,
-    Workplace,
+    late,
     takes,
 )
 
-
-def _start(cell: Cell[cells.StartParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
-    # Here and below: torch takes seconds to import, and figures need none.
-    from hiddenstate.papers.worst_case_init import starts
-
-    return starts.initialise(cell, seed, workplace)
-
-
-def _train(cell: Cell[cells.AuditParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
-    from hiddenstate.papers.worst_case_init import training
-
-    return training.train(cell, seed, workplace)
-
-
-def _expect(cell: Cell[cells.ExpectedParameters], seed: int, workplace: Workplace) -> pd.DataFrame:
-    from hiddenstate.papers.worst_case_init import training
-
-    return training.expect(cell, seed, workplace)
-
-
 _START = Start(
     cells.start_of,
-    _start,
+    late("papers.worst_case_init.starts.initialise"),
     cost=lambda cell: cells.start_cost(cell.parameters),
     data=lambda cell: cells.data_of(cell.parameters),
 )
@@ -79,7 +56,7 @@ FAMILY = Family(
     works=(
         Train(
             cells.trained,
-            _train,
+            late("papers.worst_case_init.training.train"),
             size=lambda cell: (cell.parameters.models, len(cell.parameters.start.repeats)),
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters.start),
@@ -89,7 +66,7 @@ FAMILY = Family(
         ),
         Expect(
             cells.expected,
-            _expect,
+            late("papers.worst_case_init.training.expect"),
             size=lambda cell: (cell.parameters.pairs, 1),
             cost=lambda cell: cells.expected_cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters.audit.start),
