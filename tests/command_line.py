@@ -1,5 +1,6 @@
 """Commands run as from a shell, and a small scale file for them."""
 
+import argparse
 from pathlib import Path
 
 from hiddenstate import cli
@@ -18,6 +19,17 @@ def run(capsys, *arguments):
     output = capsys.readouterr()
     assert "Traceback" not in output.err
     return status, output.out, output.err
+
+
+def parsers(parser=None):
+    """The parser of each command by its words, such as "audit" and "job train"."""
+    found = {}
+    for action in (parser or cli.parser())._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, one in action.choices.items():
+                inner = parsers(one)
+                found |= {f"{name} {job}": each for job, each in inner.items()} or {name: one}
+    return found
 
 
 TINY = """

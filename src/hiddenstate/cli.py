@@ -1,4 +1,4 @@
-"""The command line: every job of the workflow, and every question to the library, is a command."""
+"""The command line: a command for each question to the library and each job of the workflow."""
 
 import argparse
 import atexit
@@ -47,18 +47,18 @@ from hiddenstate.errors import InputError
 from hiddenstate.pipeline import usage
 
 GROUPS = {
-    "Your training": (
+    "Your training and its scores": (
         *(epsilon, noise, atlas, check_training, suggest_canary, plan_audit, audit_training),
+        *(audit, audit_one_run, audit_steps),
     ),
-    "Your scores": (audit, audit_one_run, audit_steps),
-    "The papers": (import_features, new_paper, device_check),
-    "Jobs of the workflow": (
-        *(cells, training, cached, estimate, drawing, claims, report, digest, schema, plan),
-        gallery,
+    "The papers and their runs": (
+        *(plan, cells, cached, claims, gallery, digest, schema, import_features, new_paper),
+        device_check,
     ),
 }
-"""The modules of the commands, by what they are for, in the order of ``--help``."""
-COMMANDS = tuple(module for group in GROUPS.values() for module in group)
+"""Modules of the commands for people, in the order of ``--help``."""
+JOBS = (cells, training, cached, estimate, drawing, claims, report)
+"""Modules of the commands that the workflow's rules call."""
 FAILED = 3
 """Exit status of a failure of the tool itself."""
 _TRAINING = ("torch", "torchvision", "opacus")
@@ -85,6 +85,11 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands; ``run`` of what it returns is the command."""
+    return _parsers()[0]
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, Commands]:
+    """The parser of all commands, and the jobs of ``hiddenstate job``."""
     made: argparse.ArgumentParser = _Parser(
         prog="hiddenstate",
         usage="hiddenstate COMMAND [OPTIONS]",
@@ -101,12 +106,27 @@ def parser() -> argparse.ArgumentParser:
         known = len(commands.choices)
         for module in modules:
             module.add(commands)
-        groups.append(f"{title}:\n" + "\n".join(_summaries(commands, known)))
-    made.epilog = "\n\n".join([*groups, "Options of a command: hiddenstate COMMAND --help"])
-    return made
+        groups.append(f"{title}:\n" + _summaries(commands, known))
+    known = len(commands.choices)
+    job = commands.add_parser(
+        "job",
+        usage="hiddenstate job JOB [OPTIONS]",
+        description="Run one job of the workflow, as its rules do.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    groups.append("The workflow:\n" + _summaries(commands, known))
+    jobs = job.add_subparsers(
+        required=True, prog="hiddenstate job", metavar="JOB", help=argparse.SUPPRESS
+    )
+    for module in JOBS:
+        module.add_jobs(jobs)
+    job.epilog = f"Jobs:\n{_summaries(jobs)}\n\nOptions of a job: hiddenstate job JOB --help"
+    last = "Options of a command: hiddenstate COMMAND --help. Jobs: hiddenstate job --help"
+    made.epilog = "\n\n".join([*groups, last])
+    return made, jobs
 
 
-def _summaries(commands: Commands, known: int) -> list[str]:
+def _summaries(commands: Commands, known: int = 0) -> str:
     """A line of help for each command after the first ``known``: its name and what it does."""
     lines = []
     for name, one in [*commands.choices.items()][known:]:
@@ -114,7 +134,7 @@ def _summaries(commands: Commands, known: int) -> list[str]:
         lines += textwrap.wrap(
             f"{name:<16}{sentence}", 80, initial_indent="  ", subsequent_indent=" " * 18
         )
-    return lines
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,7 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback; 3 for any other failure. Whoever reads the output and stops, or interrupts, gets the
     shell's own statuses.
     """
-    options = parser().parse_args(arguments)
+    made, jobs = _parsers()
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    if words and words[0] in jobs.choices:  # as spelled in version 0.4.0
+        words.insert(0, "job")
+    options = made.parse_args(words)
     _end_with_driver()
     if path := os.environ.get("HIDDENSTATE_USAGE"):
         cells = getattr(options, "cell", None) or ""

@@ -76,7 +76,7 @@ def test_verdicts_of_something_else_are_refused(capsys, tiny):
     assert "nothing to verify: no cell is cached" in err
     status, _, err = run(capsys, "verified", "none.csv", "--out", "o.csv")
     assert status == 2
-    assert "none.csv: no such file; expected a file written by `hiddenstate verify`" in err
+    assert "none.csv: no such file; expected a file written by `hiddenstate job verify`" in err
     (tiny / "e.csv").write_text("a,b\n1,2\n")
     status, _, err = run(capsys, "verified", "e.csv", "--out", "o.csv")
     assert status == 2

@@ -1,4 +1,3 @@
-import argparse
 import importlib
 import inspect
 import os
@@ -10,32 +9,53 @@ import sys
 import time
 
 import pytest
-from command_line import SMOKE, run
+from command_line import ROOT, SMOKE, parsers, run
 
 import hiddenstate
 from hiddenstate import cli, commands
 from hiddenstate.study import config
 
+COMMANDS = parsers()
+PEOPLES = [name for name in COMMANDS if not name.startswith("job ")]
+JOBS = [name.removeprefix("job ") for name in COMMANDS if name not in PEOPLES]
 
-def subcommands():
-    help_text = cli.parser().format_help()
-    return re.findall(r"^  ([a-z][\w-]+) ", help_text, flags=re.MULTILINE)
+
+def listed(*words, capsys):
+    """Names and titles that a help lists, of which options are no names."""
+    _, out, _ = run(capsys, *words, "--help")
+    titles = re.findall(r"^(.*):$", out, flags=re.MULTILINE)
+    return re.findall(r"^  ([a-z][\w-]+) ", out, flags=re.MULTILINE), titles
 
 
 def test_every_module_that_adds_a_command_is_listed():
-    modules = {
+    modules = [
         importlib.import_module(f"{commands.__name__}.{module.name}")
         for module in pkgutil.iter_modules(commands.__path__)
         if module.name != "comparing"  # it imports torch
-    }
-    assert {module for module in modules if hasattr(module, "add")} == set(cli.COMMANDS)
+    ]
+    peoples = [module for group in cli.GROUPS.values() for module in group]
+    assert {module for module in modules if hasattr(module, "add")} == set(peoples)
+    assert {module for module in modules if hasattr(module, "add_jobs")} == set(cli.JOBS)
 
 
-def test_the_help_lists_every_command_once_by_what_it_is_for():
-    help_text = cli.parser().format_help()
-    assert sorted(subcommands()) == sorted(parsers())
-    titles = re.findall(r"^(.*):$", help_text, flags=re.MULTILINE)
-    assert titles == ["options", *cli.GROUPS]
+def test_the_help_lists_commands_in_two_groups_and_jobs_in_one_line(capsys):
+    names, titles = listed(capsys=capsys)
+    assert names == [*PEOPLES, "job"]
+    assert titles == ["options", *cli.GROUPS, "The workflow"] and len(cli.GROUPS) == 2
+    assert listed("job", capsys=capsys) == (JOBS, ["options", "Jobs"])
+
+
+def test_the_rules_call_jobs_and_every_job_is_called():
+    """A person starts `plan` alone, and `gather` after a run in parts."""
+    rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    rules = rules.replace("{params.kind:q}", "simulate") + '"hiddenstate job bound'
+    called = set(re.findall(r'"hiddenstate ((?:job )?\w+)', rules))
+    assert called - {"plan"} == {f"job {job}" for job in JOBS if job != "gather"}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_spelling_of_version_0_4_means_the_job(job, capsys):
+    assert run(capsys, job, "--help") == run(capsys, "job", job, "--help")
 
 
 def test_the_package_runs_as_a_module(capsys):
@@ -45,20 +65,14 @@ def test_the_package_runs_as_a_module(capsys):
     assert (done.returncode, done.stdout) == (0, f"{hiddenstate.__version__}\n")
 
 
-@pytest.mark.parametrize("name", subcommands())
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_subcommand_explains_itself(capsys, name):
-    status, out, _ = run(capsys, name, "--help")
+    status, out, _ = run(capsys, *name.split(), "--help")
     assert status == 0
     options = re.findall(r"^  (?:-h, )?(--[\w-]+|\w+)(?:[ ,].*)?$", out, flags=re.MULTILINE)
     assert len(options) >= 1
     summary = out.split("\n\n")[1]
     assert re.fullmatch(r"[A-Z].*\.", summary, flags=re.DOTALL), "no summary sentence"
-
-
-def parsers():
-    return next(
-        a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction)
-    ).choices
 
 
 WORDS = {
@@ -76,17 +90,19 @@ def prints(run):
     return re.search(r"\b_?print\w*\(", code) is not None
 
 
-@pytest.mark.parametrize("name", subcommands())
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_prints_numbers_prints_them_as_json_too(name):
-    parser = parsers()[name]
+    parser = COMMANDS[name]
     printing = prints(parser.get_default("run")) and name not in WORDS
     assert printing == ("--json" in parser._option_string_actions)
 
 
 def test_printing_is_seen():
-    printing = {name for name, parser in parsers().items() if prints(parser.get_default("run"))}
-    assert set(WORDS) | {"epsilon", "audit", "digest", "plan", "verify", "collect"} <= printing
-    assert not printing & {"train", "figures", "tables", "report", "restore", "gallery"}
+    printing = {name for name, parser in COMMANDS.items() if prints(parser.get_default("run"))}
+    jobs = {"job verify", "job collect"}
+    assert set(WORDS) | {"epsilon", "audit", "digest", "plan"} | jobs <= printing
+    silent = {f"job {job}" for job in ("train", "figures", "tables", "report", "restore")}
+    assert not printing & {*silent, "gallery"}
 
 
 @pytest.mark.parametrize(
@@ -116,11 +132,11 @@ def test_printing_is_seen():
         (["digest", "none.parquet"], "none.parquet: no such file"),
         (
             ["collect", "c.csv", "--config", SMOKE, "--out", "o"],
-            "c.csv: no such file; expected verdicts written by `hiddenstate claims`",
+            "c.csv: no such file; expected verdicts written by `hiddenstate job claims`",
         ),
         (
             ["verdicts", "c.csv", "--config", SMOKE],
-            "c.csv: no such file; expected verdicts written by `hiddenstate claims`",
+            "c.csv: no such file; expected verdicts written by `hiddenstate job claims`",
         ),
     ],
 )
@@ -223,6 +239,7 @@ def test_training_without_its_libraries_says_what_to_install(capsys, monkeypatch
         ("audit scores.csv", "missing --delta"),
         ("audit scores.csv --delta 1 --nois 2 3", "unrecognized arguments: 3"),
         ("nonsense", "COMMAND: got 'nonsense'; expected one of "),
+        ("job nonsense", "JOB: got 'nonsense'; expected one of "),
     ],
 )
 def test_a_line_that_cannot_be_read_is_answered_in_one_line(line, said, capsys):

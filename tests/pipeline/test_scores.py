@@ -101,7 +101,7 @@ def test_scores_that_are_not_finite_are_never_written(tmp_path, frame, bad):
 
 
 def test_one_world_alone_is_never_written(tmp_path, frame):
-    with pytest.raises(ValueError, match="worlds"):
+    with pytest.raises(ValueError, match="the column world must hold"):
         write(tmp_path / "d.parquet", frame.assign(world="in"))
 
 

@@ -7,8 +7,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-
-from hiddenstate import cli
+from command_line import parsers
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -93,8 +92,7 @@ def test_a_slip_is_found():
 
 
 def options():
-    (commands,) = [a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    for name, parser in commands.choices.items():
+    for name, parser in parsers().items():
         for action in parser._actions:
             if action.help is not argparse.SUPPRESS:
                 yield pytest.param(action, id=f"{name}-{action.dest}")

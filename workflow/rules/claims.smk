@@ -26,7 +26,7 @@ rule collect_claims:
     message:
         "verdicts"
     shell:
-        "hiddenstate collect {input.families:q} --config {params.config:q}"
+        "hiddenstate job collect {input.families:q} --config {params.config:q}"
         " {params.expected:q} --out {params.out:q} > {log:q} 2>&1"
 
 
@@ -61,7 +61,7 @@ rule page:
     message:
         "report: every claim, figure and table on one page"
     shell:
-        "hiddenstate report --config {params.config:q} --verdicts {input.verdicts:q}"
+        "hiddenstate job report --config {params.config:q} --verdicts {input.verdicts:q}"
         " --figures {params.figures:q} --results {params.results:q}"
         " --cached {params.cached:q} --out {output:q} > {log:q} 2>&1"
 
@@ -110,4 +110,4 @@ rule verify_cache:
     message:
         "verdicts on cached scores"
     shell:
-        "hiddenstate verified {input:q} --out {params.verdicts:q} 2>&1 | tee {log:q}"
+        "hiddenstate job verified {input:q} --out {params.verdicts:q} 2>&1 | tee {log:q}"

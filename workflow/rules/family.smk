@@ -34,7 +34,7 @@ for NAME, CELLS in forecast.shared(COMPUTED).items():
         message:
             f"{FAMILY}: {several(CELLS)}"
         shell:
-            "hiddenstate {params.kind:q} {params.family} --config {params.config:q}"
+            "hiddenstate job {params.kind:q} {params.family} --config {params.config:q}"
             " --cell {params.cells:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -69,7 +69,7 @@ if JOBS["start"]:
         message:
             f"{FAMILY}: initial parameters {{wildcards.cell}}"
         shell:
-            "hiddenstate start {params.family} --config {params.config:q}"
+            "hiddenstate job start {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --device {resources.device} --cached {resources.cached:q}"
             " --out {output:q} > {log:q} 2>&1"
 
@@ -112,7 +112,7 @@ if JOBS["train"]:
         message:
             f"{FAMILY}: train {{wildcards.cell}}"
         shell:
-            "hiddenstate train {params.family} --config {params.config:q}"
+            "hiddenstate job train {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
             " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
             " --gathers {resources.parts} --parts {resources.own_parts:q}"
@@ -157,7 +157,7 @@ if PARTS:
         message:
             f"{FAMILY}: train {{wildcards.cell}}, part {{wildcards.part}} of {{wildcards.parts}}"
         shell:
-            "hiddenstate train {params.family} --config {params.config:q}"
+            "hiddenstate job train {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --checkpoint {params.checkpoint:q}"
             " --device {resources.device} --workers {threads} --memory {resources.models_mb}"
             " --part {wildcards.part:q}/{wildcards.parts:q} --parts {resources.cached_parts:q}"
@@ -190,7 +190,7 @@ if FROM_CACHE:
         message:
             f"{FAMILY}: restore cached results"
         shell:
-            "hiddenstate restore {params.family} --config {params.config:q}"
+            "hiddenstate job restore {params.family} --config {params.config:q}"
             " --cached {params.cached:q} --out {params.results:q} > {log:q} 2>&1"
 
 
@@ -229,7 +229,7 @@ if JOBS["train"]:
         message:
             f"{FAMILY}: verify {{wildcards.cell}}"
         shell:
-            "hiddenstate verify {params.family} --config {params.config:q}"
+            "hiddenstate job verify {params.family} --config {params.config:q}"
             " --cell {wildcards.cell:q} --cached {input.cached:q} --checkpoint {params.checkpoint:q}"
             " --models {params.models} --device {resources.device} --workers {threads}"
             " --memory {resources.models_mb} --out {output:q} --start {input.start:q} > {log:q} 2>&1"
@@ -262,7 +262,7 @@ if RESTORED["simulate"] or RESTORED["bound"]:
         message:
             f"{FAMILY}: compute {{wildcards.cell}} again"
         shell:
-            "hiddenstate recompute {params.family} --config {params.config:q}"
+            "hiddenstate job recompute {params.family} --config {params.config:q}"
             " --kind {wildcards.kind:q} --cell {wildcards.cell:q} --cached {input:q}"
             " --out {output:q} > {log:q} 2>&1"
 
@@ -292,7 +292,7 @@ rule estimate:
     message:
         f"{FAMILY}: estimates from scores and bounds"
     shell:
-        "hiddenstate estimate {params.family} --config {params.config:q}"
+        "hiddenstate job estimate {params.family} --config {params.config:q}"
         " --results {params.results:q} --missing {params.missing} --out {output:q} > {log:q} 2>&1"
 
 
@@ -336,7 +336,7 @@ if FIGURE_TITLES:
         message:
             f"{FAMILY}: figures"
         shell:
-            "hiddenstate figures {params.family} --config {params.config:q}"
+            "hiddenstate job figures {params.family} --config {params.config:q}"
             " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
 
 
@@ -379,7 +379,7 @@ if TABLE_TITLES:
         message:
             f"{FAMILY}: tables"
         shell:
-            "hiddenstate tables {params.family} --config {params.config:q}"
+            "hiddenstate job tables {params.family} --config {params.config:q}"
             " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
 
 
@@ -412,5 +412,5 @@ rule claims:
     message:
         f"{FAMILY}: claims"
     shell:
-        "hiddenstate claims {params.family} --config {params.config:q} --claims {input.claims:q}"
+        "hiddenstate job claims {params.family} --config {params.config:q} --claims {input.claims:q}"
         " --estimates {input.estimates:q} --out {params.out:q} > {log:q} 2>&1"

@@ -1,4 +1,4 @@
-"""``hiddenstate restore``, ``keep``, ``verify`` and ``verified``: results computed elsewhere."""
+"""``hiddenstate keep``, ``job restore``, ``verify``, ``verified``: results computed elsewhere."""
 
 import argparse
 import shutil
@@ -22,12 +22,7 @@ from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    """Add options for the cached scores, their test, and the result."""
-    parser = command(commands, "restore", _restore)
-    add_family(parser)
-    add_path(parser, "cached", "cached results of the family", metavar="DIR")
-    add_out(parser, "folder for the family's results", metavar="DIR")
-
+    """Add options for the run and the cache."""
     parser = command(commands, "keep", _keep)
     add_config(parser)
     add_path(parser, "results", "folder of the scale's results, by family", metavar="DIR")
@@ -40,6 +35,14 @@ def add(commands: Commands) -> None:
         help="size of the whole cache in MB (default 40)",
     )
     add_json(parser)
+
+
+def add_jobs(commands: Commands) -> None:
+    """Add options for the cached results, their test, and the result."""
+    parser = command(commands, "restore", _restore)
+    add_family(parser)
+    add_path(parser, "cached", "cached results of the family", metavar="DIR")
+    add_out(parser, "folder for the family's results", metavar="DIR")
 
     parser = command(commands, "verify", _verify)
     parser.set_defaults(part=None, hours=None, parts=[], purpose="verification")
@@ -68,7 +71,7 @@ def add(commands: Commands) -> None:
 
     parser = command(commands, "verified", _verified)
     parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="verdicts of `hiddenstate verify`"
+        "files", nargs="*", type=Path, metavar="FILE", help="verdicts of `hiddenstate job verify`"
     )
     add_out(parser, "CSV file to write")
     add_json(parser)
@@ -165,11 +168,11 @@ def _verified(options: argparse.Namespace) -> None:
             "nothing to verify: no cell is cached, or verify_models of the scale file are too few "
             "to disagree with any cached scores; raise verify_models"
         )
-    frames = []
+    frames, verify = [], "`hiddenstate job verify`"
     for path in options.files:
-        frames.append(pd.read_csv(files.require(path, "a file written by `hiddenstate verify`")))
+        frames.append(pd.read_csv(files.require(path, f"a file written by {verify}")))
         if not {"cell", "agree"} <= set(frames[-1]):
-            raise InputError(f"{path}: lacks the columns cell and agree of `hiddenstate verify`")
+            raise InputError(f"{path}: lacks the columns cell and agree of {verify}")
     found = pd.concat(frames, ignore_index=True)
     with files.atomic(options.out) as temporary:
         found.to_csv(temporary, index=False)

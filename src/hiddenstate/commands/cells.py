@@ -1,4 +1,4 @@
-"""``hiddenstate cells``, ``simulate`` and ``bound``: a family's cells, and their quick work."""
+"""``hiddenstate cells``, ``job simulate`` and ``job bound``: a family's cells, and quick work."""
 
 import argparse
 import json
@@ -11,10 +11,14 @@ from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    """The family; which of its cells, and where their results go."""
+    """Add the option of the family."""
     parser = command(commands, "cells", _cells)
     add_family(parser)
     add_json(parser, "lines")
+
+
+def add_jobs(commands: Commands) -> None:
+    """Add options for the cells to compute, and for their results."""
     for kind, what in (
         ("simulate", "Simulate cells and write the scores"),
         ("bound", "Compute upper bounds for cells"),

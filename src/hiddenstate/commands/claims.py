@@ -1,4 +1,4 @@
-"""``hiddenstate claims``, ``collect`` and ``verdicts``: claims judged, and where verdicts stand."""
+"""``hiddenstate verdicts``, ``job claims`` and ``job collect``: claims judged and published."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,20 @@ WRITTEN = "directory to write claims.csv and claims.md to"
 
 
 def add(commands: Commands) -> None:
-    """Claims with estimates, or verdicts; what they are compared with, and where they go."""
+    """Add options for the verdicts and the source tree."""
+    parser = command(commands, "verdicts", _verdicts)
+    parser.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
+    add_config(parser)
+    parser.add_argument(
+        "--only", metavar="FAMILY", help="family whose verdicts are replaced (default all)"
+    )
+    parser.add_argument(
+        "--tree", type=Path, default=Path(), metavar="DIR", help="source tree (default .)"
+    )
+
+
+def add_jobs(commands: Commands) -> None:
+    """Add options for claims with estimates, or verdicts, and for the result."""
     parser = command(commands, "claims", _claims)
     add_family(parser)
     add_path(parser, "claims", "claims of the family")
@@ -40,16 +53,6 @@ def add(commands: Commands) -> None:
     parser.add_argument("--expected", type=Path, metavar="FILE", help="verdicts to compare with")
     add_out(parser, WRITTEN, metavar="DIR")
     add_json(parser, "words")
-
-    parser = command(commands, "verdicts", _verdicts)
-    parser.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
-    add_config(parser)
-    parser.add_argument(
-        "--only", metavar="FAMILY", help="family whose verdicts are replaced (default all)"
-    )
-    parser.add_argument(
-        "--tree", type=Path, default=Path(), metavar="DIR", help="source tree (default .)"
-    )
 
 
 def _claims(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""``hiddenstate figures`` and ``tables``: drawn from estimates alone."""
+"""``hiddenstate job figures`` and ``tables``: drawn from estimates alone."""
 
 import argparse
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="Shown")
 
 
-def add(commands: Commands) -> None:
+def add_jobs(commands: Commands) -> None:
     """The estimates, which pictures or tables, and where they go."""
     for name, run in (("figures", _figures), ("tables", _tables)):
         parser = command(commands, name, run)

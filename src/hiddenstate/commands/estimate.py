@@ -1,4 +1,4 @@
-"""``hiddenstate estimate``: from scores and bounds to tidy estimates."""
+"""``hiddenstate job estimate``: from scores and bounds to tidy estimates."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def add(commands: Commands) -> None:
+def add_jobs(commands: Commands) -> None:
     """Add options for scores and bounds, for what may be missing, and for the estimates."""
     parser = command(commands, "estimate", run)
     add_family(parser)

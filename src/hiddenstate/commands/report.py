@@ -5,11 +5,11 @@ import argparse
 from hiddenstate.commands.options import Commands, add_config, add_out, add_path, command
 
 
-def add(commands: Commands) -> None:
+def add_jobs(commands: Commands) -> None:
     """Add options for the page's sources, and for the page."""
     parser = command(commands, "report", run)
     add_config(parser)
-    add_path(parser, "verdicts", "CSV file of `hiddenstate collect`")
+    add_path(parser, "verdicts", "CSV file of `hiddenstate job collect`")
     for name, what in (
         ("figures", "figures of the scale, by family"),
         ("results", "results of the scale, by family"),

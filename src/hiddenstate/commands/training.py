@@ -1,4 +1,4 @@
-"""``hiddenstate start``, ``train`` and ``gather``: initial parameters, models, and their parts."""
+"""``hiddenstate job start``, ``train`` and ``gather``: initial parameters, models, parts."""
 
 import argparse
 import shutil
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hiddenstate.pipeline.family import Job, Workplace
 
 
-def add(commands: Commands) -> None:
+def add_jobs(commands: Commands) -> None:
     """The cell, where to train, which part of the models, and where the result goes."""
     what = "Make and write the initial parameters that cells train from"
     parser = command(commands, "start", _start, what)
@@ -189,7 +189,7 @@ def _gather(options: argparse.Namespace) -> None:
     if number < every:
         raise InputError(
             f"{folder}: has {number} of {every} models of {job.cell.name}; train the others with "
-            f"`hiddenstate train {options.family} --config {options.config} --cell "
+            f"`hiddenstate job train {options.family} --config {options.config} --cell "
             f"{job.cell.name} --parts {folder} --hours 8 --out "
             f"{folder}/{job.cell.name}.part-NAME.parquet`"
         )

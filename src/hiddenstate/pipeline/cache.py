@@ -9,7 +9,7 @@ from hiddenstate.pipeline import costs, scores
 from hiddenstate.pipeline.family import Family, Job, Train
 
 SERVED = ("train", "simulate", "bound")
-"""Kinds of work whose results are served; ``hiddenstate start`` copies initial parameters."""
+"""Kinds of work whose results are served; ``hiddenstate job start`` copies initial parameters."""
 SHORT = 60.0
 """Seconds of one core below which a training is served for the code that trained it alone."""
 LIVE = 5.0

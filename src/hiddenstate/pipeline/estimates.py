@@ -52,7 +52,7 @@ def read(path: str | Path, grid: str) -> pd.DataFrame:
     One of another grid, or one that was cut or edited, is refused. ``attrs`` of what is returned
     hold its digest, and that of what it was made of.
     """
-    content = text(path, "estimates written by `hiddenstate estimate`")
+    content = text(path, "estimates written by `hiddenstate job estimate`")
     try:
         estimates = pd.read_csv(StringIO(content))
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:

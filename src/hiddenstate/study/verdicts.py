@@ -74,7 +74,7 @@ def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
     """
     found = []
     for path in paths:
-        content = text(path, "verdicts written by `hiddenstate claims`")
+        content = text(path, "verdicts written by `hiddenstate job claims`")
         try:
             rows = pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
