@@ -74,7 +74,8 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_post_page(output, page, config):
-    """Load what searches a site on a disk from the site; the theme names a server for it."""
+    """Name the search for screen readers, and load its worker from the site, not from a server."""
     here = os.path.dirname(page.url) or "."
     shim = os.path.relpath("offline/iframe-worker.js", here)
+    output = output.replace(' role="dialog">', ' role="dialog" aria-label="Search">')
     return output.replace("https://unpkg.com/iframe-worker/shim", shim)
