@@ -17,10 +17,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.special import logsumexp, ndtr, ndtri
 
+from hiddenstate.accounting import roots
 from hiddenstate.auditing.curve import check_confidence
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import shown
@@ -82,7 +81,7 @@ class StepAudit:
     def bound(self) -> float:
         """Upper bound on the smallest noise multiplier of a step; infinite if none is proven."""
         found = _refuted(self._shares, 1 - self.confidence)
-        return float(shown(0.5 / norm.ppf(found), "upper", 3)) if found > 0.5 else np.inf
+        return float(shown(0.5 / ndtri(found), "upper", 3)) if found > 0.5 else np.inf
 
     def reach(self, noise_multiplier: float, power: float = 0.9, audits: int = 400) -> float:
         """Noise multiplier up to which a training would have been refuted with this probability.
@@ -110,7 +109,7 @@ class StepAudit:
 
 def _right(noise_multiplier: float) -> float:
     """Probability of a right guess of a fair coin, at most, if a step has this much noise."""
-    return float(norm.cdf(0.5 / noise_multiplier))
+    return float(ndtr(0.5 / noise_multiplier))
 
 
 def _log_wealth(shares: NDArray[np.float64], right: float) -> NDArray[np.float64]:
@@ -130,4 +129,4 @@ def _refuted(shares: NDArray[np.float64], level: float) -> float:
     if excess(0.5) <= 0:
         return 0.5
     # No share refutes that every guess is right.
-    return float(brentq(excess, 0.5, 1.0, xtol=1e-12))
+    return roots.between(excess, 0.5, 1.0, absolute=1e-12)[0]
