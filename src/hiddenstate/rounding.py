@@ -25,6 +25,21 @@ def shown(
     return f"{rounded.normalize():f}" if rounded else "0"
 
 
+def counted(number: float, noun: str) -> str:
+    """A number with its noun: "1 step", "1,000 steps", "2 batches"."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("ry"):
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith(('ch', 'ss')) else 's'}"
+
+
+def nth(number: int) -> str:
+    """An ordinal before its noun: "" for 1, "2nd ", "25th "."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number // 10 % 10 != 1 else 0, "th")
+    return "" if number == 1 else f"{number:,}{ending} "
+
+
 def short(value: float) -> str:
     """A number as a part of names: no two are written alike."""
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)

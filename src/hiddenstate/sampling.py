@@ -81,6 +81,30 @@ class FixedSize(Sampling):
 
 
 @dataclass(frozen=True)
+class BallsAndBins(Sampling):
+    """Each record in one of ``bins`` batches of every epoch, drawn by itself and anew."""
+
+    sampler: ClassVar[str] = "balls-and-bins"
+    rate = 1.0
+    bins: int
+
+    def __post_init__(self) -> None:
+        check_count("bins", self.bins)
+
+    def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
+        import numpy as np
+
+        found: Batches = []
+        while len(found) < steps:
+            places = rng.integers(self.bins, size=records)
+            found += [np.flatnonzero(places == one) for one in range(self.bins)]
+        return found[:steps]
+
+    def visits(self, records: int, steps: int) -> int:
+        return math.ceil(steps / self.bins)
+
+
+@dataclass(frozen=True)
 class Cyclic(Sampling):
     """Disjoint batches of ``batch_size`` records in turn, over and over; the last may be smaller.
 
@@ -167,5 +191,13 @@ def is_shuffled(sampling: Sampling) -> bool:
     )
 
 
-SAMPLERS = ("poisson", "full", "fixed-size", "cyclic", "shuffled", "reshuffled")
+SAMPLERS = (
+    "poisson",
+    "full",
+    "fixed-size",
+    "balls-and-bins",
+    "cyclic",
+    "shuffled",
+    "reshuffled",
+)
 """What the command line calls them."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from hiddenstate.accounting import batched, gaussian, pld
+from hiddenstate.accounting import balls_and_bins, batched, gaussian, pld
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
@@ -163,7 +163,7 @@ def test_the_table_of_the_docs():
 def test_the_likelihood_ratio_is_the_law_of_200_000_runs(sigma, batches, epochs):
     """Delta of the exact pair, simulated; a bound a twentieth larger would be seen."""
     delta, runs = 0.01, 200_000
-    found = batched.exact_lower_epsilon(sigma, batches, epochs, delta, redrawn=True)
+    found = balls_and_bins.lower_epsilon(sigma, batches, epochs, delta, redrawn=True)
     rng = np.random.default_rng(7)
 
     def ratios(present):
@@ -191,6 +191,6 @@ def test_the_likelihood_ratio_is_the_law_of_200_000_runs(sigma, batches, epochs)
 def test_no_bound_is_without_end():
     """So little noise that e^-epsilon is no number."""
     for redrawn in (False, True):
-        found = batched.exact_lower_epsilon(0.05, 10, 3, 1e-5, redrawn=redrawn)
+        found = balls_and_bins.lower_epsilon(0.05, 10, 3, 1e-5, redrawn=redrawn)
         # Composition of the visits: mu = 2 sqrt(3) / 0.05.
         assert 100 < found < float(gaussian.epsilon(2 * 3**0.5 / 0.05, 1e-5))

@@ -9,7 +9,15 @@ from hiddenstate.accounting import bounds
 from hiddenstate.accounting.bounds import STANDARD
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Cyclic, FixedSize, FullBatch, Poisson, Reshuffled
+from hiddenstate.sampling import (
+    SAMPLERS,
+    BallsAndBins,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    Poisson,
+    Reshuffled,
+)
 
 
 def drawn(draw, extreme):
@@ -24,12 +32,16 @@ def drawn(draw, extreme):
     wide = 2.0 if extreme else 1.0
     records, size = int(power(0, 3.5)), int(power(0, 3))
     steps = max(1, int(power(0, 4 if extreme else 3)))
-    sampler = draw.choice(["poisson", "full", "fixed-size", "cyclic", "shuffled", "reshuffled"])
+    sampler = draw.choice(SAMPLERS)
     size = min(size, records)
+    bins = -(-records // size)
+    if sampler == "balls-and-bins":
+        steps = bins * -(-steps // bins)
     sampling = {
         "poisson": Poisson(min(1.0, power(-3 * wide, 0.1))),
         "full": FullBatch(),
         "fixed-size": FixedSize(size),
+        "balls-and-bins": BallsAndBins(bins),
         "cyclic": Cyclic(size),
         "shuffled": Cyclic(size, shuffled_once=True),
         "reshuffled": Reshuffled(size, drop_last=bool(draw.random() < 0.5)),

@@ -12,7 +12,7 @@ from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
 from hiddenstate.papers.atlas import released
-from hiddenstate.sampling import Cyclic, FixedSize, FullBatch, Poisson, Reshuffled
+from hiddenstate.sampling import BallsAndBins, Cyclic, FixedSize, FullBatch, Poisson, Reshuffled
 
 DELTA = 1e-5
 SAMPLED = {"noise_multiplier": 2.0, "steps": 60, "batch_size": 5.0, "learning_rate": 0.1}
@@ -21,6 +21,7 @@ MECHANISMS = {
     "poisson": SAMPLED | {"sampling": Poisson(0.2)},
     "full": SAMPLED | {"sampling": FullBatch()},
     "fixed-size": ORDERED | {"sampling": FixedSize(5)},
+    "balls-and-bins": SAMPLED | {"sampling": BallsAndBins(12)},
     "cyclic": ORDERED | {"sampling": Cyclic(5)},
     "shuffled": ORDERED | {"sampling": Cyclic(5, shuffled_once=True)},
     "reshuffled": ORDERED | {"sampling": Reshuffled(5, drop_last=False)},

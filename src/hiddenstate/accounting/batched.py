@@ -14,9 +14,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrc, log_ndtr, ndtr
+from scipy.special import bdtrc, log_ndtr
 
-from hiddenstate.accounting import composition
 from hiddenstate.accounting.arguments import check_delta
 from hiddenstate.errors import check_count, expect
 
@@ -97,61 +96,6 @@ def lower_epsilon(
         found = max(found, values[best])
         grid = np.linspace(grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)], 9)
     return found * _DOWN
-
-
-def exact_lower_epsilon(
-    noise_multiplier: float,
-    batches: int,
-    epochs: int,
-    delta: float,
-    pair: tuple[float, float] = SWAPPED,
-    *,
-    redrawn: bool = False,
-) -> float:
-    """Epsilon at ``delta`` is at least this, by the likelihood ratio of each epoch; rounded down.
-
-    Of a record that is in a random batch, against none, the likelihood ratio of an epoch is the
-    mean over the batches of e^(present y / sigma^2), times a constant: one number, whose law is a
-    sum of independent terms. The terms are rounded to ``CELLS`` numbers, which is a statistic
-    of the adversary's and so valid, and for swapped records (2 against 0) all but the best. The
-    numbers of an epoch are convolved, and the epochs composed (``composition.lower_epsilon``).
-    ``lower_epsilon`` is better where one sum stands out by itself; the larger is taken.
-    """
-    found = lower_epsilon(noise_multiplier, batches, epochs, delta, pair, redrawn=redrawn)
-    shown, sigma = independent(noise_multiplier, epochs, redrawn=redrawn)
-    present, absent = pair
-    # In the unit of the largest term: those above it are as one.
-    rate = abs(present) / sigma**2
-    typical = batches * math.exp(min(rate**2 * sigma**2 / 2 - rate * (present + 3 * sigma), 0.0))
-    levels = (np.arange(1, CELLS) - 0.5) * ((1.2 + min(2 * typical, 4.0)) / CELLS)
-    edges = present + 3 * sigma + np.log(levels) / rate
-
-    def term(mean: float) -> Floats:
-        below = ndtr(np.concatenate(([-np.inf], (edges - mean) / sigma, [np.inf])))
-        above = ndtr(-np.concatenate(([-np.inf], (edges - mean) / sigma, [np.inf])))
-        return np.maximum(np.where(below[:-1] > 0.5, -np.diff(above), np.diff(below)), 0.0)
-
-    others, power, left = np.zeros(CELLS), term(0.0), batches - 1
-    others[0] = 1.0
-    while left:
-        if left & 1:
-            others = _added(others, power)
-        left >>= 1
-        if left:
-            power = _added(power, power)
-    laws = [_added(others, term(mean)) for mean in (present, absent)]
-    best = composition.lower_epsilon(laws[0], laws[1], shown, delta, max(found, 0.1))
-    return max(found, best * _DOWN)
-
-
-CELLS = 1 << 12
-"""Numbers that the terms of a likelihood ratio are rounded to."""
-
-
-def _added(one: Floats, other: Floats) -> Floats:
-    found = np.convolve(one, other)
-    found[CELLS - 1] = math.fsum(found[CELLS - 1 :])
-    return found[:CELLS]
 
 
 def _epsilon(present: Floats, absent: Floats, delta: float) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hiddenstate.accounting import (
+    balls_and_bins,
     batched,
     composition,
     cyclic,
@@ -29,7 +30,7 @@ from hiddenstate.accounting import sampled as sampled_batches
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.accounting.setting import ADJACENCY, OPTIMISER, RELEASE, Setting
 from hiddenstate.errors import InputError, expect
-from hiddenstate.rounding import shown
+from hiddenstate.rounding import counted, shown
 
 GROUPS = {
     "proven": "upper bounds for any loss, all iterates released",
@@ -147,8 +148,12 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
 def _option(setting: Setting, name: str) -> str:
     """An option that a bound is not known with, and its value where the name says little."""
     if name != "adjacency":
-        return "--" + name.replace("_", "-")
+        return _written(name)
     return "--sampler fixed-size" if setting.fixed_size else "--adjacency swap"
+
+
+def _written(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _check(setting: Setting, answers: list[Found]) -> None:
@@ -473,7 +478,7 @@ def _gaussian(
         source=source,
         compute=compute,
         applies=lambda setting: (
-            not setting.sampled and (group == "proven" or not setting.redrawn) and applies(setting)
+            setting.ordered and (group == "proven" or not setting.redrawn) and applies(setting)
         ),
         mu=mu,
         honours=honours,
@@ -586,7 +591,7 @@ ORDERED: tuple[Bound, ...] = (
         assumption=f"{WITHOUT_EFFECT}; our reconstruction of the theorem",
         source="Kong and Ribero 2024",
         compute=_paper,
-        applies=lambda setting: not (setting.sampled or setting.redrawn) and _smooth(setting),
+        applies=lambda setting: setting.ordered and not setting.redrawn and _smooth(setting),
         uses=frozenset({"smoothness"}),
         covers=lambda setting: CURVED_TOO,
     ),
@@ -653,6 +658,9 @@ ORDERED: tuple[Bound, ...] = (
 # --- linear losses --------------------------------------------------------------------------------
 
 
+PROJECTED = "the last iterate of linear losses is known exactly only without --diameter"
+
+
 def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) -> float:
     """Epsilon of the last iterate if every loss is linear, at the record that shows most.
 
@@ -661,7 +669,7 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
     order in which some records are visited more often than others.
     """
     if setting.diameter is not None:
-        raise InputError("last iterates that are known exactly are of a domain without end")
+        raise InputError(PROJECTED)
     if setting.sampled:
         sigma, rate, steps = setting.mechanism
         shifts = steps if inserted is None else inserted
@@ -674,19 +682,26 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
     expect(alike, "steps", setting.steps, f"whole passes of {whole} where the order is shuffled")
     shifts = -(-setting.steps // whole) if inserted is None else inserted
     # A swapped record moves a step by twice the clipping norm.
-    mu = 2 * setting.group * shifts / (setting.noise_multiplier * math.sqrt(setting.steps))
+    moved = setting.group * shifts * (2 if setting.swaps else 1)
+    mu = moved / (setting.noise_multiplier * math.sqrt(setting.steps))
     return float(gaussian.epsilon(mu, delta))
 
 
 def _heuristic(setting: Setting, delta: float) -> float | Value:
     """Epsilon of what is released if every loss is linear."""
     if setting.diameter is not None:
-        raise InputError("the last iterate of linear losses is known without a domain alone")
+        raise InputError(PROJECTED)
     changed = [name for name in setting.changed if name in EVERY]
+    others = [name for name in changed if name != "release_every"]
+    if setting.release_every not in (None, 1) and others:
+        words = " and ".join(map(_written, others))
+        raise InputError(f"not known with {words} where some iterates are released")
+    if setting.allocated:
+        return _allocated_heuristic(setting, delta)
     if setting.sampled and setting.swaps:
         if changed or setting.group > 1 or setting.fixed_size:
-            other = "fixed-size batches" if setting.fixed_size else "other options"
-            raise InputError(f"not known with {other} where records are swapped")
+            other = " and ".join(_option(setting, name) for name in setting.changed)
+            raise InputError(f"not known with {other}")
         # Imported here because most settings add or remove a record.
         from hiddenstate.accounting import iteration
 
@@ -707,15 +722,38 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
         bracket = ordered.epsilon(alone, delta)
         return Value(bracket.upper, lower=bracket.lower)
     if setting.release_every is not None:
-        others = [name for name in changed if name != "release_every"]
-        if others and setting.release_every > 1:
-            words = " and ".join(name.replace("_", " ") for name in others)
-            raise InputError(f"not known with {words} where some iterates are released")
         every = setting.release_every * setting.group
         bracket = composition.fine_bracket(*_grouped(setting), delta, every)
         return Value(bracket.upper, lower=bracket.lower)
     mechanism = (setting.noise_multiplier, setting.rate)
     bracket = weighted.epsilon(*mechanism, setting.weights, delta, group=setting.group)
+    return Value(bracket.upper, lower=bracket.lower)
+
+
+def _allocated_heuristic(setting: Setting, delta: float) -> float | Value:
+    """The same where each record draws its batch of every epoch."""
+    if setting.swaps:
+        raise InputError("not known with --adjacency swap where each record draws its batch")
+    if setting.changed in ([], ["group"]):
+        return linear_epsilon(setting, delta)
+    every, bins = setting.release_every, setting.steps_per_pass
+    if every is None:
+        bracket = weighted.epsilon(
+            *(setting.noise_multiplier, 1 / bins, setting.weights, delta),
+            sampling="shuffled",
+            group=setting.group,
+        )
+    elif every % bins and bins % every:
+        words = f"a divisor or a multiple of the {counted(bins, 'batch')} of an epoch"
+        raise InputError(f"release_every: got {every}; expected {words}")
+    else:
+        expect(setting.group == 1, "group", setting.group, "1 where some iterates are released")
+        # The sums between two releases are alike: fewer batches of more noise.
+        noise = setting.noise_multiplier * math.sqrt(every) / max(1, every // bins)
+        merged = max(1, bins // every)
+        epochs, left = divmod(setting.steps, max(every, bins))
+        expect(left == 0, "release_every", every, "whole releases in the steps")
+        bracket = balls_and_bins.bracket(noise, merged, epochs, delta)
     return Value(bracket.upper, lower=bracket.lower)
 
 
@@ -766,9 +804,9 @@ def _likelihood_ratio(setting: Setting, delta: float) -> Value:
     epochs = setting.steps // batches
     expect(epochs >= 1, "steps", setting.steps, f"a whole pass, {batches}, or more")
     given = (setting.noise_multiplier, batches, epochs, delta)
-    zeroed = batched.exact_lower_epsilon(*given, batched.ZEROED, redrawn=setting.redrawn)
+    zeroed = balls_and_bins.lower_epsilon(*given, batched.ZEROED, redrawn=setting.redrawn)
     return Value(
-        batched.exact_lower_epsilon(*given, redrawn=setting.redrawn),
+        balls_and_bins.lower_epsilon(*given, redrawn=setting.redrawn),
         remark=f"{shown(zeroed, 'lower', 4)} if a record is zeroed out in place of swapped",
     )
 
@@ -799,10 +837,51 @@ SHUFFLED: tuple[Bound, ...] = (
         "often reported for shuffled batches, and no bound on them",
         source="Koskela, Jälkö and Honkela 2020; Doroshenko et al. 2022",
         compute=_as_if_sampled,
-        applies=lambda setting: setting.shuffled,
+        applies=lambda setting: setting.shuffled or setting.allocated,
         honours=EVERY | {"group"},
         uses=frozenset({"group"}),
     ),
 )
 
-BOUNDS = SAMPLED + ORDERED + LINEAR + SHUFFLED
+
+# --- balls and bins -------------------------------------------------------------------------------
+
+
+def _allocated(setting: Setting, delta: float) -> Value:
+    epochs = setting.steps // setting.steps_per_pass
+    bracket = balls_and_bins.bracket(
+        setting.noise_multiplier, setting.steps_per_pass, epochs, delta
+    )
+    return Value(bracket.upper, lower=bracket.lower)
+
+
+def _known_batches(setting: Setting, delta: float) -> float:
+    epochs = setting.steps // setting.steps_per_pass
+    moved = setting.group * (2 if setting.swaps else 1)
+    mu = moved * math.sqrt(epochs) / setting.noise_multiplier
+    return float(gaussian.epsilon(mu, delta)) * (1 + 1e-9)
+
+
+ALLOCATED: tuple[Bound, ...] = (
+    Bound(
+        name=STANDARD,
+        group="proven",
+        assumption="any loss and data, all iterates released",
+        source="the pair of Chua et al. 2025; its bracket is ours",
+        compute=_allocated,
+        applies=lambda setting: setting.allocated,
+        honours=EVERY,
+    ),
+    Bound(
+        name="without amplification by sampling",
+        group="proven",
+        assumption="any loss and data, all iterates released, the record's batches known",
+        source="Dong, Roth and Su 2022",
+        compute=_known_batches,
+        applies=lambda setting: setting.allocated,
+        honours=ALL,
+        uses=frozenset(ADJACENCY),
+    ),
+)
+
+BOUNDS = SAMPLED + ORDERED + ALLOCATED + LINEAR + SHUFFLED

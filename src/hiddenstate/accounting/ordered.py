@@ -17,7 +17,8 @@ from scipy.special import ndtr
 from hiddenstate.accounting import divergence, gaussian
 from hiddenstate.accounting.composition import Bracket
 from hiddenstate.accounting.setting import Setting
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import expect
+from hiddenstate.rounding import counted
 
 Floats = NDArray[np.float64]
 
@@ -64,16 +65,14 @@ def _released(setting: Setting, every: int, delta: float) -> Bracket:
 
     Each shows the weighted sum of the steps since the one before: independent Gaussian mechanisms.
     """
-    others = [name for name in setting.changed if name != "release_every"]
     whole, steps = setting.steps_per_pass, setting.steps
-    if others and every > 1:
-        words = " and ".join(name.replace("_", " ") for name in others)
-        raise InputError(f"not known with {words} where some iterates are released")
     starts = np.arange(0, steps, every)
     lengths = np.diff(np.append(starts, steps))
     if setting.redrawn:
         fine = steps % whole == 0 and (every % whole == 0 or whole % every == 0)
-        words = f"a divisor or a multiple of the {whole} batches of an epoch, in whole epochs"
+        words = (
+            f"a divisor or a multiple of the {counted(whole, 'batch')} of an epoch, in whole epochs"
+        )
         expect(fine, "release_every", every, words)
     squares = np.zeros(whole)
     # Of a record in the first batch, the second and so on.

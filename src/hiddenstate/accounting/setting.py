@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import arguments
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.errors import InputError, expect
-from hiddenstate.sampling import FixedSize, FullBatch, Ordered, Poisson, Reshuffled, is_shuffled
+from hiddenstate.rounding import counted, nth
+from hiddenstate.sampling import (
+    BallsAndBins,
+    FixedSize,
+    FullBatch,
+    Ordered,
+    Poisson,
+    Reshuffled,
+    is_shuffled,
+)
 
 OPTIMISER = {"schedule": "constant", "momentum": 0.0, "weight_decay": 0.0}
 """What the optimiser does with its steps, and the values of plain SGD."""
@@ -32,9 +41,9 @@ class Setting:
     """A training with DP-SGD. Raises an input error that names what is out of range.
 
     The learning rate multiplies the noisy mean of a batch: the noisy sum of gradients of norm at
-    most ``clipping_norm`` over ``batch_size``, which is the expected size where batches are
-    sampled. If they are sampled (``Poisson``, ``FullBatch``) a record is added or removed; in an
-    order (``Cyclic``, ``Reshuffled``) one of ``records`` is swapped.
+    most ``clipping_norm`` over ``batch_size``, which is the expected size where each record is
+    drawn by itself (``Poisson``, ``BallsAndBins``). There and in full batches a record is added or
+    removed; elsewhere one of ``records`` is swapped.
 
     The curvatures are of every record's loss. A sampled batch may by chance have all records, so
     its mean's are up to 1 / ``rate`` times theirs. A strong convexity is then of a regulariser that
@@ -43,7 +52,7 @@ class Setting:
     their exponent, is less than 1.
     """
 
-    sampling: FullBatch | Poisson | FixedSize | Ordered
+    sampling: FullBatch | Poisson | FixedSize | BallsAndBins | Ordered
     noise_multiplier: float
     """Noise standard deviation over the clipping norm, on the sum of gradients."""
     steps: int
@@ -84,8 +93,8 @@ class Setting:
     and swapped elsewhere."""
 
     def __post_init__(self) -> None:
-        listed = isinstance(self.sampling, FullBatch | Poisson | FixedSize | Ordered)
-        known = "FullBatch, Poisson, FixedSize, Cyclic or Reshuffled"
+        listed = isinstance(self.sampling, FullBatch | Poisson | FixedSize | BallsAndBins | Ordered)
+        known = "FullBatch, Poisson, FixedSize, BallsAndBins, Cyclic or Reshuffled"
         expect(listed, "sampling", self.sampling, known)
         self._check_batches()
         arguments.check_mechanism(
@@ -124,6 +133,9 @@ class Setting:
                         f"batch_size: got none; expected that of a batch, on average: {name} and "
                         "the learning rate are of its mean"
                     )
+        if isinstance(self.sampling, BallsAndBins):
+            words = f"whole epochs of {self.sampling.bins:,}"
+            expect(self.steps % self.sampling.bins == 0, "steps", self.steps, words)
         self._check_adjacency()
 
     def _check_adjacency(self) -> None:
@@ -137,7 +149,7 @@ class Setting:
             expect(group <= size, "group", group, f"at most {size}, the records of a batch")
         words = " or ".join(ADJACENCIES)
         expect(adjacency in (None, *ADJACENCIES), "adjacency", adjacency, words)
-        if adjacency == "add-remove" and not isinstance(self.sampling, FullBatch | Poisson):
+        if adjacency == "add-remove" and self.swaps:
             raise InputError(
                 "adjacency: got add-remove; expected swap, as the batches have a fixed size"
             )
@@ -171,16 +183,16 @@ class Setting:
     def changed(self) -> list[str]:
         """The options whose values are not those of plain SGD and one record.
 
-        The optimiser's, the release's, a group, and a swap where batches are sampled.
+        The optimiser's, the release's, a group, and a swap where batches have no order.
         """
         plain = OPTIMISER | RELEASE | {"group": 1}
         found = [name for name, value in plain.items() if getattr(self, name) != value]
-        return [*found, "adjacency"] if self.sampled and self.swaps else found
+        return [*found, "adjacency"] if self.swaps and not self.ordered else found
 
     @property
     def swaps(self) -> bool:
         """Whether neighbouring data sets differ in a record that is swapped."""
-        return self.adjacency == "swap" or not isinstance(self.sampling, FullBatch | Poisson)
+        return self.adjacency == "swap" or isinstance(self.sampling, Ordered | FixedSize)
 
     @property
     def fixed_size(self) -> bool:
@@ -250,6 +262,16 @@ class Setting:
         return isinstance(self.sampling, FullBatch | Poisson | FixedSize)
 
     @property
+    def ordered(self) -> bool:
+        """Whether batches go through the records in an order."""
+        return isinstance(self.sampling, Ordered)
+
+    @property
+    def allocated(self) -> bool:
+        """Whether each record draws its batch of every epoch (balls and bins)."""
+        return isinstance(self.sampling, BallsAndBins)
+
+    @property
     def rate(self) -> float:
         """Probability that a step samples a record."""
         if not self.sampled:
@@ -296,7 +318,7 @@ class Setting:
         other. Steps that move them apart take longer. None without a domain, and for an order of
         more than one batch, which hides something without any.
         """
-        if self.diameter is None or self.changed:
+        if self.diameter is None or self.changed or self.allocated:
             return None
         if self.sampled:
             return 4 * self.diameter / (self.shift * self.rate)
@@ -304,7 +326,9 @@ class Setting:
 
     @property
     def steps_per_pass(self) -> int:
-        """Steps that go through the data once, in an order; the last batch may be smaller."""
+        """Steps in which every record is once; the last batch may be smaller."""
+        if isinstance(self.sampling, BallsAndBins):
+            return self.sampling.bins
         assert isinstance(self.sampling, Ordered) and self.records is not None
         return self.sampling.steps_per_pass(self.records)
 
@@ -340,7 +364,9 @@ class Setting:
     @property
     def numbers(self) -> dict[str, Any]:
         """All of it, by the words of the command line; None where there is none."""
-        rate = {"sampling_rate": self.rate} if self.sampled else {}
+        rate: dict[str, Any] = {"sampling_rate": self.rate} if self.sampled else {}
+        if isinstance(self.sampling, BallsAndBins):
+            rate = {"bins": self.sampling.bins}
         rest = {k: v for k, v in vars(self).items() if k != "sampling"}
         return {"sampler": self.sampling.sampler} | rate | rest
 
@@ -351,29 +377,35 @@ class Setting:
 
     def _words(self) -> Iterator[str]:
         yield f"noise multiplier {self.noise_multiplier:g}"
-        one = "a record" if self.group == 1 else f"{self.group:,} records"
+        one = "a record" if self.group == 1 else counted(self.group, "record")
         if isinstance(self.sampling, Ordered):
             fixed, drawn = "" if self.shuffled else "fixed ", ""
             if self.shuffled:
                 drawn = f" whose order is shuffled {'in each epoch' if self.redrawn else 'once'}"
             yield (
-                f"{self.steps:,} steps through {self.records:,} records in {fixed}batches of "
+                f"{counted(self.steps, 'step')} through {counted(self.records or 0, 'record')} in "
+                f"{fixed}batches of "
                 f"{self.sampling.batch_size:,}{drawn} (swap {one})"
             )
         elif isinstance(self.sampling, FixedSize):
             yield (
-                f"{self.steps:,} steps, each on {self.sampling.batch_size:,} of {self.records:,} "
-                f"records drawn without replacement (swap {one})"
+                f"{counted(self.steps, 'step')}, each on {self.sampling.batch_size:,} of "
+                f"{counted(self.records or 0, 'record')} drawn without replacement (swap {one})"
             )
         else:
-            yield f"sampling rate {self.rate:g}"
-            yield f"{self.steps:,} steps ({'swap' if self.swaps else 'add or remove'} {one})"
+            steps, change = counted(self.steps, "step"), "swap" if self.swaps else "add or remove"
+            if isinstance(self.sampling, BallsAndBins):
+                bins = counted(self.sampling.bins, "batch")
+                yield f"{steps}, each record in one of {bins} of an epoch ({change} {one})"
+            else:
+                yield f"sampling rate {self.rate:g}"
+                yield f"{steps} ({change} {one})"
             if self.batch_size is not None:
                 yield f"batches of {self.batch_size:g} on average"
         if self.diameter or self.smoothness is not None or self.weight_decay:
             yield f"learning rate {self.learning_rate:g} on the mean of a batch"
         if self.schedule != "constant":
-            yield f"{self.schedule} learning rates"
+            yield f"learning rates by the schedule {self.schedule}"
         for name in ("momentum", "weight_decay"):
             if getattr(self, name):
                 yield f"{name.replace('_', ' ')} {getattr(self, name):g}"
@@ -387,11 +419,8 @@ class Setting:
         if self.diameter is not None:
             yield f"projected on a domain of diameter {self.diameter:g}"
         if self.release_every is not None:
-            each = {1: "every iterate", 2: "every second iterate"}
-            yield (
-                each.get(self.release_every, f"every {self.release_every}th iterate") + " released"
-            )
+            yield f"every {nth(self.release_every)}iterate released"
         if self.average_last is not None:
-            yield f"the mean of the last {self.average_last:,} iterates released"
+            yield f"the mean of the last {counted(self.average_last, 'iterate')} released"
         if self.ema_decay is not None:
             yield f"an average of all iterates with decay {self.ema_decay:g} released"

@@ -29,7 +29,7 @@ from hiddenstate.auditing.methods import REPEATABLE
 from hiddenstate.dpsgd import exact
 from hiddenstate.dpsgd.linear import projections
 from hiddenstate.errors import InputError, expect
-from hiddenstate.rounding import short
+from hiddenstate.rounding import nth, short
 from hiddenstate.streams import stream
 
 CONFIDENCE = 0.95
@@ -91,10 +91,10 @@ def setting_name(setting: Setting) -> str:
         mechanism = f"q{short(setting.rate)}_T{setting.steps}_{noise}"
         return mechanism + ("" if setting.learning_rate == 1 else rate) + more
     numbers = setting.numbers
-    return (
-        f"{numbers['sampler']}_n{numbers['records']}_b{numbers['batch_size']}_T{setting.steps}"
-        f"_{noise}{rate}{more}"
-    )
+    batches = f"n{numbers['records']}_b{numbers['batch_size']}"
+    if setting.allocated:
+        batches = f"bins{numbers['bins']}"
+    return f"{numbers['sampler']}_{batches}_T{setting.steps}_{noise}{rate}{more}"
 
 
 # --- losses whose last iterate is known exactly ---------------------------------------------------
@@ -102,7 +102,9 @@ def setting_name(setting: Setting) -> str:
 
 def _known(setting: Setting) -> bool:
     """Whether last iterates are known: in an order that all know, on a domain without end."""
-    return setting.diameter is None and not setting.shuffled
+    return (
+        setting.diameter is None and (setting.sampled or setting.ordered) and not setting.shuffled
+    )
 
 
 def _worst_positions(setting: Setting) -> list[cyclic.CyclicDPSGD]:
@@ -221,7 +223,7 @@ COUNTEREXAMPLES: tuple[Bound, ...] = (
         source="ours: docs/cyclic-bounds.md, section 4",
         compute=_tightest,
         applies=lambda setting: (
-            not setting.sampled
+            setting.ordered
             and _known(setting)
             and setting.smoothness is not None
             and setting.holder == 1
@@ -240,7 +242,7 @@ def _encoding(setting: Setting, delta: float, runs: int, seed: int) -> Value:
     runs = min(runs, DRAWS // steps)
     if runs < FEWEST:
         raise InputError(
-            f"{steps:,} steps leave fewer than {FEWEST} runs in two seconds of simulation"
+            f"steps: got {steps:,}; expected few enough for {FEWEST} runs in two seconds"
         )
     if _all_released(sigma, rate, steps, delta) > MOST:
         raise InputError(f"epsilon is beyond {MOST:g}")
@@ -265,13 +267,13 @@ def _crafted(setting: Setting, delta: float, period: int, runs: int, seed: int) 
     visits = steps if setting.sampled else -(-steps // setting.steps_per_pass)
     inserted = visits // period
     if not inserted:
-        raise InputError("too few steps for one insertion")
+        raise InputError(f"steps: got {steps:,}; expected enough for one insertion")
     truth = linear_epsilon(setting, delta, inserted) * DOWN
     if truth > MOST:
         raise InputError(f"epsilon is beyond {MOST:g}")
     rate = setting.rate if setting.sampled else 1.0
     # A swapped record moves a step by twice the clipping norm.
-    sigma = setting.noise_multiplier / (1 if setting.sampled else 2)
+    sigma = setting.noise_multiplier / (2 if setting.swaps else 1)
     noise = sigma * math.sqrt(steps / inserted)
     noises = noise / SHARES
     epsilons = linear.last_iterate_epsilon(noises, rate, inserted, delta) * DOWN
@@ -288,8 +290,8 @@ def _crafted(setting: Setting, delta: float, period: int, runs: int, seed: int) 
     claims = Tabulated("noise multiplier", noises, curves, direction="upper")
     least = lower_bound(inside, outside, claims, REPEATABLE, confidence=CONFIDENCE).value
     value = float(epsilons[noises == least].sum())
-    every = f"every {period}th" if period > 1 else "every"
-    where = f"{every} step that samples it" if setting.sampled else f"{every} pass"
+    every = f"every {nth(period)}"
+    where = f"{every}step that samples it" if setting.sampled else f"{every}pass"
     remark = f"canary inserted in {where}"
     return Value(value, remark=remark, truth=truth, confidence=CONFIDENCE, runs=runs)
 

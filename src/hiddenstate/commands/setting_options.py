@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import (
     SAMPLERS,
+    BallsAndBins,
     Cyclic,
     FixedSize,
     FullBatch,
@@ -33,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         choices=SAMPLERS,
         default="poisson",
         help="sampler: poisson (default), full (every record in every step), fixed-size (drawn "
-        "without replacement in each step), cyclic (fixed order), shuffled (order drawn once) or "
-        "reshuffled (order drawn in each epoch)",
+        "without replacement in each step), balls-and-bins (each record in a random batch of each "
+        "epoch), cyclic (fixed order), shuffled (order drawn once) or reshuffled (order drawn in "
+        "each epoch)",
     )
     for names, kind, what in (
         (
@@ -110,8 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
     parser.add_argument(
         "--adjacency",
         choices=("add-remove", "swap"),
-        help="difference of neighbouring data sets (default: add-remove for poisson and full, swap "
-        "for the others)",
+        help="difference of neighbouring data sets (default: add-remove for poisson, full and "
+        "balls-and-bins, swap for the others)",
     )
     parser.add_argument(
         "--convex", action="store_true", help="convexity of every loss, as --weak-convexity 0"
@@ -138,7 +140,7 @@ def read(options: argparse.Namespace) -> "Setting":
     sampling, steps = _sampling(options), _steps(options)
     names = ("records", *_CURVATURES, "holder", "diameter", *OPTIMISER, *_RELEASE, *ADJACENCY)
     given = {name: getattr(options, name) for name in names}
-    if isinstance(sampling, FullBatch | Poisson):
+    if isinstance(sampling, FullBatch | Poisson | BallsAndBins):
         given["batch_size"] = _batch_size(options)
     rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
     return Setting(
@@ -150,7 +152,9 @@ def read(options: argparse.Namespace) -> "Setting":
     )
 
 
-def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | FixedSize | Ordered:
+def _sampling(
+    options: argparse.Namespace,
+) -> FullBatch | Poisson | FixedSize | BallsAndBins | Ordered:
     records, size, rate = options.records, options.batch_size, options.sampling_rate
     if options.sampler != "poisson" and rate is not None:
         raise InputError(
@@ -168,11 +172,13 @@ def _sampling(options: argparse.Namespace) -> FullBatch | Poisson | FixedSize | 
         return Poisson(_ratio(size, records) if rate is None else _rate(rate))
     if options.sampler == "full":
         if records is not None and size not in (None, records):
-            raise InputError(f"--batch-size: got {size:g}; expected the records with full batches")
+            raise InputError(f"--batch-size: got {size:g}; expected {records:,}, the records")
         return FullBatch()
     for name in ("records", "batch_size"):
         if getattr(options, name) is None:
             raise InputError(f"{option(name)}: missing; --sampler {options.sampler} needs a number")
+    if options.sampler == "balls-and-bins":
+        return BallsAndBins(math.ceil(1 / _ratio(size, records) - 1e-9))
     if size != int(size):
         raise InputError(f"--batch-size: got {size:g}; expected a whole number")
     if options.sampler == "fixed-size":
@@ -191,7 +197,7 @@ def _rate(rate: float) -> float:
 def _ratio(size: float, records: int) -> float:
     """Sampling rate of the batch size."""
     if not 0 < size <= records:
-        raise InputError(f"--batch-size: got {size:g}; expected at most the {records} records")
+        raise InputError(f"--batch-size: got {size:g}; expected at most {records:,}, the records")
     return size / records
 
 
