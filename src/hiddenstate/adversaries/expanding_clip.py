@@ -24,6 +24,7 @@ is, simulation certifies a lower bound. ``certified_expansion`` proves that one 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -40,6 +41,7 @@ from hiddenstate.dpsgd.cyclic import Gradients
 from hiddenstate.errors import expect
 
 Array = NDArray[np.float64]
+Point = tuple[Fraction, ...]
 
 WORLDS = ("in", "out")
 
@@ -226,44 +228,26 @@ class ExpandedPair:
     is 1, the first point the origin.
     """
 
-    w: tuple[Fraction, Fraction] = (Fraction(5, 13), Fraction(12, 13))
+    w: Point = (Fraction(5, 13), Fraction(12, 13))
     height: Fraction = Fraction(10001, 10000)
     step_size: Fraction = Fraction(1, 2)
-    other: tuple[Fraction, Fraction] = (Fraction(-1, 10**6), Fraction(1, 10**6))
+    other: Point = (Fraction(-1, 10**6), Fraction(1, 10**6))
 
     def certified_expansion(self) -> tuple[float, float]:
         """Interval that holds the factor by which the step moves the two points apart (proved).
 
-        Computed in interval arithmetic with 40 digits and rounded outwards, so a lower end above 1
-        proves that the step of a convex loss is not nonexpansive once clipped. Raises an input
-        error unless |w| = 1.
+        A lower end above 1 proves that the step of a convex loss is not nonexpansive once clipped.
+        Raises an input error unless |w| = 1.
         """
-        # Imported here because few commands prove anything.
-        from mpmath.ctx_iv import MPIntervalContext
-
         expect(sum(x * x for x in self.w) == 1, "w", self.w, "a unit vector")
-        interval = MPIntervalContext()
-        interval.dps = 40
 
-        def exactly(value: Fraction) -> Any:
-            return interval.mpf(value.numerator) / value.denominator
-
-        moved = []
-        for point in ((Fraction(0), Fraction(0)), self.other):
+        def gradient(point: Point, interval: Any) -> list[Any]:
             slope = self.w[0] * point[0] + self.w[1] * point[1]
-            gradient = [exactly(slope * self.w[0]), exactly(slope * self.w[1] + self.height)]
-            norm = interval.sqrt(gradient[0] ** 2 + gradient[1] ** 2)
-            if not norm.a > 1:
-                raise ArithmeticError("a gradient is not certainly above the clipping norm")
-            step = exactly(self.step_size)
-            moved.append(
-                [exactly(x) - step * g / norm for x, g in zip(point, gradient, strict=True)]
-            )
-        apart = [a - b for a, b in zip(*moved, strict=True)]
-        before = interval.sqrt(sum(exactly(x * x) for x in self.other))
-        factor = interval.sqrt(apart[0] ** 2 + apart[1] ** 2) / before
-        low, high = float(factor.a), float(factor.b)  # rounded, so one further
-        return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+            both = slope * self.w[0], slope * self.w[1] + self.height
+            return [_exactly(value, interval) for value in both]
+
+        origin = (Fraction(0), Fraction(0))
+        return _expansion((origin, self.other), gradient, Fraction(1), self.step_size)
 
 
 @dataclass(frozen=True)
@@ -275,51 +259,61 @@ class SoftmaxPair:
     l(<a, x>), and clipping turns their gradients.
     """
 
-    logits: tuple[Fraction, ...] = (
+    logits: Point = (
         Fraction(-1759499, 10**6),
         Fraction(189515, 10**6),
         Fraction(1569984, 10**6),
     )
     clipping_norm: Fraction = Fraction(6, 5)
     step_size: Fraction = Fraction(2)
-    difference: tuple[Fraction, ...] = (
+    difference: Point = (
         Fraction(-795290, 10**12),
         Fraction(237533, 10**12),
         Fraction(557757, 10**12),
     )
 
     def certified_expansion(self) -> tuple[float, float]:
-        """Interval that holds the factor by which the step moves the two points apart (proved).
+        """Interval that holds the factor by which the step moves the two points apart (proved)."""
 
-        In interval arithmetic with 40 digits, rounded outwards, as for ``ExpandedPair``.
-        """
-        # Imported here because few commands prove anything.
-        from mpmath.ctx_iv import MPIntervalContext
+        def gradient(point: Point, interval: Any) -> list[Any]:
+            weights = [interval.exp(_exactly(z, interval)) for z in point]
+            first, *others = (w / sum(weights) for w in weights)
+            return [first - 1, *others]
 
-        interval = MPIntervalContext()
-        interval.dps = 40
+        other = tuple(z + d for z, d in zip(self.logits, self.difference, strict=True))
+        return _expansion((self.logits, other), gradient, self.clipping_norm, self.step_size)
 
-        def exactly(value: Fraction) -> Any:
-            return interval.mpf(value.numerator) / value.denominator
 
-        moved = []
-        for sign in (0, 1):
-            logits = [z + sign * d for z, d in zip(self.logits, self.difference, strict=True)]
-            weights = [interval.exp(exactly(z)) for z in logits]
-            gradient = [w / sum(weights) for w in weights]
-            gradient[0] -= 1
-            norm = interval.sqrt(sum(g**2 for g in gradient))
-            if not norm.a > exactly(self.clipping_norm).b:
-                raise ArithmeticError("a gradient is not certainly above the clipping norm")
-            step = exactly(self.step_size * self.clipping_norm)
-            moved.append(
-                [exactly(z) - step * g / norm for z, g in zip(logits, gradient, strict=True)]
-            )
-        apart = interval.sqrt(sum((a - b) ** 2 for a, b in zip(*moved, strict=True)))
-        before = interval.sqrt(sum(exactly(d * d) for d in self.difference))
-        factor = apart / before
-        low, high = float(factor.a), float(factor.b)  # rounded, so one further
-        return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+def _expansion(
+    points: tuple[Point, Point],
+    gradient: Callable[[Point, Any], list[Any]],
+    clipping_norm: Fraction,
+    step_size: Fraction,
+) -> tuple[float, float]:
+    """The factor in interval arithmetic with 40 digits, rounded outwards."""
+    # Imported here because few commands prove anything.
+    from mpmath.ctx_iv import MPIntervalContext
+
+    interval = MPIntervalContext()
+    interval.dps = 40
+    moved = []
+    for point in points:
+        found = gradient(point, interval)
+        norm = interval.sqrt(sum(g**2 for g in found))
+        if not norm.a > _exactly(clipping_norm, interval).b:
+            raise ArithmeticError("a gradient is not certainly above the clipping norm")
+        step = _exactly(step_size * clipping_norm, interval)
+        pairs = zip(point, found, strict=True)
+        moved.append([_exactly(x, interval) - step * g / norm for x, g in pairs])
+    apart = interval.sqrt(sum((a - b) ** 2 for a, b in zip(*moved, strict=True)))
+    before = Fraction(sum((a - b) ** 2 for a, b in zip(*points, strict=True)))
+    factor = apart / interval.sqrt(_exactly(before, interval))
+    low, high = float(factor.a), float(factor.b)  # rounded, so one further
+    return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+
+
+def _exactly(value: Fraction, interval: Any) -> Any:
+    return interval.mpf(value.numerator) / value.denominator
 
 
 def _rotation(angle: float) -> Array:
