@@ -22,17 +22,17 @@ def mnist_cnn(classes: int = 10) -> nn.Module:
     Source: Annamalai and De Cristofaro 2024, Table 2. The table gives neither stride nor padding
     of the convolutions: stride 1 and no padding here.
     """
+    return _two_convolutions(nn.Conv2d(1, 16, 5), nn.Conv2d(16, 32, 4), 512, 32, classes)
+
+
+def _two_convolutions(
+    first: nn.Module, second: nn.Module, features: int, hidden: int, classes: int
+) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 16, 5),
-        nn.Tanh(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 4),
-        nn.Tanh(),
-        nn.MaxPool2d(2),
+        *(first, nn.Tanh(), nn.MaxPool2d(2)),
+        *(second, nn.Tanh(), nn.MaxPool2d(2)),
         nn.Flatten(),
-        nn.Linear(512, 32),
-        nn.Tanh(),
-        nn.Linear(32, classes),
+        *(nn.Linear(features, hidden), nn.Tanh(), nn.Linear(hidden, classes)),
     )
 
 
@@ -53,18 +53,8 @@ def cifar_cnn(classes: int = 10) -> nn.Module:
 
 def digits_cnn(classes: int = 10) -> nn.Module:
     """Small CNN for 1 x 8 x 8 images: 3,690 parameters for 10 classes (ours, for ``digits``)."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.Tanh(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 16, 3, padding=1),
-        nn.Tanh(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64, 16),
-        nn.Tanh(),
-        nn.Linear(16, classes),
-    )
+    first, second = (nn.Conv2d(channels, 16, 3, padding=1) for channels in (1, 16))
+    return _two_convolutions(first, second, 64, 16, classes)
 
 
 def digits_mlp(classes: int = 10) -> nn.Module:

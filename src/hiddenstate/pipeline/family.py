@@ -472,17 +472,18 @@ Found = Generator["Item", None, str]
 """Items of evidence, one by one, and at the end a sentence on what was measured."""
 
 
-def check(measure: Callable[[pd.DataFrame], Found], *, any_of: bool = False) -> Check:
+def check(measure: Callable[..., Found], *, any_of: bool = False, **given: Any) -> Check:
     """Register a function of the estimates as a claim's check under the function's name.
 
     It yields what is measured and returns a sentence on that; without anything measured the claim
-    is not judged. ``any_of``: one item that agrees is enough, as for "in some cases".
+    is not judged. ``any_of``: one item that agrees is enough, as for "in some cases". ``given``:
+    other arguments, where one function serves several claims.
     """
 
     def measured(estimates: pd.DataFrame) -> Evidence | None:
         from hiddenstate.pipeline.evidence import Evidence
 
-        found, items = measure(estimates), []
+        found, items = measure(estimates, **given), []
         try:
             while True:
                 items.append(next(found))

@@ -17,7 +17,7 @@ from hiddenstate.pipeline.evidence import (
     average,
     mean,
 )
-from hiddenstate.pipeline.family import Check, Found, Lacking, check, check_any, needed
+from hiddenstate.pipeline.family import Found, Lacking, check, check_any, needed
 
 LINE = 0.01
 """Lévy distance of two curves that a figure draws as one line: its width, a hundredth of an axis.
@@ -49,32 +49,27 @@ def _by_cell(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"sampling rate {q:g}, {steps:g} steps, noise multiplier {noise:.4g}", part
 
 
-def _near(null: str) -> Check:
+def _near(estimates: pd.DataFrame, null: str) -> Found:
     """The observed curve is the predicted one, as near as a figure of its runs shows."""
-
-    @check
-    def measure(estimates: pd.DataFrame) -> Found:
-        rows = select(estimates, quantity="levy_distance", encoding="published", null=null)
-        for words, part in _by_cell(rows):
-            last, every = (
-                needed(select(part, method=method)["value"]).to_numpy()
-                for method in ("all iterates", "all iterates, observed")
-            )
-            if len(last) != len(every):
-                raise Lacking
-            excess = mean((last - every).tolist(), RESOLUTION, least=-1, most=1)
-            yield Within(f"further off by, {words}", excess, high=LINE, reason="one line")
-        return (
-            "Lévy distance of the observed curve of the last iterate from the predicted one of all "
-            "iterates, less that of the curve which all iterates of the same runs give, mean over "
-            "repeats."
+    rows = select(estimates, quantity="levy_distance", encoding="published", null=null)
+    for words, part in _by_cell(rows):
+        last, every = (
+            needed(select(part, method=method)["value"]).to_numpy()
+            for method in ("all iterates", "all iterates, observed")
         )
+        if len(last) != len(every):
+            raise Lacking
+        excess = mean((last - every).tolist(), RESOLUTION, least=-1, most=1)
+        yield Within(f"further off by, {words}", excess, high=LINE, reason="one line")
+    return (
+        "Lévy distance of the observed curve of the last iterate from the predicted one of all "
+        "iterates, less that of the curve which all iterates of the same runs give, mean over "
+        "repeats."
+    )
 
-    return measure
 
-
-curve = _near("out")
-swapped = _near("in")
+curve = check(_near, null="out")
+swapped = check(_near, null="in")
 
 
 def _gap_items(rows: pd.DataFrame, least: float, reason: str) -> list[Within]:
@@ -111,44 +106,36 @@ def above_symmetric(estimates: pd.DataFrame) -> Found:
     )
 
 
-def _equivalent(encoding: str) -> Check:
+def _pairs(rows: pd.DataFrame, known: float) -> Found:
     """The last iterate tells as many pairs of runs apart as all iterates of the same runs do."""
-
-    @check
-    def measure(estimates: pd.DataFrame) -> Found:
-        rows = select(estimates, quantity="auc", encoding=encoding)
-        for words, part in _by_cell(rows[rows["cell"].str.contains("_eps")]):
-            told = part.pivot(index="repeat", columns="method", values="value")
-            # Two adversaries that agree in every repeat may differ in one pair of a million.
-            off = (told["last iterate"] - told["all iterates"]).tolist()
-            lost = mean(off, 1e-6, least=-1, most=1)
-            what = f"share of pairs told apart, last less all iterates, {words}"
-            yield Within(what, lost, -PAIR, PAIR, "one pair in a hundred")
-        return (
-            "How much oftener a run with the canary scores above one without it, by the last "
-            "iterate than by all iterates of the same runs, mean over repeats."
-        )
-
-    return measure
-
-
-equivalent = _equivalent("published")
-equivalent_sound = _equivalent("sound")
-
-
-@check
-def algorithm_1(estimates: pd.DataFrame) -> Found:
-    """Algorithm 1 as printed: the last iterate tells as many pairs of runs apart as all do."""
-    rows = select(estimates, quantity="auc", encoding="as printed")
     for words, part in _by_cell(rows):
         told = part.pivot(index="repeat", columns="method", values="value")
         off = (told["last iterate"] - told["all iterates"]).tolist()
-        # Of a thousand runs a world.
-        lost = mean(off, FEW_RUNS, least=-1, most=1)
+        lost = mean(off, known, least=-1, most=1)
         what = f"share of pairs told apart, last less all iterates, {words}"
         yield Within(what, lost, -PAIR, PAIR, "one pair in a hundred")
     shares = ", ".join(f"{x:.2f}" for x in rows.groupby(["cell", "method"])["value"].mean())
     return f"Shares of pairs told apart, all iterates and last: {shares}."
+
+
+def _equivalent(estimates: pd.DataFrame, encoding: str) -> Found:
+    rows = select(estimates, quantity="auc", encoding=encoding)
+    # Two adversaries that agree in every repeat may differ in one pair of a million.
+    yield from _pairs(rows[rows["cell"].str.contains("_eps")], 1e-6)
+    return (
+        "How much oftener a run with the canary scores above one without it, by the last iterate "
+        "than by all iterates of the same runs, mean over repeats."
+    )
+
+
+equivalent = check(_equivalent, encoding="published")
+equivalent_sound = check(_equivalent, encoding="sound")
+
+
+@check
+def algorithm_1(estimates: pd.DataFrame) -> Found:
+    """Algorithm 1 as printed, with a thousand runs a world."""
+    return _pairs(select(estimates, quantity="auc", encoding="as printed"), FEW_RUNS)
 
 
 @check
@@ -216,30 +203,21 @@ def _matches(rows: pd.DataFrame) -> list[Stated | Within]:
     return items
 
 
-def _epsilon(encoding: str, method: str) -> Check:
+def _epsilon(estimates: pd.DataFrame, encoding: str, method: str) -> Found:
     """The mean estimate is the theoretical epsilon in every setting, and no other of the figure."""
-
-    @check
-    def measure(estimates: pd.DataFrame) -> Found:
-        rows = needed(select(estimates, quantity="epsilon", method=method, encoding=encoding))
-        none = int((~np.isfinite(rows["value"])).sum())
-        yield from _matches(rows)
-        return (
-            f"Mean of the repeats ({len(rows)} audits in {rows['cell'].nunique()} settings) "
-            "against the theoretical epsilon."
-            + (
-                f" In {none} of {len(rows)} audits no epsilon that is searched fits."
-                if none
-                else ""
-            )
-        )
-
-    return measure
+    rows = needed(select(estimates, quantity="epsilon", method=method, encoding=encoding))
+    yield from _matches(rows)
+    none = int((~np.isfinite(rows["value"])).sum())
+    return (
+        f"Mean of the repeats ({len(rows)} audits in {rows['cell'].nunique()} settings) "
+        "against the theoretical epsilon."
+        + (f" In {none} of {len(rows)} audits no epsilon that is searched fits." if none else "")
+    )
 
 
-epsilon = _epsilon("published", "algorithm 2")
-epsilon_sound = _epsilon("sound", "algorithm 2")
-epsilon_closest = _epsilon("sound", "closest curve")
+epsilon = check(_epsilon, encoding="published", method="algorithm 2")
+epsilon_sound = check(_epsilon, encoding="sound", method="algorithm 2")
+epsilon_closest = check(_epsilon, encoding="sound", method="closest curve")
 
 
 @check

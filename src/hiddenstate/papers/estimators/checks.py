@@ -16,7 +16,7 @@ from hiddenstate.pipeline.evidence import (
     Within,
     rarely,
 )
-from hiddenstate.pipeline.family import Check, Found, check, needed
+from hiddenstate.pipeline.family import Found, check, needed
 
 TOO_OFTEN = 0.09
 """Share of audits with too much claimed that a study must not overlook, where 5 % may be."""
@@ -24,37 +24,36 @@ TOO_OFTEN = 0.09
 SQUARE_ROOT_OF_HALF_PI = math.sqrt(math.pi / 2)
 
 
-def _validity(choose: Callable[[pd.DataFrame], pd.Series]) -> Check:
+def _validity(estimates: pd.DataFrame, choose: Callable[[pd.DataFrame], pd.Series]) -> Found:
     """No chosen point claims too much in more audits than its level allows.
 
     Bounds use their whole level where they can, so the share itself may be 5 %: it is tested.
     """
-
-    @check
-    def measure(estimates: pd.DataFrame) -> Found:
-        rows = select(estimates, quantity="exceedance")
-        rows = needed(rows[choose(rows)])
-        for row in rows.itertuples():
-            yield rarely(
-                f"{row.cell}, {row.x:,.0f} scores, {row.method}",
-                round(row.value * row.audits),
-                int(row.audits),
-                LEVEL,
-                TOO_OFTEN,
-                len(rows),
-            )
-        worst = rows.loc[rows["value"].idxmax()]
-        return (
-            f"{len(rows)} points; the truth is exceeded in at most {worst['value']:.1%} of audits "
-            f"({worst['cell']}, {worst['x']:,.0f} scores, {worst['method']})."
+    rows = select(estimates, quantity="exceedance")
+    rows = needed(rows[choose(rows)])
+    for row in rows.itertuples():
+        yield rarely(
+            f"{row.cell}, {row.x:,.0f} scores, {row.method}",
+            round(row.value * row.audits),
+            int(row.audits),
+            LEVEL,
+            TOO_OFTEN,
+            len(rows),
         )
+    worst = rows.loc[rows["value"].idxmax()]
+    return (
+        f"{len(rows)} points; the truth is exceeded in at most {worst['value']:.1%} of audits "
+        f"({worst['cell']}, {worst['x']:,.0f} scores, {worst['method']})."
+    )
 
-    return measure
+
+def _valid(rows: pd.DataFrame) -> pd.Series:
+    return rows["valid"].astype(bool)
 
 
-default_holds = _validity(lambda rows: rows["method"] == Averaged.name)
-valid_hold = _validity(lambda rows: rows["valid"].astype(bool) & (rows["method"] != Averaged.name))
-null = _validity(lambda rows: rows["valid"].astype(bool) & (rows["cell"] == "gaussian_mu0"))
+default_holds = check(_validity, choose=lambda rows: rows["method"] == Averaged.name)
+valid_hold = check(_validity, choose=lambda rows: _valid(rows) & (rows["method"] != Averaged.name))
+null = check(_validity, choose=lambda rows: _valid(rows) & (rows["cell"] == "gaussian_mu0"))
 
 
 @check

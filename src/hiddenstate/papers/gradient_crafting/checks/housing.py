@@ -7,6 +7,7 @@ scores; its published epsilon has none.
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 
@@ -123,30 +124,21 @@ def _one_random(estimates: pd.DataFrame) -> Iterator[tuple[float, Estimate]]:
         yield epsilon, _ratio(shares, over="whole")
 
 
-@check_any
-def seldom_inserted(estimates: pd.DataFrame) -> Found:
-    """With an insertion in every 25th step the simulated coordinate is not tight somewhere."""
-    rows = select(_housing(estimates, "mu", every=25), adversary=CRAFTED)
+def _periodic(estimates: pd.DataFrame, every: int, **region: Any) -> Found:
+    """Share of mu that the simulated coordinate shows at this insertion period, by epsilon."""
+    rows = select(_housing(estimates, "mu", every=every), adversary=CRAFTED)
     words = []
     for epsilon in _audible(rows):
         ratio = _ratio(select(rows, epsilon=epsilon))
-        what = f"mu over the accountant's, k = 25, epsilon {epsilon:g}"
-        yield Within(what, ratio, high=TIGHT, reason="not tight: less than nine tenths")
+        yield Within(f"mu over the accountant's, k = {every}, epsilon {epsilon:g}", ratio, **region)
         words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
     return f"Share of mu: {', '.join(words)}."
 
 
-@check
-def five_is_tight(estimates: pd.DataFrame) -> Found:
-    """With an insertion in every fifth step the simulated coordinate is tight at every epsilon."""
-    rows = select(_housing(estimates, "mu", every=5), adversary=CRAFTED)
-    words = []
-    for epsilon in _audible(rows):
-        ratio = _ratio(select(rows, epsilon=epsilon))
-        what = f"mu over the accountant's, k = 5, epsilon {epsilon:g}"
-        yield Within(what, ratio, low=TIGHT, reason="tight: nine tenths at least")
-        words.append(f"{ratio.value:.2f} at epsilon {epsilon:g}")
-    return f"Share of mu: {', '.join(words)}."
+seldom_inserted = check_any(
+    _periodic, every=25, high=TIGHT, reason="not tight: less than nine tenths"
+)
+five_is_tight = check(_periodic, every=5, low=TIGHT, reason="tight: nine tenths at least")
 
 
 @check

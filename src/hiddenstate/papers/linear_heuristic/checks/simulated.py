@@ -9,7 +9,7 @@ from hiddenstate.papers.linear_heuristic.checks.shared import CLOSE, SAME
 from hiddenstate.papers.linear_heuristic.estimates import curve, named
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Exact, Within, average, mean
-from hiddenstate.pipeline.family import Check, Found, check, needed
+from hiddenstate.pipeline.family import Found, check, check_any, needed
 
 FEW = 100
 """Steps below which a number of steps is "very small" on an axis from 1 to 1,000; ours."""
@@ -106,43 +106,33 @@ def _exact_share(estimates: pd.DataFrame, method: str, of: str) -> list[tuple[st
     return found
 
 
-def _matches_standard(method: str, simulated: str) -> Check:
+def _matches_standard(estimates: pd.DataFrame, method: str, simulated: str) -> Found:
     """Figure 6: what the last iterate tells is the standard epsilon."""
-
-    @check
-    def measure(estimates: pd.DataFrame) -> Found:
-        exact = _exact_share(estimates, method, "standard")
-        audits = audited(estimates, simulated, PUBLISHED).query("steps >= 10")
-        share = audits["value"] / audits["standard"]
-        for at, v in exact:
-            yield Within(
-                f"epsilon over the standard one, {at}", Exact(v), 1 - CLOSE, 1 + SAME, "a tenth"
-            )
-        return (
-            "Epsilons of the last iterate without simulation; the simulated audits estimate "
-            f"{share.min():.2f} to {share.max():.2f} of the standard epsilon."
+    audits = audited(estimates, simulated, PUBLISHED).query("steps >= 10")
+    share = audits["value"] / audits["standard"]
+    for at, v in _exact_share(estimates, method, "standard"):
+        yield Within(
+            f"epsilon over the standard one, {at}", Exact(v), 1 - CLOSE, 1 + SAME, "a tenth"
         )
+    return (
+        "Epsilons of the last iterate without simulation; the simulated audits estimate "
+        f"{share.min():.2f} to {share.max():.2f} of the standard epsilon."
+    )
 
-    return measure
 
-
-def _exceeds_heuristic(method: str, *, somewhere: bool = False) -> Check:
+def _exceeds_heuristic(estimates: pd.DataFrame, method: str) -> Found:
     """Figure 6: the last iterate leaks more than the heuristic says."""
-
-    def measure(estimates: pd.DataFrame) -> Found:
-        exact = _exact_share(estimates, method, "heuristic")
-        for at, value in exact:
-            yield Within(f"epsilon over the heuristic, {at}", Exact(value), low=1.0)
-        above = sum(value > 1 for _, value in exact)
-        return (
-            f"Above the heuristic in {above} of {len(exact)} mechanisms of 10 steps and more, "
-            "without simulation."
-        )
-
-    return check(measure, any_of=somewhere)
+    exact = _exact_share(estimates, method, "heuristic")
+    for at, value in exact:
+        yield Within(f"epsilon over the heuristic, {at}", Exact(value), low=1.0)
+    above = sum(value > 1 for _, value in exact)
+    return (
+        f"Above the heuristic in {above} of {len(exact)} mechanisms of 10 steps and more, "
+        "without simulation."
+    )
 
 
-figure6_bits = _matches_standard("one bit a step", "bits")
-figure6_analog = _matches_standard("kept values", "analog")
-figure6_bits_exceed = _exceeds_heuristic("one bit a step", somewhere=True)
-figure6_analog_exceed = _exceeds_heuristic("kept values")
+figure6_bits = check(_matches_standard, method="one bit a step", simulated="bits")
+figure6_analog = check(_matches_standard, method="kept values", simulated="analog")
+figure6_bits_exceed = check_any(_exceeds_heuristic, method="one bit a step")
+figure6_analog_exceed = check(_exceeds_heuristic, method="kept values")

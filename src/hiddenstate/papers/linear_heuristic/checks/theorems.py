@@ -10,17 +10,18 @@ SAME = 1e-4
 """Relative accuracy of the integrals, with room."""
 
 
-def _sentence(name: str, what: str, low: float, high: float, reason: str) -> Check:
+def _values(
+    estimates: pd.DataFrame, name: str, what: str, low: float, high: float, reason: str
+) -> Found:
     """Every number of a sentence lies in its region; the least and the largest are shown."""
+    values = needed(select(estimates, quantity="theorem", method=name)["value"])
+    for which, value in (("least", values.min()), ("largest", values.max())):
+        yield Within(f"{which} {what}", Exact(float(value)), low, high, reason)
+    return f"{len(values)} mechanisms or epsilons."
 
-    @check
-    def measure(estimates: pd.DataFrame) -> Found:
-        values = needed(select(estimates, quantity="theorem", method=name)["value"])
-        for which, value in (("least", values.min()), ("largest", values.max())):
-            yield Within(f"{which} {what}", Exact(float(value)), low, high, reason)
-        return f"{len(values)} mechanisms or epsilons."
 
-    return measure
+def _sentence(name: str, what: str, low: float, high: float, reason: str) -> Check:
+    return check(_values, name=name, what=what, low=low, high=high, reason=reason)
 
 
 _EQUAL = (1 - SAME, 1 + SAME, "equal, to the accuracy of the integral")

@@ -16,7 +16,7 @@ from hiddenstate.papers.worst_case_init.stated import STATED, stated
 from hiddenstate.papers.worst_case_init.summaries import either
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Estimate, Open, Stated, mean
-from hiddenstate.pipeline.family import Check, Found, Lacking, check
+from hiddenstate.pipeline.family import Found, Lacking, check
 
 
 def _printed(
@@ -102,16 +102,12 @@ def _rivals(
     return found
 
 
-def _figure1(task: str) -> Check:
-    @check
-    def measure(estimates: pd.DataFrame) -> Found:
-        return _printed(estimates, "figure1", task, _rivals("figure1", task, "worst", "average"))
-
-    return measure
+def _figure1(estimates: pd.DataFrame, task: str) -> Found:
+    return _printed(estimates, "figure1", task, _rivals("figure1", task, "worst", "average"))
 
 
-figure1_mnist = _figure1("mnist")
-figure1_cifar10 = _figure1("cifar10")
+figure1_mnist = check(_figure1, task="mnist")
+figure1_cifar10 = check(_figure1, task="cifar10")
 
 
 @check
