@@ -483,8 +483,9 @@ def check(measure: Callable[..., Found], *, any_of: bool = False, **given: Any) 
     def measured(estimates: pd.DataFrame) -> Evidence | None:
         from hiddenstate.pipeline.evidence import Evidence
 
-        found, items = measure(estimates, **given), []
+        items: list[Item] = []
         try:
+            found = measure(estimates, **given)
             while True:
                 items.append(next(found))
         except StopIteration as end:
