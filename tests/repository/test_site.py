@@ -180,3 +180,30 @@ def test_a_dead_link_stops_the_build(tmp_path):
 def test_it_opens_in_a_browser_without_an_error(site, tmp_path, page, width):
     copy = shutil.copytree(site, tmp_path / "site")
     assert pages._in_browser(copy / page, (copy / page).parent, width) == []
+
+
+REACH = """<script>addEventListener("load", () => setTimeout(() => {
+  const all = (what) => [...document.querySelectorAll(what)], look = getComputedStyle, wrong = [];
+  for (const one of all("[role=dialog]"))
+    if (!one.getAttribute("aria-label")) wrong.push("a dialog without a name");
+  for (const one of all(".md-content *"))
+    if (/auto|scroll/.test(look(one).overflowX) && one.scrollWidth > one.clientWidth + 1 &&
+        one.tabIndex < 0 && !one.querySelector("a, button, input, [tabindex='0']"))
+      wrong.push("no key reaches " + one.className);
+  for (const one of all(".md-typeset p a:not(.headerlink)"))
+    if (look(one).textDecorationLine !== "underline") wrong.push("colour alone: " + one.href);
+  for (const one of all("table[data-wide] tbody td"))
+    if (!one.dataset.name) wrong.push("a cell without its column's name: " + one.textContent);
+  const p = document.createElement("pre"); p.id = "found";
+  p.textContent = JSON.stringify({wrong, wide: all("table[data-wide]").length});
+  document.body.append(p); }, 500));</script>"""
+
+
+@pytest.mark.skipif(not pages.CHROMIUM, reason="no Chromium here")
+@pytest.mark.parametrize("page", ["index.html", "papers/worst_case_init.html", "faq.html"])
+def test_a_page_serves_readers_who_use_keys_or_a_phone(site, tmp_path, page):
+    """Dialogs have names, keys reach what scrolls, links are underlined, cells have a column."""
+    copy = shutil.copytree(site, tmp_path / "site") / page
+    copy.write_text(copy.read_text(encoding="utf-8").replace("<head>", f"<head>{REACH}", 1))
+    found = pages.answer(copy, tmp_path)
+    assert found["wrong"] == [] and (found["wide"] > 0) == (page != "faq.html")

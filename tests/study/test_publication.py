@@ -78,6 +78,25 @@ def test_each_printed_number_stands_beside_ours(every):
     assert theirs == "95.4, 95.7, 95.9, 95.9" and len(ours.split(", ")) == 4
 
 
+def test_each_figure_stands_beside_what_the_paper_says_of_its_own(every):
+    """In the paper's order, each sentence that names a figure once, with both numbers."""
+    content = publication.side_by_side(every, "worst_case_init")
+    titles = re.findall(r"^## (Figure \d)", content, re.MULTILINE)
+    assert titles == [f"Figure {n}" for n in range(1, 8)]
+    shown = re.findall(r"^!\[.+\]\(\.\./\.\./(figures/published/.+\.png)\)$", content, re.MULTILINE)
+    assert len(shown) == 7 and all((ROOT / path).is_file() for path in shown)
+    mine = every[every["id"].str.startswith("worst_case_init.")]
+    named = mine[mine["place"].str.contains("Figure") & (mine["ledger"] == "paper")]
+    assert content.count("\n| “") == len(named)
+    (line,) = [one for one in content.splitlines() if "3.41\\[…\\] to 6.48" in one]
+    assert re.search(r"epochs 0: \d\.\d+ for 3\.41; .* epochs 5: \d\.\d+ for 6\.48", line)
+    (line,) = [one for one in content.splitlines() if "smaller datasets generally" in one]
+    assert "; the sentence allows at least 0 (tighter) | " in line
+    # No sentence of this paper names a figure; each stands beside the one that shows it.
+    content = publication.side_by_side(every, "shuffling")
+    assert content.count("\n| “") == 2 and "published/shuffling/batches.png" in content
+
+
 def test_a_verdict_that_changed_has_a_reason_from_its_evidence_alone(every):
     page = claims.pages(ROOT / publication.CLAIMS)["cyclic_bounds"]
     was = page.because["residuals"]["agrees"]
@@ -123,7 +142,8 @@ def test_publishing_writes_what_is_committed_and_changes_nothing_else(tree, ever
         publication.publish(tree, every, "laptop", GRIDS)
     after = (tree / "README.md").read_text(encoding="utf-8")
     assert after == before
-    for name in ("docs/verdicts.md", "docs/own-statements.md"):
+    pages = [f"docs/papers/{path.name}" for path in (ROOT / "docs/papers").glob("*.md")]
+    for name in ("docs/verdicts.md", "docs/own-statements.md", *pages):
         assert (tree / name).read_text(encoding="utf-8") == (ROOT / name).read_text(
             encoding="utf-8"
         ), name

@@ -6,6 +6,7 @@ which is also what is left as it was when one family alone is published.
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ EVIDENCE = {
     "not judged": "This scale lacks what the sentence needs.",
 }
 """What is said of a verdict whose row has no sentence of its own."""
+FIGURE = re.compile(r"^Figure (\d+)")
+"""Title of a figure that shows what one of the paper's shows."""
 ORDER = ("contradicts", "depends", "agrees", "undecided", "not judged")
 """Of the rows of a paper's table, by what they say."""
 
@@ -73,6 +76,7 @@ def publish(
         "docs/verdicts.md": front(every, pages),
         "docs/own-statements.md": own_statements(every),
         **{f"docs/papers/{name}.md": paper(every, name, page) for name, page in pages.items()},
+        **{f"docs/papers/{name}-figures.md": side_by_side(every, name) for name in pages},
     }
     for name, content in made.items():
         with atomic(tree / name) as temporary:
@@ -114,8 +118,8 @@ def overview(verdicts: pd.DataFrame, pages: dict[str, Page], to: str = "docs/pap
         [
             words.judged(verdicts),
             words.markdown(pd.DataFrame(rows)),
-            f"[Our own statements]({root}own-statements.md) are counted apart: {len(own)}, of "
-            f"which {words.tally(own, 'own')}.",
+            f"[Our own statements]({root}own-statements.md) are counted separately: "
+            f"{words.tally(own, 'own')}.",
         ]
     )
 
@@ -145,7 +149,7 @@ def front(verdicts: pd.DataFrame, pages: dict[str, Page]) -> str:
 
 
 def own_statements(verdicts: pd.DataFrame) -> str:
-    """Our own statements, counted apart from the papers'."""
+    """Our own statements, counted separately from the papers'."""
     own = words.of_ledger(verdicts, "own")
     parts = [
         "# Our own statements",
@@ -207,11 +211,60 @@ def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
         "## The figure",
         f"![{name}, {page.figure}](../../figures/published/{name}/{page.figure}.png)",
         page.caption,
+        f"[Every figure beside the paper's words]({name}-figures.md).",
         "## If you are the author",
         "The answers to these questions would settle most.",
         "\n".join(f"{i}. {question}" for i, question in enumerate(page.questions, 1)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def side_by_side(verdicts: pd.DataFrame, name: str) -> str:
+    """Each of our figures with what the paper says of its own, in the paper's order.
+
+    A paper whose figures no sentence names has those that show its sentences.
+    """
+    family = papers.load(name)
+    rows = words.of_ledger(_of(verdicts, name), "paper").to_dict("records")
+    rows = [row for row in rows if row["shown"] in family.figures]
+    named = [row for row in rows if "Figure" in row["place"]]
+    parts = [
+        f"# {family.title.split(':')[0]}: figures side by side",
+        f"The paper's sentences ({family.reference}), our figure, and the difference. "
+        f"[All sentences]({name}.md). [Captions and commands](../gallery.md).",
+    ]
+    rows = named or rows
+    shown = {row["shown"]: family.figures[row["shown"]] for row in rows}
+    for key, figure in sorted(shown.items(), key=lambda one: FIGURE.findall(one[1].title) or ["~"]):
+        table = [
+            {
+                "the paper says": f"“{words.plain(row['quote'])}” ({row['place']})",
+                "ours": _difference(row),
+                "verdict": _signed(row["verdict"]),
+            }
+            for row in rows
+            if row["shown"] == key
+        ]
+        parts += [
+            f"## {figure.title}",
+            f"![{figure.message or figure.title}](../../figures/published/{name}/{key}.png)",
+            words.markdown(pd.DataFrame(table)),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _difference(row: dict[str, Any]) -> str:
+    """What was measured beside what is printed, or beside what the sentence allows."""
+    items = [one for one in json.loads(row["evidence"]) if not pd.isna(one["measured"])]
+    printed = [one for one in items if one["stated"]]
+    if printed:
+        return "; ".join(
+            f"{one['what']}: {one['measured']:.3g} for {one['stated']}" for one in printed
+        )
+    if not items:
+        return "nothing was measured"
+    one = _decisive(row, items)
+    return f"{one['what']}: {_ours(row)}; the sentence allows {one['allowed']}"
 
 
 def _line(row: dict[str, Any], page: Page, most: int) -> dict[str, str]:
