@@ -103,6 +103,6 @@ def test_steps_too_large_for_the_paper_have_no_bound_of_its():
         g.bound.name: g for g in guarantees(setting(**ARGUMENTS | {"learning_rate": 5.0}), 1e-5)
     }
     assert by_name["Theorem 4.5 of Kong and Ribero"].epsilon is None
-    assert "step_size: got 5.0" in by_name["Theorem 4.5 of Kong and Ribero"].assumption
+    assert "--learning-rate: got 5.0" in by_name["Theorem 4.5 of Kong and Ribero"].assumption
     for name in ("cyclic, clipping without effect", "cyclic, clipped"):
         assert by_name[name].epsilon <= by_name["standard epsilon"].epsilon

@@ -222,5 +222,5 @@ def test_calibration_to_an_epsilon_below_the_width_is_no_less_than_half_of_it(
 
 
 def test_an_epsilon_that_a_fixed_interval_does_not_resolve_is_refused():
-    with pytest.raises(InputError, match=r"^epsilon: got \[0.0001\]; expected such as losses"):
+    with pytest.raises(InputError, match=r"^epsilon: got \[0.0001\]; expected epsilons that"):
         pld.noise_multiplier(1e-4, 1e-6, 0.01, 1000, interval=1e-3)

@@ -86,7 +86,7 @@ def test_of_many_steps_the_last_alone_count():
     [
         ({"smoothness": None}, "smoothness: got none"),
         ({"diameter": None}, "diameter: got None; expected a number, or"),
-        ({"smoothness": 3.0}, "step_size: got 1.0; expected at most"),
+        ({"smoothness": 3.0}, "learning_rate: got 1.0; expected at most"),
         ({"diameter": -1.0}, "diameter: got -1.0"),
     ],
 )

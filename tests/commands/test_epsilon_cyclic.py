@@ -107,7 +107,7 @@ def test_orders_and_losses_of_which_more_is_known(capsys):
         ({"sampling_rate": "0.01"}, "--sampling-rate: only --sampler poisson has one"),
         ({"momentum": "1.5"}, "momentum: got 1.5; expected a number in [0, 1)"),
         ({"smoothness": None}, "--weak-convexity: expected only with --smoothness"),
-        ({"sampler": "full"}, "--batch-size: got 10; expected the records"),
+        ({"sampler": "full"}, "--batch-size: got 10; expected 1,000, the records"),
         ({"epochs": "3"}, "--steps: given beside --epochs"),
         ({"steps": None}, "--steps: missing"),
         ({"release_every": "0"}, "release_every: got 0; expected a whole number"),

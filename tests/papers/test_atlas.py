@@ -369,10 +369,10 @@ def test_simulated_audits_have_a_seed(quick):
 @pytest.mark.parametrize(
     ("numbers", "name", "words"),
     [
-        ((1.0, 0.5, 50_000), "encoding-loss audit", "fewer than 100 runs"),
+        ((1.0, 0.5, 50_000), "encoding-loss audit", "expected at most 20,000 to be simulated"),
         ((0.11, 1.0, 50), "encoding-loss audit", "epsilon is beyond 500"),
         ((0.11, 1.0, 50), "gradient-crafting audit, k = 1", "epsilon is beyond 500"),
-        ((1.0, 0.1, 3), "gradient-crafting audit, k = 5", "too few steps"),
+        ((1.0, 0.1, 3), "gradient-crafting audit, k = 5", "expected at least 5 for one insertion"),
     ],
 )
 def test_what_cannot_be_simulated_says_why(quick, numbers, name, words):
@@ -431,7 +431,7 @@ def told(setting, delta=DELTA, seed=SEED):
 def test_on_a_bounded_domain_no_last_iterate_is_known():
     rows, lines = told(replace(FIXED.known, diameter=1.0))
     assert rows[rows["kind"] != "upper"]["value"].isna().all()
-    assert "known without a domain alone" in rows.loc["linear heuristic", "assumption"]
+    assert "known exactly only without --diameter" in rows.loc["linear heuristic", "assumption"]
     # Clipping and the projection alone are no better than composition on so large a domain.
     answer = Answer.of(rows.reset_index())
     assert answer.curved < answer.hidden == answer.proven
@@ -476,7 +476,7 @@ def test_convex_losses_on_a_domain_have_a_bound_with_sampled_batches():
     # Where clipping or a large curvature breaks the assumption the row says why there is none.
     steep, _ = told(replace(setting, smoothness=0.3))
     steep = steep.loc["convex losses on a domain"]
-    assert np.isnan(steep["value"]) and steep["assumption"].startswith("none: step_size")
+    assert np.isnan(steep["value"]) and steep["assumption"].startswith("none: --learning-rate")
 
 
 @pytest.mark.parametrize("weak", [0.0, 1.0])

@@ -136,13 +136,20 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
             with np.errstate(divide="ignore"):  # a delta of 0 has no logarithm
                 answer = bound.compute(setting, delta)
         except InputError as refusal:
-            answers.append(Found(bound, None, f"none: {refusal}"))
+            answers.append(Found(bound, None, f"none: {_by_options(setting, refusal)}"))
             continue
         value = answer if isinstance(answer, Value) else Value(answer)
         assumption = f"{bound.assumption}; {value.remark}" if value.remark else bound.assumption
         answers.append(Found(bound, value, assumption, bound.mu(setting)))
     _check(setting, answers)
     return answers
+
+
+def _by_options(setting: Setting, refusal: InputError) -> str:
+    """What a bound refuses, by the option in place of the argument."""
+    name, colon, rest = str(refusal).partition(": ")
+    name = {"step_size": "learning_rate"}.get(name, name)
+    return f"{_written(name)}: {rest}" if colon and name in vars(setting) else str(refusal)
 
 
 def _option(setting: Setting, name: str) -> str:

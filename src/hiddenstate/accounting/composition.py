@@ -40,6 +40,7 @@ from hiddenstate.accounting import arguments, linear, roots
 from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Direction, Null, check_null
 from hiddenstate.errors import InputError, expect
+from hiddenstate.rounding import counted
 
 _DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
 Floats = NDArray[np.float64]
@@ -507,7 +508,12 @@ def bracket(
         raise InputError(f"width: got {width}; expected a number above 0")
     sigma, rate, steps = float(noise_multiplier), float(sampling_rate), int(steps)
     fine = every >= 1 and steps % every == 0
-    expect(fine, "release_every", every, f"a divisor of the {steps:,} steps{_near(steps, every)}")
+    expect(
+        fine,
+        "release_every",
+        every,
+        f"a divisor of the {counted(steps, 'step')}{_near(steps, every)}",
+    )
     if rate == 1 or steps == every:
         # With every record in every step, all steps are as one with less noise.
         if rate == 1:
@@ -537,7 +543,7 @@ def _near(steps: int, every: int) -> str:
     """The divisors next to a number, for a message."""
     below = next((k for k in range(min(every, steps), 0, -1) if steps % k == 0), 1)
     above = next((k for k in range(max(every, 1), steps + 1) if steps % k == 0), steps)
-    return f", such as {below} or {above}"
+    return f", for example {below} or {above}" if below < above else ""
 
 
 def fine_bracket(
@@ -691,14 +697,9 @@ def _bracket(
     except Exhausted:
         pass
     raise TooWide(
-        f"width: got {allowed(lower, width):.3g} at noise {block.noise_std:.6g} over the clipping "
-        f"norm, sampling rate {block.rate:.6g}, {steps} steps and delta {delta}; expected "
-        f"a width of at least {_above(upper - lower)} or so, for what can be had here in time and "
-        f"memory: the bracket is [{lower:.9g}, {upper:.9g}]",
+        f"width: got {allowed(lower, width):.3g} at noise multiplier {block.noise_std:.6g}, "
+        f"sampling rate {block.rate:.6g}, {counted(steps, 'step')} and delta {delta}; expected at "
+        f"least {1.005 * (upper - lower):.3g}, as a narrower bracket takes too long. The narrowest "
+        f"that was found is [{lower:.9g}, {upper:.9g}].",
         Bracket(min(lower, upper), upper),
     )
-
-
-def _above(width: float) -> str:
-    """The width with three digits, rounded up."""
-    return f"{width * 1.005:.3g}"

@@ -87,7 +87,7 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
 
     c = max(1 - step kappa, |1 - step M|) for strong convexity kappa. Clipped gradients do not
     contract, whatever the dimension, so every gradient norm must be at most the clipping norm
-    wherever iterates can be. Raises an input error unless 0 <= kappa <= M and 0 < c <= 1.
+    wherever iterates can be. Raises an input error unless 0 <= kappa <= M and c <= 1.
     """
     _check(step_size, 0.0, smoothness)
     expect(
@@ -97,13 +97,13 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
         f"from 0 to smoothness = {smoothness:g}",
     )
     factor = max(1 - step_size * strong_convexity, abs(1 - step_size * smoothness))
-    expect(
-        0 < factor <= 1,
-        "step_size",
-        step_size,
-        f"at most 2 / smoothness = {2 / (smoothness or math.inf):.6g}, and not 1 / both curvatures",
-    )
-    return min(1.0, factor + 8 * _EPS)
+    most = 2 / (smoothness or math.inf)
+    expect(factor <= 1, "step_size", step_size, f"at most 2 / smoothness = {most:.6g}")
+    return min(1.0, max(factor, LEAST) + 8 * _EPS)
+
+
+LEAST = 1e-9
+"""The least Lipschitz constant that is told from 0, which a step of 1 / both curvatures has."""
 
 
 def reconstructed(step_size: float, weak_convexity: float, smoothness: float) -> float:

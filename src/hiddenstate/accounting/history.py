@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import arguments, pld
 from hiddenstate.errors import InputError, expect
+from hiddenstate.rounding import counted
 
 
 def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDArray[np.float64]:
@@ -45,7 +46,7 @@ def epsilon(
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     arguments.check_delta(delta)
     least = pld.least_delta(steps)
-    expect(delta >= least, "delta", delta, f"at least {least:.2g} for {steps} steps")
+    expect(delta >= least, "delta", delta, f"at least {least:.2g} for {counted(steps, 'step')}")
     # Noise a millionth too small is an upper bound, and makes most coordinates equal.
     noise = noise_multipliers(noise_multiplier, steps, growth)
     noise = np.exp(np.floor(np.log(noise) * 1e6) / 1e6)

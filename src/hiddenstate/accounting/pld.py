@@ -18,6 +18,7 @@ from scipy.special import ndtr
 from hiddenstate.accounting import arguments, composition, tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import counted
 
 INTERVAL = 1e-3
 """Spacing of dp-accounting's privacy losses. It is coarse where a step's loss is far below it."""
@@ -46,9 +47,9 @@ def privacy_loss(
     size = _points(noise_multiplier, sampling_rate, steps, interval)
     if size > MOST_POINTS:
         raise InputError(
-            f"interval: got {interval} at noise multiplier {noise_multiplier} and {steps} steps, "
-            f"which makes {size:.2g} privacy losses; expected at most {MOST_POINTS}: a larger "
-            "interval, or none where one is chosen for you"
+            f"interval: got {interval} at noise multiplier {noise_multiplier} and "
+            f"{counted(steps, 'step')}, which makes {size:.2g} privacy losses; expected at most "
+            f"{MOST_POINTS:,}. Use a larger interval, or none."
         )
     # Imported here because it takes a second and most commands never account.
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution, privacy_loss_mechanism
@@ -284,7 +285,7 @@ def _fixed(
     if delta < least_delta(steps):
         raise InputError(
             f"delta: got {delta}; expected at least {least_delta(steps):.2g} at a fixed interval, "
-            f"whose sums over {steps} steps are rounded: without an interval, smaller ones will do"
+            f"as sums over {counted(steps, 'step')} are rounded. Use no interval for a smaller one."
         )
     at = delta - least_delta(steps) / 100 if up else delta
     return max(
@@ -303,7 +304,8 @@ def _calibrate(
     """
     tolerance = 1e-4
     unresolved = InputError(
-        f"epsilon: got {epsilons.tolist()}; expected such as losses of a fixed interval resolve"
+        f"epsilon: got {epsilons.tolist()}; expected epsilons that this interval resolves. Use a "
+        "smaller interval, or none."
     )
 
     def log_epsilon(log_sigma: float) -> float:

@@ -37,6 +37,7 @@ from hiddenstate.accounting import (
 )
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError, expect
+from hiddenstate.rounding import counted
 
 SHARES = np.linspace(0.02, 0.9, 45)
 """Shares beta of the noise that may hide the shift."""
@@ -62,6 +63,9 @@ def convex(run: Setting, delta: float) -> float:
     """
     weak, smooth, strong = run.curvature
     expect(weak == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
+    most = 2 / max(smooth + 2 * run.weight_decay, 1e-300)
+    words = f"at most {most:.4g}, 2 over the curvature of the largest batch"
+    expect(run.learning_rate <= most * (1 + 1e-12), "learning_rate", run.learning_rate, words)
     contraction = partial(cyclic_operator.contraction, strong_convexity=strong, smoothness=smooth)
     if _varies(run):
         expect(
@@ -171,7 +175,7 @@ def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -
 
     noise = run.noise_multiplier * math.sqrt(1 - share) * (1 - 1e-15)
     least = pld.least_delta(steps + 1)
-    expect(delta >= least, "delta", delta, f"at least {least:.2g} for {steps} steps")
+    expect(delta >= least, "delta", delta, f"at least {least:.2g} for {counted(steps, 'step')}")
     interval = max(pld.fine_interval(noise, run.rate, steps), 16 * mu / MOST_POINTS)
     if interval > COARSEST:
         apart = composition.bracket(noise, run.rate, steps, delta / 2).upper

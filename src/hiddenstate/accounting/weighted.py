@@ -25,6 +25,7 @@ from hiddenstate.accounting.composition import Bracket, allowed
 from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Null, check_null
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import counted
 
 Floats = NDArray[np.float64]
 Schedule = Literal["constant", "linear", "cosine", "step"]
@@ -129,7 +130,7 @@ def correlated_noise_std(noise_multiplier: float, weights: ArrayLike, matrix: Ar
     if c.shape != (len(weights), len(weights)) or np.any(np.triu(c, 1)) or np.any(np.diag(c) == 0):
         raise InputError(
             f"matrix: got shape {c.shape}; expected an invertible lower triangular matrix with a "
-            f"row for each of {len(weights)} steps"
+            f"row for each of {counted(len(weights), 'step')}"
         )
     row = solve_triangular(c, weights, lower=True, trans="T")
     return noise_multiplier * float(np.linalg.norm(row))
@@ -209,7 +210,7 @@ def _epoch(sampling: Sampling, rate: float, steps: int) -> int:
     epoch = round(1 / rate)
     if abs(epoch * rate - 1) > 1e-9 or steps % epoch:
         raise InputError(
-            f"sampling_rate: got {rate} for {steps} shuffled steps; expected "
+            f"sampling_rate: got {rate} for {counted(steps, 'shuffled step')}; expected "
             "one over the steps of an epoch, and a whole number of epochs"
         )
     return epoch

@@ -241,9 +241,8 @@ def _encoding(setting: Setting, delta: float, runs: int, seed: int) -> Value:
     sigma, rate, steps = setting.mechanism
     runs = min(runs, DRAWS // steps)
     if runs < FEWEST:
-        raise InputError(
-            f"steps: got {steps:,}; expected few enough for {FEWEST} runs in two seconds"
-        )
+        most = DRAWS // FEWEST
+        raise InputError(f"steps: got {steps:,}; expected at most {most:,} to be simulated in time")
     if _all_released(sigma, rate, steps, delta) > MOST:
         raise InputError(f"epsilon is beyond {MOST:g}")
     loss = encoding_loss.sound(sigma, rate)
@@ -267,7 +266,8 @@ def _crafted(setting: Setting, delta: float, period: int, runs: int, seed: int) 
     visits = steps if setting.sampled else -(-steps // setting.steps_per_pass)
     inserted = visits // period
     if not inserted:
-        raise InputError(f"steps: got {steps:,}; expected enough for one insertion")
+        least = period if setting.sampled else (period - 1) * setting.steps_per_pass + 1
+        raise InputError(f"steps: got {steps:,}; expected at least {least:,} for one insertion")
     truth = linear_epsilon(setting, delta, inserted) * DOWN
     if truth > MOST:
         raise InputError(f"epsilon is beyond {MOST:g}")

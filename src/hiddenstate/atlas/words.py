@@ -128,6 +128,10 @@ class Answer:
             if self.linear_bound is None:
                 return []
             name, value = self.linear_bound
+            if value > self.promised * SAME:
+                return [
+                    "Linear losses have no smaller bound: their last iterate is not known here."
+                ]
             return [
                 f"If every loss were linear, epsilon would be at most {_up(value)} ({name}). It is "
                 "not known exactly on a domain."
@@ -138,7 +142,7 @@ class Answer:
             f"If every loss were linear, epsilon would be {_near(self.linear)}. Audits of trained "
             "models usually find no more, but that is no guarantee."
         )
-        most = _up(self.proven - self.linear, 2)
+        most = _up(self.proven - self.linear)
         if setting.diameter is None and not setting.shuffled:
             saved = f"Hiding the iterates would then save {_near(self.proven - self.linear, 2)}."
             if setting.release_every is not None:
@@ -146,8 +150,8 @@ class Answer:
         else:
             least = max(0.0, (self.attained or 0.0) - self.linear)
             saved = (
-                f"Hiding the iterates would then save between {_low(least, 2)} and {most}: what "
-                "all iterates leak in a drawn order is not known better."
+                f"Hiding the iterates would then save between {_low(least)} and {most}: "
+                "no better bounds of what all iterates leak in a drawn order are known."
             )
         return [f"{words} {saved}"]
 
@@ -175,16 +179,18 @@ class Answer:
         others = [one for one in self.assumed if one not in helping]
         if others:
             other = "No other bound" if helping else "No bound"
+            value, name = _up(others[0][1]), others[0][0]
+            next_one = f"is {value}" if value != _up(self.promised) else "rounds to the same number"
             found.append(
-                f"{other} of the last iterate is below {_up(self.promised)}; the next is "
-                f"{_up(others[0][1])} ({others[0][0]})."
+                f"{other} of the last iterate is below {_up(self.promised)}. The next one "
+                f"{next_one} ({name})."
             )
         steps = setting.break_even
         if self.assumed and steps is not None:
             found.append(
                 f"From about {steps:,.0f} steps on a bound on this domain is below the standard "
-                "epsilon, if no step moves two iterates apart. Convex losses that clipping does "
-                "not affect are so; clipped losses that are not convex take longer."
+                "epsilon, if no step moves two iterates apart. That holds for convex losses "
+                "whose gradients clipping does not change. Other losses take more steps."
             )
         return found
 

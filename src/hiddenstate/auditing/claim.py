@@ -13,6 +13,7 @@ from hiddenstate.auditing.hypotheses import (
     number,
 )
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.rounding import counted
 
 MOST, MOST_MU = 500.0, 35.0
 """Epsilon and mu beyond which claims are refused: error rates below 1e-100 say nothing."""
@@ -81,7 +82,8 @@ def dpsgd(
         raise InputError(f"sampling rate: got {sampling_rate}; expected a probability in (0, 1]")
     check_count("steps", steps)
     both = {noise_multiplier, 2 * noise_multiplier if other is None else other}
-    words = f"noise multiplier {noise_multiplier:g}, sampling rate {sampling_rate:g}, {steps} steps"
+    words = f"noise multiplier {noise_multiplier:g}, sampling rate {sampling_rate:g}, "
+    words += counted(steps, "step")
     try:
         hypotheses = composed(sorted(both, reverse=True), sampling_rate, steps)
     except InputError as error:

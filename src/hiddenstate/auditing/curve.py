@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,17 +185,19 @@ def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.flo
         raise InputError(f"{name}: expected numbers, got {scores!r:.80}") from error
     if np.ma.is_masked(given):
         raise InputError(
-            f"{name}: {np.ma.count_masked(given)} of {given.size} scores are masked; "
+            f"{name}: {np.ma.count_masked(given)} of {counted(given.size, 'score')} masked; "
             "expected scores without a mask"
         )
     if array.ndim == 0 or array.shape[-1] < least:
         got = 1 if array.ndim == 0 else array.shape[-1]
-        raise InputError(f"{name}: got {got} score(s); expected at least {least} in each data set")
+        raise InputError(
+            f"{name}: got {counted(got, 'score')}; expected at least {least} in each data set"
+        )
     bad = ~np.isfinite(array)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"{name}: {int(bad.sum())} of {array.size} scores are not finite, the first is "
+            f"{name}: {int(bad.sum())} of {counted(array.size, 'score')} not finite, the first is "
             f"{array[where]} at index {where if len(where) > 1 else where[0]}; "
             "expected finite numbers"
         )

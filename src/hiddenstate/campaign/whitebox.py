@@ -22,6 +22,7 @@ from scipy import stats
 
 from hiddenstate.campaign.recording import Recorded, Step, recording
 from hiddenstate.errors import InputError, expect
+from hiddenstate.rounding import counted
 
 LEVEL = 1e-3
 """Probability that one right training is suspect, over all that is tested."""
@@ -115,8 +116,9 @@ class Report:
         lines = []
         if not self.findings:
             lines.append(
-                f"No fault found in {self.steps} steps and {self.tensors} tensors "
-                f"({self.tests} tests at a joint level of {self.level:g})."
+                f"No fault found in {counted(self.steps, 'step')} and "
+                f"{counted(self.tensors, 'tensor')} "
+                f"({counted(self.tests, 'test')} at a joint level of {self.level:g})."
             )
         for number, found in enumerate(self.findings, 1):
             where = [
@@ -257,7 +259,7 @@ def judge(
         *_sampled(tests, recorded),
     ]
     if len(steps) < ENOUGH_STEPS:
-        notes.append(f"{len(steps)} steps; {ENOUGH_STEPS} or more show smaller faults.")
+        notes.append(f"{counted(len(steps), 'step')}; {ENOUGH_STEPS} or more show smaller faults.")
     if not recorded.batches:
         notes.append("No DataLoader's batches were seen, so the sampling is not tested.")
     if recorded.history is None and not given:

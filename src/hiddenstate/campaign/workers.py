@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hiddenstate.campaign.trainings import Training, TrainingFunction, commands_ended
+from hiddenstate.rounding import counted
 
 GRACE = 2.0
 """Seconds that a worker has to end what it started; then it is killed."""
@@ -149,7 +150,7 @@ class Worker:
             error = self._died()
         elif timeout is not None and seconds > timeout:
             self.dead = True
-            error = f"no score after {timeout:g} seconds"
+            error = f"no score after {counted(timeout, 'second')}"
         else:
             return None
         self.task = None

@@ -19,7 +19,7 @@ from hiddenstate.commands.options import (
 )
 from hiddenstate.commands.printing import print_json, records
 from hiddenstate.errors import InputError
-from hiddenstate.rounding import shown
+from hiddenstate.rounding import counted, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -243,7 +243,8 @@ def _known_null(
     else:
         _bounds(table, options.delta)
         print(
-            f"\n{len(into)} scores with the canary, against the law {' '.join(options.null_law)}.\n"
+            f"\n{counted(len(into), 'score')} with the canary, against the law "
+            f"{' '.join(options.null_law)}.\n"
             f"Each bound holds alone with {100 * options.confidence:g} % confidence,\n"
             "if scores without the canary have exactly this law by construction."
         )
@@ -281,7 +282,8 @@ def _tell(
     _bounds(table[table["default"]], found["delta"])
     numbers = found["scores"]
     print(
-        f"\nEach lower bound holds alone with {sure} confidence, from {numbers['in']} scores with "
+        f"\nEach lower bound holds alone with {sure} confidence, from "
+        f"{counted(numbers['in'], 'score')} with "
         f"and {numbers['out']} without the canary."
     )
     for interval in intervals:

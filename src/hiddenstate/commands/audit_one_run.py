@@ -17,7 +17,7 @@ from hiddenstate.commands.options import (
 )
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
-from hiddenstate.rounding import shown
+from hiddenstate.rounding import counted, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -285,6 +285,7 @@ def _tell(
     ]
     print(pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True))
     print(
-        f"\n{right} of {made} guesses right, {canaries} canaries. Each bound holds alone with "
-        f"{100 * confidence:g} % confidence, if the number of guesses was fixed in advance."
+        f"\n{right} of {counted(made, 'guess')} right, {counted(canaries, 'canary')}. Each "
+        f"bound holds alone with {100 * confidence:g} % confidence, "
+        "if the number of guesses was fixed in advance."
     )

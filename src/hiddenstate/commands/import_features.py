@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hiddenstate.commands.options import Commands, command
 from hiddenstate.errors import InputError
+from hiddenstate.rounding import counted
 
 ARRAYS = {"public": "pretrain", "private": "train", "test": "test"}
 """Parts of a feature file, and the words that the arrays' names have for them."""
@@ -50,5 +51,8 @@ def run(options: argparse.Namespace) -> None:
         digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
     parts = (splits.public, splits.private, splits.test)
     sizes = ", ".join(f"{len(part)} {name}" for part, name in zip(parts, ARRAYS, strict=True))
-    print(f"{out}: {sizes} records of {parts[0].x.shape[1]} features in {splits.classes} classes")
+    print(
+        f"{out}: {sizes} records of {counted(parts[0].x.shape[1], 'feature')} in "
+        f"{counted(splits.classes, 'class')}"
+    )
     print(f"SHA-256 {digest}")
