@@ -224,3 +224,9 @@ def test_calibration_to_an_epsilon_below_the_width_is_no_less_than_half_of_it(
 def test_an_epsilon_that_a_fixed_interval_does_not_resolve_is_refused():
     with pytest.raises(InputError, match=r"^epsilon: got \[0.0001\]; expected epsilons that"):
         pld.noise_multiplier(1e-4, 1e-6, 0.01, 1000, interval=1e-3)
+
+
+def test_deltas_beyond_the_range_of_exponentials_are_numbers():
+    loss = pld.privacy_loss(0.05, 0.1, 20, null="out", interval=0.05)
+    deltas = pld._deltas(loss, np.linspace(0, 3_000, 400))
+    assert np.isfinite(deltas).all() and (deltas >= 0).all() and (np.diff(deltas) <= 1e-12).all()
