@@ -1,5 +1,6 @@
 """Tables of worst_case_init."""
 
+import numpy as np
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
@@ -116,8 +117,10 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
     "Expected: from pairs of models that share their noise and a pass back, mean over the "
     "repeats, with its two factors: the target's clipped norm over C, and the cosine of its "
     "gradients with what the score sees. Their product with the most that the noise allows is the "
-    "separation, in first order. Observed: mean over the same repeats of trained audits, ± its "
-    "standard error. z: the difference over both errors. An expected audit is no lower bound.",
+    "separation, in first order. The spread of the scores has two proven ends: the expected value "
+    "takes the upper one, and the other end is known from two pairs on. Observed: mean over the "
+    "same repeats of trained audits, ± its standard error. z: the difference over both errors. An "
+    "expected audit is no lower bound.",
     when=lambda grid: bool(grid.expected),
 )
 def expected_audits(estimates: pd.DataFrame) -> pd.DataFrame:
@@ -137,6 +140,7 @@ def expected_audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "C": norm,
             "epsilon": epsilon,
             "expected": f"{part['value'].mean():.2f}",
+            "at the other end": f"{high:.2f}" if np.isfinite(high := part["high"].mean()) else "",
             "at most": shown(part["most"].iloc[0], "upper", decimals=2),
             "norm": f"{part['norm'].mean():.2f}",
             "cosine": f"{part['cosine'].mean():.2f}",
