@@ -123,7 +123,7 @@ def test_every_claim_is_told_in_full_under_its_figure(made):
         assert f'data-group="{group}" data-ledger="{row["ledger"]}"' in told
         assert verdicts.SYMBOLS[group] in told
         if row["ledger"] == "paper":
-            assert "second-hand: the text was not at hand" in told
+            assert "second-hand: the text was not available" in told
             for reading in json.loads(row["readings"]):
                 assert reading["choice"] in told and reading["rivals"][0]["choice"] in told
         else:

@@ -137,7 +137,7 @@ class SimulatedCoordinate:
             raise InputError(f"rank: got {self.rank!r}; expected 'absolute', 'squared' or 'net'")
 
     def canary(self, known: Known) -> DiracCanary:
-        # Departure gradient_crafting.simulated_coordinate: the rule is not at hand.
+        # Departure gradient_crafting.simulated_coordinate: the rule is not available.
         return dirac(known, int(getattr(known.simulated(), self.rank).argmin()))
 
 

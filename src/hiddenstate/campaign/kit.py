@@ -139,7 +139,7 @@ NO_CANARY = -1
 
 @dataclass(eq=False)
 class Run:
-    """One training of an audit: its two worlds, its seed, its canary and its scores.
+    """One training of an audit: its two data sets, its seed, its canary and its scores.
 
     world: "in" or "out". noise_multiplier, sampling_rate: as claimed; so are steps and
     clipping_norm, if given. canary: the record that world "in" has, as the data set gives records,

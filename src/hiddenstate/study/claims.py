@@ -148,8 +148,8 @@ class PaperClaim(Claim):
     place: str = Field(min_length=1, description="section, figure or table")
     version: str = Field(min_length=1, description="of the text that the quote is from")
     source: Literal["text", "second-hand", "reconstructed"] = Field(
-        description="text at hand; peer reviews or a public re-implementation; a formula that the "
-        "text at hand has lost"
+        description="quoted text; peer reviews or a public re-implementation; a formula that the "
+        "available text has lost"
     )
     own_parameters_from: Scale | Literal["never"] = Field(
         description="the least scale whose cells have the paper's own data, parameters and counts"

@@ -28,13 +28,13 @@ NOUNS = {
 """What a ledger counts, one and several."""
 SOURCES = {
     "text": "quoted from the text",
-    "second-hand": "second-hand: the text was not at hand",
-    "reconstructed": "formula reconstructed: the text at hand has lost it",
+    "second-hand": "second-hand: the text was not available",
+    "reconstructed": "formula reconstructed: the available text has lost it",
 }
 """Source classes of a paper's sentence, in words."""
 
 MEANINGS = {
-    Verdict.CONFIRMED: "text at hand, the paper's own parameters, exact numbers, and no free "
+    Verdict.CONFIRMED: "quoted text, the paper's own parameters, exact numbers, and no free "
     "choice of ours that could turn it",
     Verdict.CONFIRMED_READING: "the same, except that a parameter, estimator, formula or source is "
     "ours or second-hand; the claim names it",
@@ -240,7 +240,7 @@ def _page(head: Sequence[str], verdicts: pd.DataFrame) -> str:
     parts = list(head)
     for ledger, title in (
         ("paper", "Sentences of the papers"),
-        ("own", "Our own statements, counted apart"),
+        ("own", "Our own statements, counted separately"),
     ):
         parts += [f"## {title}", table(verdicts, ledger)]
     if len(close := guarded(verdicts)):

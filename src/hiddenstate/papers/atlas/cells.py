@@ -74,7 +74,7 @@ class AtlasGrid(FamilyGrid):
     delta: Delta = Field(description="probability at which every epsilon is stated")
     settings: Several[Titled] = Field(min_length=1, description="a panel each")
     runs: Runs = Field(
-        description="runs per world of a simulated audit, fewer where steps are many"
+        description="runs per data set of a simulated audit, fewer where steps are many"
     )
     released: list[Sampled] = Field(
         default=[],

@@ -23,7 +23,7 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
             "bound": row.method,
             "epsilon": shown(row.value, row.kind),
             "at most": shown(row.truth if pd.isna(row.allowed) else row.allowed, "upper"),
-            "runs per world": "--" if pd.isna(row.runs) else f"{int(row.runs):,}",
+            "runs per data set": "--" if pd.isna(row.runs) else f"{int(row.runs):,}",
             "assumption": row.assumption,
         }
         for row in settings(estimates).itertuples()

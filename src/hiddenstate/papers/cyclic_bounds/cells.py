@@ -119,7 +119,7 @@ class Audit(Grid):
         min_length=1, description="data sets, of lines and logistic regressions"
     )
     passes: Several[Steps] = Field(min_length=1, description="passes over the data")
-    runs: int = Field(ge=100, le=100_000_000, description="runs per world")
+    runs: int = Field(ge=100, le=100_000_000, description="runs per data set")
 
 
 class Counterexample(Grid):
@@ -134,7 +134,7 @@ class Counterexample(Grid):
     step_size: float = Field(gt=0, le=1, description="step size times smoothness")
     displacement: Positive = Field(description="displacement of the swapped record")
     margin: NotNegative = Field(description="fraction by which gradients exceed the clipping norm")
-    runs: int = Field(ge=100, le=100_000_000, description="runs per world")
+    runs: int = Field(ge=100, le=100_000_000, description="runs per data set")
 
     @property
     def instance(self) -> ExpandingClip:

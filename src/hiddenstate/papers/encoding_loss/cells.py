@@ -31,7 +31,7 @@ PRINTED: Encoding = "as printed"
 """The published encoding with the sign that Algorithm 1 prints."""
 
 FEW = 1000
-"""Runs of each world and repeat that are enough for a correlation, and two repeats."""
+"""Runs of each data set and repeat that are enough for a correlation, and two repeats."""
 
 
 class Setting(Grid):
@@ -81,7 +81,7 @@ class EncodingLossGrid(FamilyGrid):
         le=10**15,
         description="ordinary records of the published encoding",
     )
-    runs: int = Field(ge=10, le=10_000_000, description="runs of DP-SGD per world and repeat")
+    runs: int = Field(ge=10, le=10_000_000, description="runs of DP-SGD per data set and repeat")
     repeats: int = Field(ge=2, le=1000, description="independent repeats of the audit")
 
     @model_validator(mode="after")
@@ -177,5 +177,5 @@ def accounted(grid: EncodingLossGrid) -> list[Cell[Accounted]]:
 
 
 def cost(cell: Cell[Simulated]) -> float:
-    """Seconds of one core: 3.6 for 5,000 runs per world and five repeats."""
+    """Seconds of one core: 3.6 for 5,000 runs per data set and five repeats."""
     return 3.6 * cell.parameters.runs * cell.parameters.repeats / 25_000

@@ -107,15 +107,15 @@ def above_symmetric(estimates: pd.DataFrame) -> Found:
 
 
 def _pairs(rows: pd.DataFrame, known: float) -> Found:
-    """The last iterate tells as many pairs of runs apart as all iterates of the same runs do."""
+    """The last iterate orders as many pairs of runs rightly as all iterates of the same runs do."""
     for words, part in _by_cell(rows):
         told = part.pivot(index="repeat", columns="method", values="value")
         off = (told["last iterate"] - told["all iterates"]).tolist()
         lost = mean(off, known, least=-1, most=1)
-        what = f"share of pairs told apart, last less all iterates, {words}"
+        what = f"share of pairs ordered rightly, last less all iterates, {words}"
         yield Within(what, lost, -PAIR, PAIR, "one pair in a hundred")
     shares = ", ".join(f"{x:.2f}" for x in rows.groupby(["cell", "method"])["value"].mean())
-    return f"Shares of pairs told apart, all iterates and last: {shares}."
+    return f"Shares of pairs ordered rightly, all iterates and last: {shares}."
 
 
 def _equivalent(estimates: pd.DataFrame, encoding: str) -> Found:

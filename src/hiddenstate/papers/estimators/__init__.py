@@ -3,8 +3,8 @@
 No paper, but what all of them stand on. Three studies:
 
 * *calibration*: every estimator of ``hiddenstate.auditing`` on simulated audits of mechanisms
-  whose privacy is known exactly, for several numbers of scores per world. How often does it claim
-  more than the truth, and how much does it claim?
+  whose privacy is known exactly, for several numbers of scores per data set. How often does it
+  claim more than the truth, and how much does it claim?
 * *detection*: bugs of DP-SGD (``estimators.bugs``), each run with and without
   its canary. How many models does the default bound need to contradict the accountant?
 * *sequential*: audits that stop as soon as they refute a claim. How many models do they save?

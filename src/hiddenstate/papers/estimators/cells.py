@@ -140,7 +140,7 @@ class Sequential(Grid):
     truths: Several[Annotated[float, Field(ge=0, le=10)]] = Field(
         min_length=1, description="true mu"
     )
-    looks: Several[Count] = Field(min_length=1, description="models per world at each look")
+    looks: Several[Count] = Field(min_length=1, description="models per data set at each look")
     audits: int = Field(ge=50, le=1_000_000, description="simulated audits of each true mu")
 
 
@@ -152,14 +152,14 @@ class EstimatorsGrid(FamilyGrid):
     composed: Composed
     leak: Leak
     sequential: Sequential
-    scores: Several[Count] = Field(min_length=1, description="scores per world")
+    scores: Several[Count] = Field(min_length=1, description="scores per data set")
     audits: int = Field(
         ge=BLOCK, le=1_000_000, description="simulated audits per mechanism and number of scores"
     )
     models: int = Field(
-        ge=200, le=10_000_000, description="models per world in each of the zoo's cells"
+        ge=200, le=10_000_000, description="models per data set in each of the zoo's cells"
     )
-    ladder: Several[Count] = Field(min_length=1, description="numbers of models per world")
+    ladder: Several[Count] = Field(min_length=1, description="numbers of models per data set")
 
 
 class Calibrated(Grid):

@@ -130,5 +130,5 @@ def bugs(estimates: pd.DataFrame) -> Found:
     )
     return (
         f"{found} of {n} found in more than half of the audits of up to "
-        f"{wrong['x'].max():,.0f} models a world."
+        f"{wrong['x'].max():,.0f} models per data set."
     )

@@ -60,7 +60,7 @@ def _share(count: int, n: int) -> dict[str, float]:
 
 
 def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
-    """Share of audits of n models per world that contradict the claim, disjoint models each."""
+    """Share of audits of n models per data set that contradict the claim, disjoint models each."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in bugs.BUGS}
     row: dict[str, Any]
     audited, claims = {}, {}

@@ -40,7 +40,7 @@ def detect(cell: Cell[Detected], seed: int) -> pd.DataFrame:
 
 
 def stop(cell: Cell[Sequential], seed: int) -> pd.DataFrame:
-    """Models per world that sequential audits use, and those of a fixed number, the last look's.
+    """Models per data set that sequential audits use, and those of a fixed number, the last look's.
 
     Columns: x (true mu), method, claim, audits, refuted (how many refute the claim), models (mean)
     and error (its standard error).
@@ -64,8 +64,8 @@ def stop(cell: Cell[Sequential], seed: int) -> pd.DataFrame:
 def calibrate(cell: Cell[Calibrated], seed: int) -> pd.DataFrame:
     """Rate of false claims of each estimator, and the size of its claims, in a cell.
 
-    Columns: x (scores per world), method, valid, parameter, truth, audits, exceeding (audits that
-    claim more than the truth), and the bounds' 10, 50 and 90 % quantiles low, value and high.
+    Columns: x (scores per data set), method, valid, parameter, truth, audits, exceeding (audits
+    that claim more than the truth), and the bounds' 10, 50 and 90 % quantiles low, value and high.
     """
     parameters = cell.parameters
     hypotheses, truth, _ = parameters.mechanism.setting
@@ -82,7 +82,7 @@ def calibrate(cell: Cell[Calibrated], seed: int) -> pd.DataFrame:
 
 
 def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[LowerBoundRule, Floats, int]]:
-    """Each rule with quantiles of its bounds on n scores per world, and how many claim too much."""
+    """Each rule, quantiles of its bounds on n scores per data set, and the number of false ones."""
     mechanism, audits = cell.parameters.mechanism, cell.parameters.audits
     hypotheses, truth, threshold = mechanism.setting
     upward = hypotheses.trivial == 0

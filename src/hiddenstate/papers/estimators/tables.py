@@ -22,7 +22,7 @@ def calibration(estimates: pd.DataFrame) -> Rows:
         first = part.iloc[0]
         record = {
             "mechanism": mechanism.replace("_", " "),
-            "scores per world": f"{int(n):,}",
+            "scores per data set": f"{int(n):,}",
             "truth": f"{first['parameter']} {first['truth']:.3g}",
         }
         values = part.pivot(index="method", columns="quantity", values="value")
@@ -47,7 +47,7 @@ def bugs(estimates: pd.DataFrame) -> Rows:
         yield {
             "bug": bug,
             "mu as run / mu as claimed": "" if pd.isna(truth) else f"{truth:.3g}",
-            "models per world for power 0.9": (
+            "models per data set for power 0.9": (
                 f"{int(needed):,}" if math.isfinite(needed) else f"above {int(last['x']):,}"
             ),
             "power at the most models": f"{last['value']:.2f} at {int(last['x']):,} "

@@ -30,7 +30,7 @@ from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Cell, Framed, Made
 
 FEW = (100, 1000)
-"""Models per world that a canary in one run is compared with: the first ones of an audit."""
+"""Models per data set that a canary in one run is compared with: the first ones of an audit."""
 
 LEVELS = (
     *("part", "network", "every", "start", "adversary", "models", "epsilon", "clipping_norm"),

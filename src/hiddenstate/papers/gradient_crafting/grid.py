@@ -34,13 +34,13 @@ class Sweep(Grid):
         description="initial parameters: of each model, of each repeat, or of each repeat with "
         "batches that are reshuffled in each epoch and drop the last, smaller one",
     )
-    models: int = Field(ge=20, le=1_000_000, description="models per world in each audit")
+    models: int = Field(ge=20, le=1_000_000, description="models per data set in each audit")
     repeats: int = Field(ge=1, le=1000, description="independent repeats, one cell each")
     adversaries: tuple[Adversary, ...] = Field(
         default=THREE,
         min_length=1,
         max_length=20,
-        description="who audits the same models of world 'out'",
+        description="who audits the same models without the canary",
     )
     rank: Rank = Field(
         default="absolute", description="by which a simulated training ranks coordinates"
@@ -55,7 +55,7 @@ class Centred(Grid):
     """Score less the drift that the adversary can simulate, a training without noise and canary."""
 
     epsilons: Several[Epsilon] = Field(min_length=1, description="of the sweep's, in nats")
-    models: int = Field(ge=20, le=1_000_000, description="the first models of each world")
+    models: int = Field(ge=20, le=1_000_000, description="the first models of each data set")
     repeats: int = Field(default=1, ge=1, le=1000, description="the first repeats")
 
 
@@ -164,7 +164,7 @@ class Single(Grid):
     audited: Several[tuple[Epsilon, Count]] = Field(
         default=[], description="pairs of epsilon and batch size that are simulated as well"
     )
-    runs: int = Field(ge=20, le=10_000_000, description="simulated runs per world and repeat")
+    runs: int = Field(ge=20, le=10_000_000, description="simulated runs per data set and repeat")
     repeats: int = Field(ge=2, le=1000, description="independent repeats of a simulated audit")
 
 
@@ -190,7 +190,7 @@ class Ideal(Grid):
     epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
     every: Several[Count] = Field(min_length=1, description="insertion periods")
     models: Several[Annotated[int, Field(ge=20, le=100_000)]] = Field(
-        min_length=1, description="models per world"
+        min_length=1, description="models per data set"
     )
     audits: int = Field(ge=20, le=100_000, description="simulated audits of each")
 

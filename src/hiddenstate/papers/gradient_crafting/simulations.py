@@ -41,7 +41,7 @@ POINTS = 1001
 """Of a trade-off curve: its nearest Gaussian one is known to 1 / POINTS."""
 
 
-# Departure gradient_crafting.landscape: the landscape of Section 6 is not at hand.
+# Departure gradient_crafting.landscape: the landscape of Section 6 is not available.
 def landscape(cell: Cell[Landscape], seed: int) -> pd.DataFrame:
     """Both readings of every law: by Gaussian DP, and the exact epsilon.
 

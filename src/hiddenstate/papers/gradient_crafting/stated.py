@@ -31,7 +31,7 @@ IDLE: dict[int, dict[float, tuple[float, float, float]]] = {
     },
 }  # fmt: skip
 """By insertion period and epsilon: the exact epsilon of an unused coordinate, mean and deviation of
-the published estimate over ``IDLE_AUDITS`` simulated audits with 5,000 models per world. A
+the published estimate over ``IDLE_AUDITS`` simulated audits with 5,000 models per data set. A
 mean's standard error is its deviation over the square root of their number."""
 
 IDLE_AUDITS = 10_000
@@ -60,8 +60,8 @@ AUDITED: dict[float, dict[int, tuple[float, float]]] = {
     4.0: {1: (3.226, 0.124), 2: (3.614, 0.128), 4: (3.649, 0.126), 8: (3.644, 0.127)},
     8.0: {1: (7.419, 0.156), 2: (7.547, 0.162), 4: (7.555, 0.160)},
 }
-"""Mean and deviation of the published estimate with 5,000 runs per world over ``LANDSCAPE_AUDITS``
-simulated audits, by epsilon and batch size."""
+"""Mean and deviation of the published estimate with 5,000 runs per data set, by
+``LANDSCAPE_AUDITS`` simulated audits, by epsilon and batch size."""
 
 LANDSCAPE_AUDITS = 4_000
 

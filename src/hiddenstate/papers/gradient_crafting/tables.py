@@ -22,10 +22,10 @@ def _audits(rows: pd.DataFrame, heads: dict[str, str], whole: dict[str, type]) -
 
 
 _HEADS = {
-    "every": "k", "start": "start", "models": "models per world", "epsilon": "epsilon",
+    "every": "k", "start": "start", "models": "models per data set", "epsilon": "epsilon",
     "adversary": "adversary",
 }  # fmt: skip
-_WHOLE: dict[str, type] = {"k": int, "models per world": int}
+_WHOLE: dict[str, type] = {"k": int, "models per data set": int}
 
 
 @table(
@@ -51,7 +51,7 @@ def centred(estimates: pd.DataFrame) -> pd.DataFrame:
     records = []
     for key, part in rows.groupby(keys, sort=False):
         record = dict(zip(("k", "start", "epsilon", "adversary"), key, strict=True))
-        record |= {"models per world": int(part["models"].max())}
+        record |= {"models per data set": int(part["models"].max())}
         for reading, own in part.dropna(subset="reading").groupby("reading", sort=False):
             mu = select(own, quantity="mu")
             ratio, error = mu["value"] / mu["idle_mu"], (mu["high"] - mu["value"]) / mu["idle_mu"]
@@ -112,7 +112,7 @@ def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
 def ideal(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, part="ideal")
     for (every, models, epsilon), part in rows.groupby(["every", "models", "epsilon"]):
-        record = {"k": int(every), "models per world": int(models), "epsilon": epsilon}
+        record = {"k": int(every), "models per data set": int(models), "epsilon": epsilon}
         record |= {"exact": f"{part['idle_epsilon'].iloc[0]:.3f}"}
         for method, own in part.groupby("method", sort=False):
             found = select(own, quantity="epsilon").iloc[0]

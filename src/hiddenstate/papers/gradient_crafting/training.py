@@ -44,8 +44,8 @@ def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:
 def simulated_ends(cell: Cell[SimulatedEnds], seed: int) -> pd.DataFrame:
     """End point of a training without noise and canary, as each adversary of an audit reads it.
 
-    Of the first models of each world, from their own starts and batches, which the adversary knows.
-    Columns as of scores.
+    Of the first models of each data set, from their own starts and batches, which the adversary
+    knows. Columns as of scores.
     """
     p = cell.parameters.audit
     return crafted.scores(
@@ -62,7 +62,7 @@ def simulated_ends(cell: Cell[SimulatedEnds], seed: int) -> pd.DataFrame:
 def audit_of(p: HousingAudit) -> crafted.CraftedAudit:
     """The audit that the parameters ask for."""
     x, y = housing.records()
-    # Departure gradient_crafting.housing_network: layers, start and data are not at hand.
+    # Departure gradient_crafting.housing_network: layers, start and data are not available.
     network = Dense((x.shape[1], p.hidden_units, 2))
     start: crafted.Start = "fresh" if p.start == "fresh" else "shared"
     return crafted.CraftedAudit(x=x, y=y, start=start, network=network, **p.insertion)

@@ -27,7 +27,7 @@ Delta = Field(
 )
 Noise = Field(ge=1e-3, le=1000, description="noise standard deviation over the clipping norm")
 Steps = Field(ge=1, le=100_000, description="steps of DP-SGD")
-Runs = Field(ge=10, le=100_000_000, description="simulated runs of DP-SGD per world")
+Runs = Field(ge=10, le=100_000_000, description="simulated runs of DP-SGD per data set")
 Resolution = Field(
     default=0.0125,
     ge=1e-3,
@@ -265,7 +265,7 @@ class Training(Grid):
         description="augmentation multiplicity: random views of an image, of which a record's "
         "gradient is the mean; 1 takes images as they are",
     )
-    models: int = Field(ge=20, le=1_000_000, description="models per world in each audit")
+    models: int = Field(ge=20, le=1_000_000, description="models per data set in each audit")
     ideal_audits: int = Field(
         ge=20, le=100_000, description="simulated audits of as many models with linear losses"
     )

@@ -21,7 +21,7 @@ from hiddenstate.sampling import Poisson
 from hiddenstate.streams import stream
 
 TESTED = 20
-"""Models of each world whose test accuracy is measured."""
+"""Models of each data set whose test accuracy is measured."""
 
 
 def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataFrame:

@@ -4,7 +4,7 @@ Trainings that shuffle their records report the epsilon of Poisson sampling. Her
 finds of shuffled batches who sees all iterates, beside that claim and what is proven; and what is
 left of it where the last iterate alone is released.
 
-Of the paper's text the abstracts alone are at hand, so all of what follows is ours:
+Of the paper's text the abstracts alone are available, so all of what follows is ours:
 
 * The order is drawn in each epoch, or once. An epoch has equal batches and nothing is left over.
 * The noise is that for which Poisson's accountant says the claimed epsilon, with the probability of

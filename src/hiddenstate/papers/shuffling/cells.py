@@ -34,7 +34,7 @@ RECORDS: dict[Record, tuple[float, float]] = {
     "zeroed out": batched.ZEROED,
     "swapped, others silent": batched.SILENT,
 }
-"""How the worlds differ: shifts of the record's batch in either."""
+"""How the data sets differ: shifts of the record's batch in either."""
 
 SILENT: Record = "swapped, others silent"
 """What a crafted gradient in an unused coordinate is."""
@@ -50,7 +50,7 @@ class Networks(Grid):
     batch_size: Count = Field(description="records of a batch")
     epochs: Steps = Field(description="epochs of a training")
     learning_rate: Positive = Field(description="step size on the mean of a batch")
-    models: int = Field(ge=10, le=1_000_000, description="models per world in each audit")
+    models: int = Field(ge=10, le=1_000_000, description="models per data set in each audit")
     ideal_audits: int = Field(
         ge=2, le=10_000, description="simulated audits of as many models whose losses are linear"
     )
@@ -64,7 +64,7 @@ class ShufflingGrid(FamilyGrid):
     batches: Several[Count] = Field(min_length=1, description="batches of an epoch; of one epoch")
     epochs: Several[Steps] = Field(min_length=1, description="epochs, with the batches below")
     repeated_batches: Count = Field(description="batches of an epoch, where epochs are varied")
-    runs: int = Field(ge=10, le=10_000_000, description="simulated runs per world")
+    runs: int = Field(ge=10, le=10_000_000, description="simulated runs per data set")
     networks: Networks
 
 

@@ -262,7 +262,7 @@ def ideal(grid: WorstCaseInitGrid) -> list[Cell[IdealParameters]]:
 
 
 TESTED = 10
-"""Models of each world and repeat whose test accuracy is measured."""
+"""Models of each data set and repeat whose test accuracy is measured."""
 
 
 def cost(audit: AuditParameters) -> float:

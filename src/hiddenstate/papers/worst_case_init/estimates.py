@@ -38,7 +38,7 @@ def estimate(grid: WorstCaseInitGrid, scores: Made, bounds: Made) -> pd.DataFram
     """Epsilons, accuracy and gradient norm of every audit, for each figure that shows it.
 
     Quantities: epsilon (of each method and repeat), accuracy (mean over the models), gradient_norm,
-    separation (of the worlds' scores, with the mu that the accountant allows as ``most``), repeats
+    separation (of the scores, with the mu that the accountant allows as ``most``), repeats
     (how many there are; ``planned`` is how many there should be), agreement (p-value of a
     repeat of a live audit and the same repeat of another), ideal_epsilon (of each method: mean over
     simulated audits, with the range of 90 %), expected separation and expected epsilon (of expected

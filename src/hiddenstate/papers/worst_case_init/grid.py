@@ -136,7 +136,7 @@ class Task(Grid):
         description="stages in turn, the first of which may be weights from a file; for a last "
         "layer, all but the last one train the backbone",
     )
-    models: int = Field(ge=1, le=10_000_000, description="models per world in each audit")
+    models: int = Field(ge=1, le=10_000_000, description="models per data set in each audit")
     xavier: Xavier = Field(
         default="uniform", description="of initial weights; biases are 0, or 0.01 with normal ones"
     )
@@ -187,7 +187,7 @@ class Sweep(Grid):
     learning_rates: Several[Positive] | None = Field(
         default=None, description="step size times private"
     )
-    models: int | None = Field(default=None, ge=1, le=10_000_000, description="models per world")
+    models: int | None = Field(default=None, ge=1, le=10_000_000, description="models per data set")
     repeats: int | None = Field(default=None, ge=1, le=1000, description="independent repeats")
     first: int | None = Field(
         default=None, ge=1, le=1000, description="only so many of the repeats, the first ones"

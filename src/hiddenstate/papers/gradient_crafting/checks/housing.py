@@ -196,7 +196,7 @@ def reference(estimates: pd.DataFrame) -> Found:
                 rounding=NEAR,
                 rival=IDLE[5][epsilon][1],
             )
-    return "The rival is an unused coordinate with an insertion in every fifth step."
+    return "Alternative tested against: an unused coordinate with an insertion in every fifth step."
 
 
 @check
@@ -254,4 +254,4 @@ def agreement(estimates: pd.DataFrame) -> Found:
         power,
         "a shift of half a standard deviation of all",
     )
-    return f"{models} new models per world and adversary."
+    return f"{models} new models per data set and adversary."

@@ -52,7 +52,7 @@ def idle_table(estimates: pd.DataFrame) -> Found:
     largest = Exact(float(max(gaps)))
     yield Within("largest difference of exact values", largest, high=1e-4, reason="four decimals")
     yield from means
-    return "The rival of each mean is the exact value, which it is biased from."
+    return "Alternative tested against: the exact value, from which the mean is biased."
 
 
 @check

@@ -218,7 +218,7 @@ def simulated(estimates: pd.DataFrame) -> Found:
             RATIOS[epsilon][int(size)] * epsilon,
             digits=3,
         )
-    return "The rival of each mean is the exact value, which it is biased from."
+    return "Alternative tested against: the exact value, from which the mean is biased."
 
 
 @check

@@ -29,7 +29,7 @@ def networks(estimates: pd.DataFrame) -> Found:
         for _, line in select(published, adversary=RANDOM, every=1, clipping_norm=1).iterrows()
     ]
     models = int(rows["models"].max())
-    return f"As published, with {models} models per world, epsilon {', '.join(words)} is found."
+    return f"As published, with {models} models per data set, epsilon {', '.join(words)} is found."
 
 
 def _network_audits(estimates: pd.DataFrame) -> pd.DataFrame:
@@ -87,7 +87,7 @@ def clipping_norm(estimates: pd.DataFrame) -> Found:
                     0.25,
                     reason="the same except for a quarter, a limit of ours",
                 )
-    return f"{rows['models'].max():.0f} models per world."
+    return f"{rows['models'].max():.0f} models per data set."
 
 
 @check

@@ -38,7 +38,7 @@ def one_run_valid(estimates: pd.DataFrame) -> Found:
 
 
 def _one_run(estimates: pd.DataFrame, **levels: str) -> Iterator[tuple[float, pd.Series, Estimate]]:
-    """(epsilon, what one model with the most canaries shows, the bound of 100 models per world)."""
+    """Epsilon, what one model with the most canaries shows, the bound of 2 x 100 models."""
     rows = select(estimates, part="one run", method="unused coordinates", **levels)
     few = needed(select(estimates, part="few", quantity="epsilon", method="valid", models=100))
     for epsilon, part in needed(rows).groupby("epsilon"):
@@ -49,7 +49,7 @@ def _one_run(estimates: pd.DataFrame, **levels: str) -> Iterator[tuple[float, pd
 
 @check
 def one_run(estimates: pd.DataFrame) -> Found:
-    """Under Gaussian DP of the whole mechanism one model shows as much as 100 per world."""
+    """Under Gaussian DP of the whole mechanism one model shows as much as 100 per data set."""
     levels = {"quantity": "epsilon", "hypothesis": WHOLE, "rule": KNOWN}
     for epsilon, best, target in _one_run(estimates, **levels):
         # The median of so many audits, from the middle 80 % of them as if they were normal.
@@ -62,7 +62,7 @@ def one_run(estimates: pd.DataFrame) -> Found:
 
 @check
 def one_run_networks(estimates: pd.DataFrame) -> Found:
-    """One training of a larger network shows as much as 100 models per world of the small one."""
+    """One training of a larger network shows as much as 2 x 100 models of the small one."""
     rows = select(estimates, part="one run", quantity="mean epsilon", rule=KNOWN)
     rows = rows[
         ~rows["method"].isin(["unused coordinates", "housing"]) & (rows["canaries"] >= 1000)

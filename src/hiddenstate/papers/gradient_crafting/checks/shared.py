@@ -9,7 +9,7 @@ from hiddenstate.pipeline.evidence import Estimate
 from hiddenstate.pipeline.family import needed
 
 MODELS = 5000
-"""Models per world of our large audits of the housing network; the sources have 5,000 in all."""
+"""Models per data set of our large audits of the housing network; the sources have 5,000 in all."""
 NEAR = 0.02
 """Distance in epsilon of two simulated means that count as one: a limit of ours."""
 TIGHT = 0.9

@@ -59,7 +59,7 @@ def published(at: pd.Series, values: pd.Series) -> Estimate:
 
 
 def mean_separation(at: pd.Series, values: pd.Series) -> Estimate:
-    """Mean separation of the worlds' scores, with the error that so many models leave at least.
+    """Mean separation of the scores, with the error that so many models leave at least.
 
     No mechanism separates normal scores by more than its own mu.
     """
