@@ -168,32 +168,12 @@ class Workplace:
         }
 
 
-def _second(cell: Cell[Any]) -> float:
-    return 1.0
-
-
-def _one(cell: Cell[Any]) -> int:
-    return 1
-
-
-def _two(cell: Cell[Any]) -> int:
-    return 2
-
-
 def takes(seconds: float) -> Callable[[Cell[Any]], float]:
     """Constant cost in seconds, for works whose cells take about equally long at laptop scale.
 
     The machine was an x86-64 with AVX-512, shared with others; what is counted is processor time.
     """
     return lambda cell: seconds
-
-
-def _no_data(cell: Cell[Any]) -> list[str]:
-    return []
-
-
-def _no_cells(grid: Any) -> list[Cell[Any]]:
-    return []
 
 
 @dataclass(frozen=True)
@@ -208,7 +188,7 @@ class Simulate(Generic[P]):
     folder: ClassVar[str] = "scores"
     cells: Callable[[Any], list[Cell[P]]]
     run: Callable[[Cell[P], int], pd.DataFrame]
-    cost: Callable[[Cell[P]], float] = _second
+    cost: Callable[[Cell[P]], float] = lambda cell: 1.0
 
 
 @dataclass(frozen=True)
@@ -219,7 +199,7 @@ class Bounds(Generic[P]):
     folder: ClassVar[str] = "bounds"
     cells: Callable[[Any], list[Cell[P]]]
     run: Callable[[Cell[P], int], pd.DataFrame]
-    cost: Callable[[Cell[P]], float] = _second
+    cost: Callable[[Cell[P]], float] = lambda cell: 1.0
 
 
 @dataclass(frozen=True)
@@ -235,8 +215,8 @@ class Start(Generic[P]):
     of: Callable[[Cell[Any]], Cell[P]]
     run: Callable[[Cell[P], int, Workplace], pd.DataFrame]
     revision: int = 1
-    cost: Callable[[Cell[P]], float] = _second
-    data: Callable[[Cell[P]], list[str]] = _no_data
+    cost: Callable[[Cell[P]], float] = lambda cell: 1.0
+    data: Callable[[Cell[P]], list[str]] = lambda cell: []
 
 
 @dataclass(frozen=True)
@@ -258,12 +238,12 @@ class Train(Generic[P]):
     run: Callable[[Cell[P], int, Workplace], pd.DataFrame]
     size: Callable[[Cell[P]], tuple[int, int]]
     revision: int = 1
-    cost: Callable[[Cell[P]], float] = _second
-    data: Callable[[Cell[P]], list[str]] = _no_data
+    cost: Callable[[Cell[P]], float] = lambda cell: 1.0
+    data: Callable[[Cell[P]], list[str]] = lambda cell: []
     start: Start[Any] | None = None
-    adversaries: Callable[[Cell[P]], int] = _one
-    groups: Callable[[Cell[P]], int] = _two
-    beside: Callable[[Any], list[Cell[P]]] = _no_cells
+    adversaries: Callable[[Cell[P]], int] = lambda cell: 1
+    groups: Callable[[Cell[P]], int] = lambda cell: 2
+    beside: Callable[[Any], list[Cell[P]]] = lambda grid: []
 
     def trainings(self, cell: Cell[P]) -> int:
         """Number of models trained, over both data sets, all adversaries and repeats."""
@@ -380,10 +360,6 @@ class Made:
 KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bounds))
 
 
-def _always(grid: Any) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Shown:
     """A figure or table: title, caption (one paragraph), and how it is drawn from estimates.
@@ -398,7 +374,7 @@ class Shown:
     title: str
     caption: str
     draw: Callable[[pd.DataFrame], Any]
-    when: Callable[[Any], bool] = _always
+    when: Callable[[Any], bool] = lambda grid: True
     shows: str = ""
     message: str = ""
     pending: str = ""
@@ -442,7 +418,7 @@ def needed(found: D) -> D:
 def figure(
     title: str,
     caption: str,
-    when: Callable[[Any], bool] = _always,
+    when: Callable[[Any], bool] = lambda grid: True,
     shows: str = "",
     message: str = "",
     pending: str = "",
@@ -457,7 +433,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def table(
-    title: str, caption: str, when: Callable[[Any], bool] = _always, shows: str = ""
+    title: str, caption: str, when: Callable[[Any], bool] = lambda grid: True, shows: str = ""
 ) -> Callable[[Callable[[pd.DataFrame], Rows | pd.DataFrame]], Table]:
     """Register a function of the estimates as a table under the function's name."""
     import pandas as pd
