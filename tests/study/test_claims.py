@@ -73,7 +73,8 @@ def toy(monkeypatch, tmp_path):
     @check
     def gap(estimates):
         (value,) = needed(estimates)["value"]
-        return Evidence([Within("gap", Exact(value), high=1)], note="The gap.")
+        yield Within("gap", Exact(value), high=1)
+        return "The gap."
 
     @check
     def noise(estimates):
@@ -396,8 +397,14 @@ def test_below_its_scale_a_claim_has_no_verdict_and_no_evidence(toy):
 
 def test_a_family_of_its_own_module_is_judged_by_the_function_of_the_claim_s_name(monkeypatch):
     """As papers register their checks, without the stand-in of the tests above."""
+    agreeing = EVIDENCE[Outcome.AGREES, True]
+
+    def gap(estimates):
+        yield from agreeing.items
+        return agreeing.note
+
     module = ModuleType("checks")
-    module.gap = check(lambda estimates: EVIDENCE[Outcome.AGREES, True])
+    module.gap = check(gap)
     family = papers.load("encoding_loss")
     changed = dataclasses.replace(family, modules=(module,))
     monkeypatch.setattr(papers, "load", lambda name: changed)
