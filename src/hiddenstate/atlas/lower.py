@@ -266,8 +266,8 @@ def _crafted(setting: Setting, delta: float, period: int, runs: int, seed: int) 
     visits = steps if setting.sampled else -(-steps // setting.steps_per_pass)
     inserted = visits // period
     if not inserted:
-        least = period if setting.sampled else (period - 1) * setting.steps_per_pass + 1
-        raise InputError(f"steps: got {steps:,}; expected at least {least:,} for one insertion")
+        fewest = period if setting.sampled else (period - 1) * setting.steps_per_pass + 1
+        raise InputError(f"steps: got {steps:,}; expected at least {fewest:,} for one insertion")
     truth = linear_epsilon(setting, delta, inserted) * DOWN
     if truth > MOST:
         raise InputError(f"epsilon is beyond {MOST:g}")
