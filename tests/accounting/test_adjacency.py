@@ -208,6 +208,44 @@ def test_groups_and_swaps_of_full_batches_and_orders_are_gaussian():
         assert found.epsilon == pytest.approx(float(gaussian.epsilon(mu, 1e-5)), rel=1e-6)
 
 
+def test_renyi_rows_of_groups_and_fixed_sizes_are_above_the_standard_epsilon():
+    renyi = "standard epsilon, by Rényi DP"
+    for numbers in (
+        {"sampling": Poisson(0.05), "group": 3},
+        {"sampling": FullBatch(), "group": 3},
+        {"sampling": FullBatch(), "adjacency": "swap", "group": 2},
+        {"sampling": FixedSize(50), "records": 1000},
+    ):
+        given = {"noise_multiplier": 4.0, "steps": 100, **numbers}
+        found, standard = (row(name, **given).value for name in (renyi, STANDARD))
+        assert standard.lower <= found.epsilon < 3 * standard.epsilon
+    given = {"noise_multiplier": 4.0, "steps": 100, "sampling": Poisson(0.05)}
+    assert "Poisson batches" in row(renyi, **given, adjacency="swap").assumption
+
+
+def test_a_swap_in_full_batches_is_half_the_noise():
+    numbers = {"sampling": FullBatch(), "steps": 30, "group": 2, "momentum": 0.9}
+    for name in (STANDARD, HEURISTIC):
+        swap = row(name, **numbers, noise_multiplier=8.0, adjacency="swap").epsilon
+        assert swap == row(name, **numbers, noise_multiplier=4.0).epsilon
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_last_iterate_rows_of_a_group_have_its_multiple_of_mu(shuffled):
+    """Group privacy of Gaussian DP; never below the linear loss that each covers (the guard)."""
+    numbers = {
+        "sampling": Cyclic(5, shuffled_once=shuffled), "records": 60, "steps": 60,
+        "noise_multiplier": 4.0, "learning_rate": 0.1, "smoothness": 0.5, "weak_convexity": 0.0,
+    }  # fmt: skip
+    alone, group = (bounds.found(Setting(**numbers, group=size), 1e-5) for size in (1, 3))
+    for one, three in zip(alone, group, strict=True):
+        if one.mu is not None:
+            assert three.mu == pytest.approx(3 * one.mu)
+            assert three.epsilon == pytest.approx(float(gaussian.epsilon(3 * one.mu, 1e-5)))
+        elif three.value is not None:
+            assert three.epsilon >= one.epsilon * (1 - 1e-9)
+
+
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [

@@ -31,6 +31,7 @@ from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.accounting.setting import ADJACENCY, OPTIMISER, RELEASE, Setting
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted, shown
+from hiddenstate.sampling import FixedSize, FullBatch
 
 GROUPS = {
     "proven": "upper bounds for any loss, all iterates released",
@@ -229,6 +230,8 @@ def _every_step(run: Setting, delta: float) -> float:
 
 
 def _standard(run: Setting, delta: float) -> Value:
+    if run.swaps and run.rate == 1:
+        return _standard(_halved(run), delta)
     if not run.swaps:
         bracket = composition.fine_bracket(*_grouped(run), delta, run.group)
     elif run.group > 1:
@@ -236,6 +239,12 @@ def _standard(run: Setting, delta: float) -> Value:
     else:
         bracket = swapped.bracket(*run.mechanism, delta, fixed_size=run.fixed_size)
     return Value(bracket.upper, lower=bracket.lower)
+
+
+def _halved(run: Setting) -> Setting:
+    """Full batches in which a record comes or goes, as good as a swap: it moves half as far."""
+    noise = run.noise_multiplier / 2
+    return replace(run, sampling=FullBatch(), adjacency=None, noise_multiplier=noise)
 
 
 def _grouped(run: Setting) -> tuple[float, float, int]:
@@ -246,6 +255,21 @@ def _grouped(run: Setting) -> tuple[float, float, int]:
     """
     sigma, rate, steps = run.mechanism
     return sigma / math.sqrt(run.group), rate, run.group * steps
+
+
+def _renyi(run: Setting, delta: float) -> float:
+    if not run.swaps:
+        # The sum of a group's steps tells less than each of them.
+        return rdp.epsilon(*_grouped(run), delta)
+    if run.rate == 1:
+        return _renyi(_halved(run), delta)
+    if not run.fixed_size:
+        raise InputError("no Rényi bound for records that are swapped in Poisson batches is known")
+    expect(run.group == 1, "group", run.group, "1 with batches of a fixed size")
+    assert run.records is not None and isinstance(run.sampling, FixedSize)
+    return rdp.fixed_size_epsilon(
+        run.noise_multiplier, run.records, run.sampling.batch_size, run.steps, delta
+    )
 
 
 def _sampled(run: Setting) -> bool:
@@ -289,9 +313,10 @@ SAMPLED: tuple[Bound, ...] = (
         group="proven",
         assumption="any loss and data, all iterates released; looser, as older papers report it",
         source="Mironov, Talwar and Zhang 2019",
-        compute=lambda run, delta: rdp.epsilon(*run.mechanism, delta),
+        compute=_renyi,
         applies=_sampled,
-        honours=EVERY,
+        honours=ALL,
+        uses=frozenset(ADJACENCY),
     ),
     Bound(
         name="without amplification by sampling",
@@ -420,10 +445,7 @@ Constant = Callable[[Setting], Callable[[float], float]]
 
 
 def _rhos(setting: Setting, rho: Rho, constant: Constant | None) -> list[float]:
-    """For each position: rho, or that of composition where it is less.
-
-    A group moves a step by as many times as much, at worst in one batch.
-    """
+    """For each position: rho, or that of composition where it is less."""
     if setting.group > 1:
         whole = _rhos(replace(setting, group=1), rho, constant)
         return [setting.group**2 * max(whole)] * len(whole)
@@ -477,7 +499,8 @@ def _gaussian(
             setting = replace(setting, schedule="constant", weight_decay=0.0)
         return divergence.gaussian_mu(max(_rhos(setting, rho, constant)))
 
-    honours = EVERY | {"group"} if group == "proven" else STEPS if constant else frozenset[str]()
+    # Of mu-GDP for one record k records have k mu: Dong, Roth and Su 2022, Theorem 2.14.
+    honours = {"group"} | (EVERY if group == "proven" else STEPS if constant else frozenset[str]())
     return Bound(
         name=name,
         group=group,
@@ -488,8 +511,8 @@ def _gaussian(
             setting.ordered and (group == "proven" or not setting.redrawn) and applies(setting)
         ),
         mu=mu,
-        honours=honours,
-        uses=uses,
+        honours=frozenset(honours),
+        uses=uses | {"group"},
         covers=covers,
     )
 
@@ -580,7 +603,7 @@ ORDERED: tuple[Bound, ...] = (
         "any loss and data, all iterates released",
         "Dong, Roth and Su 2022",
         group="proven",
-        uses=frozenset({"group"}),
+        uses=frozenset(),
     ),
     _gaussian(
         "any clipped losses on a domain",
@@ -705,6 +728,8 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
         raise InputError(f"not known with {words} where some iterates are released")
     if setting.allocated:
         return _allocated_heuristic(setting, delta)
+    if setting.sampled and setting.swaps and setting.rate == 1:
+        return _heuristic(_halved(setting), delta)
     if setting.sampled and setting.swaps:
         if changed or setting.group > 1 or setting.fixed_size:
             other = " and ".join(_option(setting, name) for name in setting.changed)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from hiddenstate.accounting import arguments
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 ORDERS: tuple[float, ...] = (
     *(1 + i / 10 for i in range(1, 100)), *range(11, 64), 128, 256, 512, 1024
@@ -54,6 +54,28 @@ def epsilon(
             "Rényi differential privacy bounds epsilon here"
         )
     return max(value, 0.0)
+
+
+def fixed_size_epsilon(
+    noise_multiplier: float, records: int, batch_size: int, steps: int, delta: float
+) -> float:
+    """Upper bound on epsilon of batches drawn without replacement, one record swapped.
+
+    Source: Wang, Balle and Kasiviswanathan 2019, Theorem 9, as dp-accounting computes it.
+    """
+    # Imported here because it takes a second and most commands never account.
+    from dp_accounting import NeighboringRelation, dp_event
+    from dp_accounting.rdp import RdpAccountant
+
+    # Its noise multiplier is over the sensitivity to a swap, twice the clipping norm.
+    step = dp_event.SampledWithoutReplacementDpEvent(
+        records, batch_size, dp_event.GaussianDpEvent(noise_multiplier / 2)
+    )
+    accountant = RdpAccountant(ORDERS, neighboring_relation=NeighboringRelation.REPLACE_ONE)
+    accountant.compose(dp_event.SelfComposedDpEvent(step, steps))
+    found = float(accountant.get_epsilon(delta))
+    expect(math.isfinite(found), "noise_multiplier", noise_multiplier, "more noise, or no such row")
+    return found * (1 + 1e-9)
 
 
 def divergence(noise_multiplier: float, sampling_rate: float, order: float) -> float:
