@@ -1,5 +1,7 @@
 """A hook of mkdocs: pages that lie elsewhere in the tree, links as they lead on the site."""
 
+import html
+import json
 import os
 import re
 from pathlib import Path
@@ -78,4 +80,18 @@ def on_post_page(output, page, config):
     here = os.path.dirname(page.url) or "."
     shim = os.path.relpath("offline/iframe-worker.js", here)
     output = output.replace(' role="dialog">', ' role="dialog" aria-label="Search">')
+    if page.file.src_uri.endswith(".ipynb"):
+        for seen in pictures(json.loads(Path(page.file.abs_src_path).read_text(encoding="utf-8"))):
+            output = output.replace(_UNSEEN, f'alt="{html.escape(seen)}"', 1)
     return output.replace("https://unpkg.com/iframe-worker/shim", shim)
+
+
+_UNSEEN = 'alt="No description has been provided for this image"'
+
+
+def pictures(notebook):
+    """What each picture of a notebook shows, which its converter leaves out."""
+    outputs = (out for cell in notebook["cells"] for out in cell.get("outputs", []))
+    return [
+        out["metadata"]["image/png"]["alt"] for out in outputs if "image/png" in out.get("data", {})
+    ]

@@ -1,7 +1,8 @@
 """The notebooks of the documentation: executed, they say what they were committed with.
 
 Where what is said was meant to change: ``jupyter nbconvert --execute --inplace
---ExecutePreprocessor.record_timing=False docs/notebooks/*.ipynb``.
+--ExecutePreprocessor.record_timing=False docs/notebooks/*.ipynb``. What the pictures show goes into
+their metadata again, as ``{"image/png": {"alt": ...}}``.
 """
 
 import re
@@ -46,6 +47,15 @@ def test_its_first_numbers_are_those_that_it_was_committed_with(capsys):
     setting, numbers = [cell for cell in cells if cell.cell_type == "code"][:2]
     exec(f"{setting.source}\n{numbers.source}", {})
     assert capsys.readouterr().out == numbers.outputs[0].text
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_says_how_to_run_it_and_what_its_pictures_show(path):
+    cells = nbformat.read(path, as_version=4).cells
+    assert f"({path.name})" in cells[0].source and f"jupyter lab {path.name}" in cells[0].source
+    outputs = [out for cell in cells for out in cell.get("outputs", []) if "data" in out]
+    seen = [out["metadata"]["image/png"]["alt"] for out in outputs if "image/png" in out["data"]]
+    assert seen and all(len(one.split()) > 8 for one in seen)
 
 
 def test_there_are_two():

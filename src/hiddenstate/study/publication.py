@@ -17,6 +17,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.files import atomic, text
 from hiddenstate.pipeline import sealed
 from hiddenstate.pipeline.evidence import GUARD
+from hiddenstate.pipeline.family import Figure
 from hiddenstate.study import claims as ledger
 from hiddenstate.study import verdicts as words
 from hiddenstate.study.claims import Page, Verdict
@@ -199,6 +200,7 @@ def words_of(page: str) -> int:
 def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
     family = papers.load(name)
     rows = words.of_ledger(_of(verdicts, name), "paper").to_dict("records")
+    figure = family.figures[page.figure]
     parts = [
         f"# {family.title}",
         f"{family.reference}. {len(rows)} sentences: {words.tally(pd.DataFrame(rows), 'paper')}. "
@@ -209,7 +211,7 @@ def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
         words.markdown(pd.DataFrame([_line(row, page, most) for row in _sorted(rows)])),
         f"Quotes in full, choices of ours and all evidence: [{name}.csv]({name}.csv).",
         "## The figure",
-        f"![{name}, {page.figure}](../../figures/published/{name}/{page.figure}.png)",
+        _picture(name, page.figure, figure),
         page.caption,
         f"[Every figure beside the paper's words]({name}-figures.md).",
         "## If you are the author",
@@ -247,10 +249,15 @@ def side_by_side(verdicts: pd.DataFrame, name: str) -> str:
         ]
         parts += [
             f"## {figure.title}",
-            f"![{figure.message or figure.title}](../../figures/published/{name}/{key}.png)",
+            _picture(name, key, figure),
             words.markdown(pd.DataFrame(table)),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _picture(name: str, key: str, figure: Figure) -> str:
+    seen = figure.message or figure.title
+    return f"![{seen}](../../figures/published/{name}/{key}.png)"
 
 
 def _difference(row: dict[str, Any]) -> str:
