@@ -9,7 +9,7 @@
   most 1 and 2 away, and the mixture of Gaussians whose means are so far away on one line is the
   easiest to tell from P (Choquette-Choo et al. 2024). Opposite records attain both.
 - Batches of a fixed size, drawn without replacement: for a >= 1 at most
-  H_a((1 - q) N(0, s^2) + q N(2, s^2), N(0, s^2)), which others opposite to the record attain
+  H_a((1 - q) N(0, s^2) + q N(2, s^2), N(0, s^2)), attained when all other gradients are opposite
   (Zhu, Dong and Wang 2022, Theorem 11); for a < 1 by symmetry. The pair of both halves dominates a
   step. It is composed for the upper bound, and the pair that is attained for the lower.
 

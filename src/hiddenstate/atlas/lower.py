@@ -1,8 +1,8 @@
 """Lower bounds on what the last iterate leaks: losses that are known exactly, simulated audits.
 
 Simulated audits, all readings ours: the encoding loss with the sound encoding; a crafted gradient
-in a coordinate that nothing else moves, inserted in every k-th step if that samples the canary. An
-audit certifies at most what its accountant proves, since claims beyond that are not in question.
+in a coordinate that nothing else moves, inserted in every k-th step that samples the canary. An
+audit finds at most the standard epsilon of its training, because no larger claim is tested.
 """
 
 import math

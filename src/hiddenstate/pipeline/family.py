@@ -79,7 +79,7 @@ P = TypeVar("P", bound=Grid)
 
 @dataclass(frozen=True)
 class Cell(Generic[P]):
-    """One point of a family's grid: a name, and everything that decides its numbers."""
+    """One experiment of a family: its name and its complete set of parameters."""
 
     name: str
     parameters: P

@@ -132,7 +132,7 @@ def _canary(
     records: data.Dataset,
     rng: np.random.Generator,
 ) -> engine.Canary:
-    """The canary of whom a scale file calls so; ``rng`` draws what all runs of an audit share."""
+    """The canary with this name in a scale file; ``rng`` draws what all runs of an audit share."""
     schedule, entry = crafted.Periodic(p.every), kind(word)
     if entry.gradients is None:
         record = canaries.mislabelled(records.x, records.y, records.classes, rng)

@@ -297,7 +297,7 @@ def plateau(estimates: pd.DataFrame) -> Found:
         low=0.1,
         reason="above 0: a tenth at least",
     )
-    return "Limits of ours."
+    return "The limit of a tenth is ours."
 
 
 @check
@@ -310,4 +310,4 @@ def sampled_gaussian(estimates: pd.DataFrame) -> Found:
             ratio = Exact(float(line.iloc[-1] / line.max()))
             what = f"last distance over the largest, sampling rate {rate:g}"
             yield Within(what, ratio, high=0.1, reason="falls to a tenth, a limit of ours")
-    return "Exact curves."
+    return "The curves are computed, not estimated. The limit of a tenth is ours."
