@@ -235,8 +235,10 @@ class Run:
             if canary.record is None or (self.world == "out" and not self.ensemble.replaces):
                 self.trained_on = self.batches
             elif self.world == "in" and self.ensemble.replaces:
-                swap = partial(_swapped, old=last, new=len(self.ensemble.x))
-                self.trained_on = each_once(swap, drawn)
+                own = len(self.ensemble.x)
+                self.trained_on = each_once(
+                    lambda batch: np.where(batch == last, own, batch), drawn
+                )
         elif canary.record is not None and self.world == "in":
             self.trained_on = [
                 np.append(batch, len(self.ensemble.x)) if canary.inserted(step) else batch
@@ -445,7 +447,3 @@ def _check_record(
         )
     if loss is cross_entropy and not (label.shape == () and np.isfinite(label) and label % 1 == 0):
         raise InputError(f"canary: its record has the label {label}; expected an integer")
-
-
-def _swapped(batch: NDArray[np.int64], *, old: int, new: int) -> NDArray[np.int64]:
-    return np.where(batch == old, new, batch)

@@ -284,7 +284,7 @@ def _exhibits(
             table,
             f"./reproduce {path.with_suffix('.md')} {name}_claims --config scale={scale}",
             table.footer(scale, grid),
-            table=_html(path),
+            table=_readable(pd.read_csv(path, dtype=str, keep_default_na=False)),
             claims=[card for card in cards if card["shown"] == key and own],
         )
 
@@ -292,11 +292,6 @@ def _exhibits(
 def _exhibit(name: str, thing: Shown, command: str, footer: str, **held: Any) -> Exhibit:
     caption = f"{thing.caption} {footer[0].upper()}{footer[1:]}."
     return Exhibit(name, thing.title, caption, command, **held)
-
-
-def _html(path: Path) -> str:
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    return _readable(table)
 
 
 def _readable(table: pd.DataFrame) -> str:

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.estimates import plus_minus, select, summarise
 from hiddenstate.pipeline.family import Rows, table
 
@@ -79,15 +78,11 @@ def networks(estimates: pd.DataFrame) -> pd.DataFrame:
     return _audits(select(estimates, part="network", quantity="epsilon"), heads | _HEADS, whole)
 
 
-def _landscape(grid: GradientCraftingGrid) -> bool:
-    return grid.single is not None
-
-
 @table(
     "One insertion, then hidden steps",
     "After the last step, over the theoretical epsilon: the paper's reading and the exact epsilon "
     "at the midpoint, and the exact one with the threshold at h*.",
-    when=_landscape,
+    when=lambda grid: grid.single is not None,
     shows="exact laws; no model is trained",
 )
 def landscape(estimates: pd.DataFrame) -> pd.DataFrame:

@@ -19,20 +19,16 @@ Draw = Callable[[bool, int, np.random.Generator], NDArray[np.float64]]
 """Scores, shape (runs,), from whether the canary is present, runs, and a random stream."""
 
 
-def _gradient(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
-    return partial(linear.projections, *mechanism), {}
-
-
 def _bits(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
     threshold = best_threshold(*mechanism, p.threshold_delta)
     return Repeaters(*mechanism, threshold).scores, {"threshold": threshold}
 
 
-def _analog(p: AuditRuns, mechanism: Mechanism) -> tuple[Draw, dict[str, float]]:
-    return AnalogRepeaters(*mechanism).scores, {}
-
-
-ATTACKS = {"gradient": _gradient, "bits": _bits, "analog": _analog}
+ATTACKS: dict[str, Callable[[AuditRuns, Mechanism], tuple[Draw, dict[str, float]]]] = {
+    "gradient": lambda p, mechanism: (partial(linear.projections, *mechanism), {}),
+    "bits": _bits,
+    "analog": lambda p, mechanism: (AnalogRepeaters(*mechanism).scores, {}),
+}
 """By attack: how a mechanism's scores are drawn, and what else is told of it."""
 
 

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from hiddenstate import models
 from hiddenstate.adversaries import canaries
@@ -69,7 +68,9 @@ def audited(p: TrainedAudit, seed: int) -> engine.Ensemble:
         at = stream(seed, NAME, "coordinate", p.dataset, p.model).integers(parameters)
         canary = Inserted(Coordinate(int(at)), schedule=None)
     elif p.attack == "blank":
-        x, y = _blank(x, int(records.y[chosen]))
+        # All with the label that the canary's image truly has: once a model has learnt that one,
+        # their gradients are about zero.
+        x, y = np.zeros_like(x), np.full(len(x), int(records.y[chosen]), np.int64)
     mechanism = Mechanism(
         sampling=Poisson(p.sampling_rate),
         steps=p.steps,
@@ -88,11 +89,3 @@ def audited(p: TrainedAudit, seed: int) -> engine.Ensemble:
         partial(average_case, model),
         augmentation=Augmentation(p.views) if p.views > 1 else None,
     )
-
-
-def _blank(x: NDArray[np.float32], label: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Blank records, as many, all with the label that the canary's image truly has.
-
-    Once a model has learnt that one label, their gradients are about zero.
-    """
-    return np.zeros_like(x), np.full(len(x), label, np.int64)
