@@ -1,4 +1,4 @@
-"""What Python code is made of: the files that it imports, and what it does.
+"""Digests of Python code: the files that it imports, and what it does.
 
 Docstrings, comments, layout and the version of Python do not count, so that only what may change a
 result does.
@@ -105,7 +105,7 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def essence(code: CodeType) -> bytes:
-    """What compiled code does, without its file, lines and functions' docstrings."""
+    """Content of compiled code without its file, lines and functions' docstrings."""
     return marshal.dumps(_bare(code), 2)
 
 
@@ -175,7 +175,7 @@ def _read(file: Path) -> tuple[bytes, list[Path]]:
 
 @cache
 def _own() -> bytes:
-    """What this module is: another may find other digests."""
+    """Content of this module: another may find other digests."""
     return Path(__file__).read_bytes()
 
 

@@ -24,7 +24,7 @@ class Sampling(ABC):
     rate: float
     """Probability that a step has a record that it may have."""
     shared: bool = False
-    """Whether all models of one world have the same batches."""
+    """True if all models of one world have the same batches."""
 
     @abstractmethod
     def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:

@@ -1,4 +1,4 @@
-"""What the numbers of a mechanism may be."""
+"""Ranges of the numbers of a mechanism."""
 
 import math
 

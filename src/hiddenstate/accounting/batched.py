@@ -77,7 +77,7 @@ def lower_epsilon(
         return one + (batches - 1) * float(log_ndtr(threshold / sigma))
 
     def epsilon(threshold: float) -> float:
-        """Of "in so many epochs some mean exceeds it" and "in so many none does", what shows most.
+        """Larger epsilon by "in so many epochs some mean exceeds it" and "in so many none does".
 
         The numbers of such epochs are binomial.
         """
@@ -99,6 +99,6 @@ def lower_epsilon(
 
 
 def _epsilon(present: Floats, absent: Floats, delta: float) -> float:
-    """What events of these probabilities show of epsilon, the best of them."""
+    """The largest epsilon that events of these probabilities show."""
     telling = (present > delta) & (absent > 1e-290)  # what is less has too few digits
     return float(np.log((present[telling] - delta) / absent[telling]).max(initial=0.0))

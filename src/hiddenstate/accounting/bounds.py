@@ -58,7 +58,7 @@ STEPS = frozenset({"schedule", "weight_decay"})
 
 @dataclass(frozen=True)
 class Value:
-    """What a bound says, where it is more than an epsilon."""
+    """Value of a bound that is more than an epsilon."""
 
     epsilon: float
     """An upper bound is rounded up, a lower bound down."""
@@ -89,7 +89,7 @@ class Bound:
     compute: Callable[[Setting, float], float | Value]
     """Epsilon at a delta; InputError where the bound says nothing of the setting."""
     applies: Callable[[Setting], bool] = lambda setting: True
-    """Whether it is of such batches, and what it needs is known of the setting."""
+    """True if it is of such batches, and what it needs is known of the setting."""
     mu: Callable[[Setting], float | None] = lambda setting: None
     """The Gaussian differential privacy that epsilon is converted from, if it is."""
     honours: frozenset[str] = frozenset()
@@ -104,7 +104,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Found:
-    """What one bound says of one setting."""
+    """Value of one bound at one setting."""
 
     bound: Bound
     value: Value | None
@@ -119,7 +119,7 @@ class Found:
 
 
 def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None) -> list[Found]:
-    """What each bound of the list that applies says of the setting; ``BOUNDS`` if there is none.
+    """Value of each bound of the list that applies to the setting; ``BOUNDS`` if there is none.
 
     Raises an arithmetic error where a number is not finite, and where a lower bound is above an
     upper bound that holds for the same losses and release: one of the two is then wrong.
@@ -147,7 +147,7 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
 
 
 def _by_options(setting: Setting, refusal: InputError) -> str:
-    """What a bound refuses, by the option in place of the argument."""
+    """The message of a refusal, which names the option in place of the argument."""
     name, colon, rest = str(refusal).partition(": ")
     name = {"step_size": "learning_rate"}.get(name, name)
     return f"{_written(name)}: {rest}" if colon and name in vars(setting) else str(refusal)
@@ -192,7 +192,7 @@ SLACK = 1 + 1e-8
 
 
 def _comparable(setting: Setting, upper: Bound, lower: Bound) -> bool:
-    """Whether the one holds for the losses and the release of the other."""
+    """True if the one holds for the losses and the release of the other."""
     if upper.group == "proven":
         return True
     if lower.group in ("shown", "proven"):
@@ -392,7 +392,7 @@ BLOCKS = 40
 
 
 def _averaged(setting: Setting) -> bool:
-    """Whether bounds are means over a record's positions: in an order that is drawn once."""
+    """True if bounds are means over a record's positions: in an order that is drawn once."""
     return setting.shuffled and not setting.redrawn
 
 
@@ -432,7 +432,7 @@ MOST_POSITIONS = 100_000_000
 
 
 def _varies(setting: Setting) -> bool:
-    """Whether steps differ, or decay."""
+    """True if steps differ, or decay."""
     return any(name in STEPS for name in setting.changed)
 
 
@@ -445,7 +445,7 @@ Constant = Callable[[Setting], Callable[[float], float]]
 
 
 def _rhos(setting: Setting, rho: Rho, constant: Constant | None) -> list[float]:
-    """For each position: rho, or that of composition where it is less."""
+    """Rho at each position, or that of composition where it is less."""
     if setting.group > 1:
         whole = _rhos(replace(setting, group=1), rho, constant)
         return [setting.group**2 * max(whole)] * len(whole)
@@ -583,7 +583,7 @@ def _holder(run: CyclicDPSGD, setting: Setting) -> float:
 
 
 def _last_step(run: CyclicDPSGD, setting: Setting) -> float:
-    """By the last step's noise alone, its constant by the triangle inequality."""
+    """Bound by the last step's noise alone, its constant by the triangle inequality."""
     assert setting.diameter is not None  # it does not apply
     constant = cyclic_operator.trivial(*run.curvature)
     return cyclic.theorem_4_4(run, constant, setting.diameter)

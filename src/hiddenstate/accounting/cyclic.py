@@ -169,7 +169,7 @@ def quadratic_programme(run: CyclicDPSGD, lipschitz: float, initial_shift: float
 
 
 def residual_certificate(run: CyclicDPSGD, lipschitz: float) -> tuple[float, float]:
-    """What the paper's residuals pay, and what any residuals must pay at least, both as rho.
+    """Rho that the paper's residuals pay, and rho that any residuals must pay at least.
 
     The first is the price of the residuals of equation 24, a_i = s theta(n) L^(1-i) at step i of
     the n steps that begin with a visit, spent step by step. The second is a dual bound: with
@@ -489,7 +489,7 @@ class _Beginnings:
             return pooled**2 * visible(lipschitz, steps)
 
         def levelled(pooled: float, steps: int, theta: float) -> bool:
-            """Whether payments fall by less than a factor L from this pool to the next."""
+            """True if payments fall by less than a factor L from this pool to the next."""
             if steps == 0:
                 return False
             ends = pooled * visible(lipschitz, steps) * math.exp((1 - steps) * log)

@@ -28,7 +28,7 @@ MOST = 100_000
 def spendings(
     growth: Growth, diameter: float, steps: int
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """What each of the last K steps hides, shape (K,), rounded up, for several K up to ``steps``.
+    """Shift that each of the last K steps hides, shape (K,), rounded up, for several K.
 
     growth: h, elementwise, with h(R) >= R.
     """

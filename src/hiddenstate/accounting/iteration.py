@@ -80,7 +80,7 @@ class SingleInsertion:
         return -threshold, self.mu - threshold
 
     def drift(self, x: ArrayLike) -> Array:
-        """What a step adds to the iterates, except for noise."""
+        """A step's change of the iterates without its noise."""
         x = np.asarray(x, dtype=float)
         if math.isinf(self.slope):
             return self.beta * np.sign(x)

@@ -244,7 +244,7 @@ def _log_sum(terms: Floats) -> Floats:
 
 
 def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
-    """At most about ``most`` of the indices, dense among the first and thinning out."""
+    """About ``most`` of the indices, dense among the first and thinning out."""
     if len(indices) <= most:
         return indices
     return indices[np.unique(np.geomspace(1, len(indices), most).astype(int)) - 1]

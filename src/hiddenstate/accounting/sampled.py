@@ -128,7 +128,7 @@ def holder(run: Setting, delta: float) -> float:
 
 
 def _varies(run: Setting) -> bool:
-    """Whether steps differ, or decay."""
+    """True if steps differ, or decay."""
     return run.schedule != "constant" or run.weight_decay > 0
 
 

@@ -191,12 +191,12 @@ class Setting:
 
     @property
     def swaps(self) -> bool:
-        """Whether neighbouring data sets differ in a record that is swapped."""
+        """True if neighbouring data sets differ in a record that is swapped."""
         return self.adjacency == "swap" or isinstance(self.sampling, Ordered | FixedSize)
 
     @property
     def fixed_size(self) -> bool:
-        """Whether each step draws a batch of one size without replacement."""
+        """True if each step draws a batch of one size without replacement."""
         return isinstance(self.sampling, FixedSize)
 
     @property
@@ -246,7 +246,7 @@ class Setting:
         return self.weak_convexity * whole, (self.smoothness - strong) * whole + strong, strong
 
     def factors(self, constant: Callable[..., float]) -> NDArray[np.float64]:
-        """By what factor each step takes two iterates apart at most, shape (steps,).
+        """Largest factor by which each step increases the distance of two iterates, shape (steps,).
 
         constant: of a step without decay, from its step size. With decay a = rate * weight decay a
         step is 1 - a times the one of step size rate / (1 - a).
@@ -258,17 +258,17 @@ class Setting:
 
     @property
     def sampled(self) -> bool:
-        """Whether each step draws its batch for itself, or has all records."""
+        """True if each step draws its batch for itself, or has all records."""
         return isinstance(self.sampling, FullBatch | Poisson | FixedSize)
 
     @property
     def ordered(self) -> bool:
-        """Whether batches go through the records in an order."""
+        """True if batches go through the records in an order."""
         return isinstance(self.sampling, Ordered)
 
     @property
     def allocated(self) -> bool:
-        """Whether each record draws its batch of every epoch (balls and bins)."""
+        """True if each record draws its batch of every epoch (balls and bins)."""
         return isinstance(self.sampling, BallsAndBins)
 
     @property
@@ -287,12 +287,12 @@ class Setting:
 
     @property
     def shuffled(self) -> bool:
-        """Whether the order of the records is drawn, once or in each epoch."""
+        """True if the order of the records is drawn, once or in each epoch."""
         return is_shuffled(self.sampling)
 
     @property
     def redrawn(self) -> bool:
-        """Whether the order of the records is drawn in each epoch."""
+        """True if the order of the records is drawn in each epoch."""
         return isinstance(self.sampling, Reshuffled)
 
     @property

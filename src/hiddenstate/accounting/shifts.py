@@ -1,4 +1,4 @@
-"""What noisy Lipschitz steps hide of a shift between two runs, and how it is spent best.
+"""Shifts between two runs that noisy Lipschitz steps hide, and the best way to spend them.
 
 Shift reduction spends a part of the shift on the noise of each step; a Lipschitz constant L says by
 what factor the rest grows, or shrinks for L < 1. Proofs: docs/cyclic-bounds.md.

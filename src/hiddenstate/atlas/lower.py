@@ -101,7 +101,7 @@ def setting_name(setting: Setting) -> str:
 
 
 def _known(setting: Setting) -> bool:
-    """Whether last iterates are known: in an order that all know, on a domain without end."""
+    """True if last iterates are known: in an order that all know, on a domain without end."""
     return (
         setting.diameter is None and (setting.sampled or setting.ordered) and not setting.shuffled
     )

@@ -36,7 +36,7 @@ def table() -> pd.DataFrame:
 
 
 def nearest(audits: pd.DataFrame, epsilon: float, delta: float) -> pd.DataFrame:
-    """Of each kind of audit the one whose accountant's epsilon is nearest, as a ratio."""
+    """The audit of each kind whose accountant's epsilon is nearest, as a ratio."""
     allowed = gaussian.epsilon(audits["mu"], delta)
     away = np.abs(np.log(allowed / max(epsilon, 1e-3)))
     # By insertion period, 5 before 25; of equally near ones the largest.

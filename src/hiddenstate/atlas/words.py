@@ -1,4 +1,4 @@
-"""What a setting's bounds answer: what should be reported, and what does hiding save?"""
+"""A setting's bounds in words: the epsilon to report, and the saving by hiding."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ SAME = 1 - 1e-6
 
 @dataclass(frozen=True)
 class Answer:
-    """What hiding the iterates saves; every number an epsilon."""
+    """Saving by hiding the iterates; every number is an epsilon."""
 
     proven: float
     """For any loss, all iterates released."""
@@ -94,7 +94,7 @@ class Answer:
 
     @property
     def promised(self) -> float:
-        """What holds for any loss if the last iterate alone is released."""
+        """Sentences on any loss if the last iterate alone is released."""
         return self.proven if self.hidden is None else min(self.proven, self.hidden)
 
     def lines(self, setting: Setting) -> list[str]:
@@ -168,7 +168,7 @@ class Answer:
         return [f"{start}: {makers} can make the last iterate leak {_low(least)}."]
 
     def _assumed(self, setting: Setting) -> list[str]:
-        """What is proven of the last iterate of losses of which more is known."""
+        """Sentences on the last iterate of losses that meet an assumption."""
         helping = [one for one in self.assumed if one[1] < self.promised * SAME]
         found = [
             f"epsilon <= {_up(value)} for the {assumption} ({name})."

@@ -137,7 +137,7 @@ def empirical_curve(in_scores: ArrayLike, out_scores: ArrayLike) -> EmpiricalCur
 def check(
     in_scores: ArrayLike, out_scores: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """In- and out-scores as arrays of numbers, or an InputError that says what is wrong."""
+    """Both kinds of scores as arrays of numbers, or an InputError that says what is wrong."""
     into, out = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
     if into.ndim == out.ndim == 1:
         refuse_mixed(np.concatenate((into, out)))

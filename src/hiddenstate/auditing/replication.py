@@ -147,7 +147,7 @@ class OfSeveral(Printed):
 
 @dataclass(frozen=True, kw_only=True)
 class Replicated(OfSeveral):
-    """By independent audits of the same law, of which ``values`` are the published epsilons."""
+    """Comparison by audits of the same law, of which ``values`` are the published epsilons."""
 
     values: tuple[float, ...]
 
@@ -200,7 +200,7 @@ class Replicated(OfSeveral):
 
 @dataclass(frozen=True, kw_only=True)
 class Foretold(OfSeveral):
-    """By the law at a separation of the scores that expected audits give, with its error.
+    """Comparison by the law at the separation that expected audits give, with its error.
 
     scatter: standard deviation of the separation between starts, of which each of the paper's
     audits has its own. The error of the separation, the starts' scatter and the law of the audits

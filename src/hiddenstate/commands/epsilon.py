@@ -173,7 +173,7 @@ def _attack(curve: "TradeoffCurve", alpha: float) -> dict[str, float]:
 
 
 def _attacked(attacks: dict[str, dict[str, float]], alpha: float) -> list[str]:
-    """What attacks can do, in words."""
+    """Power of attacks, in words."""
     from hiddenstate.accounting.bounds import HEURISTIC
 
     lines = []

@@ -329,7 +329,7 @@ class Within:
 
 
 class Printed:
-    """What an interval must do to a number that a paper prints.
+    """Requirement on an interval for a number that a paper prints.
 
     ``rounding`` is half a unit of its last digit, ``digits`` are the decimals. ``rival`` is the
     nearest number that the paper itself tells this one from: only excluding it makes agreement mean
@@ -348,7 +348,7 @@ class Printed:
         return Outcome.UNDECIDED if low <= self.rival <= high else Outcome.AGREES
 
     def allowed(self, number: float) -> str:
-        """What is allowed, in words."""
+        """Allowed values, in words."""
         rival = "" if self.rival is None else f", excludes {self.rival:.{self.digits}f}"
         return f"covers {number:.{self.digits}f}{rival}"
 

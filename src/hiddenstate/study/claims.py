@@ -27,7 +27,7 @@ from hiddenstate.study.levels import SCALES, Level, Scale
 
 
 class Verdict(StrEnum):
-    """What is said of a claim, by its ledger, its source and its evidence."""
+    """Verdict on a claim, by its ledger, its source and its evidence."""
 
     CONFIRMED = "confirmed"
     CONFIRMED_READING = "confirmed under a reading"
@@ -44,7 +44,7 @@ class Verdict(StrEnum):
 
     @property
     def group(self) -> str:
-        """What tables and colours show: the grade of the evidence stands beside it."""
+        """Group that tables and colours show; the grade of the evidence stands beside it."""
         return next(group for group, verdicts in GROUPS.items() if self in verdicts)
 
 
@@ -177,7 +177,7 @@ class Item(_Entry):
 
 
 class Page(_Entry):
-    """What a paper's page says in words, beside what is made from its verdicts."""
+    """Words of a paper's page that are not made from its verdicts."""
 
     main: str = Field(min_length=1, description="the paper's main claim, in about ten words")
     row: str = Field(min_length=1, description="the check of the sentence that says it")

@@ -51,14 +51,14 @@ def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
 
 
 def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:
-    """What a family's estimates are of, in words that they carry: its section and the seed."""
+    """Name of a family's section and seed, which its estimates carry."""
     content = json.dumps({"seed": seed, "grid": grid.model_dump(mode="json")}, sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()
     return f"{name} at {Path(path).stem} ({digest[:12]})"
 
 
 def grid_names(path: str | Path) -> dict[str, str]:
-    """What each family's estimates are of at a scale, by family."""
+    """Name of each family's section and seed at a scale, by family."""
     scale = read(path)
     return {
         name: grid_name(path, name, getattr(scale, name), scale.seed) for name in families(scale)

@@ -1,4 +1,4 @@
-"""What a run would take, before anything runs: jobs, processor time, memory and disk by family."""
+"""Forecast of a run before it starts: jobs, processor time, memory and disk by family."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -216,7 +216,7 @@ def wall_hours(rows: pd.DataFrame, cores: int) -> float:
 
 
 def sums(rows: pd.DataFrame, cores: int = 1) -> dict[str, float]:
-    """What the whole run takes: jobs, hours, hours on so many cores at least, disk in MB."""
+    """Totals of a run: jobs, hours, hours on so many cores at least, disk in MB."""
     return {
         "jobs": int(rows["jobs"].sum()),
         "missing": int(rows["missing"].sum()),

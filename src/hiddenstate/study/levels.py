@@ -23,7 +23,7 @@ COUNTS = ("runs", "models", "repeats", "audits", "ideal_audits", "points")
 
 
 class Level(NamedTuple):
-    """Of a family's grid.
+    """Level of a family's grid.
 
     size: the scale whose claims it judges. own: the scale whose parameters it has, all of them;
     None where one differs.

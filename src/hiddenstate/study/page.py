@@ -317,7 +317,7 @@ def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> l
 
 
 def effort(found: list[Made]) -> str:
-    """What jobs took, in words."""
+    """Time and memory of jobs, in words."""
     parts = []
     for restored, words in (
         (False, "{} computed in {}"),

@@ -1,4 +1,4 @@
-"""What the repository says of verdicts without a run: a page a paper, the front page, our own.
+"""Pages made from published verdicts: one a paper, the front page, our own statements.
 
 A paper's page has at most 1,200 words. All evidence of its verdicts is in the CSV file beside it,
 which is also what is left as it was when one family alone is published.
@@ -261,7 +261,7 @@ def _picture(name: str, key: str, figure: Figure) -> str:
 
 
 def _difference(row: dict[str, Any]) -> str:
-    """What was measured beside what is printed, or beside what the sentence allows."""
+    """Measured values beside printed ones, or beside what the sentence allows."""
     items = [one for one in json.loads(row["evidence"]) if not pd.isna(one["measured"])]
     printed = [one for one in items if one["stated"]]
     if printed:
@@ -301,7 +301,7 @@ def _theirs(row: dict[str, Any]) -> str:
 
 
 def _ours(row: dict[str, Any]) -> str:
-    """What was measured where the verdict is decided: of the item that decides it."""
+    """Measured value of the item that decides the verdict."""
     items = [one for one in json.loads(row["evidence"]) if not pd.isna(one["measured"])]
     if not items:
         return ""

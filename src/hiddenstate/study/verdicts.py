@@ -131,7 +131,7 @@ def _counted(n: int, verdict: Verdict) -> str:
 
 
 def lines(verdicts: pd.DataFrame) -> list[str]:
-    """What a run says of verdicts at its end: a line for each ledger, and for a broken check."""
+    """Last lines of a run: one for each ledger, and one for each broken check."""
     found = [
         f"{_amount(len(mine), ledger)}: {tally(verdicts, ledger)}"
         for ledger in LEDGERS
@@ -142,7 +142,7 @@ def lines(verdicts: pd.DataFrame) -> list[str]:
 
 
 def told(verdicts: pd.DataFrame, expected: Path | None = None) -> dict[str, Any]:
-    """What ``lines`` and ``compared`` say, for programs.
+    """Content of ``lines`` and ``compared``, for programs.
 
     counts: of verdicts, by ledger. verdicts: ``id``, ``ledger``, ``verdict`` and ``problem`` of
     each claim. differing: the claims whose verdict is not the expected one, where one is.
@@ -344,7 +344,7 @@ def expectation(scale: str) -> str:
 
 
 def expectations(verdicts: pd.DataFrame) -> str:
-    """What the artifact appendix shows: the verdicts that a run should give, by family."""
+    """Table of the artifact appendix: the verdicts that a run should give, by family."""
     rows = []
     for name in families(verdicts):
         mine = verdicts[verdicts["id"].map(_family) == name]
@@ -358,7 +358,7 @@ BEGIN, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
 
 
 def marked(content: str) -> str | None:
-    """What stands between the marks of a page; None if it has none."""
+    """Text between the marks of a page; None if it has none."""
     found = re.search(rf"{re.escape(BEGIN)}\n\n(.*?)\n\n{re.escape(END)}", content, re.DOTALL)
     return found and found[1]
 

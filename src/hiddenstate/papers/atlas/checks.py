@@ -1,4 +1,4 @@
-"""What the claims of the atlas measure, from its estimates."""
+"""Measurements behind the claims of the atlas, from its estimates."""
 
 import pandas as pd
 

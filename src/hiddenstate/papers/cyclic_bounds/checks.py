@@ -1,4 +1,4 @@
-"""What the claims of cyclic_bounds measure, from its estimates."""
+"""Measurements behind the claims of cyclic_bounds, from its estimates."""
 
 import numpy as np
 import pandas as pd

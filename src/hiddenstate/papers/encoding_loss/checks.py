@@ -1,4 +1,4 @@
-"""What the claims of encoding_loss measure, from its estimates."""
+"""Measurements behind the claims of encoding_loss, from its estimates."""
 
 from collections.abc import Iterator
 

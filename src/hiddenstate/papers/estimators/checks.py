@@ -1,4 +1,4 @@
-"""What the claims of estimators measure, from its estimates."""
+"""Measurements behind the claims of estimators, from its estimates."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the claims of shuffling measure, from its estimates."""
+"""Measurements behind the claims of shuffling, from its estimates."""
 
 import math
 from collections.abc import Iterator

@@ -114,7 +114,7 @@ def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> 
 
 
 def _published(rows: pd.DataFrame) -> Iterator[Row]:
-    """What audits of each expected one publish on average, by method.
+    """Mean epsilon that audits of each expected one publish, by method.
 
     Between ``low`` and ``high`` lie nine of ten means of five audits, each from its own start.
     """

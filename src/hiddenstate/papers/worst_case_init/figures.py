@@ -196,7 +196,7 @@ _DIFFER = {"clipping_norm": "C = {:g}", "steps": "{:g} steps", "models": "2 x {:
 
 
 def _own(levels: dict[str, Any], every: pd.DataFrame) -> list[str]:
-    """What a panel shows and others do not."""
+    """Parameters that one panel shows and others do not."""
     return [
         words.format(levels[name])
         for name, words in _DIFFER.items()

@@ -328,5 +328,5 @@ def figures(grid: WorstCaseInitGrid) -> dict[str, list[Sweep]]:
 
 
 def shows(*names: str) -> Callable[[WorstCaseInitGrid], bool]:
-    """Whether a grid has the cells of one of these figures."""
+    """True if a grid has the cells of one of these figures."""
     return lambda grid: not figures(grid).keys().isdisjoint(names)

@@ -1,4 +1,4 @@
-"""What the claims of gradient_crafting measure, from its estimates, a module a topic."""
+"""Measurements behind the claims of gradient_crafting, from its estimates, a module a topic."""
 
 from hiddenstate.papers.gradient_crafting.checks import housing, ideal, laws, networks, one_run
 

@@ -1,4 +1,4 @@
-"""What perfect audits find, and the accountant's own numbers."""
+"""Checks of perfect audits and of the accountant's own numbers."""
 
 import math
 

@@ -297,7 +297,7 @@ def plateau(estimates: pd.DataFrame) -> Found:
         low=0.1,
         reason="above 0: a tenth at least",
     )
-    return "The limit of a tenth is ours."
+    return "All three limits are ours."
 
 
 @check

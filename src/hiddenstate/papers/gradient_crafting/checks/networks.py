@@ -40,7 +40,7 @@ def _network_audits(estimates: pd.DataFrame) -> pd.DataFrame:
 
 
 def _network_mus(estimates: pd.DataFrame) -> pd.DataFrame:
-    """Those with an insertion in every step that tell something.
+    """Audits with an insertion in every step that find something.
 
     Audits with too few models for a standard error below a fifth of the accountant's mu are left
     out.

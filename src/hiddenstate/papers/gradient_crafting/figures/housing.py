@@ -25,7 +25,7 @@ from hiddenstate.pipeline.family import figure
 
 
 def _has_housing(holds: Callable[[Sweep], bool]) -> Any:
-    """Whether a grid has a sweep of the housing network for which that holds."""
+    """True if a grid has a sweep of the housing network for which that holds."""
 
     def when(grid: GradientCraftingGrid) -> bool:
         return grid.housing is not None and any(map(holds, grid.housing.sweeps))

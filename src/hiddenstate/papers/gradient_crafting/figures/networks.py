@@ -23,7 +23,7 @@ from hiddenstate.pipeline.family import figure
 
 
 def _has_network(holds: Callable[[NetworkSweep], bool]) -> Any:
-    """Whether a grid has a sweep of a larger network, fresh start, for which that holds."""
+    """True if a grid has a sweep of a larger network, fresh start, for which that holds."""
 
     def when(grid: GradientCraftingGrid) -> bool:
         sweeps = (sweep for network in grid.networks.values() for sweep in network.sweeps)

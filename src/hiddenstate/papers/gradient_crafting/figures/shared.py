@@ -1,4 +1,4 @@
-"""What the figures of several topics share."""
+"""Parts that the figures of several topics share."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ from hiddenstate.pipeline.estimates import select
 
 
 def has(*parts: str) -> Any:
-    """Whether a grid has these parts."""
+    """True if a grid has these parts."""
     return lambda grid: all(getattr(grid, part) is not None for part in parts)
 
 
@@ -120,6 +120,6 @@ def ordered(part: pd.DataFrame) -> list[str]:
 
 
 def ideal_audits(estimates: pd.DataFrame, every: int, models: float) -> pd.DataFrame:
-    """What the published estimate finds in simulated audits that leak all they may; maybe none."""
+    """Published estimates of simulated audits that leak all they may; maybe none."""
     found = select(estimates, part="ideal", quantity="epsilon", method=PUBLISHED)
     return select(found, every=every, models=models) if len(found) else found

@@ -1,4 +1,4 @@
-"""What the claims of linear_heuristic measure, from its estimates, a module a topic."""
+"""Measurements behind the claims of linear_heuristic, from its estimates, a module a topic."""
 
 from hiddenstate.papers.linear_heuristic.checks import (
     heuristic,

@@ -1,4 +1,4 @@
-"""What the checks of several topics share."""
+"""Parts that the checks of several topics share."""
 
 CLOSE = 0.1
 """Relative distance at which two epsilons of a figure whose axis ends at 8 are close: a tenth."""

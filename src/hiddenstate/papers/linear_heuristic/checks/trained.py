@@ -33,7 +33,7 @@ def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
 
 
 def _share(rows: pd.DataFrame, of: str = "ideal") -> Estimate:
-    """What audits found together, as a share of what linear losses or the heuristic would give."""
+    """Joint finding of audits, as a share of what linear losses or the heuristic would give."""
     total = float(needed(rows)[of].sum())
     if total <= 0:
         raise Lacking

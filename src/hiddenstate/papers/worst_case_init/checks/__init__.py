@@ -1,4 +1,4 @@
-"""What the claims of worst_case_init measure, from its estimates, a module a topic.
+"""Measurements behind the claims of worst_case_init, from its estimates, a module a topic.
 
 An audit has independent repeats, whose scatter gives the errors. Of one repeat alone the published
 epsilon has no error, and the separation of its scores has that of the models.

@@ -1,4 +1,4 @@
-"""What moves the leakage: initial parameters, number of records, clipping norm."""
+"""Factors of the leakage: initial parameters, number of records, clipping norm."""
 
 from collections.abc import Iterator
 from itertools import pairwise

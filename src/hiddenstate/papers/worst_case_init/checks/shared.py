@@ -1,4 +1,4 @@
-"""What the checks of several topics share."""
+"""Parts that the checks of several topics share."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
