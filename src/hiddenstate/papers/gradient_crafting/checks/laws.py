@@ -1,7 +1,8 @@
 """Exact laws: one insertion and hidden steps (section 6), distances from Gaussian (appendix E)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -166,22 +167,24 @@ def gaussian(estimates: pd.DataFrame) -> Found:
 def heat_map(estimates: pd.DataFrame) -> Found:
     """The Gaussian-DP reading of section 6, every number of the reference."""
     found = _last(as_stated(estimates), "Gaussian-DP reading")
-    gaps = [
-        abs(found[e, b] / e - ratio)
-        for e, line in RATIOS.items()
-        for b, ratio in line.items()
-        if (e, b) in found
-    ]
-    return _table("ratios", gaps)
+    return _table("ratios", RATIOS, {(e, b): value / e for (e, b), value in found.items()})
 
 
-def _table(what: str, gaps: list[float]) -> Found:
+Numbers = Mapping[Any, Mapping[int, float]]
+
+
+def _off(numbers: Numbers, found: Mapping[Any, float]) -> list[float]:
+    """Distances of what was found from the reference's numbers."""
+    pairs = ((a, b) for a, line in numbers.items() for b in line if (a, b) in found)
+    return [abs(found[a, b] - numbers[a][b]) for a, b in pairs]
+
+
+def _table(what: str, numbers: Numbers, found: Mapping[Any, float]) -> Found:
+    gaps = _off(numbers, found)
     if not gaps:
         raise Lacking
-    found = Exact(float(max(gaps)))
-    yield Within(
-        f"largest difference of {what}", found, high=6e-4, reason="three decimals, rounded"
-    )
+    gap = Exact(float(max(gaps)))
+    yield Within(f"largest difference of {what}", gap, high=6e-4, reason="three decimals, rounded")
     return f"{len(gaps)} {what}."
 
 
@@ -191,13 +194,7 @@ def evolution(estimates: pd.DataFrame) -> Found:
     rows = needed(select(as_stated(estimates), part="single", quantity="epsilon", kind="exact"))
     rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", epsilon=4.0)
     values = rows.set_index(["batch_size", "x"])["value"]
-    gaps = [
-        abs(values[size, step] - value)
-        for size, line in EVOLUTION.items()
-        for step, value in line.items()
-        if (size, step) in values
-    ]
-    return _table("values", gaps)
+    return _table("values", EVOLUTION, values.to_dict())
 
 
 @check
@@ -247,15 +244,10 @@ def best_landscape(estimates: pd.DataFrame) -> Found:
     """With the threshold at h* the exact epsilon is the nominal one for large batches."""
     found = _last(as_stated(estimates), "exact", "h*")
     large = _large(found)
-    ratios = [value / e for (e, b), value in found.items() if b == large]
-    gaps = [
-        abs(found[e, b] / e - value)
-        for e, line in EXACT_AT_BEST.items()
-        for b, value in line.items()
-        if (e, b) in found
-    ]
+    shares = {(e, b): value / e for (e, b), value in found.items()}
+    ratios = [share for (_, b), share in shares.items() if b == large]
     yield Within(f"least ratio, B = {large}", Exact(min(ratios)), low=0.999, reason="equal")
-    if gaps:
+    if gaps := _off(EXACT_AT_BEST, shares):
         gap = Exact(max(gaps))
         what = "largest difference from the reference"
         yield Within(what, gap, high=6e-4, reason="three decimals, rounded")
