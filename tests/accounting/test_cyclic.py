@@ -465,13 +465,6 @@ def test_convex_single_pass_is_privacy_amplification_by_iteration():
         assert cyclic.pabi(run) == pytest.approx(cyclic.sharp(run, 1.0), rel=1e-12)
 
 
-def test_corollary_c3_step_size_meets_its_divergence():
-    run = schedule(1000, 100, 10, 0.1, 1.0, 0.02)
-    step_size = cyclic.corollary_c3_step_size(run, order=8, divergence=0.7)
-    assert 8 * cyclic.corollary_c3(replace(run, step_size=step_size)) == pytest.approx(0.7)
-    assert 8 * cyclic.corollary_c3(replace(run, step_size=step_size)) <= 0.7 * (1 + 1e-13)
-
-
 # --- the quadratic programme ----------------------------------------------------------------------
 
 
@@ -623,10 +616,6 @@ def test_a_constant_below_what_the_curvature_reaches_is_refused(bound):
         ),
         (lambda: cyclic.corollary_c2(RUN, 2.0), "weak_convexity: got 0.0; expected a number > 0"),
         (lambda: shifts.minimal_steps(1.1, 1.0), "excess: got 1.0; expected a number > 1"),
-        (
-            lambda: cyclic.corollary_c3_step_size(RUN, 1.0, 1.0),
-            "order: got 1.0; expected a number > 1",
-        ),
     ],
 )
 def test_outside_its_domain_a_function_names_the_parameter(call, message):

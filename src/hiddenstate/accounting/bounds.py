@@ -223,6 +223,10 @@ def _linear_unless_strong(setting: Setting) -> frozenset[str]:
     return frozenset() if setting.strong_convexity else LINEAR_TOO
 
 
+def _between(bracket: composition.Bracket) -> Value:
+    return Value(bracket.upper, lower=bracket.lower)
+
+
 def _every_step(run: Setting, delta: float) -> float:
     noise = run.noise_multiplier / (run.group * (2 if run.swaps else 1))
     exact = linear.last_iterate_epsilon(noise, 1.0, run.steps, delta)
@@ -238,7 +242,7 @@ def _standard(run: Setting, delta: float) -> Value:
         raise InputError("not known with --group where records are swapped")
     else:
         bracket = swapped.bracket(*run.mechanism, delta, fixed_size=run.fixed_size)
-    return Value(bracket.upper, lower=bracket.lower)
+    return _between(bracket)
 
 
 def _halved(run: Setting) -> Setting:
@@ -537,14 +541,7 @@ def _unclipped(run: CyclicDPSGD, setting: Setting) -> float:
 
 def _clipped_constant(setting: Setting) -> Callable[[float], float]:
     weak, smooth, _ = setting.curvature
-
-    def constant(step_size: float) -> float:
-        try:
-            return cyclic_operator.clipped(step_size, weak, smooth)
-        except InputError:  # large steps: by the triangle inequality
-            return cyclic_operator.trivial(step_size, weak, smooth)
-
-    return constant
+    return lambda step_size: cyclic_operator.clipped_or_trivial(step_size, weak, smooth)
 
 
 def _unclipped_constant(setting: Setting) -> Callable[[float], float]:
@@ -743,23 +740,19 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
             raise InputError("not known above an epsilon of 500 where records are swapped")
         return iteration.swapped(*setting.mechanism).epsilon(delta)
     if not setting.sampled and (changed or setting.shuffled) and setting.group == 1:
-        bracket = ordered.epsilon(setting, delta)
-        return Value(bracket.upper, lower=bracket.lower)
+        return _between(ordered.epsilon(setting, delta))
     if not changed:
         return linear_epsilon(setting, delta)
     if not setting.sampled:
         expect(not setting.shuffled, "group", setting.group, "1 where the order is shuffled")
         expect(setting.smallest_share == 1, "group", setting.group, "1 with a last smaller batch")
         alone = replace(setting, noise_multiplier=setting.noise_multiplier / setting.group, group=1)
-        bracket = ordered.epsilon(alone, delta)
-        return Value(bracket.upper, lower=bracket.lower)
+        return _between(ordered.epsilon(alone, delta))
     if setting.release_every is not None:
         every = setting.release_every * setting.group
-        bracket = composition.fine_bracket(*_grouped(setting), delta, every)
-        return Value(bracket.upper, lower=bracket.lower)
+        return _between(composition.fine_bracket(*_grouped(setting), delta, every))
     mechanism = (setting.noise_multiplier, setting.rate)
-    bracket = weighted.epsilon(*mechanism, setting.weights, delta, group=setting.group)
-    return Value(bracket.upper, lower=bracket.lower)
+    return _between(weighted.epsilon(*mechanism, setting.weights, delta, group=setting.group))
 
 
 def _allocated_heuristic(setting: Setting, delta: float) -> float | Value:
@@ -786,7 +779,7 @@ def _allocated_heuristic(setting: Setting, delta: float) -> float | Value:
         epochs, left = divmod(setting.steps, max(every, bins))
         expect(left == 0, "release_every", every, "whole releases in the steps")
         bracket = balls_and_bins.bracket(noise, merged, epochs, delta)
-    return Value(bracket.upper, lower=bracket.lower)
+    return _between(bracket)
 
 
 def _full_batch(setting: Setting, delta: float) -> float:
@@ -881,10 +874,8 @@ SHUFFLED: tuple[Bound, ...] = (
 
 def _allocated(setting: Setting, delta: float) -> Value:
     epochs = setting.steps // setting.steps_per_pass
-    bracket = balls_and_bins.bracket(
-        setting.noise_multiplier, setting.steps_per_pass, epochs, delta
-    )
-    return Value(bracket.upper, lower=bracket.lower)
+    given = (setting.noise_multiplier, setting.steps_per_pass, epochs, delta)
+    return _between(balls_and_bins.bracket(*given))
 
 
 def _known_batches(setting: Setting, delta: float) -> float:

@@ -418,25 +418,6 @@ def corollary_c3(run: CyclicDPSGD) -> float:
     return _rho(run.signal**2 * (1 + run.passes))
 
 
-def corollary_c3_step_size(run: CyclicDPSGD, order: float, divergence: float) -> float:
-    """Largest step size at which Corollary C.3 bounds the divergence of that order (rounded down).
-
-    step = (b sigma / C) sqrt(divergence / (2 order (1 + E))); the run's own step size plays no
-    part. Our reconstruction of the paper's Corollary C.3.
-    """
-    expect(1 < order < math.inf, "order", order, "a number > 1")
-    expect(0 < divergence < math.inf, "divergence", divergence, "a number > 0")
-    scale = run.batch_size * (run.noise_std / run.clipping_norm)
-    found = scale * math.sqrt(divergence / order / (2 * (1 + run.passes))) / _UP
-    expect(
-        sys.float_info.min <= found < math.inf,
-        "divergence",
-        divergence,
-        "one whose step size is a floating-point number",
-    )
-    return found
-
-
 def pabi(run: CyclicDPSGD) -> float:
     """Upper bound on rho by privacy amplification by iteration: 2 (lambda C / sigma)^2 / (T+1-t*).
 

@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from hiddenstate.errors import expect
+from hiddenstate.errors import InputError, expect
 
 _EPS = float(np.finfo(float).eps)
 
@@ -128,6 +128,14 @@ def trivial(step_size: float, weak_convexity: float, smoothness: float) -> float
     """Lipschitz constant from the triangle inequality alone: 1 + step max(m, M) (rounded up)."""
     _check(step_size, weak_convexity, smoothness)
     return _up(1 + step_size * max(weak_convexity, smoothness))
+
+
+def clipped_or_trivial(step_size: float, weak_convexity: float, smoothness: float) -> float:
+    """``clipped``, or ``trivial`` where steps are too large for it."""
+    try:
+        return clipped(step_size, weak_convexity, smoothness)
+    except InputError:
+        return trivial(step_size, weak_convexity, smoothness)
 
 
 def _check(step_size: float, weak_convexity: float, smoothness: float) -> None:

@@ -93,13 +93,7 @@ def clipped(run: Setting, delta: float) -> float:
     """
     weak, smooth, _ = run.curvature
     width = _width(run)
-
-    def constant(step_size: float) -> float:
-        try:
-            return cyclic_operator.clipped(step_size, weak, smooth)
-        except InputError:  # large steps: by the triangle inequality
-            return cyclic_operator.trivial(step_size, weak, smooth)
-
+    constant = partial(cyclic_operator.clipped_or_trivial, weak_convexity=weak, smoothness=smooth)
     if _varies(run):
         return _best_last(run, delta, constant)
     lipschitz = constant(run.learning_rate)
