@@ -17,7 +17,10 @@ from hiddenstate.auditing.rules import (
     UniformBand,
 )
 
-__all__ = ["PUBLISHED", "REPEATABLE", "RULES", "every", "seeded"]
+__all__ = ["CONFIDENCE", "PUBLISHED", "REPEATABLE", "RULES", "every", "seeded"]
+
+CONFIDENCE = 0.95
+"""Confidence of the papers' lower bounds from audits."""
 
 REPEATABLE = Averaged(coins="against")
 """The default where the same scores give the same bound each time: ties count against it."""

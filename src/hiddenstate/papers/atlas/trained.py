@@ -17,12 +17,12 @@ from pydantic import ValidationError
 from hiddenstate.accounting import gaussian
 from hiddenstate.atlas.trained import COLUMNS
 from hiddenstate.auditing import GaussianDP, lower_bound, worlds
-from hiddenstate.auditing.methods import REPEATABLE
+from hiddenstate.auditing.methods import CONFIDENCE, REPEATABLE
 from hiddenstate.errors import InputError
 from hiddenstate.papers import gradient_crafting, worst_case_init
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, LOSS
 from hiddenstate.papers.gradient_crafting.cells import HousingAudit
-from hiddenstate.papers.gradient_crafting.summaries import CONFIDENCE, HYPOTHESES
+from hiddenstate.papers.gradient_crafting.summaries import HYPOTHESES
 from hiddenstate.papers.worst_case_init.cells import AuditParameters
 from hiddenstate.papers.worst_case_init.methods import METHODS
 from hiddenstate.pipeline import scores

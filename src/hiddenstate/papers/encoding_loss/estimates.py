@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.encoding_loss import EncodingLoss, published
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound, worlds
-from hiddenstate.auditing.methods import REPEATABLE
+from hiddenstate.auditing.methods import CONFIDENCE, REPEATABLE
 from hiddenstate.auditing.summaries import auc
 from hiddenstate.dpsgd.linear import log_likelihood_ratio
 from hiddenstate.papers.encoding_loss import cells
@@ -25,7 +25,6 @@ from hiddenstate.papers.encoding_loss.cells import (
 )
 from hiddenstate.pipeline.family import Made
 
-CONFIDENCE = 0.95
 Curves = dict[tuple[str, str], TradeoffCurve]
 """Predicted trade-off curves by mechanism and null hypothesis."""
 # Departure encoding_loss.cut_off: Algorithm 2 has no such cut-off.

@@ -7,7 +7,7 @@ import pandas as pd
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import empirical_curve, one_canary_ceiling, worlds
-from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import cells
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED
@@ -20,7 +20,6 @@ from hiddenstate.papers.gradient_crafting.cells import (
 from hiddenstate.papers.gradient_crafting.grid import HOUSING, GradientCraftingGrid
 from hiddenstate.papers.gradient_crafting.summaries import (
     ALONE,
-    CONFIDENCE,
     NOISE_ALONE,
     Floats,
     Row,

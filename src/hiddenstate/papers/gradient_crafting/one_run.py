@@ -25,13 +25,13 @@ from hiddenstate.auditing import (
     planned_guesses,
     whole_gaussian_bound,
 )
+from hiddenstate.auditing.methods import CONFIDENCE
 from hiddenstate.dpsgd.known import Floats
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.papers.gradient_crafting.cells import NAME, OneRunAudits, OneRunTrainings
 from hiddenstate.papers.gradient_crafting.summaries import (
     ALL,
     ALONE,
-    CONFIDENCE,
     FIFTH,
     FLIPPED,
     KNOWN,

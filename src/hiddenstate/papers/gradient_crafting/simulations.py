@@ -22,7 +22,7 @@ from hiddenstate.auditing import (
     whole_gaussian_bound,
 )
 from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED
 from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.gradient_crafting.cells import (
     NAME,
@@ -32,7 +32,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     OneRunValidity,
     SimulatedLandscape,
 )
-from hiddenstate.papers.gradient_crafting.summaries import ALONE, CONFIDENCE, HALF, WHOLE
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, HALF, WHOLE
 from hiddenstate.pipeline.family import Cell
 from hiddenstate.rounding import short
 from hiddenstate.streams import stream

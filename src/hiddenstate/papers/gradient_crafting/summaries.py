@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP, lower_bound
-from hiddenstate.auditing.methods import PUBLISHED, REPEATABLE
+from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.summaries import separation
 from hiddenstate.papers.gradient_crafting.adversaries import ONE_RANDOM
 from hiddenstate.papers.gradient_crafting.cells import SETTING
@@ -18,7 +18,6 @@ from hiddenstate.pipeline.estimates import largest
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
-CONFIDENCE = 0.95
 HALF = (1 - CONFIDENCE) / 2
 """Level of each error rate's Clopper-Pearson bound, as published."""
 

@@ -314,11 +314,11 @@ def _audited(
         for world in ("in", "out")
     )
     hypotheses = Tabulated("epsilon", np.array([e for _, e, _ in curves]), [c for *_, c in curves])
-    return AsPublished().bounds(inside, outside, hypotheses, 1 - TAIL)[0]
+    return AsPublished().bounds(inside, outside, hypotheses, 1 - ONE_SIDED)[0]
 
 
-TAIL = 0.975
-"""Each tail of a two-sided 95 % interval, as published."""
+ONE_SIDED = 0.975
+"""Confidence of either end of a two-sided 95 % interval, as published."""
 
 
 def _fnr(curves: Curves, **shared: float) -> pd.DataFrame:

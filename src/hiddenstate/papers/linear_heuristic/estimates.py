@@ -8,10 +8,10 @@ import pandas as pd
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, AsPublished, Tabulated, lower_bound, worlds
-from hiddenstate.auditing.methods import PUBLISHED, REPEATABLE
+from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.linear_heuristic import cells
-from hiddenstate.papers.linear_heuristic.bounds import TAIL
+from hiddenstate.papers.linear_heuristic.bounds import ONE_SIDED
 from hiddenstate.papers.linear_heuristic.cells import TrainedAudit
 from hiddenstate.papers.linear_heuristic.grid import (
     AuditCurves,
@@ -25,7 +25,6 @@ from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
 
-CONFIDENCE = 0.95
 Matched = Mapping[str, ApproxDP | Tabulated]
 """What an audit can be matched to, by name."""
 
@@ -113,13 +112,15 @@ def _audit(runs: pd.DataFrame, matched: Matched, curves: str) -> pd.DataFrame:
     inside, outside = worlds(runs)
     estimators: list[tuple[str, str, str, LowerBoundRule, float]] = [
         # Departure linear_heuristic.estimator_curves: the cited audit has composed curves.
-        (PUBLISHED, "estimate", curves, AsPublished(), TAIL),
+        (PUBLISHED, "estimate", curves, AsPublished(), ONE_SIDED),
         ("lower bound", "lower", curves, REPEATABLE, CONFIDENCE),
         ("lower bound, direct", "lower", "direct", REPEATABLE, CONFIDENCE),
     ]
     if curves == "heuristic":
         # What composition's curves would make of a sum: no statement on the last iterate.
-        estimators.append((f"{PUBLISHED}, standard", "estimate", "standard", AsPublished(), TAIL))
+        estimators.append(
+            (f"{PUBLISHED}, standard", "estimate", "standard", AsPublished(), ONE_SIDED)
+        )
     first = runs.iloc[0]
     return pd.DataFrame(
         {

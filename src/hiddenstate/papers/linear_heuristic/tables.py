@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED
 from hiddenstate.papers.linear_heuristic import stated
-from hiddenstate.papers.linear_heuristic.estimates import CONFIDENCE, curve, trained
+from hiddenstate.papers.linear_heuristic.estimates import curve, trained
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Rows, table

@@ -5,12 +5,11 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate.auditing import ApproxDP, lower_bound, worlds
-from hiddenstate.auditing.methods import REPEATABLE
+from hiddenstate.auditing.methods import CONFIDENCE, REPEATABLE
 from hiddenstate.papers.shuffling import cells
 from hiddenstate.papers.shuffling.cells import SILENT, Mechanism, ShufflingGrid, Simulated
 from hiddenstate.pipeline.family import Cell, Made
 
-CONFIDENCE = 0.95
 Row = dict[str, Any]
 
 
