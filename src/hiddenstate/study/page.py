@@ -184,7 +184,7 @@ def _chain(
     if attrs[sealed.MADE_OF] != sealed.of(of):
         raise InputError(f"{path}: was made of other scores or bounds than those beside it")
     own = str(attrs[sealed.DIGEST])
-    mine = rows[rows["id"].str.startswith(f"{name}.")]
+    mine = verdicts.of_family(rows, name)
     for claim, digest in zip(mine["id"], mine["estimates"], strict=True):
         if digest != own:
             raise InputError(f"{judged}: {claim}: was judged on other estimates than {path}")
@@ -213,7 +213,7 @@ def _section(
     digest: str,
 ) -> Section:
     family = papers.load(name)
-    mine = rows[rows["id"].str.startswith(f"{name}.")]
+    mine = verdicts.of_family(rows, name)
     exhibits = list(_exhibits(name, family, grid, scale, _cards(mine), places, here, digest))
     told = {claim["id"] for exhibit in exhibits for claim in exhibit.claims}
     return Section(

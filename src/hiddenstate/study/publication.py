@@ -51,10 +51,10 @@ def publish(
     """
     found = words.families(verdicts)
     if only is not None:
-        verdicts = verdicts[verdicts["id"].map(_family) == only]
+        verdicts = words.of_family(verdicts, only)
         found = [only] if len(verdicts) else []
     for name in found:
-        of = sorted(set(verdicts.loc[verdicts["id"].map(_family) == name, "grid"]) - {""})
+        of = sorted(set(words.of_family(verdicts, name)["grid"]) - {""})
         if of != [grids.get(name, "")]:
             raise InputError(
                 f"verdicts of {name}: got those of {', '.join(of) or 'no estimates'}; expected "
@@ -67,7 +67,7 @@ def publish(
         )
     (tree / "docs/papers").mkdir(parents=True, exist_ok=True)
     for name in found:
-        mine = verdicts[verdicts["id"].map(_family) == name]
+        mine = words.of_family(verdicts, name)
         sealed.write(tree / evidence_file(name), mine, sealed.of(sorted(set(mine["estimates"]))))
     every = words.read(*(tree / evidence_file(name) for name in papers.names()))
     with atomic(tree / words.expectation(scale)) as temporary:
@@ -110,7 +110,7 @@ def overview(verdicts: pd.DataFrame, pages: dict[str, Page], to: str = "docs/pap
                 "theirs": page.theirs,
                 "ours": page.ours,
                 "reproduces?": f"{words.SYMBOLS[verdict.group]} {verdict}",
-                "all sentences": _bar(words.of_ledger(_of(verdicts, name), "paper")),
+                "all sentences": _bar(words.of_ledger(words.of_family(verdicts, name), "paper")),
             }
         )
     own = words.of_ledger(verdicts, "own")
@@ -165,7 +165,7 @@ def own_statements(verdicts: pd.DataFrame) -> str:
                 "ours": _ours(row),
                 "id": f"`{row['id'].split('.')[1]}`",
             }
-            for row in _of(own, name).to_dict("records")
+            for row in words.of_family(own, name).to_dict("records")
         ]
         parts += [
             f"## {papers.load(name).title}",
@@ -185,7 +185,9 @@ def paper(verdicts: pd.DataFrame, name: str, page: Page) -> str:
         made = _paper(verdicts, name, page, most)
         if words_of(made) <= MOST_WORDS:
             break
-    for row in _sorted(words.of_ledger(_of(verdicts, name), "paper").to_dict("records")):
+    for row in _sorted(
+        words.of_ledger(words.of_family(verdicts, name), "paper").to_dict("records")
+    ):
         folded = _folded(row)
         if folded and words_of(made + folded) <= MOST_WORDS:
             made += "\n" + folded
@@ -199,7 +201,7 @@ def words_of(page: str) -> int:
 
 def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
     family = papers.load(name)
-    rows = words.of_ledger(_of(verdicts, name), "paper").to_dict("records")
+    rows = words.of_ledger(words.of_family(verdicts, name), "paper").to_dict("records")
     figure = family.figures[page.figure]
     parts = [
         f"# {family.title}",
@@ -227,7 +229,7 @@ def side_by_side(verdicts: pd.DataFrame, name: str) -> str:
     A paper whose figures no sentence names has those that show its sentences.
     """
     family = papers.load(name)
-    rows = words.of_ledger(_of(verdicts, name), "paper").to_dict("records")
+    rows = words.of_ledger(words.of_family(verdicts, name), "paper").to_dict("records")
     rows = [row for row in rows if row["shown"] in family.figures]
     named = [row for row in rows if "Figure" in row["place"]]
     parts = [
@@ -348,11 +350,3 @@ def _signed(verdict: str) -> str:
 def _short(sentence: str, most: int) -> str:
     parts = sentence.split()
     return " ".join(parts) if len(parts) <= most else " ".join(parts[:most]).rstrip(",;:") + " …"
-
-
-def _of(verdicts: pd.DataFrame, name: str) -> pd.DataFrame:
-    return verdicts[verdicts["id"].map(_family) == name]
-
-
-def _family(name: str) -> str:
-    return name.split(".")[0]

@@ -101,6 +101,11 @@ def of_ledger(verdicts: pd.DataFrame, ledger: str) -> pd.DataFrame:
     return verdicts[verdicts["ledger"] == ledger]
 
 
+def of_family(verdicts: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The rows of one family."""
+    return verdicts[verdicts["id"].map(_family) == name]
+
+
 def families(verdicts: pd.DataFrame) -> list[str]:
     """Families in the order of their rows."""
     return list(dict.fromkeys(_family(name) for name in verdicts["id"]))
@@ -252,7 +257,7 @@ def _page(head: Sequence[str], verdicts: pd.DataFrame) -> str:
     for name in families(verdicts):
         parts.append(f"## {papers.load(name).title}")
         for ledger in LEDGERS:
-            rows = of_ledger(verdicts[verdicts["id"].map(_family) == name], ledger)
+            rows = of_ledger(of_family(verdicts, name), ledger)
             if len(rows):
                 parts.append(f"{_amount(len(rows), ledger)}: {tally(rows, ledger)}.")
             parts += [entry(row) for row in rows.to_dict("records")]
