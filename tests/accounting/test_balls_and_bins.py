@@ -117,7 +117,7 @@ def test_what_a_random_batch_hides_of_linear_losses():
     assert rows(group=2)[STANDARD].assumption == "none: not known with --group"
     assert "--adjacency swap" in rows(adjacency="swap")[HEURISTIC].assumption
     words = rows(release_every=5)[HEURISTIC].assumption
-    assert "release_every: got 5; expected a divisor or a multiple of the 12 batches" in words
+    assert "--release-every: got 5; expected a divisor or a multiple of the 12 batches" in words
     swap = rows(adjacency="swap")["without amplification by sampling"].epsilon
     assert swap == pytest.approx(float(gaussian.epsilon(2 * math.sqrt(5), 1e-5)), rel=1e-6)
 
