@@ -106,8 +106,8 @@ class Answer:
         if self.audited is not None and self.audited[1] > 0:
             name, value, runs = self.audited
             found.append(
-                f"A simulated attack on the last iterate ({name}, {runs:,} models with and without "
-                f"the canary) proves epsilon >= {_low(value)} with 95 % confidence."
+                f"A simulated attack on the last iterate ({name}, {runs:,} models each with and "
+                f"without the canary) proves epsilon >= {_low(value)} with 95 % confidence."
             )
         return found
 
@@ -129,12 +129,10 @@ class Answer:
                 return []
             name, value = self.linear_bound
             if value > self.promised * SAME:
-                return [
-                    "Linear losses have no smaller bound: their last iterate is not known here."
-                ]
+                return ["For linear losses no smaller number is known here."]
             return [
-                f"If every loss were linear, epsilon would be at most {_up(value)} ({name}). It is "
-                "not known exactly on a domain."
+                f'If every loss were linear, epsilon would be at most {_up(value)} ("{name}"). '
+                "On a domain the exact number is not known."
             ]
         if self.proven - self.linear <= 2e-4 * self.proven:
             return ["If every loss were linear, hiding iterates would save nothing."]
@@ -170,21 +168,24 @@ class Answer:
     def _assumed(self, setting: Setting) -> list[str]:
         """Sentences on the last iterate of losses that meet an assumption."""
         helping = [one for one in self.assumed if one[1] < self.promised * SAME]
+        by_value: dict[str, list[str]] = {}
+        for name, value, _ in helping:
+            by_value.setdefault(_up(value), []).append(f'"{name}"')
         found = [
-            f"epsilon <= {_up(value)} for the {assumption} ({name})."
-            if assumption.startswith("last iterate")
-            else f"epsilon <= {_up(value)} ({name}: {assumption})."
-            for name, value, assumption in helping
+            f"The last iterate alone leaks at most {value} if every loss is as the row "
+            f"{' or '.join(names)} says."
+            for value, names in by_value.items()
         ]
         others = [one for one in self.assumed if one not in helping]
         if others:
             other = "No other bound" if helping else "No bound"
-            value, name = _up(others[0][1]), others[0][0]
-            next_one = f"is {value}" if value != _up(self.promised) else "rounds to the same number"
-            found.append(
-                f"{other} of the last iterate is below {_up(self.promised)}. The next one "
-                f"{next_one} ({name})."
-            )
+            value, name = others[0][1], others[0][0]
+            line = f"{other} of the last iterate is below {_up(self.promised)}."
+            if _up(value) == _up(self.promised):
+                line += f' The row "{name}" has the same number.'
+            elif value < 10 * self.promised:
+                line += f' The next one is {_up(value)} ("{name}").'
+            found.append(line)
         steps = setting.break_even
         if self.assumed and steps is not None:
             found.append(

@@ -88,8 +88,10 @@ def run(options: argparse.Namespace) -> None:
 
 def _value(one: "Found") -> str:
     """An epsilon in print; an exact value with two ends is known between them."""
-    bracket = one.value is not None and one.value.lower is not None
-    return shown(one.epsilon, "upper" if bracket else one.bound.kind, 4)
+    kind, ends = one.bound.kind, one.value and (one.value.lower, one.value.epsilon)
+    if ends and ends[0] is not None and kind == "exact":
+        kind = "exact" if shown(ends[0], digits=4) == shown(ends[1], digits=4) else "upper"
+    return shown(one.epsilon, kind, 4)
 
 
 def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str]:
