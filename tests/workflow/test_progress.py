@@ -224,6 +224,9 @@ def test_the_outcome_names_figures_and_verdicts(names, tmp_path, monkeypatch):
         "figures   figures/toy/ (1, as PDF and PNG)",
         "verdicts  results/toy/toy/claims.md",
         "          1 sentence of the papers: 1 refuted",
+        "          NOT as expected: 3 verdicts differ from expected.csv:",
+        "          - toy.a: refuted, expected: confirmed",
+        *(f"          - toy.{c}: no such claim, expected: holds" for c in "bc"),
     ]
     # All of them, compared with what is expected.
     asked.append("results/toy/claims.csv")

@@ -168,20 +168,21 @@ def planned(path):
 
 
 def judged():
-    """What to say of the verdicts that the run was asked for; of all, if they are as expected."""
+    """Lines on the verdicts that the run was asked for, and if they are as expected."""
     if planned(f"{RESULTS}/claims.csv"):
         return told_of(RESULTS, expected_verdicts())
     folders = [f"{RESULTS}/{family}" for family in FAMILIES]
     asked = [folder for folder in folders if planned(f"{folder}/claims.csv")]
-    return [line for folder in asked for line in told_of(folder, [])]
+    expected = expected_verdicts()
+    return [line for folder in asked for line in told_of(folder, expected, part=True)]
 
 
-def told_of(folder, expected):
+def told_of(folder, expected, *, part=False):
     """How the verdicts of a folder came out, in lines."""
     found = verdicts.read(Path(f"{folder}/claims.csv"))
     told = verdicts.lines(found)
     for path in expected:
-        told += verdicts.compared(found, Path(path)).splitlines()
+        told += verdicts.compared(found, Path(path), part=part).splitlines()
     return [
         f"verdicts  {folder}/claims.md",
         *(f"          {line}" for line in told),
