@@ -217,7 +217,7 @@ def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
         page.caption,
         f"[Every figure beside the paper's words]({name}-figures.md).",
         "## If you are the author",
-        "The answers to these questions would settle most. Send them as an issue, or as a change of "
+        "These answers would settle most. Send them as an issue, or as a change of "
         f"`{CLAIMS.as_posix()}/{name}.yaml`.",
         "\n".join(f"{i}. {question}" for i, question in enumerate(page.questions, 1)),
     ]
