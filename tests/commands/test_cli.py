@@ -72,7 +72,7 @@ def test_every_subcommand_explains_itself(capsys, name):
     options = re.findall(r"^  (?:-h, )?(--[\w-]+|\w+)(?:[ ,].*)?$", out, flags=re.MULTILINE)
     assert len(options) >= 1
     summary = out.split("\n\n")[1]
-    assert re.fullmatch(r"[A-Z].*\.", summary, flags=re.DOTALL), "no summary sentence"
+    assert re.fullmatch(r"[A-Z].* .*\.", summary, flags=re.DOTALL), "no summary sentence"
 
 
 WORDS = {

@@ -18,7 +18,6 @@ WIDTH = 110
 
 
 def add(commands: Commands) -> None:
-    """The setting, what the simulated audits take, and outputs."""
     parser = command(commands, "atlas", run)
     setting_options.add_arguments(parser)
     parser.add_argument(

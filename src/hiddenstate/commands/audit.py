@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Scores, claim, delta, confidence, outputs."""
     parser = command(commands, "audit", run)
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the scores are consistent "

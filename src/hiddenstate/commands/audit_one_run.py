@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Scores and coins, number of guesses, hypotheses, claim."""
     parser = command(commands, "audit-one-run", run)
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the guesses are consistent "

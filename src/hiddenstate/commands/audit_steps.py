@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Guesses by step, and the claim."""
     parser = command(commands, "audit-steps", run)
     parser.description = (
         f"{parser.description} Exit status: 0 if no claim is given or the steps are consistent "

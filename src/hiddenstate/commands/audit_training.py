@@ -30,7 +30,6 @@ CHECKED = "check.json"
 
 
 def add(commands: Commands) -> None:
-    """The training, the claim, how many models, where."""
     parser = command(commands, "audit-training", run)
     parser.description = (
         f"{parser.description} Other exit statuses: 0 if the scores are consistent with it, 2 for "

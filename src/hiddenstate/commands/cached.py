@@ -22,7 +22,6 @@ from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    """Add options for the run and the cache."""
     parser = command(commands, "keep", _keep)
     add_config(parser)
     add_path(parser, "results", "folder of the scale's results, by family", metavar="DIR")
@@ -38,7 +37,6 @@ def add(commands: Commands) -> None:
 
 
 def add_jobs(commands: Commands) -> None:
-    """Add options for the cached results, their test, and the result."""
     parser = command(commands, "restore", _restore)
     add_family(parser)
     add_path(parser, "cached", "cached results of the family", metavar="DIR")

@@ -11,14 +11,12 @@ from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    """Add the option of the family."""
     parser = command(commands, "cells", _cells)
     add_family(parser)
     add_json(parser, "lines")
 
 
 def add_jobs(commands: Commands) -> None:
-    """Add options for the cells to compute, and for their results."""
     for kind, what in (
         ("simulate", "Simulate cells and write the scores"),
         ("bound", "Compute upper bounds for cells"),

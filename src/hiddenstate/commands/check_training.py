@@ -14,7 +14,6 @@ from hiddenstate.files import require
 
 
 def add(commands: Commands) -> None:
-    """The training, and the claim."""
     parser = command(commands, "check-training", run)
     parser.description = (
         f"{parser.description} Exit status 0 if no fault is found, 1 if one is, 2 for bad input."

@@ -24,7 +24,6 @@ WRITTEN = "directory to write claims.csv and claims.md to"
 
 
 def add(commands: Commands) -> None:
-    """Add options for the verdicts and the source tree."""
     parser = command(commands, "verdicts", _verdicts)
     parser.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
     add_config(parser)
@@ -37,7 +36,6 @@ def add(commands: Commands) -> None:
 
 
 def add_jobs(commands: Commands) -> None:
-    """Add options for claims with estimates, or verdicts, and for the result."""
     parser = command(commands, "claims", _claims)
     add_family(parser)
     add_path(parser, "claims", "claims of the family")

@@ -9,7 +9,6 @@ from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    """Device, networks."""
     parser = command(commands, "device-check", run)
     parser.add_argument("--device", default="cuda", help="device: cuda (default), cuda:1, mps, cpu")
     parser.add_argument(

@@ -8,7 +8,6 @@ from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    """The files, and what is written into them."""
     parser = command(commands, "digest", run)
     parser.add_argument(
         "--seal",

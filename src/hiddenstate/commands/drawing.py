@@ -17,7 +17,6 @@ S = TypeVar("S", bound="Shown")
 
 
 def add_jobs(commands: Commands) -> None:
-    """The estimates, which pictures or tables, and where they go."""
     for name, run in (("figures", _figures), ("tables", _tables)):
         parser = command(commands, name, run)
         add_family(parser)

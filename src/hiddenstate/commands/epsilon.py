@@ -20,7 +20,6 @@ WIDTH = 100
 
 
 def add(commands: Commands) -> None:
-    """The setting."""
     parser = command(commands, "epsilon", run)
     setting_options.add_arguments(parser)
     parser.add_argument(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def add_jobs(commands: Commands) -> None:
-    """Add options for scores and bounds, for what may be missing, and for the estimates."""
     parser = command(commands, "estimate", run)
     add_family(parser)
     add_path(parser, "results", "directory of scores and bounds", metavar="DIR")

@@ -9,7 +9,6 @@ PAGE = Path("docs/gallery.md")
 
 
 def add(commands: Commands) -> None:
-    """Families, where the figures are, and the page."""
     parser = command(commands, "gallery", run)
     parser.add_argument(
         "families",

@@ -13,7 +13,6 @@ ARRAYS = {"public": "pretrain", "private": "train", "test": "test"}
 
 
 def add(commands: Commands) -> None:
-    """The folder of the arrays, and the file to write."""
     summary = "Write the features and labels of six .npy files to one .npz file"
     parser = command(commands, "import-features", run, summary)
     parser.description = (

@@ -61,7 +61,6 @@ What is left once it does what the paper does:
 
 
 def add(commands: Commands) -> None:
-    """Name, title, reference, tree."""
     parser = command(commands, "new-paper", run)
     parser.add_argument("name", metavar="NAME", help="name of the family, such as shuffled_batches")
     parser.add_argument("--title", help="title of the paper (default: the name in words)")

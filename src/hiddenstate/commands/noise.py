@@ -20,7 +20,6 @@ CLOSE = 1e-3
 
 
 def add(commands: Commands) -> None:
-    """The target, and the setting without its noise."""
     parser = command(commands, "noise", run)
     parser.add_argument(
         "--target-epsilon", type=float, required=True, metavar="NUMBER", help="epsilon to be met"

@@ -16,7 +16,6 @@ from hiddenstate.commands.printing import print_json, records
 
 
 def add(commands: Commands) -> None:
-    """The scale, what is there of it, and where it would run."""
     parser = command(commands, "plan", run)
     add_config(parser)
     add_path(parser, "results", "results of the scale, by family", metavar="DIR")

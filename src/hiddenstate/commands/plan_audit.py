@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Claim, truth, delta, power, confidence, time, pictures."""
     parser = command(commands, "plan-audit", run)
     claim_options.add_arguments(parser)
     parser.add_argument("--delta", type=float, help="delta of --claim, such as 1e-5")

@@ -6,7 +6,6 @@ from hiddenstate.commands.options import Commands, add_config, add_out, add_path
 
 
 def add_jobs(commands: Commands) -> None:
-    """Add options for the page's sources, and for the page."""
     parser = command(commands, "report", run)
     add_config(parser)
     add_path(parser, "verdicts", "CSV file of `hiddenstate job collect`")

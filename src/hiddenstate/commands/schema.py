@@ -8,7 +8,6 @@ from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    """Add the option for printing something else than the schema."""
     parser = command(commands, "schema", run)
     parser.add_argument(
         "--levels",

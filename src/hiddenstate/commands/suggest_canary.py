@@ -8,7 +8,6 @@ from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    """The suspicion, and how the answer is printed."""
     parser = command(commands, "suggest-canary", run)
     parser.add_argument(
         "suspicion",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def add_jobs(commands: Commands) -> None:
-    """The cell, where to train, which part of the models, and where the result goes."""
     what = "Make and write the initial parameters that cells train from"
     parser = command(commands, "start", _start, what)
     parser.set_defaults(kind="start", checkpoint=None)
