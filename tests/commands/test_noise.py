@@ -35,6 +35,12 @@ def test_an_order_and_its_optimiser(capsys):
     assert found["linear heuristic"]["noise_multiplier"] < standard
 
 
+def test_a_bound_that_is_refused_ends_in_its_reason(capsys):
+    bins = ["--sampler", "balls-and-bins", "--records", "100", "--batch-size", "10"]
+    assert main([*TARGET, *bins, "--epochs", "3", "--group", "2"]) == 2
+    assert "error: standard epsilon: not known with --group" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

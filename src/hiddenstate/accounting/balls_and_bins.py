@@ -16,6 +16,7 @@ Epochs are independent: ``composition`` adds their losses up.
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -51,9 +52,7 @@ def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
         return Bracket(known * (1 - 2e-9), known)
     if sigma < LEAST_NOISE or delta / epochs < LEAST_DELTA:
         return Bracket(min(lower, known), known)
-    leaf = _leaf(sigma, epochs, delta)
-    law, beyond = leaf.spread()
-    law = _sum(law, batches)
+    law, beyond = _spread(sigma, batches, _top(sigma, epochs, delta))
     guess = lower or _guess(sigma, batches, epochs, delta)
     upper = _upper(law.points / batches, law.masses[0], beyond, epochs, delta, guess)
     upper = min(known, upper * (1 + 1e-9))
@@ -84,15 +83,28 @@ def lower_epsilon(
     if sigma < LEAST_NOISE or delta / shown < LEAST_DELTA or batches == 1:
         return found
     means = (1 / sigma, absent / noise) if absent else (1 / sigma,)
-    masses = _sum(_leaf(sigma, shown, delta, means).merged(), int(batches)).masses
+    masses = _merged(sigma, int(batches), _top(sigma, shown, delta), means).masses
     worlds = masses[1], masses[2 if absent else 0]
     guess = max(found, _guess(sigma, batches, shown, delta))
     best = composition.lower_epsilon(*worlds, shown, delta, guess)
     return max(found, best * (1 - 1e-9))
 
 
-def _leaf(sigma: float, epochs: int, delta: float, means: tuple[float, ...] = ()) -> "_Leaf":
-    return _Leaf(sigma, 1 / sigma - float(ndtri(1e-7 * delta / epochs)), means)
+def _top(sigma: float, epochs: int, delta: float) -> float:
+    """Where a grid ends: the same for many deltas, which share what is computed."""
+    decades = 8 * math.floor(math.log10(delta / epochs) / 8)
+    return 1 / sigma - float(ndtri(10.0 ** (decades - 7)))
+
+
+@lru_cache(maxsize=8)
+def _merged(sigma: float, batches: int, top: float, means: tuple[float, ...]) -> "_Law":
+    return _sum(_Leaf(sigma, top, means).merged(), batches)
+
+
+@lru_cache(maxsize=8)
+def _spread(sigma: float, batches: int, top: float) -> tuple["_Law", float]:
+    law, beyond = _Leaf(sigma, top, ()).spread()
+    return _sum(law, batches), beyond
 
 
 def _guess(sigma: float, batches: int, epochs: int, delta: float) -> float:

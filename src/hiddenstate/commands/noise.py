@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
             "what is released. That is no guarantee."
         )
     words = setting.words.split(", ", 1)[1]
-    print(f"Setting: {words}.")
+    print(textwrap.fill(f"Setting: {words}.", 100, subsequent_indent="  "))
 
 
 def _up(value: float | str) -> str:
@@ -87,11 +88,13 @@ def least(bound: "Bound", setting: "Setting", delta: float, target: float) -> fl
     """
 
     # Imported here because most commands never look for a root.
-    from hiddenstate.accounting import roots
+    from hiddenstate.accounting import bounds, roots
 
     def epsilon(noise: float) -> float:
-        answer = bound.compute(replace(setting, noise_multiplier=noise), delta)
-        return answer if isinstance(answer, float) else getattr(answer, "epsilon", math.inf)
+        (answer,) = bounds.found(replace(setting, noise_multiplier=noise), delta, [bound])
+        if answer.epsilon is None:
+            raise InputError(f"{bound.name}: {answer.assumption.removeprefix('none: ')}")
+        return answer.epsilon
 
     low, high = 0.0, 1.0
     while epsilon(high) > target:
