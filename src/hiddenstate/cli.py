@@ -30,15 +30,12 @@ from hiddenstate.commands import (
     digest,
     drawing,
     epsilon,
-    estimate,
     gallery,
     import_features,
     new_paper,
     noise,
     plan,
     plan_audit,
-    report,
-    schema,
     suggest_canary,
     training,
 )
@@ -52,12 +49,12 @@ GROUPS = {
         *(audit, audit_one_run, audit_steps),
     ),
     "The papers and their runs": (
-        *(plan, cells, cached, claims, gallery, digest, schema, import_features, new_paper),
+        *(plan, cells, cached, claims, gallery, digest, import_features, new_paper),
         device_check,
     ),
 }
 """Modules of the commands for people, in the order of ``--help``."""
-JOBS = (cells, training, cached, estimate, drawing, claims, report)
+JOBS = (cells, training, cached, drawing, claims)
 """Modules of the commands that the workflow's rules call."""
 FAILED = 3
 """Exit status of a failure of the tool itself."""

@@ -1,4 +1,4 @@
-"""``hiddenstate verdicts``, ``job claims`` and ``job collect``: claims judged and published."""
+"""``hiddenstate verdicts``, ``job claims``, ``collect`` and ``report``: claims judged and shown."""
 
 import argparse
 from pathlib import Path
@@ -52,6 +52,17 @@ def add_jobs(commands: Commands) -> None:
     add_out(parser, WRITTEN, metavar="DIR")
     add_json(parser, "words")
 
+    parser = command(commands, "report", _report)
+    add_config(parser)
+    add_path(parser, "verdicts", "CSV file of `hiddenstate job collect`")
+    for name, what in (
+        ("figures", "figures of the scale, by family"),
+        ("results", "results of the scale, by family"),
+        ("cached", "cached scores, by family"),
+    ):
+        add_path(parser, name, what, metavar="DIR")
+    add_out(parser, "HTML file to write")
+
 
 def _claims(options: argparse.Namespace) -> None:
     """Judge the claims of a family from its estimates."""
@@ -100,3 +111,11 @@ def _verdicts(options: argparse.Namespace) -> None:
     grids = config.grid_names(options.config)
     found = verdicts.read(options.verdicts)
     publication.publish(options.tree, found, options.config.stem, grids, options.only)
+
+
+def _report(options: argparse.Namespace) -> None:
+    """Write the page of claims, figures and tables: one HTML file that needs no network."""
+    from hiddenstate.study import page
+
+    places = page.Places(options.figures, options.results, options.cached)
+    page.write(options.out, options.config, options.verdicts, places)

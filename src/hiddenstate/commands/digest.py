@@ -1,4 +1,4 @@
-"""``hiddenstate digest``: whether scores are the same bit for bit."""
+"""``hiddenstate digest`` and ``schema``: if scores are the same, and what a scale may say."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "digest", run)
+    parser = command(commands, "digest", _digest)
     parser.add_argument(
         "--seal",
         action="store_true",
@@ -17,8 +17,16 @@ def add(commands: Commands) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
     add_json(parser, "lines")
 
+    parser = command(commands, "schema", _schema)
+    parser.add_argument(
+        "--levels",
+        type=Path,
+        metavar="DIR",
+        help="scale files whose levels are printed, for src/hiddenstate/study/levels.json",
+    )
 
-def run(options: argparse.Namespace) -> None:
+
+def _digest(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
     from hiddenstate.pipeline import scores
 
@@ -30,3 +38,10 @@ def run(options: argparse.Namespace) -> None:
         return
     for path, digest in found.items():
         print(f"{digest}  {path}")
+
+
+def _schema(options: argparse.Namespace) -> None:
+    """Print the JSON schema of a scale file."""
+    from hiddenstate.study import config, levels
+
+    print_json(levels.reference(options.levels) if options.levels else config.schema())
