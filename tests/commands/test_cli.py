@@ -175,14 +175,14 @@ def test_an_interrupted_command_says_so_in_a_line(capsys, monkeypatch):
     def interrupt(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.schema, "run", interrupt)
+    monkeypatch.setattr(cli.digest, "_schema", interrupt)
     assert run(capsys, "schema") == (130, "", "hiddenstate: interrupted\n")
 
 
 WAITING = """
 import sys, time
 from hiddenstate import cli
-cli.schema.run = lambda options: (print("on", flush=True), time.sleep(60))
+cli.digest._schema = lambda options: (print("on", flush=True), time.sleep(60))
 sys.exit(cli.main(["schema"]))
 """
 
