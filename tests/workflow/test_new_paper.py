@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from hiddenstate import cli
+from hiddenstate.commands import new_paper
 
 CELLS = '''
 """A record's gradient of norm 1 under one draw of noise."""
@@ -186,13 +187,40 @@ def test_the_command_writes_a_paper_that_runs_as_it_is(tmp_path, checkout, snake
     assert "expected a name that no family has" in capsys.readouterr().err
 
 
+def test_a_family_that_does_not_load_leaves_nothing_behind(tmp_path, checkout, capsys, monkeypatch):
+    """The tree of the folder is taken; what was written before the failure goes again."""
+    tree = checkout(tmp_path / "tree")
+    shutil.copytree(ROOT / "tests/papers/made_up", tree / "tests/papers/made_up")
+    before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tree)
+    broken = {"checks.py": "import nonesuch\n"}
+    filled = new_paper._filled
+    monkeypatch.setattr(new_paper, "_filled", lambda part, w: broken.get(part) or filled(part, w))
+    assert cli.main(["new-paper", "toy_audits"]) == 2
+    err = capsys.readouterr().err
+    assert "nothing was written: the new family does not load" in err and "nonesuch" in err
+    after = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    assert {p: c for p, c in after.items() if "__pycache__" not in p.parts} == {
+        p: c for p, c in before.items() if "__pycache__" not in p.parts
+    }
+    # The skeleton needs no torch before it trains.
+    monkeypatch.setattr(new_paper, "_filled", filled)
+    assert cli.main(["new-paper", "toy_audits"]) == 0
+    code = "import sys; from hiddenstate import papers; papers.load('toy_audits')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; sys.exit('torch' in sys.modules)"],
+        env=os.environ | {"PYTHONPATH": str(tree / "src")},
+    )
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["Toy"], "NAME: got 'Toy'"),
         (["class"], "NAME: got 'class'"),
         (["toy", "--title", 'a "toy"'], "expected plain text"),
-        (["toy", "--tree", "/nowhere"], "which has a Snakefile"),
+        (["toy", "--tree", "/nowhere"], "/nowhere has no Snakefile; go to the source tree, or"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused(tmp_path, checkout, capsys, words, said):

@@ -4,6 +4,7 @@ import argparse
 import keyword
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -32,7 +33,7 @@ FILES = {
 SCALES = {
     "smoke": {
         "shows": "digits, 10 models per data set",
-        "noise_multipliers": [1.0],
+        "noise_multipliers": [0.6, 1.0, 2.0],
         "steps": 2,
         "models": 10,
     },
@@ -68,13 +69,17 @@ def add(commands: Commands) -> None:
         "--reference", default="none", help="reference, such as 'arXiv 2411.10614' (default none)"
     )
     parser.add_argument(
-        "--tree", type=Path, metavar="DIR", help="source tree (default: that of this package)"
+        "--tree",
+        type=Path,
+        metavar="DIR",
+        help="source tree (default: this folder, or that of the package)",
     )
 
 
 def run(options: argparse.Namespace) -> None:
     """Write a package, rules, claims, scales' sections and tests of a new paper."""
-    tree = options.tree or Path(hiddenstate.__file__).parents[2]
+    here = Path() if Path("Snakefile").is_file() else Path(hiddenstate.__file__).parents[2]
+    tree = (options.tree or here).resolve()
     write(options.name, options.title, options.reference, tree)
     print(REST.format(name=options.name), end="")
 
@@ -84,7 +89,9 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or keyword.iskeyword(name):
         raise InputError(f"NAME: got {name!r}; expected lower-case letters, digits and _")
     if not (tree / "Snakefile").is_file():
-        raise InputError(f"--tree: got {tree}; expected the source tree, which has a Snakefile")
+        raise InputError(
+            f"--tree: {tree} has no Snakefile; go to the source tree, or give --tree DIR"
+        )
     places = {part: tree / place.format(name=name) for part, place in FILES.items()}
     for place in (tree / PACKAGE.format(name=name), *places.values()):
         if place.exists():
@@ -99,10 +106,21 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
         path = tree / f"workflow/config/scales/{scale}.yaml"
         given = words | {key: str(value) for key, value in section.items()}
         made[path] = path.read_text(encoding="utf-8") + _filled("scale.yaml", given)
-    for place, content in made.items():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(content, encoding="utf-8")
-    _write_generated(tree)
+    kept = {place: place.read_bytes() for place in made if place.exists()}
+    try:
+        for place, content in made.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content, encoding="utf-8")
+        generated = _generated(tree)
+    except BaseException:
+        for place in made:
+            place.unlink(missing_ok=True)
+        shutil.rmtree(tree / PACKAGE.format(name=name), ignore_errors=True)
+        for place, before in kept.items():
+            place.write_bytes(before)
+        raise
+    for path, content in generated.items():
+        path.write_text(content, encoding="utf-8")
 
 
 def _filled(part: str, words: dict[str, str]) -> str:
@@ -111,8 +129,9 @@ def _filled(part: str, words: dict[str, str]) -> str:
     return re.sub(r"{{ (\w+) }}", lambda found: words[found[1]], content)
 
 
-def _write_generated(tree: Path) -> None:
+def _generated(tree: Path) -> dict[Path, str]:
     """The schema of scale files and their levels, with the new family's sections."""
+    made = {}
     for path, arguments in (
         ("workflow/config/scale.schema.json", []),
         ("src/hiddenstate/study/levels.json", ["--levels", str(tree / "workflow/config/scales")]),
@@ -122,6 +141,9 @@ def _write_generated(tree: Path) -> None:
             env=os.environ | {"PYTHONPATH": str(tree / "src")},
             capture_output=True,
             text=True,
-            check=True,
         )
-        (tree / path).write_text(done.stdout, encoding="utf-8")
+        if done.returncode:
+            reason = done.stderr.strip().removeprefix("hiddenstate: error: ")
+            raise InputError(f"nothing was written: the new family does not load ({reason})")
+        made[tree / path] = done.stdout
+    return made
