@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ from hiddenstate.pipeline.estimates import plus_minus
 from hiddenstate.pipeline.evidence import Estimate, Within, mean
 from hiddenstate.pipeline.family import Found, Lacking, check
 
+Values = TypeVar("Values")
 NOT_SIGNIFICANT = 7.41 - 6.48
 """The largest difference in epsilon at 10 that it calls not significant: MNIST's by records."""
 
@@ -114,8 +115,7 @@ def pretraining_epsilon(estimates: pd.DataFrame) -> Found:
     """
     notes = []
     every = foretold(estimates, epsilon=10.0, epochs=[*range(1000)])
-    for task, told in _by_task(with_all_records(every)):
-        told.sort(key=lambda one: one[0]["epochs"])
+    for task, told in _by_task(with_all_records(every), "epochs"):
         (first, before), (last, after) = told[0], told[-1]
         if first["epochs"] == 0 and last["case"] == "worst":
             what = f"separation after {last['epochs']:g} epochs less that without, {task}"
@@ -136,25 +136,30 @@ def pretraining_epsilon(estimates: pd.DataFrame) -> Found:
 
 
 def _by_task(
-    told: list[tuple[pd.Series, Estimate]],
-) -> Iterator[tuple[str, list[tuple[pd.Series, Estimate]]]]:
-    for task in dict.fromkeys(at["task"] for at, _ in told):
-        yield task, [one for one in told if one[0]["task"] == task]
+    audits: list[tuple[pd.Series, Values]], factor: str
+) -> Iterator[tuple[str, list[tuple[pd.Series, Values]]]]:
+    """Audits of each task, by a factor."""
+    for task in dict.fromkeys(at["task"] for at, _ in audits):
+        mine = (one for one in audits if one[0]["task"] == task)
+        yield task, sorted(mine, key=lambda one: one[0][factor])
 
 
-def _by_records(estimates: pd.DataFrame) -> Iterator[tuple[str, list[Any]]]:
-    """(task, worst-case audits at epsilon 10 by records) where there are two numbers of records."""
+def _by_records(estimates: pd.DataFrame) -> dict[str, list[Any]]:
+    """Worst-case audits at epsilon 10 by records, of tasks with two numbers of records at least."""
     found = audits_of(estimates, "figure3", epsilon=10.0, case="worst")
-    for task in dict.fromkeys(at["task"] for at, _ in found):
-        line = sorted(
-            (one for one in found if one[0]["task"] == task), key=lambda one: one[0]["records"]
-        )
-        if len(line) > 1:
-            yield task, line
+    return {task: line for task, line in _by_task(found, "records") if len(line) > 1}
 
 
 def _listed(line: list[Any]) -> str:
     return ", ".join(f"{in_words(at, values)} at n = {at['records']:,.0f}" for at, values in line)
+
+
+def _tighter(
+    task: str, few: tuple[pd.Series, Estimate], many: tuple[pd.Series, Estimate]
+) -> Within:
+    ends = f"{few[0]['records']:,.0f} less {many[0]['records']:,.0f}"
+    what = f"separation with {ends} records, {task}"
+    return Within(what, few[1] - many[1], low=0, reason="tighter")
 
 
 @check
@@ -164,26 +169,19 @@ def records(estimates: pd.DataFrame) -> Found:
     By expected audits of a task that has them for both.
     """
     notes = []
-    by_records = dict(_by_records(estimates))
-    for task, told in _by_task(foretold(estimates, epsilon=10.0, case="worst")):
-        told.sort(key=lambda one: one[0]["records"])
-        (fewest, few), (largest, many) = told[0], told[-1]
+    by_records = _by_records(estimates)
+    for task, told in _by_task(foretold(estimates, epsilon=10.0, case="worst"), "records"):
         if len(told) > 1 and with_all_records([told[-1]]):
-            ends = f"{fewest['records']:,.0f} less {largest['records']:,.0f}"
-            what = f"separation with {ends} records, {task}"
-            yield Within(what, few - many, low=0, reason="tighter")
+            yield _tighter(task, told[0], told[-1])
             notes.append(_expected_words(task, "records", told))
             by_records.pop(task, None)
     for task, line in by_records.items():
-        few, many = (
-            mean_separation(
-                at, _one(estimates, "figure3", "separation", **at[["task", "records", "epsilon"]])
-            )
-            for at in (line[0][0], line[-1][0])
-        )
-        ends = f"{line[0][0]['records']:,.0f} less {line[-1][0]['records']:,.0f}"
-        what = f"separation with {ends} records, {task}"
-        yield Within(what, few - many, low=0, reason="tighter")
+        ends = []
+        for at, _ in (line[0], line[-1]):
+            same = at[["task", "records", "epsilon"]]
+            values = _one(estimates, "figure3", "separation", **same)
+            ends.append((at, mean_separation(at, values)))
+        yield _tighter(task, *ends)
         notes.append(f"{task}: {_listed(line)}")
     return "; ".join(notes) + "."
 
@@ -198,28 +196,17 @@ def _fewest_less_others(
     told = foretold(estimates, task=task, epsilon=10.0, case="worst")
     told.sort(key=lambda one: one[0]["records"])
     if len(told) > 1 and with_all_records([told[-1]]):
-        fewest, *others = (law_of(at).expected(one) for at, one in told)
-        found = [
-            (
-                f"epsilon at n = {told[0][0]['records']:,.0f} less that at {at['records']:,.0f}",
-                fewest - other,
-            )
-            for (at, _), other in zip(told[1:], others, strict=True)
-        ]
-        means = ", ".join(f"{one.value:.2f}" for one in (fewest, *others))
-        return found, f"{_expected_words(task, 'records', told)}; expected to publish {means}."
-    line = dict(_by_records(estimates)).get(task)
-    if not line:
+        found = [(at, law_of(at).expected(one)) for at, one in told]
+        means = ", ".join(f"{one.value:.2f}" for _, one in found)
+        note = f"{_expected_words(task, 'records', told)}; expected to publish {means}."
+    elif line := _by_records(estimates).get(task):
+        found = [(at, published(at, values)) for at, values in line]
+        note = f"{_listed(line)}."
+    else:
         raise Lacking
-    few = published(*line[0])
-    found = [
-        (
-            f"epsilon at n = {line[0][0]['records']:,.0f} less that at {at['records']:,.0f}",
-            few - published(at, values),
-        )
-        for at, values in line[1:]
-    ]
-    return found, f"{_listed(line)}."
+    (first, fewest), *others = found
+    start = f"epsilon at n = {first['records']:,.0f} less that at"
+    return [(f"{start} {at['records']:,.0f}", fewest - other) for at, other in others], note
 
 
 @check
@@ -251,13 +238,12 @@ def clipping(estimates: pd.DataFrame) -> Found:
     notes = []
     norms = [0.1, 1.0, 10.0]
     every = foretold(estimates, epsilon=10.0, case="worst", clipping_norm=norms)
-    for task, told in _by_task(with_all_records(every)):
+    for task, told in _by_task(with_all_records(every), "clipping_norm"):
         by_norm = {at["clipping_norm"]: one for at, one in told}
         if set(norms) <= set(by_norm):
             for c in norms[:2]:
                 what = f"separation at C = {c:g} less that at 10, {task}"
                 yield Within(what, by_norm[c] - by_norm[10.0], low=0, reason="tighter")
-            told.sort(key=lambda one: one[0]["clipping_norm"])
             notes.append(_expected_words(task, "clipping_norm", told))
     if notes:
         return "; ".join(notes) + "."
