@@ -259,7 +259,6 @@ def _coins(options: argparse.Namespace) -> int:
 
 
 def _bounds(table: "pd.DataFrame", delta: float) -> None:
-    """A line for each lower bound."""
     words = {
         "epsilon": ("epsilon", f"at delta {delta:g}, for every mechanism"),
         "mu": ("mu", "if Gaussian DP is claimed"),

@@ -270,7 +270,6 @@ def matrix(path: Path) -> "NDArray[np.float64]":
 def _tell(
     canaries: int, made: int, right: int, found: "list[tuple[str, LowerBound]]", confidence: float
 ) -> None:
-    """The bounds as a table."""
     import pandas as pd
 
     rows = [

@@ -85,7 +85,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> "pd.DataFrame":
-    """The guesses of a file, checked."""
     import pandas as pd
 
     from hiddenstate.auditing import StepAudit

@@ -185,7 +185,6 @@ def _page(
     bounds: "dict[str, LowerBound] | None",
     would: "Reach | None",
 ) -> Path:
-    """Write the page of the campaign."""
     from hiddenstate.campaign import page
 
     kept = out / CHECKED
@@ -261,7 +260,6 @@ def _tell(
     bounds: "dict[str, LowerBound] | None",
     would: "Reach | None",
 ) -> None:
-    """The outcome in words."""
     from hiddenstate.auditing import report
 
     for crash in outcome.crashes:

@@ -76,7 +76,6 @@ def rows(device: str, networks: dict[str, tuple[int, ...]] = NETWORKS) -> Iterat
 
 
 def _records(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Records like images, of ten classes."""
     rng = stream(0, "device check", *shape)
     x = rng.random((RECORDS, *shape), dtype=np.float32)
     return x, rng.integers(10, size=RECORDS)

@@ -30,27 +30,8 @@ FILES = {
 }
 """What is written: the skeleton's file, and its place in the source tree."""
 
-SCALES = {
-    "smoke": {
-        "shows": "digits, 10 models per data set",
-        "noise_multipliers": [0.6, 1.0, 2.0],
-        "steps": 2,
-        "models": 10,
-    },
-    "laptop": {
-        "shows": "digits, 100 models per data set",
-        "noise_multipliers": [0.6, 1.0, 2.0],
-        "steps": 20,
-        "models": 100,
-    },
-    "paper": {
-        "shows": "digits, 1,000 models per data set",
-        "noise_multipliers": [0.6, 1.0, 2.0],
-        "steps": 20,
-        "models": 1000,
-    },
-}
-"""The section of each scale; those that extend one of them have it as well."""
+SCALES = {"smoke": (2, 10), "laptop": (20, 100), "paper": (20, 1000)}
+"""Steps and models of each scale; those that extend one of them have its section as well."""
 
 REST = """\
 Written. It runs as it is: ./reproduce {name} --config scale=smoke
@@ -102,9 +83,9 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
         if not value.isprintable() or '"' in value or "\\" in value:
             raise InputError(f"--title, --reference: got {value!r}; expected plain text")
     made = {place: _filled(part, words) for part, place in places.items()}
-    for scale, section in SCALES.items():
+    for scale, (steps, models) in SCALES.items():
         path = tree / f"workflow/config/scales/{scale}.yaml"
-        given = words | {key: str(value) for key, value in section.items()}
+        given = words | {"steps": str(steps), "models": str(models)}
         made[path] = path.read_text(encoding="utf-8") + _filled("scale.yaml", given)
     kept = {place: place.read_bytes() for place in made if place.exists()}
     try:

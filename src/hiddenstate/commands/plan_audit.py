@@ -144,7 +144,6 @@ def _rows(claim: "Claim", truth: "Claim", options: argparse.Namespace) -> list[d
 
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
-    """A row of the printed table."""
     shown = {"claim judged as": row["claim"], "audit": row["audit"]}
     if "more_than" in row:
         return shown | {"models per data set": f"more than {row['more_than']:,}"}

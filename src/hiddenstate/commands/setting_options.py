@@ -195,7 +195,6 @@ def _rate(rate: float) -> float:
 
 
 def _ratio(size: float, records: int) -> float:
-    """Sampling rate of the batch size."""
     if not 0 < size <= records:
         raise InputError(f"--batch-size: got {size:g}; expected at most {records:,}, the records")
     return size / records

@@ -94,7 +94,6 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _hours(text: str) -> float:
-    """A number of hours."""
     try:
         hours = float(text)
     except ValueError:
