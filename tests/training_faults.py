@@ -531,7 +531,7 @@ def _option(name: str, value: Any) -> Change:
 
 
 AUDIT = "an audit with the kit (audit-training)"
-CHECK = "the check of audit-training, which compares the worlds"
+CHECK = "the check of audit-training, which compares the data sets"
 NOTHING = "not found by anything here"
 NOISE = ("no noise", "missing noise")
 
