@@ -16,6 +16,10 @@ README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def test_the_front_page_has_at_most_6_kb():
+    assert len(README.encode()) <= 6144
+
+
 def test_every_family_is_named():
     page = (ROOT / "docs/run.md").read_text()
     for name in papers.names():
