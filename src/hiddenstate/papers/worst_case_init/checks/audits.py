@@ -85,7 +85,7 @@ def live(estimates: pd.DataFrame) -> Found:
         what = f"{row['task']}, n = {row['records']:,.0f}, epsilon {row['epsilon']:g}"
         yield Test(what, row["value"], power, "a shift of one standard deviation")
     return (
-        "Kolmogorov-Smirnov tests of scores of two trainings: other noise, the same records and "
+        "Kolmogorov-Smirnov tests of scores of both trainings: other noise, the same records and "
         "initial parameters."
     )
 
