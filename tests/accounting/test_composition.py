@@ -198,7 +198,7 @@ def judged(number, monkeypatch):
             bounds = bracket(*mechanism, delta, null=null)
         except InputError as refusal:
             # It says what was found until then.
-            ends = re.search(r"bracket is \[(.*), (.*)\]", str(refusal))
+            ends = re.search(r"found is \[(.*), (.*)\]", str(refusal))
             bounds = composition.Bracket(float(ends[1]), float(ends[2]))
         assert bounds.lower <= bounds.upper
         for end, over in ((bounds.lower, False), (bounds.upper, True)):
@@ -211,7 +211,7 @@ def judged(number, monkeypatch):
 
 
 def to_be_had(refusal):
-    return float(re.search("at least (.*) or so", str(refusal))[1])
+    return float(re.search(r"at least ([\d.e-]+),", str(refusal))[1])
 
 
 ENOUGH = 0.1

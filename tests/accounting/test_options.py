@@ -263,7 +263,7 @@ def test_releasing_more_leaks_more_and_the_ends_are_known():
     ]
     assert [round(one.upper, 1) for one in found] == [5.4, 3.4, 2.7, 2.6, 2.4, 2.3, 2.2]
     assert all(one.lower > after.upper for one, after in itertools.pairwise(found))
-    with pytest.raises(InputError, match="a divisor of the 1,000 steps, such as 250 or 500"):
+    with pytest.raises(InputError, match="a divisor of the 1,000 steps, for example 250 or 500"):
         composition.bracket(0.7, 0.01, 1000, 1e-6, every=300)
 
 

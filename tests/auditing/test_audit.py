@@ -63,7 +63,7 @@ def test_a_confidence_that_is_none_is_refused(confidence):
 
 
 def test_unusable_scores_are_refused():
-    with pytest.raises(InputError, match="in_scores: 1 of 2 scores are not finite"):
+    with pytest.raises(InputError, match="in_scores: 1 of 2 scores not finite"):
         lower_bound([np.nan, 1.0], OUT, GaussianDP())
     with pytest.raises(InputError, match=r"out_scores: got shape \(1, 200\)"):
         lower_bound(IN, OUT[None], GaussianDP())

@@ -54,16 +54,16 @@ def test_leading_axes_are_independent_audits():
     [
         (
             [1.0, np.nan, 2.0],
-            "in_scores: 1 of 3 scores are not finite, the first is nan at index 1",
+            "in_scores: 1 of 3 scores not finite, the first is nan at index 1",
         ),
         ([np.inf, 1.0], "the first is inf at index 0"),
-        ([], r"in_scores: got 0 score\(s\); expected at least 2"),
-        ([1.0], r"in_scores: got 1 score\(s\); expected at least 2"),
-        (3.0, r"in_scores: got 1 score\(s\)"),
+        ([], r"in_scores: got 0 scores; expected at least 2"),
+        ([1.0], r"in_scores: got 1 score; expected at least 2"),
+        (3.0, r"in_scores: got 1 score"),
         (["a", "b"], "in_scores: expected numbers"),
         (["1", "2"], "in_scores: expected numbers"),
         (np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]"), "in_scores: expected numbers"),
-        (np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]), "in_scores: 1 of 3 scores are masked"),
+        (np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]), "in_scores: 1 of 3 scores masked"),
     ],
 )
 def test_unusable_scores_are_refused_in_words(scores, words):

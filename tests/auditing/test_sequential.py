@@ -99,5 +99,5 @@ def test_what_is_no_plan_is_refused():
         SequentialAudit(GaussianDP(), 25.0, [10])
     with pytest.raises(InputError, match="confidence: got 95"):
         SequentialAudit(GaussianDP(), 1.0, [10], confidence=95)
-    with pytest.raises(InputError, match="in_scores: 1 of 1 scores are not finite"):
+    with pytest.raises(InputError, match="in_scores: 1 of 1 score not finite"):
         GAUSSIAN.judge([np.nan], [])

@@ -231,7 +231,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     tree = tmp_path / "tree.sh"
     tree.write_text(f"sleep {word} &\nsleep {word}\necho 0.5\n")
     line = CommandLine(f"sh {shlex.quote(str(tree))} {{world}} {{seed}}")
-    with pytest.raises(InputError, match="no score after 1 seconds"):
+    with pytest.raises(InputError, match="no score after 1 second"):
         campaign.run(line, plan((2,)), tmp_path / "a", timeout=1.0, retries=1, workers=2)
     assert still_running(word) == []
 

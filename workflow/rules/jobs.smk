@@ -149,8 +149,10 @@ def minutes_for(seconds):
 
 def trained_by(wildcards):
     """Code and libraries that train; verdicts on cached scores are of these and no others."""
-    modules = (f"hiddenstate.papers.{FAMILY}", "hiddenstate.pipeline.verification")
-    return {"code": code.digest(*modules), **scores.packages()}
+    job = JOBS["train"][wildcards.cell]
+    runs = [one.work.run for one in (job, job.start) if one]
+    made = [code.digest_of(run) for run in runs] + [code.digest("hiddenstate.pipeline.verification")]
+    return {"code": made, **scores.packages()}
 
 
 def start_of(wildcards):
