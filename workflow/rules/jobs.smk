@@ -151,7 +151,9 @@ def trained_by(wildcards):
     """Code and libraries that train; verdicts on cached scores are of these and no others."""
     job = JOBS["train"][wildcards.cell]
     runs = [one.work.run for one in (job, job.start) if one]
-    made = [code.digest_of(run) for run in runs] + [code.digest("hiddenstate.pipeline.verification")]
+    made = [code.digest_of(run) for run in runs] + [
+        code.digest("hiddenstate.pipeline.verification")
+    ]
     return {"code": made, **scores.packages()}
 
 
