@@ -1,5 +1,7 @@
 """Printed epsilons of published audits, by the law of their estimator."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -139,55 +141,17 @@ def test_numbers_that_are_foretold_are_contradicted_in_one_of_twenty_at_most(fre
 def test_what_is_foretold_decides_where_it_is_known_and_excludes_a_rival():
     one = law(10.0)
     number = one.expected(Estimate(1.7, 0.01)).value
-    known = Foretold(
-        what="x",
-        separation=Estimate(1.7, 0.05),
-        scatter=0.05,
-        law=one,
-        number=number,
-        rounding=0.005,
-        rival=3.41,
-    )
-    assert Evidence([known]).outcome == Outcome.AGREES
+    printed = partial(Foretold, what="x", law=one, number=number, rounding=0.005)
+
+    def outcome(separation, scatter=0.05):
+        item = printed(separation=separation, scatter=scatter, rival=3.41)
+        return Evidence([item]).outcome
+
+    assert outcome(Estimate(1.7, 0.05)) == Outcome.AGREES
     # A separation that is off by little more than its error and five audits' contradicts.
-    far = Foretold(
-        what="x",
-        separation=Estimate(1.0, 0.05),
-        scatter=0.05,
-        law=one,
-        number=number,
-        rounding=0.005,
-        rival=3.41,
-    )
-    assert Evidence([far]).outcome == Outcome.CONTRADICTS
-    unknown = Foretold(
-        what="x",
-        separation=Estimate(1.7, np.nan, 0),
-        scatter=np.nan,
-        law=one,
-        number=number,
-        rounding=0.005,
-        rival=3.41,
-    )
-    assert Evidence([unknown]).outcome == Outcome.UNDECIDED
-    wide = Foretold(
-        what="x",
-        separation=Estimate(1.7, 0.4),
-        scatter=0.05,
-        law=one,
-        number=number,
-        rounding=0.005,
-        rival=3.41,
-    )
-    assert Evidence([wide]).outcome == Outcome.UNDECIDED
+    assert outcome(Estimate(1.0, 0.05)) == Outcome.CONTRADICTS
+    assert outcome(Estimate(1.7, np.nan, 0), scatter=np.nan) == Outcome.UNDECIDED
+    assert outcome(Estimate(1.7, 0.4)) == Outcome.UNDECIDED
     # The largest of five is above their mean.
-    largest = Foretold(
-        what="x",
-        separation=Estimate(1.7, 0.01),
-        scatter=0.0,
-        law=one,
-        number=number,
-        rounding=0.005,
-        statistic="maximum",
-    )
+    largest = printed(separation=Estimate(1.7, 0.01), scatter=0.0, statistic="maximum")
     assert Evidence([largest]).rows[0].measured > number + 0.5

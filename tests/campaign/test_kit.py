@@ -1,5 +1,7 @@
 """The kit for Opacus: what it inserts and reads, and that it changes nothing else."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -454,10 +456,11 @@ def test_the_last_iterate_is_read_from_its_distance_to_the_start():
 
 
 def one_run(
-    seed, *, sigma=0.6, claimed=0.6, epochs=4, canaries=120, coins=None, steps=None, **options
-):
+    seed, *, sigma=0.6, claimed=0.6, epochs=4, canaries=120, coins=None, steps=None,
+    kind=kit.OneRun, physical=None, **options,
+):  # fmt: skip
     """A linear classifier with many canaries: the run after its training."""
-    run = kit.OneRun(
+    run = kind(
         seed, noise_multiplier=claimed, sampling_rate=0.1, canaries=[CANARY] * canaries,
         coins=coins, steps=steps,
     )  # fmt: skip
@@ -473,10 +476,16 @@ def one_run(
     )  # fmt: skip
     run.watch(model, optimizer, loader)
     for _ in range(epochs):
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(inputs), labels).backward()
-            optimizer.step()
+        virtual = nullcontext(loader)
+        if physical:
+            virtual = BatchMemoryManager(
+                data_loader=loader, max_physical_batch_size=physical, optimizer=optimizer
+            )
+        with virtual as batches:
+            for inputs, labels in batches:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), labels).backward()
+                optimizer.step()
     return run
 
 
@@ -538,30 +547,9 @@ def test_unusable_audits_of_one_training_are_refused(call, expected):
         call()
 
 
-def by_steps(seed, *, sigma=0.6, claimed=0.6, epochs=6, physical=None):
-    """A linear classifier whose canaries toss a coin in every step: the run after its training."""
-    run = kit.Steps(
-        seed, noise_multiplier=claimed, sampling_rate=0.1, canaries=[CANARY] * 150, coins=seed
-    )
-    x = torch.randn(RECORDS, 6, generator=torch.Generator().manual_seed(5))
-    data = run.data(TensorDataset(x, (x[:, 0] > 0).long()))
-    model = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 2))
-    model, optimizer, loader = PrivacyEngine().make_private(
-        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
-        noise_multiplier=sigma, max_grad_norm=0.5,
-        data_loader=DataLoader(data, batch_size=len(data) // 10),
-    )  # fmt: skip
-    run.watch(model, optimizer, loader)
-    for _ in range(epochs):
-        manager = BatchMemoryManager(
-            data_loader=loader, max_physical_batch_size=physical or 1000, optimizer=optimizer
-        )
-        with manager as batches:
-            for inputs, labels in batches:
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(inputs), labels).backward()
-                optimizer.step()
-    return run
+def by_steps(seed, **options):
+    """The same, whose canaries toss a coin in every step."""
+    return one_run(seed, kind=kit.Steps, epochs=6, canaries=150, coins=seed, **options)
 
 
 @pytest.mark.parametrize("physical", [None, 7], ids=["whole", "virtual"])
