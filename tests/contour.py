@@ -17,14 +17,15 @@ SMOOTH = 0.05
 integral off, and moves delta by about SMOOTH^2 / 2. It is a hundredth of epsilon at most, so that
 it does not lift the bulk of the losses, near 0, above epsilon."""
 
-MOST = 3_000_000
-"""Terms of a sum, which take a fraction of a second."""
+MOST = 20_000_000
+"""Terms of a sum, which take a second or so."""
 
 
 def delta(*arguments):
     """Delta at a noise multiplier, sampling rate, steps, epsilon > 0 and null, to a relative 5e-3.
 
-    null is "out" or "in". None where the sums would have more than ``MOST`` terms.
+    null is "out" or "in". A sixth argument: records that come and go together. None where the sums
+    would have more than ``MOST`` terms.
     """
     try:
         return _delta(*arguments)
@@ -32,15 +33,20 @@ def delta(*arguments):
         return None
 
 
-def _delta(sigma, q, steps, epsilon, null):
+def _delta(sigma, q, steps, epsilon, null, group=1):
+    numbers = np.arange(group + 1.0)[:, None]
+    choices = np.array([[math.comb(group, k)] for k in range(group + 1)], dtype=float)
+    log_weights = np.log(choices) + numbers * math.log(q) + (group - numbers) * math.log1p(-q)
+
     def log_moment(z, spacing, most):
         """Log of M at each z, shape (n,): M(z) = E_Q[e^(power l)]."""
         power = z + 1 if null == "out" else -z
-        end = (max(most + 1, 1) if null == "out" else 0) + 10 * sigma
+        end = (group * max(most + 1, 1) if null == "out" else 0) + 10 * sigma
         y = np.arange(-10 * sigma, end, spacing)
         if len(y) * len(z) > MOST:
             raise OverflowError
-        loss = np.logaddexp(math.log1p(-q), math.log(q) + (y - 0.5) / sigma**2)
+        ratios = log_weights + numbers * (y - numbers / 2) / sigma**2
+        loss = np.logaddexp.reduce(ratios, axis=0)
         weight = -(y**2) / (2 * sigma**2) + math.log(spacing / (sigma * math.sqrt(2 * math.pi)))
         size = power.real.max() * loss + weight
         loss, weight = loss[size > size.max() - 45], weight[size > size.max() - 45]
@@ -75,7 +81,8 @@ def _delta(sigma, q, steps, epsilon, null):
     if last * period > MOST / 10:
         return None
     t = np.arange(0, last, 2 * math.pi / period)
-    spacing = min(sigma / 8, sigma**2 / 2, 2 * math.pi / (last / sigma**2 + 9 / sigma))
+    turn = 2 * math.pi / (group * last / sigma**2 + 9 / sigma)
+    spacing = min(sigma / 8, sigma**2 / 2 / group, turn)
     z = c + 1j * t
     logs = steps * log_moment(z, spacing, c) - z * epsilon - np.log(z) - np.log1p(z)
     values = np.exp(logs + (z - c) ** 2 * width**2 / 2 - peak).real

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import time
 
 import contour
 import mpmath
@@ -12,7 +13,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from hiddenstate.accounting import composition, linear, pld
-from hiddenstate.accounting.composition import bracket
+from hiddenstate.accounting.composition import bracket, fine_bracket
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -143,6 +144,30 @@ def test_a_narrow_bracket_in_every_corner(setting):
     # Another grid of losses gives another bracket of the same number.
     other = bracket(sigma, rate, steps, delta, width=0.6 * allowed(bounds.lower))
     assert max(bounds.lower, other.lower) <= min(bounds.upper, other.upper)
+
+
+# A group of three, whose binomial weights are off from 1 by a rounding in all; the rounding, taken
+# for a loss without end, was as large as delta.
+@pytest.mark.parametrize("setting", [(69.6, 1 / 8, 4204, 2e-13, 3), (20.0, 0.05, 1000, 1e-14, 7)])
+def test_rounding_of_the_weights_is_no_mass(setting):
+    sigma, rate, steps, delta, group = setting
+    started = time.process_time()
+    found = fine_bracket(sigma / math.sqrt(group), rate, group * steps, delta, group)
+    assert time.process_time() - started < 3
+    assert found.upper - found.lower <= 1e-3 * max(1, found.upper / 10)
+    wide = 1e-3 * found.upper
+    ends = found.lower - wide, found.lower, found.upper, found.upper + wide
+    truth = [contour.delta(sigma, rate, steps, end, "out", group) for end in ends]
+    assert truth[0] > delta * (1 + 5e-3)
+    assert truth[1] >= delta * (1 - 5e-3)
+    assert truth[2] <= delta * (1 + 5e-3)
+    assert truth[3] < delta * (1 - 5e-3)
+
+
+def test_many_steps_between_releases_of_which_few_matter():
+    """At a tenth of 500 steps the number of samples is never near 0, where its weights are 0."""
+    found = fine_bracket(5.0, 0.1, 5_000, 1e-5, 500)
+    assert found.upper - found.lower <= 1e-3 * found.upper
 
 
 # Rarely sampled with little noise, where a first guess of epsilon is far off: a lower end that

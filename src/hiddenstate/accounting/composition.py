@@ -55,8 +55,8 @@ MOST_WORK = 1 << 26
 """Privacy losses and points of Fourier transforms that a direction's bracket may take in all, which
 is ten seconds or so."""
 
-FINE_WORK = 1 << 23
-"""The same of a bracket whose width nobody asked for."""
+ROUGH_WORK, FINE_WORK = 1 << 25, 1 << 23
+"""The same of a bracket whose width nobody asked for: to 1 % of epsilon, and to less."""
 
 _NEGLIGIBLE = 90.0
 """Weights of so many nats below 1 count as losses without end."""
@@ -114,7 +114,8 @@ class _Block:
     """Some steps whose sum alone is released: Binomial(steps, q) + N(0, s^2) against N(0, s^2).
 
     One step is a block of its own. rate: probability that the record is sampled at all. shifts,
-    weights: how often it is then, and how likely; log_none: log(1 - rate).
+    weights: how often it is then, and how likely; log_none: log(1 - rate). left_out: how likely are
+    numbers that are not among them.
     """
 
     noise_std: float
@@ -123,6 +124,7 @@ class _Block:
     weights: Floats
     every: int = 1
     pair: GaussianMixture | None = None
+    left_out: float = 0.0
 
     @classmethod
     def of(cls, noise_multiplier: float, rate: float, steps: int) -> "_Block":
@@ -131,9 +133,11 @@ class _Block:
             return cls(noise_multiplier, math.log1p(-rate), np.ones(1), np.ones(1))
         pair = linear.last_iterate(noise_multiplier, rate, steps)
         log_none = steps * math.log1p(-rate)
-        some = slice(1, 1 + int(np.sum(pair.log_weights > -_NEGLIGIBLE)))
-        weights = np.exp(pair.log_weights[some] - math.log(-math.expm1(log_none)))
-        return cls(pair.noise_std, log_none, pair.shifts[some], weights, steps, pair)
+        log_weights = pair.log_weights - math.log(-math.expm1(log_none))
+        some = (pair.shifts > 0) & (log_weights > -_NEGLIGIBLE)
+        left_out = float(np.sum(np.exp(log_weights[(pair.shifts > 0) & ~some])))
+        kept = pair.shifts[some], np.exp(log_weights[some])
+        return cls(pair.noise_std, log_none, *kept, steps, pair, left_out)
 
     @property
     def sigma(self) -> float:
@@ -199,11 +203,10 @@ class _Step:
         n = max(2, math.ceil(block.top(tail) / h))
         above: Floats = np.multiply(h / 2, np.arange(1, 2 * n + 1))
         y: Floats = np.concatenate((np.array([-np.inf]), block.outputs(above)))
-        present, top = np.zeros(2 * n), 0.0
+        present, top = np.zeros(2 * n), block.left_out
         for shift, weight in zip(block.shifts.tolist(), block.weights.tolist(), strict=True):
             present += weight * cells((y - shift) / sigma)
             top += weight * float(ndtr((shift - y[-1]) / sigma))
-        top += max(0.0, 1 - math.fsum(block.weights)) if len(block.weights) > 1 else 0.0
         return cls(block.log_none, h, cells(y / sigma), present, float(ndtr(-y[-1] / sigma)), top)
 
     def upper(self, direction: Direction) -> Losses:
@@ -555,7 +558,7 @@ def fine_bracket(
     steps are many or delta is tiny: no width is asked for, so none is refused.
     """
     mechanism = (noise_multiplier, sampling_rate, steps, delta, every)
-    rough = _best(*mechanism, None, MOST_WORK)
+    rough = _best(*mechanism, None, ROUGH_WORK)
     width = 0.01 * rough.upper if rough.upper < 0.1 else 1e-3 * max(1.0, rough.upper / 10)
     if rough.upper - rough.lower <= width:
         return rough
@@ -678,7 +681,7 @@ def _bracket(
     work = Work(points)
     try:
         while top / h <= MOST_POINTS:
-            work.spend(4 * math.ceil(top / h))
+            work.spend((4 + len(block.shifts) // 2) * math.ceil(top / h))
             step = _Step.of(block, h, tail)
             # A guess that is too low says nothing of the upper bound, but raises the lower one.
             found = search(step.lower(direction), steps, delta, guess, share, work)

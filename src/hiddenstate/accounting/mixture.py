@@ -114,10 +114,20 @@ class GaussianMixture:
         y = np.full(flat.shape, -math.inf)
         todo = np.flatnonzero(flat > self.least_loss)
         variance = self.noise_std**2
-        k = _spread(np.flatnonzero(self.shifts > 0))
-        shifts = self.shifts[k]
-        start = (variance * (flat[todo, None] - self.log_weights[k]) + shifts**2 / 2) / shifts
-        y[todo] = np.min(start, axis=1)
+        if todo.size > 64 * _GROUP:
+            # The inverse of f is concave, so its tangents are right of it too, and nearer.
+            knots = np.sort(flat[todo])[:: _GROUP // 2]
+            found = self.threshold(knots)
+            slopes = variance / self._mean_shift(found, knots)
+            right = np.searchsorted(knots[1:], flat[todo])
+            y[todo] = np.min(
+                [found[i] + (flat[todo] - knots[i]) * slopes[i] for i in (right, right - 1)], axis=0
+            )
+        else:
+            k = _spread(np.flatnonzero(self.shifts > 0))
+            shifts = self.shifts[k]
+            start = (variance * (flat[todo, None] - self.log_weights[k]) + shifts**2 / 2) / shifts
+            y[todo] = np.min(start, axis=1)
         for _ in range(200):
             if not todo.size:
                 return y.reshape(epsilon.shape)
@@ -220,8 +230,10 @@ class GaussianMixture:
         larger y, and the other way round on the right.
         """
         order = np.argsort(y, kind="stable")
-        for start in range(0, len(y), _GROUP):
-            rows = order[start : start + _GROUP]
+        # Of few components no search is worth while.
+        group = max(_GROUP, _CHUNK // 16 // len(self.shifts)) if len(self.shifts) < 64 else _GROUP
+        for start in range(0, len(y), group):
+            rows = order[start : start + group]
             low, high = (bounds(y[rows[i]], slice(None)) for i in (0, -1))
             first = int(np.argmax(low >= np.max(low) - _NEGLIGIBLE))
             last = len(high) - int(np.argmax((high >= np.max(high) - _NEGLIGIBLE)[::-1]))
