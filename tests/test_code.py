@@ -44,7 +44,9 @@ def after(root, file, old, new):
 def test_the_locale_does_not_count():
     script = f"from hiddenstate import code; print(code.digest({MODULE!r}))"
     places = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [sys.executable, "-c", script]
+    # Without `site`, which cannot read the path of this tree in such a locale if it is not ASCII.
+    places["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-S", "-c", script]
     done = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
     assert done.stdout.strip() == code.digest(MODULE), done.stderr
 

@@ -246,6 +246,7 @@ as they fall. Of 100 settings 40 judged ends find a mistake that moves one judge
 a per cent of delta with probability 0.985, and the 800 of 20 such parts one in 200 with 0.98."""
 
 
+@pytest.mark.whole
 def test_brackets_of_random_settings_hold_the_contour_integral(monkeypatch):
     assert np.mean([one for number in range(8) for one in judged(number, monkeypatch)]) > ENOUGH
 
@@ -257,6 +258,7 @@ def test_brackets_of_2000_extreme_settings_hold_the_contour_integral(part, monke
     assert np.mean([one for number in numbers for one in judged(number, monkeypatch)]) > ENOUGH
 
 
+@pytest.mark.whole
 def test_a_bracket_that_takes_too_long_says_what_is_to_be_had(monkeypatch):
     setting = (0.5, 0.01, 1000, 1e-6)
     monkeypatch.setattr(composition, "MOST_WORK", 1 << 23)

@@ -25,6 +25,7 @@ def audits(rng, separation, n, models=100):
     return gaussian.epsilon_below(AsPublished().bounds(*scores, GaussianDP(), 0.05)[0], 1e-5)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("repeats", [1, 5])
 def test_perfect_replications_of_a_figure_are_contradicted_in_one_of_twenty_at_most(repeats):
     """Both sides are drawn from one law, at separations that give the printed means."""
@@ -58,6 +59,7 @@ def test_another_separation_is_contradicted_and_equal_zeros_prove_nothing():
     assert Evidence([zeros]).outcome != Outcome.CONTRADICTS and not zeros.exact
 
 
+@pytest.mark.whole
 def test_the_interval_holds_what_another_five_audits_publish():
     rng = np.random.default_rng(3)
     for separation in (0.0, 0.6, 1.7):
@@ -110,6 +112,7 @@ def rule_audits(level):
     return gaussian.epsilon_below(AsPublished().bounds(*scores, GaussianDP(), level)[0], 1e-5)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("freedom", [4, np.inf])
 def test_numbers_that_are_foretold_are_contradicted_in_one_of_twenty_at_most(freedom):
     """The separation has an error, and the paper's five audits have starts of their own."""

@@ -343,6 +343,7 @@ def test_scores_that_leak_nothing_are_seldom_said_to_point_the_other_way():
     assert sum(one is not None for one in wide) <= 4
 
 
+@pytest.mark.whole
 def test_no_set_of_coins_makes_equal_scores_point_the_other_way():
     """One set in 1,000 did: an area of 0.5, called the other way."""
     equal = np.ones(60)

@@ -134,6 +134,7 @@ def test_scores_do_not_depend_on_workers_or_crashes(script, tmp_path):
     assert "training in" in (tmp_path / "b" / "log.txt").read_text()
 
 
+@pytest.mark.whole
 def test_a_killed_campaign_goes_on_with_identical_scores(script, tmp_path):
     plain = audit(script, tmp_path / "a", looks=(8,), options=[("pause", 0.1)])
     code = (
@@ -725,6 +726,7 @@ def test_a_campaign_whose_scores_point_the_other_way_has_no_verdict(tmp_path, ca
     assert run(capsys, *base, tmp_path / "b", *battery)[0] == 1
 
 
+@pytest.mark.whole
 def test_a_consistent_campaign_says_what_it_would_have_found(tmp_path, capsys):
     script = tmp_path / "fine.py"
     script.write_text(LOSSES)

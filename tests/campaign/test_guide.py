@@ -82,6 +82,7 @@ def test_virtual_steps_are_the_same_training_and_clip_the_same_sum(bugs, monkeyp
         assert abs(late - right) > 0.01
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore")
 def test_the_example_writes_the_table_that_is_read(bugs, tmp_path, capsys):
     table = tmp_path / "table.csv"

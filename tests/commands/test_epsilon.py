@@ -129,6 +129,7 @@ def test_the_default_rows_import_no_optimiser_and_the_parser_no_numpy():
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
 
 
+@pytest.mark.whole
 def test_attacks_at_a_false_positive_rate_are_bounded_by_the_exact_trade_off(capsys, tmp_path):
     """Of full batches and of linear losses it is known; a bound is below it by very little."""
     words = ["epsilon", "--sampler", "full", "--sigma", "20", "--steps", "100", "--delta", "1e-5"]

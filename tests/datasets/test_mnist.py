@@ -45,6 +45,7 @@ def test_they_are_part_of_the_package_with_their_licence():
         assert words in licence
 
 
+@pytest.mark.whole
 def test_without_a_data_directory_mnist_is_the_package_s(nowhere, monkeypatch):
     from torchvision.datasets import MNIST
 

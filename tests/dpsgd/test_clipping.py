@@ -150,6 +150,7 @@ def test_clipped_sums_and_norms_are_those_of_float64_gradients(name, kernel):
     check(total, model, x, y)
 
 
+@pytest.mark.whole
 @needs_compiler
 def test_native_cifar_cnn_agrees_with_float64():
     model = models.cifar_cnn()

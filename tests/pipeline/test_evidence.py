@@ -257,6 +257,7 @@ def test_a_rerun_would_decide_a_decided_claim_again_in_19_of_20():
         assert again.mean() == pytest.approx(0.95, abs=0.015)
 
 
+@pytest.mark.whole
 def test_turns_are_the_share_of_reruns_with_another_outcome():
     rng = np.random.default_rng(4)
 

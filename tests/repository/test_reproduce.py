@@ -133,7 +133,7 @@ case "$1 $2" in
     echo "made" >>"{log}"
     mkdir -p "$1/bin" && cp "$0" "$1/bin/python" && echo "echo ran: here" >"$1/bin/snakemake" ;;
 "-m pip") [ ! -e "{log}.fails" ] ;;
-*) exec {python} "$@" ;;
+*) exec "{python}" "$@" ;;
 esac
 """
 

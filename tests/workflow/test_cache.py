@@ -39,6 +39,7 @@ def planned(directory, snakemake, *settings):
     return {rule: int(number) for rule, number in rules}, output
 
 
+@pytest.mark.whole
 def test_results_are_served_and_one_of_each_work_is_computed(filled, small_run, snakemake):
     cells = len(list((small_run / RESULTS).rglob("*.parquet")))
     kept = list((filled / "results/cached").rglob("*.parquet"))
@@ -58,6 +59,7 @@ def test_results_are_served_and_one_of_each_work_is_computed(filled, small_run, 
     assert str(kept[0].relative_to(filled)) in output
 
 
+@pytest.mark.whole
 def test_what_other_code_made_is_computed_again(filled, snakemake):
     path = filled / "src/hiddenstate/adversaries/encoding_loss.py"
     code = path.read_text()
@@ -70,6 +72,7 @@ def test_what_other_code_made_is_computed_again(filled, snakemake):
     assert cached < set(re.findall(r"[^/\s]+\.parquet", output))
 
 
+@pytest.mark.whole
 def test_a_tenth_of_the_cache_is_computed_again(filled, snakemake):
     status, output = snakemake(filled, "verify_cache", *AT_SMALL)
     assert status == 0, output[-3000:]

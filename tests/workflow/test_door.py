@@ -76,6 +76,7 @@ def test_under_a_plain_run_nothing_is_installed_unlocked_or_run(tree, at_work, s
     assert snakemake(tree, *ESTIMATES, "--dry-run")[0] == 0
 
 
+@pytest.mark.whole
 def test_after_a_kill_the_same_plain_command_goes_on(tree, at_work, start):
     os.killpg(at_work.pid, signal.SIGKILL)
     at_work.wait()

@@ -23,6 +23,7 @@ def planned(directory, snakemake, *targets):
     return output
 
 
+@pytest.mark.whole
 def test_a_damaged_result_fails_the_same_command_until_it_is_removed(finished, snakemake):
     scores = finished / SCORES
     scores.write_bytes(scores.read_bytes()[:700])
@@ -93,6 +94,7 @@ def digests(directory):
     return {name: scores.digest(scores.read(directory / name)[0]) for name in CELLS}
 
 
+@pytest.mark.whole
 def test_scores_are_the_same_on_one_core_and_after_a_kill(
     small_run, tmp_path, checkout, start, snakemake
 ):

@@ -132,14 +132,20 @@ def _law(models, epsilon):
     return gaussian.epsilon_below((1 - part) * mus[before] + part * mus[before + 1], 1e-5)
 
 
+@cache
+def _theirs(statistic, models, epsilon):
+    """What is printed of five audits, by separation, shape (separations, draws)."""
+    law, rng = _law(models, epsilon), np.random.default_rng(5)
+    return getattr(np, statistic)(law[:, rng.integers(0, law.shape[1], (2000, 5))], axis=2)
+
+
 def like_five(number, statistic, epsilon, models, n):
     """``n`` audits with the law of the paper's five, of which the mean or the largest is printed.
 
     Of all separations one is drawn with which five audits give such a number; without drawing it is
     the one whose audits give it on average, and the audits are evenly spread over its law.
     """
-    law, rng = _law(models, epsilon), np.random.default_rng(5)
-    theirs = getattr(np, statistic)(law[:, rng.integers(0, law.shape[1], (2000, 5))], axis=2)
+    law, theirs = _law(models, epsilon), _theirs(statistic, models, epsilon)
     if made_up._rng is None:
         at = np.abs(theirs.mean(axis=1) - number).argmin()
         return np.quantile(law[at], (np.arange(n) + 0.5) / n)

@@ -82,6 +82,7 @@ def test_every_value_that_the_paper_prints_is_compared(scale_of, check, figure, 
         assert moved.outcome == Outcome.CONTRADICTS
 
 
+@pytest.mark.whole
 def test_a_perfect_replication_of_figure_1_is_contradicted_in_at_most_one_of_twenty(scale_of):
     """Ours and the paper's five runs are draws of one distribution, at each of eight values."""
     rng = np.random.default_rng(5)

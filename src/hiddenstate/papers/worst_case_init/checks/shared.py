@@ -1,6 +1,7 @@
 """Parts that the checks of several topics share."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -32,8 +33,12 @@ def audits_of(
 
 def law_of(at: pd.Series) -> Law:
     """The law of what such an audit publishes."""
-    epsilon, delta = float(at["epsilon"]), float(at["delta"])
-    return Law(int(at["models"]), delta, gaussian.mu(epsilon, delta))
+    return _law(int(at["models"]), float(at["epsilon"]), float(at["delta"]))
+
+
+@cache
+def _law(models: int, epsilon: float, delta: float) -> Law:
+    return Law(models, delta, gaussian.mu(epsilon, delta))
 
 
 def foretold(estimates: pd.DataFrame, **levels: Any) -> list[tuple[pd.Series, Estimate]]:
