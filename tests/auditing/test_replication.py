@@ -8,7 +8,7 @@ import pytest
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import AsPublished, GaussianDP
 from hiddenstate.auditing.law import law as law_of_a_rule
-from hiddenstate.auditing.replication import AUDITS, Foretold, Law, Replicated, foretold
+from hiddenstate.auditing.replication import AUDITS, Foretold, Law, Replicated, foretold, published
 from hiddenstate.pipeline.evidence import Estimate, Evidence, Outcome
 
 PRINTED = {1.0: (0.08, 0.00), 2.0: (0.54, 0.06), 4.0: (1.89, 0.61), 10.0: (6.48, 3.41)}
@@ -23,6 +23,14 @@ def audits(rng, separation, n, models=100):
     """Scores, and then the published estimate."""
     scores = rng.normal(separation, 1, (n, models)), rng.normal(0, 1, (n, models))
     return gaussian.epsilon_below(AsPublished().bounds(*scores, GaussianDP(), 0.05)[0], 1e-5)
+
+
+@pytest.mark.parametrize(("models", "separation"), [(7, 0.0), (20, 3.0), (100, 1.5), (500, 4.2)])
+def test_the_law_is_of_the_published_rule(models, separation):
+    """Audits of the same draws by the rule itself, which knows nothing of their order."""
+    apart, out = np.random.default_rng(3).normal(0, 1, (2, AUDITS, models))
+    rule = AsPublished().bounds(apart + separation, out, GaussianDP(), 0.05)[0]
+    assert np.array_equal(published(models, separation, 0.05, seed=3), rule)
 
 
 @pytest.mark.whole

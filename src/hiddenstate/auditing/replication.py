@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.auditing.hypotheses import GaussianDP
-from hiddenstate.auditing.rules import AsPublished
+from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.pipeline.evidence import Estimate, Judged, Outcome, Printed, mean
 
 Floats = NDArray[np.float64]
@@ -72,7 +72,7 @@ class Law:
     def perfect(self, n: int, statistic: Statistic, draws: int = DRAWS) -> Floats:
         """A statistic of ``n`` audits at the largest separation, shape (draws,)."""
         found = gaussian.epsilon_below(
-            _mus(self.models, round(self.most, 9), self.level), self.delta
+            published(self.models, round(self.most, 9), self.level), self.delta
         )
         drawn = found[np.random.default_rng(3).integers(0, AUDITS, (draws, n))]
         return _statistic(drawn, statistic)
@@ -103,15 +103,41 @@ class Law:
 
 @lru_cache(maxsize=16)
 def _audits(law: Law) -> Floats:
-    found = [_mus(law.models, round(float(one), 9), law.level) for one in law.separations]
+    found = [published(law.models, round(float(one), 9), law.level) for one in law.separations]
     return gaussian.epsilon_below(np.array(found), law.delta)
 
 
 @lru_cache(maxsize=256)
-def _mus(models: int, separation: float, level: float) -> Floats:
-    # The same draws at each separation, so that the law changes smoothly with it.
-    apart, out = np.random.default_rng(2405).normal(0, 1, (2, AUDITS, models))
-    return AsPublished().bounds(apart + separation, out, GaussianDP(), level)[0]
+def published(
+    models: int, separation: float, level: float, audits: int = AUDITS, seed: int = 2405
+) -> Floats:
+    """mu that ``AsPublished`` finds in audits with normal scores of a separation, shape (audits,).
+
+    The same draws at each separation, so that the law changes smoothly with it.
+    """
+    into, out = _scores(models, audits, seed)
+    # One search for all audits, each of which has a range of its own.
+    audit = np.arange(audits)[:, None]
+    place = (100 + 2 * separation) * audit
+    below = np.searchsorted((into + separation + place).ravel(), (out + place).ravel())
+    below = below.reshape(out.shape) - models * audit
+    return np.asarray(_shown(models, level)[np.arange(models), below].max(axis=1))
+
+
+@lru_cache(maxsize=4)
+def _scores(models: int, audits: int, seed: int) -> Floats:
+    """Scores at separation 0 with the canary and without it, each audit's in ascending order."""
+    return np.sort(np.random.default_rng(seed).normal(0, 1, (2, audits, models)), axis=-1)
+
+
+@lru_cache(maxsize=8)
+def _shown(models: int, level: float) -> Floats:
+    """mu that the threshold just above a score without the canary shows.
+
+    By the place of that score in ascending order, and the scores with the canary that are below.
+    """
+    upper = clopper_pearson_upper(np.arange(models + 1), models, level)
+    return GaussianDP().violated(upper[-2::-1, None], upper)
 
 
 @lru_cache(maxsize=64)
@@ -165,26 +191,28 @@ class Replicated(OfSeveral):
         # Independent draws of either side, so their differences are those of replications.
         below, above = np.quantile(theirs - means, tails, axis=1)
 
-        def limits(value: float) -> tuple[float, float]:
+        centres = means.mean(axis=1)
+
+        def limits(values: Floats) -> tuple[Floats, Floats]:
+            value = values[:, None]
             there = (lows <= value) & (value <= highs)
-            if not there.any():
-                there = (
-                    np.abs(means.mean(axis=1) - value) == np.abs(means.mean(axis=1) - value).min()
-                )
-            return value + float(below[there].min()), value + float(above[there].max())
+            off = np.abs(centres - value)
+            there |= ~there.any(axis=1, keepdims=True) & (off == off.min(axis=1, keepdims=True))
+            low = values + np.where(there, below, np.inf).min(axis=1)
+            return low, values + np.where(there, above, -np.inf).max(axis=1)
 
-        def outcome(value: float) -> Outcome:
-            return self.outcome(*limits(value), self.number)
-
-        at = int(np.abs(means.mean(axis=1) - found).argmin())
-        low, high = limits(found)
-        found_outcome, turns = outcome(found), 0.0
+        at = int(np.abs(centres - found).argmin())
+        low, high = (float(end[0]) for end in limits(np.array([found])))
+        found_outcome, turns = self.outcome(low, high, self.number), 0.0
         if self._scattered(ours, at):
             found_outcome = Outcome.UNDECIDED
         else:
             again, counts = np.unique(np.round(means[at], 3), return_counts=True)
-            other = np.array([outcome(float(value)) != found_outcome for value in again])
-            turns = float((other * counts).sum() / counts.sum())
+            other = [
+                self.outcome(*ends, self.number) != found_outcome
+                for ends in zip(*limits(again), strict=True)
+            ]
+            turns = float(counts[other].sum() / counts.sum())
         value = float(_statistic(ours, self.statistic))
         return self.judged(value, low, high, found_outcome, turns)
 
@@ -243,12 +271,18 @@ def foretold(
     separation: with its error, and so many (``moved``) errors away. scatter: its standard deviation
     between starts.
     """
-    rng = np.random.default_rng(13)
-    errors = separation.error * (moved + _student(separation.freedom, rng.uniform(size=(DRAWS, 1))))
-    every = separation.value + errors + scatter * rng.normal(size=(DRAWS, of))
+    errors, starts = _moves(separation.freedom, of)
+    every = separation.value + separation.error * (moved + errors) + scatter * starts
     drawn = _statistic(law.at(np.clip(every, 0, law.most), 5), statistic)
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(drawn.mean()), float(low), float(high)
+
+
+@lru_cache(maxsize=16)
+def _moves(freedom: float, of: int) -> tuple[Floats, Floats]:
+    """Draws of a separation's error, shape (DRAWS, 1), and of ``of`` starts, in deviations."""
+    rng = np.random.default_rng(13)
+    return _student(freedom, rng.uniform(size=(DRAWS, 1))), rng.normal(size=(DRAWS, of))
 
 
 AGAIN = 40

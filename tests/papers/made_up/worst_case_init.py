@@ -8,7 +8,7 @@ import pandas as pd
 from made_up import agreement, count, counts, once, repeats
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import AsPublished, GaussianDP
+from hiddenstate.auditing.replication import published
 from hiddenstate.papers.worst_case_init.stated import STATED
 from hiddenstate.pipeline.estimates import select
 
@@ -119,11 +119,9 @@ def perfect(share, deviation=0.3):
 
 @cache
 def _law(models, epsilon):
-    """Epsilons of audits by the separation of their scores: drawn, and then estimated."""
-    rng = np.random.default_rng(99)
+    """Epsilons of audits by the separation of their scores, of other draws than the checks'."""
     apart = np.linspace(0, gaussian.mu(epsilon, 1e-5), 21)
-    noise = rng.normal(0, 1, (2, 1000, models))
-    found = [AsPublished().bounds(noise[0] + s, noise[1], GaussianDP(), 0.05)[0] for s in apart]
+    found = [published(models, s, 0.05, audits=1000, seed=99) for s in apart]
     # With the same noise they change smoothly: between separations they are interpolated.
     at = np.linspace(0, len(apart) - 1, 201)
     before = np.minimum(at.astype(int), len(apart) - 2)
