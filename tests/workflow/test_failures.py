@@ -122,3 +122,30 @@ def test_scores_are_the_same_on_one_core_and_after_a_kill(
     # A cell whose end snakemake had recorded is not run twice; the last one may be.
     again = [name for name in done if (directory / name).stat().st_mtime_ns != written[name]]
     assert len(again) <= 1
+
+
+def results(directory):
+    """Whatever a smoke run computed: tables as digests, text as it is."""
+    place = directory / "results/smoke"
+    tables = {path: scores.digest(scores.read(path)[0]) for path in place.rglob("*.parquet")}
+    texts = {path: path.read_bytes() for path in place.rglob("*.csv")}
+    return {path.relative_to(place): found for path, found in (tables | texts).items()}
+
+
+@pytest.mark.slow
+def test_ten_kills_change_no_result(smoke_run, tmp_path, checkout, start, snakemake):
+    """Of a smoke run of everything, each with a tenth of the cells more than the one before."""
+    directory = checkout(tmp_path / "killed")
+    arguments = ["all", "--cores", "2", "--config", "scale=smoke"]
+    wanted = results(smoke_run)
+    cells = sum(path.suffix == ".parquet" for path in wanted)
+    for kill in range(10):
+        process = start(directory, *arguments, start_new_session=True)
+        while len(list(directory.rglob("results/smoke/**/*.parquet"))) < kill * cells // 10 + 1:
+            assert process.poll() is None, process.communicate()[0][-3000:]
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    status, output = snakemake(directory, *arguments)
+    assert status == 0, output[-3000:]
+    assert results(directory) == wanted
