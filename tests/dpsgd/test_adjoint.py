@@ -1,5 +1,6 @@
 """Expected audits against finite differences, exact laws, and audits of many models."""
 
+import contextlib
 import dataclasses
 import math
 from pathlib import Path
@@ -75,10 +76,24 @@ class Recurrent(nn.Module):
         return self.last(self.cell(x[..., None])[0][:, -1])
 
 
-def test_models_beyond_torch_func_are_differentiated_record_by_record():
+class Attentive(nn.Module):
+    """A model whose attention torch fuses, and then differentiates once alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.three, self.last = nn.Linear(1, 6), nn.Linear(2, 3)
+
+    def forward(self, x):
+        parts = self.three(x[..., None])[:, None].chunk(3, -1)
+        return self.last(nn.functional.scaled_dot_product_attention(*parts)[:, 0].mean(1))
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Attentive])
+def test_models_that_torch_differentiates_once_alone_have_a_product(kind):
     torch.manual_seed(0)
-    model = Recurrent().double()
-    with pytest.warns(UserWarning, match="record by record"):
+    model = kind().double()
+    loops = pytest.warns(UserWarning, match="record by record")
+    with loops if kind is Recurrent else contextlib.nullcontext():
         gradients = ClippedSum(model, X.astype(float), Y, kernel="explicit")
     theta, chosen = flat_parameters(model), np.arange(4)
     vector = torch.from_numpy(RNG.normal(size=len(theta)))
