@@ -1,111 +1,184 @@
-// Draws the point of POINTS that the sliders, or the address, name. All numbers come from points.js.
+// The page: reads a training from the address and the fields, and shows what accounting.js computes.
 "use strict";
 
-const CONTROLS = [
-  { key: "noise", label: "noise multiplier", option: "--noise-multiplier" },
-  { key: "rate", label: "sampling rate (batch / records)", option: "--sampling-rate" },
-  { key: "steps", label: "steps", option: "--steps" },
-  { key: "delta", label: "delta", option: "--delta" },
-  { key: "every", label: "release every … iterates" },
+const FIELDS = [
+  { key: "noise", label: "noise multiplier", option: "--noise-multiplier", start: 1, least: 0.2, most: 20 },
+  { key: "records", label: "records", option: "--records", start: 60000, least: 100, most: 1e8, whole: true, of: "records" },
+  { key: "batch", label: "batch size, on average", option: "--batch-size", start: 600, least: 1, most: 1e6, of: "records" },
+  { key: "rate", label: "sampling rate", option: "--sampling-rate", start: 0.01, least: 1e-5, most: 1, of: "rate" },
+  { key: "epochs", label: "epochs", option: "--epochs", start: 10, least: 1, most: 1000, of: "epochs" },
+  { key: "steps", label: "steps", option: "--steps", start: 1000, least: 1, most: 1e6, whole: true, of: "steps" },
 ];
+const CHOICES = {
+  batches: { records: "records and batch size", rate: "sampling rate" },
+  length: { epochs: "epochs", steps: "steps" },
+};
+const MOST_STEPS = 1e6;
+const element = (id) => document.getElementById(id);
+function made(tag, properties, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+}
 
-// Three digits; upper bounds round up, lower bounds down.
+// Three digits at least; upper bounds round up, lower bounds down.
 function shown(x, round = Math.ceil) {
-  const unit = 10 ** (Math.max(2, Math.floor(Math.log10(x))) === 2 ? Math.floor(Math.log10(x)) - 2 : 0);
+  if (!Number.isFinite(x)) return "no bound";
+  const unit = 10 ** (Math.floor(Math.log10(Math.min(Math.max(x, 1e-9), 100))) - 2);
   const safe = round((x / unit) * (round === Math.ceil ? 1 - 1e-12 : 1 + 1e-12)) * unit;
-  return x >= 100 ? safe.toFixed(0) : safe.toPrecision(3);
+  return x >= 100 ? safe.toFixed(0) : x < 1e-9 ? "0" : safe.toPrecision(3);
 }
-const asText = (key, x) =>
-  key === "every" ? (x === 0 ? "last only" : String(x)) : key === "delta" ? x.toExponential(0) : x.toLocaleString("en", { maximumSignificantDigits: 6 });
+const plain = (x) => x.toLocaleString("en", { maximumSignificantDigits: 6 });
 
-function stops() {
-  const wanted = new URLSearchParams(location.hash.slice(1));
-  return Object.fromEntries(CONTROLS.map(({ key }) => {
-    const at = POINTS.axes[key].indexOf(Number(wanted.get(key)));
-    return [key, wanted.has(key) && at >= 0 ? at : POINTS.start[key]];
-  }));
-}
+// --- the fields ---
+const chosen = (name) => element(name).value;
+const used = () => FIELDS.filter(({ of }) => !of || of === chosen("batches") || of === chosen("length"));
 
 function build() {
-  const at = stops();
-  document.getElementById("controls").replaceChildren(...CONTROLS.map(({ key, label }) => {
-    const row = document.createElement("label");
-    row.className = "row";
-    const name = document.createElement("span");
-    name.textContent = label;
-    const slider = document.createElement("input");
-    Object.assign(slider, { type: "range", id: key, min: 0, max: POINTS.axes[key].length - 1, step: 1, value: at[key] });
-    const value = document.createElement("output");
-    value.id = `${key}-value`;
-    slider.hidden = POINTS.axes[key].length === 1;
-    row.append(name, slider, value);
-    slider.addEventListener("input", () => draw(true));
-    return row;
-  }));
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  const choose = (name) => {
+    const at = Object.keys(CHOICES[name]).find((one) => wanted.has(one));
+    const options = Object.entries(CHOICES[name]).map(([value, text]) => made("option", { value, text, selected: value === at }));
+    return made("label", { className: "row" }, made("span", { textContent: name === "batches" ? "batches by" : "length by" }), made("select", { id: name, oninput: ask }, ...options));
+  };
+  const rows = FIELDS.map((field) => {
+    const { key, label, start, least, most, whole } = field;
+    const value = wanted.get(key) ?? start;
+    const number = made("input", { type: "number", id: key, value, min: 0, step: whole ? 1 : "any", ariaLabel: label, required: true });
+    const slider = made("input", { type: "range", id: `${key}-slider`, min: 0, max: 400, ariaLabel: `${label}, slider` });
+    const place = () => (slider.value = (400 * Math.log(number.value / least)) / Math.log(most / least));
+    number.oninput = () => { place(); ask(); };
+    slider.oninput = () => {
+      const at = least * (most / least) ** (slider.value / 400);
+      number.value = whole ? Math.round(Number(at.toPrecision(2))) : Number(at.toPrecision(2));
+      ask();
+    };
+    place();
+    return made("div", { className: "row", id: `${key}-row` }, made("span", { textContent: label }), slider, number);
+  });
+  const text = (id, label, value, hint) => made("label", { className: "row" }, made("span", { textContent: label }),
+    made("span", { className: "soft", textContent: hint }), made("input", { type: "text", id, value, oninput: ask }));
+  rows.splice(1, 0, choose("batches"));
+  rows.splice(5, 0, choose("length"));
+  element("controls").replaceChildren(...rows,
+    text("delta", "delta", wanted.get("delta") ?? "1e-5", "one or more, such as 1e-5, 1e-6"),
+    text("every", "release every … iterates", wanted.get("every") ?? "0", "0: the last alone, 1: all"));
 }
 
-function point(values) {
-  const { axes, columns, numbers } = POINTS;
-  const index = ["noise", "rate", "steps", "delta"].reduce(
-    (sum, key) => sum * axes[key].length + axes[key].indexOf(values[key]), 0);
-  return Object.fromEntries(columns.map((name, i) => [name, numbers[index][i]]));
-}
-
-function paragraph(text, number) {
-  const p = document.createElement("p");
-  const [before, after] = text.split("#");
-  const strong = document.createElement("strong");
-  strong.textContent = number;
-  p.append(before, strong, after);
-  return p;
-}
-
-function draw(moved) {
-  const values = {};
-  for (const { key } of CONTROLS) {
-    values[key] = POINTS.axes[key][Number(document.getElementById(key).value)];
-    const text = asText(key, values[key]);
-    document.getElementById(`${key}-value`).value = text;
-    document.getElementById(key).setAttribute("aria-valuetext", text);
+// The training that the fields describe; an error in words for what is out of range.
+function read() {
+  const number = (key, fine, expected) => {
+    const value = Number(element(key).value);
+    if (element(key).value.trim() === "" || !fine(value)) throw new Error(`${key}: got “${element(key).value}”; expected ${expected}.`);
+    return value;
+  };
+  const whole = (x) => Number.isInteger(x) && x >= 1;
+  const setting = { noise: number("noise", (x) => x >= 0.05 && x < 1e6, "a number from 0.05 to 1,000,000") };
+  let each;
+  if (chosen("batches") === "records") {
+    const records = number("records", whole, "a whole number from 1");
+    const batch = number("batch", (x) => x > 0 && x <= records, `a number above 0 and at most ${plain(records)}, the records`);
+    [setting.rate, each] = [batch / records, Math.ceil(records / batch - 1e-9)];
+  } else {
+    setting.rate = number("rate", (x) => x > 0 && x <= 1, "a probability above 0 and at most 1");
+    each = Math.ceil(1 / setting.rate - 1e-9);
   }
-  if (moved) history.replaceState(null, "", "#" + new URLSearchParams(values));
-  const found = point(values);
-  const released = values.every === 0 ? "last" : values.every === 1 ? "standard" : `every ${values.every}`;
-  const linear = found[released];
-  const what = values.every === 0 ? "the last iterate alone" : values.every === 1 ? "all iterates" : `every ${values.every}th iterate`;
-  const answer = [paragraph("Publish epsilon #. It holds for every loss, even if all iterates are seen.", shown(found.standard))];
-  if (values.every !== 1)
-    answer.push(paragraph(`If all losses were linear, ${what} would have epsilon #. Audits of real trainings usually find no more; that is no guarantee.`, shown(linear)));
-  answer.push(paragraph("In the worst case hiding gains nothing: an adversary who writes all other records makes the last iterate leak at least #.", shown(found.worst, Math.floor)));
-  document.getElementById("answer").replaceChildren(...answer);
+  setting.steps = chosen("length") === "steps" ? number("steps", whole, "a whole number from 1")
+    : Math.ceil(number("epochs", (x) => x > 0 && x < 1e9, "a number above 0") * each - 1e-9);
+  const { steps } = setting;
+  if (steps > MOST_STEPS) throw new Error(`steps: got ${plain(steps)}; this page computes at most ${plain(MOST_STEPS)}. Use the command below.`);
+  const divides = (x) => x === 0 || (whole(x) && steps % x === 0);
+  const least = (x) => { while (x > 1 && steps % x) x--; return x; };
+  setting.every = number("every", divides, `0 or a divisor of the ${plain(steps)} steps, for example ${least(Math.floor(Math.sqrt(steps)))}`);
+  setting.deltas = element("delta").value.split(/[\s,;]+/).filter(Boolean).map(Number);
+  if (!setting.deltas.length || setting.deltas.some((x) => !(x >= 1e-30 && x < 1)))
+    throw new Error(`delta: got “${element("delta").value}”; expected one or more numbers from 1e-30 to below 1.`);
+  return setting;
+}
+
+// --- the answer ---
+function paragraph(text, number) {
+  const [before, after] = text.split("#");
+  return made("p", {}, before, made("strong", { textContent: number }), after);
+}
+
+function nearest({ noise, rate, steps, deltas }) {
+  const apart = (audit) => Math.hypot(3 * Math.log(audit[0] / noise), Math.log(audit[1] / rate), Math.log(audit[2] / steps));
+  return AUDITS.reduce((best, audit) => (apart(audit) < apart(best) ? audit : best));
+}
+
+function draw(setting, found) {
+  const [{ standard, worst, released }] = found, { every, deltas } = setting;
+  const what = every === 0 ? "the last iterate alone" : `one iterate in ${plain(every)}`;
+  const at = deltas.length > 1 ? ` at delta ${deltas[0].toExponential()}` : "";
+  const answer = [paragraph(`Publish epsilon #${at}. It holds for every loss, even if all iterates are seen.`, shown(standard))];
+  if (every !== 1)
+    answer.push(paragraph(`If all losses were linear, ${what} would have epsilon #. Audits of real trainings usually find no more; that is no guarantee.`, shown(released)));
+  answer.push(paragraph("In the worst case hiding gains nothing: an adversary who writes all other records makes the last iterate leak at least #.", shown(worst, Math.floor)));
+  element("answer").replaceChildren(...answer);
 
   const rows = [
-    ["all iterates, any loss (standard epsilon)", found.standard, false],
-    ["last iterate, worst case (lower bound)", found.worst, false, Math.floor],
-    ...(values.every > 1 ? [[`${what}, if all losses were linear`, linear, true]] : []),
-    ["last iterate alone, if all losses were linear", found.last, true],
+    ["all iterates, any loss (standard epsilon)", "standard", false],
+    ["last iterate, all other records written by an adversary (lower bound)", "worst", false, Math.floor],
+    ...(every > 1 ? [[`${what}, if all losses were linear`, "released", true]] : []),
+    ["last iterate, if all losses were linear", "last", true],
+    ["last iterate, with a regulariser that erases every step except the last (exact)", "forgetting", false],
   ];
-  const most = Math.max(...rows.map((row) => row[1]));
-  document.getElementById("rows").replaceChildren(...rows.map(([name, epsilon, guess, round]) => {
-    const tr = document.createElement("tr");
-    tr.className = guess ? "guess" : "";
-    const cells = [0, 1, 2].map(() => document.createElement("td"));
-    cells[0].textContent = name;
-    cells[1].textContent = shown(epsilon, round);
-    cells[1].className = "number";
-    cells[1].dataset.epsilon = epsilon;
-    cells[2].className = "bars";
-    const bar = document.createElement("div");
-    bar.style.width = `${(100 * epsilon) / most}%`;
-    cells[2].append(bar);
-    tr.append(...cells);
-    return tr;
+  const most = Math.max(...rows.map(([, key]) => found[0][key]));
+  element("heads").replaceChildren(made("th", { scope: "col", textContent: "what is released" }),
+    ...deltas.map((delta) => made("th", { scope: "col", className: "number", textContent: `epsilon at ${delta.toExponential()}` })), made("td", { className: "bars" }));
+  element("rows").replaceChildren(...rows.map(([name, key, guess, round]) => {
+    const bar = made("div", {});
+    bar.style.width = `${(100 * found[0][key]) / most}%`;
+    const cells = found.map((one) => {
+      const cell = made("td", { className: "number", textContent: shown(one[key], round) });
+      cell.dataset.epsilon = one[key];
+      return cell;
+    });
+    return made("tr", { className: guess ? "guess" : "" }, made("td", { textContent: name }), ...cells, made("td", { className: "bars" }, bar));
   }));
-  const options = CONTROLS.filter(({ option }) => option).map(({ key, option }) => `${option} ${values[key]}`);
-  if (values.every > 1) options.push(`--release-every ${values.every}`);
-  document.getElementById("command").textContent = "hiddenstate epsilon " + options.join(" ");
+  const [noise, rate, steps, epsilon, name] = nearest(setting);
+  element("audit").textContent = `The largest simulated audit of the nearest setting that was simulated proves epsilon of at least ${shown(epsilon, Math.floor)} with 95 % confidence: `
+    + `${name}, noise multiplier ${noise}, sampling rate ${rate}, ${plain(steps)} steps, delta 1e-5. The command hiddenstate atlas, with the same options, simulates yours.`;
+}
+
+// --- a worker keeps the page at work; it is made from text, as a page from disk may load none ---
+const answers = (setting, found) => setting.deltas.map((delta) => found({ ...setting, delta }));
+let asked = 0, timer, now, worker = null;
+try {
+  const text = `const { found } = (${accounting})(), answers = ${answers};
+    onmessage = ({ data: { at, setting } }) => postMessage({ at, found: answers(setting, found) });`;
+  worker = new Worker(URL.createObjectURL(new Blob([text])));
+  worker.onmessage = ({ data }) => { if (data.at === asked) finish(data.found); };
+} catch { /* the page itself computes */ }
+function finish(found) {
+  element("answer").ariaBusy = "false";
+  draw(now, found);
+}
+
+function ask(moved = true) {
+  const keys = used();
+  FIELDS.forEach(({ key }) => (element(`${key}-row`).hidden = !keys.some((one) => one.key === key)));
+  const values = [...keys.map(({ key }) => key), "delta", "every"].map((key) => [key, element(key).value.trim()]);
+  if (moved) history.replaceState(null, "", "#" + new URLSearchParams(values));
+  const options = keys.map(({ key, option }) => `${option} ${element(key).value}`);
+  const deltas = element("delta").value.split(/[\s,;]+/).filter(Boolean);
+  if (Number(element("every").value)) options.push(`--release-every ${element("every").value}`);
+  element("command").textContent = deltas.map((delta) => `hiddenstate epsilon ${options.join(" ")} --delta ${delta}`).join("\n");
+  clearTimeout(timer);
+  asked++;
+  try {
+    now = read();
+  } catch (error) {
+    element("answer").replaceChildren(made("p", { className: "error", textContent: error.message }));
+    element("rows").replaceChildren();
+    return;
+  }
+  if (!moved || !worker) return finish(answers(now, accounting().found));
+  element("answer").ariaBusy = "true";
+  timer = setTimeout(() => worker.postMessage({ setting: now, at: asked }), 150);
 }
 
 build();
-draw(false);
-addEventListener("hashchange", () => { build(); draw(false); });
+ask(false);
+addEventListener("hashchange", () => { build(); ask(false); });
