@@ -116,15 +116,16 @@ def repeats(
     import seaborn as sns
 
     _, colors, markers = zip(*series.values(), strict=True)
+    vertical = axes.get_ylabel()
     sns.pointplot(
         rows, x="x", y="value", hue="series", hue_order=list(series), order=sorted(set(rows["x"])),
         palette=list(colors), markers=list(markers), errorbar=("sd", deviations), dodge=width,
         linestyle="none", markersize=5, markeredgewidth=0, err_kws={"linewidth": 1.2},
         capsize=0.06, legend=False, ax=axes,
     )  # fmt: skip
+    axes.set(xlabel="", ylabel=vertical)
     for label, color, marker in filter(lambda row: row[0], series.values()):
         axes.plot([], [], color=color, marker=marker, ls="none", ms=5, label=label)
-    axes.set(xlabel="", ylabel="")
 
 
 def heat_map(axes: Axes, table: pd.DataFrame, label: str, **options: Any) -> None:
@@ -172,8 +173,13 @@ def power(x: float) -> str:
     return f"$10^{{{int(exponent)}}}$" if float(mantissa) == 1 and x < 0.01 else f"{x:g}"
 
 
-def say_delta(figure: Figure, delta: float) -> None:
-    """Add delta to the vertical axes that show an epsilon, or else to the horizontal ones."""
+def say_delta(figure: Figure, delta: float) -> str:
+    """Add delta to the vertical axes that show an epsilon, or else to the horizontal ones.
+
+    Returns words for the footer where titles or legends alone name an epsilon, else nothing.
+    """
+    from matplotlib.text import Text
+
     for way in ("y", "x"):
         found = [axes for axes in figure.axes if "varepsilon" in getattr(axes, f"get_{way}label")()]
         for axes in found:
@@ -182,7 +188,9 @@ def say_delta(figure: Figure, delta: float) -> None:
                 gap = "\n" if len(label) > 30 else " "
                 getattr(axes, f"set_{way}label")(f"{label}{gap}($\\delta$ = {power(delta)})")
         if found:
-            return
+            return ""
+    words = [text for text in figure.findobj(Text) if "varepsilon" in text.get_text()]
+    return f"; $\\varepsilon$ at $\\delta$ = {power(delta)}" if words else ""
 
 
 def _plain_logarithms(axes: Axes) -> None:

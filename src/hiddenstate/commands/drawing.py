@@ -76,7 +76,7 @@ def _figures(options: argparse.Namespace) -> None:
             paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
             drawn = figure.draw(rows)
             if (delta := getattr(grid, "delta", None)) is not None:
-                plotting.say_delta(drawn, delta)
+                footer += plotting.say_delta(drawn, delta)
             # A smoke run proves nothing, so it says nothing.
             message = figure.title if options.config.stem == "smoke" else figure.message
             plotting.save(drawn, paths, footer, message or figure.title)

@@ -24,7 +24,7 @@ _BASELINES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _ESTIMATORS: dict[str, dict[str, Any]] = {
     PUBLISHED: {
-        "label": "estimate as published", "color": plotting.PUBLISHED, "marker": "s", "ms": 4.5
+        "label": "estimate as published: no bound", "color": plotting.PUBLISHED, "marker": "s", "ms": 4.5
     },
     "lower bound": {
         "label": "lower bound (95 %), by another rule", "color": plotting.VALID, "marker": "^",
@@ -140,7 +140,7 @@ def figure5(estimates: pd.DataFrame) -> Any:
         ax.plot(column + 0.5, row + 0.5, "k*", ms=7)
         shown = "exact sums" if method == "enumerated" else "the paper's rounding"
         ax.set_title(
-            f"one step: $\\varepsilon$ = {rows['x'].iloc[0]:g}, {shown}\n"
+            f"one step: {_epsilon_at(rows)} = {rows['x'].iloc[0]:g}, {shown}\n"
             f"largest ratio {table.to_numpy().max():.4f} (star; the paper: {stated.EXCEEDS})",
             fontsize="small",
         )

@@ -74,11 +74,20 @@ def _by_epsilon(
         values = _alike(stated(name, task, "mean", **{factor: level, "epsilon": epsilons}), audits)
         ax.plot(places[values["epsilon"]] + shift, values["value"], zorder=5, **plotting.STATED)
         overlaid.append(values)
-    ax.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons])
-    ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.55, len(epsilons) - 0.45))
+    if len(epsilons) == 1:
+        # One place a level, named on the axis, in place of a legend.
+        middle = _WIDTH / (len(series) - 1)
+        shifts = [middle * (2 * j + 0.5) - _WIDTH / 2 for j in range(len(levels))]
+        ax.set_xticks(shifts, [label(level) for level in levels])
+        ax.set(xlabel=f"at theoretical $\\varepsilon$ = {epsilons[0]:g}")
+    else:
+        ax.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons])
+        ax.set(xlabel="theoretical $\\varepsilon$")
+    ax.set_xlim(-0.55, len(epsilons) - 0.45)
     ax.set_ylim(bottom=-0.03 * ax.get_ylim()[1])
-    # Framed, for its markers look like those of the panel.
-    ax.legend(loc="best", frameon=True, edgecolor="0.85", framealpha=1)
+    if len(epsilons) > 1:
+        # Framed, for its markers look like those of the panel.
+        ax.legend(loc="best", frameon=True, edgecolor="0.85", framealpha=1)
     return pd.concat(overlaid)
 
 
@@ -219,13 +228,14 @@ def _laid_out(panels: int) -> tuple[Any, list[Any]]:
 
 
 def _panels(
-    heading: str, message: str, caption: str, name: str, factor: str, label: Callable[..., str]
-) -> Figure:
+    heading: str, message: str, caption: str, name: str, factor: str, label: Callable[..., str],
+    of: str = "MNIST",
+) -> Figure:  # fmt: skip
     """A figure of a panel per task and number of records, a series per level of a factor."""
 
     words = f"{caption} {_READING}" + (f" {_EXPECTED}" if factor in _HELD else "")
 
-    @figure(heading, words, when=shows(name), message=message)
+    @figure(heading, words, when=shows(name), message=message, of=of)
     def draw(estimates: pd.DataFrame) -> Any:
         every = planned(estimates, name)
         by = ["task"] if factor == "records" else ["task", "records"]
@@ -259,6 +269,7 @@ figure1 = _panels(
     f"records; crosses: of more records, where the scale has them. {_READING} {_EXPECTED}",
     when=shows("figure2"),
     message="Pre-training shrinks all gradients; with 100 records it does not raise leakage",
+    of="MNIST",
 )
 def figure2(estimates: pd.DataFrame) -> Any:
     every = planned(estimates, "figure2")
@@ -318,7 +329,8 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
         there = [*found["records"], *(more["records"] if axis is right else [])]
         values = values[values["records"].isin(there)]
         circles += len(values)
-        axis.plot(values["epochs"], values["value"], zorder=5, **plotting.STATED)
+        own = {"mec": plotting.PUBLISHED} if axis is right else {}
+        axis.plot(values["epochs"], values["value"], zorder=5, **plotting.STATED | own)
     ax.set(xlabel="epochs of pre-training", ylim=(0, 1.08 * epsilon))
     ax.set_ylabel("empirical $\\varepsilon$ (squares, triangles)", color=plotting.OBSERVED)
     right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
@@ -342,7 +354,7 @@ figure5 = _panels(
     "Figure 5: last layer only",
     "If DP-SGD trains the last layer alone, audits find nearly all of epsilon",
     "DP-SGD trains the last layer on the features of a frozen backbone; the target is ClipBKD's.",
-    *("figure5", "case", "{} case".format),
+    *("figure5", "case", "{} case".format, "last layers"),
 )
 
 
@@ -353,6 +365,7 @@ figure5 = _panels(
     "the paper for the same data and model.",
     when=shows("figure6"),
     message="At equal epsilon, more steps give more accuracy",
+    of="MNIST",
 )
 def figure6(estimates: pd.DataFrame) -> Any:
     every = planned(estimates, "figure6")
@@ -388,6 +401,7 @@ def figure6(estimates: pd.DataFrame) -> Any:
     f"As Figure 5, worst case. {_READING}",
     when=shows("figure7"),
     message="A clipping norm of 10 hides the target; the number of records does not",
+    of="last layers",
 )
 def figure7(estimates: pd.DataFrame) -> Any:
     audits = planned(estimates, "figure7")
