@@ -138,7 +138,7 @@ function accounting() {
   }
 
   // --- composition: certified brackets ---
-  const MOST_POINTS = 2 ** 23, MOST_WORK = 2 ** 26, FINE_WORK = 2 ** 23;
+  const MOST_POINTS = 2 ** 23, ROUGH_WORK = 2 ** 25, FINE_WORK = 2 ** 23;
   const allowed = (epsilon, width) => width ?? max(1e-3, 0.01 * epsilon);
 
   // Some steps whose sum alone is released; one step is a block of its own.
@@ -149,11 +149,17 @@ function accounting() {
       this.odds = log(this.rate) - this.logNone;
       this.shifts = [1];
       this.weights = [1];
+      this.leftOut = 0;
       if (every === 1) return;
       this.pair = new Mixture(sigma, rate, every);
-      const some = this.pair.shifts.map((_, k) => k).filter((k) => k > 0 && this.pair.logWeights[k] > -90);
-      this.shifts = some.map((k) => this.pair.shifts[k]);
-      this.weights = some.map((k) => exp(this.pair.logWeights[k] - log(this.rate)));
+      [this.shifts, this.weights] = [[], []];
+      this.pair.shifts.forEach((shift, k) => {
+        const logWeight = this.pair.logWeights[k] - log(this.rate);
+        if (shift > 0 && logWeight > -90) {
+          this.shifts.push(shift);
+          this.weights.push(exp(logWeight));
+        } else if (shift > 0) this.leftOut += exp(logWeight);
+      });
     }
     spread() {
       let square = 0;
@@ -206,14 +212,11 @@ function accounting() {
       addCells(this.absent, edges, 0, block.s, 1);
       const end = edges[2 * n];
       this.topAbsent = cdf(-end / block.s);
-      let kept = 0;
-      this.topPresent = 0;
+      this.topPresent = block.leftOut;
       block.shifts.forEach((shift, k) => {
         addCells(this.present, edges, shift, block.s, block.weights[k]);
         this.topPresent += block.weights[k] * cdf((shift - end) / block.s);
-        kept += block.weights[k];
       });
-      if (block.shifts.length > 1) this.topPresent += max(0, 1 - kept);
     }
     above(absent, present) {
       const odds = log(present) - log(absent) + this.odds;
@@ -472,7 +475,7 @@ function accounting() {
     const work = { left: points, spend(n) { if (n > this.left) throw EXHAUSTED; this.left -= n; } };
     try {
       while (top / h <= MOST_POINTS) {
-        work.spend(4 * ceil(top / h));
+        work.spend((4 + floor(block.shifts.length / 2)) * ceil(top / h));
         const step = new Step(block, h, tail);
         lower = max(lower, search(step.lower(side), steps, delta, guess, share, work));
         guess = lower || guess;
@@ -506,7 +509,7 @@ function accounting() {
   }
   // [lower, upper] of all iterates, or of each so manieth of linear losses.
   function bracket(sigma, rate, steps, delta, every = 1) {
-    const rough = best(sigma, rate, steps, delta, every, undefined, MOST_WORK);
+    const rough = best(sigma, rate, steps, delta, every, undefined, ROUGH_WORK);
     const width = rough[1] < 0.1 ? 0.01 * rough[1] : 1e-3 * max(1, rough[1] / 10);
     if (rough[1] - rough[0] <= width) return rough;
     const fine = best(sigma, rate, steps, delta, every, width, FINE_WORK);

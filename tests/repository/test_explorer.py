@@ -92,9 +92,9 @@ def compared(number, tmp_path, capsys):
             expected = pytest.approx(table[row], rel=1e-9, abs=1e-9)
             assert answer[name] == expected, (name, mechanism)
         if "release-every" in options:
-            # The command rounds 1 - (the sum of a block's probabilities), which is about 1e-16.
             expected = printed(options, mechanism["delta"], capsys)[bounds.HEURISTIC]
-            assert answer["released"] == pytest.approx(expected, rel=1e-6), mechanism
+            expected = pytest.approx(expected, rel=1e-9, abs=1e-9)
+            assert answer["released"] == expected, mechanism
 
 
 def test_the_browser_computes_what_the_commands_print(tmp_path, capsys):

@@ -104,11 +104,11 @@ def audits(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Released checkpoints",
-    "Epsilon of DP-SGD with Poisson batches if every k-th iterate is published and every loss is "
-    "linear (line; exact to a tenth of a per cent). Dashed: the standard epsilon, for every loss "
-    "and all iterates. Dotted: the last iterate alone. Triangles: simulated audits of what "
-    "is released, lower bounds that hold with 95 % confidence. For other losses only the standard "
-    "epsilon is guaranteed.",
+    "Line: epsilon of DP-SGD with Poisson batches if every k-th iterate is published and every "
+    "loss is linear. It is exact to a tenth of a per cent. Dashed: the standard epsilon, for "
+    "every loss and all iterates. Dotted: the last iterate alone. Triangles: simulated audits of "
+    "what is released, lower bounds that hold with 95 % confidence. For other losses only the "
+    "standard epsilon is guaranteed.",
     message="If losses are linear, publishing a tenth of the iterates costs little",
     of="2 x",
 )

@@ -81,13 +81,13 @@ def _less(line: pd.DataFrame, other: pd.Series) -> pd.DataFrame:
 
 @figure(
     "Figure 1: trade-off curves",
-    "Above: trade-off curve of the last iterate with the published and with a sound "
-    "encoding (mean of the repeats and two standard deviations), beside the curve of all "
-    "iterates and the curve of the last iterate under a linear loss. Below: each curve "
-    "minus the symmetric curve of all iterates. The paper draws the symmetric curve, which "
-    "covers both directions; the dotted curve is for this direction alone. The text states "
-    "one mechanism (noise multiplier 0.5, sampling rate 0.01, 1,024 steps); the others are "
-    "our choice. The paper shows a drawing without printed values.",
+    "Above: trade-off curve of the last iterate with the published and with a sound encoding, "
+    "mean of the repeats and two standard deviations. Beside it stand the curve of all iterates "
+    "and that of the last iterate under a linear loss. Below: each curve minus the symmetric "
+    "curve of all iterates. The paper draws the symmetric curve, which covers both directions; "
+    "the dotted curve is for this direction alone. The text states one mechanism (noise "
+    "multiplier 0.5, sampling rate 0.01, 1,024 steps); the others are our choice. The paper shows "
+    "a drawing without printed values.",
     message="Under the encoding loss the last iterate leaks what all iterates leak",
 )
 def figure1(estimates: pd.DataFrame) -> Any:

@@ -35,8 +35,8 @@ def calibration(estimates: pd.DataFrame) -> Rows:
 
 @table(
     "Models needed to find a bug",
-    "Models with the canary, and as many without, from which on the default bound contradicts "
-    "the accountant's claim in at least nine audits of ten, by disjoint models.",
+    "Models with the canary, and as many without. From this number on the default bound "
+    "contradicts the accountant's claim in at least nine audits of ten, by disjoint models.",
 )
 def bugs(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, quantity="power")

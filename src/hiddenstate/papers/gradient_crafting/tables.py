@@ -39,9 +39,9 @@ def housing(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "Audits with the simulated end point taken off",
-    "mu by difference of means over deviation, over mu / sqrt(k), with one standard error, and the "
-    "package's valid lower bound on epsilon; of the same models. Known drift: deviation of the "
-    "simulated end points over that of the noise.",
+    "mu by difference of means over deviation, over mu / sqrt(k), with one standard error. Beside "
+    "it stands the package's valid lower bound on epsilon, of the same models. Known drift: "
+    "deviation of the simulated end points over that of the noise.",
     when=lambda grid: grid.housing is not None and any(s.centred for s in grid.housing.sweeps),
 )
 def centred(estimates: pd.DataFrame) -> pd.DataFrame:
@@ -80,8 +80,8 @@ def networks(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "One insertion, then hidden steps",
-    "After the last step, over the theoretical epsilon: the paper's reading and the exact epsilon "
-    "at the midpoint, and the exact one with the threshold at h*.",
+    "Epsilon after the last step, over the theoretical one. At the midpoint it is the paper's "
+    "reading and the exact one; the exact one also has the threshold at h*.",
     when=lambda grid: grid.single is not None,
     shows="exact laws; no model is trained",
 )
@@ -99,8 +99,8 @@ def landscape(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "Unused coordinates",
-    "What simulated audits of a coordinate find that nothing but noise and canary moves, and the "
-    "share of audits that claim more than the truth.",
+    "What simulated audits find of a coordinate that only noise and canary move. Beside it stands "
+    "the share of audits that claim more than the truth.",
     when=lambda grid: grid.ideal is not None,
     shows="simulated normal scores; no model is trained",
 )
@@ -121,8 +121,8 @@ def ideal(estimates: pd.DataFrame) -> Rows:
     "Canaries in one model",
     "Lower bounds from one model, valid if what is assumed holds: median over audits with the "
     "middle 80 %. Ceiling: the median of no valid bound is above it if each canary alone is all "
-    "that is assumed. Where noise is taken for all that moves the scores of a trained network "
-    "nothing is bounded: it tells what the simulation of the null law costs.",
+    "that is assumed. A row that takes noise for all that moves a trained network's scores bounds "
+    "nothing. It tells what the simulation of the null law costs.",
     when=lambda grid: grid.one_run is not None,
 )
 def one_run(estimates: pd.DataFrame) -> Rows:
@@ -151,8 +151,8 @@ def one_run(estimates: pd.DataFrame) -> Rows:
 
 @table(
     "How often bounds from one model exceed the truth",
-    "On mechanisms that attain the level, or come near it, at a nominal 5 %: simulated, or exact "
-    "(no audits). The imitation is Gaussian DP of each canary alone, so that the bound of the "
+    "On mechanisms that attain the level of 5 %, or come near it. Simulated, or exact (no "
+    "audits). The imitation is Gaussian DP of each canary alone, so that the bound of the "
     "stronger hypothesis is not valid there.",
     when=lambda grid: grid.one_run is not None and any(m <= 1000 for m in grid.one_run.idle),
     shows="exact and simulated laws; no model is trained",

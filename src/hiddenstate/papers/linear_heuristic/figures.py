@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
+from hiddenstate.accounting.linear import last_iterate_delta
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.estimates import curve, named, trained
@@ -24,7 +25,8 @@ _BASELINES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _ESTIMATORS: dict[str, dict[str, Any]] = {
     PUBLISHED: {
-        "label": "estimate as published: no bound", "color": plotting.PUBLISHED, "marker": "s", "ms": 4.5
+        "label": "estimate as published: no bound", "color": plotting.PUBLISHED, "marker": "s",
+        "ms": 4.5,
     },
     "lower bound": {
         "label": "lower bound (95 %), by another rule", "color": plotting.VALID, "marker": "^",
@@ -139,8 +141,11 @@ def figure5(estimates: pd.DataFrame) -> Any:
         row, column = np.unravel_index(np.argmax(table.to_numpy()), table.shape)
         ax.plot(column + 0.5, row + 0.5, "k*", ms=7)
         shown = "exact sums" if method == "enumerated" else "the paper's rounding"
+        first = rows.iloc[0]
+        mechanism = first["noise_multiplier"], first["sampling_rate"], 1
+        delta = plotting.power(float(f"{last_iterate_delta(*mechanism, first['x']):.2g}"))
         ax.set_title(
-            f"one step: {_epsilon_at(rows)} = {rows['x'].iloc[0]:g}, {shown}\n"
+            f"one step: $\\varepsilon$ = {first['x']:g} ($\\delta$ = {delta}), {shown}\n"
             f"largest ratio {table.to_numpy().max():.4f} (star; the paper: {stated.EXCEEDS})",
             fontsize="small",
         )

@@ -45,8 +45,8 @@ def table1(estimates: pd.DataFrame) -> Rows:
 @table(
     "Table 1: trained columns",
     "Test accuracy and empirical epsilon of models trained with three batch sizes, at the scale "
-    "that is named below, beside the paper's numbers for CIFAR-10. The canary is a "
-    "mislabelled record among those of the training data.",
+    "named below. Beside them stand the paper's numbers for CIFAR-10. The canary is a mislabelled "
+    "record among those of the training data.",
 )
 def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
     rows = trained(estimates, "table1")

@@ -120,4 +120,4 @@ def lacking(audits: pd.DataFrame) -> str:
 
 def title(task: str) -> str:
     """A task's name as readers see it."""
-    return task.replace("_", " ")
+    return task.replace("_code", " by the public code").replace("_", " ")

@@ -19,8 +19,8 @@ from hiddenstate.pipeline.family import table
 from hiddenstate.rounding import shown
 
 _ACCURACY = (
-    "Test accuracy in percent of models trained on n records with clipping norm C, mean over "
-    "models (with and without the canary) and repeats."
+    "Test accuracy in percent of models trained on n records with clipping norm C. It is the mean "
+    "over repeats and models, with and without the canary."
 )
 
 
@@ -64,9 +64,9 @@ def accuracy(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "Every audit",
-    "Empirical epsilon as published (mean ± standard deviation and maximum over the "
-    "repeats), what a perfect audit publishes on average, the same recipe with two-sided "
-    "intervals (an interpretation made afterwards), and the valid 95 % bound. Separation: "
+    "Empirical epsilon as published: mean ± standard deviation and maximum over the repeats. "
+    "Beside it stand what a perfect audit publishes on average, and the valid 95 % bound. The "
+    "same recipe with two-sided intervals is an interpretation made afterwards. Separation: "
     "difference of the mean scores over their standard deviation, and what it is at most if "
     "everything leaks.",
 )
@@ -115,11 +115,11 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
     "Expected audits, and the audits themselves",
     "Separation: distance of the mean scores with and without the target in standard deviations. "
     "Expected: from pairs of models that share their noise and a pass back, mean over the "
-    "repeats, with its two factors: the target's clipped norm over C, and the cosine of its "
+    "repeats. Its two factors are the target's clipped norm over C, and the cosine of its "
     "gradients with what the score sees. Their product with the most that the noise allows is the "
-    "separation, in first order. The spread of the scores has two proven ends: the expected value "
-    "takes the upper one, and the other end is known from two pairs on. Observed: mean over the "
-    "same repeats of trained audits, ± its standard error. z: the difference over both errors. An "
+    "separation, in first order. The spread of the scores has two proven ends. The expected value "
+    "takes the upper one; the other end is known from two pairs on. Observed: mean over the same "
+    "repeats of trained audits, ± its standard error. z: the difference over both errors. An "
     "expected audit is no lower bound.",
     when=lambda grid: bool(grid.expected),
 )

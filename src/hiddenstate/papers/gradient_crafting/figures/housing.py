@@ -45,15 +45,14 @@ _STARTS = {
 
 @figure(
     "Canary in every step (housing)",
-    "Empirical against theoretical epsilon of the 68-parameter network on California "
-    "housing, with an insertion in every step. One point is one repeat: the published "
-    "estimate, and beside it an open triangle, the valid lower bound of another rule, which "
-    "may be above the estimate. Fresh start: initial parameters drawn for each model. "
-    "Shared start: one draw for all models of a repeat. Reshuffled: an interpretation in "
-    "which batches are drawn again in each epoch. The text does not say which start the "
-    "paper has. Grey: what the estimate finds in simulated audits that leak all that the "
-    "accountant allows. The scores are raw; the next figure subtracts the drift that the "
-    "adversary can simulate.",
+    "Empirical against theoretical epsilon of the 68-parameter network on California housing, "
+    "with an insertion in every step. One point is one repeat of the published estimate. The open "
+    "triangle beside it is the valid lower bound of another rule, which may be above the "
+    "estimate. Fresh start: initial parameters drawn for each model. Shared start: one draw for "
+    "all models of a repeat. Reshuffled: an interpretation in which batches are drawn again in "
+    "each epoch. The text does not say which start the paper has. Grey: what the estimate finds "
+    "in simulated audits that leak all that the accountant allows. The scores are raw; the next "
+    "figure subtracts the drift that the adversary can simulate.",
     message="The simulated coordinate shows nearly all of epsilon, a random one less than half",
     of="housing",
     when=_has_housing(lambda sweep: sweep.every == 1),
@@ -76,12 +75,11 @@ def housing(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Canary in every k-th step (housing)",
-    "As for k = 1, with the same number of insertions, which alone are accounted. In a "
-    "coordinate that nothing else moves, exactly mu / sqrt(k) is left (dotted). At epsilon "
-    "24 the simulated coordinate lacks 15 % of that mu at k = 5 and 22 % at k = 25, by a "
-    "drift that differs between models and that the adversary knows. The titles give the "
-    "numbers of repeats and models; the sources have 5,000 models in total at k = 1 and "
-    "state none here.",
+    "As for k = 1, with the same number of insertions, which alone are accounted. In a coordinate "
+    "that nothing else moves, exactly mu / sqrt(k) is left (dotted). At epsilon 24 the simulated "
+    "coordinate lacks 15 % of that mu at k = 5 and 22 % at k = 25. The reason is a drift that "
+    "differs between models and that the adversary knows. The titles give the numbers of repeats "
+    "and models; the sources have 5,000 models in total at k = 1 and state none here.",
     message="With fewer insertions the hidden steps' noise leaves at most mu / sqrt(k)",
     of="housing",
     when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
@@ -102,12 +100,11 @@ def housing_every(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "What the adversary can simulate, taken off (housing)",
-    "Ours. The share of mu / sqrt(k), which an unused coordinate leaks, that audits show: "
-    "mu is estimated as the difference of the mean scores over their standard deviation, "
-    "with one standard error. Open: the published score. Filled: the same models after the "
-    "adversary, who knows start and batches, subtracts the end of a training without noise "
-    "and canary. Subtracting closes the gap for the simulated coordinate, and most of it "
-    "for a random coordinate and the loss.",
+    "Ours. The share of mu / sqrt(k), which an unused coordinate leaks, that audits show. Here mu "
+    "is the difference of the mean scores over their standard deviation, with one standard error. "
+    "Open: the published score. Filled: the same models after the adversary, who knows start and "
+    "batches, subtracts the end of a training without noise and canary. Subtracting closes the "
+    "gap for the simulated coordinate, and most of it for a random coordinate and the loss.",
     message="Most of what the published score misses is drift that the adversary can predict",
     of="housing",
     when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),

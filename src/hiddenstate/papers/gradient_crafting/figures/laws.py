@@ -17,12 +17,12 @@ _READINGS = ("Gaussian-DP reading", "exact")
 
 @figure(
     "One insertion, then hidden steps: evolution",
-    "Section 6: epsilon of the last of t iterates after one crafted gradient in the first "
-    "step, for the landscape that repels from the midpoint, by batch size B. Left: the "
-    "paper's interpretation, one point of the trade-off curve as Gaussian DP; it stays "
-    "constant. Right: the exact epsilon of the same iterates at the same delta. For large "
-    "B, 23 to 29 % of the nominal epsilon is left after 25 steps, and it falls on to that "
-    "of one bit, 16 to 23 %. Batch sizes whose lines differ by less than 1 % share one.",
+    "Section 6: epsilon of the last of t iterates after one crafted gradient in the first step, "
+    "by batch size B. The landscape repels from the midpoint. Left: the paper's interpretation, "
+    "one point of the trade-off curve as Gaussian DP; it stays constant. Right: the exact epsilon "
+    "of the same iterates at the same delta. For large B, 23 to 29 % of the nominal epsilon is "
+    "left after 25 steps, and it falls on to that of one bit, 16 to 23 %. Batch sizes whose lines "
+    "differ by less than 1 % share one.",
     message="One point read as Gaussian DP overstates what hidden steps leave",
     when=has("single"),
     shows=_EXACT,
@@ -103,13 +103,12 @@ def ratio(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Appendix E: how far from Gaussian",
-    "Lévy distance of the exact trade-off curve of the last iterate from the nearest "
-    "Gaussian curve, by the number of steps, at the same mean shift. Left: the single "
-    "insertion of section 6, by the landscape's drift beta = B / sigma. Right: a linear "
-    "loss whose canary is sampled at rate q in each step; dotted, the Berry-Esseen upper "
-    "bound. The noise keeps the mean shift at 0.01 deviations of a single step at q = 0.01. "
-    "Open: below 1e-6, drawn there; without subsampling and on a flat landscape "
-    "only rounding is left.",
+    "Lévy distance of the last iterate's exact trade-off curve from the nearest Gaussian curve, "
+    "by the number of steps, at one mean shift. Left: the single insertion of section 6, by the "
+    "landscape's drift beta = B / sigma. Right: a linear loss whose canary is sampled at rate q "
+    "in each step; dotted, the Berry-Esseen upper bound. The noise keeps the mean shift at 0.01 "
+    "deviations of a single step at q = 0.01. Open: below 1e-6, drawn there; without subsampling "
+    "and on a flat landscape only rounding is left.",
     message="Sampled linear losses tend to a Gaussian curve; one insertion moves away from it",
     when=has("hidden"),
     shows=_EXACT,

@@ -21,15 +21,15 @@ _RULES = {
 
 @figure(
     "How many trainings does a gradient canary need? One",
-    "Ours. Lower bound (95 %) from one model in which each of m coordinates has a canary or "
-    "not by its own coin: median and middle 80 % over independent audits. Green and blue "
-    "assume that the joint mechanism is Gaussian DP, which is true for DP-SGD. Orange "
-    "assumes it for each canary alone; grey is the best that any valid bound can then do. "
-    "Left: simulated unused coordinates. Right: trained networks, in their least moved "
-    "coordinates; the law without canaries is simulated from the network's own start and "
-    "batches and taken as normal. Open markers: all guesses are right in half of the "
-    "audits, so this number can show no more. Horizontal: the valid bound from 100 and "
-    "1,000 models with and without one canary, on the housing network.",
+    "Ours. Lower bound (95 %) from one model: median and middle 80 % over independent audits. "
+    "Each of m coordinates has a canary or not by its own coin. Green and blue assume that the "
+    "joint mechanism is Gaussian DP, which is true for DP-SGD. Orange assumes it for each canary "
+    "alone; grey is the best that any valid bound can then do. Left: simulated unused "
+    "coordinates. Right: trained networks, in their least moved coordinates; the law without "
+    "canaries is simulated from the network's own start and batches and taken as normal. Open "
+    "markers: all guesses are right in half of the audits, so this number can show no more. "
+    "Horizontal: the valid bound from 100 and 1,000 models with and without one canary, on the "
+    "housing network.",
     message="One training with many canaries shows nearly all of epsilon, if its law is known",
     when=has("one_run"),
     shows="simulated coordinates; housing and MNIST networks; lines from cached audits",
