@@ -145,8 +145,8 @@ def figure5(estimates: pd.DataFrame) -> Any:
         mechanism = first["noise_multiplier"], first["sampling_rate"], 1
         delta = plotting.power(float(f"{last_iterate_delta(*mechanism, first['x']):.2g}"))
         ax.set_title(
-            f"one step: $\\varepsilon$ = {first['x']:g} ($\\delta$ = {delta}), {shown}\n"
-            f"largest ratio {table.to_numpy().max():.4f} (star; the paper: {stated.EXCEEDS})",
+            f"one step: $\\varepsilon$ = {first['x']:g} ($\\delta$ = {delta})\n{shown}, largest "
+            f"{table.to_numpy().max():.4f}\n(star; the paper: {stated.EXCEEDS})",
             fontsize="small",
         )
         ax.set(xlabel="", ylabel="")
