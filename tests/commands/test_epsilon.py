@@ -194,3 +194,20 @@ def test_what_all_iterates_of_a_drawn_order_leak_is_between_two_numbers(capsys):
     assert main([*order, "--sigma", "2", "--steps", "100", "--delta", "1e-5"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "In the worst case all iterates leak between 6.11 and 17.9;" in shown
+
+
+def test_records_that_sit_out_of_shuffled_batches(capsys):
+    order = ["epsilon", "--sampler", "reshuffled", "--records", "1050", "--batch-size", "100"]
+    order += ["--sigma", "2", "--epochs", "10", "--delta", "1e-5"]
+    assert main([*order, "--drop-last"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "100 steps through 1,050 records" in shown
+    assert "in each epoch without 50 records that sit out (swap a record)" in shown
+    least = float(shown.split("Report epsilon = ")[1].split()[0])
+    assert least < 0.9 * 17.86  # that of known batches
+    assert main(order) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "110 steps through 1,050 records" in shown
+    assert "sit out" not in shown
+    assert main(["epsilon", "--q", "0.1", "--drop-last", *order[7:]]) == 2
+    assert "--drop-last: got --sampler poisson" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import batched, composition, gaussian
 from hiddenstate.accounting.composition import Bracket, Floats
@@ -34,6 +34,9 @@ LEAST_DELTA = 1e-30
 
 BULK, GEOMETRIC = 700, 300
 """Points of a grid: around where most of the ratio lies, and evenly in its logarithm."""
+
+REACH = 8.5
+"""Deviations below the mean at which a grid begins."""
 
 
 def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) -> Bracket:
@@ -69,14 +72,19 @@ def lower_epsilon(
     pair: tuple[float, float] = batched.SWAPPED,
     *,
     redrawn: bool = False,
+    sitting_out: float = 0.0,
 ) -> float:
     """Epsilon at ``delta`` is at least this, by the likelihood ratio of each epoch; rounded down.
 
     As ``batched.lower_epsilon``, which is better where one sum stands out by itself; the larger is
-    taken. The ratio is that of the record against none, the best statistic of all pairs but
-    ``ZEROED``.
+    taken. sitting_out: probability that the record is in no batch of an epoch. The ratio is that of
+    the record against none, the best statistic of all pairs but ``ZEROED``.
     """
-    found = batched.lower_epsilon(noise_multiplier, batches, epochs, delta, pair, redrawn=redrawn)
+    found = 0.0
+    if not sitting_out:
+        found = batched.lower_epsilon(
+            noise_multiplier, batches, epochs, delta, pair, redrawn=redrawn
+        )
     shown, noise = batched.independent(noise_multiplier, epochs, redrawn=redrawn)
     present, absent = pair
     sigma = noise / abs(present)
@@ -84,10 +92,30 @@ def lower_epsilon(
         return found
     means = (1 / sigma, absent / noise) if absent else (1 / sigma,)
     masses = _merged(sigma, int(batches), _top(sigma, shown, delta), means).masses
-    worlds = masses[1], masses[2 if absent else 0]
+    there, gone = (
+        (1 - sitting_out) * masses[world] + sitting_out * masses[0]
+        for world in (1, 2 if absent else 0)
+    )
     guess = max(found, _guess(sigma, batches, shown, delta))
-    best = composition.lower_epsilon(*worlds, shown, delta, guess)
+    best = composition.lower_epsilon(there, gone, shown, delta, guess)
     return max(found, best * (1 - 1e-9))
+
+
+def log_negative_moments(
+    noise_multiplier: float, batches: int, epochs: int, delta: float, orders: NDArray[np.int64]
+) -> Floats:
+    """Logarithms of E[A^-order], A being the mean of so many ratios; rounded up, shape (orders,).
+
+    The grid's law has A spread, and counts less than A above its end. Where all ratios are below
+    the grid's first point, A^-order is at most the mean of theirs.
+    """
+    sigma = float(noise_multiplier)
+    law, _ = _spread(sigma, int(batches), _top(sigma, epochs, delta))
+    some = (law.points > 0) & (law.masses[0] > 0)
+    logs, masses = np.log(law.points[some] / batches), np.log(law.masses[0][some])
+    found = logsumexp(masses - np.outer(orders, logs), axis=1)
+    none = orders * (orders + 1) / (2 * sigma**2) + (batches - 1) * float(log_ndtr(-REACH))
+    return np.logaddexp(found, none) + 1e-9
 
 
 def _top(sigma: float, epochs: int, delta: float) -> float:
@@ -135,7 +163,7 @@ class _Leaf:
 
     def __init__(self, sigma: float, top: float, means: tuple[float, ...]) -> None:
         self.sigma, self.means = sigma, means
-        ends = np.array([-8.5, -0.6745, 0.0, 0.6745, top]) / sigma - 1 / (2 * sigma**2)
+        ends = np.array([-REACH, -0.6745, 0.0, 0.6745, top]) / sigma - 1 / (2 * sigma**2)
         first, low, middle, high, last = np.exp(ends).tolist()
         self.grid = _grid(first, last, middle, high - low)
 

@@ -22,6 +22,7 @@ from hiddenstate.accounting import (
     linear,
     ordered,
     rdp,
+    sitting_out,
     swapped,
     varying,
     weighted,
@@ -740,7 +741,9 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
             raise InputError("not known above an epsilon of 500 where records are swapped")
         return iteration.swapped(*setting.mechanism).epsilon(delta)
     if not setting.sampled and (changed or setting.shuffled) and setting.group == 1:
-        return _between(ordered.epsilon(setting, delta))
+        found = ordered.epsilon(setting, delta)
+        # Of a record that is in every epoch.
+        return Value(found.upper, lower=0.0) if setting.sitting_out else _between(found)
     if not changed:
         return linear_epsilon(setting, delta)
     if not setting.sampled:
@@ -829,11 +832,22 @@ def _likelihood_ratio(setting: Setting, delta: float) -> Value:
     epochs = setting.steps // batches
     expect(epochs >= 1, "steps", setting.steps, f"a whole pass, {batches}, or more")
     given = (setting.noise_multiplier, batches, epochs, delta)
-    zeroed = balls_and_bins.lower_epsilon(*given, batched.ZEROED, redrawn=setting.redrawn)
-    return Value(
-        balls_and_bins.lower_epsilon(*given, redrawn=setting.redrawn),
-        remark=f"{shown(zeroed, 'lower', 4)} if a record is zeroed out in place of swapped",
+    swap, zeroed = (
+        balls_and_bins.lower_epsilon(
+            *given, pair, redrawn=setting.redrawn, sitting_out=setting.sitting_out
+        )
+        for pair in (batched.SWAPPED, batched.ZEROED)
     )
+    remark = f"{shown(zeroed, 'lower', 4)} if a record is zeroed out in place of swapped"
+    return Value(swap, remark=remark)
+
+
+def _sitting_out(setting: Setting, delta: float) -> Value:
+    batches = setting.steps_per_pass
+    given = (setting.noise_multiplier, batches, -(-setting.steps // batches), delta)
+    one = shown(sitting_out.added_or_removed(*given), "upper", 4)
+    remark = f"{one} if a record is added or removed and the number of batches stays"
+    return Value(sitting_out.swapped(*given), remark=remark)
 
 
 def _as_if_sampled(setting: Setting, delta: float) -> float:
@@ -844,6 +858,16 @@ def _as_if_sampled(setting: Setting, delta: float) -> float:
 
 
 SHUFFLED: tuple[Bound, ...] = (
+    Bound(
+        name="shuffled, some records sit out",
+        group="proven",
+        assumption="any loss and data, all iterates released; in each epoch the records that fill "
+        "no batch sit out",
+        source="ours: docs/accounting.md",
+        compute=_sitting_out,
+        applies=lambda setting: setting.ordered and setting.sitting_out > 0,
+        honours=EVERY,
+    ),
     Bound(
         name="lower bound, all iterates",
         group="shown",

@@ -333,6 +333,14 @@ class Setting:
         return self.sampling.steps_per_pass(self.records)
 
     @property
+    def sitting_out(self) -> float:
+        """Probability that a record is in no batch of an epoch, as its loader drops the rest."""
+        if not isinstance(self.sampling, Reshuffled):
+            return 0.0
+        assert self.records is not None
+        return max(0.0, 1 - self.steps_per_pass * self.sampling.batch_size / self.records)
+
+    @property
     def smallest_share(self) -> float:
         """Size of the smallest batch of an order over the others'."""
         assert isinstance(self.sampling, Ordered) and self.records is not None
@@ -382,6 +390,11 @@ class Setting:
             fixed, drawn = "" if self.shuffled else "fixed ", ""
             if self.shuffled:
                 drawn = f" whose order is shuffled {'in each epoch' if self.redrawn else 'once'}"
+            if self.sitting_out:
+                left = (self.records or 0) % self.sampling.batch_size
+                drawn += (
+                    f" without {counted(left, 'record')} that {'sits' if left == 1 else 'sit'} out"
+                )
             yield (
                 f"{counted(self.steps, 'step')} through {counted(self.records or 0, 'record')} in "
                 f"{fixed}batches of "

@@ -95,15 +95,14 @@ def _value(one: "Found") -> str:
 
 def _lines(setting: "Setting", delta: float, answers: "list[Found]") -> list[str]:
     """The answer, what it is of, and what else is known."""
-    from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
+    from hiddenstate.accounting.bounds import HEURISTIC
 
     by_name = {one.bound.name: one for one in answers}
     known = [one for one in answers if one.epsilon is not None]
     proven = [
         one.epsilon for one in known if one.bound.group == "proven" and one.epsilon is not None
     ]
-    standard, linear = by_name[STANDARD], by_name[HEURISTIC]
-    least = standard.epsilon if standard.epsilon is not None else min(proven, default=None)
+    linear, least = by_name[HEURISTIC], min(proven, default=None)
     found = [
         f"Report epsilon = {shown(least, 'upper', 3)} at delta {delta:g}: it holds for every loss, "
         "also if all iterates are seen.",

@@ -116,6 +116,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> Non
         "balls-and-bins, swap for the others)",
     )
     parser.add_argument(
+        "--drop-last",
+        action="store_true",
+        help="records that fill no batch sit out of the epoch (reshuffled; default: they are a "
+        "smaller batch)",
+    )
+    parser.add_argument(
         "--convex", action="store_true", help="convexity of every loss, as --weak-convexity 0"
     )
 
@@ -156,6 +162,8 @@ def _sampling(
     options: argparse.Namespace,
 ) -> FullBatch | Poisson | FixedSize | BallsAndBins | Ordered:
     records, size, rate = options.records, options.batch_size, options.sampling_rate
+    if options.drop_last and options.sampler != "reshuffled":
+        raise InputError(f"--drop-last: got --sampler {options.sampler}; expected reshuffled")
     if options.sampler != "poisson" and rate is not None:
         raise InputError(
             "--sampling-rate: only --sampler poisson has one; give --records and --batch-size"
@@ -184,7 +192,7 @@ def _sampling(
     if options.sampler == "fixed-size":
         return FixedSize(int(size))
     if options.sampler == "reshuffled":
-        return Reshuffled(int(size), drop_last=False)
+        return Reshuffled(int(size), drop_last=options.drop_last)
     return Cyclic(int(size), shuffled_once=options.sampler == "shuffled")
 
 
@@ -223,6 +231,8 @@ def _steps(options: argparse.Namespace) -> int:
         return math.ceil(epochs)
     if options.sampling_rate is not None:
         each = math.ceil(1 / _rate(options.sampling_rate) - 1e-9)
+    elif options.drop_last:
+        each = max(1, math.floor(options.records / options.batch_size))
     else:
         each = math.ceil(options.records / options.batch_size - 1e-9)
     return math.ceil(epochs * each - 1e-9)
