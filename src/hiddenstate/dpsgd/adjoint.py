@@ -47,6 +47,7 @@ _BLOCK_BYTES = 2**25
 class Expected:
     """Expected result of audits of one training; no bound, and no score of any adversary.
 
+    It is that of an adversary who knows the start and the batches, except for the canary's place.
     differences: shape (pairs,), score with the canary minus score without it, noise in common.
     upper, lower: ends of the scores' standard deviation. absent: the upper end of models without
     the canary. weights: shape (pairs, steps), how far the canary's clipped gradient moves the
@@ -92,25 +93,43 @@ class Expected:
     @property
     def norm(self) -> float:
         """Root mean square of the canary's clipped norms over the clipping norm, at most 1."""
-        return math.sqrt(float((self.norms**2)[self.used].mean()))
+        return math.sqrt(float((self.norms**2)[self._could].mean()))
 
     @property
     def cosine(self) -> float:
         """Between the canary's gradients and what the score sees, over all steps, first order."""
-        first = float((self.weights * self.used).sum(1).mean())
-        return first / (self.absent * self.norm * self.most)
+        first = float((self.weights * self._could).sum(1).mean())
+        most = math.sqrt(self._could.sum(1).mean()) / self.noise_multiplier
+        return first / (self.absent * self.norm * most)
 
-    def epsilon(self, delta: float) -> float:
+    @property
+    def _could(self) -> NDArray[np.bool_]:
+        """Steps that may use the canary, shape (pairs, steps): all of them with sampling."""
+        return self.used if self.rate == 1 else np.ones_like(self.used)
+
+    @property
+    def shift(self) -> float:
+        """Difference of the mean scores over all draws of the batches, in first order."""
+        rate = 1.0 if self.rate == 1 else self.rate
+        return rate * float((self.weights * self._could).sum(1).mean())
+
+    def epsilon(self, delta: float, *, highest: bool = False) -> float:
         """Epsilon at ``delta`` that this score reaches with as many models as one likes.
 
-        An estimate: scores are taken as normal, and batches as known to nobody. With sampling the
-        score is a weighted sum of the steps that use the canary (``accounting.weighted``); weights
-        below 0 count as 0.
+        An estimate: scores are taken as normal, and the canary's steps as known to nobody. With
+        sampling the score is a weighted sum of the steps that use the canary
+        (``accounting.weighted``); weights below 0 count as 0. highest: with the lower end of the
+        scores' standard deviation, infinite where that is 0.
         """
+        spread = self.lower if highest else self.upper
+        if spread == 0:
+            return math.inf
         if self.rate == 1:
-            return float(gaussian.epsilon(self.separation, delta))
+            return float(gaussian.epsilon(float(self.differences.mean()) / spread, delta))
         weights = np.maximum(self.weights.mean(0), 0)
-        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=self.upper).upper
+        if not weights.any():
+            return 0.0
+        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=spread).upper
 
     def explained(self, delta: float = 1e-5) -> str:
         """The separation, its epsilon at ``delta`` and its two factors, in a sentence each."""
@@ -183,8 +202,9 @@ def expected(
 ) -> Expected:
     """Expected audit of an ensemble whose canary is a record, or a gradient read at a coordinate.
 
-    pairs: of models with and without the canary that share their noise; 2 give both ends of the
-    spread. records: of each step's batch in the pass back, drawn anew for each step and for two
+    All of its models have one start and one draw of the batches, which ``name`` decides. pairs: of
+    models with and without the canary that share their noise; 2 give both ends of the spread.
+    records: of each step's batch in the pass back, drawn anew for each step and for two
     passes, whose products have no bias; None takes all, in one pass. seed, name: of the random
     streams.
 
@@ -303,9 +323,7 @@ def _canary(run: Run, inserted: Additions, theta: Tensor, step: int) -> tuple[Te
     """The canary's clipped gradient in a step, as if the step used it, and whether it does."""
     mechanism, own = run.ensemble.mechanism, len(run.ensemble.x)
     if run.ensemble.canary.record is None:
-        added = inserted.of(step + 1)
-        none = torch.zeros_like(theta)
-        return (none, False) if added is None else (added[0], bool(added.any()))
+        return inserted.as_used(step + 1)[0], run.adds(step + 1)
     gradient = run.gradients(theta, np.array([own]), mechanism.clipping_norm)
     return gradient, own in run.trained_on[step]
 

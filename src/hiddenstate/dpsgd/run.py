@@ -190,7 +190,7 @@ class Run:
 
     ``batches`` are of the records that both data sets have; ``trained_on`` adds this world's own
     record. An adversary is given ``known()`` alone. ``paired`` runs with and without the canary
-    have all random numbers in common, which no adversary sees.
+    have all random numbers in common, which no adversary sees. Pairs differ in their noise alone.
     """
 
     world: World
@@ -251,7 +251,8 @@ class Run:
     def stream(self, purpose: str) -> np.random.Generator:
         """The random stream of this run, or of its pair, for this purpose."""
         world = "pair" if self.paired else self.world
-        path = (*self.name, world, self.repeat, self.index, purpose)
+        index = 0 if self.paired and purpose != "noise" else self.index
+        path = (*self.name, world, self.repeat, index, purpose)
         return streams.stream(self.seed, *path)
 
     def views(self) -> Iterator[NDArray[np.int64] | None]:
@@ -277,7 +278,7 @@ class Run:
             shared_rng=streams.stream(self.seed, *self.name, "adversary", self.repeat),
             losses=partial(_losses, gradients),
             simulated=partial(
-                _simulated, gradients, mechanism, initial, self.batches, ensemble.augmentation,
+                simulated, gradients, mechanism, initial, self.batches, ensemble.augmentation,
                 self.stream("augmentation"),
             ),
         )  # fmt: skip
@@ -359,7 +360,7 @@ def _views(
         yield augmentation.draw(len(batch), rng) if augmentation else None
 
 
-def _simulated(
+def simulated(
     gradients: ClippedSum,
     mechanism: Mechanism,
     initial: NDArray[Any],
@@ -376,7 +377,7 @@ def _simulated(
         theta -= step
         absolute += step.abs()
         squared += step.square()
-    parts = (absolute, squared, (theta - start).abs())
+    parts = (absolute, squared, (theta - start).abs(), theta)
     return Movement(*(part.cpu().numpy() for part in parts))
 
 
@@ -403,11 +404,16 @@ class Additions:
         self._turn = torch.from_numpy(turn).to(self._rows.device)
         self._each = torch.arange(len(runs), device=self._rows.device)
 
+    def as_used(self, step: int) -> Tensor:
+        """Addition of this step to the sums (models, p), as if all of them used the canary."""
+        assert self._rows is not None
+        return self._rows[self._each, self._turn[step - 1]]
+
     def of(self, step: int) -> Tensor | None:
         """Addition of this step to the sums (models, p), if any; the first is 1."""
         if self._rows is None or not self._any[step - 1]:
             return None
-        return self._rows[self._each, self._turn[step - 1]] * self._adding[step - 1]
+        return self.as_used(step) * self._adding[step - 1]
 
 
 def _gradients(run: Run) -> Tensor | None:

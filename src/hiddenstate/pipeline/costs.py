@@ -24,6 +24,9 @@ _MODELS = {
 _STEP, _PARAMETER = 4e-5, 1.8e-8
 """What a step takes, and its noise and update for each parameter."""
 
+BACK = 22
+"""How much longer a record's clipped gradient takes that is differentiated again, as measured."""
+
 
 def gradient_seconds(model: str) -> float:
     """Seconds per clipped gradient of a record.

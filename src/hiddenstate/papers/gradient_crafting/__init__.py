@@ -38,7 +38,7 @@ from hiddenstate.papers.gradient_crafting import (
     tables,
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
-from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
+from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
     title="Tighter Privacy Auditing of DP-SGD in the Hidden State Threat Model",
@@ -54,6 +54,14 @@ FAMILY = Family(
             adversaries=lambda cell: len(cell.parameters.adversaries),
             groups=lambda cell: 1 + len(cell.parameters.adversaries),
             beside=cells.beside,
+        ),
+        Expect(
+            cells.drifts,
+            late("papers.gradient_crafting.drifts.drift"),
+            size=cells.drift_trainings,
+            cost=cells.drift_cost,
+            data=lambda cell: cells.data_of(cell.parameters.audits[0]),
+            groups=lambda cell: 1,
         ),
         Simulate(cells.simulated, simulations.simulate, cost=takes(0.2)),
         Bounds(

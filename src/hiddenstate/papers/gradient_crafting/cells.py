@@ -3,6 +3,7 @@
 from itertools import product
 from typing import Any, TypeVar
 
+from hiddenstate.accounting import gaussian
 from hiddenstate.papers.gradient_crafting.adversaries import LOSS, Adversary, Rank, kind
 from hiddenstate.papers.gradient_crafting.grid import (
     HOUSING,
@@ -47,6 +48,14 @@ class Audit(Grid):
         names = ("epsilon", "delta", "every", "insertions", "batch_size", "learning_rate")
         drawn = {"reshuffled": self.start == "reshuffled"}
         return self.model_dump(include={*names, "clipping_norm"}) | drawn
+
+    @property
+    def noise_deviation(self) -> float:
+        """Standard deviation of the noise in a coordinate of the last iterate, all steps."""
+        mu = gaussian.mu(self.epsilon, self.delta)
+        shift = self.learning_rate / self.batch_size * self.clipping_norm * self.insertions
+        # Without other movement the insertions shift a coordinate by mu / sqrt(k) of it.
+        return shift / (mu / self.every**0.5)
 
 
 class HousingAudit(Audit):
@@ -150,6 +159,55 @@ def _audits(
 def data_of(audit: HousingAudit | NetworkAudit) -> list[str]:
     """Data sets that training reads, besides the package's own housing."""
     return [audit.dataset] if isinstance(audit, NetworkAudit) else []
+
+
+class Drifts(Grid):
+    """Parameters that decide trainings of a network without noise and canary."""
+
+    network: str
+    audits: tuple[HousingAudit | NetworkAudit, ...]
+    epsilons: tuple[float, ...]
+    starts: int
+    orders: int
+
+
+def drifts(grid: GradientCraftingGrid) -> list[Cell[Drifts]]:
+    """A cell for each network: every insertion period, and every clipping norm at k = 1."""
+    p = grid.drifts
+    if p is None:
+        return []
+    points = [(every, 1.0) for every in p.every] + [(1, norm) for norm in p.clipping_norms]
+    audits: dict[str, list[HousingAudit | NetworkAudit]] = {}
+    for every, norm in points:
+        at = _ALONE | {"epsilon": p.epsilons[0], "every": every}
+        for name, network in grid.networks.items():
+            own = at | {"network": name, "clipping_norm": norm}
+            audits.setdefault(name, []).append(part(NetworkAudit, grid, network, **own))
+        if grid.housing and norm == 1:
+            audits.setdefault(HOUSING, []).append(part(HousingAudit, grid, grid.housing, **at))
+    return [
+        Cell(f"drift_{name}", part(Drifts, p, network=name, audits=tuple(own)))
+        for name, own in audits.items()
+    ]
+
+
+def drift_trainings(cell: Cell[Drifts]) -> tuple[int, int]:
+    """Trainings of a cell, and one repeat."""
+    p = cell.parameters
+    return p.starts * p.orders * len(p.audits), 1
+
+
+def drift_cost(cell: Cell[Drifts]) -> float:
+    """Seconds of one core that the trainings of a cell take."""
+    p = cell.parameters
+    models = p.starts * p.orders // 2  # without an adversary, of whose two one is trained
+    return sum(cost(audit.model_copy(update={"models": models})) for audit in p.audits)
+
+
+_ALONE: dict[str, Any] = {
+    "start": "fresh", "adversaries": (LOSS,), "rank": "absolute", "models": 1, "repeat": 0,
+}  # fmt: skip
+"""Of an audit that stands for its network, for work of another kind than audits."""
 
 
 class Followed(Grid):
@@ -261,13 +319,9 @@ def _plain(
         HousingAudit,
         grid,
         housing,
+        **_ALONE,
         epsilon=epsilon,
         every=every,
-        start="fresh",
-        adversaries=(LOSS,),
-        rank="absolute",
-        models=1,
-        repeat=0,
     )
 
 

@@ -46,12 +46,14 @@ def estimate(grid: GradientCraftingGrid, scores: Made, bounds: Made) -> pd.DataF
     housing: epsilon and mu of every audit that is there, its trade-off curve, and how well audits
     of the same setting agree. network: epsilon and mu of the larger networks' audits. norms,
     centred: the same models in both readings, with and without the simulated end point.
+    drift: share of mu by trainings without noise and canary.
     single, hidden, ideal, one run: as their cells. single: audits of the simulated landscapes too.
     """
     rows = [
         *_housing(scores.of(cells.housing_audits)),
         *_centred(bounds.of(cells.centred), scores.of(cells.housing_audits)),
         *_networks(scores.of(cells.network_audits)),
+        *_drifts(scores.of(cells.drifts)),
         *_norms(bounds.of(cells.followed)),
         *_landscapes(bounds.of(cells.landscapes)),
         *_simulated(scores.of(cells.simulated)),
@@ -89,6 +91,16 @@ def _networks(audits: Framed[NetworkAudit]) -> Iterator[Row]:
             yield from (shared | {"adversary": adversary} | row for row in found)
 
 
+def _drifts(found: Framed[cells.Drifts]) -> Iterator[Row]:
+    """Share of the accountant's mu that audits show on average, by what the adversary knows."""
+    for cell, table in found:
+        shared = {"part": "drift", "quantity": "share of mu", "kind": "expected"}
+        shared |= {"cell": cell.name, "network": cell.parameters.network}
+        shared |= {"starts": cell.parameters.starts, "orders": cell.parameters.orders}
+        for row in table.rename(columns={"share": "value"}).to_dict("records"):
+            yield shared | row
+
+
 def _housing(audits: Framed[HousingAudit]) -> Iterator[Row]:
     for cell, scores in audits:
         p = cell.parameters
@@ -123,7 +135,7 @@ def _centred(ends: Framed[cells.SimulatedEnds], audits: Framed[HousingAudit]) ->
         if not (both["coordinate"] == both["coordinate_end"]).all():
             raise InputError(f"{name}: its coordinates are not those of its simulated end points")
         shared = _audited("centred", Cell(name, p)) | {"models": cell.parameters.models}
-        noise = noise_deviation(p)
+        noise = p.noise_deviation
         for adversary, part in both.groupby("adversary", sort=False):
             own = shared | {"adversary": adversary}
             for centred in (False, True):
@@ -136,14 +148,6 @@ def _centred(ends: Framed[cells.SimulatedEnds], audits: Framed[HousingAudit]) ->
                 left = (part["score"] - part["score_end"]).groupby(part["world"]).std().mean()
                 ratio = noise / float(left)
                 yield own | {"quantity": "noise over spread", "kind": "estimate", "value": ratio}
-
-
-def noise_deviation(p: HousingAudit) -> float:
-    """Standard deviation of the noise in a coordinate of the last iterate, all steps together."""
-    mu = gaussian.mu(p.epsilon, p.delta)
-    shift = p.learning_rate / p.batch_size * p.clipping_norm * p.insertions
-    # Without other movement the insertions shift a coordinate by mu / sqrt(k) of it.
-    return shift / (mu / p.every**0.5)
 
 
 def _curve(inside: Floats, outside: Floats) -> Iterator[Row]:

@@ -147,6 +147,18 @@ def _expect_different(names: Iterator[tuple[int, str]]) -> None:
         seen.add(name)
 
 
+class DriftPoints(Grid):
+    """Trainings without noise and canary, which tell what audits of a coordinate show."""
+
+    epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
+    every: Several[Count] = Field(default=[1], min_length=1, description="insertion periods")
+    clipping_norms: Several[Positive] = Field(
+        default=[], description="gradients' largest norms beside 1, of the larger networks"
+    )
+    starts: int = Field(ge=2, le=1000, description="initial parameters")
+    orders: int = Field(ge=2, le=1000, description="draws of the batches, each for every start")
+
+
 class Norms(Grid):
     """Trainings in which the baseline canary's gradient norm is followed."""
 
@@ -257,6 +269,9 @@ class GradientCraftingGrid(FamilyGrid):
     housing: Housing | None = Field(default=None, description="audits of the small network")
     networks: dict[Name, Network] = Field(
         default={}, max_length=20, description="audits of larger networks, by a name of their own"
+    )
+    drifts: DriftPoints | None = Field(
+        default=None, description="what moves a coordinate beside noise and canary"
     )
     norms: Norms | None = Field(default=None, description="norms of the baseline canary")
     single: Single | None = Field(default=None, description="the single insertion of section 6")

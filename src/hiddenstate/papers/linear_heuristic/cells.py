@@ -1,10 +1,11 @@
 """The cells that the grid of linear_heuristic asks for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 from hiddenstate.accounting import pld
 from hiddenstate.papers.linear_heuristic.grid import (
+    ExpectedTraining,
     Figure1,
     Figure5,
     LinearHeuristicGrid,
@@ -12,8 +13,9 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Quadratic,
     Row,
     Schedules,
+    Training,
 )
-from hiddenstate.pipeline.costs import step_seconds
+from hiddenstate.pipeline.costs import BACK, step_seconds
 from hiddenstate.pipeline.family import Cell, Grid, by_name, part
 from hiddenstate.rounding import short
 
@@ -36,6 +38,7 @@ class RecalledRow(PrintedRow):
 
 
 G = TypeVar("G", bound=Grid)
+M = TypeVar("M", bound="TrainedModel")
 Cells = Callable[[LinearHeuristicGrid], list[Cell[G]]]
 
 
@@ -115,8 +118,8 @@ class TrainedMechanism(Grid):
         return pld.noise_multiplier(self.epsilon, self.delta, self.sampling_rate, self.steps)
 
 
-class TrainedAudit(TrainedMechanism):
-    """Parameters that decide the scores of an audit of trained models."""
+class TrainedModel(TrainedMechanism):
+    """Parameters that decide a training, with or without the canary."""
 
     attack: Attack
     dataset: str
@@ -124,13 +127,26 @@ class TrainedAudit(TrainedMechanism):
     records: int
     clipping_norm: float
     views: int
-    models: int
     learning_rate: float
 
     @property
     def stream(self) -> str:
         """Name of the random streams, whatever is trained."""
         return f"{self.attack}_{self.name}"
+
+
+class TrainedAudit(TrainedModel):
+    """Parameters that decide the scores of an audit of trained models."""
+
+    models: int
+
+
+class ExpectedAudits(Grid):
+    """Parameters that decide the expected audits of some trainings."""
+
+    audits: tuple[TrainedModel, ...]
+    starts: int
+    pairs: int
 
 
 class TrainedCurves(TrainedMechanism):
@@ -143,21 +159,45 @@ class TrainedCurves(TrainedMechanism):
 
 def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
     """The audits of trained models that each figure and table shows."""
-    t = grid.training
+    return _by_figure(TrainedAudit, grid.training, grid.training)
+
+
+def _by_figure(
+    kind: type[M], t: Training, own: Training | ExpectedTraining
+) -> dict[str, list[M]]:
+    """Trainings of each figure and table, by the recipes of ``own``."""
+    four, records = own.figure4, own.records or t.records
     return {
         "figure2": [
-            part(TrainedAudit, t, p, attack="dirac", steps=n) for p in t.figure2 for n in p.steps
+            part(kind, t, own, p, attack="dirac", steps=n) for p in own.figure2 for n in p.steps
         ],
         "figure4": [
-            part(TrainedAudit, t, t.figure4, attack=attack, steps=n)
+            part(kind, t, own, four, attack=attack, steps=n)
             for attack in ("blank", "natural")
-            for n in t.figure4.steps
-        ],
+            for n in four.steps
+        ] if four else [],
         "table1": [
-            part(TrainedAudit, t, row, attack="natural", sampling_rate=row.batch / t.records)
-            for row in t.table1
+            part(kind, t, own, row, attack="natural", sampling_rate=row.batch / records)
+            for row in own.table1
         ],
-    }
+    }  # fmt: skip
+
+
+def expected_of(grid: LinearHeuristicGrid) -> Iterator[tuple[str, Cell[ExpectedAudits]]]:
+    """A cell of expected audits for each training, figure and attack, with the figure."""
+    for more in grid.training.expected:
+        own = more if more.dataset else grid.training
+        for figure, audits in _by_figure(TrainedModel, grid.training, own).items():
+            for attack in dict.fromkeys(audit.attack for audit in audits):
+                these = tuple(audit for audit in audits if audit.attack == attack)
+                p = part(ExpectedAudits, more, audits=these)
+                yield figure, Cell(f"expected_{these[0].model}_{figure}_{attack}", p)
+
+
+def expected(grid: LinearHeuristicGrid) -> list[Cell[ExpectedAudits]]:
+    """The cells of expected audits."""
+    named = ((cell.name, cell.parameters) for _, cell in expected_of(grid))
+    return [Cell(name, p) for name, p in by_name(named).items()]
 
 
 def trained(grid: LinearHeuristicGrid) -> list[Cell[TrainedAudit]]:
@@ -166,7 +206,16 @@ def trained(grid: LinearHeuristicGrid) -> list[Cell[TrainedAudit]]:
     return [Cell(name, p) for name, p in by_name((trained_name(p), p) for p in every).items()]
 
 
-def trained_name(audit: TrainedAudit) -> str:
+def shown(grid: LinearHeuristicGrid) -> dict[str, list[TrainedModel]]:
+    """Trainings of each figure and table: audited, or of an expected audit alone."""
+    found: dict[str, list[TrainedModel]] = {k: [*v] for k, v in trained_audits(grid).items()}
+    for figure, cell in expected_of(grid):
+        there = {trained_name(audit) for audit in found[figure]}
+        found[figure] += [p for p in cell.parameters.audits if trained_name(p) not in there]
+    return found
+
+
+def trained_name(audit: TrainedModel) -> str:
     """Name of an audit's cell: audits of several models can be cached."""
     return f"{audit.model}_{audit.stream}"
 
@@ -175,7 +224,7 @@ def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:
     """A cell for each mechanism that is trained."""
     every = by_name(
         (p.name, part(TrainedCurves, grid.training, p))
-        for audits in trained_audits(grid).values()
+        for audits in shown(grid).values()
         for p in audits
     )
     return [Cell(f"trained_{name}", p) for name, p in every.items()]
@@ -185,3 +234,12 @@ def cost(audit: TrainedAudit) -> float:
     """Seconds of one core that the models of a cell take."""
     records = audit.records * audit.sampling_rate * audit.views
     return 2 * audit.models * audit.steps * step_seconds(audit.model, records)
+
+
+def expected_cost(p: ExpectedAudits) -> float:
+    """Seconds of one core that expected audits take."""
+    steps = (
+        2 * audit.steps * BACK * step_seconds(audit.model, audit.records * audit.sampling_rate)
+        for audit in p.audits
+    )
+    return p.starts * p.pairs * sum(steps)

@@ -19,7 +19,7 @@ from hiddenstate.papers.worst_case_init.grid import (
     Xavier,
     figures,
 )
-from hiddenstate.pipeline.costs import gradient_seconds, step_seconds
+from hiddenstate.pipeline.costs import BACK, gradient_seconds, step_seconds
 from hiddenstate.pipeline.family import Cell, Grid, part
 from hiddenstate.rounding import short
 from hiddenstate.streams import World
@@ -274,10 +274,6 @@ def cost(audit: AuditParameters) -> float:
     # A test set is about a third of the private records, and has no kernel of its own.
     tested = min(audit.models, TESTED) * audit.private / 3 * 4 * gradient_seconds(audit.start.model)
     return each * (trained + tested)
-
-
-BACK = 22
-"""How much longer a record's clipped gradient takes that is differentiated again, as measured."""
 
 
 def expected_cost(p: ExpectedParameters) -> float:
