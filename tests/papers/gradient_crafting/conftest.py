@@ -54,6 +54,9 @@ GRID = {
             ],
         },
     },
+    "expected": {
+        "epsilons": [24], "every": [1, 2], "clipping_norms": [2], "starts": 3, "orders": 2
+    },
     "norms": {"every": [1], "runs": 2},
     "single": {
         "epsilons": [1, 4],

@@ -161,7 +161,7 @@ def data_of(audit: HousingAudit | NetworkAudit) -> list[str]:
     return [audit.dataset] if isinstance(audit, NetworkAudit) else []
 
 
-class Drifts(Grid):
+class ExpectedAudits(Grid):
     """Parameters that decide trainings of a network without noise and canary."""
 
     network: str
@@ -171,9 +171,9 @@ class Drifts(Grid):
     orders: int
 
 
-def drifts(grid: GradientCraftingGrid) -> list[Cell[Drifts]]:
+def expected(grid: GradientCraftingGrid) -> list[Cell[ExpectedAudits]]:
     """A cell for each network: every insertion period, and every clipping norm at k = 1."""
-    p = grid.drifts
+    p = grid.expected
     if p is None:
         return []
     points = [(every, 1.0) for every in p.every] + [(1, norm) for norm in p.clipping_norms]
@@ -186,18 +186,18 @@ def drifts(grid: GradientCraftingGrid) -> list[Cell[Drifts]]:
         if grid.housing and norm == 1:
             audits.setdefault(HOUSING, []).append(part(HousingAudit, grid, grid.housing, **at))
     return [
-        Cell(f"drift_{name}", part(Drifts, p, network=name, audits=tuple(own)))
+        Cell(f"expected_{name}", part(ExpectedAudits, p, network=name, audits=tuple(own)))
         for name, own in audits.items()
     ]
 
 
-def drift_trainings(cell: Cell[Drifts]) -> tuple[int, int]:
+def expected_trainings(cell: Cell[ExpectedAudits]) -> tuple[int, int]:
     """Trainings of a cell, and one repeat."""
     p = cell.parameters
     return p.starts * p.orders * len(p.audits), 1
 
 
-def drift_cost(cell: Cell[Drifts]) -> float:
+def expected_cost(cell: Cell[ExpectedAudits]) -> float:
     """Seconds of one core that the trainings of a cell take."""
     p = cell.parameters
     models = p.starts * p.orders // 2  # without an adversary, of whose two one is trained

@@ -46,14 +46,14 @@ def estimate(grid: GradientCraftingGrid, scores: Made, bounds: Made) -> pd.DataF
     housing: epsilon and mu of every audit that is there, its trade-off curve, and how well audits
     of the same setting agree. network: epsilon and mu of the larger networks' audits. norms,
     centred: the same models in both readings, with and without the simulated end point.
-    drift: share of mu by trainings without noise and canary.
+    expected: share of mu by trainings without noise and canary.
     single, hidden, ideal, one run: as their cells. single: audits of the simulated landscapes too.
     """
     rows = [
         *_housing(scores.of(cells.housing_audits)),
         *_centred(bounds.of(cells.centred), scores.of(cells.housing_audits)),
         *_networks(scores.of(cells.network_audits)),
-        *_drifts(scores.of(cells.drifts)),
+        *_expected(scores.of(cells.expected)),
         *_norms(bounds.of(cells.followed)),
         *_landscapes(bounds.of(cells.landscapes)),
         *_simulated(scores.of(cells.simulated)),
@@ -91,10 +91,10 @@ def _networks(audits: Framed[NetworkAudit]) -> Iterator[Row]:
             yield from (shared | {"adversary": adversary} | row for row in found)
 
 
-def _drifts(found: Framed[cells.Drifts]) -> Iterator[Row]:
+def _expected(found: Framed[cells.ExpectedAudits]) -> Iterator[Row]:
     """Share of the accountant's mu that audits show on average, by what the adversary knows."""
     for cell, table in found:
-        shared = {"part": "drift", "quantity": "share of mu", "kind": "expected"}
+        shared = {"part": "expected", "quantity": "share of mu", "kind": "expected"}
         shared |= {"cell": cell.name, "network": cell.parameters.network}
         shared |= {"starts": cell.parameters.starts, "orders": cell.parameters.orders}
         for row in table.rename(columns={"share": "value"}).to_dict("records"):

@@ -147,7 +147,7 @@ def _expect_different(names: Iterator[tuple[int, str]]) -> None:
         seen.add(name)
 
 
-class DriftPoints(Grid):
+class ExpectedPoints(Grid):
     """Trainings without noise and canary, which tell what audits of a coordinate show."""
 
     epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
@@ -270,7 +270,7 @@ class GradientCraftingGrid(FamilyGrid):
     networks: dict[Name, Network] = Field(
         default={}, max_length=20, description="audits of larger networks, by a name of their own"
     )
-    drifts: DriftPoints | None = Field(
+    expected: ExpectedPoints | None = Field(
         default=None, description="what moves a coordinate beside noise and canary"
     )
     norms: Norms | None = Field(default=None, description="norms of the baseline canary")

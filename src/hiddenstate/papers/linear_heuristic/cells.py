@@ -5,11 +5,11 @@ from typing import Any, Literal, TypeVar
 
 from hiddenstate.accounting import pld
 from hiddenstate.papers.linear_heuristic.grid import (
-    ExpectedTraining,
     Figure1,
     Figure5,
     LinearHeuristicGrid,
     Optimisers,
+    OtherTraining,
     Quadratic,
     Row,
     Schedules,
@@ -147,6 +147,7 @@ class ExpectedAudits(Grid):
     audits: tuple[TrainedModel, ...]
     starts: int
     pairs: int
+    pass_back: int | None
 
 
 class TrainedCurves(TrainedMechanism):
@@ -163,10 +164,10 @@ def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
 
 
 def _by_figure(
-    kind: type[M], t: Training, own: Training | ExpectedTraining
+    kind: type[M], t: Training, own: Training | OtherTraining
 ) -> dict[str, list[M]]:
     """Trainings of each figure and table, by the recipes of ``own``."""
-    four, records = own.figure4, own.records or t.records
+    four = own.figure4
     return {
         "figure2": [
             part(kind, t, own, p, attack="dirac", steps=n) for p in own.figure2 for n in p.steps
@@ -177,7 +178,7 @@ def _by_figure(
             for n in four.steps
         ] if four else [],
         "table1": [
-            part(kind, t, own, row, attack="natural", sampling_rate=row.batch / records)
+            part(kind, t, own, row, attack="natural", sampling_rate=row.batch / own.records)
             for row in own.table1
         ],
     }  # fmt: skip
@@ -186,7 +187,7 @@ def _by_figure(
 def expected_of(grid: LinearHeuristicGrid) -> Iterator[tuple[str, Cell[ExpectedAudits]]]:
     """A cell of expected audits for each training, figure and attack, with the figure."""
     for more in grid.training.expected:
-        own = more if more.dataset else grid.training
+        own = more.other or grid.training
         for figure, audits in _by_figure(TrainedModel, grid.training, own).items():
             for attack in dict.fromkeys(audit.attack for audit in audits):
                 these = tuple(audit for audit in audits if audit.attack == attack)
@@ -238,8 +239,11 @@ def cost(audit: TrainedAudit) -> float:
 
 def expected_cost(p: ExpectedAudits) -> float:
     """Seconds of one core that expected audits take."""
-    steps = (
-        2 * audit.steps * BACK * step_seconds(audit.model, audit.records * audit.sampling_rate)
-        for audit in p.audits
-    )
-    return p.starts * p.pairs * sum(steps)
+    seconds = 0.0
+    for audit in p.audits:
+        batch = audit.records * audit.sampling_rate
+        # With and without the canary, in one pass with all records or in two with some.
+        back = 2 * batch if p.pass_back is None else 4 * min(p.pass_back, batch)
+        one = 2 * step_seconds(audit.model, batch) + BACK * step_seconds(audit.model, back)
+        seconds += p.starts * p.pairs * audit.steps * one
+    return seconds

@@ -1,10 +1,10 @@
 """The grid of linear_heuristic: its section of a scale file."""
 
 from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from hiddenstate.accounting import pld, weighted
 from hiddenstate.accounting import quadratic as quadratic_loss
@@ -246,31 +246,28 @@ class TrainedRow(Grid):
     learning_rate: Positive = Field(description="step size on the mean of an expected batch")
 
 
-class ExpectedTraining(Grid):
-    """Expected audits: of the trained models, or of others, which are named."""
+class OtherTraining(Grid):
+    """Models of which expected audits alone are made."""
 
-    dataset: Text | None = Field(default=None, description="as of training")
-    model: Name | None = Field(default=None, description="as of training")
-    records: int | None = Field(
-        default=None, ge=2, le=100_000_000, description="training records, the canary included"
-    )
+    dataset: Text = Field(description="as of training")
+    model: Name = Field(description="as of training")
+    records: int = Field(ge=2, le=100_000_000, description="training records, the canary included")
     figure2: Several[FixedNoise] = Field(default=[], description="gradient canary")
     figure4: FixedEpsilon | None = Field(default=None, description="mislabelled canary")
     table1: Several[TrainedRow] = Field(default=[], description="rows of Table 1")
+
+
+class ExpectedTraining(Grid):
+    """Expected audits of the trained models, or of others."""
+
     starts: int = Field(ge=1, le=1000, description="initial parameters, with batches of their own")
     pairs: int = Field(
         default=2, ge=1, le=1000, description="models with and without the canary, of each start"
     )
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        given = [name for name in ("dataset", "model", "records") if getattr(self, name)]
-        if len(given) not in (0, 3):
-            raise ValueError(
-                f"expected: got {' and '.join(given)} alone; expected dataset, model and records, "
-                "or none of them"
-            )
-        return self
+    pass_back: int | None = Field(
+        default=None, ge=1, description="records of each batch in the pass back; none: all of them"
+    )
+    other: OtherTraining | None = Field(default=None, description="models that are not audited")
 
 
 class Training(Grid):

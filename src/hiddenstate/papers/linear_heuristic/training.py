@@ -57,7 +57,7 @@ def expect(cell: Cell[ExpectedAudits], seed: int, workplace: Workplace) -> pd.Da
         for start in range(p.starts):
             found = expected(
                 ensemble, pairs=p.pairs, seed=seed, name=(NAME, "expected", name, start),
-                device=workplace.device,
+                records=p.pass_back, device=workplace.device,
             )  # fmt: skip
             columns = ("shift", "upper", "lower", "norm", "cosine")
             low, high = found.epsilon(audit.delta), found.epsilon(audit.delta, highest=True)

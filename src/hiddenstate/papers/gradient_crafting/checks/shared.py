@@ -5,6 +5,7 @@ import math
 import pandas as pd
 
 from hiddenstate.papers.gradient_crafting.stated import DELTA, IDLE_AUDITS
+from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Estimate
 from hiddenstate.pipeline.family import needed
 
@@ -26,6 +27,14 @@ def pooled(values: pd.Series, errors: pd.Series, most: float = math.inf) -> Esti
     weights = 1 / errors**2
     value, error = float((values * weights).sum() / weights.sum()), float(weights.sum() ** -0.5)
     return Estimate(value, error, least=-most, most=most)
+
+
+def expected(estimates: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """Expected audits, with the share of mu that each shows as ``share``, an estimate."""
+    rows = needed(select(needed(select(estimates, part="expected")), **values))
+    return rows.assign(
+        share=[Estimate(r.value, r.error, r.starts - 1) for r in rows.itertuples()]
+    )
 
 
 def stated_mean(value: tuple[float, float, float]) -> Estimate:

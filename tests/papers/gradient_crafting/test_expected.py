@@ -1,0 +1,78 @@
+"""Expected audits of coordinates against audits of many models."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hiddenstate.accounting import gaussian
+from hiddenstate.adversaries import crafted_gradients as crafted
+from hiddenstate.auditing import worlds
+from hiddenstate.auditing.summaries import separation
+from hiddenstate.papers.gradient_crafting import cells, expected, training
+from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, ONE_RANDOM, RANDOM
+from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
+from hiddenstate.pipeline.family import Cell, Workplace
+
+
+@pytest.fixture(scope="module")
+def found(content):
+    """Expected audits of a housing network, and the audit they are of."""
+    housing = content["housing"] | {"insertions": 20, "learning_rate": 0.5}
+    points = {"epsilons": [4], "every": [2], "starts": 40, "orders": 5}
+    asked = {"shows": "small", "delta": 1e-5, "housing": housing, "expected": points}
+    (cell,) = cells.expected(GradientCraftingGrid.model_validate(asked))
+    rows = expected.expect(cell, 1, Workplace()).set_index(["adversary", "knows"])
+    return rows, cell.parameters.audits[0]
+
+
+@pytest.mark.parametrize("start", ["fresh", "shared"])
+def test_many_models_separate_scores_as_expected(found, start):
+    rows, audit = found
+    words = (RANDOM, CRAFTED) if start == "fresh" else (CRAFTED,)
+    table = crafted.scores(
+        training.audit_of(audit.model_copy(update={"start": start})), models=3000, seed=2,
+        adversaries=[training.adversary(word, "absolute") for word in words],
+    )  # fmt: skip
+    mu = gaussian.mu(4.0, 1e-5)
+    for word in words:
+        seen, error = separation(*worlds(table[table["adversary"] == word].sort_values("run")))
+        share, own = rows.loc[(word, "nothing" if start == "fresh" else "start"), ["share", "error"]]
+        assert abs(seen / mu - share) < 3.5 * math.hypot(error / mu, own), (word, seen / mu, share)
+    assert rows["error"].between(0, 0.1).all()
+
+
+def test_what_is_known_leaves_less_spread(found):
+    rows, _ = found
+    share = rows["share"]
+    for adversary in (ONE_RANDOM, CRAFTED):
+        assert share[adversary, "start"] > share[adversary, "nothing"] - 0.02
+    assert share.max() < 1.1 / math.sqrt(2)
+
+
+def test_variances_are_those_of_starts_and_orders():
+    rng = np.random.default_rng(0)
+    start, order = rng.normal(0, 3, (4000, 1, 1)), rng.normal(0, 2, (1, 60, 1))
+    noise = rng.normal(0, 1, (4000, 60, 1))
+    d = start + order + 0.5 * noise
+    known = expected._variances(d, noise)
+    # Beyond the noise of 1: 0.25 of the rest, and twice the covariance of 0.5.
+    by_order = np.var(order, ddof=1)
+    assert known["start"][0] == pytest.approx(by_order + 1.25, rel=0.02)
+    assert known["batches"][0] == pytest.approx(9 + 1.25, rel=0.06)
+    assert known["nothing"][0] == pytest.approx(9 + by_order + 1.25, rel=0.06)
+
+
+def test_cells_have_every_point_of_a_network_once(content):
+    asked = GradientCraftingGrid.model_validate(content)
+    found: dict[str, Cell] = {cell.name: cell for cell in cells.expected(asked)}
+    points = {
+        name: [(audit.every, audit.clipping_norm) for audit in cell.parameters.audits]
+        for name, cell in found.items()
+    }
+    both = [(1, 1.0), (2, 1.0)]
+    assert points.pop("expected_housing") == both
+    assert points == dict.fromkeys(
+        ("expected_digits_convnet", "expected_digits_resnet"), [*both, (1, 2.0)]
+    )
+    assert cells.expected_trainings(found["expected_housing"]) == (3 * 2 * 2, 1)
