@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hiddenstate import auditing
-from hiddenstate.accounting import gaussian, weighted
+from hiddenstate.accounting import gaussian, linear, weighted
 from hiddenstate.adversaries.canaries import RecordCanary
 from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted, Periodic
 from hiddenstate.auditing import GaussianDP, lower_bound
@@ -41,7 +41,7 @@ def make(canary=RECORD, sigma=1.0, rate=0.2, sampling=None, clipping_norm=0.7, *
     mechanism = Mechanism(
         sampling=sampling or FullBatch(), steps=STEPS, learning_rate=rate,
         clipping_norm=clipping_norm, noise_multiplier=sigma, adjacency="add_or_remove",
-        insertions=None if canary.record is not None else STEPS,
+        insertions=None if canary.sampled or canary.record is not None else STEPS,
     )  # fmt: skip
     model = parts.get("model", network())
     return Ensemble(model, mechanism, X, Y, canary, flat_parameters(model))
@@ -140,6 +140,40 @@ def test_a_coordinate_of_a_linear_loss_shows_all_that_the_noise_allows():
     found = expected(audit, pairs=2)
     assert found.separation == pytest.approx(math.sqrt(STEPS) / 1.5, rel=1e-5)
     assert (found.norm, found.cosine) == pytest.approx((1, 1), rel=1e-5)
+
+
+def test_a_sampled_gradient_has_its_weight_in_every_step():
+    """Also in those that do not use it; its epsilon is then the linear heuristic's."""
+    canary = Inserted(Coordinate(2), schedule=None)
+    audit = make(canary, sigma=1.5, sampling=Poisson(0.3), model=nn.Linear(5, 1, bias=False))
+    audit = Ensemble(
+        audit.model, audit.mechanism, X, Y, canary, audit.initial,
+        loss=lambda outputs, labels: outputs[:, 0],
+    )  # fmt: skip
+    found = expected(audit, pairs=2)
+    assert 0 < found.used.mean() < 1
+    np.testing.assert_allclose(found.weights, 0.2 * 0.7, rtol=1e-5)
+    assert (found.norm, found.cosine) == pytest.approx((1, 1), rel=1e-5)
+    assert found.shift == pytest.approx(0.3 * STEPS * 0.2 * 0.7, rel=1e-5)
+    linear_losses = linear.last_iterate_epsilon(1.5, 0.3, STEPS, 1e-5)
+    for highest in (False, True):
+        assert found.epsilon(1e-5, highest=highest) == pytest.approx(linear_losses, rel=1e-3)
+
+
+def test_pairs_have_one_start_and_one_draw_of_the_batches():
+    audit = make(sigma=0.5, sampling=Poisson(0.3))
+    drawn = dataclasses.replace(audit, initial=lambda rng: torch.randn(57, generator=_torch(rng)))
+    found = expected(drawn, pairs=3)
+    assert (found.used == found.used[0]).all()
+    # The first step's gradient is that of one start.
+    np.testing.assert_array_equal(found.norms[:, 0], found.norms[0, 0])
+    assert len({*found.norms[:, 1]}) == 3
+    others = expected(drawn, pairs=1, name=("other",))
+    assert others.norms[0, 0] != found.norms[0, 0]
+
+
+def _torch(rng):
+    return torch.Generator().manual_seed(int(rng.integers(2**31)))
 
 
 def test_some_records_in_the_pass_back_change_nothing_on_average():

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from hiddenstate import models
+from hiddenstate.accounting import linear
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate
 from hiddenstate.errors import InputError
 from hiddenstate.papers.linear_heuristic import FAMILY, cells, training
 from hiddenstate.pipeline import scores
-from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.sampling import Poisson
 from hiddenstate.study import config
 
@@ -108,6 +109,33 @@ def test_fewer_records_are_drawn_once_for_all_audits_and_more_are_refused(jobs):
     assert not drawn <= {record.tobytes() for record in whole.x[:1100]}
     with pytest.raises(InputError, match="records: got 1439; expected at most 1438"):
         kept("natural", 0, 1439)
+
+
+def test_an_expected_audit_of_slow_training_is_the_linear_heuristic():
+    """Without other movement a gradient canary shows what linear losses do, from any start."""
+    expected = cells.expected(grid("laptop"))
+    assert len(expected) == len({cell.name for cell in expected}) == 7
+    first = next(cell for cell in expected if cell.name == "expected_digits_mlp_figure2_dirac")
+    p = first.parameters.audits[0]
+    slow = p.model_copy(update={"steps": 12, "sampling_rate": 0.3, "learning_rate": 1e-4})
+    few = first.parameters.model_copy(update={"audits": (slow,), "starts": 2})
+    rows = training.expect(Cell("x", few), 0, Workplace())
+    linear_losses = linear.last_iterate_epsilon(p.noise(), 0.3, 12, p.delta)
+    assert rows["low"].tolist() == pytest.approx([linear_losses] * 2, rel=2e-3)
+    assert rows["high"].tolist() == pytest.approx([linear_losses] * 2, rel=2e-3)
+    assert rows["cosine"].tolist() == pytest.approx([1, 1], rel=1e-3)
+    assert rows["audit"].unique() == cells.trained_name(slow)
+
+
+def test_expected_audits_are_of_every_audited_training_and_of_some_others():
+    asked = grid("laptop")
+    names = {cells.trained_name(p) for own in cells.trained_audits(asked).values() for p in own}
+    expected = [p for cell in cells.expected(asked) for p in cell.parameters.audits]
+    assert names < {cells.trained_name(p) for p in expected}
+    assert {p.model for p in expected} == {"digits_mlp", "mnist_cnn"}
+    # Their curves are those of the audited mechanisms, so that no bound more is computed.
+    mechanisms = {cell.name for cell in cells.trained_curves(asked)}
+    assert {f"trained_{p.name}" for p in expected} == mechanisms
 
 
 def stand_in(name, rng, records, classes=10):

@@ -366,9 +366,6 @@ CASES = {
     "figure2": outcomes("figure2", "mnist", {3.41: 6.48}, n=40),
     "figure3_mnist": outcomes("figure3", "mnist", {7.41: 10.0}, n=40),
     "figure3_cifar10": outcomes("figure3", "cifar10", {7.01: 10.0}, n=40),
-    "last_layer_introduction": outcomes(
-        "introduction", "cifar10_last_layer", {8.30: 9.33}, shown="figure5", many=2000, few=60
-    ),
     "maxima_mnist": outcomes("figure1", "mnist", {8.28: 3.41}, "maximum"),
     "maxima_cifar10": outcomes("figure1", "cifar10", {6.70: 0.69}, "maximum", few=12),
     "maxima_last_layer": outcomes(

@@ -139,13 +139,6 @@ def figure5(estimates: pd.DataFrame) -> Found:
     return _printed(estimates, "figure5", "cifar10_last_layer", rivals)
 
 
-@check
-def last_layer_introduction(estimates: pd.DataFrame) -> Found:
-    """The introduction's values at epsilon 10; rivals are those of section 5.3."""
-    rivals = {("worst", 10.0): 9.33, ("average", 10.0): 9.19}
-    task = "cifar10_last_layer"
-    return _printed(estimates, "figure5", task, rivals, printed="introduction")
-
 
 @check
 def maxima_mnist(estimates: pd.DataFrame) -> Found:
