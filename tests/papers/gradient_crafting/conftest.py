@@ -55,7 +55,11 @@ GRID = {
         },
     },
     "expected": {
-        "epsilons": [24], "every": [1, 2], "clipping_norms": [2], "starts": 3, "orders": 2
+        "epsilons": [24],
+        "every": [1, 2],
+        "clipping_norms": [2],
+        "starts": 3,
+        "orders": 2,
     },
     "norms": {"every": [1], "runs": 2},
     "single": {

@@ -37,7 +37,9 @@ def test_many_models_separate_scores_as_expected(found, start):
     mu = gaussian.mu(4.0, 1e-5)
     for word in words:
         seen, error = separation(*worlds(table[table["adversary"] == word].sort_values("run")))
-        share, own = rows.loc[(word, "nothing" if start == "fresh" else "start"), ["share", "error"]]
+        share, own = rows.loc[
+            (word, "nothing" if start == "fresh" else "start"), ["share", "error"]
+        ]
         assert abs(seen / mu - share) < 3.5 * math.hypot(error / mu, own), (word, seen / mu, share)
     assert rows["error"].between(0, 0.1).all()
 

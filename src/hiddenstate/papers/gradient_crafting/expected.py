@@ -1,9 +1,10 @@
-"""Expected audits of coordinates: what audits of many models show on average, from a few trainings.
+"""Expected audits of coordinates: what audits of many models show on average, by few trainings.
 
-The difference of the mean scores comes from pairs of models that share their noise. The spread comes
-from models without a canary, read at all their coordinates at once, and is told apart by what the
-adversary knows. The experimenter knows the noise that falls on a coordinate itself, whose variance is
-exact; what start, batches and the noise of other coordinates add is estimated. No bound is made of it.
+The difference of the mean scores comes from pairs of models that share their noise. The spread
+comes from models without a canary, read at all their coordinates at once. What the adversary knows
+decides how much of it counts. The experimenter knows the noise that falls on a coordinate itself,
+whose variance is exact. What start, batches and other coordinates' noise add is estimated. No bound
+is made of it.
 """
 
 import math

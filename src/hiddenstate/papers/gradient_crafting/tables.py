@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from hiddenstate.papers.gradient_crafting.grid import HOUSING
 from hiddenstate.pipeline.estimates import plus_minus, select, summarise
 from hiddenstate.pipeline.family import Rows, table
 
@@ -76,6 +77,39 @@ def networks(estimates: pd.DataFrame) -> pd.DataFrame:
     }  # fmt: skip
     whole = _WHOLE | {"insertions": int, "batch": int}
     return _audits(select(estimates, part="network", quantity="epsilon"), heads | _HEADS, whole)
+
+
+@table(
+    "Expected audits of a coordinate",
+    "Share of the insertions' mu that audits of many models show on average, ± its standard error, "
+    "by what the adversary knows: nothing, the batches, or the start. Who knows both and takes off "
+    "where a training without noise ends sees the noise alone. Observed: real audits, ± the "
+    "standard error of their mean. An expected audit is no lower bound.",
+    when=lambda grid: grid.expected is not None,
+)
+def expected(estimates: pd.DataFrame) -> Rows:
+    mus = select(estimates, quantity="mu", part=["housing", "network"])
+    keys = ["network", "every", "clipping_norm", "epsilon", "adversary"]
+    for key, part in select(estimates, part="expected").groupby(keys, sort=False):
+        network, every, norm, epsilon, adversary = key
+        record = {"network": network, "k": int(every), "C": norm, "epsilon": epsilon}
+        record["adversary"] = adversary
+        for line in part.itertuples():
+            record[f"{line.knows} known"] = plus_minus(line.value, line.error)
+        at = {"every": every, "clipping_norm": norm, "epsilon": epsilon, "adversary": adversary}
+        names = mus["network"].fillna(HOUSING)
+        for start in ("fresh", "shared"):
+            audits = select(mus[names == network], start=start, **at)
+            audits = audits[audits["models"] == audits["models"].max()]
+            if len(audits):
+                error = (audits["high"] - audits["value"]).mean() / len(audits) ** 0.5
+                found = (
+                    audits["value"].mean() / audits["mu"].iloc[0],
+                    error / audits["mu"].iloc[0],
+                )
+                words = "observed" if start == "fresh" else "observed, one start"
+                record[words] = plus_minus(*found)
+        yield record
 
 
 @table(

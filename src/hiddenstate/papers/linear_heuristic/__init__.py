@@ -98,7 +98,8 @@ FAMILY = Family(
             cells.expected,
             late("papers.linear_heuristic.training.expect"),
             size=lambda cell: (
-                cell.parameters.pairs * cell.parameters.starts * len(cell.parameters.audits), 1
+                cell.parameters.pairs * cell.parameters.starts * len(cell.parameters.audits),
+                1,
             ),
             cost=lambda cell: cells.expected_cost(cell.parameters),
             data=lambda cell: sorted({p.dataset for p in cell.parameters.audits}),

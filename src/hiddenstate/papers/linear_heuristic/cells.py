@@ -163,9 +163,7 @@ def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
     return _by_figure(TrainedAudit, grid.training, grid.training)
 
 
-def _by_figure(
-    kind: type[M], t: Training, own: Training | OtherTraining
-) -> dict[str, list[M]]:
+def _by_figure(kind: type[M], t: Training, own: Training | OtherTraining) -> dict[str, list[M]]:
     """Trainings of each figure and table, by the recipes of ``own``."""
     four = own.figure4
     return {

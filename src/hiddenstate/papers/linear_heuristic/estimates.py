@@ -60,7 +60,9 @@ def estimate(grid: LinearHeuristicGrid, scores: Made, bounds: Made) -> pd.DataFr
         parts.append(_audit(runs, composition, "standard").assign(cell=kept.name, x=growth))
     models = {cell.name: runs for cell, runs in scores.of(cells.trained)}
     foretold = {
-        name: rows for _, table in scores.of(cells.expected) for name, rows in table.groupby("audit")
+        name: rows
+        for _, table in scores.of(cells.expected)
+        for name, rows in table.groupby("audit")
     }
     accounted = {cell.name: table for cell, table in bounds.of(cells.trained_curves)}
     for figure, audits in cells.shown(grid).items():
@@ -204,9 +206,7 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     wide = {
         name: part[column]
         for method, part in select(rows, quantity="epsilon").groupby("method")
-        for name, column in (
-            [(method, "value"), *RANGES.get(str(method), [])]
-        )
+        for name, column in ([(method, "value"), *RANGES.get(str(method), [])])
     }
     wide["accuracy"] = select(rows, quantity="accuracy")["value"]
     if len(shift := select(rows, quantity="shift")):

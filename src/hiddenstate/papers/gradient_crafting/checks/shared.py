@@ -32,9 +32,7 @@ def pooled(values: pd.Series, errors: pd.Series, most: float = math.inf) -> Esti
 def expected(estimates: pd.DataFrame, **values: object) -> pd.DataFrame:
     """Expected audits, with the share of mu that each shows as ``share``, an estimate."""
     rows = needed(select(needed(select(estimates, part="expected")), **values))
-    return rows.assign(
-        share=[Estimate(r.value, r.error, r.starts - 1) for r in rows.itertuples()]
-    )
+    return rows.assign(share=[Estimate(r.value, r.error, r.starts - 1) for r in rows.itertuples()])
 
 
 def stated_mean(value: tuple[float, float, float]) -> Estimate:

@@ -118,6 +118,37 @@ def networks_every(estimates: pd.DataFrame) -> Any:
 
 
 @figure(
+    "What does knowing the start or the batches give?",
+    "Share of the insertions' mu that audits of many models show on average, at the largest "
+    "epsilon, for an insertion in every k-th step. Colours are adversaries. Filled: start and "
+    "batches are drawn for each model and unknown. Open: the start is known, or the same in all "
+    "models. Knowing the batches alone gives nothing that can be seen. Dotted: a coordinate that "
+    "noise and canary alone move, which is what an adversary sees who knows both. Expected audits "
+    "bound nothing; the table has their errors, and real audits beside them.",
+    message="The start hides a coordinate; the order of the batches does not",
+    when=lambda grid: grid.expected is not None,
+)
+def expected(estimates: pd.DataFrame) -> Any:
+    rows = select(estimates, part="expected", clipping_norm=1)
+    rows = rows[(rows["epsilon"] == rows["epsilon"].max()) & (rows["knows"] != "batches")]
+    drawn, axes = plotting.panels(rows["network"].nunique(), height=3.4, sharey=True)
+    for ax, (network, part) in zip(axes, rows.groupby("network", sort=False), strict=True):
+        law = pd.Series({k: k**-0.5 for k in sorted(part["every"].unique())})
+        plotting.curve(ax, law, color="black", ls=":", lw=1.2, label="noise and canary alone")
+        for (adversary, knows), line in part.groupby(["adversary", "knows"], sort=False):
+            style = {"color": kind(adversary).color, "marker": kind(adversary).marker, "ms": 5}
+            style |= {"mfc": "w"} if knows == "start" else {}
+            words = ", start known" if knows == "start" else ""
+            points = line.set_index("every")["value"].sort_index()
+            plotting.curve(ax, points, **style, lw=0.8, label=adversary + words)
+        ax.set(xscale="log", yscale="log", xlabel="k", title=network.replace("_", " "))
+        ax.set_xticks(law.index, [f"{k:g}" for k in law.index], minor=False)
+    axes[0].set_ylabel("share of $\\mu$")
+    plotting.legend_below(drawn, axes[0], 2)
+    return drawn
+
+
+@figure(
     "Does the audit depend on the clipping norm? (ConvNet and ResNet)",
     "Share of the insertions' mu that the last iterate shows, by the clipping norm C, for "
     "an insertion in every step. Mu is estimated as the difference of the mean scores over "

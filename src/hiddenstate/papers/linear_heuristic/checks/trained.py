@@ -108,7 +108,9 @@ def trained_below(estimates: pd.DataFrame) -> Found:
         return f"Expected audits of {len(rows)} trainings; the largest is {shares.max():.2f} of the heuristic."
     below = Share(int((rows["found"] <= rows["heuristic"]).sum()), len(rows))
     yield Within("audits that find less", below, low=0.75, reason="consistently")
-    return f"{below.successes} of {below.trials}; the largest is {shares.max():.2f} of the heuristic."
+    return (
+        f"{below.successes} of {below.trials}; the largest is {shares.max():.2f} of the heuristic."
+    )
 
 
 @check

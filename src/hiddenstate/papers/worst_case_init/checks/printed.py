@@ -139,7 +139,6 @@ def figure5(estimates: pd.DataFrame) -> Found:
     return _printed(estimates, "figure5", "cifar10_last_layer", rivals)
 
 
-
 @check
 def maxima_mnist(estimates: pd.DataFrame) -> Found:
     """The largest of five epsilons, for MNIST in the worst case."""
