@@ -196,8 +196,8 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
 
     Beside the epsilons of the methods: network, attack, sampling_rate, noise_multiplier, steps,
     batch, the range "least" to "most" of ideal audits, accuracy, and of expected audits the error
-    with its freedom, the range "floor" to "ceiling", and the shift of the mean score ("shift") beside
-    the observed one; "shift known" is the share of the observed deviation that noise gives.
+    with its freedom, the range "floor" to "ceiling", and the shift of the mean score ("shift")
+    beside the observed one; "shift known" is the share of the observed deviation that noise gives.
     """
     rows = select(estimates, figure=list(figures), **values)
     index = ["figure", "network", "attack", "sampling_rate", "noise_multiplier", "steps", "batch"]

@@ -106,9 +106,9 @@ def _percent(accuracy: float | None) -> str:
     "Figures 2 and 4 in numbers",
     "Every audit of trained models by every estimator; as in the table of Figures 3 and 6. "
     '"ideal": the estimate as published where losses are linear, its mean over simulated audits of '
-    'as many models. "expected": what an adversary with many models reaches who knows the start and '
-    "the batches, which bounds nothing; ±: its standard error. Shift: difference of the mean scores "
-    "of the real audits over the expected one, ± the standard error of the real one. Noise: share "
+    'as many models. "expected": what an adversary with many models reaches who knows the start '
+    "and the batches, which bounds nothing; ±: its standard error. Shift: difference of the mean "
+    "scores of the real audits over the expected one, ± its standard error. Noise: share "
     "of the real scores' deviation that noise gives, the rest is of starts and batches.",
 )
 def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:

@@ -26,15 +26,24 @@ def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     """Audits of trained models, expected ones where there are any; none may be missing.
 
     ``found`` of an expected audit is its epsilon, ``of`` the heuristic's. A real audit is a single
-    one, so its deviation ``sd`` is that of ideal audits of as many models, whose mean is ``of``, and
-    ``least`` and ``most`` are the 5 and 95 % quantiles.
+    one, so its deviation ``sd`` is that of ideal audits of as many models. Their mean is ``of``, and
+    their 5 and 95 % quantiles are ``least`` and ``most``.
     """
     rows = trained(estimates, *figures, **values)
-    if "expected" in rows and rows["expected"].notna().all():
+    if _told(rows):
         return rows.assign(found=rows["expected"], sd=rows["error"], of=rows["heuristic"])
     found = needed(rows.get(PUBLISHED, pd.Series(dtype=float)))
-    sd = (rows["most"] - rows["least"]) / (2 * 1.645)
-    return rows.assign(found=found, sd=sd, of=rows["ideal"], freedom=math.inf)
+    return rows.assign(found=found, sd=_deviation(rows), of=rows["ideal"], freedom=math.inf)
+
+
+def _deviation(rows: pd.DataFrame) -> pd.Series:
+    """Of a single real audit, as of ideal ones."""
+    return (rows["most"] - rows["least"]) / (2 * 1.645)
+
+
+def _told(rows: pd.DataFrame) -> bool:
+    """True if every training has an expected audit."""
+    return "expected" in rows and bool(rows["expected"].notna().all())
 
 
 def _share(rows: pd.DataFrame) -> Estimate:
@@ -100,17 +109,16 @@ def trained_below(estimates: pd.DataFrame) -> Found:
     """Figures 2 and 4, Table 1: the heuristic is above what audits of trained models find."""
     rows = _audits(estimates, "figure2", "figure4", "table1")
     shares = rows["found"] / rows["heuristic"]
-    if "expected" in rows:
+    largest = f"the largest is {shares.max():.2f} of the heuristic."
+    if _told(rows):
         for row, share in zip(rows.itertuples(), shares, strict=True):
-            error = row.sd / row.heuristic
-            what = f"share found, {row.network}, {row.attack}, q {row.sampling_rate:.2g}, T {row.steps:g}"
-            yield Within(what, Estimate(share, error, row.freedom), high=1)
-        return f"Expected audits of {len(rows)} trainings; the largest is {shares.max():.2f} of the heuristic."
+            found = Estimate(share, row.sd / row.heuristic, row.freedom)
+            at = f"{row.network}, {row.attack}, q {row.sampling_rate:.2g}, T {row.steps:g}"
+            yield Within(f"share found, {at}", found, high=1)
+        return f"Expected audits of {len(rows)} trainings; {largest}"
     below = Share(int((rows["found"] <= rows["heuristic"]).sum()), len(rows))
     yield Within("audits that find less", below, low=0.75, reason="consistently")
-    return (
-        f"{below.successes} of {below.trials}; the largest is {shares.max():.2f} of the heuristic."
-    )
+    return f"{below.successes} of {below.trials}; {largest}"
 
 
 @check
@@ -155,14 +163,14 @@ def table1_accuracy(estimates: pd.DataFrame) -> Found:
 @check
 def table1_empirical(estimates: pd.DataFrame) -> Found:
     """Table 1: the printed empirical epsilons, which are not the heuristic ones."""
-    rows = _audits(estimates, "table1").set_index("batch")
+    rows = trained(estimates, "table1").set_index("batch")
     rows = needed(rows.reindex(list(stated.TRAINED)))
-    needed(rows["found"])
+    found, sd = needed(rows.get(PUBLISHED, pd.Series(dtype=float))), _deviation(rows)
     for batch, (_, printed) in stated.TRAINED.items():
         yield Stated(
             f"empirical epsilon, batch {batch}",
-            Estimate(float(rows["found"][batch]), float(rows["sd"][batch])),
-            Estimate(printed, float(rows["sd"][batch])),
+            Estimate(float(found[batch]), float(sd[batch])),
+            Estimate(printed, float(sd[batch])),
             0.05,
             float(rows["heuristic"][batch]),
             digits=1,
