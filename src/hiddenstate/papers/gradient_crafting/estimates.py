@@ -94,7 +94,7 @@ def _networks(audits: Framed[NetworkAudit]) -> Iterator[Row]:
 def _expected(found: Framed[cells.ExpectedAudits]) -> Iterator[Row]:
     """Share of the accountant's mu that audits show on average, by what the adversary knows."""
     for cell, table in found:
-        shared = {"part": "expected", "quantity": "share of mu", "kind": "expected"}
+        shared: Row = {"part": "expected", "quantity": "share of mu", "kind": "expected"}
         shared |= {"cell": cell.name, "network": cell.parameters.network}
         shared |= {"starts": cell.parameters.starts, "orders": cell.parameters.orders}
         for row in table.rename(columns={"share": "value"}).to_dict("records"):

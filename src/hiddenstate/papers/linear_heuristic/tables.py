@@ -88,8 +88,9 @@ def _shown(name: str, value: float | None, decimals: int = 3) -> str:
 
 def _plus_minus(value: float | None, error: float | None) -> str:
     """A value with its standard error, or a dash for what is not there."""
-    missing = value is None or error is None or pd.isna(value)
-    return "—" if missing else plus_minus(value, error)
+    if value is None or error is None or pd.isna(value):
+        return "—"
+    return plus_minus(value, error)
 
 
 def _over(row: pd.Series, *names: str) -> list[float | None]:

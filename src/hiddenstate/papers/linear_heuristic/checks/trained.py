@@ -26,8 +26,8 @@ def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     """Audits of trained models, expected ones where there are any; none may be missing.
 
     ``found`` of an expected audit is its epsilon, ``of`` the heuristic's. A real audit is a single
-    one, so its deviation ``sd`` is that of ideal audits of as many models. Their mean is ``of``, and
-    their 5 and 95 % quantiles are ``least`` and ``most``.
+    one, so its deviation ``sd`` is that of ideal audits of as many models. Their mean is ``of``,
+    and their 5 and 95 % quantiles are ``least`` and ``most``.
     """
     rows = trained(estimates, *figures, **values)
     if _told(rows):
