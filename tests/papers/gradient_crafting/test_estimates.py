@@ -9,7 +9,7 @@ from hiddenstate.pipeline.estimates import select
 
 def test_every_part_is_there(estimates):
     parts = {"housing", "network", "norms", "single", "hidden", "ideal", "one run"}
-    parts |= {"one run validity", "centred"}
+    parts |= {"one run validity", "centred", "expected"}
     assert set(estimates["part"]) == parts
 
 
