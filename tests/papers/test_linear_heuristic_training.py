@@ -114,8 +114,7 @@ def test_fewer_records_are_drawn_once_for_all_audits_and_more_are_refused(jobs):
 def test_an_expected_audit_of_slow_training_is_the_linear_heuristic():
     """Without other movement a gradient canary shows what linear losses do, from any start."""
     expected = cells.expected(grid("laptop"))
-    assert len(expected) == len({cell.name for cell in expected}) == 7
-    first = next(cell for cell in expected if cell.name == "expected_digits_mlp_figure2_dirac")
+    first = next(cell for cell in expected if cell.name == "expected_digits_mlp_figure2")
     p = first.parameters.audits[0]
     slow = p.model_copy(update={"steps": 12, "sampling_rate": 0.3, "learning_rate": 1e-4})
     few = first.parameters.model_copy(update={"audits": (slow,), "starts": 2})
@@ -127,15 +126,12 @@ def test_an_expected_audit_of_slow_training_is_the_linear_heuristic():
     assert rows["audit"].unique() == cells.trained_name(slow)
 
 
-def test_expected_audits_are_of_every_audited_training_and_of_some_others():
+def test_expected_audits_are_of_every_audited_training_with_few_steps():
     asked = grid("laptop")
-    names = {cells.trained_name(p) for own in cells.trained_audits(asked).values() for p in own}
+    audits = [p for own in cells.trained_audits(asked).values() for p in own]
     expected = [p for cell in cells.expected(asked) for p in cell.parameters.audits]
-    assert names < {cells.trained_name(p) for p in expected}
-    assert {p.model for p in expected} == {"digits_mlp", "mnist_cnn"}
-    # Their curves are those of the audited mechanisms, so that no bound more is computed.
-    mechanisms = {cell.name for cell in cells.trained_curves(asked)}
-    assert {f"trained_{p.name}" for p in expected} == mechanisms
+    assert [p.name for p in expected] == [p.name for p in audits if p.steps <= 2500]
+    assert len(audits) - len(expected) == 1
 
 
 def stand_in(name, rng, records, classes=10):
@@ -183,7 +179,8 @@ def test_cached_scores_are_those_that_the_middle_scale_asks_for():
     """Their identity, which a new field of the parameters would change, is that of the files."""
     files = {path.stem: path for path in CACHED.glob("*.parquet")}
     _, asked, seed = config.section(SCALES / "mnist.yaml", "linear_heuristic")
-    jobs = FAMILY.jobs(asked)["train"]
+    trained = {cell.name for cell in cells.trained(asked)}
+    jobs = {name: job for name, job in FAMILY.jobs(asked)["train"].items() if name in trained}
     assert jobs and jobs.keys() <= files.keys()
     for name, job in jobs.items():
         assert scores.computed(files[name], job.identity, seed), name

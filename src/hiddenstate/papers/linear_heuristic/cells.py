@@ -1,6 +1,7 @@
 """The cells that the grid of linear_heuristic asks for."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from hiddenstate.accounting import pld
@@ -9,11 +10,9 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Figure5,
     LinearHeuristicGrid,
     Optimisers,
-    OtherTraining,
     Quadratic,
     Row,
     Schedules,
-    Training,
 )
 from hiddenstate.pipeline.costs import BACK, step_seconds
 from hiddenstate.pipeline.family import Cell, Grid, by_name, part
@@ -38,7 +37,6 @@ class RecalledRow(PrintedRow):
 
 
 G = TypeVar("G", bound=Grid)
-M = TypeVar("M", bound="TrainedModel")
 Cells = Callable[[LinearHeuristicGrid], list[Cell[G]]]
 
 
@@ -160,58 +158,41 @@ class TrainedCurves(TrainedMechanism):
 
 def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
     """The audits of trained models that each figure and table shows."""
-    return _by_figure(TrainedAudit, grid.training, grid.training)
-
-
-def _by_figure(kind: type[M], t: Training, own: Training | OtherTraining) -> dict[str, list[M]]:
-    """Trainings of each figure and table, by the recipes of ``own``."""
-    four = own.figure4
+    t = grid.training
     return {
         "figure2": [
-            part(kind, t, own, p, attack="dirac", steps=n) for p in own.figure2 for n in p.steps
+            part(TrainedAudit, t, p, attack="dirac", steps=n) for p in t.figure2 for n in p.steps
         ],
         "figure4": [
-            part(kind, t, own, four, attack=attack, steps=n)
+            part(TrainedAudit, t, t.figure4, attack=attack, steps=n)
             for attack in ("blank", "natural")
-            for n in four.steps
-        ] if four else [],
-        "table1": [
-            part(kind, t, own, row, attack="natural", sampling_rate=row.batch / own.records)
-            for row in own.table1
+            for n in t.figure4.steps
         ],
-    }  # fmt: skip
-
-
-def expected_of(grid: LinearHeuristicGrid) -> Iterator[tuple[str, Cell[ExpectedAudits]]]:
-    """A cell of expected audits for each training, figure and attack, with the figure."""
-    for more in grid.training.expected:
-        own = more.other or grid.training
-        for figure, audits in _by_figure(TrainedModel, grid.training, own).items():
-            for attack in dict.fromkeys(audit.attack for audit in audits):
-                these = tuple(audit for audit in audits if audit.attack == attack)
-                p = part(ExpectedAudits, more, audits=these)
-                yield figure, Cell(f"expected_{these[0].model}_{figure}_{attack}", p)
+        "table1": [
+            part(TrainedAudit, t, row, attack="natural", sampling_rate=row.batch / t.records)
+            for row in t.table1
+        ],
+    }
 
 
 def expected(grid: LinearHeuristicGrid) -> list[Cell[ExpectedAudits]]:
-    """The cells of expected audits."""
-    named = ((cell.name, cell.parameters) for _, cell in expected_of(grid))
-    return [Cell(name, p) for name, p in by_name(named).items()]
+    """A cell of expected audits for each figure and table."""
+    more = grid.training.expected
+    if more is None:
+        return []
+    most, found = more.most_steps or math.inf, []
+    for figure, audits in trained_audits(grid).items():
+        these = tuple(part(TrainedModel, audit) for audit in audits if audit.steps <= most)
+        if these:
+            p = part(ExpectedAudits, more, audits=these)
+            found.append(Cell(f"expected_{these[0].model}_{figure}", p))
+    return found
 
 
 def trained(grid: LinearHeuristicGrid) -> list[Cell[TrainedAudit]]:
     """A cell for each audit of trained models."""
     every = (p for audits in trained_audits(grid).values() for p in audits)
     return [Cell(name, p) for name, p in by_name((trained_name(p), p) for p in every).items()]
-
-
-def shown(grid: LinearHeuristicGrid) -> dict[str, list[TrainedModel]]:
-    """Trainings of each figure and table: audited, or of an expected audit alone."""
-    found: dict[str, list[TrainedModel]] = {k: [*v] for k, v in trained_audits(grid).items()}
-    for figure, cell in expected_of(grid):
-        there = {trained_name(audit) for audit in found[figure]}
-        found[figure] += [p for p in cell.parameters.audits if trained_name(p) not in there]
-    return found
 
 
 def trained_name(audit: TrainedModel) -> str:
@@ -223,7 +204,7 @@ def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:
     """A cell for each mechanism that is trained."""
     every = by_name(
         (p.name, part(TrainedCurves, grid.training, p))
-        for audits in shown(grid).values()
+        for audits in trained_audits(grid).values()
         for p in audits
     )
     return [Cell(f"trained_{name}", p) for name, p in every.items()]

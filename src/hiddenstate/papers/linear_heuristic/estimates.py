@@ -65,7 +65,7 @@ def estimate(grid: LinearHeuristicGrid, scores: Made, bounds: Made) -> pd.DataFr
         for name, rows in table.groupby("audit")
     }
     accounted = {cell.name: table for cell, table in bounds.of(cells.trained_curves)}
-    for figure, audits in cells.shown(grid).items():
+    for figure, audits in cells.trained_audits(grid).items():
         for audit in audits:
             name, table = cells.trained_name(audit), accounted[f"trained_{audit.name}"]
             rows = [_trained(audit, models.get(name), table)]

@@ -246,19 +246,8 @@ class TrainedRow(Grid):
     learning_rate: Positive = Field(description="step size on the mean of an expected batch")
 
 
-class OtherTraining(Grid):
-    """Models of which expected audits alone are made."""
-
-    dataset: Text = Field(description="as of training")
-    model: Name = Field(description="as of training")
-    records: int = Field(ge=2, le=100_000_000, description="training records, the canary included")
-    figure2: Several[FixedNoise] = Field(default=[], description="gradient canary")
-    figure4: FixedEpsilon | None = Field(default=None, description="mislabelled canary")
-    table1: Several[TrainedRow] = Field(default=[], description="rows of Table 1")
-
-
 class ExpectedTraining(Grid):
-    """Expected audits of the trained models, or of others."""
+    """Expected audits of the trained models."""
 
     starts: int = Field(ge=1, le=1000, description="initial parameters, with batches of their own")
     pairs: int = Field(
@@ -267,7 +256,9 @@ class ExpectedTraining(Grid):
     pass_back: int | None = Field(
         default=None, ge=1, description="records of each batch in the pass back; none: all of them"
     )
-    other: OtherTraining | None = Field(default=None, description="models that are not audited")
+    most_steps: int | None = Field(
+        default=None, ge=1, description="only trainings of at most so many steps; none: all of them"
+    )
 
 
 class Training(Grid):
@@ -297,7 +288,7 @@ class Training(Grid):
     figure2: Several[FixedNoise] = Field(min_length=1, description="gradient canary; panels")
     figure4: FixedEpsilon = Field(description="mislabelled canary")
     table1: Several[TrainedRow] = Field(min_length=1, description="rows of Table 1")
-    expected: Several[ExpectedTraining] = Field(default=[], description="expected audits")
+    expected: ExpectedTraining | None = Field(default=None, description="expected audits")
 
 
 class LinearHeuristicGrid(FamilyGrid):

@@ -13,7 +13,7 @@ from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.checks.shared import HALF
 from hiddenstate.papers.linear_heuristic.estimates import trained
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Estimate, Exact, Share, Stated, Within, average
+from hiddenstate.pipeline.evidence import Estimate, Exact, Open, Share, Stated, Within, average
 from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 UNLIKE = 2.0
@@ -23,7 +23,7 @@ LESS = 3.0
 
 
 def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFrame:
-    """Audits of trained models, expected ones where there are any; none may be missing.
+    """Audits of trained models: expected ones where there are any, else real ones.
 
     ``found`` of an expected audit is its epsilon, ``of`` the heuristic's. A real audit is a single
     one, so its deviation ``sd`` is that of ideal audits of as many models. Their mean is ``of``,
@@ -31,6 +31,7 @@ def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     """
     rows = trained(estimates, *figures, **values)
     if _told(rows):
+        rows = rows[rows["expected"].notna()]
         return rows.assign(found=rows["expected"], sd=rows["error"], of=rows["heuristic"])
     found = needed(rows.get(PUBLISHED, pd.Series(dtype=float)))
     return rows.assign(found=found, sd=_deviation(rows), of=rows["ideal"], freedom=math.inf)
@@ -42,8 +43,8 @@ def _deviation(rows: pd.DataFrame) -> pd.Series:
 
 
 def _told(rows: pd.DataFrame) -> bool:
-    """True if every training has an expected audit."""
-    return "expected" in rows and bool(rows["expected"].notna().all())
+    """True if there are expected audits, of one training at least."""
+    return "expected" in rows and bool(rows["expected"].notna().any())
 
 
 def _share(rows: pd.DataFrame) -> Estimate:
@@ -126,6 +127,8 @@ def table1_similar(estimates: pd.DataFrame) -> Found:
     """Table 1: with similar heuristic epsilons, batch sizes give similar models and estimates."""
     rows = _audits(estimates, "table1")
     needed(rows.iloc[1:])
+    if missing := len(trained(estimates, "table1")) - len(rows):
+        yield Open(f"expected audits of {missing} more rows")
     found = [Estimate(r.found, r.sd, r.freedom) for r in rows.itertuples()]
     printed = np.mean([value for _, value in stated.TRAINED.values()])
     yield Within(
