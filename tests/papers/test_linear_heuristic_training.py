@@ -188,8 +188,9 @@ def test_cached_scores_are_those_that_the_middle_scale_asks_for():
 
 def test_mnist_is_the_middle_scale():
     jobs = FAMILY.jobs(grid("mnist"))["train"]
-    assert {job.cell.parameters.model for job in jobs.values()} == {"mnist_cnn"}
     assert all(job.data == ["mnist"] for job in jobs.values())
+    jobs = {n: job for n, job in jobs.items() if not n.startswith("expected_")}
+    assert {job.cell.parameters.model for job in jobs.values()} == {"mnist_cnn"}
     laptop = FAMILY.jobs(grid("laptop"))["train"]
     # Both scales' scores can be cached side by side.
     assert not jobs.keys() & laptop.keys()

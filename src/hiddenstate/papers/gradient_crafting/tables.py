@@ -85,7 +85,7 @@ def networks(estimates: pd.DataFrame) -> pd.DataFrame:
     "by what the adversary knows: nothing, the batches, or the start. Who knows both and takes off "
     "where a training without noise ends sees the noise alone. Observed: real audits, ± the "
     "standard error of their mean. An expected audit is no lower bound.",
-    when=lambda grid: grid.expected is not None,
+    when=lambda grid: grid.expected is not None and bool(grid.housing or grid.networks),
 )
 def expected(estimates: pd.DataFrame) -> Rows:
     mus = select(estimates, quantity="mu", part=["housing", "network"])

@@ -126,7 +126,7 @@ def networks_every(estimates: pd.DataFrame) -> Any:
     "noise and canary alone move, which is what an adversary sees who knows both. Expected audits "
     "bound nothing; the table has their errors, and real audits beside them.",
     message="The start hides a coordinate; the order of the batches does not",
-    when=lambda grid: grid.expected is not None,
+    when=lambda grid: grid.expected is not None and bool(grid.housing or grid.networks),
 )
 def expected(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="expected", clipping_norm=1)
