@@ -138,8 +138,8 @@ function draw(setting, found) {
     return made("tr", { className: guess ? "guess" : "" }, made("td", { textContent: name }), ...cells, made("td", { className: "bars" }, bar));
   }));
   const [noise, rate, steps, epsilon, name] = nearest(setting);
-  element("audit").textContent = `The largest simulated audit of the nearest setting that was simulated proves epsilon of at least ${shown(epsilon, Math.floor)} with 95 % confidence: `
-    + `${name}, noise multiplier ${noise}, sampling rate ${rate}, ${plain(steps)} steps, delta 1e-5. The command hiddenstate atlas, with the same options, simulates yours.`;
+  element("audit").textContent = `The nearest setting that was simulated has noise multiplier ${noise}, sampling rate ${rate}, ${plain(steps)} steps and delta 1e-5. `
+    + `Its largest audit (${name}) proves epsilon of at least ${shown(epsilon, Math.floor)} with 95 % confidence. Simulate yours by hiddenstate atlas, with the same options.`;
 }
 
 // --- a worker keeps the page at work; it is made from text, as a page from disk may load none ---
