@@ -313,7 +313,10 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
     right: Any = ax.twinx()
     right.grid(False)
     shared = {"capsize": 2.5, "lw": 1.2, "color": plotting.PUBLISHED}
-    right.errorbar(norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, **shared)
+    right.errorbar(
+        norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, **shared,
+        label="norms, these audits" if len(norms) else None,
+    )  # fmt: skip
     same = {name: levels[name] for name in ("task", "epsilon", "clipping_norm")}
     more = summary(estimates, "figure2_norms", "gradient_norm", "mean", **same)
     for records, line in more.groupby("records"):
@@ -322,8 +325,7 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
             line["epochs"], line["mean"], line["sd"].fillna(0), fmt="x--", ms=6, **shared,
             label=f"norms, n = {records:,.0f}",
         )  # fmt: skip
-    if len(more):
-        right.legend(loc="lower left", frameon=True, edgecolor="0.85", framealpha=1)
+    right.legend(loc="lower left", frameon=True, edgecolor="0.85", framealpha=1)
     for axis, quantity in ((ax, "mean"), (right, "gradient_norm")):
         values = _stated_by_epochs(levels, quantity)
         there = [*found["records"], *(more["records"] if axis is right else [])]
@@ -361,8 +363,8 @@ figure5 = _panels(
 @figure(
     "Figure 6: convergence",
     "Test accuracy by steps and learning rate; the noise is calibrated again for each "
-    "number of steps, so that all points have the same epsilon. Open circles: stated by "
-    "the paper for the same data and model.",
+    "number of steps, so that all points have the same epsilon. The paper's value for the same "
+    "data and model is an open circle where it is stated.",
     when=shows("figure6"),
     message="At equal epsilon, more steps give more accuracy",
     of="MNIST",
