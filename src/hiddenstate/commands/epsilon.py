@@ -160,7 +160,7 @@ def _curves(setting: "Setting", answers: "list[Found]") -> "dict[str, TradeoffCu
             if one.epsilon is not None:
                 lines[one.epsilon] = min(delta, lines.get(one.epsilon, 1.0))
             # Finer where the curve bends most.
-            delta *= 3.0 if delta < 1e-3 else 1.5 if delta < 0.02 else 1 + 0.01 / delta
+            delta *= 10.0 if delta < 1e-3 else 1.5 if delta < 0.02 else 1 + 0.02 / delta
         lines.setdefault(0.0, 1.0)
         epsilons = sorted(lines)
         found[bound.name] = tradeoff.symmetric(epsilons, [lines[one] for one in epsilons])
