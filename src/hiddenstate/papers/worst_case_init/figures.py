@@ -313,10 +313,6 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
     right: Any = ax.twinx()
     right.grid(False)
     shared = {"capsize": 2.5, "lw": 1.2, "color": plotting.PUBLISHED}
-    right.errorbar(
-        norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, **shared,
-        label="norms, these audits" if len(norms) else None,
-    )  # fmt: skip
     same = {name: levels[name] for name in ("task", "epsilon", "clipping_norm")}
     more = summary(estimates, "figure2_norms", "gradient_norm", "mean", **same)
     for records, line in more.groupby("records"):
@@ -325,6 +321,10 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
             line["epochs"], line["mean"], line["sd"].fillna(0), fmt="x--", ms=6, **shared,
             label=f"norms, n = {records:,.0f}",
         )  # fmt: skip
+    right.errorbar(
+        norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, **shared,
+        label="norms, these audits" if len(norms) else None,
+    )  # fmt: skip
     right.legend(loc="lower left", frameon=True, edgecolor="0.85", framealpha=1)
     for axis, quantity in ((ax, "mean"), (right, "gradient_norm")):
         values = _stated_by_epochs(levels, quantity)
