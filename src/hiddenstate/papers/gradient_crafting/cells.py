@@ -185,10 +185,13 @@ def expected(grid: GradientCraftingGrid) -> list[Cell[ExpectedAudits]]:
             audits.setdefault(name, []).append(part(NetworkAudit, grid, network, **own))
         if grid.housing and norm == 1:
             audits.setdefault(HOUSING, []).append(part(HousingAudit, grid, grid.housing, **at))
-    return [
-        Cell(f"expected_{name}", part(ExpectedAudits, p, network=name, audits=tuple(own)))
-        for name, own in audits.items()
-    ]
+    counts = {HOUSING: (p.housing_starts or p.starts, p.housing_orders or p.orders)}
+    found = []
+    for name, own in audits.items():
+        starts, orders = counts.get(name, (p.starts, p.orders))
+        shared = {"network": name, "audits": tuple(own), "starts": starts, "orders": orders}
+        found.append(Cell(f"expected_{name}", part(ExpectedAudits, p, **shared)))
+    return found
 
 
 def expected_trainings(cell: Cell[ExpectedAudits]) -> tuple[int, int]:

@@ -157,6 +157,12 @@ class ExpectedPoints(Grid):
     )
     starts: int = Field(ge=2, le=1000, description="initial parameters")
     orders: int = Field(ge=2, le=1000, description="draws of the batches, each for every start")
+    housing_starts: int | None = Field(
+        default=None, ge=2, le=1000, description="initial parameters of the housing network"
+    )
+    housing_orders: int | None = Field(
+        default=None, ge=2, le=1000, description="draws of its batches, each for every start"
+    )
 
 
 class Norms(Grid):

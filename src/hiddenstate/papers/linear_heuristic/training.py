@@ -52,7 +52,6 @@ def expect(cell: Cell[ExpectedAudits], seed: int, workplace: Workplace) -> pd.Da
     """
     p = cell.parameters
     rows = []
-    # Departure linear_heuristic.expected: no lower bound of any number of models.
     for audit in p.audits:
         ensemble, name = audited(audit, seed), trained_name(audit)
         for start in range(p.starts):
