@@ -187,9 +187,9 @@ def expected(grid: GradientCraftingGrid) -> list[Cell[ExpectedAudits]]:
             audits.setdefault(HOUSING, []).append(part(HousingAudit, grid, grid.housing, **at))
     counts = {HOUSING: (p.housing_starts or p.starts, p.housing_orders or p.orders)}
     found = []
-    for name, own in audits.items():
+    for name, these in audits.items():
         starts, orders = counts.get(name, (p.starts, p.orders))
-        shared = {"network": name, "audits": tuple(own), "starts": starts, "orders": orders}
+        shared = {"network": name, "audits": tuple(these), "starts": starts, "orders": orders}
         found.append(Cell(f"expected_{name}", part(ExpectedAudits, p, **shared)))
     return found
 
