@@ -161,7 +161,7 @@ def test_a_sampled_gradient_has_its_weight_in_every_step():
 
 
 def test_pairs_have_one_start_and_one_draw_of_the_batches():
-    audit = make(sigma=0.5, sampling=Poisson(0.3))
+    audit = make(sigma=0.05, sampling=Poisson(0.3), clipping_norm=100.0)
     drawn = dataclasses.replace(audit, initial=lambda rng: torch.randn(57, generator=_torch(rng)))
     found = expected(drawn, pairs=3)
     assert (found.used == found.used[0]).all()
