@@ -5,7 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy import optimize, stats
 
+from hiddenstate import atlas
 from hiddenstate.accounting import balls_and_bins, bounds, sitting_out
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.sampling import Reshuffled
@@ -167,3 +169,27 @@ def test_a_record_that_may_sit_out_leaks_less():
     losses = np.log(ratio).sum(axis=1)
     ends = [delta_of(sign * losses[world], some) for world, sign in ((1, 1), (0, -1))]
     assert max(value + 5 * error for value, error in ends) >= delta
+
+
+def test_the_last_iterate_of_linear_losses_by_the_number_of_visits():
+    """Three of seven records sit out of each epoch: the visits of ten epochs are binomial."""
+    setting = Setting(sampling=Reshuffled(4), noise_multiplier=1.0, steps=10, records=7)
+    sums, y = np.arange(11), np.linspace(-60, 60, 40_001)
+    shares, noise = stats.binom.pmf(sums, 10, 4 / 7), math.sqrt(10)
+    worlds = [shares @ stats.norm.pdf(y, sign * sums[:, None], noise) for sign in (1, -1)]
+
+    def excess(epsilon):
+        gap = np.clip(worlds[0] - math.exp(epsilon) * worlds[1], 0, None)
+        return gap.sum() * (y[1] - y[0]) - 1e-3
+
+    truth = optimize.brentq(excess, 0, 30)
+    found = bounds.found(setting, 1e-3, atlas.bounds())
+    values = {one.bound.name: one.value for one in found}
+    linear = values[bounds.HEURISTIC]
+    assert 0.9 * truth <= linear.lower <= truth <= linear.epsilon
+    assert linear.epsilon < 38  # that of a record which is in every epoch
+    # No audit is simulated of a canary that is in every epoch.
+    assert all(value is None for name, value in values.items() if "audit" in name)
+    group = Setting(sampling=Reshuffled(4), noise_multiplier=1.0, steps=10, records=7, group=2)
+    (row,) = (one for one in bounds.found(group, 1e-3) if one.bound.name == bounds.HEURISTIC)
+    assert row.value is None

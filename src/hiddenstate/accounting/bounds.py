@@ -698,6 +698,8 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
     """
     if setting.diameter is not None:
         raise InputError(PROJECTED)
+    if setting.sitting_out:
+        raise InputError("not known where records sit out of epochs")
     if setting.sampled:
         sigma, rate, steps = setting.mechanism
         shifts = steps if inserted is None else inserted
@@ -741,9 +743,7 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
             raise InputError("not known above an epsilon of 500 where records are swapped")
         return iteration.swapped(*setting.mechanism).epsilon(delta)
     if not setting.sampled and (changed or setting.shuffled) and setting.group == 1:
-        found = ordered.epsilon(setting, delta)
-        # Of a record that is in every epoch.
-        return Value(found.upper, lower=0.0) if setting.sitting_out else _between(found)
+        return _between(ordered.epsilon(setting, delta))
     if not changed:
         return linear_epsilon(setting, delta)
     if not setting.sampled:

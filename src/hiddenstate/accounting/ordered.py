@@ -50,9 +50,12 @@ def epsilon(setting: Setting, delta: float) -> Bracket:
     sums = folded.sum(axis=0)
     if not setting.shuffled:
         return _exact(2 * float(sums.max()) / noise, delta)
+    shares, out = _shares(setting), setting.sitting_out
+    if out:
+        folded = np.column_stack((folded, np.zeros(len(folded))))
+        shares = np.append(shares * (1 - out), out)
     if np.ptp(folded, axis=1).max() == 0 or (not setting.redrawn and np.ptp(sums) == 0):
         return _exact(2 * float(sums.mean()) / noise, delta)
-    shares = _shares(setting)
     if not setting.redrawn:
         return Bracket(_least(sums, shares, noise, delta), _most(sums, shares, noise, delta))
     expect(len(weights) <= MOST_SUMS, "steps", len(weights), f"at most {MOST_SUMS:,}")
@@ -82,7 +85,9 @@ def _released(setting: Setting, every: int, delta: float) -> Bracket:
         each = np.add.reduceat(visits, starts)
         squares[position] = float(np.sum((2 * each / setting.noise_multiplier) ** 2 / lengths))
     if not setting.shuffled or np.ptp(squares) <= 1e-12 * squares.max():
-        return _exact(math.sqrt(squares.max()), delta)
+        exact = _exact(math.sqrt(squares.max()), delta)
+        # At most, where the record may sit out.
+        return exact._replace(lower=0.0) if setting.sitting_out else exact
     upper = divergence.averaged_epsilon(squares / 2, _shares(setting), delta)
     return Bracket(0.0, upper)
 
