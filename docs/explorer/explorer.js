@@ -46,11 +46,15 @@ function build() {
     const value = wanted.get(key) ?? start;
     const number = made("input", { type: "number", id: key, value, min: 0, step: whole ? 1 : "any", ariaLabel: label, required: true });
     const slider = made("input", { type: "range", id: `${key}-slider`, min: 0, max: 400, ariaLabel: `${label}, slider` });
-    const place = () => (slider.value = (400 * Math.log(number.value / least)) / Math.log(most / least));
+    const place = () => {
+      slider.value = (400 * Math.log(number.value / least)) / Math.log(most / least);
+      slider.ariaValueText = number.value;
+    };
     number.oninput = () => { place(); ask(); };
     slider.oninput = () => {
       const at = least * (most / least) ** (slider.value / 400);
       number.value = whole ? Math.round(Number(at.toPrecision(2))) : Number(at.toPrecision(2));
+      slider.ariaValueText = number.value;
       ask();
     };
     place();
