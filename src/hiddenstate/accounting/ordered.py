@@ -60,7 +60,9 @@ def epsilon(setting: Setting, delta: float) -> Bracket:
         return Bracket(_least(sums, shares, noise, delta), _most(sums, shares, noise, delta))
     expect(len(weights) <= MOST_SUMS, "steps", len(weights), f"at most {MOST_SUMS:,}")
     lower = _least(*_drawn(folded, shares, up=False), noise, delta)
-    return Bracket(lower, max(lower, _most(*_drawn(folded, shares, up=True), noise, delta)))
+    upper = _most(*_drawn(folded, shares, up=True), noise, delta)
+    largest = _exact(2 * float(folded.max(axis=1).sum()) / noise, delta)
+    return Bracket(lower, max(lower, min(upper, largest.upper)))
 
 
 def _released(setting: Setting, every: int, delta: float) -> Bracket:
