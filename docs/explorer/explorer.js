@@ -148,14 +148,25 @@ function draw(setting, found) {
 
 // --- a worker keeps the page at work; it is made from text, as a page from disk may load none ---
 const answers = (setting, found) => setting.deltas.map((delta) => found({ ...setting, delta }));
-let asked = 0, timer, now, worker = null;
-try {
-  const text = `const { found } = (${accounting})(), answers = ${answers};
-    onmessage = ({ data: { at, setting } }) => postMessage({ at, found: answers(setting, found) });`;
-  worker = new Worker(URL.createObjectURL(new Blob([text])));
-  worker.onmessage = ({ data }) => { if (data.at === asked) finish(data.found); };
-} catch { /* the page itself computes */ }
+const script = `const { found } = (${accounting})(), answers = ${answers};
+  onmessage = ({ data }) => postMessage(answers(data, found));`;
+let timer, now, worker = null, busy = false;
+function compute() {
+  worker ??= new Worker(URL.createObjectURL(new Blob([script])));
+  worker.onmessage = ({ data }) => finish(data);
+  worker.onerror = () => finish(answers(now, accounting().found));
+  worker.postMessage(now);
+  busy = true;
+}
+// A training that nobody waits for any more is given up with its worker.
+function giveUp() {
+  clearTimeout(timer);
+  if (busy) worker.terminate();
+  if (busy) worker = null;
+  busy = false;
+}
 function finish(found) {
+  busy = false;
   element("answer").ariaBusy = "false";
   draw(now, found);
 }
@@ -169,18 +180,18 @@ function ask(moved = true) {
   const deltas = element("delta").value.split(/[\s,;]+/).filter(Boolean);
   if (Number(element("every").value)) options.push(`--release-every ${element("every").value}`);
   element("command").textContent = deltas.map((delta) => `hiddenstate epsilon ${options.join(" ")} --delta ${delta}`).join("\n");
-  clearTimeout(timer);
-  asked++;
+  giveUp();
   try {
     now = read();
   } catch (error) {
     element("answer").replaceChildren(made("p", { className: "error", textContent: error.message }));
-    element("rows").replaceChildren();
+    for (const id of ["heads", "rows", "audit"]) element(id).replaceChildren();
+    element("answer").ariaBusy = "false";
     return;
   }
-  if (!moved || !worker) return finish(answers(now, accounting().found));
+  if (!moved) return finish(answers(now, accounting().found));
   element("answer").ariaBusy = "true";
-  timer = setTimeout(() => worker.postMessage({ setting: now, at: asked }), 150);
+  timer = setTimeout(compute, 150);
 }
 
 build();

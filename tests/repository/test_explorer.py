@@ -5,7 +5,9 @@ import importlib.util
 import json
 import math
 import re
+import shutil
 import subprocess
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import consoles
 import numpy as np
@@ -121,6 +123,53 @@ def test_the_page_shows_the_training_of_its_address(capsys):
         assert cells[column::2] == pytest.approx(expected, rel=1e-8)
         words = " ".join(f"--{name} {value}" for name, value in released.items())
         assert f"hiddenstate epsilon {words} --delta {delta:g}".replace("e-0", "e-") in shown
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Keeps what a page sends."""
+
+    def do_POST(self):
+        self.server.text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *words):
+        pass
+
+
+def test_a_moved_slider_is_answered_by_the_worker(tmp_path, capsys):
+    """Of two moves, the first of which takes seconds, the last alone is answered, from disk."""
+    shutil.copytree(EXPLORER, tmp_path / "explorer")
+    page = tmp_path / "explorer/index.html"
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        moves = f"""<script>
+            new MutationObserver(() => fetch("http://127.0.0.1:{server.server_port}",
+              {{ method: "POST", mode: "no-cors", body: document.getElementById("rows").innerHTML }}
+            )).observe(document.getElementById("rows"), {{ childList: true }});
+            [[0, 0.3], [400, 0.9]].forEach(([wait, noise]) => setTimeout(() => {{
+              const field = document.getElementById("noise");
+              field.value = noise;
+              field.dispatchEvent(new Event("input"));
+            }}, wait));
+        </script></body>"""
+        page.write_text(page.read_text().replace("</body>", moves))
+        options = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0")
+        address = f"{page.as_uri()}#noise=3&rate=0.001&steps=20000"
+        browser = subprocess.Popen(
+            [pages.CHROMIUM, *options, f"--user-data-dir={tmp_path}/profile", address],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            server.timeout, server.text = 120, ""
+            for _ in range(3):
+                if 'data-epsilon="' not in server.text:
+                    server.handle_request()
+        finally:
+            browser.terminate()
+            browser.wait()
+    shown = float(re.search(r'data-epsilon="([^"]+)"', server.text)[1])
+    training = {"noise-multiplier": 0.9, "sampling-rate": 0.001, "steps": 20_000}
+    assert shown == pytest.approx(printed(training, 1e-5, capsys)[bounds.STANDARD], rel=1e-8)
 
 
 @pytest.mark.parametrize(
