@@ -130,7 +130,7 @@ class Claim(_Entry):
     judged_from: Scale = Field(description="the least scale at which the check means something")
     shown: str = Field(default="", description="the family's figure, or else table, to look at")
     remark: str = Field(default="", description="why it comes out as it does")
-    cost: str = Field(default="", description="what the cells that a scale lacks would take")
+    cost: str = Field(default="", description="what would settle an open row, and what it takes")
 
     @property
     def family(self) -> str:
@@ -359,5 +359,7 @@ def _row(claim: Claim, evidence: Evidence | None, level: Level) -> dict[str, Any
         "measured": "" if evidence is None else evidence.note,
         "evidence": json.dumps(rows, ensure_ascii=False),
         "turns": None if evidence is None else evidence.turns,
-        "remark": " ".join([claim.remark, claim.cost * (found == Verdict.NOT_JUDGED)]).strip(),
+        "remark": " ".join(
+            [claim.remark, claim.cost * (found in (Verdict.NOT_JUDGED, Verdict.UNDECIDED))]
+        ).strip(),
     }
