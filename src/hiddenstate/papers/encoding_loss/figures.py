@@ -245,12 +245,12 @@ def cutoffs(estimates: pd.DataFrame) -> Any:
                     )  # fmt: skip
                 if missing:
                     style = {"color": colors[epsilon], "ha": "center", "fontsize": 6}
-                    ax.text(place, 2.03 + 0.11 * i, f"{missing}", **style)
+                    ax.text(place, 0.1 + 0.16 * i, f"{missing}", **style)
             ax.plot([], [], color=colors[epsilon], marker="o", ms=3.5, ls="none",
                     label=f"$\\varepsilon$ = {epsilon:g}")  # fmt: skip
         ax.set_xticks(range(len(cuts)), [f"{cut:.1%}".replace(".0", "") if cut else "none"
                                          for cut in cuts])  # fmt: skip
-        ax.set(ylim=(0, 2.6))
+        ax.set_ylim(bottom=0)
         ax.set_title(f"{encoding} encoding\nsampling rate {rate:g}, {steps:g} steps")
     axes[0].plot(
         [], [], color="0.3", marker="$3$", ls="none", label="repeats in which no epsilon fits"
