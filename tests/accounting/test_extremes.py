@@ -77,7 +77,9 @@ def drawn(draw, extreme):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize(
+    "part", [0, 1, *(pytest.param(i, marks=pytest.mark.slow) for i in range(2, 8))]
+)
 def test_400_settings_are_answered_or_refused_by_name(part):
     """``found`` raises where an upper bound is below what is known to leak, or is not finite."""
     draw = np.random.default_rng(part)
