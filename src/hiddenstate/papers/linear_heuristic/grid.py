@@ -254,10 +254,16 @@ class ExpectedTraining(Grid):
         default=2, ge=1, le=1000, description="models with and without the canary, of each start"
     )
     pass_back: int | None = Field(
-        default=None, ge=1, description="records of each batch in the pass back; none: all of them"
+        default=None,
+        ge=1,
+        le=100_000_000,
+        description="records of each batch in the pass back; none: all of them",
     )
     most_steps: int | None = Field(
-        default=None, ge=1, description="only trainings of at most so many steps; none: all of them"
+        default=None,
+        ge=1,
+        le=100_000,
+        description="only trainings of at most so many steps; none: all of them",
     )
 
 
