@@ -178,3 +178,25 @@ def test_single_models_of_all_records_are_judged_in_place_of_the_audits_of_fewer
     assert measure(both[both["clipping_norm"] == 10.0]) is None
     off = both.assign(value=both["value"] + 0.03 * (both["figure"] == "figure4_accuracies"))
     assert measure(off).outcome == Outcome.CONTRADICTS
+
+
+def expected(task, before, after):
+    """Expected audits before and after pre-training."""
+    levels = {"task": task, "quantity": "expected separation", "norm": 1.0, "cosine": 1.0}
+    levels["records"] = 30_000 if task == "mnist" else 300
+    return [
+        *made_up.average("expected", before, 0.02, high=1.01 * before, **levels),
+        *made_up.rows("expected", after, 0.02, high=1.01 * after, **levels),
+    ]
+
+
+def test_a_last_layer_is_no_evidence_on_pre_training_whole_models():
+    layer = expected("digits_last_layer", 2.0, 2.0)
+    mine = pd.DataFrame(
+        expected("mnist", 1.2, 1.7)
+        + layer
+        + made_up.rows("figure5", 9.0, 0.2, task="digits_last_layer")
+    )
+    assert checks.factors.pretraining_epsilon.measure(mine).outcome == Outcome.AGREES
+    both = mine[mine["figure"] != "figure5"]
+    assert checks.factors.pretraining_epsilon.measure(both).outcome == Outcome.UNDECIDED
