@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from hiddenstate import models
-from hiddenstate.accounting import linear
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate
 from hiddenstate.errors import InputError
 from hiddenstate.papers.linear_heuristic import FAMILY, cells, training
 from hiddenstate.pipeline import scores
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.family import Workplace
 from hiddenstate.sampling import Poisson
 from hiddenstate.study import config
 
@@ -111,29 +110,6 @@ def test_fewer_records_are_drawn_once_for_all_audits_and_more_are_refused(jobs):
         kept("natural", 0, 1439)
 
 
-def test_an_expected_audit_of_slow_training_is_the_linear_heuristic():
-    """Without other movement a gradient canary shows what linear losses do, from any start."""
-    expected = cells.expected(grid("laptop"))
-    first = next(cell for cell in expected if cell.name == "expected_digits_mlp_figure2")
-    p = first.parameters.audits[0]
-    slow = p.model_copy(update={"steps": 12, "sampling_rate": 0.3, "learning_rate": 1e-4})
-    few = first.parameters.model_copy(update={"audits": (slow,), "starts": 2})
-    rows = training.expect(Cell("x", few), 0, Workplace())
-    linear_losses = linear.last_iterate_epsilon(p.noise(), 0.3, 12, p.delta)
-    assert rows["low"].tolist() == pytest.approx([linear_losses] * 2, rel=2e-3)
-    assert rows["high"].tolist() == pytest.approx([linear_losses] * 2, rel=2e-3)
-    assert rows["cosine"].tolist() == pytest.approx([1, 1], rel=1e-3)
-    assert rows["audit"].unique() == cells.trained_name(slow)
-
-
-def test_expected_audits_are_of_every_audited_training_with_few_steps():
-    asked = grid("laptop")
-    audits = [p for own in cells.trained_audits(asked).values() for p in own]
-    expected = [p for cell in cells.expected(asked) for p in cell.parameters.audits]
-    assert [p.name for p in expected] == [p.name for p in audits if p.steps <= 300]
-    assert len(expected) == 11
-
-
 def stand_in(name, rng, records, classes=10):
     x = rng.standard_normal((records, 3, 32, 32)).astype(np.float32)
     return data.Dataset(name, x, rng.integers(classes, size=records), classes)
@@ -179,8 +155,7 @@ def test_cached_scores_are_those_that_the_middle_scale_asks_for():
     """Their identity, which a new field of the parameters would change, is that of the files."""
     files = {path.stem: path for path in CACHED.glob("*.parquet")}
     _, asked, seed = config.section(SCALES / "mnist.yaml", "linear_heuristic")
-    trained = {cell.name for cell in cells.trained(asked)}
-    jobs = {name: job for name, job in FAMILY.jobs(asked)["train"].items() if name in trained}
+    jobs = FAMILY.jobs(asked)["train"]
     assert jobs and jobs.keys() <= files.keys()
     for name, job in jobs.items():
         assert scores.computed(files[name], job.identity, seed), name
@@ -188,9 +163,8 @@ def test_cached_scores_are_those_that_the_middle_scale_asks_for():
 
 def test_mnist_is_the_middle_scale():
     jobs = FAMILY.jobs(grid("mnist"))["train"]
-    assert all(job.data == ["mnist"] for job in jobs.values())
-    jobs = {n: job for n, job in jobs.items() if not n.startswith("expected_")}
     assert {job.cell.parameters.model for job in jobs.values()} == {"mnist_cnn"}
+    assert all(job.data == ["mnist"] for job in jobs.values())
     laptop = FAMILY.jobs(grid("laptop"))["train"]
     # Both scales' scores can be cached side by side.
     assert not jobs.keys() & laptop.keys()

@@ -123,7 +123,7 @@ def trained(shares, width=0.5, accuracy=0.9, heuristic=5.0):
     rows, sd = [], width / 1.645
     for i, ((figure, attack, steps, batch), share) in enumerate(shares.items()):
         shared = {"figure": figure, "attack": attack, "steps": steps, "batch": batch}
-        shared |= {"sampling_rate": 0.08, "noise_multiplier": 1.0, "network": "mlp"}
+        shared |= {"sampling_rate": 0.08, "noise_multiplier": 1.0}
         values = {"heuristic": heuristic, "standard": 8.0, "as published": once(4 * share, sd)}
         values["lower bound"] = 0.0
         rows += [

@@ -55,7 +55,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     HistoryRuns,
     LinearHeuristicGrid,
 )
-from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
@@ -93,16 +93,6 @@ FAMILY = Family(
             size=lambda cell: (cell.parameters.models, 1),
             cost=lambda cell: cells.cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],
-        ),
-        Expect(
-            cells.expected,
-            late("papers.linear_heuristic.training.expect"),
-            size=lambda cell: (
-                cell.parameters.pairs * cell.parameters.starts * len(cell.parameters.audits),
-                1,
-            ),
-            cost=lambda cell: cells.expected_cost(cell.parameters),
-            data=lambda cell: sorted({p.dataset for p in cell.parameters.audits}),
         ),
         Bounds(cells.trained_curves, bounds.trained, cost=takes(1.4)),
     ),

@@ -1,6 +1,5 @@
 """The cells that the grid of linear_heuristic asks for."""
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -14,7 +13,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Row,
     Schedules,
 )
-from hiddenstate.pipeline.costs import BACK, step_seconds
+from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import Cell, Grid, by_name, part
 from hiddenstate.rounding import short
 
@@ -116,8 +115,8 @@ class TrainedMechanism(Grid):
         return pld.noise_multiplier(self.epsilon, self.delta, self.sampling_rate, self.steps)
 
 
-class TrainedModel(TrainedMechanism):
-    """Parameters that decide a training, with or without the canary."""
+class TrainedAudit(TrainedMechanism):
+    """Parameters that decide the scores of an audit of trained models."""
 
     attack: Attack
     dataset: str
@@ -125,27 +124,13 @@ class TrainedModel(TrainedMechanism):
     records: int
     clipping_norm: float
     views: int
+    models: int
     learning_rate: float
 
     @property
     def stream(self) -> str:
         """Name of the random streams, whatever is trained."""
         return f"{self.attack}_{self.name}"
-
-
-class TrainedAudit(TrainedModel):
-    """Parameters that decide the scores of an audit of trained models."""
-
-    models: int
-
-
-class ExpectedAudits(Grid):
-    """Parameters that decide the expected audits of some trainings."""
-
-    audits: tuple[TrainedModel, ...]
-    starts: int
-    pairs: int
-    pass_back: int | None
 
 
 class TrainedCurves(TrainedMechanism):
@@ -175,27 +160,13 @@ def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
     }
 
 
-def expected(grid: LinearHeuristicGrid) -> list[Cell[ExpectedAudits]]:
-    """A cell of expected audits for each figure and table."""
-    more = grid.training.expected
-    if more is None:
-        return []
-    most, found = more.most_steps or math.inf, []
-    for figure, audits in trained_audits(grid).items():
-        these = tuple(part(TrainedModel, audit) for audit in audits if audit.steps <= most)
-        if these:
-            p = part(ExpectedAudits, more, audits=these)
-            found.append(Cell(f"expected_{these[0].model}_{figure}", p))
-    return found
-
-
 def trained(grid: LinearHeuristicGrid) -> list[Cell[TrainedAudit]]:
     """A cell for each audit of trained models."""
     every = (p for audits in trained_audits(grid).values() for p in audits)
     return [Cell(name, p) for name, p in by_name((trained_name(p), p) for p in every).items()]
 
 
-def trained_name(audit: TrainedModel) -> str:
+def trained_name(audit: TrainedAudit) -> str:
     """Name of an audit's cell: audits of several models can be cached."""
     return f"{audit.model}_{audit.stream}"
 
@@ -214,15 +185,3 @@ def cost(audit: TrainedAudit) -> float:
     """Seconds of one core that the models of a cell take."""
     records = audit.records * audit.sampling_rate * audit.views
     return 2 * audit.models * audit.steps * step_seconds(audit.model, records)
-
-
-def expected_cost(p: ExpectedAudits) -> float:
-    """Seconds of one core that expected audits take."""
-    seconds = 0.0
-    for audit in p.audits:
-        batch = audit.records * audit.sampling_rate
-        # With and without the canary, in one pass with all records or in two with some.
-        back = 2 * batch if p.pass_back is None else 4 * min(p.pass_back, batch)
-        one = 2 * step_seconds(audit.model, batch) + BACK * step_seconds(audit.model, back)
-        seconds += p.starts * p.pairs * audit.steps * one
-    return seconds

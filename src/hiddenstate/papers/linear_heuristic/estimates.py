@@ -1,6 +1,5 @@
 """Estimates of linear_heuristic: the accountant's rows, and what the audits find."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.linear_heuristic import cells
 from hiddenstate.papers.linear_heuristic.bounds import ONE_SIDED
-from hiddenstate.papers.linear_heuristic.cells import TrainedModel
+from hiddenstate.papers.linear_heuristic.cells import TrainedAudit
 from hiddenstate.papers.linear_heuristic.grid import (
     AuditCurves,
     AuditRuns,
@@ -58,50 +57,16 @@ def estimate(grid: LinearHeuristicGrid, scores: Made, bounds: Made) -> pd.DataFr
     ((kept, drawn),) = scores.of(cells.keeps_history(HistoryRuns))
     for growth, runs in drawn.groupby("growth"):
         parts.append(_audit(runs, composition, "standard").assign(cell=kept.name, x=growth))
-    models = {cell.name: runs for cell, runs in scores.of(cells.trained)}
-    foretold = {
-        name: rows
-        for _, table in scores.of(cells.expected)
-        for name, rows in table.groupby("audit")
-    }
+    models = {cell.parameters: runs for cell, runs in scores.of(cells.trained)}
     accounted = {cell.name: table for cell, table in bounds.of(cells.trained_curves)}
     for figure, audits in cells.trained_audits(grid).items():
         for audit in audits:
-            name, table = cells.trained_name(audit), accounted[f"trained_{audit.name}"]
-            rows = [_trained(audit, models.get(name), table)]
-            if name in foretold:
-                rows.append(_expected(foretold[name], models.get(name)))
-            parts.append(pd.concat(rows).assign(figure=figure, **_described(audit, table)))
+            rows = _trained(audit, models.get(audit), accounted[f"trained_{audit.name}"])
+            parts.append(rows.assign(figure=figure))
     return pd.concat(parts, ignore_index=True)
 
 
-def _expected(rows: pd.DataFrame, runs: pd.DataFrame | None) -> pd.DataFrame:
-    """Epsilon that the score reaches, mean over the starts, and the shift of its mean.
-
-    The value is half-way between the ends that the scores' deviation leaves; half the way between
-    them counts as one more standard error. Beside the shift stands that of real audits.
-    """
-    middle, gap = (rows["low"] + rows["high"]) / 2, (rows["high"] - rows["low"]).mean() / 2
-    n, shared = len(rows), {"kind": "expected", "method": "expected"}
-    found = {"quantity": "epsilon", "value": middle.mean(), "freedom": n - 1, "starts": n} | {
-        "low": rows["low"].mean(), "high": rows["high"].mean(),
-        "error": math.hypot(float(middle.std(ddof=1)) / math.sqrt(n), gap),
-    }  # fmt: skip
-    shift = {"quantity": "shift", "value": rows["shift"].mean()}
-    shift["error"] = float(rows["shift"].std(ddof=1)) / math.sqrt(n)
-    if runs is not None:
-        inside, outside = worlds(runs)
-        shift["observed"] = inside.mean() - outside.mean()
-        shift["observed_error"] = math.sqrt(
-            inside.var(ddof=1) / len(inside) + outside.var(ddof=1) / len(outside)
-        )
-        shift["known"] = rows["upper"].mean() / math.sqrt(
-            (inside.var(ddof=1) + outside.var(ddof=1)) / 2
-        )
-    return pd.DataFrame([found, shift]).assign(**shared)
-
-
-def _trained(audit: TrainedModel, runs: pd.DataFrame | None, bounds: pd.DataFrame) -> pd.DataFrame:
+def _trained(audit: TrainedAudit, runs: pd.DataFrame | None, bounds: pd.DataFrame) -> pd.DataFrame:
     """Results of audits of trained models, their accuracy, and the accountants' epsilons.
 
     Without the models' scores (None) the accountants' alone.
@@ -118,21 +83,15 @@ def _trained(audit: TrainedModel, runs: pd.DataFrame | None, bounds: pd.DataFram
             _audit(runs, _matched(bounds, audit.delta)[audit.steps], "heuristic"),
             pd.DataFrame([accuracy]),
         ]
-    return pd.concat(parts)
-
-
-def _described(audit: TrainedModel, bounds: pd.DataFrame) -> dict[str, Any]:
-    """What tells trainings apart."""
-    return {
-        "cell": cells.trained_name(audit),
-        "network": audit.model,
-        "attack": audit.attack,
-        "x": audit.steps,
-        "steps": audit.steps,
-        "sampling_rate": audit.sampling_rate,
-        "noise_multiplier": bounds["noise_multiplier"].iloc[0],
-        "batch": round(audit.sampling_rate * audit.records),
-    }
+    return pd.concat(parts).assign(
+        cell=cells.trained_name(audit),
+        attack=audit.attack,
+        x=audit.steps,
+        steps=audit.steps,
+        sampling_rate=audit.sampling_rate,
+        noise_multiplier=bounds["noise_multiplier"].iloc[0],
+        batch=round(audit.sampling_rate * audit.records),
+    )
 
 
 def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
@@ -184,34 +143,26 @@ def curve(estimates: pd.DataFrame, cell: str, method: str, quantity: str = "epsi
     return rows.set_index("x")["value"].sort_index()
 
 
-RANGES = {
-    "ideal": [("least", "low"), ("most", "high")],
-    "expected": [("floor", "low"), ("ceiling", "high"), ("error", "error"), ("freedom", "freedom")],
-}
-"""Columns of a method beside its value."""
-
-
 def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFrame:
     """Audits of trained models that the figures show, one row each, a column for each method.
 
-    Beside the epsilons of the methods: network, attack, sampling_rate, noise_multiplier, steps,
-    batch, the range "least" to "most" of ideal audits, accuracy, and of expected audits the error
-    with its freedom, the range "floor" to "ceiling", and the shift of the mean score ("shift")
-    beside the observed one; "shift known" is the share of the observed deviation that noise gives.
+    Beside the epsilons of the methods: attack, sampling_rate, noise_multiplier, steps, batch, the
+    range "least" to "most" of ideal audits, and accuracy.
     """
     rows = select(estimates, figure=list(figures), **values)
-    index = ["figure", "network", "attack", "sampling_rate", "noise_multiplier", "steps", "batch"]
+    index = ["figure", "attack", "sampling_rate", "noise_multiplier", "steps", "batch"]
     # Which audit a row is of: one number in place of six is aligned much faster.
     rows = rows.set_index(rows.groupby(index, sort=False, dropna=False).ngroup().to_numpy())
     wide = {
         name: part[column]
         for method, part in select(rows, quantity="epsilon").groupby("method")
-        for name, column in ([(method, "value"), *RANGES.get(str(method), [])])
+        for name, column in (
+            [("ideal", "value"), ("least", "low"), ("most", "high")]
+            if method == "ideal"
+            else [(method, "value")]
+        )
     }
     wide["accuracy"] = select(rows, quantity="accuracy")["value"]
-    if len(shift := select(rows, quantity="shift")):
-        for name in ("value", "observed", "observed_error", "known"):
-            wide[f"shift {name}".removesuffix(" value")] = shift[name]
     audits = select(rows, method="heuristic")[index]
     return audits.assign(**wide).reset_index(drop=True)
 

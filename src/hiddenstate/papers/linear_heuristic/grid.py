@@ -246,27 +246,6 @@ class TrainedRow(Grid):
     learning_rate: Positive = Field(description="step size on the mean of an expected batch")
 
 
-class ExpectedTraining(Grid):
-    """Expected audits of the trained models."""
-
-    starts: int = Field(ge=1, le=1000, description="initial parameters, with batches of their own")
-    pairs: int = Field(
-        default=2, ge=1, le=1000, description="models with and without the canary, of each start"
-    )
-    pass_back: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000_000,
-        description="records of each batch in the pass back; none: all of them",
-    )
-    most_steps: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000,
-        description="only trainings of at most so many steps; none: all of them",
-    )
-
-
 class Training(Grid):
     """Figures 2 and 4, and the trained columns of Table 1."""
 
@@ -294,7 +273,6 @@ class Training(Grid):
     figure2: Several[FixedNoise] = Field(min_length=1, description="gradient canary; panels")
     figure4: FixedEpsilon = Field(description="mislabelled canary")
     table1: Several[TrainedRow] = Field(min_length=1, description="rows of Table 1")
-    expected: ExpectedTraining | None = Field(default=None, description="expected audits")
 
 
 class LinearHeuristicGrid(FamilyGrid):

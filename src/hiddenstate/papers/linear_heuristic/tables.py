@@ -6,7 +6,7 @@ from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED
 from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.estimates import curve, trained
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
-from hiddenstate.pipeline.estimates import plus_minus, select
+from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Rows, table
 from hiddenstate.rounding import shown
 
@@ -62,7 +62,6 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
             "empirical, as published": _shown(PUBLISHED, row.get(PUBLISHED), 2),
             f"lower bound at {CONFIDENCE:.0%}": _shown("lower bound", row.get("lower bound"), 2),
             "as published, if losses were linear": _shown("ideal", row["ideal"], 2),
-            "expected audit": _shown("expected", row.get("expected"), 2),
             "batch size, printed": f"{batch}",
             "accuracy, printed": accuracy,
             "empirical, printed": f"{empirical}",
@@ -86,19 +85,6 @@ def _shown(name: str, value: float | None, decimals: int = 3) -> str:
     return "—" if missing else shown(value, KINDS.get(name, "exact"), decimals=decimals)
 
 
-def _plus_minus(value: float | None, error: float | None) -> str:
-    """A value with its standard error, or a dash for what is not there."""
-    if value is None or error is None or pd.isna(value):
-        return "—"
-    return plus_minus(value, error)
-
-
-def _over(row: pd.Series, *names: str) -> list[float | None]:
-    """Values of a row over the last one named."""
-    *values, whole = (row.get(name) for name in names)
-    return [None if value is None else value / whole for value in values]
-
-
 def _percent(accuracy: float | None) -> str:
     return "—" if accuracy is None or pd.isna(accuracy) else f"{accuracy:.1%}"
 
@@ -107,10 +93,7 @@ def _percent(accuracy: float | None) -> str:
     "Figures 2 and 4 in numbers",
     "Every audit of trained models by every estimator; as in the table of Figures 3 and 6. "
     '"ideal": the estimate as published where losses are linear, its mean over simulated audits of '
-    'as many models. "expected": what an adversary with many models reaches who knows the start '
-    "and the batches, which bounds nothing; ±: its standard error. Shift: difference of the mean "
-    "scores of the real audits over the expected one, ± its standard error. Noise: share "
-    "of the real scores' deviation that noise gives, the rest is of starts and batches.",
+    "as many models.",
 )
 def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     rows = trained(estimates, "figure2", "figure4", "table1")
@@ -121,7 +104,6 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "shown in": row["figure"].replace("figure", "Figure ").replace("table", "Table "),
-            "network": row["network"],
             "attack": {"dirac": "gradient", "natural": "mislabelled"}.get(
                 row["attack"], "mislabelled among blank"
             ),
@@ -130,9 +112,6 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "noise multiplier": f"{row['noise_multiplier']:.4f}",
             "accuracy": _percent(row["accuracy"]),
             **{name: _shown(name, row.get(name)) for name in methods},
-            "expected": _plus_minus(row.get("expected"), row.get("error")),
-            "shift": _plus_minus(*_over(row, "shift observed", "shift observed_error", "shift")),
-            "noise": _percent(row.get("shift known")),
         }
         for _, row in rows.iterrows()
     )

@@ -11,17 +11,10 @@ from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted
 from hiddenstate.adversaries.initialisation import average_case
 from hiddenstate.datasets import data
 from hiddenstate.dpsgd import ensemble as engine
-from hiddenstate.dpsgd.adjoint import expected
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
-from hiddenstate.papers.linear_heuristic.cells import (
-    NAME,
-    ExpectedAudits,
-    TrainedAudit,
-    TrainedModel,
-    trained_name,
-)
+from hiddenstate.papers.linear_heuristic.cells import NAME, TrainedAudit
 from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.sampling import Poisson
 from hiddenstate.streams import stream
@@ -44,31 +37,7 @@ def train(cell: Cell[TrainedAudit], seed: int, workplace: Workplace) -> pd.DataF
     return frame.assign(noise_multiplier=ensemble.mechanism.noise_multiplier)
 
 
-def expect(cell: Cell[ExpectedAudits], seed: int, workplace: Workplace) -> pd.DataFrame:
-    """Expected audits, a row for each training and start.
-
-    Columns: audit (its name), start, shift (of the mean score, first order), upper and lower (ends
-    of the scores' standard deviation), low and high (epsilon at either), norm and cosine.
-    """
-    p = cell.parameters
-    rows = []
-    for audit in p.audits:
-        ensemble, name = audited(audit, seed), trained_name(audit)
-        for start in range(p.starts):
-            found = expected(
-                ensemble, pairs=p.pairs, seed=seed, name=(NAME, "expected", name, start),
-                records=p.pass_back, device=workplace.device,
-            )  # fmt: skip
-            columns = ("shift", "upper", "lower", "norm", "cosine")
-            low, high = found.epsilon(audit.delta), found.epsilon(audit.delta, highest=True)
-            rows.append(
-                {"audit": name, "start": start, "low": low, "high": high}
-                | {key: getattr(found, key) for key in columns}
-            )
-    return pd.DataFrame(rows)
-
-
-def audited(p: TrainedModel, seed: int) -> engine.Ensemble:
+def audited(p: TrainedAudit, seed: int) -> engine.Ensemble:
     """Records, canary and mechanism of an audit.
 
     The records are all of the data set's, or so many of them at random, the same in every audit.
