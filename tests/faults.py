@@ -133,8 +133,8 @@ FAULTS = [
     ),
     Fault(
         *("repeat", "engine", "src/hiddenstate/dpsgd/run.py"),
-        "path = (*self.name, world, self.repeat, self.index, purpose)",
-        "path = (*self.name, world, self.index, purpose)",
+        "path = (*self.name, world, self.repeat, index, purpose)",
+        "path = (*self.name, world, index, purpose)",
         "repeats of an audit have the same random numbers",
         "tests/dpsgd/test_ensemble.py tests/dpsgd/test_audit.py",
     ),
