@@ -162,7 +162,7 @@ def data_of(audit: HousingAudit | NetworkAudit) -> list[str]:
 
 
 class ExpectedAudits(Grid):
-    """Parameters that decide trainings of a network without noise and canary."""
+    """Parameters that decide the trainings behind expected audits of one network."""
 
     network: str
     audits: tuple[HousingAudit | NetworkAudit, ...]

@@ -46,7 +46,7 @@ def estimate(grid: GradientCraftingGrid, scores: Made, bounds: Made) -> pd.DataF
     housing: epsilon and mu of every audit that is there, its trade-off curve, and how well audits
     of the same setting agree. network: epsilon and mu of the larger networks' audits. norms,
     centred: the same models in both readings, with and without the simulated end point.
-    expected: share of mu by trainings without noise and canary.
+    expected: share of mu that audits show on average, by what the adversary knows.
     single, hidden, ideal, one run: as their cells. single: audits of the simulated landscapes too.
     """
     rows = [

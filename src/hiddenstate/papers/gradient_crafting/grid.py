@@ -148,7 +148,7 @@ def _expect_different(names: Iterator[tuple[int, str]]) -> None:
 
 
 class ExpectedPoints(Grid):
-    """Trainings without noise and canary, which tell what audits of a coordinate show."""
+    """Expected audits of a coordinate: their points, and how many trainings each takes."""
 
     epsilons: Several[Epsilon] = Field(min_length=1, description="theoretical epsilons, in nats")
     every: Several[Count] = Field(default=[1], min_length=1, description="insertion periods")

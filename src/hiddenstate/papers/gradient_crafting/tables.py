@@ -81,14 +81,15 @@ def networks(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "Expected audits of a coordinate",
-    "Share of the insertions' mu that audits of many models show on average, ± its standard error, "
-    "by what the adversary knows: nothing, the batches, or the start. Who knows both and takes off "
+    "Share of the insertions' mu that audits of many models show on average, ± its standard error. "
+    "The adversary knows nothing, the batches, or the start. Who knows both and takes off "
     "where a training without noise ends sees the noise alone. Observed: real audits, ± the "
     "standard error of their mean. An expected audit is no lower bound.",
     when=lambda grid: grid.expected is not None and bool(grid.housing or grid.networks),
 )
 def expected(estimates: pd.DataFrame) -> Rows:
     mus = select(estimates, quantity="mu", part=["housing", "network"])
+    mus = mus.assign(network=mus["network"].fillna(HOUSING))
     keys = ["network", "every", "clipping_norm", "epsilon", "adversary"]
     for key, part in select(estimates, part="expected").groupby(keys, sort=False):
         network, every, norm, epsilon, adversary = key
@@ -97,18 +98,15 @@ def expected(estimates: pd.DataFrame) -> Rows:
         for line in part.itertuples():
             record[f"{line.knows} known"] = plus_minus(line.value, line.error)
         at = {"every": every, "clipping_norm": norm, "epsilon": epsilon, "adversary": adversary}
-        names = mus["network"].fillna(HOUSING)
         for start in ("fresh", "shared"):
-            audits = select(mus[names == network], start=start, **at)
+            audits = select(mus, network=network, start=start, **at)
             audits = audits[audits["models"] == audits["models"].max()]
             if len(audits):
-                error = (audits["high"] - audits["value"]).mean() / len(audits) ** 0.5
-                found = (
-                    audits["value"].mean() / audits["mu"].iloc[0],
-                    error / audits["mu"].iloc[0],
-                )
+                mu, error = audits["mu"].iloc[0], (audits["high"] - audits["value"]).mean()
                 words = "observed" if start == "fresh" else "observed, one start"
-                record[words] = plus_minus(*found)
+                record[words] = plus_minus(
+                    audits["value"].mean() / mu, error / len(audits) ** 0.5 / mu
+                )
         yield record
 
 

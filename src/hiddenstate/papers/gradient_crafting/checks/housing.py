@@ -64,15 +64,11 @@ def _audible(rows: pd.DataFrame) -> list[float]:
     return found
 
 
-def _ratio(rows: pd.DataFrame, over: str = "mu") -> Estimate:
-    """Mean of mu over what it is compared with, with the error that so many models leave at least.
-
-    Over the accountant's mu it is a share of it.
-    """
-    ratios = rows["value"] / rows[over]
-    known = float(((rows["high"] - rows["value"]) / rows[over]).mean())
-    most = 1.0 if over == "mu" else math.inf
-    return mean(ratios.tolist(), known, least=-most, most=most)
+def _ratio(rows: pd.DataFrame) -> Estimate:
+    """Mean share of the accountant's mu, with the error that so many models leave at least."""
+    shares = rows["value"] / rows["mu"]
+    known = float(((rows["high"] - rows["value"]) / rows["mu"]).mean())
+    return mean(shares.tolist(), known, least=-1.0, most=1.0)
 
 
 @check
