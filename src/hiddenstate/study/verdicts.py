@@ -52,7 +52,13 @@ MEANINGS = {
 }
 """When a verdict is given."""
 
-_PLURALS = {"agrees": "agree", "differs": "differ", "holds": "hold", "fails": "fail"}
+_PLURALS = {
+    "agrees": "agree",
+    "depends": "depend",
+    "differs": "differ",
+    "fails": "fail",
+    "holds": "hold",
+}
 
 
 def write(folder: Path, verdicts: pd.DataFrame, scale: str, expected: Path | None = None) -> None:
