@@ -85,7 +85,11 @@ FAMILY = Family(
             cost=takes(7),
         ),
         Bounds(cells.audited("audits", AuditCurves), bounds.audits, cost=takes(22)),
-        Bounds(cells.audited("repeated", AuditRepeats), bounds.repeated, cost=takes(40)),
+        Bounds(
+            cells.audited("repeated", AuditRepeats),
+            bounds.repeated,
+            cost=lambda cell: 2.0 * cell.parameters.repeats,
+        ),
         Bounds(cells.table1, bounds.table1, cost=takes(5)),
         Train(
             cells.trained,
