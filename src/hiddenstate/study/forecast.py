@@ -130,6 +130,7 @@ def served(every: Mapping[str, Job], scale_file: Path, family: str, folder: Path
             if cache.serves(file, job, seed):
                 found.append(name)
         except InputError:
+            scores.read(file)  # A damaged file is of no scale.
             if not any(cache.fits(file, *one) for one in _namesakes(job, scale_file, family)):
                 raise
     return found
