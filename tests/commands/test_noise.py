@@ -61,3 +61,19 @@ def test_the_answer_in_words(capsys):
     assert shown.startswith("Use noise multiplier ")
     assert "That is no guarantee." in shown
     assert "20 steps" in shown
+
+
+@pytest.mark.whole
+def test_the_least_proven_epsilon_meets_the_target(capsys):
+    """Where another bound than the standard one is what ``hiddenstate epsilon`` reports."""
+    order = ["--sampler", "reshuffled", "--drop-last", "--records", "1030", "--batch-size", "100"]
+    found = answered(capsys, *order, "--epochs", "10")
+    proven = found["shuffled, some records sit out"]["noise_multiplier"]
+    assert proven < 0.9 * found["standard epsilon"]["noise_multiplier"]
+    for noise, met in ((proven, True), (0.99 * proven, False)):
+        command = ["epsilon", *order, "--epochs", "10", "--delta", "1e-5", "--json"]
+        assert main([*command, "--noise-multiplier", str(noise)]) == 0
+        rows = json.loads(capsys.readouterr().out)["epsilon"]
+        assert (rows["shuffled, some records sit out"]["epsilon"] <= 2) is met
+    assert main([*TARGET, *order, "--epochs", "10"]) == 0
+    assert capsys.readouterr().out.startswith(f"Use noise multiplier {proven:.3g}")

@@ -79,7 +79,19 @@ def test_no_heading_and_no_head_of_a_table_has_a_retired_word(page):
     assert not [line for line in heads(page.read_text(encoding="utf-8")) if RETIRED.search(line)]
 
 
+def fragments(text):
+    """What follows a block of code and goes on with a sentence that no one began."""
+    after = re.findall(r"^```\w+\n.*?^```\n+([^\n]*)", text, re.DOTALL | re.MULTILINE)
+    return [line for line in after if line[:1].islower()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_sentence_after_code_has_its_own_beginning(page):
+    assert fragments(page.read_text(encoding="utf-8")) == []
+
+
 def test_a_slip_is_found():
+    assert fragments("Then\n\n```sh\nls\n```\n\nlists files.\n") == ["lists files."]
     assert list(heads("## Two worlds\n\n| a world |\n|---|\n| b |\n")) == [
         "## Two worlds",
         "| a world |",

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,10 @@ def checkout():
     return copy
 
 
-def variables(directory, environment):
+def variables(directory, environment, *programs):
     """Environment variables of a run with a directory's copy of the package."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    places = (*programs, Path(sys.executable).parent, os.environ["PATH"])
+    path = os.pathsep.join(map(str, places))
     own = {"PATH": path, "PYTHONPATH": str(directory / "src")}
     return os.environ | own | (environment or {})
 
@@ -64,10 +66,25 @@ def start():
 
 
 @pytest.fixture(scope="session")
-def snakemake(tmp_path_factory):
+def jobs():
+    """A folder with the program `hiddenstate`, each run of which is a fork of one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        address, program = f"{folder}/socket", Path(folder) / "hiddenstate"
+        ask, serve = (Path(__file__).with_name(name) for name in ("ask.py", "jobs.py"))
+        program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -IS '{ask}' '{address}' \"$@\"\n")
+        program.chmod(0o755)
+        command = [sys.executable, serve, address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout.readline() == "ready\n"
+            yield folder
+            server.terminate()
+
+
+@pytest.fixture(scope="session")
+def snakemake(tmp_path_factory, jobs):
     """Run snakemake in a directory; return its exit status and what it printed.
 
-    Each run is a fork of one process that has imported it, which spares seconds.
+    Each run is a fork of one process that has imported it, which spares seconds; so is each job.
     """
     output = tmp_path_factory.mktemp("snakemake") / "output"
     command = [sys.executable, Path(__file__).with_name("snakemakes.py")]
@@ -79,7 +96,7 @@ def snakemake(tmp_path_factory):
             request = {
                 "directory": str(directory),
                 "arguments": arguments,
-                "environment": variables(directory, environment),
+                "environment": variables(directory, environment, jobs),
                 "output": str(output),
             }
             server.stdin.write(json.dumps(request) + "\n")

@@ -376,16 +376,21 @@ def training(tiny, trained, start):
     process.communicate()
 
 
-def test_an_interrupted_run_says_so_and_nothing_else(tiny, training):
+@pytest.mark.parametrize("to", ["all, as a terminal does", "the run alone"])
+def test_an_interrupted_run_says_so_and_nothing_else(tiny, training, to):
     process, checkpoint = training
-    os.killpg(process.pid, signal.SIGINT)
+    if to == "the run alone":
+        os.kill(process.pid, signal.SIGINT)
+    else:
+        os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "interrupted; the same command goes on" in output
     assert not re.search("failed|Traceback|Exception|KeyboardInterrupt", output), output
-    # Finished models are kept, and nobody is in their folder.
+    # No job went on. Finished models are kept, and nobody is in their folder.
+    assert not (tiny / scores_of(LONG)).exists()
     assert list(checkpoint.rglob("[!.]*.npz"))
-    assert not (checkpoint / ".lock").exists()
+    assert to == "the run alone" or not (checkpoint / ".lock").exists()
 
 
 @pytest.mark.whole

@@ -95,7 +95,8 @@ onstart:
     alone()
     checked_place()
     checked_cluster()
-    note_interruption()
+    # Jobs of a cluster are cancelled by its plugin, which takes a while.
+    note_interruption(end_jobs if workflow.local_exec else lambda: None)
     note_usage()
     show_progress()
 

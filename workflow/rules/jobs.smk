@@ -38,14 +38,12 @@ def cached_scores(wildcards):
 def served(kind):
     """Names of the cells whose results are cached; a file that is damaged stops the run.
 
-    So do scores of other models. Results of other code are computed again.
+    So do scores of other models, unless another scale has that cell. Results of other code are
+    computed again.
     """
     try:
-        return [
-            name
-            for name, job in JOBS[kind].items()
-            if cache.serves(kept(job), job, SEED)
-        ]
+        folder = Path(f"{CACHE}/{FAMILY}")
+        return forecast.served(JOBS[kind], Path(SCALE_FILE), FAMILY, folder)
     except InputError as error:
         raise WorkflowError(
             f"{error}\nRemove the file, or ignore the cache with --config scores=train"

@@ -2,11 +2,15 @@
 # and in the last lines where everything is. Snakemake's own log file keeps all that it has to say.
 
 import atexit
+import contextlib
 import logging
+import os
 import re
 import signal
 import threading
 import time
+
+from pathlib import Path
 
 SHOWN_OF_LOG = 15
 """Lines of a failed job's log that are printed."""
@@ -20,11 +24,39 @@ interrupted = threading.Event()
 """Set once the run is interrupted: its jobs end then, and none of them has failed."""
 
 
-def note_interruption():
-    """Take note of Ctrl-C, which Snakemake gives to its jobs as well."""
+GRACE = 3
+"""Seconds that jobs have to end after an interruption."""
+
+
+def end_jobs():
+    """End the processes that this one started, and those that they did, where Linux lists them."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(
+                path.read_text().rpartition(")")[2].split()[1]
+            )
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    for pid in found - {os.getpid()}:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def note_interruption(end):
+    """Take note of Ctrl-C, which a terminal gives to the jobs as well.
+
+    Snakemake waits for them. So ``end`` is called a little later, for one that was given to this
+    process alone.
+    """
 
     def note(number, frame):
-        interrupted.set()
+        if not interrupted.is_set():
+            interrupted.set()
+            timer = threading.Timer(GRACE, end)
+            timer.daemon = True
+            timer.start()
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, note)

@@ -291,6 +291,7 @@ def _contracts(run: Setting) -> bool:
 
 STANDARD = "standard epsilon"
 HEURISTIC = "linear heuristic"
+SITTING_OUT = "shuffled, some records sit out"
 
 NEVER_CLIPPED = (
     "last iterate, strongly convex losses (or convex ones with weight decay) whose gradients "
@@ -859,7 +860,7 @@ def _as_if_sampled(setting: Setting, delta: float) -> float:
 
 SHUFFLED: tuple[Bound, ...] = (
     Bound(
-        name="shuffled, some records sit out",
+        name=SITTING_OUT,
         group="proven",
         assumption="any loss and data, all iterates released; in each epoch the records that fill "
         "no batch sit out",

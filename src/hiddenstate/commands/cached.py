@@ -78,15 +78,16 @@ def add_jobs(commands: Commands) -> None:
 def _restore(options: argparse.Namespace) -> None:
     """Copy cached results whose parameters match."""
     from hiddenstate.pipeline import cache
+    from hiddenstate.study import forecast
 
-    family, grid, seed = jobs.section(options)
+    family, grid, _ = jobs.section(options)
     every = family.jobs(grid)
-    wanted = [job for kind in cache.SERVED for job in every[kind].values()]
-    served = [job for job in wanted if cache.serves(cache.path(options.cached, job), job, seed)]
-    for job in served:
-        path = cache.path(options.cached, job)
-        with files.atomic(options.out / job.work.folder / path.name) as temporary:
-            shutil.copyfile(path, temporary)
+    for kind in cache.SERVED:
+        for name in forecast.served(every[kind], options.config, options.family, options.cached):
+            path = cache.path(options.cached, every[kind][name])
+            folder = every[kind][name].work.folder
+            with files.atomic(options.out / folder / path.name) as temporary:
+                shutil.copyfile(path, temporary)
 
 
 def _keep(options: argparse.Namespace) -> None:

@@ -40,8 +40,9 @@ def run(options: argparse.Namespace) -> None:
     options.noise_multiplier = 1.0
     setting = setting_options.read(options)
     found: dict[str, dict[str, float | str]] = {}
-    for name in (bounds.STANDARD, bounds.HEURISTIC):
-        (bound,) = (one for one in bounds.BOUNDS if one.name == name and one.applies(setting))
+    wanted = (bounds.STANDARD, bounds.SITTING_OUT, bounds.HEURISTIC)
+    listed = (one for one in bounds.BOUNDS if one.name in wanted and one.applies(setting))
+    for name, bound in ((one.name, one) for one in listed):
         try:
             adjacent = setting.group > 1 or setting.swaps
             if setting.sampled and name == bounds.STANDARD and not adjacent:
@@ -62,10 +63,13 @@ def run(options: argparse.Namespace) -> None:
         asked = {"delta": options.delta, "target_epsilon": target}
         print_json(asked | numbers | {"noise": found})
         return
-    standard, linear = found[bounds.STANDARD], found[bounds.HEURISTIC]
+    linear = found.pop(bounds.HEURISTIC)
+    known = {name: one for name, one in found.items() if "none" not in one}
+    name = min(known, key=lambda name: float(known[name]["noise_multiplier"]))
+    said = "the standard epsilon" if name == bounds.STANDARD else f'epsilon ("{name}")'
     print(
-        f"Use noise multiplier {_up(standard['noise_multiplier'])}: the standard epsilon is then "
-        f"{_up(standard['epsilon'])} at delta {options.delta:g},\nfor every loss, also if all "
+        f"Use noise multiplier {_up(known[name]['noise_multiplier'])}: {said} is then "
+        f"{_up(known[name]['epsilon'])} at delta {options.delta:g},\nfor every loss, also if all "
         "iterates are seen."
     )
     if "noise_multiplier" in linear:

@@ -43,16 +43,15 @@ def fits(file: Path, job: Job, seed: int) -> bool:
 def serves(file: Path, job: Job, seed: int) -> bool:
     """True if a cached file is there and stands for a job's result.
 
-    A file of other code or parameters does not, if the job takes less than ``SHORT`` or trains
-    nothing. Raises InputError for a file that is damaged, and where a long training would be made
-    again because its file is of something else.
+    A file of other code does not, nor a simulation or bound of other parameters. Raises InputError
+    for a file that is damaged, and for scores of models that were trained for something else.
     """
     if not file.exists():
         return False
-    scores.read(file)
+    _, origin = scores.read(file)
     if fits(file, job, seed):
         return True
-    if isinstance(job.work, Train) and code_of(job) is None:
+    if isinstance(job.work, Train) and origin.get("code", code_of(job)) == code_of(job):
         scores.check(file, job.identity, seed, job.files)
     return False
 

@@ -1,12 +1,14 @@
 """Forecast of a run before it starts: jobs, processor time, memory and disk by family."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 
 from hiddenstate import papers
+from hiddenstate.errors import InputError
 from hiddenstate.pipeline import cache, costs, scores
 from hiddenstate.pipeline import parts as parts_files
 from hiddenstate.pipeline.family import Expect, Figure, Job, Table, Train
@@ -113,6 +115,34 @@ def restored(jobs: Mapping[str, Job], results: Path, cached: Path | None, seed: 
         )
         and cache.fits(cache.path(cached, job), job, seed)
     }
+
+
+def served(every: Mapping[str, Job], scale_file: Path, family: str, folder: Path) -> list[str]:
+    """Cells of one kind whose results are cached in a family's folder: see ``cache.serves``.
+
+    Scales may share a cell's name. A file of another scale's cell is left alone; one of no scale's
+    is refused by name.
+    """
+    seed, found = config.section(scale_file, family)[2], []
+    for name, job in every.items():
+        file = cache.path(folder, job)
+        try:
+            if cache.serves(file, job, seed):
+                found.append(name)
+        except InputError:
+            scores.read(file)  # A damaged file is of no scale.
+            if not any(cache.fits(file, *one) for one in _namesakes(job, scale_file, family)):
+                raise
+    return found
+
+
+def _namesakes(job: Job, scale_file: Path, family: str) -> Iterator[tuple[Job, int]]:
+    """Jobs of the same name at the scales beside this one, with their seeds."""
+    for path in sorted(scale_file.parent.glob("*.yaml")):
+        with suppress(InputError):
+            own, grid, seed = config.section(path, family)
+            if other := own.jobs(grid)[job.work.kind].get(job.cell.name):
+                yield other, seed
 
 
 def folders(results: Path, cached: Path | None, family: str) -> list[Path]:

@@ -4,6 +4,7 @@ Nothing here calls the accountants for what it compares them with: densities are
 integrated on a grid, at the mechanism of section 4.2 and at two more.
 """
 
+from functools import lru_cache
 from itertools import permutations, product
 
 import numpy as np
@@ -39,6 +40,15 @@ def _densities(
     return y, np.asarray(inside), stats.norm.pdf(y, 0, sd)
 
 
+@lru_cache(maxsize=8)
+def _iterate(
+    sigma: float, rate: float, steps: int, norm: float = 1.0
+) -> tuple[Floats, Floats, Floats]:
+    """The densities of the last iterate, for canary gradients of this share of the norm."""
+    k, mass = _shifts(rate, steps)
+    return _densities(norm * k, mass, sigma * steps**0.5, steps)
+
+
 def _hockey_stick(y: Floats, one: Floats, other: Floats, epsilon: float) -> float:
     return float(np.trapezoid(np.maximum(one - np.exp(epsilon) * other, 0), y))
 
@@ -54,13 +64,13 @@ def rows() -> pd.DataFrame:
 
     for (sigma, rate, steps), epsilon in product(SETTINGS, EPSILONS):
         sd, (k, mass) = sigma * steps**0.5, _shifts(rate, steps)
-        y, p, q = _densities(k, mass, sd, steps)
+        y, p, q = _iterate(sigma, rate, steps)
         both = [_hockey_stick(y, *pair, epsilon) for pair in ((p, q), (q, p))]
         said = float(linear.last_iterate_delta(sigma, rate, steps, epsilon))
         note("tightness", max(both) / said)
         for norm in (0.25, 0.5, 0.9):
-            shorter = _densities(norm * k, mass, sd, steps)
-            less = max(_hockey_stick(y, a, b, epsilon) for a, b in permutations(shorter[1:]))
+            _, *shorter = _iterate(sigma, rate, steps, norm)
+            less = max(_hockey_stick(y, a, b, epsilon) for a, b in permutations(shorter))
             note("shorter gradients", less / said)
         inverted = float(linear.last_iterate_epsilon(sigma, rate, steps, max(both)))
         note("inversion", inverted - epsilon)
@@ -90,7 +100,7 @@ def rows() -> pd.DataFrame:
         for epsilon in EPSILONS:
             y, p, q = _densities(np.array([0.0, 1.0]), np.array([0.9, 0.1]), sigma, 1)
             note("single iteration", float(single.delta(epsilon)) / _hockey_stick(y, p, q, epsilon))
-            y, p, q = _densities(*_shifts(0.1, steps), sigma * steps**0.5, steps)
+            y, p, q = _iterate(sigma, 0.1, steps)
             pair = quadratic.last_iterate(sigma, 0.1, steps, 0.0)
             note("linear losses", float(pair.delta(epsilon)) / _hockey_stick(y, p, q, epsilon))
     # Two full-batch iterates together, by an integral over the plane, and their sum alone.
