@@ -41,13 +41,23 @@ def _law(models: int, epsilon: float, delta: float) -> Law:
     return Law(models, delta, gaussian.mu(epsilon, delta))
 
 
+_LATEST: list[tuple[pd.DataFrame, pd.DataFrame]] = []
+
+
+def _separations(estimates: pd.DataFrame) -> pd.DataFrame:
+    """``separations``, kept for the next check of the same estimates."""
+    if not (_LATEST and _LATEST[0][0] is estimates):
+        _LATEST[:] = [(estimates, separations(estimates))]
+    return _LATEST[0][1]
+
+
 def foretold(estimates: pd.DataFrame, **levels: Any) -> list[tuple[pd.Series, Estimate]]:
     """Every expected audit: what tells it apart, and its mean separation over its starts.
 
     Of the first and the last epochs of pre-training, and clipping norm 1, unless levels say so.
     """
     # Departure worst_case_init.expected: the paper's numbers are of trained audits.
-    every = separations(estimates)
+    every = _separations(estimates)
     if "epochs" not in levels:
         last = every.groupby("task")["epochs"].transform("max")
         every = every[(every["epochs"] == 0) | (every["epochs"] == last)]
