@@ -294,7 +294,7 @@ def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
     "models it judges. Triangles: a valid lower bound of another rule, which may be above "
     "the estimate. Shaded: 90 % of the estimates if losses were linear, with as many "
     "models. The paper shows a drawing without printed values.",
-    message="With 100 models, audits of trained networks find less than the linear heuristic",
+    message="Audits of trained networks find less than the linear heuristic",
     of="trained models",
 )
 def figure2(estimates: pd.DataFrame) -> Any:
