@@ -107,21 +107,29 @@ class Expected:
         """Steps that may use the canary, shape (pairs, steps): all of them with sampling."""
         return self.used if self.rate == 1 else np.ones_like(self.used)
 
-    def epsilon(self, delta: float) -> float:
+    @property
+    def shift(self) -> float:
+        """Difference of the mean scores over all draws of the batches, in first order."""
+        rate = 1.0 if self.rate == 1 else self.rate
+        return rate * float((self.weights * self._could).sum(1).mean())
+
+    def epsilon(self, delta: float, *, highest: bool = False) -> float:
         """Epsilon at ``delta`` that this score reaches with as many models as one likes.
 
         An estimate: scores are taken as normal, and the canary's steps as known to nobody. With
         sampling the score is a weighted sum of the steps that use the canary
-        (``accounting.weighted``); weights below 0 count as 0. Infinite where no score has noise.
+        (``accounting.weighted``); weights below 0 count as 0. highest: with the lower end of the
+        scores' standard deviation, infinite where that is 0.
         """
-        if self.upper == 0:
+        spread = self.lower if highest else self.upper
+        if spread == 0:
             return math.inf
         if self.rate == 1:
-            return float(gaussian.epsilon(self.separation, delta))
+            return float(gaussian.epsilon(float(self.differences.mean()) / spread, delta))
         weights = np.maximum(self.weights.mean(0), 0)
         if not weights.any():
             return 0.0
-        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=self.upper).upper
+        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=spread).upper
 
     def explained(self, delta: float = 1e-5) -> str:
         """The separation, its epsilon at ``delta`` and its two factors, in a sentence each."""
