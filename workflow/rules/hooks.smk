@@ -96,7 +96,7 @@ onstart:
     checked_place()
     checked_cluster()
     # Jobs of a cluster are cancelled by its plugin, which takes a while.
-    note_interruption(end_jobs if workflow.local_exec else lambda: None)
+    note_interruption(end_jobs if workflow.local_exec else not_alone)
     note_usage()
     show_progress()
 
