@@ -30,7 +30,9 @@ def test_no_cached_file_stops_a_scale(scale):
         family = papers.load(name)
         every = family.jobs(getattr(grid, name))
         for kind in cache.SERVED:
-            served = forecast.served(every[kind], scale, name, ROOT / "results/cached" / name)
+            served = forecast.served(
+                every[kind], grid.seed, scale, name, ROOT / "results/cached" / name
+            )
             assert {*served} <= {*every[kind]}
 
 
@@ -39,6 +41,6 @@ def test_a_scale_of_the_user_s_own_may_change_cached_cells(tmp_path):
     shutil.copytree(ROOT / "workflow/config/scales", tmp_path / "scales")
     scale = tmp_path / "scales/own.yaml"
     scale.write_text("extends: laptop\nlinear_heuristic:\n  training:\n    models: 90\n")
-    family, grid, _ = config.section(scale, "linear_heuristic")
+    family, grid, seed = config.section(scale, "linear_heuristic")
     every, folder = family.jobs(grid)["train"], ROOT / "results/cached/linear_heuristic"
-    assert forecast.served(every, scale, "linear_heuristic", folder) == []
+    assert forecast.served(every, seed, scale, "linear_heuristic", folder) == []

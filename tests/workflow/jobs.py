@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 
-from snakemakes import end_with_parent
+from snakemakes import end_with_parent, enter
 
 LIBRARIES = (
     *("numpy", "pandas", "pyarrow.parquet", "pydantic", "yaml", "torch", "torch.func"),
@@ -26,10 +26,7 @@ LIBRARIES = (
 
 def job(directory, arguments, environment):
     """Be `hiddenstate` in a directory."""
-    os.chdir(directory)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:1] = environment["PYTHONPATH"].split(os.pathsep)
+    enter(directory, environment)
     sys.argv = ["hiddenstate", *arguments]
     return importlib.import_module("hiddenstate.cli").main()
 
@@ -65,7 +62,6 @@ def serve(connection):
 
 def main():
     end_with_parent()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ["OMP_NUM_THREADS"] = "1"
     for name in LIBRARIES:
         importlib.import_module(name)

@@ -25,6 +25,14 @@ def end_with_parent():
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def enter(directory, environment, *places):
+    """Be in a directory and an environment, with its packages before others."""
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:1] = [*places, *environment["PYTHONPATH"].split(os.pathsep)]
+
+
 def run(directory, arguments, environment, output):
     """Be `python -m snakemake` in a directory; what is printed goes into a file."""
     end_with_parent()
@@ -32,10 +40,7 @@ def run(directory, arguments, environment, output):
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.chdir(directory)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:1] = [directory, *environment["PYTHONPATH"].split(os.pathsep)]
+    enter(directory, environment, directory)
     cli = importlib.import_module("snakemake.cli")
     sys.argv = [cli.__file__, *arguments]
     cli.main()

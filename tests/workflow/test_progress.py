@@ -176,7 +176,7 @@ def test_an_interrupted_run_tells_of_no_failure(run, names):
     event(logger, "job_info", jobid=2, rule_msg="toy: train b")
     before = signal.getsignal(signal.SIGINT)
     try:
-        names["note_interruption"](list)
+        names["note_interruption"](False)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     finally:

@@ -95,8 +95,7 @@ onstart:
     alone()
     checked_place()
     checked_cluster()
-    # Jobs of a cluster are cancelled by its plugin, which takes a while.
-    note_interruption(end_jobs if workflow.local_exec else not_alone)
+    note_interruption(workflow.local_exec)
     note_usage()
     show_progress()
 

@@ -43,7 +43,7 @@ def served(kind):
     """
     try:
         folder = Path(f"{CACHE}/{FAMILY}")
-        return forecast.served(JOBS[kind], Path(SCALE_FILE), FAMILY, folder)
+        return forecast.served(JOBS[kind], SEED, Path(SCALE_FILE), FAMILY, folder)
     except InputError as error:
         raise WorkflowError(
             f"{error}\nRemove the file, or ignore the cache with --config scores=train"

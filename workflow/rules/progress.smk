@@ -10,6 +10,8 @@ import signal
 import threading
 import time
 
+import psutil
+
 from pathlib import Path
 
 SHOWN_OF_LOG = 15
@@ -29,34 +31,25 @@ GRACE = 3
 
 
 def end_jobs():
-    """End the processes that this one started, and those that they did, where Linux lists them."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(path.parent.name)] = int(
-                path.read_text().rpartition(")")[2].split()[1]
-            )
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    for pid in found - {os.getpid()}:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGTERM)
+    """End the processes that this one started, and those that they did."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
 
 
-def note_interruption(end):
+def note_interruption(here):
     """Take note of Ctrl-C, which a terminal gives to the jobs as well.
 
-    Snakemake waits for them. So ``end`` is called a little later, for one that was given to this
-    process alone.
+    Snakemake waits for them. So jobs that are at work ``here`` are ended a little later, for a
+    Ctrl-C that was given to this process alone. Those of a cluster are cancelled by its plugin.
     """
 
     def note(number, frame):
-        if not interrupted.is_set():
-            interrupted.set()
-            timer = threading.Timer(GRACE, end)
+        if here and not interrupted.is_set():
+            timer = threading.Timer(GRACE, end_jobs)
             timer.daemon = True
             timer.start()
+        interrupted.set()
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, note)

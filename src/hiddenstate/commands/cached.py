@@ -80,13 +80,12 @@ def _restore(options: argparse.Namespace) -> None:
     from hiddenstate.pipeline import cache
     from hiddenstate.study import forecast
 
-    family, grid, _ = jobs.section(options)
-    every = family.jobs(grid)
-    for kind in cache.SERVED:
-        for name in forecast.served(every[kind], options.config, options.family, options.cached):
-            path = cache.path(options.cached, every[kind][name])
-            folder = every[kind][name].work.folder
-            with files.atomic(options.out / folder / path.name) as temporary:
+    family, grid, seed = jobs.section(options)
+    place = (seed, options.config, options.family, options.cached)
+    for kind, every in family.jobs(grid).items():
+        for name in forecast.served(every, *place) if kind in cache.SERVED else ():
+            path = cache.path(options.cached, every[name])
+            with files.atomic(options.out / every[name].work.folder / path.name) as temporary:
                 shutil.copyfile(path, temporary)
 
 

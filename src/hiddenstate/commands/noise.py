@@ -41,8 +41,10 @@ def run(options: argparse.Namespace) -> None:
     setting = setting_options.read(options)
     found: dict[str, dict[str, float | str]] = {}
     wanted = (bounds.STANDARD, bounds.SITTING_OUT, bounds.HEURISTIC)
-    listed = (one for one in bounds.BOUNDS if one.name in wanted and one.applies(setting))
-    for name, bound in ((one.name, one) for one in listed):
+    for bound in bounds.BOUNDS:
+        name = bound.name
+        if name not in wanted or not bound.applies(setting):
+            continue
         try:
             adjacent = setting.group > 1 or setting.swaps
             if setting.sampled and name == bounds.STANDARD and not adjacent:

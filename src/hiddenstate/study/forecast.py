@@ -117,13 +117,15 @@ def restored(jobs: Mapping[str, Job], results: Path, cached: Path | None, seed: 
     }
 
 
-def served(every: Mapping[str, Job], scale_file: Path, family: str, folder: Path) -> list[str]:
+def served(
+    every: Mapping[str, Job], seed: int, scale_file: Path, family: str, folder: Path
+) -> list[str]:
     """Cells of one kind whose results are cached in a family's folder: see ``cache.serves``.
 
     Scales may share a cell's name. A file of another scale's cell is left alone; one of no scale's
     is refused by name.
     """
-    seed, found = config.section(scale_file, family)[2], []
+    found = []
     for name, job in every.items():
         file = cache.path(folder, job)
         try:
