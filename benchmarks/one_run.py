@@ -16,7 +16,7 @@ from hiddenstate.accounting import gaussian
 from hiddenstate.auditing import one_canary_ceiling
 from hiddenstate.papers.gradient_crafting import cells, one_run, training
 from hiddenstate.papers.gradient_crafting.summaries import ALONE
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 
 DELTA = 1e-5
 

@@ -19,17 +19,20 @@ ROOT = Path(__file__).parents[1]
 MODULE = "hiddenstate.papers.encoding_loss.estimates"
 
 
+def forget():
+    for cached in (code._parsed, code._read, code.digest_of):
+        cached.cache_clear()
+
+
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
     """A copy of the package's sources that may be edited."""
     root = tmp_path / "hiddenstate"
     shutil.copytree(Path(hiddenstate.__file__).parent, root, dirs_exist_ok=True)
     monkeypatch.setattr(code, "_ROOT", root)
-    for cached in (code._read, code.digest_of):
-        cached.cache_clear()
+    forget()
     yield root
-    for cached in (code._read, code.digest_of):
-        cached.cache_clear()
+    forget()
 
 
 def after(root, file, old, new):
@@ -37,7 +40,7 @@ def after(root, file, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    code._read.cache_clear()
+    forget()
     return code.digest(MODULE)
 
 
@@ -78,8 +81,7 @@ def follows(file, root, change="OTHER = 1\n"):
     before = code.digest_of(run)
     path = root / file
     path.write_text(path.read_text() + change)
-    code._read.cache_clear()
-    code.digest_of.cache_clear()
+    forget()
     return code.digest_of(run) != before
 
 
@@ -89,6 +91,44 @@ def test_a_work_follows_the_code_that_it_imports_late(copy):
     assert not follows("papers/gradient_crafting/figures/housing.py", copy)
     assert not follows("papers/gradient_crafting/__init__.py", copy)
     assert not follows("papers/gradient_crafting/training.py", copy, "# A remark.\n")
+
+
+def test_what_judges_draws_and_counts_results_is_not_of_their_code(copy):
+    """Nor does it matter how a package hands on what others of its modules define."""
+    grid = config.read(ROOT / "workflow/config/scales/smoke.yaml")
+    every = [
+        job
+        for name in papers.names()
+        for jobs in papers.load(name).jobs(getattr(grid, name)).values()
+        for job in jobs.values()
+        if "code" in job.identity
+    ]
+    before = [job.identity for job in every]
+    for file in ("evidence.py", "costs.py", "family.py", "cache.py"):
+        path = copy / "pipeline" / file
+        path.write_text(path.read_text() + "OTHER = 1\n")
+    for path in (*copy.glob("papers/*/figures*/*.py"), *copy.glob("papers/*/costs.py")):
+        path.write_text(path.read_text() + "OTHER = 1\n")
+    plots = copy / "plotting.py"
+    plots.write_text(plots.read_text() + "OTHER = 1\n")
+    handed_on = copy / "auditing/__init__.py"
+    handed_on.write_text(handed_on.read_text() + "from hiddenstate.auditing import planning\n")
+    forget()
+    assert len(every) > 50 and [job.identity for job in every] == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "lower_bound = functools.partial(lower_bound, alpha=0.1)\n",
+        "def divergence():\n    pass\n",
+        "from hiddenstate.auditing.sequential import lower_bound\n",
+    ],
+    ids=["changes it", "defines", "takes it from elsewhere"],
+)
+def test_a_package_that_does_more_than_hand_on_counts(copy, change):
+    before = code.digest(MODULE)
+    assert after(copy, "auditing/__init__.py", "__all__", f"{change}\n__all__") != before
 
 
 def test_a_table_beside_a_module_that_names_it_counts(copy):
@@ -136,9 +176,13 @@ def test_code_that_is_not_imported_does_not_count(copy, file):
     assert after(copy, file, "import ", "import math as _m\nimport ") == before
 
 
-def test_no_import_is_overlooked_wherever_it_stands():
+def test_no_import_that_runs_is_overlooked_wherever_it_stands():
     for path in Path(hiddenstate.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            # Never run.
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []
         kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
         everywhere = [node for node in ast.walk(tree) if isinstance(node, kinds)]
         statements = [node for node in code.statements(tree) if isinstance(node, kinds)]
@@ -185,7 +229,7 @@ def test_kept_digests_are_of_the_content_and_not_of_the_file(copy, monkeypatch):
     before = code.digest(MODULE)
     assert len(code._kept()) > 10 and (copy / "digests.json").exists()
     code._kept.cache_clear()
-    code._read.cache_clear()
+    forget()
     monkeypatch.setattr(code, "_said", lambda tree: "not asked for")
     assert code.digest(MODULE) == before
     assert after(copy, "papers/encoding_loss/estimates.py", "0.01", "0.02") != before

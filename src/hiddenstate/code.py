@@ -89,7 +89,24 @@ def _resolved(
         bases = places if level <= 0 else [file.parents[level - 1]]
         for base, name in ((base, name) for base in bases for name in inside):
             found = _found(base, name)
-            yield from found if packages else found[-1:]
+            yield from found if packages else _defining(found[-1:], name.rpartition(".")[2])
+
+
+def _defining(found: list[Path], name: str) -> Iterable[Path]:
+    """Files that define a name of these, where a package does nothing but import it."""
+    for file in found:
+        *_, imports, handed_on = _parsed(file)
+        its = [one for one in imports if name in one[2]]
+        package = file.name == "__init__.py" and name != file.parent.name
+        if package and handed_on and its:
+            yield from _resolved(
+                [(level, module, [name]) for level, module, _ in its],
+                file,
+                [_ROOT.parent],
+                packages=False,
+            )
+        else:
+            yield file
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
@@ -100,8 +117,16 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
         yield node
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
             inner = getattr(node, field, None)
-            if isinstance(inner, list):
+            if isinstance(inner, list) and not (field == "body" and _for_types(node)):
                 waiting += inner
+
+
+def _for_types(node: ast.AST) -> bool:
+    """True for ``if TYPE_CHECKING``, whose statements never run."""
+    match node:
+        case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+            return True
+    return False
 
 
 def essence(code: CodeType) -> bytes:
@@ -158,6 +183,15 @@ def _file(module: str) -> Path:
 @cache
 def _read(file: Path) -> tuple[bytes, list[Path]]:
     """Digest of what a file of the package does, and the package's files that it imports."""
+    done, texts, imports, _ = _parsed(file)
+    found = _resolved(imports, file, [_ROOT.parent], packages=False)
+    ours = [path for path in found if path.is_relative_to(_ROOT)]
+    return " ".join([done, *texts]).encode(), ours
+
+
+@cache
+def _parsed(file: Path) -> list[Any]:
+    """Digest, names of data files and imports of a file, and if it does nothing but import."""
     content = file.read_bytes()
     key = hashlib.sha256(_own() + content).hexdigest()
     kept = _kept()
@@ -165,12 +199,16 @@ def _read(file: Path) -> tuple[bytes, list[Path]]:
         tree = ast.parse(content)
         texts = [name for name in _texts(tree) if name.endswith(_DATA)]
         done = hashlib.sha256(_said(tree).encode()).hexdigest()
-        kept[key] = [done, list(_imports(tree)), texts]
+        kept[key] = [done, texts, list(_imports(tree)), all(map(_hands_on, tree.body))]
         _new.append(key)
-    done, imports, texts = kept[key]
-    found = _resolved(imports, file, [_ROOT.parent], packages=False)
-    ours = [path for path in found if path.is_relative_to(_ROOT)]
-    return " ".join([done, *texts]).encode(), ours
+    return kept[key]
+
+
+def _hands_on(node: ast.stmt) -> bool:
+    match node:
+        case ast.Import() | ast.ImportFrom() | ast.Assign(targets=[ast.Name("__all__")]):
+            return True
+    return _remark(node)
 
 
 @cache

@@ -26,9 +26,9 @@ from hiddenstate.papers.atlas.cells import AtlasGrid, Ordered, Sampled
 from hiddenstate.papers.gradient_crafting import stated
 from hiddenstate.papers.linear_heuristic.grid import HistoryCurves
 from hiddenstate.pipeline import scores
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
-from hiddenstate.pipeline.family import Cell
 from hiddenstate.rounding import shown
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.study import config

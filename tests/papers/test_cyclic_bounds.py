@@ -10,8 +10,8 @@ from hiddenstate.errors import InputError
 from hiddenstate.papers import cyclic_bounds as family
 from hiddenstate.papers.cyclic_bounds import cells, simulations
 from hiddenstate.papers.cyclic_bounds.estimates import certificate
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell, Workplace
 from hiddenstate.study import config
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"

@@ -21,9 +21,9 @@ from hiddenstate.papers.encoding_loss.cells import (
     simulated,
 )
 from hiddenstate.papers.encoding_loss.simulations import account, simulate
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
-from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 from hiddenstate.study import config
 

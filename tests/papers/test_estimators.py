@@ -24,8 +24,8 @@ from hiddenstate.papers.estimators.cells import (
 )
 from hiddenstate.papers.estimators.estimates import required
 from hiddenstate.papers.estimators.simulations import calibrate
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.evidence import Outcome
-from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 from hiddenstate.study import config
 

@@ -19,9 +19,9 @@ from hiddenstate.papers.linear_heuristic import (
 )
 from hiddenstate.papers.linear_heuristic.grid import AuditRuns, Curve, LinearHeuristicGrid
 from hiddenstate.pipeline import estimates as table
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
-from hiddenstate.pipeline.family import Cell, Workplace
 
 GRID = LinearHeuristicGrid.model_validate(
     {

@@ -13,9 +13,9 @@ from hiddenstate.datasets import data
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate
 from hiddenstate.errors import InputError
-from hiddenstate.papers.linear_heuristic import FAMILY, cells, training
+from hiddenstate.papers.linear_heuristic import FAMILY, costs, training
 from hiddenstate.pipeline import scores
-from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.cells import Workplace
 from hiddenstate.sampling import Poisson
 from hiddenstate.study import config
 
@@ -170,6 +170,6 @@ def test_mnist_is_the_middle_scale():
     assert not jobs.keys() & laptop.keys()
     attacks = {"dirac", "natural", "blank"}
     assert {job.cell.parameters.attack for job in jobs.values()} == attacks
-    assert cells.cost(cell(jobs, "natural").parameters) > cells.cost(
+    assert costs.cost(cell(jobs, "natural").parameters) > costs.cost(
         cell(laptop, "natural").parameters
     )

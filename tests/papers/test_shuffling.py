@@ -9,8 +9,8 @@ from hiddenstate import papers
 from hiddenstate.accounting import gaussian, pld
 from hiddenstate.errors import InputError
 from hiddenstate.papers.shuffling import cells, simulations, training
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell, Workplace
 
 FAMILY = papers.load("shuffling")
 NETWORKS = {

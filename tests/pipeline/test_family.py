@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from hiddenstate.pipeline.family import Bounds, Cell, Family, FamilyGrid, Grid, Train
+from hiddenstate.pipeline.cells import Cell, FamilyGrid, Grid
+from hiddenstate.pipeline.family import Bounds, Family, Train
 
 
 class Noise(Grid):

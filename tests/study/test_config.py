@@ -10,7 +10,7 @@ import yaml
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline.family import Cell, FamilyGrid, Grid
+from hiddenstate.pipeline.cells import Cell, FamilyGrid, Grid
 from hiddenstate.study import config
 
 ROOT = Path(__file__).parents[2]

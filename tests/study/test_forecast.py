@@ -10,7 +10,8 @@ import pytest
 
 from hiddenstate import cli
 from hiddenstate.pipeline import costs, scores
-from hiddenstate.pipeline.family import Expect, Workplace
+from hiddenstate.pipeline.cells import Workplace
+from hiddenstate.pipeline.family import Expect
 from hiddenstate.pipeline.parts import Parts
 from hiddenstate.study import config, forecast
 from hiddenstate.study.page import duration

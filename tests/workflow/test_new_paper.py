@@ -18,7 +18,7 @@ CELLS = '''
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from hiddenstate.pipeline.family import Cell, FamilyGrid, Grid
+from hiddenstate.pipeline.cells import Cell, FamilyGrid, Grid
 from hiddenstate.streams import stream
 
 class ToyGrid(FamilyGrid):

@@ -146,7 +146,7 @@ def _recompute(options: argparse.Namespace) -> None:
     import pandas as pd
 
     from hiddenstate.pipeline import scores, verification
-    from hiddenstate.pipeline.family import Workplace
+    from hiddenstate.pipeline.cells import Workplace
 
     job, seed = jobs.asked(options, options.kind)
     cached = scores.check(options.cached, job.identity, seed, job.files)

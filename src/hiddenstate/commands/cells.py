@@ -45,7 +45,7 @@ def _cells(options: argparse.Namespace) -> None:
 
 def _compute(options: argparse.Namespace) -> None:
     """Simulate cells, or compute their bounds, and write each one's result."""
-    from hiddenstate.pipeline.family import Workplace
+    from hiddenstate.pipeline.cells import Workplace
 
     if len(options.cell) != len(options.out):
         raise InputError(

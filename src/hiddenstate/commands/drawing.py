@@ -18,7 +18,8 @@ from hiddenstate.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hiddenstate.pipeline.family import FamilyGrid, Shown
+    from hiddenstate.pipeline.cells import FamilyGrid
+    from hiddenstate.pipeline.family import Shown
 
 S = TypeVar("S", bound="Shown")
 

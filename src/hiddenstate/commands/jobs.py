@@ -17,7 +17,8 @@ from hiddenstate.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hiddenstate.pipeline.family import Family, FamilyGrid, Job, Workplace
+    from hiddenstate.pipeline.cells import FamilyGrid, Workplace
+    from hiddenstate.pipeline.family import Family, Job
 
 
 def section(options: argparse.Namespace) -> "tuple[Family, FamilyGrid, int]":
@@ -74,7 +75,7 @@ def write(path: Path, job: "Job", frame: "pd.DataFrame", origin: dict[str, Any])
 @contextmanager
 def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[Workplace]":
     """Place of training that the options ask for; the checkpoint goes once all is written."""
-    from hiddenstate.pipeline.family import Workplace
+    from hiddenstate.pipeline.cells import Workplace
 
     if job.work.kind == "start":
         yield Workplace(device=_device(options.device))
@@ -104,7 +105,7 @@ def _discard(checkpoint: Path) -> None:
 def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace":
     """Place, data and start of a cell's training, as the options say."""
     from hiddenstate.pipeline import parts, scores
-    from hiddenstate.pipeline.family import Workplace
+    from hiddenstate.pipeline.cells import Workplace
 
     start = None
     if job.start:

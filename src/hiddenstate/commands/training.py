@@ -22,7 +22,8 @@ from hiddenstate.commands.options import (
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
-    from hiddenstate.pipeline.family import Job, Workplace
+    from hiddenstate.pipeline.cells import Workplace
+    from hiddenstate.pipeline.family import Job
 
 
 def add_jobs(commands: Commands) -> None:

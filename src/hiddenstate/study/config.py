@@ -25,7 +25,8 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.files import text
-from hiddenstate.pipeline.family import NAME, Family, Grid
+from hiddenstate.pipeline.cells import NAME, Grid
+from hiddenstate.pipeline.family import Family
 
 
 def read(path: str | Path) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from hiddenstate import papers
-from hiddenstate.pipeline.family import FamilyGrid
+from hiddenstate.pipeline.cells import FamilyGrid
 
 Scale = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")

@@ -5,7 +5,7 @@ import pytest
 from hiddenstate.papers.gradient_crafting import FAMILY
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline import estimates as files
-from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.cells import Workplace
 
 SEED = 3
 GRID = {

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hiddenstate.papers.gradient_crafting import FAMILY, cells
+from hiddenstate.papers.gradient_crafting import FAMILY, cells, costs
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline import scores
 from hiddenstate.study import config
@@ -101,9 +101,9 @@ def test_cost_counts_every_training(checked):
     (cell, *_) = cells.trained(checked())
     p = cell.parameters
     # One model without the canary, three with it, and two simulations, of 10 steps of 20 records.
-    assert cells.cost(p) == pytest.approx(24 * 6 * 10 * 20 * 2.1e-8)
+    assert costs.cost(p) == pytest.approx(24 * 6 * 10 * 20 * 2.1e-8)
     more = p.model_copy(update={"every": 5, "adversaries": ("loss-based",)})
-    assert cells.cost(more) == pytest.approx(24 * 2 * 50 * 20 * 2.1e-8)
+    assert costs.cost(more) == pytest.approx(24 * 2 * 50 * 20 * 2.1e-8)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hiddenstate.auditing.summaries import separation
 from hiddenstate.papers.gradient_crafting import cells, expected, training
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, ONE_RANDOM, RANDOM
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 
 
 @pytest.fixture(scope="module")

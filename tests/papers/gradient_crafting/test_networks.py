@@ -16,7 +16,7 @@ from hiddenstate.dpsgd.clipping import named
 from hiddenstate.errors import InputError
 from hiddenstate.models import digits_resnet
 from hiddenstate.papers.gradient_crafting import FAMILY, networks
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 
 SEED = 3
 """That of the results in conftest."""

@@ -11,7 +11,7 @@ from hiddenstate.dpsgd.clipping import named
 from hiddenstate.errors import InputError
 from hiddenstate.models import digits_cnn
 from hiddenstate.papers.gradient_crafting import cells, networks, one_run, training
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 
 SEED = 3
 """That of the results in conftest."""

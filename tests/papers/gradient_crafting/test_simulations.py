@@ -8,8 +8,8 @@ from scipy.special import ndtr
 from hiddenstate.accounting import gaussian, iteration
 from hiddenstate.auditing import AsPublished, GaussianDP
 from hiddenstate.papers.gradient_crafting import cells, simulations, stated
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell
 
 
 def test_the_landscape_has_the_reference_values():

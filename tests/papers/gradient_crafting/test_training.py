@@ -5,11 +5,11 @@ from pydantic import ValidationError
 
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.errors import InputError
-from hiddenstate.papers.gradient_crafting import FAMILY, cells, training
+from hiddenstate.papers.gradient_crafting import FAMILY, cells, costs, training
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline import scores
-from hiddenstate.pipeline.family import Workplace
+from hiddenstate.pipeline.cells import Workplace
 
 SEED = 3
 """That of the results in conftest."""
@@ -84,4 +84,4 @@ def test_an_unknown_adversary_is_refused_wherever_it_is_named(content, grid, est
             FAMILY.figures[name].draw(unknown)
     p = cells.housing_audits(grid)[0].parameters
     with pytest.raises(InputError, match="nobody"):
-        cells.cost(p.model_copy(update={"adversaries": ("nobody",)}))
+        costs.cost(p.model_copy(update={"adversaries": ("nobody",)}))

@@ -15,7 +15,7 @@ from hiddenstate.papers.worst_case_init import FAMILY, cells, starts, training
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
 from hiddenstate.pipeline import estimates as files
 from hiddenstate.pipeline import runnable
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.streams import stream
 from hiddenstate.study import config
 

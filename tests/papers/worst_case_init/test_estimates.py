@@ -7,8 +7,8 @@ from scipy import optimize, stats
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.papers.worst_case_init import FAMILY, cells, simulations
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 from hiddenstate.atlas import rows
 from hiddenstate.atlas.lower import setting_name
 from hiddenstate.papers.atlas.cells import Bounded
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 
 
 def bound(cell: Cell[Bounded], seed: int) -> pd.DataFrame:

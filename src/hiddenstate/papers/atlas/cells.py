@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.atlas.lower import setting_name
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Cell,
     Count,
     Delta,

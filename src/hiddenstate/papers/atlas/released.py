@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting import composition, linear
 from hiddenstate.auditing import ApproxDP, lower_bound
 from hiddenstate.papers.atlas.cells import Released
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.streams import stream
 
 POINTS = 12

@@ -26,8 +26,9 @@ from hiddenstate.papers.gradient_crafting.summaries import HYPOTHESES
 from hiddenstate.papers.worst_case_init.cells import AuditParameters
 from hiddenstate.papers.worst_case_init.methods import METHODS
 from hiddenstate.pipeline import scores
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell, Family, Job, Train
+from hiddenstate.pipeline.family import Family, Job, Train
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandedPair
 from hiddenstate.adversaries.swapped_record import tightest_slopes
 from hiddenstate.dpsgd import exact
 from hiddenstate.papers.cyclic_bounds.cells import Formulas, Line, Tightness
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 
 CONSTANTS: dict[str, Callable[[float, float, float], float]] = {
     "unclipped": cyclic_operator.unclipped,

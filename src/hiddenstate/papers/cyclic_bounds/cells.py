@@ -9,7 +9,7 @@ from hiddenstate.adversaries import swapped_record
 from hiddenstate.adversaries.expanding_clip import ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Cell,
     Count,
     FamilyGrid,

@@ -6,7 +6,7 @@ import pandas as pd
 from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.dpsgd.cyclic import last_iterates
 from hiddenstate.papers.cyclic_bounds.cells import Audit, Counterexample
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 
 
 def simulate_audit(cell: Cell[Audit], seed: int) -> pd.DataFrame:

@@ -18,7 +18,15 @@ Readings of what the paper leaves open, all of them ours:
   of this direction.
 """
 
-from hiddenstate.papers.encoding_loss import cells, checks, estimates, figures, simulations, tables
+from hiddenstate.papers.encoding_loss import (
+    cells,
+    checks,
+    costs,
+    estimates,
+    figures,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
@@ -26,7 +34,7 @@ FAMILY = Family(
     reference="arXiv 2407.06496",
     grid=cells.EncodingLossGrid,
     works=(
-        Simulate(cells.simulated, simulations.simulate, cost=cells.cost),
+        Simulate(cells.simulated, simulations.simulate, cost=costs.cost),
         Bounds(cells.accounted, simulations.account, cost=takes(9)),
     ),
     estimate=estimates.estimate,

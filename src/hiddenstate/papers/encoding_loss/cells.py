@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Cell,
     Delta,
     Epsilon,
@@ -174,8 +174,3 @@ def accounted(grid: EncodingLossGrid) -> list[Cell[Accounted]]:
         Cell(m.name, Accounted(mechanism=m, epsilons=searched, delta=grid.delta))
         for m, searched in asked
     ]
-
-
-def cost(cell: Cell[Simulated]) -> float:
-    """Seconds of one core: 3.6 for 5,000 runs per data set and five repeats."""
-    return 3.6 * cell.parameters.runs * cell.parameters.repeats / 25_000

@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
 from hiddenstate.papers.encoding_loss.cells import Accounted, Mechanism, Simulated, Target
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 
 
 @cache

@@ -12,7 +12,7 @@ from hiddenstate.accounting import linear
 from hiddenstate.auditing import ApproxDP, GaussianDP, Tabulated, composed
 from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.papers.estimators import bugs
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Cell,
     Count,
     Delta,

@@ -19,7 +19,7 @@ from hiddenstate.papers.estimators.cells import (
     Floats,
     Sequential,
 )
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.streams import key, stream
 
 QUANTILES = (0.1, 0.5, 0.9)

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from hiddenstate import plotting
 from hiddenstate.adversaries import gradient_canaries
 from hiddenstate.adversaries.gradient_canaries import RandomCoordinate, SimulatedCoordinate
 from hiddenstate.errors import InputError
@@ -20,7 +19,7 @@ Rank = Literal["absolute", "squared", "net"]
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of adversary: how its canary is made and drawn.
+    """Kind of adversary: how its canary is made.
 
     gradients: from the rank of a scale file, whose gradients are the canary; None for a mislabelled
     record, read by its loss. each: whether every model has a canary of its own, so that the scores
@@ -29,8 +28,6 @@ class Kind:
     """
 
     label: str
-    color: str
-    marker: str
     gradients: Callable[[Rank], gradient_canaries.Adversary] | None
     each: bool = True
     simulates: bool = False
@@ -42,25 +39,19 @@ LOSS = "loss-based"
 ADVERSARIES: dict[str, Kind] = {
     CRAFTED: Kind(
         "simulated coordinate (A_GC-S)",
-        plotting.OBSERVED,
-        "o",
         SimulatedCoordinate,
         simulates=True,
     ),
     RANDOM: Kind(
         "random coordinate of each model (A_GC-R)",
-        plotting.PUBLISHED,
-        "s",
         lambda rank: RandomCoordinate(),
     ),
     ONE_RANDOM: Kind(
         "one random coordinate (A_GC-R)",
-        plotting.OTHER,
-        "D",
         lambda rank: RandomCoordinate(shared=True),
         each=False,
     ),
-    LOSS: Kind("loss (A_L)", plotting.SERIES[3], "v", None, each=False),
+    LOSS: Kind("loss (A_L)", None, each=False),
 }
 """By the word of a scale file and of a table; figures draw them in this order."""
 

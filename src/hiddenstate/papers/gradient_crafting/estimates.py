@@ -25,8 +25,9 @@ from hiddenstate.papers.gradient_crafting.summaries import (
     Row,
     audit,
 )
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell, Framed, Made
+from hiddenstate.pipeline.family import Framed, Made
 
 FEW = (100, 1000)
 """Models per data set that a canary in one run is compared with: the first ones of an audit."""

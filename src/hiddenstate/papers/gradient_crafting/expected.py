@@ -34,7 +34,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     HousingAudit,
     NetworkAudit,
 )
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.streams import stream
 
 Batches = list[NDArray[np.int64]]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from hiddenstate.papers.gradient_crafting.adversaries import THREE, Adversary, Rank
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Count,
     Delta,
     Epsilon,

@@ -29,7 +29,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     NetworkAudit,
     OneRunLarger,
 )
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.streams import stream
 
 SIDE_BY_SIDE = 25

@@ -39,7 +39,7 @@ from hiddenstate.papers.gradient_crafting.summaries import (
     PLANNED,
     WHOLE,
 )
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.streams import stream
 
 COLUMNS = ["canaries", "audit", "hypothesis", "rule", "made", "correct", "mu"]

@@ -33,7 +33,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     SimulatedLandscape,
 )
 from hiddenstate.papers.gradient_crafting.summaries import ALONE, HALF, WHOLE
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.rounding import short
 from hiddenstate.streams import stream
 

@@ -20,7 +20,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     OneRunHousing,
     SimulatedEnds,
 )
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 
 
 def train(p: HousingAudit, seed: int, workplace: Workplace) -> pd.DataFrame:

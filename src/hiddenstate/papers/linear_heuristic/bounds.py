@@ -25,8 +25,8 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Quadratic,
     Schedules,
 )
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Cell
 from hiddenstate.streams import stream
 
 Curves = Iterator[tuple[str, float, TradeoffCurve]]

@@ -13,8 +13,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Row,
     Schedules,
 )
-from hiddenstate.pipeline.costs import step_seconds
-from hiddenstate.pipeline.family import Cell, Grid, by_name, part
+from hiddenstate.pipeline.cells import Cell, Grid, by_name, part
 from hiddenstate.rounding import short
 
 NAME = "linear_heuristic"
@@ -179,9 +178,3 @@ def trained_curves(grid: LinearHeuristicGrid) -> list[Cell[TrainedCurves]]:
         for p in audits
     )
     return [Cell(f"trained_{name}", p) for name, p in every.items()]
-
-
-def cost(audit: TrainedAudit) -> float:
-    """Seconds of one core that the models of a cell take."""
-    records = audit.records * audit.sampling_rate * audit.views
-    return 2 * audit.models * audit.steps * step_seconds(audit.model, records)

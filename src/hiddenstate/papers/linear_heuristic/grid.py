@@ -8,7 +8,7 @@ from pydantic import Field
 
 from hiddenstate.accounting import pld, weighted
 from hiddenstate.accounting import quadratic as quadratic_loss
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Count,
     Epsilon,
     FamilyGrid,

@@ -12,7 +12,7 @@ from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_t
 from hiddenstate.dpsgd import linear
 from hiddenstate.papers.linear_heuristic.cells import NAME
 from hiddenstate.papers.linear_heuristic.grid import AuditRuns, HistoryRuns, Mechanism
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.streams import stream
 
 Draw = Callable[[bool, int, np.random.Generator], NDArray[np.float64]]

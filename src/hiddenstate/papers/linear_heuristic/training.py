@@ -15,7 +15,7 @@ from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.papers.linear_heuristic.cells import NAME, TrainedAudit
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.sampling import Poisson
 from hiddenstate.streams import stream
 

@@ -18,7 +18,15 @@ Of the paper's text the abstracts alone are available, so all of what follows is
   noisy sums, the adversary of the last one by its displacement. Bounds hold with 95 % confidence.
 """
 
-from hiddenstate.papers.shuffling import cells, checks, estimates, figures, simulations, tables
+from hiddenstate.papers.shuffling import (
+    cells,
+    checks,
+    costs,
+    estimates,
+    figures,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
@@ -26,13 +34,13 @@ FAMILY = Family(
     reference="arXiv 2411.10614",
     grid=cells.ShufflingGrid,
     works=(
-        Simulate(cells.simulated, simulations.simulate, cost=cells.simulation_cost),
+        Simulate(cells.simulated, simulations.simulate, cost=costs.simulation_cost),
         Bounds(cells.simulated, simulations.account, cost=takes(0.6)),
         Train(
             cells.trained,
             late("papers.shuffling.training.train"),
             size=lambda cell: (cell.parameters.models, 1),
-            cost=cells.training_cost,
+            cost=costs.training_cost,
             data=lambda cell: [cell.parameters.dataset],
             adversaries=lambda cell: 2,
         ),

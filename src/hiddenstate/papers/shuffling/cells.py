@@ -6,8 +6,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from hiddenstate.accounting import batched, pld
-from hiddenstate.pipeline.costs import step_seconds
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Cell,
     Count,
     Delta,
@@ -144,16 +143,3 @@ def trained(grid: ShufflingGrid) -> list[Cell[Trained]]:
         part(Trained, grid, n, claim=claim, order=order) for claim in n.claims for order in ORDERS
     ]
     return [Cell(f"{p.model}_{p.name}", p) for p in every]
-
-
-def simulation_cost(cell: Cell[Simulated]) -> float:
-    """Seconds of one core, of the noise's calibration and of the sums."""
-    p = cell.parameters
-    epochs = p.epochs if p.order == "each epoch" else 1
-    return 0.3 + 5e-8 * 2 * p.repeats * p.runs * epochs * p.batches
-
-
-def training_cost(cell: Cell[Trained]) -> float:
-    """Seconds of one core, with a simulated training of each model."""
-    p = cell.parameters
-    return 4 * p.models * p.batches * p.epochs * step_seconds(p.model, p.batch_size)

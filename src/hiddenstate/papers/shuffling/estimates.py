@@ -8,7 +8,8 @@ from hiddenstate.auditing import ApproxDP, lower_bound, worlds
 from hiddenstate.auditing.methods import CONFIDENCE, REPEATABLE
 from hiddenstate.papers.shuffling import cells
 from hiddenstate.papers.shuffling.cells import SILENT, Mechanism, ShufflingGrid, Simulated
-from hiddenstate.pipeline.family import Cell, Made
+from hiddenstate.pipeline.cells import Cell
+from hiddenstate.pipeline.family import Made
 
 Row = dict[str, Any]
 

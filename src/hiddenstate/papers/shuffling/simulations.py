@@ -8,7 +8,7 @@ import pandas as pd
 from hiddenstate.accounting import batched, gaussian
 from hiddenstate.adversaries.shuffled_sums import Shuffled
 from hiddenstate.papers.shuffling.cells import NAME, RECORDS, Simulated
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.streams import stream
 
 ALL, LAST = "all iterates", "last iterate"

@@ -15,7 +15,7 @@ from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.papers.shuffling.cells import NAME, Trained
 from hiddenstate.papers.shuffling.simulations import ALL
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.sampling import Cyclic, Reshuffled
 
 

@@ -26,26 +26,19 @@ from dataclasses import replace
 from hiddenstate.papers.worst_case_init import (
     cells,
     checks,
+    costs,
     estimates,
     figures,
     simulations,
     tables,
 )
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
-from hiddenstate.pipeline.family import (
-    Bounds,
-    Expect,
-    Family,
-    Start,
-    Train,
-    late,
-    takes,
-)
+from hiddenstate.pipeline.family import Bounds, Expect, Family, Start, Train, late, takes
 
 _START = Start(
     cells.start_of,
     late("papers.worst_case_init.starts.initialise"),
-    cost=lambda cell: cells.start_cost(cell.parameters),
+    cost=lambda cell: costs.start_cost(cell.parameters),
     data=lambda cell: cells.data_of(cell.parameters),
 )
 
@@ -58,7 +51,7 @@ FAMILY = Family(
             cells.trained,
             late("papers.worst_case_init.training.train"),
             size=lambda cell: (cell.parameters.models, len(cell.parameters.start.repeats)),
-            cost=lambda cell: cells.cost(cell.parameters),
+            cost=lambda cell: costs.cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters.start),
             groups=lambda cell: len(cell.parameters.worlds),
             beside=cells.beside,
@@ -68,7 +61,7 @@ FAMILY = Family(
             cells.expected,
             late("papers.worst_case_init.training.expect"),
             size=lambda cell: (cell.parameters.pairs, 1),
-            cost=lambda cell: cells.expected_cost(cell.parameters),
+            cost=lambda cell: costs.expected_cost(cell.parameters),
             data=lambda cell: cells.data_of(cell.parameters.audit.start),
             start=replace(_START, of=cells.start_of_expected),
         ),

@@ -19,8 +19,7 @@ from hiddenstate.papers.worst_case_init.grid import (
     Xavier,
     figures,
 )
-from hiddenstate.pipeline.costs import BACK, gradient_seconds, step_seconds
-from hiddenstate.pipeline.family import Cell, Grid, part
+from hiddenstate.pipeline.cells import Cell, Grid, part
 from hiddenstate.rounding import short
 from hiddenstate.streams import World
 
@@ -263,33 +262,3 @@ def ideal(grid: WorstCaseInitGrid) -> list[Cell[IdealParameters]]:
 
 TESTED = 10
 """Models of each data set and repeat whose test accuracy is measured."""
-
-
-def cost(audit: AuditParameters) -> float:
-    """Seconds of one core that the models of a cell take."""
-    each = len(audit.worlds) * len(audit.start.repeats)
-    if audit.start.trains == "last layer":
-        return each * audit.models * audit.steps * step_seconds("last layer", audit.records)
-    trained = audit.models * audit.steps * step_seconds(audit.start.model, audit.records)
-    # A test set is about a third of the private records, and has no kernel of its own.
-    tested = min(audit.models, TESTED) * audit.private / 3 * 4 * gradient_seconds(audit.start.model)
-    return each * (trained + tested)
-
-
-def expected_cost(p: ExpectedParameters) -> float:
-    """Seconds of one core that an expected audit takes."""
-    audit, passes = p.audit, 2 if p.pass_back is None else 4  # with and without the target
-    pair = 2 * audit.steps * step_seconds(audit.start.model, audit.records)
-    records = min(p.pass_back or audit.records, audit.records)
-    back = BACK * passes * audit.steps * records * gradient_seconds(audit.start.model)
-    return p.pairs * (pair + back)
-
-
-def start_cost(start: StartParameters) -> float:
-    """Seconds of one core that initial parameters take."""
-    records = 719 if start.dataset == "digits" else 30_000
-    stages = [s for s in start.backbone + start.stages if isinstance(s, Stage)]
-    gradient = gradient_seconds(start.model)
-    # Beside three times the kernel's time each mini-batch takes some milliseconds.
-    epochs = (s.epochs * (3 * gradient + 3e-3 / s.batch_size) for s in stages)
-    return len(start.repeats) * records * sum(epochs)

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from hiddenstate.papers.worst_case_init import stated
-from hiddenstate.pipeline.family import (
+from hiddenstate.pipeline.cells import (
     Count,
     Epsilon,
     FamilyGrid,

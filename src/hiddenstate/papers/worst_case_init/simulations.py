@@ -7,7 +7,7 @@ from hiddenstate.accounting import gaussian
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.worst_case_init.cells import NAME, IdealParameters
 from hiddenstate.papers.worst_case_init.methods import bounds
-from hiddenstate.pipeline.family import Cell
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.streams import stream
 
 SIMULATED = (PUBLISHED, "two-sided")

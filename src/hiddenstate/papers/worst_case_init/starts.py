@@ -16,7 +16,7 @@ from hiddenstate.datasets import data
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.papers.worst_case_init.cells import NAME, StartParameters
 from hiddenstate.papers.worst_case_init.grid import Stage, Weights
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.streams import stream
 
 Records = NDArray[np.float32]

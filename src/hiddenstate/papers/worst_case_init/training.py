@@ -22,7 +22,7 @@ from hiddenstate.papers.worst_case_init.cells import (
     ExpectedParameters,
 )
 from hiddenstate.papers.worst_case_init.starts import Records, See, features, part_of
-from hiddenstate.pipeline.family import Cell, Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.sampling import FullBatch
 from hiddenstate.streams import stream
 

@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 
 from hiddenstate import plotting
 from hiddenstate.papers.gradient_crafting import summaries
-from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, kind
+from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED
 from hiddenstate.papers.gradient_crafting.cells import SETTING
 from hiddenstate.papers.gradient_crafting.figures.shared import (
     by_adversary,
@@ -17,6 +17,7 @@ from hiddenstate.papers.gradient_crafting.figures.shared import (
     counted,
     has,
     ideal_audits,
+    look,
     ordered,
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid, Sweep
@@ -130,7 +131,7 @@ def centred(estimates: pd.DataFrame) -> Any:
                     both[filled] = mean
                     ax.errorbar(
                         place + 0.08 * filled, mean, error / len(line) ** 0.5, capsize=2,
-                        color=kind(word).color, mfc=kind(word).color if filled else "white",
+                        color=look(word)["color"], mfc=look(word)["color"] if filled else "white",
                         marker="os^Dv"[i % 5], ms=5.5,
                     )  # fmt: skip
                 if len(both) == 2:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from hiddenstate import plotting
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.papers.gradient_crafting.adversaries import RANDOM, kind
+from hiddenstate.papers.gradient_crafting.adversaries import RANDOM
 from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING
 from hiddenstate.papers.gradient_crafting.figures.shared import (
     by_adversary,
@@ -16,6 +16,7 @@ from hiddenstate.papers.gradient_crafting.figures.shared import (
     compare_epsilons,
     counted,
     ideal_audits,
+    look,
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid, NetworkSweep
 from hiddenstate.pipeline.estimates import largest, select
@@ -136,8 +137,7 @@ def expected(estimates: pd.DataFrame) -> Any:
         law = pd.Series({k: k**-0.5 for k in sorted(part["every"].unique())})
         plotting.curve(ax, law, color="black", ls=":", lw=1.2, label="noise and canary alone")
         for (adversary, knows), line in part.groupby(["adversary", "knows"], sort=False):
-            style = {"color": kind(adversary).color, "marker": kind(adversary).marker, "ms": 5}
-            style |= {"mfc": "w"} if knows == "start" else {}
+            style = look(adversary) | {"ms": 5} | ({"mfc": "w"} if knows == "start" else {})
             words = ", start known" if knows == "start" else ""
             points = line.set_index("every")["value"].sort_index()
             plotting.curve(ax, points, **style, lw=0.8, label=adversary + words)
@@ -170,13 +170,12 @@ def clipping(estimates: pd.DataFrame) -> Any:
         for i, ((adversary, epsilon), line) in enumerate(lines):
             if line["clipping_norm"].nunique() < 2:
                 continue
-            color, marker = kind(adversary).color, kind(adversary).marker
             mu = line["mu"].to_numpy()
             places = np.array([norms.index(norm) for norm in line["clipping_norm"]], float)
             ax.errorbar(
                 places + 0.06 * (i - len(lines) / 2), line["value"] / mu,
-                (line["high"] - line["value"]) / mu, color=color, marker=marker, ms=5, ls="none",
-                capsize=2, label=f"{adversary}, $\\varepsilon$ = {epsilon:g}",
+                (line["high"] - line["value"]) / mu, **look(adversary), ms=5, ls="none", capsize=2,
+                label=f"{adversary}, $\\varepsilon$ = {epsilon:g}",
             )  # fmt: skip
         ax.axhline(1, color="black", ls="--", lw=1.2, label="accountant (above it: sampling error)")
         ax.axhline(0, color="0.6", lw=0.8)

@@ -104,11 +104,18 @@ def compare_dots(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Serie
     ax.set(xlabel="empirical $\\varepsilon$", xlim=(0, None), ylim=(len(series) - 0.5, -0.5))
 
 
+def look(word: str) -> dict[str, str]:
+    """Color and marker of an adversary, by its place in the registry."""
+    place = list(ADVERSARIES).index(word)
+    colors = plotting.OBSERVED, plotting.PUBLISHED, plotting.OTHER, *plotting.SERIES[3::2]
+    return {"color": colors[place % len(colors)], "marker": "osDv^P"[place % 6]}
+
+
 def by_adversary(part: pd.DataFrame) -> Series:
     """The epsilons of each adversary of a panel."""
     read = select(part, method=[PUBLISHED, "valid"])
     return [
-        (kind(word).label, kind(word).color, kind(word).marker, select(read, adversary=word))
+        (kind(word).label, *look(word).values(), select(read, adversary=word))
         for word in ordered(part)
     ]
 
