@@ -24,7 +24,9 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 """Confidence of all intervals of one claim together."""
 GUARD = 0.95
@@ -177,11 +179,16 @@ class Share:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Clopper and Pearson's limits."""
+        low, high = self._limits(np.array([self.successes]), confidence)
+        return float(low[0]), float(high[0])
+
+    def _limits(self, k: NDArray[np.intp], confidence: float) -> tuple[Floats, Floats]:
+        """The limits for each number of successes."""
         from scipy import stats
 
-        k, n, tail = self.successes, self.trials, (1 - confidence) / 2
-        low = float(stats.beta.ppf(tail, k, n - k + 1)) if k else 0.0
-        high = float(stats.beta.isf(tail, k + 1, n - k)) if k < n else 1.0
+        n, tail = self.trials, (1 - confidence) / 2
+        low = np.where(k > 0, stats.beta.ppf(tail, np.maximum(k, 1), n - k + 1), 0.0)
+        high = np.where(k < n, stats.beta.isf(tail, k + 1, np.maximum(n - k, 1)), 1.0)
         return low, high
 
     def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
@@ -192,14 +199,12 @@ class Share:
         """
         from scipy import stats
 
-        counts = range(self.trials + 1)
+        counts = np.arange(self.trials + 1)
         chances = stats.binom.pmf(counts, self.trials, (self.successes + 0.5) / (self.trials + 1))
-        return math.fsum(
-            float(chance)
-            for k, chance in zip(counts, chances, strict=True)
-            if chance > 1e-9
-            and _place(*Share(k, self.trials).interval(confidence), low, high) != outcome
-        )
+        counts, chances = counts[chances > 1e-9], chances[chances > 1e-9]
+        ends = zip(*self._limits(counts, confidence), strict=True)
+        turned = [_place(*both, low, high) != outcome for both in ends]
+        return math.fsum(chances[turned])
 
 
 @dataclass(frozen=True)
