@@ -107,29 +107,21 @@ class Expected:
         """Steps that may use the canary, shape (pairs, steps): all of them with sampling."""
         return self.used if self.rate == 1 else np.ones_like(self.used)
 
-    @property
-    def shift(self) -> float:
-        """Difference of the mean scores over all draws of the batches, in first order."""
-        rate = 1.0 if self.rate == 1 else self.rate
-        return rate * float((self.weights * self._could).sum(1).mean())
-
-    def epsilon(self, delta: float, *, highest: bool = False) -> float:
+    def epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` that this score reaches with as many models as one likes.
 
         An estimate: scores are taken as normal, and the canary's steps as known to nobody. With
         sampling the score is a weighted sum of the steps that use the canary
-        (``accounting.weighted``); weights below 0 count as 0. highest: with the lower end of the
-        scores' standard deviation, infinite where that is 0.
+        (``accounting.weighted``); weights below 0 count as 0. Infinite where no score has noise.
         """
-        spread = self.lower if highest else self.upper
-        if spread == 0:
+        if self.upper == 0:
             return math.inf
         if self.rate == 1:
-            return float(gaussian.epsilon(float(self.differences.mean()) / spread, delta))
+            return float(gaussian.epsilon(self.separation, delta))
         weights = np.maximum(self.weights.mean(0), 0)
         if not weights.any():
             return 0.0
-        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=spread).upper
+        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=self.upper).upper
 
     def explained(self, delta: float = 1e-5) -> str:
         """The separation, its epsilon at ``delta`` and its two factors, in a sentence each."""
