@@ -77,3 +77,27 @@ def test_the_least_proven_epsilon_meets_the_target(capsys):
         assert (rows["shuffled, some records sit out"]["epsilon"] <= 2) is met
     assert main([*TARGET, *order, "--epochs", "10"]) == 0
     assert capsys.readouterr().out.startswith(f"Use noise multiplier {proven:.3g}")
+
+
+def test_what_the_last_iterate_needs_is_less_and_says_for_whom(capsys):
+    """Every bound counts that ``hiddenstate epsilon`` lists for the setting."""
+    order = ["--sampler", "cyclic", "--records", "100", "--batch-size", "10", "--epochs", "50"]
+    order += ["--smoothness", "1", "--convex"]
+    found = answered(capsys, *order)
+    last = found["cyclic, clipped"]["noise_multiplier"]
+    assert last < 0.5 * found["standard epsilon"]["noise_multiplier"]
+    for noise, met in ((last, True), (0.99 * last, False)):
+        command = ["epsilon", *order, "--delta", "1e-5", "--json", "--noise-multiplier", str(noise)]
+        assert main(command) == 0
+        rows = json.loads(capsys.readouterr().out)["epsilon"]
+        assert (rows["cyclic, clipped"]["epsilon"] <= 2) is met
+    assert main([*TARGET, *order]) == 0
+    least = found["cyclic, clipping without effect"]["noise_multiplier"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"If only the last iterate is released, {least:.4g} is proven to be enough" in said
+    assert "if clipping is never active" in said
+
+
+def test_options_that_change_nothing_are_named(capsys):
+    assert main([*TARGET, "--q", "0.1", "--steps", "5", "--convex", "--holder", "0.5"]) == 0
+    assert "Nothing of this depends on --holder, --convex.\n" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """What a run prints: its rules' functions, run as plain Python on Snakemake's events."""
 
+import inspect
 import logging
 import signal
 import time
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from snakemake.scheduling.job_scheduler import JobScheduler
 
 from hiddenstate.pipeline import costs, sealed
 from hiddenstate.study import claims, forecast, verdicts
@@ -248,3 +250,8 @@ def test_the_outcome_names_figures_and_verdicts(names, tmp_path, monkeypatch):
     names["show_outcome"]([], False)
     assert kept.lines[0].startswith("stopped: a job failed")
     assert not any("verdicts" in line for line in kept.lines)
+
+
+def test_the_limit_that_the_hooks_lift_is_what_makes_snakemake_look_again():
+    assert "job_rate_limiter.timespan" in inspect.getsource(JobScheduler.schedule)
+    assert "scheduler.job_rate_limiter = None" in RULES.with_name("hooks.smk").read_text()

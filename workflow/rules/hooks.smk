@@ -96,6 +96,9 @@ onstart:
     checked_place()
     checked_cluster()
     note_interruption(workflow.local_exec)
+    # With a limit Snakemake looks for jobs to start every second, once more for each that has
+    # finished: a quarter of a core after 80 of them.
+    workflow.scheduler.job_rate_limiter = None
     note_usage()
     show_progress()
 

@@ -42,14 +42,7 @@ def run(options: argparse.Namespace) -> None:
     expect(alpha is None or 0 < alpha < 1, "--alpha", alpha, "a number between 0 and 1")
     setting = setting_options.read(options)
     answers = bounds.found(setting, options.delta)
-    ignored = [setting_options.option(name) for name in bounds.unused(setting, answers)]
-    curved = setting.smoothness is not None
-    if options.convex and not curved:
-        ignored.append("--convex")
-    if options.learning_rate is not None and not (
-        curved or setting.diameter is not None or setting.weight_decay
-    ):
-        ignored.append("--learning-rate")
+    ignored = setting_options.unused(options, setting, answers)
     curves = {} if alpha is None and not options.figure else _curves(setting, answers)
     if options.figure:
         _draw(options, setting, curves)

@@ -3,8 +3,9 @@
 import argparse
 import math
 import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import setting_options
 from hiddenstate.commands.options import Commands, add_json, command
@@ -34,57 +35,82 @@ def run(options: argparse.Namespace) -> None:
     # Imported here because most commands never account.
     from hiddenstate.accounting import bounds, pld
 
-    target = options.target_epsilon
+    target, delta = options.target_epsilon, options.delta
     if not 0 < target < math.inf:
         raise InputError(f"--target-epsilon: got {target:g}; expected a number above 0")
     options.noise_multiplier = 1.0
     setting = setting_options.read(options)
-    found: dict[str, dict[str, float | str]] = {}
-    wanted = (bounds.STANDARD, bounds.SITTING_OUT, bounds.HEURISTIC)
-    for bound in bounds.BOUNDS:
-        name = bound.name
-        if name not in wanted or not bound.applies(setting):
+    every = {
+        one.name: one
+        for one in bounds.BOUNDS
+        if one.applies(setting) and (one.kind == "upper" or one.name == bounds.HEURISTIC)
+    }
+    if setting.sampled and setting.group == 1 and not setting.swaps:
+        standard = pld.noise_multiplier(target, delta, setting.rate, setting.steps)
+    else:
+        standard = least(every[bounds.STANDARD], setting, delta, target)
+    noises: dict[str, float | str] = {bounds.STANDARD: standard}
+    answers = bounds.found(replace(setting, noise_multiplier=standard), delta, every.values())
+    for one in answers:
+        name = one.bound.name
+        if name == bounds.HEURISTIC or (
+            name != bounds.STANDARD and one.epsilon is not None and one.epsilon < target
+        ):
+            try:
+                noises[name] = least(one.bound, setting, delta, target)
+            except InputError as refusal:
+                noises[name] = str(refusal)
+    found: dict[str, dict[str, Any]] = {}
+    for name, noise in noises.items():
+        if isinstance(noise, str):
+            found[name] = {"none": noise}
             continue
-        try:
-            adjacent = setting.group > 1 or setting.swaps
-            if setting.sampled and name == bounds.STANDARD and not adjacent:
-                given = (target, options.delta, setting.rate, setting.steps)
-                noise = pld.noise_multiplier(*given)
-            else:
-                noise = least(bound, setting, options.delta, target)
-        except InputError as refusal:
-            if name == bounds.STANDARD:
-                raise
-            found[name] = {"none": str(refusal)}
-            continue
-        (answer,) = bounds.found(replace(setting, noise_multiplier=noise), options.delta, [bound])
-        assert answer.epsilon is not None
+        (answer,) = bounds.found(replace(setting, noise_multiplier=noise), delta, [every[name]])
         found[name] = {"noise_multiplier": noise, "epsilon": answer.epsilon}
+    ignored = setting_options.unused(options, setting, answers)
     if options.json:
         numbers = {name: value for name, value in setting.numbers.items() if "noise" not in name}
-        asked = {"delta": options.delta, "target_epsilon": target}
-        print_json(asked | numbers | {"noise": found})
+        asked = {"delta": delta, "target_epsilon": target}
+        print_json(asked | numbers | {"unused": ignored, "noise": found})
         return
-    linear = found.pop(bounds.HEURISTIC)
-    known = {name: one for name, one in found.items() if "none" not in one}
-    name = min(known, key=lambda name: float(known[name]["noise_multiplier"]))
-    said = "the standard epsilon" if name == bounds.STANDARD else f'epsilon ("{name}")'
-    print(
-        f"Use noise multiplier {_up(known[name]['noise_multiplier'])}: {said} is then "
-        f"{_up(known[name]['epsilon'])} at delta {options.delta:g},\nfor every loss, also if all "
-        "iterates are seen."
-    )
-    if "noise_multiplier" in linear:
-        print(
-            f"If every loss were linear, {_up(linear['noise_multiplier'])} would be enough for "
-            "what is released. That is no guarantee."
-        )
+    for line in _lines({every[name]: one for name, one in found.items()}, delta):
+        print(textwrap.fill(line, 100, subsequent_indent="  "))
     words = setting.words.split(", ", 1)[1]
     print(textwrap.fill(f"Setting: {words}.", 100, subsequent_indent="  "))
+    if ignored:
+        print(f"Nothing of this depends on {', '.join(ignored)}.")
 
 
-def _up(value: float | str) -> str:
-    return shown(float(value), "upper", 4)
+def _lines(found: "dict[Bound, dict[str, Any]]", delta: float) -> Iterator[str]:
+    """The least noise that is proven for all that is released, and what else would be enough."""
+    from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
+
+    known = {bound: one for bound, one in found.items() if "none" not in one}
+    best: dict[str, tuple[Bound, dict[str, Any]]] = {}
+    for bound, one in sorted(known.items(), key=lambda item: item[1]["noise_multiplier"]):
+        of = HEURISTIC if bound.name == HEURISTIC else bound.group
+        best.setdefault("last" if of in ("hidden", "assumed") else of, (bound, one))
+    bound, one = best["proven"]
+    said = "the standard epsilon" if bound.name == STANDARD else f'epsilon ("{bound.name}")'
+    yield (
+        f"Use noise multiplier {_up(one['noise_multiplier'])}: {said} is then "
+        f"{_up(one['epsilon'])} at delta {delta:g}, for every loss, also if all iterates are seen."
+    )
+    if HEURISTIC in best:
+        yield (
+            f"If every loss were linear, {_up(best[HEURISTIC][1]['noise_multiplier'])} would be "
+            "enough for what is released. That is no guarantee."
+        )
+    if "last" in best:
+        bound, one = best["last"]
+        yield (
+            f"If only the last iterate is released, {_up(one['noise_multiplier'])} is proven to be "
+            f'enough by "{bound.name}". Its conditions are: {bound.assumption}.'
+        )
+
+
+def _up(value: float) -> str:
+    return shown(value, "upper", 4)
 
 
 def least(bound: "Bound", setting: "Setting", delta: float, target: float) -> float:

@@ -17,6 +17,7 @@ from hiddenstate.sampling import (
 )
 
 if TYPE_CHECKING:
+    from hiddenstate.accounting.bounds import Found
     from hiddenstate.accounting.setting import Setting
 
 _CURVATURES = ("weak_convexity", "strong_convexity", "smoothness")
@@ -236,6 +237,22 @@ def _steps(options: argparse.Namespace) -> int:
     else:
         each = math.ceil(options.records / options.batch_size - 1e-9)
     return math.ceil(epochs * each - 1e-9)
+
+
+def unused(options: argparse.Namespace, setting: "Setting", answers: "list[Found]") -> list[str]:
+    """Options that were given and that none of these values depends on."""
+    # Imported here because most commands never account.
+    from hiddenstate.accounting import bounds
+
+    ignored = [option(name) for name in bounds.unused(setting, answers)]
+    curved = setting.smoothness is not None
+    if options.convex and not curved:
+        ignored.append("--convex")
+    if options.learning_rate is not None and not (
+        curved or setting.diameter is not None or setting.weight_decay
+    ):
+        ignored.append("--learning-rate")
+    return ignored
 
 
 def option(name: str) -> str:
