@@ -105,8 +105,8 @@ def compare_dots(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Serie
 
 
 def look(word: str) -> dict[str, str]:
-    """Color and marker of an adversary, by its place in the registry."""
-    place = list(ADVERSARIES).index(word)
+    """Color and marker of an adversary, by its place; InputError for an unknown one."""
+    place = _place(word)
     colors = plotting.OBSERVED, plotting.PUBLISHED, plotting.OTHER, *plotting.SERIES[3::2]
     return {"color": colors[place % len(colors)], "marker": "osDv^P"[place % 6]}
 
@@ -122,8 +122,12 @@ def by_adversary(part: pd.DataFrame) -> Series:
 
 def ordered(part: pd.DataFrame) -> list[str]:
     """The adversaries of a panel, in the order of their registry; InputError for an unknown one."""
-    words = list(part["adversary"].unique())
-    return sorted(words, key=lambda word: list(ADVERSARIES).index(word) if kind(word) else 0)
+    return sorted(part["adversary"].unique(), key=_place)
+
+
+def _place(word: str) -> int:
+    kind(word)  # refuses a word that is not known
+    return list(ADVERSARIES).index(word)
 
 
 def ideal_audits(estimates: pd.DataFrame, every: int, models: float) -> pd.DataFrame:
