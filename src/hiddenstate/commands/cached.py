@@ -82,10 +82,12 @@ def _restore(options: argparse.Namespace) -> None:
 
     family, grid, seed = jobs.section(options)
     place = (seed, options.config, options.family, options.cached)
-    for kind, every in family.jobs(grid).items():
-        for name in forecast.served(every, *place) if kind in cache.SERVED else ():
-            path = cache.path(options.cached, every[name])
-            with files.atomic(options.out / every[name].work.folder / path.name) as temporary:
+    every = family.jobs(grid)
+    for kind in cache.SERVED:
+        for name in forecast.served(every[kind], *place):
+            job = every[kind][name]
+            path = cache.path(options.cached, job)
+            with files.atomic(options.out / job.work.folder / path.name) as temporary:
                 shutil.copyfile(path, temporary)
 
 

@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
         "--target-epsilon", type=float, required=True, metavar="NUMBER", help="epsilon to be met"
     )
     setting_options.add_arguments(parser, noise=False)
-    add_json(parser, "two sentences")
+    add_json(parser, "sentences")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,24 +49,20 @@ def run(options: argparse.Namespace) -> None:
         standard = pld.noise_multiplier(target, delta, setting.rate, setting.steps)
     else:
         standard = least(every[bounds.STANDARD], setting, delta, target)
-    noises: dict[str, float | str] = {bounds.STANDARD: standard}
     answers = bounds.found(replace(setting, noise_multiplier=standard), delta, every.values())
-    for one in answers:
-        name = one.bound.name
-        if name == bounds.HEURISTIC or (
-            name != bounds.STANDARD and one.epsilon is not None and one.epsilon < target
-        ):
-            try:
-                noises[name] = least(one.bound, setting, delta, target)
-            except InputError as refusal:
-                noises[name] = str(refusal)
     found: dict[str, dict[str, Any]] = {}
-    for name, noise in noises.items():
-        if isinstance(noise, str):
-            found[name] = {"none": noise}
-            continue
-        (answer,) = bounds.found(replace(setting, noise_multiplier=noise), delta, [every[name]])
-        found[name] = {"noise_multiplier": noise, "epsilon": answer.epsilon}
+    for one in answers:
+        name, noise = one.bound.name, standard
+        if name != bounds.STANDARD:
+            if name != bounds.HEURISTIC and (one.epsilon is None or one.epsilon >= target):
+                continue
+            try:
+                noise = least(one.bound, setting, delta, target)
+            except InputError as refusal:
+                found[name] = {"none": str(refusal)}
+                continue
+            (one,) = bounds.found(replace(setting, noise_multiplier=noise), delta, [one.bound])
+        found[name] = {"noise_multiplier": noise, "epsilon": one.epsilon}
     ignored = setting_options.unused(options, setting, answers)
     if options.json:
         numbers = {name: value for name, value in setting.numbers.items() if "noise" not in name}

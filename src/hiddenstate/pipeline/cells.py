@@ -1,7 +1,7 @@
 """What an experiment is: its name, its parameters, and where it is run.
 
-All that works import of the pipeline, so that what figures, checks and costs are made of has no
-part in the digest of their code.
+Works import this of the pipeline, and neither costs, checks nor figures, which are thus no part of
+the digest of their code.
 """
 
 from __future__ import annotations

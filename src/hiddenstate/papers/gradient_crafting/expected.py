@@ -184,7 +184,7 @@ class _Network:
 
 
 def _variances(d: Floats, noise: Floats) -> dict[str, Floats]:
-    """What is known decides: variance of each coordinate beyond that of the noise on it alone.
+    """Variance of each coordinate beyond that of the noise on it alone, by what is known.
 
     Without bias (analysis of variance), with twice the covariance of the noise and the rest.
     """
