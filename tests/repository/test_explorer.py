@@ -18,6 +18,7 @@ from hiddenstate.accounting import bounds
 from hiddenstate.atlas import lower
 from hiddenstate.cli import main
 from hiddenstate.commands import setting_options
+from hiddenstate.commands.options import add_options
 
 EXPLORER = consoles.ROOT / "docs/explorer"
 ROWS = {
@@ -63,7 +64,7 @@ def printed(options, delta, capsys):
     """Every row, with every digit; the counterexamples are those that the atlas prints."""
     words = [word for pair in options.items() for word in (f"--{pair[0]}", str(pair[1]))]
     parser = argparse.ArgumentParser()
-    setting_options.add_arguments(parser)
+    add_options(parser, "SAMPLER\nNOISE\nSETTING")
     setting = setting_options.read(parser.parse_args([*words, "--delta", repr(delta)]))
     main(["epsilon", *words, "--delta", repr(delta), "--json"])
     found = json.loads(capsys.readouterr().out)["epsilon"]

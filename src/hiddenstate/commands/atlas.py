@@ -5,7 +5,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import setting_options
-from hiddenstate.commands.options import Commands, add_figure, add_json, check_pictures, command
+from hiddenstate.commands.options import Commands, check_pictures, command
 from hiddenstate.commands.printing import print_json, records
 
 if TYPE_CHECKING:
@@ -18,25 +18,21 @@ WIDTH = 110
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "atlas", run)
-    setting_options.add_arguments(parser)
-    parser.add_argument(
-        "--runs",
-        type=int,
-        default=2000,
-        metavar="NUMBER",
-        help="models with and without the canary in a simulated audit, fewer where steps are many "
-        "(default 2000)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the simulated audits (default 0)"
-    )
-    add_json(parser, "words, with every digit")
-    add_figure(parser)
+    command(commands, "atlas", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compare every upper and lower bound of the package on your own setting."""
+    """Compare every upper and lower bound of the package on your own setting.
+
+    SAMPLER
+    NOISE
+    SETTING
+    --runs NUMBER: int = 2000 | models with and without the canary in a simulated audit, fewer where
+        steps are many (default 2000)
+    --seed: int = 0 | seed of the simulated audits (default 0)
+    --json: flag | print JSON instead of words, with every digit
+    --figure FILE: path+ | pictures to write: .png, .pdf, .svg
+    """
     check_pictures(options.figure)
     setting = setting_options.read(options)
     # Imported here because other commands need none of it.

@@ -3,16 +3,11 @@
 import argparse
 import warnings
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import (
     Commands,
-    add_confidence,
-    add_figure,
-    add_json,
-    add_negate,
     check_pictures,
     command,
     status,
@@ -32,81 +27,39 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "audit", run)
-    parser.description = (
-        f"{parser.description} Exit status: 0 if no claim is given or the scores are consistent "
-        "with it, 1 if they refute it, 2 for bad input, such as scores that point the other way, "
-        "3 for any other failure."
-    )
-    parser.add_argument(
-        "scores",
-        type=Path,
-        metavar="FILE",
-        help="CSV or Parquet with the columns world ('in' or 'out') and score (larger: more 'in')",
-    )
-    parser.add_argument(
-        "--delta", type=float, required=True, help="delta of epsilon, such as 1e-5; 0 for pure DP"
-    )
-    claim_options.add_arguments(parser)
-    add_confidence(parser, "confidence of each statement")
-    parser.add_argument(
-        "--coins",
-        type=int,
-        metavar="SEED",
-        help="seed for ties and for the halves of 'split' (default: the campaign's, or a new one, "
-        "which is printed)",
-    )
-    parser.add_argument(
-        "--fpr",
-        type=float,
-        nargs="+",
-        default=[0.01, 0.1],
-        metavar="RATE",
-        help="false-positive rates at which the true-positive rate is shown (default 0.01 0.1)",
-    )
-    parser.add_argument(
-        "--area",
-        type=float,
-        metavar="SHARE",
-        help="share of the level for the area under the curve, the rest for its ends (default 0.5; "
-        "0.1 suits epsilon at a delta and 500 scores or more)",
-    )
-    parser.add_argument(
-        "--ignore",
-        nargs="+",
-        default=[],
-        metavar="COLUMN",
-        help="columns to ignore, after you made sure that rows are independent runs",
-    )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        metavar="SCORE",
-        help="score chosen before you look, for one more bound by the errors of this threshold",
-    )
-    parser.add_argument(
-        "--looks",
-        type=int,
-        nargs="+",
-        metavar="MODELS",
-        help="numbers of models per data set at which the claim is tested, planned before you "
-        "look; rows in the order of the runs",
-    )
-    parser.add_argument(
-        "--null-law",
-        nargs="+",
-        metavar=("NAME", "NUMBER"),
-        help="exactly known law of the scores without the canary: a continuous distribution of "
-        "scipy.stats and its parameters, such as norm 0 1; only scores with the canary are audited",
-    )
-    parser.add_argument("--all", action="store_true", help="bounds by every method")
-    add_negate(parser)
-    add_json(parser, "words")
-    add_figure(parser)
+    command(commands, "audit", run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Bound epsilon and mu from your own scores, or test a claim."""
+    """Bound epsilon and mu from your own scores, or test a claim.
+
+    Exit status: 0 if no claim is given or the scores are consistent with it, 1 if they refute it, 2
+    for bad input, such as scores that point the other way, 3 for any other failure.
+
+    scores FILE: path | CSV or Parquet with the columns world ('in' or 'out') and score (larger:
+        more 'in')
+    --delta: float! | delta of epsilon, such as 1e-5; 0 for pure DP
+    CLAIM
+    --confidence: float = 0.95 | confidence of each statement (default 0.95)
+    --coins SEED: int | seed for ties and for the halves of 'split' (default: the campaign's, or a
+        new one, which is printed)
+    --fpr RATE: float+ = 0.01 0.1 | false-positive rates at which the true-positive rate is shown
+        (default 0.01 0.1)
+    --area SHARE: float | share of the level for the area under the curve, the rest for its ends
+        (default 0.5; 0.1 suits epsilon at a delta and 500 scores or more)
+    --ignore COLUMN: str+ = | columns to ignore, after you made sure that rows are independent runs
+    --threshold SCORE: float | score chosen before you look, for one more bound by the errors of
+        this threshold
+    --looks MODELS: int+ | numbers of models per data set at which the claim is tested, planned
+        before you look; rows in the order of the runs
+    --null-law NAME NUMBER: str+ | exactly known law of the scores without the canary: a continuous
+        distribution of scipy.stats and its parameters, such as norm 0 1; only scores with the
+        canary are audited
+    --all: flag | bounds by every method
+    NEGATE
+    --json: flag | print JSON instead of words
+    --figure FILE: path+ | pictures to write: .png, .pdf, .svg
+    """
     from hiddenstate.auditing import report, summaries
     from hiddenstate.auditing.averaged import tied
     from hiddenstate.auditing.other_way import other_way

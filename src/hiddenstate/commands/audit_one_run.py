@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import (
     Commands,
-    add_confidence,
-    add_json,
-    add_negate,
     command,
     status,
 )
@@ -28,88 +25,38 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "audit-one-run", run)
-    parser.description = (
-        f"{parser.description} Exit status: 0 if no claim is given or the guesses are consistent "
-        "with it, 1 if they refute it, 2 for bad input, such as scores that point the other way, "
-        "3 for any other failure."
-    )
-    parser.add_argument(
-        "scores",
-        type=Path,
-        metavar="FILE",
-        help="CSV or Parquet, one row for each canary: world ('in' or 'out', by its coin) and "
-        "score (larger: more 'in')",
-    )
-    parser.add_argument(
-        "--guesses",
-        type=int,
-        metavar="NUMBER",
-        help="coins to guess, fixed before the training: highest scores 'in', lowest 'out'",
-    )
-    parser.add_argument(
-        "--planned-mu",
-        type=float,
-        metavar="MU",
-        help="expected separation of normal scores, which plans the number of guesses in place of "
-        "--guesses; fixed before the training as well",
-    )
-    parser.add_argument(
-        "--beyond",
-        type=float,
-        nargs=2,
-        metavar=("LOW", "HIGH"),
-        help="scores up to which to guess 'out' and from which to guess 'in', in place of "
-        "--guesses; they may be chosen from the scores, and bound epsilon at --delta alone",
-    )
-    parser.add_argument(
-        "--deviation",
-        type=float,
-        metavar="NUMBER",
-        help="standard deviation of a score without its canary, if all are known to be independent "
-        "normal numbers of mean 0; bounds mu of the joint mechanism as well",
-    )
-    parser.add_argument(
-        "--null-scores",
-        type=Path,
-        metavar="FILE",
-        help="draws of all scores without canaries, in place of --deviation: .npy or CSV without a "
-        "header, at least 100 rows, a column for each row of the scores",
-    )
-    parser.add_argument(
-        "--null-noise",
-        type=Path,
-        metavar="FILE",
-        help="part of these draws that is known to be normal noise of --deviation",
-    )
-    parser.add_argument(
-        "--delta",
-        type=float,
-        help="delta at which epsilon is bounded as well, such as 1e-5 (default: mu alone)",
-    )
-    parser.add_argument(
-        "--coins",
-        type=int,
-        metavar="SEED",
-        help="seed of the order of equal scores (default: a new one, printed if used)",
-    )
-    parser.add_argument(
-        "--whole-gaussian",
-        action="store_true",
-        help="one more bound on mu, if the whole mechanism is Gaussian DP: any d canaries together "
-        "have mu sqrt(d), as with noise that all of them share",
-    )
-    claim_options.add_arguments(parser)
-    add_confidence(parser, "confidence of each statement")
-    parser.add_argument(
-        "--ignore", nargs="+", default=[], metavar="COLUMN", help="columns to ignore"
-    )
-    add_negate(parser)
-    add_json(parser)
+    command(commands, "audit-one-run", run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Bound epsilon and mu from one training with many canaries, or test a claim."""
+    """Bound epsilon and mu from one training with many canaries, or test a claim.
+
+    Exit status: 0 if no claim is given or the guesses are consistent with it, 1 if they refute it,
+    2 for bad input, such as scores that point the other way, 3 for any other failure.
+
+    scores FILE: path | CSV or Parquet, one row for each canary: world ('in' or 'out', by its coin)
+        and score (larger: more 'in')
+    --guesses NUMBER: int | coins to guess, fixed before the training: highest scores 'in', lowest
+        'out'
+    --planned-mu MU: float | expected separation of normal scores, which plans the number of guesses
+        in place of --guesses; fixed before the training as well
+    --beyond LOW HIGH: float2 | scores up to which to guess 'out' and from which to guess 'in', in
+        place of --guesses; they may be chosen from the scores, and bound epsilon at --delta alone
+    --deviation NUMBER: float | standard deviation of a score without its canary, if all are known
+        to be independent normal numbers of mean 0; bounds mu of the joint mechanism as well
+    --null-scores FILE: path | draws of all scores without canaries, in place of --deviation: .npy
+        or CSV without a header, at least 100 rows, a column for each row of the scores
+    --null-noise FILE: path | part of these draws that is known to be normal noise of --deviation
+    --delta: float | delta at which epsilon is bounded as well, such as 1e-5 (default: mu alone)
+    --coins SEED: int | seed of the order of equal scores (default: a new one, printed if used)
+    --whole-gaussian: flag | one more bound on mu, if the whole mechanism is Gaussian DP: any d
+        canaries together have mu sqrt(d), as with noise that all of them share
+    CLAIM
+    --confidence: float = 0.95 | confidence of each statement (default 0.95)
+    --ignore COLUMN: str+ = | columns to ignore
+    NEGATE
+    --json: flag | print JSON instead of a table
+    """
     import warnings
 
     from hiddenstate.auditing import (

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hiddenstate.commands.options import Commands, add_confidence, add_json, command
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
@@ -15,31 +15,22 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "audit-steps", run)
-    parser.description = (
-        f"{parser.description} Exit status: 0 if no claim is given or the steps are consistent "
-        "with it, 1 if they refute it, 2 for bad input."
-    )
-    parser.add_argument(
-        "guesses",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="CSV with a row for each step, guesses made and guesses right (made,right); several "
-        "trainings in their order",
-    )
-    parser.add_argument(
-        "--noise-multiplier",
-        type=float,
-        metavar="NUMBER",
-        help="claimed noise multiplier of every step (default: the bound alone)",
-    )
-    add_confidence(parser, "confidence of verdict and bound")
-    add_json(parser, "words")
+    command(commands, "audit-steps", run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Bound the noise multiplier from the steps of one training, or test a claim."""
+    """Bound the noise multiplier from the steps of one training, or test a claim.
+
+    Exit status: 0 if no claim is given or the steps are consistent with it, 1 if they refute it, 2
+    for bad input.
+
+    guesses FILE: path+ | CSV with a row for each step, guesses made and guesses right (made,right);
+        several trainings in their order
+    --noise-multiplier NUMBER: float | claimed noise multiplier of every step (default: the bound
+        alone)
+    --confidence: float = 0.95 | confidence of verdict and bound (default 0.95)
+    --json: flag | print JSON instead of words
+    """
     import pandas as pd
 
     from hiddenstate.auditing import StepAudit

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
-from hiddenstate.commands.options import Commands, add_confidence, add_json, command, status
+from hiddenstate.commands.options import Commands, command, status
 from hiddenstate.commands.printing import duration, print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
@@ -30,68 +30,36 @@ CHECKED = "check.json"
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "audit-training", run)
-    parser.description = (
-        f"{parser.description} Other exit statuses: 0 if the scores are consistent with it, 2 for "
-        "bad input, such as a training that fails, 3 for any other failure."
-    )
-    parser.add_argument(
-        "training",
-        help="Python file with train(world, seed) -> score, or a command line in quotes with "
-        "{world} and {seed} whose last printed line is the score",
-    )
-    parser.add_argument(
-        "--function", default="train", help="name of the function in the file (default train)"
-    )
-    claim_options.add_arguments(parser)
-    parser.add_argument("--delta", type=float, help="delta of --claim, such as 1e-5")
-    parser.add_argument(
-        "--models", type=int, help="models to train per data set, with the canary and without"
-    )
-    parser.add_argument(
-        "--looks",
-        type=int,
-        nargs="+",
-        metavar="MODELS",
-        help="numbers of models per data set at which a refuted claim stops the audit (default: "
-        "--models alone)",
-    )
-    add_confidence(parser, "confidence of the verdict")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of the campaign (default NAME-audit)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="root seed of all runs (default 0)")
-    parser.add_argument("--workers", type=int, default=1, help="processes that train (default 1)")
-    parser.add_argument(
-        "--retries", type=int, default=2, help="retries of a run that crashes (default 2)"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="time limit of a run in seconds (default: none)",
-    )
-    parser.add_argument(
-        "--battery",
-        nargs="+",
-        default=(),
-        metavar="SCORE",
-        help="names of several scores that each run returns (a mapping, or a printed JSON object); "
-        "one audit judges all of them, and they share its level",
-    )
-    checks = parser.add_mutually_exclusive_group()
-    checks.add_argument(
-        "--check",
-        action="store_true",
-        help="check alone: five models that show whether an audit can use the training (default: "
-        "check, then audit)",
-    )
-    checks.add_argument("--no-check", action="store_true", help="audit without the check")
-    add_json(parser, "words")
+    command(commands, "audit-training", run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Audit your own training; exit status 1 if the claim is refuted."""
+    """Audit your own training; exit status 1 if the claim is refuted.
+
+    Other exit statuses: 0 if the scores are consistent with it, 2 for bad input, such as a training
+    that fails, 3 for any other failure.
+
+    training: str | Python file with train(world, seed) -> score, or a command line in quotes with
+        {world} and {seed} whose last printed line is the score
+    --function: str = train | name of the function in the file (default train)
+    CLAIM
+    --delta: float | delta of --claim, such as 1e-5
+    --models: int | models to train per data set, with the canary and without
+    --looks MODELS: int+ | numbers of models per data set at which a refuted claim stops the audit
+        (default: --models alone)
+    --confidence: float = 0.95 | confidence of the verdict (default 0.95)
+    --out DIR: path | folder of the campaign (default NAME-audit)
+    --seed: int = 0 | root seed of all runs (default 0)
+    --workers: int = 1 | processes that train (default 1)
+    --retries: int = 2 | retries of a run that crashes (default 2)
+    --timeout SECONDS: float | time limit of a run in seconds (default: none)
+    --battery SCORE: str+ = | names of several scores that each run returns (a mapping, or a printed
+        JSON object); one audit judges all of them, and they share its level
+    either --check: flag | check alone: five models that show whether an audit can use the training
+        (default: check, then audit)
+    or --no-check: flag | audit without the check
+    --json: flag | print JSON instead of words
+    """
     from hiddenstate.auditing import SequentialAudit, report
     from hiddenstate.auditing.curve import check_confidence
     from hiddenstate.auditing.reach import reach

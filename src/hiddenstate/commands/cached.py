@@ -2,19 +2,11 @@
 
 import argparse
 import shutil
-from pathlib import Path
 
 from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.options import (
     Commands,
-    add_cell,
-    add_config,
-    add_family,
-    add_json,
-    add_out,
-    add_path,
-    add_training,
     command,
 )
 from hiddenstate.commands.printing import print_table
@@ -22,61 +14,24 @@ from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "keep", _keep)
-    add_config(parser)
-    add_path(parser, "results", "folder of the scale's results, by family", metavar="DIR")
-    add_path(parser, "cached", "folder of the cache, by family", metavar="DIR")
-    parser.add_argument(
-        "--megabytes",
-        type=float,
-        default=40.0,
-        metavar="MB",
-        help="size of the whole cache in MB (default 40)",
-    )
-    add_json(parser)
+    command(commands, "keep", _keep)
 
 
 def add_jobs(commands: Commands) -> None:
-    parser = command(commands, "restore", _restore)
-    add_family(parser)
-    add_path(parser, "cached", "cached results of the family", metavar="DIR")
-    add_out(parser, "folder for the family's results", metavar="DIR")
-
+    command(commands, "restore", _restore)
     parser = command(commands, "verify", _verify)
     parser.set_defaults(part=None, hours=None, parts=[], purpose="verification")
-    add_family(parser)
-    add_cell(parser)
-    add_path(parser, "cached", "cached scores")
-    parser.add_argument(
-        "--models",
-        type=int,
-        default=20,
-        help="models to train per data set and repeat (default 20)",
-    )
-    add_training(parser)
-    add_out(parser, "CSV file to write")
-    add_json(parser)
-
-    parser = command(commands, "recompute", _recompute)
-    add_family(parser)
-    parser.add_argument(
-        "--kind", required=True, choices=("simulate", "bound"), help="kind of the cell's work"
-    )
-    add_cell(parser)
-    add_path(parser, "cached", "cached result")
-    add_out(parser, "CSV file to write")
-    add_json(parser)
-
-    parser = command(commands, "verified", _verified)
-    parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="verdicts of `hiddenstate job verify`"
-    )
-    add_out(parser, "CSV file to write")
-    add_json(parser)
+    command(commands, "recompute", _recompute)
+    command(commands, "verified", _verified)
 
 
 def _restore(options: argparse.Namespace) -> None:
-    """Copy cached results whose parameters match."""
+    """Copy cached results whose parameters match.
+
+    FAMILY
+    --cached DIR: path! | cached results of the family
+    --out DIR: path! | folder for the family's results
+    """
     from hiddenstate.pipeline import cache
     from hiddenstate.study import forecast
 
@@ -92,7 +47,14 @@ def _restore(options: argparse.Namespace) -> None:
 
 
 def _keep(options: argparse.Namespace) -> None:
-    """Copy a finished run's most expensive results to the cache."""
+    """Copy a finished run's most expensive results to the cache.
+
+    --config FILE: path! | scale file
+    --results DIR: path! | folder of the scale's results, by family
+    --cached DIR: path! | folder of the cache, by family
+    --megabytes MB: float = 40 | size of the whole cache in MB (default 40)
+    --json: flag | print JSON instead of a table
+    """
     import pandas as pd
 
     from hiddenstate import papers
@@ -130,7 +92,17 @@ def _keep(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    """Retrain a few models and test whether the cached scores have the same distribution."""
+    """Retrain a few models and test whether the cached scores have the same distribution.
+
+    FAMILY
+    CELL
+    --cached FILE: path! | cached scores
+    --models: int = 20 | models to train per data set and repeat (default 20)
+    DEVICE
+    TRAINING
+    --out FILE: path! | CSV file to write
+    --json: flag | print JSON instead of a table
+    """
     from hiddenstate.pipeline import scores, verification
 
     job, seed = jobs.asked(options, "train")
@@ -144,7 +116,15 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _recompute(options: argparse.Namespace) -> None:
-    """Recompute a simulation or bound and compare it with the cached one."""
+    """Recompute a simulation or bound and compare it with the cached one.
+
+    FAMILY
+    --kind: str(simulate,bound)! | kind of the cell's work
+    CELL
+    --cached FILE: path! | cached result
+    --out FILE: path! | CSV file to write
+    --json: flag | print JSON instead of a table
+    """
     import pandas as pd
 
     from hiddenstate.pipeline import scores, verification
@@ -160,7 +140,12 @@ def _recompute(options: argparse.Namespace) -> None:
 
 
 def _verified(options: argparse.Namespace) -> None:
-    """Collect the verdicts of `verify` and fail if any cell disagrees."""
+    """Collect the verdicts of `verify` and fail if any cell disagrees.
+
+    files FILE: path* | verdicts of `hiddenstate job verify`
+    --out FILE: path! | CSV file to write
+    --json: flag | print JSON instead of a table
+    """
     import pandas as pd
 
     if not options.files:

@@ -5,31 +5,29 @@ import json
 import time
 
 from hiddenstate.commands import jobs
-from hiddenstate.commands.options import Commands, add_cell, add_family, add_json, add_out, command
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "cells", _cells)
-    add_family(parser)
-    add_json(parser, "lines")
+    command(commands, "cells", _cells)
 
 
 def add_jobs(commands: Commands) -> None:
     for kind, what in (
-        ("simulate", "Simulate cells and write the scores"),
-        ("bound", "Compute upper bounds for cells"),
+        ("simulate", "Simulate cells and write the scores."),
+        ("bound", "Compute upper bounds for cells."),
     ):
-        parser = command(commands, kind, _compute, what)
-        parser.set_defaults(kind=kind)
-        add_family(parser)
-        add_cell(parser, nargs="+")
-        add_out(parser, "Parquet files to write, one for each cell", nargs="+")
+        command(commands, kind, _compute, what).set_defaults(kind=kind)
 
 
 def _cells(options: argparse.Namespace) -> None:
-    """List the cells of a family."""
+    """List the cells of a family.
+
+    FAMILY
+    --json: flag | print JSON instead of lines
+    """
     family, grid, _ = jobs.section(options)
     found = [
         {"kind": kind, "cell": name, "identity": job.identity}
@@ -44,7 +42,12 @@ def _cells(options: argparse.Namespace) -> None:
 
 
 def _compute(options: argparse.Namespace) -> None:
-    """Simulate cells, or compute their bounds, and write each one's result."""
+    """Simulate cells, or compute their bounds, and write each one's result.
+
+    FAMILY
+    --cell CELL: str+! | cell, by a name that `hiddenstate cells` lists
+    --out FILE: path+! | Parquet files to write, one for each cell
+    """
     from hiddenstate.pipeline.cells import Workplace
 
     if len(options.cell) != len(options.out):

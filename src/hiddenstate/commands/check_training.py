@@ -7,47 +7,32 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "check-training", run)
-    parser.description = (
-        f"{parser.description} Exit status 0 if no fault is found, 1 if one is, 2 for bad input."
-    )
-    parser.add_argument(
-        "training",
-        metavar="FILE.py[:FUNCTION]",
-        help="Python file, and its function train(), train(seed) or train(world, seed), which "
-        "trains a model with Opacus (default: run the file as a script)",
-    )
-    for name, what in (
-        ("--noise-multiplier", "noise multiplier"),
-        ("--sampling-rate", "sampling rate"),
-        ("--clipping-norm", "clipping norm"),
-    ):
-        help_ = f"claimed {what} (default: what Opacus is told)"
-        parser.add_argument(name, type=float, metavar="NUMBER", help=help_)
-    steps = "claimed steps (default: those that Opacus's accountant counts)"
-    parser.add_argument("--steps", type=int, metavar="NUMBER", help=steps)
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed given to the function (default 0)"
-    )
-    parser.add_argument(
-        "--runs",
-        type=int,
-        choices=(1, 2),
-        default=1,
-        help="trainings, 1 or 2 (default 1); a second one, with the next seed, shows shared noise",
-    )
-    add_json(parser, "words")
+    command(commands, "check-training", run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check one training of yours for faults in noise, clipping and sampling."""
+    """Check one training of yours for faults in noise, clipping and sampling.
+
+    Exit status 0 if no fault is found, 1 if one is, 2 for bad input.
+
+    training FILE.py[:FUNCTION]: str | Python file, and its function train(), train(seed) or
+        train(world, seed), which trains a model with Opacus (default: run the file as a script)
+    --noise-multiplier NUMBER: float | claimed noise multiplier (default: what Opacus is told)
+    --sampling-rate NUMBER: float | claimed sampling rate (default: what Opacus is told)
+    --clipping-norm NUMBER: float | claimed clipping norm (default: what Opacus is told)
+    --steps NUMBER: int | claimed steps (default: those that Opacus's accountant counts)
+    --seed: int = 0 | seed given to the function (default 0)
+    --runs: int(1,2) = 1 | trainings, 1 or 2 (default 1); a second one, with the next seed, shows
+        shared noise
+    --json: flag | print JSON instead of words
+    """
     train = _loaded(options.training)
     from hiddenstate.campaign import whitebox
 

@@ -1,4 +1,4 @@
-"""Options that state a claim, for every command that tests or plans one."""
+"""The claim that options state, for every command that tests or plans one."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -12,25 +12,6 @@ EXPECTED = (
     "claim: give one of --claim with --delta, --claim-mu, or --noise-multiplier with "
     "--sampling-rate and --steps"
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An epsilon, a mu, or the mechanism itself."""
-    for names, what in (
-        (("--claim",), "claimed epsilon, at --delta"),
-        (("--claim-mu",), "claimed mu of Gaussian differential privacy"),
-        (("--noise-multiplier", "--sigma"), "claimed mechanism's noise multiplier"),
-        (("--sampling-rate", "--q"), "claimed mechanism's sampling rate (Poisson)"),
-    ):
-        parser.add_argument(*names, type=float, metavar="NUMBER", help=what)
-    parser.add_argument("--steps", type=int, metavar="NUMBER", help="claimed mechanism's steps")
-    parser.add_argument(
-        "--curve",
-        choices=("dp", "gdp"),
-        default="dp",
-        help="meaning of --claim: dp, (epsilon, delta)-DP (default), or gdp, the Gaussian DP with "
-        "this epsilon at delta, which far fewer scores can refute",
-    )
 
 
 def stated(options: argparse.Namespace) -> "Claim | None":

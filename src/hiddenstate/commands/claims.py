@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING
 from hiddenstate.commands import jobs
 from hiddenstate.commands.options import (
     Commands,
-    add_config,
-    add_family,
-    add_json,
-    add_out,
-    add_path,
     command,
 )
 from hiddenstate.commands.printing import print_json
@@ -24,48 +19,24 @@ WRITTEN = "directory to write claims.csv and claims.md to"
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "verdicts", _verdicts)
-    parser.add_argument("verdicts", type=Path, metavar="FILE", help="claims.csv of a scale")
-    add_config(parser)
-    parser.add_argument(
-        "--only", metavar="FAMILY", help="family whose verdicts are replaced (default all)"
-    )
-    parser.add_argument(
-        "--tree", type=Path, default=Path(), metavar="DIR", help="source tree (default .)"
-    )
+    command(commands, "verdicts", _verdicts)
 
 
 def add_jobs(commands: Commands) -> None:
-    parser = command(commands, "claims", _claims)
-    add_family(parser)
-    add_path(parser, "claims", "claims of the family")
-    add_path(parser, "estimates", "estimates of the family")
-    add_out(parser, WRITTEN, metavar="DIR")
-    add_json(parser, "words")
-
-    parser = command(commands, "collect", _collect)
-    parser.add_argument(
-        "verdicts", nargs="+", type=Path, metavar="FILE", help="families' claims.csv"
-    )
-    add_config(parser)
-    parser.add_argument("--expected", type=Path, metavar="FILE", help="verdicts to compare with")
-    add_out(parser, WRITTEN, metavar="DIR")
-    add_json(parser, "words")
-
-    parser = command(commands, "report", _report)
-    add_config(parser)
-    add_path(parser, "verdicts", "CSV file of `hiddenstate job collect`")
-    for name, what in (
-        ("figures", "figures of the scale, by family"),
-        ("results", "results of the scale, by family"),
-        ("cached", "cached scores, by family"),
-    ):
-        add_path(parser, name, what, metavar="DIR")
-    add_out(parser, "HTML file to write")
+    command(commands, "claims", _claims)
+    command(commands, "collect", _collect)
+    command(commands, "report", _report)
 
 
 def _claims(options: argparse.Namespace) -> None:
-    """Judge the claims of a family from its estimates."""
+    """Judge the claims of a family from its estimates.
+
+    FAMILY
+    --claims FILE: path! | claims of the family
+    --estimates FILE: path! | estimates of the family
+    --out DIR: path! | directory to write claims.csv and claims.md to
+    --json: flag | print JSON instead of words
+    """
     from hiddenstate.study import claims, levels, verdicts
 
     _, grid, seed = jobs.section(options)
@@ -79,7 +50,14 @@ def _claims(options: argparse.Namespace) -> None:
 
 
 def _collect(options: argparse.Namespace) -> None:
-    """Join the verdicts of families; say if they are as expected."""
+    """Join the verdicts of families; say if they are as expected.
+
+    verdicts FILE: path+ | families' claims.csv
+    --config FILE: path! | scale file
+    --expected FILE: path | verdicts to compare with
+    --out DIR: path! | directory to write claims.csv and claims.md to
+    --json: flag | print JSON instead of words
+    """
     from hiddenstate.study import config, verdicts
 
     found = verdicts.read(*options.verdicts, grids=config.grid_names(options.config))
@@ -105,7 +83,13 @@ def _print_verdicts(
 
 
 def _verdicts(options: argparse.Namespace) -> None:
-    """Write the verdicts of a run into the pages of a source tree."""
+    """Write the verdicts of a run into the pages of a source tree.
+
+    verdicts FILE: path | claims.csv of a scale
+    --config FILE: path! | scale file
+    --only FAMILY: str | family whose verdicts are replaced (default all)
+    --tree DIR: path = . | source tree (default .)
+    """
     from hiddenstate.study import config, publication, verdicts
 
     grids = config.grid_names(options.config)
@@ -114,7 +98,15 @@ def _verdicts(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    """Write the page of claims, figures and tables: one HTML file that needs no network."""
+    """Write the page of claims, figures and tables: one HTML file that needs no network.
+
+    --config FILE: path! | scale file
+    --verdicts FILE: path! | CSV file of `hiddenstate job collect`
+    --figures DIR: path! | figures of the scale, by family
+    --results DIR: path! | results of the scale, by family
+    --cached DIR: path! | cached scores, by family
+    --out FILE: path! | HTML file to write
+    """
     from hiddenstate.study import page
 
     places = page.Places(options.figures, options.results, options.cached)

@@ -3,25 +3,22 @@
 import argparse
 import dataclasses
 
-from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "device-check", run)
-    parser.add_argument("--device", default="cuda", help="device: cuda (default), cuda:1, mps, cpu")
-    parser.add_argument(
-        "--network",
-        nargs="+",
-        metavar="NAME",
-        help="networks of the papers to compare (default all)",
-    )
-    add_json(parser)
+    command(commands, "device-check", run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare an accelerator's sums and scores with the processor's; status 1 if one is off."""
+    """Compare an accelerator's sums and scores with the processor's; status 1 if one is off.
+
+    --device: str = cuda | device: cuda (default), cuda:1, mps, cpu
+    --network NAME: str+ | networks of the papers to compare (default all)
+    --json: flag | print JSON instead of a table
+    """
     import pandas as pd
     import torch
     from tqdm import tqdm

@@ -1,33 +1,24 @@
 """``hiddenstate digest`` and ``schema``: if scores are the same, and what a scale may say."""
 
 import argparse
-from pathlib import Path
 
-from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "digest", _digest)
-    parser.add_argument(
-        "--seal",
-        action="store_true",
-        help="write seals of the provenance into files of version 0.3 and before, which have none",
-    )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="score files")
-    add_json(parser, "lines")
-
-    parser = command(commands, "schema", _schema)
-    parser.add_argument(
-        "--levels",
-        type=Path,
-        metavar="DIR",
-        help="scale files whose levels are printed, for src/hiddenstate/study/levels.json",
-    )
+    command(commands, "digest", _digest)
+    command(commands, "schema", _schema)
 
 
 def _digest(options: argparse.Namespace) -> None:
-    """Print the SHA-256 of the scores in each file, for bit-for-bit comparison."""
+    """Print the SHA-256 of the scores in each file, for bit-for-bit comparison.
+
+    --seal: flag | write seals of the provenance into files of version 0.3 and before, which have
+        none
+    files FILE: path+ | score files
+    --json: flag | print JSON instead of lines
+    """
     from hiddenstate.pipeline import scores
 
     for path in options.files if options.seal else []:
@@ -41,7 +32,10 @@ def _digest(options: argparse.Namespace) -> None:
 
 
 def _schema(options: argparse.Namespace) -> None:
-    """Print the JSON schema of a scale file."""
+    """Print the JSON schema of a scale file.
+
+    --levels DIR: path | scale files whose levels are printed, for src/hiddenstate/study/levels.json
+    """
     from hiddenstate.study import config, levels
 
     print_json(levels.reference(options.levels) if options.levels else config.schema())

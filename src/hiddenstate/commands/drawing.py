@@ -7,10 +7,6 @@ from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.options import (
     Commands,
-    add_family,
-    add_missing,
-    add_out,
-    add_path,
     command,
 )
 from hiddenstate.errors import InputError
@@ -25,24 +21,20 @@ S = TypeVar("S", bound="Shown")
 
 
 def add_jobs(commands: Commands) -> None:
-    parser = command(commands, "estimate", _estimate)
-    add_family(parser)
-    add_path(parser, "results", "directory of scores and bounds", metavar="DIR")
-    add_missing(parser, default="error", what="an error")
-    add_out(parser, "CSV file to write")
-
-    for name, run in (("figures", _figures), ("tables", _tables)):
-        parser = command(commands, name, run)
-        add_family(parser)
-        parser.add_argument(
-            "names", nargs="*", metavar="NAME", help="names to draw or write (default all)"
-        )
-        add_path(parser, "estimates", "estimates of the family")
-        add_out(parser, "directory to write them to", metavar="DIR")
+    command(commands, "estimate", _estimate)
+    command(commands, "figures", _figures)
+    command(commands, "tables", _tables)
 
 
 def _estimate(options: argparse.Namespace) -> None:
-    """Turn a family's scores and bounds into tidy estimates."""
+    """Turn a family's scores and bounds into tidy estimates.
+
+    FAMILY
+    --results DIR: path! | directory of scores and bounds
+    --missing: str(error,skip) = error | handling of missing trained scores: an error (default), or
+        left out
+    --out FILE: path! | CSV file to write
+    """
     from hiddenstate.pipeline import estimates, scores, sealed
     from hiddenstate.study import config
 
@@ -65,7 +57,13 @@ def _estimate(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace) -> None:
-    """Draw a family's figures from estimates, each as PDF and PNG."""
+    """Draw a family's figures from estimates, each as PDF and PNG.
+
+    FAMILY
+    names NAME: str* | names to draw or write (default all)
+    --estimates FILE: path! | estimates of the family
+    --out DIR: path! | directory to write them to
+    """
     from hiddenstate import plotting
     from hiddenstate.pipeline import sealed
     from hiddenstate.pipeline.family import Figure
@@ -85,7 +83,13 @@ def _figures(options: argparse.Namespace) -> None:
 
 
 def _tables(options: argparse.Namespace) -> None:
-    """Write a family's tables from estimates, each as CSV, Markdown and LaTeX."""
+    """Write a family's tables from estimates, each as CSV, Markdown and LaTeX.
+
+    FAMILY
+    names NAME: str* | names to draw or write (default all)
+    --estimates FILE: path! | estimates of the family
+    --out DIR: path! | directory to write them to
+    """
     from hiddenstate.pipeline import sealed
     from hiddenstate.pipeline.family import Table
 

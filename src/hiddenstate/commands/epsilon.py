@@ -5,7 +5,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import setting_options
-from hiddenstate.commands.options import Commands, add_figure, add_json, check_pictures, command
+from hiddenstate.commands.options import Commands, check_pictures, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import expect
 from hiddenstate.rounding import shown
@@ -20,20 +20,19 @@ WIDTH = 100
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "epsilon", run)
-    setting_options.add_arguments(parser)
-    parser.add_argument(
-        "--alpha",
-        type=float,
-        metavar="NUMBER",
-        help="false-positive rate at which attacks are bounded (default: none)",
-    )
-    add_figure(parser, "pictures of the trade-off curves to write: .png, .pdf, .svg")
-    add_json(parser, "a table, with every digit and both ends of brackets")
+    command(commands, "epsilon", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print every accountant's epsilon before training."""
+    """Print every accountant's epsilon before training.
+
+    SAMPLER
+    NOISE
+    SETTING
+    --alpha NUMBER: float | false-positive rate at which attacks are bounded (default: none)
+    --figure FILE: path+ | pictures of the trade-off curves to write: .png, .pdf, .svg
+    --json: flag | print JSON instead of a table, with every digit and both ends of brackets
+    """
     # Imported here because most commands never account.
     from hiddenstate.accounting import bounds
 

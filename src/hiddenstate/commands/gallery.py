@@ -9,28 +9,17 @@ PAGE = Path("docs/gallery.md")
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "gallery", run)
-    parser.add_argument(
-        "families",
-        nargs="*",
-        metavar="FAMILY",
-        help="families whose pictures are made again (default all)",
-    )
-    parser.add_argument(
-        "--figures",
-        nargs="*",
-        type=Path,
-        metavar="DIR",
-        help="folders of figures, the best first (default: those of figures/paper, figures/mnist "
-        "and figures/laptop that exist)",
-    )
-    parser.add_argument(
-        "--out", type=Path, default=PAGE, metavar="FILE", help=f"page to write (default {PAGE})"
-    )
+    command(commands, "gallery", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the page of every figure and table, with small pictures from what is drawn."""
+    """Write the page of every figure and table, with small pictures from what is drawn.
+
+    families FAMILY: str* | families whose pictures are made again (default all)
+    --figures DIR: path* | folders of figures, the best first (default: those of figures/paper,
+        figures/mnist and figures/laptop that exist)
+    --out FILE: path = docs/gallery.md | page to write (default docs/gallery.md)
+    """
     from hiddenstate.study import gallery
 
     figures = gallery.at_hand(Path("figures")) if options.figures is None else options.figures

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-from pathlib import Path
 
 from hiddenstate.commands.options import Commands, command
 from hiddenstate.errors import InputError
@@ -13,18 +12,18 @@ ARRAYS = {"public": "pretrain", "private": "train", "test": "test"}
 
 
 def add(commands: Commands) -> None:
-    summary = "Write the features and labels of six .npy files to one .npz file"
-    parser = command(commands, "import-features", run, summary)
-    parser.description = (
-        f"{summary}: X_pretrain, y_pretrain, X_train, y_train, X_test and y_test. The public code "
-        "of 2405.14106 unpacks them so."
-    )
-    parser.add_argument("folder", type=Path, help="folder of the six .npy files")
-    parser.add_argument("out", type=Path, help=".npz file to write")
+    command(commands, "import-features", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read, check and write; an existing file stays unless the new one is whole."""
+    """Write the features and labels of six .npy files to one .npz file: X_pretrain, y_pretrain,
+    X_train, y_train, X_test and y_test.
+
+    The public code of 2405.14106 unpacks them so.
+
+    folder: path | folder of the six .npy files
+    out: path | .npz file to write
+    """
     import numpy as np
 
     from hiddenstate import files

@@ -43,22 +43,17 @@ What is left once it does what the paper does:
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "new-paper", run)
-    parser.add_argument("name", metavar="NAME", help="name of the family, such as shuffled_batches")
-    parser.add_argument("--title", help="title of the paper (default: the name in words)")
-    parser.add_argument(
-        "--reference", default="none", help="reference, such as 'arXiv 2411.10614' (default none)"
-    )
-    parser.add_argument(
-        "--tree",
-        type=Path,
-        metavar="DIR",
-        help="source tree (default: this folder, or that of the package)",
-    )
+    command(commands, "new-paper", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a package, rules, claims, scales' sections and tests of a new paper."""
+    """Write a package, rules, claims, scales' sections and tests of a new paper.
+
+    name NAME: str | name of the family, such as shuffled_batches
+    --title: str | title of the paper (default: the name in words)
+    --reference: str = none | reference, such as 'arXiv 2411.10614' (default none)
+    --tree DIR: path | source tree (default: this folder, or that of the package)
+    """
     here = Path() if Path("Snakefile").is_file() else Path(hiddenstate.__file__).parents[2]
     tree = (options.tree or here).resolve()
     write(options.name, options.title, options.reference, tree)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import setting_options
-from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
@@ -22,16 +22,17 @@ CLOSE = 1e-3
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "noise", run)
-    parser.add_argument(
-        "--target-epsilon", type=float, required=True, metavar="NUMBER", help="epsilon to be met"
-    )
-    setting_options.add_arguments(parser, noise=False)
-    add_json(parser, "sentences")
+    command(commands, "noise", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the noise multiplier that a target epsilon needs."""
+    """Print the noise multiplier that a target epsilon needs.
+
+    --target-epsilon NUMBER: float! | epsilon to be met
+    SAMPLER
+    SETTING
+    --json: flag | print JSON instead of sentences
+    """
     # Imported here because most commands never account.
     from hiddenstate.accounting import bounds, pld
 

@@ -1,18 +1,93 @@
-"""Add commands, and arguments that several commands share."""
+"""Commands, and their options as the docstrings of their functions state them."""
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import SAMPLERS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where a command line keeps its commands."""
 
 PICTURES = (".png", ".pdf", ".svg")
+
+LEARNING_RATE = 0.1
+"""Where none is given."""
+
+SHARED = {
+    "FAMILY": f"""\
+family FAMILY: str | family: {", ".join(papers.names())}
+--config FILE: path! | scale file, such as workflow/config/scales/laptop.yaml""",
+    "CELL": "--cell CELL: str! | cell, by a name that `hiddenstate cells` lists",
+    "DEVICE": "--device: str = cpu | device that trains: cpu (default), cuda, cuda:1, …",
+    # A start without a value: the cell has no initial parameters of its own.
+    "TRAINING": """\
+--start: path? | file of initial parameters
+--checkpoint DIR: path | folder for finished models
+--workers: int = 1 | threads that train (default 1)
+--memory: int = 0 | memory for models in MiB (default 2048; on CUDA 80 %% of what is free)""",
+    "NEGATE": """\
+--negate: flag | minus sign for scores that are smaller with the canary, such as losses; to be
+    chosen before you look""",
+    "CLAIM": """\
+--claim NUMBER: float | claimed epsilon, at --delta
+--claim-mu NUMBER: float | claimed mu of Gaussian differential privacy
+--noise-multiplier, --sigma NUMBER: float | claimed mechanism's noise multiplier
+--sampling-rate, --q NUMBER: float | claimed mechanism's sampling rate (Poisson)
+--steps NUMBER: int | claimed mechanism's steps
+--curve: str(dp,gdp) = dp | meaning of --claim: dp, (epsilon, delta)-DP (default), or gdp, the
+    Gaussian DP with this epsilon at delta, which far fewer scores can refute""",
+    "SAMPLER": f"""\
+--sampler: str({",".join(SAMPLERS)}) = poisson | sampler: poisson (default), full (every record in
+    every step), fixed-size (drawn without replacement in each step), balls-and-bins (each record in
+    a random batch of each epoch), cyclic (fixed order), shuffled (order drawn once) or reshuffled
+    (order drawn in each epoch)""",
+    "NOISE": """\
+--noise-multiplier, --sigma NUMBER: float! | noise multiplier: standard deviation of the noise over
+    the clipping norm""",
+    "SETTING": f"""\
+--sampling-rate, --q NUMBER: float | probability that a step samples a record (Poisson)
+--steps NUMBER: int | steps of DP-SGD
+--epochs NUMBER: float | passes through the records, in place of --steps
+--records NUMBER: int | records in the data set
+--batch-size NUMBER: float | records in a batch, on average if sampled
+--delta NUMBER: float! | delta at which epsilon is stated, such as 1e-5
+--learning-rate NUMBER: float | learning rate of the first step, on a batch's mean (default
+    {LEARNING_RATE:g})
+--schedule NAME: str | schedule of the learning rate: constant (default), linear, cosine or step
+--momentum NUMBER: float | momentum of SGD (default 0)
+--weight-decay NUMBER: float | weight decay of SGD, multiplied by the learning rate (default 0)
+--release-every NUMBER: int | steps between released iterates, 1: all (default: the last alone)
+--average-last NUMBER: int | number of last iterates whose mean is released (default 1)
+--ema-decay NUMBER: float | decay of the exponential moving average that is released (default: none)
+--smoothness NUMBER: float | largest curvature of every loss, 0 if linear (default: not known)
+--group NUMBER: int | records that are added, removed or swapped together (default 1)
+--weak-convexity NUMBER: float | weak convexity of every loss, 0 if convex (default: the smoothness)
+--strong-convexity NUMBER: float | strong convexity of every loss beside the weight decay, without
+    clipping (default 0)
+--holder NUMBER: float | exponent of Hölder gradients, whose constant is the smoothness (default 1)
+--diameter NUMBER: float | diameter of the domain that every step projects the iterate on (default:
+    none)
+--adjacency: str(add-remove,swap) | difference of neighbouring data sets (default: add-remove for
+    poisson, full and balls-and-bins, swap for the others)
+--drop-last: flag | records that fill no batch sit out of the epoch (reshuffled; default: they are a
+    smaller batch)
+--convex: flag | convexity of every loss, as --weak-convexity 0""",
+}
+"""Options of several commands, by the word that stands for them."""
+
+_OPTION = re.compile(
+    r"(?P<names>[\w-]+(?:, --[\w-]+)*)(?: (?P<metavar>\S+(?: \S+)?))?: "
+    r"(?P<kind>\w+?)(?:\((?P<choices>.*?)\))?(?P<number>[+*?2]?)(?P<needed>!?)"
+    r"(?: =(?P<default>[^|]*))? \| (?P<help>.*)",
+    re.DOTALL,
+)
 
 
 def command(
@@ -20,106 +95,59 @@ def command(
     name: str,
     run: Callable[[argparse.Namespace], int | None],
     summary: str | None = None,
+    **kinds: Callable[[str], Any],
 ) -> argparse.ArgumentParser:
-    """A new command, without arguments yet; its summary is the first line of ``run``'s docstring.
+    """A new command, as the docstring of ``run`` has it, which returns the status, None for 0.
 
-    ``run`` returns the exit status, None for 0.
+    The first paragraph is the summary, the last one the options, and what stands between them is
+    description. ``kinds`` are those of its own, by their names in the options.
     """
-    summary = (summary or str(run.__doc__).splitlines()[0]).removesuffix(".")
-    parser = commands.add_parser(name, help=summary, description=f"{summary}.")
+    first, *more, options = str(run.__doc__).split("\n\n")
+    description = " ".join(" ".join([summary or first, *more]).split())
+    parser = commands.add_parser(name, description=description)
     parser.set_defaults(run=run, named=name)
+    add_options(parser, options, **kinds)
     return parser
 
 
-def add_family(parser: argparse.ArgumentParser) -> None:
-    """A family, and the scale file that has its grid."""
-    parser.add_argument("family", metavar="FAMILY", help=f"family: {', '.join(papers.names())}")
-    add_config(parser, "scale file, such as workflow/config/scales/laptop.yaml")
+def add_options(parser: argparse.ArgumentParser, text: str, **kinds: Callable[[str], Any]) -> None:
+    """Options as text: ``--fpr RATE: float+ = 0.01 0.1 | rates (default 0.01 0.1)``.
 
-
-def add_config(parser: argparse.ArgumentParser, what: str = "scale file") -> None:
-    """The scale file."""
-    add_path(parser, "config", what)
-
-
-def add_out(parser: argparse.ArgumentParser, what: str, **options: Any) -> None:
-    """Add the option for the written file."""
-    add_path(parser, "out", what, **options)
-
-
-def add_path(
-    parser: argparse.ArgumentParser,
-    name: str,
-    what: str | None = None,
-    *,
-    metavar: str = "FILE",
-    **options: Any,
-) -> None:
-    """A required option that names a file or, by its ``metavar``, a directory."""
-    parser.add_argument(
-        f"--{name}", type=Path, required=True, metavar=metavar, help=what, **options
+    That is its names, what help calls its value, its kind with the values it may have, their number
+    as argparse has it, ``!`` if it is required, the default and the help, whose further lines are
+    indented. A word of ``SHARED`` stands for options; "either" and "or" begin two that exclude each
+    other.
+    """
+    known = {"str": str, "int": int, "float": float, "path": Path} | kinds
+    text = re.sub(
+        "^[A-Z]+$", lambda word: SHARED[word[0]], textwrap.dedent(text).strip(), flags=re.MULTILINE
     )
-
-
-def add_cell(parser: argparse.ArgumentParser, **options: Any) -> None:
-    """A cell by its name."""
-    words = "cell, by a name that `hiddenstate cells` lists"
-    parser.add_argument("--cell", required=True, metavar="CELL", help=words, **options)
-
-
-def add_missing(parser: argparse.ArgumentParser, *, default: str, what: str) -> None:
-    """Add the option for trained scores that are missing."""
-    words = f"handling of missing trained scores: {what} (default), or left out"
-    parser.add_argument("--missing", choices=(default, "skip"), default=default, help=words)
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the place of training."""
-    parser.add_argument(
-        "--device", default="cpu", help="device that trains: cpu (default), cuda, cuda:1, …"
-    )
-
-
-def add_training(parser: argparse.ArgumentParser) -> None:
-    """Add options for the training of a cell's models: place, data and limits."""
-    add_device(parser)
-    # Without a value: the cell has no initial parameters of its own.
-    parser.add_argument("--start", type=Path, nargs="?", help="file of initial parameters")
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="folder for finished models")
-    parser.add_argument("--workers", type=int, default=1, help="threads that train (default 1)")
-    parser.add_argument(
-        "--memory",
-        type=int,
-        default=0,
-        help="memory for models in MiB (default 2048; on CUDA 80 %% of what is free)",
-    )
-
-
-def add_confidence(parser: argparse.ArgumentParser, what: str) -> None:
-    """The confidence of what is said."""
-    parser.add_argument("--confidence", type=float, default=0.95, help=f"{what} (default 0.95)")
-
-
-def add_json(parser: argparse.ArgumentParser, instead: str = "a table") -> None:
-    """The option that every command has that prints numbers."""
-    parser.add_argument("--json", action="store_true", help=f"print JSON instead of {instead}")
-
-
-def add_figure(
-    parser: argparse.ArgumentParser, what: str = "pictures to write: .png, .pdf, .svg"
-) -> None:
-    """Pictures of what is printed; ``check_pictures`` refuses names that cannot be written."""
-    parser.add_argument("--figure", type=Path, nargs="+", metavar="FILE", help=what)
-
-
-def add_negate(parser: argparse.ArgumentParser) -> None:
-    """The sign of scores that are smaller with the canary."""
-    parser.add_argument(
-        "--negate",
-        action="store_true",
-        help="minus sign for scores that are smaller with the canary, such as losses; to be chosen "
-        "before you look",
-    )
+    place: Any = parser
+    for option in re.split(r"\n(?=\S)", text):
+        if option.startswith("either "):
+            place = parser.add_mutually_exclusive_group()
+        elif not option.startswith("or "):
+            place = parser
+        found = _OPTION.fullmatch(re.sub("^(either|or) ", "", option))
+        assert found, option
+        given: dict[str, Any] = {"help": " ".join(found["help"].split())}
+        if found["kind"] == "flag":
+            given["action"] = "store_true"
+        else:
+            kind = known[found["kind"]]
+            given["type"] = kind
+            if number := found["number"]:
+                given["nargs"] = int(number) if number.isdecimal() else number
+            if metavar := found["metavar"]:
+                given["metavar"] = tuple(metavar.split()) if " " in metavar else metavar
+            if found["choices"]:
+                given["choices"] = [kind(one) for one in found["choices"].split(",")]
+            if found["needed"]:
+                given["required"] = True
+            if found["default"] is not None:
+                default = [kind(one) for one in found["default"].split()]
+                given["default"] = default if found["number"] else default[0]
+        place.add_argument(*found["names"].split(", "), **given)
 
 
 def status(refuted: bool, other_way: object) -> int:

@@ -2,36 +2,16 @@
 
 import argparse
 import re
-from pathlib import Path
 
 from hiddenstate.commands.options import (
     Commands,
-    add_config,
-    add_json,
-    add_missing,
-    add_path,
     command,
 )
 from hiddenstate.commands.printing import print_json, records
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "plan", run)
-    add_config(parser)
-    add_path(parser, "results", "results of the scale, by family", metavar="DIR")
-    parser.add_argument(
-        "--cached", type=Path, metavar="DIR", help="cached scores (default: none, train all)"
-    )
-    parser.add_argument("--cores", type=_cores, default=1, help="cores to run on (default 1)")
-    parser.add_argument(
-        "--part-hours",
-        type=float,
-        default=0.0,
-        metavar="HOURS",
-        help="hours of the longest job, into which longer trainings are divided (default 0: whole)",
-    )
-    add_missing(parser, default="train", what="trained")
-    add_json(parser)
+    command(commands, "plan", run, cores=_cores)
 
 
 def _cores(given: str) -> int:
@@ -41,7 +21,18 @@ def _cores(given: str) -> int:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print what a run would take: jobs, processor time, memory and disk, and what is cached."""
+    """Print what a run would take: jobs, processor time, memory and disk, and what is cached.
+
+    --config FILE: path! | scale file
+    --results DIR: path! | results of the scale, by family
+    --cached DIR: path | cached scores (default: none, train all)
+    --cores: cores = 1 | cores to run on (default 1)
+    --part-hours HOURS: float = 0 | hours of the longest job, into which longer trainings are
+        divided (default 0: whole)
+    --missing: str(train,skip) = train | handling of missing trained scores: trained (default), or
+        left out
+    --json: flag | print JSON instead of a table
+    """
     from hiddenstate.study import forecast
 
     trains = options.missing != "skip"

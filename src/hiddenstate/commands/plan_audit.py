@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import (
     Commands,
-    add_confidence,
-    add_figure,
-    add_json,
     check_pictures,
     command,
 )
@@ -21,36 +18,24 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "plan-audit", run)
-    claim_options.add_arguments(parser)
-    parser.add_argument("--delta", type=float, help="delta of --claim, such as 1e-5")
-    parser.add_argument(
-        "--show", type=float, metavar="SHARE", help="claim as a share of --true, between 0 and 1"
-    )
-    parser.add_argument(
-        "--true",
-        type=float,
-        required=True,
-        metavar="NUMBER",
-        help="true epsilon (of a Gaussian mechanism), mu or noise multiplier, as claimed",
-    )
-    parser.add_argument(
-        "--power",
-        type=float,
-        default=0.9,
-        help="probability that the audit refutes the claim (default 0.9)",
-    )
-    add_confidence(parser, "confidence of a refutation")
-    parser.add_argument(
-        "--seconds", type=float, help="seconds per model, to print hours (default: none printed)"
-    )
-    parser.add_argument("--workers", type=int, default=1, help="processes that train (default 1)")
-    add_json(parser)
-    add_figure(parser, "bound against number of models")
+    command(commands, "plan-audit", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print how many models an audit needs to refute a claim."""
+    """Print how many models an audit needs to refute a claim.
+
+    CLAIM
+    --delta: float | delta of --claim, such as 1e-5
+    --show SHARE: float | claim as a share of --true, between 0 and 1
+    --true NUMBER: float! | true epsilon (of a Gaussian mechanism), mu or noise multiplier, as
+        claimed
+    --power: float = 0.9 | probability that the audit refutes the claim (default 0.9)
+    --confidence: float = 0.95 | confidence of a refutation (default 0.95)
+    --seconds: float | seconds per model, to print hours (default: none printed)
+    --workers: int = 1 | processes that train (default 1)
+    --json: flag | print JSON instead of a table
+    --figure FILE: path+ | bound against number of models
+    """
     import pandas as pd
 
     from hiddenstate.auditing import report

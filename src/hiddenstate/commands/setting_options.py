@@ -1,12 +1,12 @@
-"""The options that describe a training with DP-SGD, which the commands of the library share."""
+"""What the options that describe a training with DP-SGD say together."""
 
 import argparse
 import math
 from typing import TYPE_CHECKING
 
+from hiddenstate.commands.options import LEARNING_RATE
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import (
-    SAMPLERS,
     BallsAndBins,
     Cyclic,
     FixedSize,
@@ -23,108 +23,6 @@ if TYPE_CHECKING:
 _CURVATURES = ("weak_convexity", "strong_convexity", "smoothness")
 
 _RELEASE = ("release_every", "average_last", "ema_decay")
-
-LEARNING_RATE = 0.1
-"""Where none is given."""
-
-
-def add_arguments(parser: argparse.ArgumentParser, *, noise: bool = True) -> None:
-    """Noise, steps, delta, sampler, optimiser, release, and what is assumed of the losses."""
-    parser.add_argument(
-        "--sampler",
-        choices=SAMPLERS,
-        default="poisson",
-        help="sampler: poisson (default), full (every record in every step), fixed-size (drawn "
-        "without replacement in each step), balls-and-bins (each record in a random batch of each "
-        "epoch), cyclic (fixed order), shuffled (order drawn once) or reshuffled (order drawn in "
-        "each epoch)",
-    )
-    for names, kind, what in (
-        (
-            ("--noise-multiplier", "--sigma"),
-            float,
-            "noise multiplier: standard deviation of the noise over the clipping norm",
-        ),
-        (("--sampling-rate", "--q"), float, "probability that a step samples a record (Poisson)"),
-        (("--steps",), int, "steps of DP-SGD"),
-        (("--epochs",), float, "passes through the records, in place of --steps"),
-        (("--records",), int, "records in the data set"),
-        (("--batch-size",), float, "records in a batch, on average if sampled"),
-        (("--delta",), float, "delta at which epsilon is stated, such as 1e-5"),
-        (
-            ("--learning-rate",),
-            float,
-            f"learning rate of the first step, on a batch's mean (default {LEARNING_RATE:g})",
-        ),
-        (
-            ("--schedule",),
-            str,
-            "schedule of the learning rate: constant (default), linear, cosine or step",
-        ),
-        (("--momentum",), float, "momentum of SGD (default 0)"),
-        (
-            ("--weight-decay",),
-            float,
-            "weight decay of SGD, multiplied by the learning rate (default 0)",
-        ),
-        (
-            ("--release-every",),
-            int,
-            "steps between released iterates, 1: all (default: the last alone)",
-        ),
-        (("--average-last",), int, "number of last iterates whose mean is released (default 1)"),
-        (
-            ("--ema-decay",),
-            float,
-            "decay of the exponential moving average that is released (default: none)",
-        ),
-        (
-            ("--smoothness",),
-            float,
-            "largest curvature of every loss, 0 if linear (default: not known)",
-        ),
-        (("--group",), int, "records that are added, removed or swapped together (default 1)"),
-        (
-            ("--weak-convexity",),
-            float,
-            "weak convexity of every loss, 0 if convex (default: the smoothness)",
-        ),
-        (
-            ("--strong-convexity",),
-            float,
-            "strong convexity of every loss beside the weight decay, without clipping (default 0)",
-        ),
-        (
-            ("--holder",),
-            float,
-            "exponent of Hölder gradients, whose constant is the smoothness (default 1)",
-        ),
-        (
-            ("--diameter",),
-            float,
-            "diameter of the domain that every step projects the iterate on (default: none)",
-        ),
-    ):
-        if names[0] == "--noise-multiplier" and not noise:
-            continue
-        needed = names[0] in ("--noise-multiplier", "--delta")
-        metavar = "NAME" if kind is str else "NUMBER"
-        parser.add_argument(*names, type=kind, required=needed, metavar=metavar, help=what)
-    parser.add_argument(
-        "--adjacency",
-        choices=("add-remove", "swap"),
-        help="difference of neighbouring data sets (default: add-remove for poisson, full and "
-        "balls-and-bins, swap for the others)",
-    )
-    parser.add_argument(
-        "--drop-last",
-        action="store_true",
-        help="records that fill no batch sit out of the epoch (reshuffled; default: they are a "
-        "smaller batch)",
-    )
-    parser.add_argument(
-        "--convex", action="store_true", help="convexity of every loss, as --weak-convexity 0"
-    )
 
 
 def read(options: argparse.Namespace) -> "Setting":

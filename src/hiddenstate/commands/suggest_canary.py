@@ -3,23 +3,20 @@
 import argparse
 from dataclasses import asdict
 
-from hiddenstate.commands.options import Commands, add_json, command
+from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 
 
 def add(commands: Commands) -> None:
-    parser = command(commands, "suggest-canary", run)
-    parser.add_argument(
-        "suspicion",
-        nargs="?",
-        metavar="SUSPICION",
-        help="suspected mistake, by its name (default: list all mistakes)",
-    )
-    add_json(parser)
+    command(commands, "suggest-canary", run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Suggest the canary and the score that find a mistake in a training with Opacus."""
+    """Suggest the canary and the score that find a mistake in a training with Opacus.
+
+    suspicion SUSPICION: str? | suspected mistake, by its name (default: list all mistakes)
+    --json: flag | print JSON instead of a table
+    """
     from hiddenstate.campaign import guide
 
     chosen = options.suspicion

@@ -4,19 +4,12 @@ import argparse
 import shutil
 import time
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.options import (
     Commands,
-    add_cell,
-    add_device,
-    add_family,
-    add_out,
-    add_path,
-    add_training,
     command,
 )
 from hiddenstate.errors import InputError
@@ -27,63 +20,15 @@ if TYPE_CHECKING:
 
 
 def add_jobs(commands: Commands) -> None:
-    what = "Make and write the initial parameters that cells train from"
-    parser = command(commands, "start", _start, what)
+    parser = command(commands, "start", _start)
     parser.set_defaults(kind="start", checkpoint=None)
-    add_family(parser)
-    add_cell(parser)
-    add_device(parser)
-    parser.add_argument(
-        "--cached",
-        type=Path,
-        metavar="DIR",
-        help="cached scores, with initial parameters in starts/ that are copied if they are there",
-    )
-    add_out(parser, "Parquet file to write")
-
-    what = "Train a cell's models and write their scores; a killed run goes on"
-    parser = command(commands, "train", _train, what)
+    parser = command(commands, "train", _train, part=_part, hours=_hours)
     parser.set_defaults(kind="train", models=None, purpose="")
-    add_family(parser)
-    add_cell(parser)
-    add_training(parser)
-    parser.add_argument(
-        "--part",
-        type=_part,
-        metavar="K/N",
-        help="part of the models to train, the K-th of N, for a part file",
-    )
-    parser.add_argument(
-        "--hours",
-        type=_hours,
-        metavar="HOURS",
-        help="hours for which to train the next models, for a part file (default: no limit)",
-    )
-    parser.add_argument(
-        "--parts",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="DIR",
-        help="folders of part files (CELL.part-*.parquet), whose models are not trained again",
-    )
-    parser.add_argument(
-        "--gathers",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of jobs that trained parts for this one, for the provenance (default 0)",
-    )
-    add_out(parser, "Parquet file to write; of a part, CELL.part-NAME.parquet")
-
     parser = command(commands, "gather", _gather)
     parser.set_defaults(
         kind="train", models=None, purpose="", part=None, hours=None, checkpoint=None, workers=1,
         memory=0, device="cpu",
     )  # fmt: skip
-    add_family(parser)
-    add_cell(parser)
-    add_path(parser, "cached", "cached scores, with part files in parts/", metavar="DIR")
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -105,7 +50,15 @@ def _hours(text: str) -> float:
 
 
 def _start(options: argparse.Namespace) -> None:
-    """Make a cell's initial parameters, or copy them."""
+    """Make and write the initial parameters that cells train from.
+
+    FAMILY
+    CELL
+    DEVICE
+    --cached DIR: path | cached scores, with initial parameters in starts/ that are copied if they
+        are there
+    --out FILE: path! | Parquet file to write
+    """
     from hiddenstate.pipeline import scores
 
     job, seed = jobs.asked(options, "start")
@@ -123,7 +76,21 @@ def _start(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    """Train a cell, or a part of it; interrupted training goes on."""
+    """Train a cell's models and write their scores; a killed run goes on.
+
+    FAMILY
+    CELL
+    DEVICE
+    TRAINING
+    --part K/N: part | part of the models to train, the K-th of N, for a part file
+    --hours HOURS: hours | hours for which to train the next models, for a part file (default: no
+        limit)
+    --parts DIR: path* = | folders of part files (CELL.part-*.parquet), whose models are not trained
+        again
+    --gathers N: int = 0 | number of jobs that trained parts for this one, for the provenance
+        (default 0)
+    --out FILE: path! | Parquet file to write; of a part, CELL.part-NAME.parquet
+    """
     from hiddenstate.dpsgd import checkpoint
     from hiddenstate.pipeline.family import Expect
 
@@ -177,7 +144,12 @@ def _write_part(
 
 
 def _gather(options: argparse.Namespace) -> None:
-    """Write a cell's scores from part files, and remove these, once they have all its models."""
+    """Write a cell's scores from part files, and remove these, once they have all its models.
+
+    FAMILY
+    CELL
+    --cached DIR: path! | cached scores, with part files in parts/
+    """
     from hiddenstate.pipeline import parts
 
     job, seed = jobs.asked(options, "train")
