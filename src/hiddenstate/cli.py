@@ -39,23 +39,55 @@ from hiddenstate.commands import (
     suggest_canary,
     training,
 )
-from hiddenstate.commands.options import Commands
+from hiddenstate.commands.options import Commands, Run, command
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import usage
 
-GROUPS = {
-    "Your training and its scores": (
-        *(epsilon, noise, atlas, check_training, suggest_canary, plan_audit, audit_training),
-        *(audit, audit_one_run, audit_steps),
-    ),
-    "The papers and their runs": (
-        *(plan, cells, cached, claims, gallery, digest, import_features, new_paper),
-        device_check,
-    ),
+GROUPS: dict[str, dict[str, Run]] = {
+    "Your training and its scores": {
+        "epsilon": epsilon.run,
+        "noise": noise.run,
+        "atlas": atlas.run,
+        "check-training": check_training.run,
+        "suggest-canary": suggest_canary.run,
+        "plan-audit": plan_audit.run,
+        "audit-training": audit_training.run,
+        "audit": audit.run,
+        "audit-one-run": audit_one_run.run,
+        "audit-steps": audit_steps.run,
+    },
+    "The papers and their runs": {
+        "plan": plan.run,
+        "cells": cells.cells,
+        "keep": cached.keep,
+        "verdicts": claims.verdicts,
+        "gallery": gallery.run,
+        "digest": digest.digest,
+        "schema": digest.schema,
+        "import-features": import_features.run,
+        "new-paper": new_paper.run,
+        "device-check": device_check.run,
+    },
 }
-"""Modules of the commands for people, in the order of ``--help``."""
-JOBS = (cells, training, cached, drawing, claims)
-"""Modules of the commands that the workflow's rules call."""
+"""Commands for people, in the order of ``--help``."""
+JOBS: dict[str, Run] = {
+    "simulate": cells.simulate,
+    "bound": cells.bound,
+    "start": training.start,
+    "train": training.train,
+    "gather": training.gather,
+    "restore": cached.restore,
+    "verify": cached.verify,
+    "recompute": cached.recompute,
+    "verified": cached.verified,
+    "estimate": drawing.estimate,
+    "figures": drawing.figures,
+    "tables": drawing.tables,
+    "claims": claims.claims,
+    "collect": claims.collect,
+    "report": claims.report,
+}
+"""Commands that the workflow's rules call."""
 FAILED = 3
 """Exit status of a failure of the tool itself."""
 _TRAINING = ("torch", "torchvision", "opacus")
@@ -99,10 +131,10 @@ def _parsers() -> tuple[argparse.ArgumentParser, Commands]:
         required=True, prog="hiddenstate", metavar="COMMAND", help=argparse.SUPPRESS
     )
     groups = []
-    for title, modules in GROUPS.items():
+    for title, group in GROUPS.items():
         known = len(commands.choices)
-        for module in modules:
-            module.add(commands)
+        for name, run in group.items():
+            command(commands, name, run)
         groups.append(f"{title}:\n" + _summaries(commands, known))
     known = len(commands.choices)
     job = commands.add_parser(
@@ -115,8 +147,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, Commands]:
     jobs = job.add_subparsers(
         required=True, prog="hiddenstate job", metavar="JOB", help=argparse.SUPPRESS
     )
-    for module in JOBS:
-        module.add_jobs(jobs)
+    for name, run in JOBS.items():
+        command(jobs, name, run)
     job.epilog = f"Jobs:\n{_summaries(jobs)}\n\nOptions of a job: hiddenstate job JOB --help"
     last = "Options of a command: hiddenstate COMMAND --help. Jobs: hiddenstate job --help"
     made.epilog = "\n\n".join([*groups, last])

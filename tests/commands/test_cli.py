@@ -27,15 +27,22 @@ def listed(*words, capsys):
     return re.findall(r"^  ([a-z][\w-]+) ", out, flags=re.MULTILINE), titles
 
 
-def test_every_module_that_adds_a_command_is_listed():
+def test_every_function_whose_docstring_states_options_is_a_command():
+    """It is listed once, or a user never finds it."""
     modules = [
         importlib.import_module(f"{commands.__name__}.{module.name}")
         for module in pkgutil.iter_modules(commands.__path__)
         if module.name != "comparing"  # it imports torch
     ]
-    peoples = [module for group in cli.GROUPS.values() for module in group]
-    assert {module for module in modules if hasattr(module, "add")} == set(peoples)
-    assert {module for module in modules if hasattr(module, "add_jobs")} == set(cli.JOBS)
+    stated = [
+        function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if list(inspect.signature(function).parameters) == ["options"] and name[0] != "_"
+        if function.__module__ == module.__name__ and "\n\n" in (function.__doc__ or "")
+    ]
+    listed = [run for group in (*cli.GROUPS.values(), cli.JOBS) for run in group.values()]
+    assert len(stated) > 30 and sorted(stated, key=id) == sorted(listed, key=id)
 
 
 def test_the_help_lists_commands_in_two_groups_and_jobs_in_one_line(capsys):
@@ -175,14 +182,17 @@ def test_an_interrupted_command_says_so_in_a_line(capsys, monkeypatch):
     def interrupt(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.digest, "_schema", interrupt)
+    interrupt.__doc__ = cli.digest.schema.__doc__
+    monkeypatch.setitem(cli.GROUPS["The papers and their runs"], "schema", interrupt)
     assert run(capsys, "schema") == (130, "", "hiddenstate: interrupted\n")
 
 
 WAITING = """
 import sys, time
 from hiddenstate import cli
-cli.digest._schema = lambda options: (print("on", flush=True), time.sleep(60))
+schema = lambda options: (print("on", flush=True), time.sleep(60))
+schema.__doc__ = cli.digest.schema.__doc__
+cli.GROUPS["The papers and their runs"]["schema"] = schema
 sys.exit(cli.main(["schema"]))
 """
 

@@ -5,7 +5,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import setting_options
-from hiddenstate.commands.options import Commands, check_pictures, command
+from hiddenstate.commands.options import check_pictures
 from hiddenstate.commands.printing import print_json, records
 
 if TYPE_CHECKING:
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
 WIDTH = 110
 """Characters of a line."""
-
-
-def add(commands: Commands) -> None:
-    command(commands, "atlas", run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import (
-    Commands,
     check_pictures,
-    command,
     status,
 )
 from hiddenstate.commands.printing import print_json, records
@@ -24,10 +22,6 @@ if TYPE_CHECKING:
     from hiddenstate.auditing import Verdict
     from hiddenstate.auditing.claim import Claim
     from hiddenstate.auditing.summaries import Interval
-
-
-def add(commands: Commands) -> None:
-    command(commands, "audit", run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import (
-    Commands,
-    command,
     status,
 )
 from hiddenstate.commands.printing import print_json
@@ -22,10 +20,6 @@ if TYPE_CHECKING:
 
     from hiddenstate.auditing import Guesses
     from hiddenstate.auditing.audit import LowerBound
-
-
-def add(commands: Commands) -> None:
-    command(commands, "audit-one-run", run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,17 +5,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def add(commands: Commands) -> None:
-    command(commands, "audit-steps", run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
-from hiddenstate.commands.options import Commands, command, status
+from hiddenstate.commands.options import status
 from hiddenstate.commands.printing import duration, print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 CHECKED = "check.json"
 """What the check before the first model found, in the campaign's directory."""
-
-
-def add(commands: Commands) -> None:
-    command(commands, "audit-training", run)
 
 
 def run(options: argparse.Namespace) -> int:

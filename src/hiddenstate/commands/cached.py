@@ -5,27 +5,11 @@ import shutil
 
 from hiddenstate import files
 from hiddenstate.commands import jobs
-from hiddenstate.commands.options import (
-    Commands,
-    command,
-)
 from hiddenstate.commands.printing import print_table
 from hiddenstate.errors import InputError
 
 
-def add(commands: Commands) -> None:
-    command(commands, "keep", _keep)
-
-
-def add_jobs(commands: Commands) -> None:
-    command(commands, "restore", _restore)
-    parser = command(commands, "verify", _verify)
-    parser.set_defaults(part=None, hours=None, parts=[], purpose="verification")
-    command(commands, "recompute", _recompute)
-    command(commands, "verified", _verified)
-
-
-def _restore(options: argparse.Namespace) -> None:
+def restore(options: argparse.Namespace) -> None:
     """Copy cached results whose parameters match.
 
     FAMILY
@@ -46,7 +30,7 @@ def _restore(options: argparse.Namespace) -> None:
                 shutil.copyfile(path, temporary)
 
 
-def _keep(options: argparse.Namespace) -> None:
+def keep(options: argparse.Namespace) -> None:
     """Copy a finished run's most expensive results to the cache.
 
     --config FILE: path! | scale file
@@ -91,7 +75,7 @@ def _keep(options: argparse.Namespace) -> None:
     print_table(pd.DataFrame([row]), options)
 
 
-def _verify(options: argparse.Namespace) -> None:
+def verify(options: argparse.Namespace) -> None:
     """Retrain a few models and test whether the cached scores have the same distribution.
 
     FAMILY
@@ -105,6 +89,7 @@ def _verify(options: argparse.Namespace) -> None:
     """
     from hiddenstate.pipeline import scores, verification
 
+    vars(options).update(part=None, hours=None, parts=[], purpose="verification")
     job, seed = jobs.asked(options, "train")
     cached = scores.check(options.cached, job.identity, seed, job.files)
     with jobs.workplace(options, job, seed) as workplace:
@@ -115,7 +100,7 @@ def _verify(options: argparse.Namespace) -> None:
     print_table(found, options)
 
 
-def _recompute(options: argparse.Namespace) -> None:
+def recompute(options: argparse.Namespace) -> None:
     """Recompute a simulation or bound and compare it with the cached one.
 
     FAMILY
@@ -139,7 +124,7 @@ def _recompute(options: argparse.Namespace) -> None:
     print_table(table, options)
 
 
-def _verified(options: argparse.Namespace) -> None:
+def verified(options: argparse.Namespace) -> None:
     """Collect the verdicts of `verify` and fail if any cell disagrees.
 
     files FILE: path* | verdicts of `hiddenstate job verify`

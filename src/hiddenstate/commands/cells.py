@@ -5,24 +5,11 @@ import json
 import time
 
 from hiddenstate.commands import jobs
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 
 
-def add(commands: Commands) -> None:
-    command(commands, "cells", _cells)
-
-
-def add_jobs(commands: Commands) -> None:
-    for kind, what in (
-        ("simulate", "Simulate cells and write the scores."),
-        ("bound", "Compute upper bounds for cells."),
-    ):
-        command(commands, kind, _compute, what).set_defaults(kind=kind)
-
-
-def _cells(options: argparse.Namespace) -> None:
+def cells(options: argparse.Namespace) -> None:
     """List the cells of a family.
 
     FAMILY
@@ -41,13 +28,25 @@ def _cells(options: argparse.Namespace) -> None:
         print(f"{row['kind']}\t{row['cell']}\t{json.dumps(row['identity'])}")
 
 
-def _compute(options: argparse.Namespace) -> None:
-    """Simulate cells, or compute their bounds, and write each one's result.
+def simulate(options: argparse.Namespace) -> None:
+    """Simulate cells and write the scores.
 
     FAMILY
-    --cell CELL: str+! | cell, by a name that `hiddenstate cells` lists
-    --out FILE: path+! | Parquet files to write, one for each cell
+    CELLS
     """
+    _compute(options)
+
+
+def bound(options: argparse.Namespace) -> None:
+    """Compute upper bounds for cells.
+
+    FAMILY
+    CELLS
+    """
+    _compute(options)
+
+
+def _compute(options: argparse.Namespace) -> None:
     from hiddenstate.pipeline.cells import Workplace
 
     if len(options.cell) != len(options.out):
@@ -57,7 +56,7 @@ def _compute(options: argparse.Namespace) -> None:
         )
     family, grid, seed = jobs.section(options)
     every = family.jobs(grid)
-    wanted = [jobs.known(every, options.kind, cell, options.config) for cell in options.cell]
+    wanted = [jobs.known(every, options.named, cell, options.config) for cell in options.cell]
     for job, path in zip(wanted, options.out, strict=True):
         start = time.perf_counter()
         try:

@@ -7,14 +7,9 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
-
-
-def add(commands: Commands) -> None:
-    command(commands, "check-training", run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,30 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import jobs
-from hiddenstate.commands.options import (
-    Commands,
-    command,
-)
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WRITTEN = "directory to write claims.csv and claims.md to"
 
-
-def add(commands: Commands) -> None:
-    command(commands, "verdicts", _verdicts)
-
-
-def add_jobs(commands: Commands) -> None:
-    command(commands, "claims", _claims)
-    command(commands, "collect", _collect)
-    command(commands, "report", _report)
-
-
-def _claims(options: argparse.Namespace) -> None:
+def claims(options: argparse.Namespace) -> None:
     """Judge the claims of a family from its estimates.
 
     FAMILY
@@ -49,7 +33,7 @@ def _claims(options: argparse.Namespace) -> None:
     _print_verdicts(found, options)
 
 
-def _collect(options: argparse.Namespace) -> None:
+def collect(options: argparse.Namespace) -> None:
     """Join the verdicts of families; say if they are as expected.
 
     verdicts FILE: path+ | families' claims.csv
@@ -82,7 +66,7 @@ def _print_verdicts(
         print(verdicts.compared(found, expected))
 
 
-def _verdicts(options: argparse.Namespace) -> None:
+def verdicts(options: argparse.Namespace) -> None:
     """Write the verdicts of a run into the pages of a source tree.
 
     verdicts FILE: path | claims.csv of a scale
@@ -97,7 +81,7 @@ def _verdicts(options: argparse.Namespace) -> None:
     publication.publish(options.tree, found, options.config.stem, grids, options.only)
 
 
-def _report(options: argparse.Namespace) -> None:
+def report(options: argparse.Namespace) -> None:
     """Write the page of claims, figures and tables: one HTML file that needs no network.
 
     --config FILE: path! | scale file

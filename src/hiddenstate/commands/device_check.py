@@ -3,13 +3,8 @@
 import argparse
 import dataclasses
 
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
-
-
-def add(commands: Commands) -> None:
-    command(commands, "device-check", run)
 
 
 def run(options: argparse.Namespace) -> int:

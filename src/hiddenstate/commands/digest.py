@@ -2,16 +2,10 @@
 
 import argparse
 
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 
 
-def add(commands: Commands) -> None:
-    command(commands, "digest", _digest)
-    command(commands, "schema", _schema)
-
-
-def _digest(options: argparse.Namespace) -> None:
+def digest(options: argparse.Namespace) -> None:
     """Print the SHA-256 of the scores in each file, for bit-for-bit comparison.
 
     --seal: flag | write seals of the provenance into files of version 0.3 and before, which have
@@ -31,7 +25,7 @@ def _digest(options: argparse.Namespace) -> None:
         print(f"{digest}  {path}")
 
 
-def _schema(options: argparse.Namespace) -> None:
+def schema(options: argparse.Namespace) -> None:
     """Print the JSON schema of a scale file.
 
     --levels DIR: path | scale files whose levels are printed, for src/hiddenstate/study/levels.json

@@ -5,10 +5,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hiddenstate import files
 from hiddenstate.commands import jobs
-from hiddenstate.commands.options import (
-    Commands,
-    command,
-)
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,13 +16,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="Shown")
 
 
-def add_jobs(commands: Commands) -> None:
-    command(commands, "estimate", _estimate)
-    command(commands, "figures", _figures)
-    command(commands, "tables", _tables)
-
-
-def _estimate(options: argparse.Namespace) -> None:
+def estimate(options: argparse.Namespace) -> None:
     """Turn a family's scores and bounds into tidy estimates.
 
     FAMILY
@@ -56,7 +46,7 @@ def _estimate(options: argparse.Namespace) -> None:
     estimates.write(options.out, frame, named, sealed.of(made_of))
 
 
-def _figures(options: argparse.Namespace) -> None:
+def figures(options: argparse.Namespace) -> None:
     """Draw a family's figures from estimates, each as PDF and PNG.
 
     FAMILY
@@ -82,7 +72,7 @@ def _figures(options: argparse.Namespace) -> None:
         sealed.sign(options.out, {path.name: rows.attrs[sealed.DIGEST] for path in paths})
 
 
-def _tables(options: argparse.Namespace) -> None:
+def tables(options: argparse.Namespace) -> None:
     """Write a family's tables from estimates, each as CSV, Markdown and LaTeX.
 
     FAMILY

@@ -5,7 +5,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from hiddenstate.commands import setting_options
-from hiddenstate.commands.options import Commands, check_pictures, command
+from hiddenstate.commands.options import check_pictures
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import expect
 from hiddenstate.rounding import shown
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 """Characters of a line."""
-
-
-def add(commands: Commands) -> None:
-    command(commands, "epsilon", run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -3,14 +3,6 @@
 import argparse
 from pathlib import Path
 
-from hiddenstate.commands.options import Commands, command
-
-PAGE = Path("docs/gallery.md")
-
-
-def add(commands: Commands) -> None:
-    command(commands, "gallery", run)
-
 
 def run(options: argparse.Namespace) -> None:
     """Write the page of every figure and table, with small pictures from what is drawn.

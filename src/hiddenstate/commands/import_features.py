@@ -3,16 +3,11 @@
 import argparse
 import hashlib
 
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import counted
 
 ARRAYS = {"public": "pretrain", "private": "train", "test": "test"}
 """Parts of a feature file, and the words that the arrays' names have for them."""
-
-
-def add(commands: Commands) -> None:
-    command(commands, "import-features", run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -11,7 +11,6 @@ from importlib import resources
 from pathlib import Path
 
 import hiddenstate
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.errors import InputError
 
 PACKAGE = "src/hiddenstate/papers/{name}"
@@ -40,10 +39,6 @@ What is left once it does what the paper does:
 - workflow/config/claims/{name}.yaml: its sentences, quoted
 - after ./reproduce all: hiddenstate gallery {name}, and hiddenstate verdicts
 """
-
-
-def add(commands: Commands) -> None:
-    command(commands, "new-paper", run)
 
 
 def run(options: argparse.Namespace) -> None:

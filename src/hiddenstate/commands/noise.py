@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import setting_options
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-3
 """Largest share by which the noise is more than is needed."""
-
-
-def add(commands: Commands) -> None:
-    command(commands, "noise", run)
 
 
 def run(options: argparse.Namespace) -> None:

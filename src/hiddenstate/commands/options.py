@@ -14,6 +14,8 @@ from hiddenstate.sampling import SAMPLERS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """Where a command line keeps its commands."""
+Run: TypeAlias = Callable[[argparse.Namespace], int | None]
+"""The function of a command; it returns the exit status, None for 0."""
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -25,6 +27,9 @@ SHARED = {
 family FAMILY: str | family: {", ".join(papers.names())}
 --config FILE: path! | scale file, such as workflow/config/scales/laptop.yaml""",
     "CELL": "--cell CELL: str! | cell, by a name that `hiddenstate cells` lists",
+    "CELLS": """\
+--cell CELL: str+! | cell, by a name that `hiddenstate cells` lists
+--out FILE: path+! | Parquet files to write, one for each cell""",
     "DEVICE": "--device: str = cpu | device that trains: cpu (default), cuda, cuda:1, …",
     # A start without a value: the cell has no initial parameters of its own.
     "TRAINING": """\
@@ -83,42 +88,63 @@ family FAMILY: str | family: {", ".join(papers.names())}
 """Options of several commands, by the word that stands for them."""
 
 _OPTION = re.compile(
-    r"(?P<names>[\w-]+(?:, --[\w-]+)*)(?: (?P<metavar>\S+(?: \S+)?))?: "
-    r"(?P<kind>\w+?)(?:\((?P<choices>.*?)\))?(?P<number>[+*?2]?)(?P<needed>!?)"
-    r"(?: =(?P<default>[^|]*))? \| (?P<help>.*)",
+    r"(?:either |or )?([\w-]+(?:, --[\w-]+)*)(?: (\S+(?: \S+)?))?: "
+    r"(\w+?)(?:\((.*?)\))?([+*?2]?)(!?)(?: =([^|]*))? \| (.*)",
     re.DOTALL,
 )
 
 
-def command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int | None],
-    summary: str | None = None,
-    **kinds: Callable[[str], Any],
-) -> argparse.ArgumentParser:
-    """A new command, as the docstring of ``run`` has it, which returns the status, None for 0.
+def _part(text: str) -> tuple[int, int]:
+    """The part that "K/N" names, counted from 0, and the number of parts."""
+    match text.split("/"):
+        case [k, n] if k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n):
+            return int(k) - 1, int(n)
+    raise argparse.ArgumentTypeError(f"got {text!r}; expected K/N with K from 1 to N, such as 2/8")
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    if not 0 < hours < 1e6:
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected hours above 0, such as 1.5")
+    return hours
+
+
+def _cores(given: str) -> int:
+    if not re.fullmatch("[1-9][0-9]{0,6}", given):
+        raise argparse.ArgumentTypeError(f"got {given!r}; expected a number from 1")
+    return int(given)
+
+
+KINDS: dict[str, Callable[[str], Any]] = {
+    **{"str": str, "int": int, "float": float, "path": Path},
+    **{"part": _part, "hours": _hours, "cores": _cores},
+}
+"""What reads the value of an option, by its kind."""
+
+
+def command(commands: Commands, name: str, run: Run) -> None:
+    """Add a command, as the docstring of its function has it.
 
     The first paragraph is the summary, the last one the options, and what stands between them is
-    description. ``kinds`` are those of its own, by their names in the options.
+    more of the description.
     """
-    first, *more, options = str(run.__doc__).split("\n\n")
-    description = " ".join(" ".join([summary or first, *more]).split())
-    parser = commands.add_parser(name, description=description)
+    *words, options = str(run.__doc__).split("\n\n")
+    parser = commands.add_parser(name, description=" ".join(" ".join(words).split()))
     parser.set_defaults(run=run, named=name)
-    add_options(parser, options, **kinds)
-    return parser
+    add_options(parser, options)
 
 
-def add_options(parser: argparse.ArgumentParser, text: str, **kinds: Callable[[str], Any]) -> None:
-    """Options as text: ``--fpr RATE: float+ = 0.01 0.1 | rates (default 0.01 0.1)``.
+def add_options(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add options that are written as ``--fpr RATE: float+ = 0.01 0.1 | rates (default 0.01 0.1)``.
 
-    That is its names, what help calls its value, its kind with the values it may have, their number
-    as argparse has it, ``!`` if it is required, the default and the help, whose further lines are
-    indented. A word of ``SHARED`` stands for options; "either" and "or" begin two that exclude each
-    other.
+    That is the names, what help calls the value, its kind (with the values that it may have, and
+    their number as argparse has it), ``!`` if it is required, the default, and the help, whose
+    further lines are indented. A word of ``SHARED`` stands for its options; "either" and "or" begin
+    two that exclude each other.
     """
-    known = {"str": str, "int": int, "float": float, "path": Path} | kinds
     text = re.sub(
         "^[A-Z]+$", lambda word: SHARED[word[0]], textwrap.dedent(text).strip(), flags=re.MULTILINE
     )
@@ -128,26 +154,26 @@ def add_options(parser: argparse.ArgumentParser, text: str, **kinds: Callable[[s
             place = parser.add_mutually_exclusive_group()
         elif not option.startswith("or "):
             place = parser
-        found = _OPTION.fullmatch(re.sub("^(either|or) ", "", option))
+        found = _OPTION.fullmatch(option)
         assert found, option
-        given: dict[str, Any] = {"help": " ".join(found["help"].split())}
-        if found["kind"] == "flag":
+        names, metavar, kind, choices, number, needed, default, words = found.groups()
+        given: dict[str, Any] = {"help": " ".join(words.split())}
+        if kind == "flag":
             given["action"] = "store_true"
         else:
-            kind = known[found["kind"]]
-            given["type"] = kind
-            if number := found["number"]:
+            given["type"] = read = KINDS[kind]
+            if number:
                 given["nargs"] = int(number) if number.isdecimal() else number
-            if metavar := found["metavar"]:
+            if metavar:
                 given["metavar"] = tuple(metavar.split()) if " " in metavar else metavar
-            if found["choices"]:
-                given["choices"] = [kind(one) for one in found["choices"].split(",")]
-            if found["needed"]:
+            if choices:
+                given["choices"] = [read(one) for one in choices.split(",")]
+            if needed:
                 given["required"] = True
-            if found["default"] is not None:
-                default = [kind(one) for one in found["default"].split()]
-                given["default"] = default if found["number"] else default[0]
-        place.add_argument(*found["names"].split(", "), **given)
+            if default is not None:
+                values = [read(one) for one in default.split()]
+                given["default"] = values if number else values[0]
+        place.add_argument(*names.split(", "), **given)
 
 
 def status(refuted: bool, other_way: object) -> int:

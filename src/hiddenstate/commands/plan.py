@@ -1,23 +1,8 @@
 """``hiddenstate plan``: what a run of the workflow would take."""
 
 import argparse
-import re
 
-from hiddenstate.commands.options import (
-    Commands,
-    command,
-)
 from hiddenstate.commands.printing import print_json, records
-
-
-def add(commands: Commands) -> None:
-    command(commands, "plan", run, cores=_cores)
-
-
-def _cores(given: str) -> int:
-    if not re.fullmatch("[1-9][0-9]{0,6}", given):
-        raise argparse.ArgumentTypeError(f"got {given!r}; expected a number from 1")
-    return int(given)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import (
-    Commands,
     check_pictures,
-    command,
 )
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
     from hiddenstate.auditing.claim import Claim
-
-
-def add(commands: Commands) -> None:
-    command(commands, "plan-audit", run)
 
 
 def run(options: argparse.Namespace) -> None:

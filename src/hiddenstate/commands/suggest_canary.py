@@ -3,12 +3,7 @@
 import argparse
 from dataclasses import asdict
 
-from hiddenstate.commands.options import Commands, command
 from hiddenstate.commands.printing import print_json
-
-
-def add(commands: Commands) -> None:
-    command(commands, "suggest-canary", run)
 
 
 def run(options: argparse.Namespace) -> None:

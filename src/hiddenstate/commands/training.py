@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING
 
 from hiddenstate import files
 from hiddenstate.commands import jobs
-from hiddenstate.commands.options import (
-    Commands,
-    command,
-)
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,37 +15,7 @@ if TYPE_CHECKING:
     from hiddenstate.pipeline.family import Job
 
 
-def add_jobs(commands: Commands) -> None:
-    parser = command(commands, "start", _start)
-    parser.set_defaults(kind="start", checkpoint=None)
-    parser = command(commands, "train", _train, part=_part, hours=_hours)
-    parser.set_defaults(kind="train", models=None, purpose="")
-    parser = command(commands, "gather", _gather)
-    parser.set_defaults(
-        kind="train", models=None, purpose="", part=None, hours=None, checkpoint=None, workers=1,
-        memory=0, device="cpu",
-    )  # fmt: skip
-
-
-def _part(text: str) -> tuple[int, int]:
-    """The part that "K/N" names, counted from 0, and the number of parts."""
-    match text.split("/"):
-        case [k, n] if k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n):
-            return int(k) - 1, int(n)
-    raise argparse.ArgumentTypeError(f"got {text!r}; expected K/N with K from 1 to N, such as 2/8")
-
-
-def _hours(text: str) -> float:
-    try:
-        hours = float(text)
-    except ValueError:
-        hours = 0.0
-    if not 0 < hours < 1e6:
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected hours above 0, such as 1.5")
-    return hours
-
-
-def _start(options: argparse.Namespace) -> None:
+def start(options: argparse.Namespace) -> None:
     """Make and write the initial parameters that cells train from.
 
     FAMILY
@@ -75,7 +41,7 @@ def _start(options: argparse.Namespace) -> None:
         jobs.write(options.out, job, frame, jobs.origin(job, seed, began, given))
 
 
-def _train(options: argparse.Namespace) -> None:
+def train(options: argparse.Namespace) -> None:
     """Train a cell's models and write their scores; a killed run goes on.
 
     FAMILY
@@ -94,6 +60,7 @@ def _train(options: argparse.Namespace) -> None:
     from hiddenstate.dpsgd import checkpoint
     from hiddenstate.pipeline.family import Expect
 
+    vars(options).update(models=None, purpose="")
     job, seed = jobs.asked(options, "train")
     partial = bool(options.part or options.hours)
     if partial and isinstance(job.work, Expect):
@@ -143,7 +110,7 @@ def _write_part(
     checkpoint.drop(options.checkpoint, part.finished)
 
 
-def _gather(options: argparse.Namespace) -> None:
+def gather(options: argparse.Namespace) -> None:
     """Write a cell's scores from part files, and remove these, once they have all its models.
 
     FAMILY
@@ -154,7 +121,9 @@ def _gather(options: argparse.Namespace) -> None:
 
     job, seed = jobs.asked(options, "train")
     folder, began = options.cached / "parts", time.perf_counter()
-    options.parts = [folder]
+    place = {"checkpoint": None, "workers": 1, "memory": 0, "device": "cpu"}
+    own = {"models": None, "purpose": "", "part": None, "hours": None, "parts": [folder]}
+    vars(options).update(place | own)
     options.start = job.start and options.cached / "starts" / f"{job.start.cell.name}.parquet"
     number, every = parts.models(jobs.finished_elsewhere(options, job, seed)), job.trainings
     if number < every:
