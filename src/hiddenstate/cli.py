@@ -130,40 +130,35 @@ def _parsers() -> tuple[argparse.ArgumentParser, Commands]:
     commands = made.add_subparsers(
         required=True, prog="hiddenstate", metavar="COMMAND", help=argparse.SUPPRESS
     )
-    groups = []
-    for title, group in GROUPS.items():
-        known = len(commands.choices)
-        for name, run in group.items():
-            command(commands, name, run)
-        groups.append(f"{title}:\n" + _summaries(commands, known))
-    known = len(commands.choices)
+    groups = [f"{title}:\n{_added(commands, group)}" for title, group in GROUPS.items()]
+    what = "Run one job of the workflow, as its rules do."
     job = commands.add_parser(
         "job",
         usage="hiddenstate job JOB [OPTIONS]",
-        description="Run one job of the workflow, as its rules do.",
+        description=what,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    groups.append("The workflow:\n" + _summaries(commands, known))
     jobs = job.add_subparsers(
         required=True, prog="hiddenstate job", metavar="JOB", help=argparse.SUPPRESS
     )
-    for name, run in JOBS.items():
-        command(jobs, name, run)
-    job.epilog = f"Jobs:\n{_summaries(jobs)}\n\nOptions of a job: hiddenstate job JOB --help"
+    job.epilog = f"Jobs:\n{_added(jobs, JOBS)}\n\nOptions of a job: hiddenstate job JOB --help"
+    groups.append(f"The workflow:\n{_line('job', what)}")
     last = "Options of a command: hiddenstate COMMAND --help. Jobs: hiddenstate job --help"
     made.epilog = "\n\n".join([*groups, last])
     return made, jobs
 
 
-def _summaries(commands: Commands, known: int = 0) -> str:
-    """A line of help for each command after the first ``known``: its name and what it does."""
-    lines = []
-    for name, one in [*commands.choices.items()][known:]:
-        sentence = re.split(r"[.;] ", str(one.description))[0].removesuffix(".")
-        lines += textwrap.wrap(
-            f"{name:<16}{sentence}", 80, initial_indent="  ", subsequent_indent=" " * 18
-        )
-    return "\n".join(lines)
+def _added(commands: Commands, group: dict[str, Run]) -> str:
+    """Add the commands of a group; the lines that list them."""
+    return "\n".join(_line(name, command(commands, name, run)) for name, run in group.items())
+
+
+def _line(name: str, description: str) -> str:
+    """A command's name, and the first sentence of what it does."""
+    sentence = re.split(r"[.;] ", description)[0].removesuffix(".")
+    return textwrap.fill(
+        f"{name:<16}{sentence}", 80, initial_indent="  ", subsequent_indent=" " * 18
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -146,25 +146,26 @@ def diagonal(axes: Axes) -> None:
     axes.plot([0, 1], [1, 0], color="0.75", lw=0.8, zorder=0)
 
 
-def legend_below(figure: Figure, axes: Axes | Iterable[Axes], columns: int) -> None:
-    """One legend for all panels, below them: each label of these panels, or of one, once."""
+def legend_below(figure: Figure, axes: Axes | Iterable[Axes], columns: int) -> Figure:
+    """The figure with one legend below all panels: each label of these panels, or of one, once."""
     entries: dict[str, Artist] = {}
     for ax in axes if isinstance(axes, Iterable) else [axes]:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    shared_legend(figure, [*entries.values()], [*entries], columns)
+    return shared_legend(figure, [*entries.values()], [*entries], columns)
 
 
 def shared_legend(
     figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
-) -> None:
-    """A legend below all panels, of as many columns as fit into the figure, and at most so many."""
+) -> Figure:
+    """The figure with a legend below of as many columns as fit, and at most so many."""
     place = {"loc": "outside lower center"}
     legend = figure.legend(handles, labels, ncols=columns, **place)
     while columns > 1 and legend.get_window_extent().width > figure.bbox.width:
         legend.remove()
         columns -= 1
         legend = figure.legend(handles, labels, ncols=columns, **place)
+    return figure
 
 
 def power(x: float) -> str:

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from command_line import ROOT, SMOKE, parsers, run
 
 import hiddenstate
 from hiddenstate import cli, commands
+from hiddenstate.commands import options
 from hiddenstate.study import config
 
 COMMANDS = parsers()
@@ -80,6 +82,45 @@ def test_every_subcommand_explains_itself(capsys, name):
     assert len(options) >= 1
     summary = out.split("\n\n")[1]
     assert re.fullmatch(r"[A-Z].* .*\.", summary, flags=re.DOTALL), "no summary sentence"
+
+
+TEXT = """
+    scores FILE: path | numbers, one a line; the help
+        goes on
+    --noise-multiplier, --sigma NUMBER: float! | noise
+    --beyond LOW HIGH: float2 | two ends
+    --fpr RATE: float+ = 0.01 0.1 | rates (default 0.01 0.1)
+    --curve: str(dp,gdp) = dp | meaning (default dp)
+    --ignore COLUMN: str+ = | columns
+    either --check: flag | check alone
+    or --no-check: flag | audit without the check
+    CELL
+"""
+
+
+def read(*words):
+    parser = cli._Parser()
+    options.add_options(parser, TEXT)
+    return vars(parser.parse_args(["s.csv", "--cell", "c", *words]))
+
+
+def test_options_are_what_their_text_says(capsys):
+    assert read("--sigma", "2") == {
+        **{"scores": Path("s.csv"), "noise_multiplier": 2.0, "beyond": None, "fpr": [0.01, 0.1]},
+        **{"curve": "dp", "ignore": [], "check": False, "no_check": False, "cell": "c"},
+    }
+    given = read("--sigma", "2", "--beyond", "0", "1", "--fpr", "0.5", "--curve", "gdp", "--check")
+    assert (given["beyond"], given["fpr"]) == ([0.0, 1.0], [0.5])
+    assert (given["curve"], given["check"]) == ("gdp", True)
+    for words, message in (
+        ([], "missing --noise-multiplier/--sigma"),
+        (["--sigma", "x"], "--noise-multiplier/--sigma: got 'x'; expected a number"),
+        (["--sigma", "2", "--curve", "rdp"], "--curve: got 'rdp'; expected one of 'dp', 'gdp'"),
+        (["--sigma", "2", "--check", "--no-check"], "not allowed with argument --check"),
+    ):
+        with pytest.raises(SystemExit):
+            read(*words)
+        assert message in capsys.readouterr().err
 
 
 WORDS = {

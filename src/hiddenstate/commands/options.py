@@ -125,16 +125,18 @@ KINDS: dict[str, Callable[[str], Any]] = {
 """What reads the value of an option, by its kind."""
 
 
-def command(commands: Commands, name: str, run: Run) -> None:
-    """Add a command, as the docstring of its function has it.
+def command(commands: Commands, name: str, run: Run) -> str:
+    """Add a command, as the docstring of its function has it; return the description.
 
     The first paragraph is the summary, the last one the options, and what stands between them is
     more of the description.
     """
     *words, options = str(run.__doc__).split("\n\n")
-    parser = commands.add_parser(name, description=" ".join(" ".join(words).split()))
+    description = " ".join(" ".join(words).split())
+    parser = commands.add_parser(name, description=description)
     parser.set_defaults(run=run, named=name)
     add_options(parser, options)
+    return description
 
 
 def add_options(parser: argparse.ArgumentParser, text: str) -> None:

@@ -61,8 +61,7 @@ def atlas(estimates: pd.DataFrame) -> Any:
     ax.set_yticks(range(len(parts)), [_words(part) for part in parts], fontsize="small")
     ax.set(ylim=(len(parts) - 0.5, -0.5), xlim=(0, 1.12))
     ax.set_xlabel("$\\varepsilon$ of the last iterate / standard $\\varepsilon$")
-    plotting.legend_below(drawn, ax, 2)
-    return drawn
+    return plotting.legend_below(drawn, ax, 2)
 
 
 def _words(part: pd.DataFrame) -> str:
@@ -139,5 +138,4 @@ def released(estimates: pd.DataFrame) -> Any:
             title=part["title"].iloc[0].replace(", sampling", ",\nsampling"),
         )  # fmt: skip
     axes[0].set_ylabel(f"$\\varepsilon$ ($\\delta$ = {plotting.power(estimates['delta'].iloc[0])})")
-    plotting.legend_below(drawn, axes[0], 2)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], 2)

@@ -57,8 +57,7 @@ def _finished(drawn: Any, axes: list[Any], columns: int, *ylabels: str, twins: b
         axes[0].plot([], [], color="0.3", label="the same by Rényi divergences", **_RDP)
     for ax, label in zip(axes, ylabels, strict=False):
         ax.set_ylabel(label)
-    plotting.legend_below(drawn, axes[0], columns)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns)
 
 
 _RHO, _EPSILON = "$\\rho$ (upper bound)", "$\\varepsilon$ (upper bound)"
@@ -268,8 +267,7 @@ def constants(estimates: pd.DataFrame) -> Any:
     axes[1].set(xscale="log", yscale="log", xlabel="smoothness / weak convexity, $M/m$")
     axes[1].set(ylabel="$(L - 1)\\,/\\,(\\lambda m)$", title="step size $\\lambda m$ = 0.01")
     axes[0].legend(loc="lower left")
-    plotting.legend_below(drawn, axes[1], 3)
-    return drawn
+    return plotting.legend_below(drawn, axes[1], 3)
 
 
 def _ticks(ax: Any, values: pd.Series) -> None:

@@ -68,8 +68,7 @@ def _draw_curves(
         below.set(xlabel="false-positive rate")
     axes[0].set_ylabel("false-negative rate")
     axes[len(mechanisms)].set(ylabel="minus the symmetric curve", ylim=(-0.03, 0.1))
-    plotting.legend_below(drawn, axes[0], columns=3)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=3)
 
 
 def _less(line: pd.DataFrame, other: pd.Series) -> pd.DataFrame:
@@ -153,8 +152,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
         ax.set_yticks(epsilons, [f"{e:g}" for e in epsilons])
         ax.minorticks_off()
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    plotting.legend_below(drawn, axes[0], columns=3)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=3)
 
 
 @figure(
@@ -210,8 +208,7 @@ def encodings(estimates: pd.DataFrame) -> Any:
         axes[row * columns].set_ylabel(label)
     below = {"color": "0.3", "marker": "s", "mfc": "white", "ls": "none"}
     axes[0].plot([], [], label="below 1e-12", **below)
-    plotting.legend_below(drawn, axes[0], columns=2)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=2)
 
 
 @figure(
@@ -259,5 +256,4 @@ def cutoffs(estimates: pd.DataFrame) -> Any:
         ax.set_xlabel("smallest share of errors that is compared")
     for ax in axes[::columns]:
         ax.set_ylabel("empirical / theoretical $\\varepsilon$")
-    plotting.legend_below(drawn, axes[0], columns=3)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=3)

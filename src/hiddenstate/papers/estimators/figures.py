@@ -81,8 +81,7 @@ def calibration(estimates: pd.DataFrame) -> Any:
     axes[0].set_yscale("symlog", linthresh=1, linscale=0.4)
     axes[0].set_yticks([0, 1, 2, 5, 10, 20, 50], ["0", "1", "2", "5", "10", "20", "50"])
     axes[0].set_ylim(-0.15, 60)
-    plotting.legend_below(drawn, axes[-1], columns=3)
-    return drawn
+    return plotting.legend_below(drawn, axes[-1], columns=3)
 
 
 @figure(
@@ -149,5 +148,4 @@ def sequential(estimates: pd.DataFrame) -> Any:
     axes[0].set_ylabel("models with the canary")
     axes[1].set_ylabel("audits that refute (%)")
     axes[1].axhline(100 * LEVEL, color="black", lw=0.8, ls="--", zorder=0)
-    plotting.legend_below(drawn, axes[-1], columns=2)
-    return drawn
+    return plotting.legend_below(drawn, axes[-1], columns=2)

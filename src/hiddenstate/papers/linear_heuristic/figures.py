@@ -81,8 +81,7 @@ def figure1(estimates: pd.DataFrame) -> Any:
     first = curve(estimates, "figure1c", "heuristic", "single_step").iloc[0]
     axes[2].axhline(first, label="heuristic of one step", **_REFERENCE)
     axes[2].set_ylim(0, 14)
-    plotting.legend_below(drawn, axes[2], columns=4)
-    return drawn
+    return plotting.legend_below(drawn, axes[2], columns=4)
 
 
 @figure(
@@ -107,8 +106,7 @@ def quadratic(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, cell="quadratic")
     ax.set(xlabel="curvature of the regulariser", title=_mechanism(rows))
     ax.set_ylabel(_epsilon_at(rows, "of the last iterate "))
-    plotting.legend_below(drawn, ax, columns=1)
-    return drawn
+    return plotting.legend_below(drawn, ax, columns=1)
 
 
 @figure(
@@ -190,8 +188,7 @@ def schedules(estimates: pd.DataFrame) -> Any:
     plotting.heat_map(right, table, "", **shades)
     right.set(xlabel="step", ylabel="steps T")
     right.set_title("weight of each step's gradient,\nworst schedule")
-    plotting.legend_below(drawn, left, columns=3)
-    return drawn
+    return plotting.legend_below(drawn, left, columns=3)
 
 
 _OPTIMISERS = {
@@ -224,8 +221,7 @@ def optimisers(estimates: pd.DataFrame) -> Any:
             plotting.curve(ax, line, label=method, color=next(colors), marker=".")
         ax.set(xscale="log", yscale="log", xlabel="steps T", title=title)
     axes[0].set_ylabel(_epsilon_at(rows, "of the last iterate "))
-    plotting.legend_below(drawn, axes, 3)
-    return drawn
+    return plotting.legend_below(drawn, axes, 3)
 
 
 @figure(
@@ -250,8 +246,7 @@ def history(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, cell="history")
     ax.set(xscale="log", xlabel="factor of the regulariser, less one", title=_mechanism(rows))
     ax.set(ylabel=_epsilon_at(rows), ylim=(0, None))
-    plotting.legend_below(drawn, ax, columns=1)
-    return drawn
+    return plotting.legend_below(drawn, ax, columns=1)
 
 
 def _audit_panels(estimates: pd.DataFrame, height: float) -> tuple[Any, dict[str, Any]]:
@@ -305,8 +300,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
         _trained_panel(ax, part)
         ax.set_title(f"sampling rate {rate:g}, noise multiplier {noise:g}")
         ax.set_ylabel(_epsilon_at(select(estimates, figure="figure2")))
-    plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))
 
 
 @figure(
@@ -326,8 +320,7 @@ def figure4(estimates: pd.DataFrame) -> Any:
         _trained_panel(ax, part)
         ax.set_title(f"{attack} records, sampling rate {part['sampling_rate'].iloc[0]:g}")
     axes[0].set_ylabel(_epsilon_at(select(estimates, figure="figure4")))
-    plotting.legend_below(drawn, axes[0], columns=2)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=2)
 
 
 @figure(
@@ -346,8 +339,7 @@ def figure3(estimates: pd.DataFrame) -> Any:
         for method, style in _ESTIMATORS.items():
             plotting.curve(ax, curve(estimates, f"gradient_{rate}", method), lw=0.8, **style)
         ax.set_ylim(0, None)
-    plotting.legend_below(drawn, ax, columns=min(2, len(axes)))
-    return drawn
+    return plotting.legend_below(drawn, ax, columns=min(2, len(axes)))
 
 
 @figure(
@@ -379,5 +371,4 @@ def figure6(estimates: pd.DataFrame) -> Any:
         ax.set(xlabel="steps", ylim=(0, None))
     for ax in axes[:: len(rates)]:
         ax.set_ylabel(_epsilon_at(select(estimates, cell=f"audits_{rates[0]}")))
-    plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))

@@ -46,8 +46,7 @@ def _by_claim(parts: dict[str, pd.DataFrame], xlabel: str, **options: Any) -> An
             xlabel=xlabel if i >= len(panels) - len(claims) else "",
             ylabel="" if i % len(claims) else "$\\varepsilon$",
         )
-    plotting.legend_below(drawn, axes[0], columns=3)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=3)
 
 
 @figure(

@@ -394,8 +394,7 @@ def figure6(estimates: pd.DataFrame) -> Any:
         ax.set(xlabel="steps", ylabel="test accuracy in %")
         where = f"{levels['case']} case, theoretical $\\varepsilon$ = {levels['epsilon']:g}"
         _title(ax, audits, where, *_own(levels, every))
-    plotting.legend_below(drawn, axes[0], columns=2)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=2)
 
 
 @figure(

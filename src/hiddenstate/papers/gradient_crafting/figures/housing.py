@@ -70,8 +70,7 @@ def housing(estimates: pd.DataFrame) -> Any:
         ax.set(title=f"{_STARTS[start]}, {counted(part)}", ylabel="empirical $\\varepsilon$")
     for ax in axes[:-1]:
         ax.set_xlabel("")
-    plotting.legend_below(drawn, axes, 2)
-    return drawn
+    return plotting.legend_below(drawn, axes, 2)
 
 
 @figure(
@@ -95,8 +94,7 @@ def housing_every(estimates: pd.DataFrame) -> Any:
         compare_epsilons(ax, part, ideal, by_adversary(part))
         ax.set_title(f"k = {every}, {part['insertions'].iloc[0]:g} insertions\n{counted(part)}")
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    plotting.legend_below(drawn, axes, len(axes))
-    return drawn
+    return plotting.legend_below(drawn, axes, len(axes))
 
 
 @figure(
@@ -151,8 +149,7 @@ def centred(estimates: pd.DataFrame) -> Any:
         axes[0].plot([], [], label=f"known end point off, $\\varepsilon$ = {epsilon:g}", **style)
     axes[0].plot([], [], color="black", ls="--", lw=1.2, label="unused coordinate")
     axes[0].set_ylabel("estimated $\\mu$ / ($\\mu$ / $\\sqrt{k}$)")
-    plotting.legend_below(drawn, axes[:1], 3)
-    return drawn
+    return plotting.legend_below(drawn, axes[:1], 3)
 
 
 @figure(
@@ -214,5 +211,4 @@ def curves(estimates: pd.DataFrame) -> Any:
         ax.set_title(f"k = {every:g}\n2 x {part['models'].max():,.0f} models")
     axes[0].plot([], [], color="black", ls=":", lw=1.2, label="Gaussian, $\\mu / \\sqrt{k}$")
     axes[0].set_ylabel("false-negative rate")
-    plotting.legend_below(drawn, axes, 7)
-    return drawn
+    return plotting.legend_below(drawn, axes, 7)

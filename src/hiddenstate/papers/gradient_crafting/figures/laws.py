@@ -50,8 +50,7 @@ def evolution(estimates: pd.DataFrame) -> Any:
         axes[2 * row].set_ylabel("$\\varepsilon$ of iterate t")
     for ax in axes[-2:]:
         ax.set_xlabel("step t")
-    plotting.legend_below(drawn, axes[0], columns=4)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], columns=4)
 
 
 def _alike(laws: pd.DataFrame) -> dict[float, float]:

@@ -86,8 +86,7 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
         )
     if not alone:
         axes[0].set_ylabel("empirical $\\varepsilon$")
-    plotting.legend_below(drawn, axes, 2)
-    return drawn
+    return plotting.legend_below(drawn, axes, 2)
 
 
 @figure(
@@ -144,8 +143,7 @@ def expected(estimates: pd.DataFrame) -> Any:
         ax.set(xscale="log", yscale="log", xlabel="k", title=network.replace("_", " "))
         ax.set_xticks(law.index, [f"{k:g}" for k in law.index], minor=False)
     axes[0].set_ylabel("share of $\\mu$")
-    plotting.legend_below(drawn, axes[0], 2)
-    return drawn
+    return plotting.legend_below(drawn, axes[0], 2)
 
 
 @figure(
@@ -184,5 +182,4 @@ def clipping(estimates: pd.DataFrame) -> Any:
         ax.set(xlabel="clipping norm C", xlim=(-0.5, len(norms) - 0.5))
         ax.set_title(f"{_network(one)}\n{counted(part)}")
     axes[0].set_ylabel("estimated $\\mu$ / accountant's $\\mu$")
-    plotting.legend_below(drawn, axes, 2)
-    return drawn
+    return plotting.legend_below(drawn, axes, 2)

@@ -59,8 +59,7 @@ def one_run(estimates: pd.DataFrame) -> Any:
         ax.set_ylabel("valid lower bound on $\\varepsilon$")
     open_marker: dict[str, Any] = {"color": "0.3", "ls": "none", "mfc": "w", "ms": 4.5}
     axes[0].plot([], [], marker="o", label="all guesses right in half of the audits", **open_marker)
-    plotting.legend_below(drawn, axes, 2)
-    return drawn
+    return plotting.legend_below(drawn, axes, 2)
 
 
 _NETWORKS = {"mnist_linear": "MNIST, linear", "mnist_cnn": "MNIST, CNN"}
