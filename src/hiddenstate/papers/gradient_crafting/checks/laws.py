@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.auditing.methods import PUBLISHED
+from hiddenstate.papers.gradient_crafting import stated
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED
 from hiddenstate.papers.gradient_crafting.cells import SETTING
 from hiddenstate.papers.gradient_crafting.checks.shared import (
@@ -20,17 +21,6 @@ from hiddenstate.papers.gradient_crafting.checks.shared import (
     as_stated,
     pooled,
     stated_mean,
-)
-from hiddenstate.papers.gradient_crafting.stated import (
-    AUDITED,
-    EVOLUTION,
-    EXACT,
-    EXACT_AT_BEST,
-    GAUSSIAN_MU,
-    IDLE,
-    LANDSCAPE_AUDITS,
-    NOISE_MULTIPLIERS,
-    RATIOS,
 )
 from hiddenstate.pipeline.estimates import largest, select
 from hiddenstate.pipeline.evidence import Estimate, Exact, Share, Stated, Within
@@ -176,7 +166,7 @@ def gaussian(estimates: pd.DataFrame) -> Found:
 def heat_map(estimates: pd.DataFrame) -> Found:
     """The Gaussian-DP reading of section 6, every number of the reference."""
     found = _last(as_stated(estimates), "Gaussian-DP reading")
-    return _table("ratios", RATIOS, {(e, b): value / e for (e, b), value in found.items()})
+    return _table("ratios", stated.RATIOS, {(e, b): value / e for (e, b), value in found.items()})
 
 
 Numbers = Mapping[Any, Mapping[int, float]]
@@ -203,7 +193,7 @@ def evolution(estimates: pd.DataFrame) -> Found:
     rows = needed(select(as_stated(estimates), part="single", quantity="epsilon", kind="exact"))
     rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", epsilon=4.0)
     values = rows.set_index(["batch_size", "x"])["value"]
-    return _table("values", EVOLUTION, values.to_dict())
+    return _table("values", stated.EVOLUTION, values.to_dict())
 
 
 @check
@@ -212,16 +202,16 @@ def simulated(estimates: pd.DataFrame) -> Found:
     rows = as_stated(estimates)
     rows = select(rows, part="single", quantity="epsilon", method=PUBLISHED, models=MODELS)
     for (epsilon, size), part in needed(rows).groupby(["epsilon", "batch_size"]):
-        known = AUDITED.get(epsilon, {}).get(int(size))
+        known = stated.AUDITED.get(epsilon, {}).get(int(size))
         if known is None:
             continue
         average, sd = known
         yield Stated(
             f"mean published epsilon of {epsilon:g}, B = {size:g}",
             Estimate(float(part["value"].mean()), sd / math.sqrt(len(part))),
-            Estimate(average, sd / math.sqrt(LANDSCAPE_AUDITS)),
+            Estimate(average, sd / math.sqrt(stated.LANDSCAPE_AUDITS)),
             NEAR,
-            RATIOS[epsilon][int(size)] * epsilon,
+            stated.RATIOS[epsilon][int(size)] * epsilon,
             digits=3,
         )
     return "Alternative tested against: the exact value, from which the mean is biased."
@@ -232,7 +222,9 @@ def exact(estimates: pd.DataFrame) -> Found:
     """The same landscape's exact epsilon is 23 to 29 % of the nominal one."""
     found = _last(as_stated(estimates), "exact")
     large = _large(found)
-    pairs = [(e, found[e, large], value) for e, value in EXACT.items() if (e, large) in found]
+    pairs = [
+        (e, found[e, large], value) for e, value in stated.EXACT.items() if (e, large) in found
+    ]
     if not pairs:
         raise Lacking
     ratios = [value / e for e, value, _ in pairs]
@@ -256,7 +248,7 @@ def best_landscape(estimates: pd.DataFrame) -> Found:
     shares = {(e, b): value / e for (e, b), value in found.items()}
     ratios = [share for (_, b), share in shares.items() if b == large]
     yield Within(f"least ratio, B = {large}", Exact(min(ratios)), low=0.999, reason="equal")
-    if gaps := _off(EXACT_AT_BEST, shares):
+    if gaps := _off(stated.EXACT_AT_BEST, shares):
         gap = Exact(max(gaps))
         what = "largest difference from the reference"
         yield Within(what, gap, high=6e-4, reason="three decimals, rounded")
@@ -318,10 +310,11 @@ def sampled_gaussian(estimates: pd.DataFrame) -> Found:
 def calibration(estimates: pd.DataFrame) -> Found:
     """mu and noise multiplier of every epsilon, against the reference."""
     rows = needed(select(as_stated(estimates), part="ideal", quantity="epsilon"))
-    known = needed(rows[rows["epsilon"].isin(GAUSSIAN_MU)].groupby("epsilon")["mu"].first())
-    gaps = [abs(found - GAUSSIAN_MU[e]) for e, found in known.items()]
+    known = needed(rows[rows["epsilon"].isin(stated.GAUSSIAN_MU)].groupby("epsilon")["mu"].first())
+    gaps = [abs(found - stated.GAUSSIAN_MU[e]) for e, found in known.items()]
     gaps += [
-        abs(math.sqrt(INSERTIONS) / found - NOISE_MULTIPLIERS[e]) for e, found in known.items()
+        abs(math.sqrt(INSERTIONS) / found - stated.NOISE_MULTIPLIERS[e])
+        for e, found in known.items()
     ]
     yield Within(
         "largest difference from the reference",
@@ -339,7 +332,7 @@ def idle_table(estimates: pd.DataFrame) -> Found:
     rows = select(rows, part="ideal", quantity="epsilon", method=PUBLISHED, models=MODELS)
     gaps, means = [], []
     for _, line in needed(rows).iterrows():
-        known = IDLE.get(int(line["every"]), {}).get(line["epsilon"])
+        known = stated.IDLE.get(int(line["every"]), {}).get(line["epsilon"])
         if known is None:
             continue
         gaps.append(abs(line["idle_epsilon"] - known[0]))
