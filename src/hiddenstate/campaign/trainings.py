@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, Protocol, runtime_checkable
 
 from hiddenstate import code
@@ -69,20 +70,25 @@ class Script:
     def load(self) -> TrainingFunction:
         """The function, from a fresh import of the file."""
         path = require(self.path, "a Python file with the function that trains one model")
-        spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-        if spec is None or spec.loader is None:
-            raise InputError(f"{path}: expected a file whose name ends in .py")
-        module = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, str(path.resolve().parent))
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-        train = getattr(module, self.function, None)
+        train = getattr(imported(path), self.function, None)
         if not callable(train):
             raise InputError(
                 f"{path}: has no function {self.function}(world, seed); name one with --function"
             )
         options = dict(self.options)
         return lambda world, seed: train(world, seed, **options)
+
+
+def imported(path: Path) -> ModuleType:
+    """A Python file, imported afresh, with those beside it at hand; InputError for others."""
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: expected a file whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

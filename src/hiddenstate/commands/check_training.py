@@ -51,22 +51,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _loaded(text: str) -> Callable[..., Any]:
     """The function that is named, or one that runs the file as a script."""
-    import importlib.util
     import runpy
+
+    from hiddenstate.campaign import trainings
 
     name, _, function = text.partition(":")
     path = require(Path(name), "a Python file that trains a model with Opacus")
-    sys.path.insert(0, str(path.resolve().parent))
     if not function:
+        sys.path.insert(0, str(path.resolve().parent))
         return lambda: runpy.run_path(str(path), run_name="__main__")
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: expected a file whose name ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
     with redirect_stdout(sys.stderr):
-        spec.loader.exec_module(module)
-    found = getattr(module, function, None)
+        found = getattr(trainings.imported(path), function, None)
     if not callable(found):
         raise InputError(
             f"{path}: has no function {function}; name one of the file's, as FILE.py:FUNCTION"

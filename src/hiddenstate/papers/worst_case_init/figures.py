@@ -171,8 +171,8 @@ def _alike(values: pd.DataFrame, audits: pd.DataFrame) -> pd.DataFrame:
     return values[values["records"].isin(set(audits["records"]))]
 
 
-def _explain(drawn: Any, circles: bool, expected: bool = False) -> None:
-    """One legend for what all panels share."""
+def _explain(drawn: Any, circles: bool, expected: bool = False) -> Any:
+    """The figure with one legend for what all panels share."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -190,7 +190,8 @@ def _explain(drawn: Any, circles: bool, expected: bool = False) -> None:
     if circles:
         handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
     columns = 3 if drawn.get_figwidth() > 6 else 2
-    plotting.shared_legend(drawn, handles, [str(h.get_label()) for h in handles], columns)
+    labels = [str(h.get_label()) for h in handles]
+    return plotting.shared_legend(drawn, handles, labels, columns)
 
 
 def _title(ax: Any, audits: pd.DataFrame, *words: str) -> None:
@@ -248,8 +249,7 @@ def _panels(
         for ax, audits in zip(axes[len(told) :], parts, strict=True):
             circles += len(_by_epsilon(ax, estimates, audits, factor, label, colours))
             _title(ax, audits, f"2 x {int(audits['models'].max())} models")
-        _explain(drawn, circles > 0, len(told) > 0)
-        return drawn
+        return _explain(drawn, circles > 0, len(told) > 0)
 
     return draw
 
@@ -282,8 +282,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
         _title(ax, audits, where, *_own(levels, every))
     for ax, points in zip(axes, told, strict=False):
         circles += _expected_by(ax, points, "figure2", "epochs")
-    _explain(drawn, circles > 0, len(told) > 0)
-    return drawn
+    return _explain(drawn, circles > 0, len(told) > 0)
 
 
 def _stated_by_epochs(levels: dict[str, Any], quantity: str) -> pd.DataFrame:
@@ -422,5 +421,4 @@ def figure7(estimates: pd.DataFrame) -> Any:
         words = [f"C = {other:g}"] if fixed == "clipping_norm" else []
         _title(ax, shown, *words)
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    _explain(drawn, circles > 0)
-    return drawn
+    return _explain(drawn, circles > 0)
