@@ -29,6 +29,14 @@ def pytest_configure(config):
     settings.load_profile("fast" if "not whole" in config.option.markexpr else "whole")
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the runs of Snakemake, whose set-ups take seconds.
+
+    One process makes these set-ups: others take over from the end of its list. None ends on them.
+    """
+    items.sort(key=lambda item: item.path.parent.name != "workflow")
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """Make a directory that all processes of a session share; the first that asks makes it."""
