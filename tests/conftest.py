@@ -32,7 +32,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Begin with the runs of Snakemake, whose set-ups take seconds.
 
-    One process makes these set-ups: others take over from the end of its list. None ends on them.
+    An idle process takes tests from the end of another's list, so one process makes these set-ups.
     """
     items.sort(key=lambda item: item.path.parent.name != "workflow")
 
