@@ -107,7 +107,7 @@ def test_models_that_torch_differentiates_once_alone_have_a_product(kind):
 def test_many_models_separate_scores_as_expected(sigma):
     audit = make(sigma=sigma, rate=0.02)
     found = expected(audit, pairs=16, seed=1)
-    table = scores(audit, models=1500, seed=2)
+    table = scores(audit, models=1500, seed=2, side_by_side=True)
     into, out = (table.loc[table.world == w, "score"] for w in ("in", "out"))
     seen, error = separation(into, out)
     assert abs(found.separation - seen) < 3 * math.hypot(error, found.error)
