@@ -29,6 +29,14 @@ def pytest_configure(config):
     settings.load_profile("fast" if "not whole" in config.option.markexpr else "whole")
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the runs of Snakemake, whose set-ups take seconds.
+
+    An idle process takes tests from the end of another's list, so one process makes these set-ups.
+    """
+    items.sort(key=lambda item: item.path.parent.name != "workflow")
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """Make a directory that all processes of a session share; the first that asks makes it."""

@@ -1,3 +1,5 @@
+from functools import cache
+
 import mpmath
 import numpy as np
 import pytest
@@ -66,16 +68,22 @@ def test_the_gradient_is_minus_the_spread_increment_and_the_first_step_shows_the
     np.testing.assert_allclose(loss.gradient(1.0, theta)[1:], expected)
 
 
-def simulate(loss, q, steps, sigma, runs, world):
-    draws = scalar.draw(
+@cache
+def drawn(q, steps, records, runs, world):
+    """Random numbers of one world, which do not depend on the noise multiplier."""
+    return scalar.draw(
         range(runs),
         seed=5,
         name=("test_encoding_loss", world),
         steps=steps,
         sampling_rate=q,
-        records=loss.records,
+        records=records,
         canary=world == "in",
     )
+
+
+def simulate(loss, q, steps, sigma, runs, world):
+    draws = drawn(q, steps, loss.records, runs, world)
     theta = scalar.last_iterate(loss.gradient, draws, noise_multiplier=sigma)
     shown = draws.canary - sigma * draws.noise
     return loss.score(theta), log_likelihood_ratio(shown, sigma, q).sum(axis=0)

@@ -161,4 +161,9 @@ def test_thresholds_far_out_and_random_settings_have_an_epsilon():
         if found > 1e-6:
             assert attack.delta(found * (1 - 1e-6)) >= delta * (1 - 1e-9)
         assert attack.delta(found * (1 + 1e-6) + 1e-8) <= delta * (1 + 1e-9)
+    assert 0 <= Repeaters(0.02, 0.01, 10, 1.1).epsilon(1e-6) < math.inf
+
+
+@pytest.mark.whole
+def test_the_best_threshold_is_found_among_thresholds_far_out():
     assert 0 < best_threshold(0.02, 0.01, 10, 1e-6) < 1.2

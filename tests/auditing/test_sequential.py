@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hiddenstate.auditing import ApproxDP, GaussianDP, SequentialAudit
+from hiddenstate.auditing import ApproxDP, GaussianDP, SequentialAudit, sequential
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -35,8 +35,10 @@ def refuted(audit, draw, truth, audits=AUDITS):
 @pytest.mark.parametrize(
     ("audit", "draw"), [(GAUSSIAN, gaussian), (GAUSSIAN, rounded), (RESPONSE, response)]
 )
-def test_a_true_claim_is_refuted_at_most_at_the_level_over_all_looks(audit, draw):
+def test_a_true_claim_is_refuted_at_most_at_the_level_over_all_looks(audit, draw, monkeypatch):
     """Detects a false alarm in 13 % of the audits."""
+    # The warning of scores that point the other way refutes nothing, and takes most of the time.
+    monkeypatch.setattr(sequential, "other_way", lambda *_: None)
     assert refuted(audit, draw, 1.0) <= stats.binom.ppf(1 - 1e-6, AUDITS, 0.05)
 
 

@@ -324,6 +324,7 @@ def test_a_canary_that_is_never_drawn_is_an_error():
         run.scores()
 
 
+@pytest.mark.whole
 def test_ghost_clipping_has_the_power_of_gradients_of_each_record():
     """The same noise, batches and coins; the sum of the others is known either way."""
     from scipy.stats import rankdata

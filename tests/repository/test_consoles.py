@@ -6,8 +6,15 @@ import consoles
 import pytest
 
 PAGES = [consoles.ROOT / "README.md", *sorted((consoles.ROOT / "docs").glob("*.md"))]
+LONG = "hiddenstate plan-audit"
+"""A command that searches for numbers of models up to a million."""
 SHOWN = [
-    pytest.param(command, stated, id=f"{page.stem}-{i}")
+    pytest.param(
+        command,
+        stated,
+        id=f"{page.stem}-{i}",
+        marks=pytest.mark.whole if command.startswith(LONG) else (),
+    )
     for page in PAGES
     for i, (command, stated) in enumerate(
         pair

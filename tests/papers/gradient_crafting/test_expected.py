@@ -26,6 +26,7 @@ def found(content):
     return rows, cell.parameters.audits[0]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("start", ["fresh", "shared"])
 def test_many_models_separate_scores_as_expected(found, start):
     rows, audit = found
