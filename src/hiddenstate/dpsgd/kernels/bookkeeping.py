@@ -237,7 +237,7 @@ def _trial(kernel: BookKeeping) -> list[str]:
     for tap in kernel.layers:
         shapes = calls[tap.name]
         if len(shapes) != 1 or shapes[0][:1] != (len(x),):
-            return [f"{tap.name}, called {len(shapes)} times or not on the records as they are"]
+            return [f"{tap.name}, called {len(shapes)} times or not on the records alone"]
         tap.output_shape = shapes[0][1:]
     return []
 
