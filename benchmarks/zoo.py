@@ -66,6 +66,11 @@ def convolutions(act: type[nn.Module]) -> nn.Module:
     )  # fmt: skip
 
 
+def perceptron(act: type[nn.Module]) -> nn.Module:
+    """Two hidden layers for 64 features."""
+    return nn.Sequential(nn.Linear(64, 128), act(), nn.Linear(128, 128), act(), nn.Linear(128, 4))
+
+
 def depthwise() -> nn.Module:
     """Separable convolutions with group norm."""
 
@@ -106,14 +111,19 @@ def vision(name: str) -> nn.Module:
 IMAGE, TOKENS = (3, 32, 32), (24,)
 ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "MLP": (lambda: models.fcnn(64, 128, 4), (64,)),
+    "MLP, SiLU": (lambda: perceptron(nn.SiLU), (64,)),
+    "MLP, GELU": (lambda: perceptron(nn.GELU), (64,)),
     "CNN, ReLU": (lambda: convolutions(nn.ReLU), IMAGE),
     "CNN, GELU": (lambda: convolutions(nn.GELU), IMAGE),
+    "CNN, SiLU": (lambda: convolutions(nn.SiLU), IMAGE),
     "depthwise CNN": (depthwise, IMAGE),
     "Conv1d net": (sequence, (8, 64)),
     "ConvTranspose2d, PReLU": (transposed, IMAGE),
     "Embedding classifier": (Classifier, TOKENS),
     "attention": (Attention, (24, 32)),
     "LSTM": (lambda: Classifier(nn.LSTM(32, 32, batch_first=True)), TOKENS),
+    "GRU": (lambda: Classifier(nn.GRU(32, 32, batch_first=True)), TOKENS),
+    "RNN": (lambda: Classifier(nn.RNN(32, 32, batch_first=True)), TOKENS),
     "resnet18, batch norm": (lambda: vision("resnet18"), IMAGE),
     "mobilenet_v2, batch norm": (lambda: vision("mobilenet_v2"), IMAGE),
     "shufflenet, batch norm": (lambda: vision("shufflenet_v2_x0_5"), IMAGE),

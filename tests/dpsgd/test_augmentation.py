@@ -21,6 +21,7 @@ from hiddenstate.streams import stream
 
 THREE = Augmentation(views=3, shift=2)
 CLIP = 0.7
+KERNELS = "auto", "explicit"
 
 
 def residual() -> nn.Module:
@@ -31,6 +32,17 @@ def residual() -> nn.Module:
         nn.Flatten(),
         nn.Linear(8, 10),
     )
+
+
+class Rows(nn.Module):
+    """Reads an image row by row."""
+
+    def __init__(self):
+        super().__init__()
+        self.memory, self.last = nn.GRU(8, 4, batch_first=True), nn.Linear(4, 10)
+
+    def forward(self, x):
+        return self.last(self.memory(x.squeeze(1))[0].mean(1))
 
 
 def problem(build, records=7):
@@ -69,8 +81,13 @@ def expected(model, theta, x, y, drawn, clip_first=False):
     return total.float(), clipped
 
 
-@pytest.mark.parametrize("kernel", ["auto", "explicit"])
-@pytest.mark.parametrize("build", [models.digits_cnn, residual])
+@pytest.mark.parametrize(
+    ("build", "kernel"),
+    [
+        *((build, kernel) for build in (models.digits_cnn, residual) for kernel in KERNELS),
+        (Rows, "auto"),
+    ],
+)
 def test_a_record_counts_with_its_clipped_mean_over_the_views(build, kernel):
     model, theta, x, y, rng = problem(build)
     drawn = THREE.draw(len(x), rng)

@@ -88,6 +88,25 @@ def unpooled_network() -> nn.Module:
     )
 
 
+def gated_network() -> nn.Module:
+    """Activations that fall and rise: before and after pooling, a norm and linear layers."""
+    return nn.Sequential(
+        nn.Conv2d(3, 20, 3, padding=1),
+        nn.GELU(),
+        nn.MaxPool2d(2),
+        nn.SiLU(inplace=True),
+        nn.Conv2d(20, 8, 3),
+        nn.MaxPool2d(2),
+        nn.GELU(approximate="tanh"),
+        nn.GroupNorm(2, 8),
+        nn.Flatten(),
+        nn.SiLU(),
+        nn.Linear(8 * 4, 20),
+        nn.GELU(),
+        nn.Linear(20, 5),
+    )
+
+
 PLAIN = {
     "mnist_cnn": (models.mnist_cnn, (1, 28, 28), 10),
     "digits_cnn": (models.digits_cnn, (1, 8, 8), 10),
@@ -95,6 +114,7 @@ PLAIN = {
     "logistic": (lambda: models.logistic_regression(64, 10), (1, 8, 8), 10),
     "odd": (odd_network, (3, 11, 13), 5),
     "unpooled": (unpooled_network, (2, 7, 7), 7),
+    "gated": (gated_network, (3, 12, 13), 5),
 }
 OTHER = {
     "residual": (residual_network, (3, 9, 9), 4),
@@ -148,6 +168,34 @@ def test_clipped_sums_and_norms_are_those_of_float64_gradients(name, kernel):
     total = ClippedSum(model, x, y, kernel=kernel)
     assert total.kind == kernel
     check(total, model, x, y)
+
+
+def tanh_gelu(x):
+    return nn.functional.gelu(x, approximate="tanh")
+
+
+@needs_compiler
+@pytest.mark.parametrize("activation", [nn.functional.silu, nn.functional.gelu, tanh_gelu])
+@pytest.mark.parametrize("scale", [1e-3, 1, 8, 1e3, 1e12])
+def test_native_gates_agree_with_float64_from_0_to_far_out(activation, scale):
+    """Gradients of a record x: its slope by the first weight, its value by the last ones."""
+
+    class Gate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
+
+        def forward(self, x):
+            return self.last(activation(self.first(x)))
+
+    model = Gate()
+    nn.utils.vector_to_parameters(torch.tensor([1.0, 0, 1 / scale]), model.parameters())
+    x = scale * np.linspace(-1.5, 1.5, 151, dtype=np.float32)[:, None]
+    y = np.arange(len(x)) % 2
+    total, theta = ClippedSum(model, x, y, kernel="native"), flat_parameters(model)
+    found = torch.stack([total(theta, np.array([i]), math.inf) for i in range(len(x))])
+    close = 1e-6 * torch.from_numpy(np.abs(x)) * torch.tensor([1 / scale, 1, 1])
+    assert bool(((found - explicit(model, x, y)).abs() <= close).all())
 
 
 @pytest.mark.whole

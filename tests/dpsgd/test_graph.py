@@ -107,6 +107,38 @@ def test_activations_are_known_in_place_too(function):
     assert as_network(Activated(), SHAPE) == as_network(Block(), SHAPE)
 
 
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        ("SILU", F.silu),
+        ("SILU", lambda h: F.silu(h, True)),
+        ("SILU", nn.SiLU(inplace=True)),
+        ("GELU", F.gelu),
+        ("GELU", nn.GELU()),
+        ("GELU_TANH", nn.GELU("tanh")),
+        ("GELU_TANH", lambda h: F.gelu(h, approximate="tanh")),
+    ],
+)
+def test_gates_are_known_however_they_are_written(kind, function):
+    class Gated(Block):
+        def forward(self, x):
+            return self.head(self.gate(self.joined(self.add(x))))
+
+    model = Gated()
+    model.gate = function
+    kinds = [layer.kind for layer in as_network(model, SHAPE).layers if hasattr(layer, "kind")]
+    assert kinds == ["TANH", kind]
+
+
+def test_a_gate_in_place_hides_what_was_there():
+    class Overwriting(Block):
+        def forward(self, x):
+            h = self.add(x)
+            return self.head(F.silu(h, True) + h)
+
+    assert as_network(Overwriting(), SHAPE) is None
+
+
 def test_steps_name_what_each_layer_reads():
     found = graph.steps(Block())
     kinds = [type(step.layer) for step in found]

@@ -125,4 +125,5 @@ def test_a_layer_may_have_one_of_its_parameters_frozen(name, frozen):
 def test_every_type_with_a_rule_is_tested():
     assert {type(make()) for make, _ in LAYERS.values()} | {
         nn.BatchNorm3d, nn.InstanceNorm3d, nn.ConvTranspose3d,  # as in fewer dimensions
+        nn.LSTM, nn.GRU, nn.RNN,  # in test_recurrent.py
     } == set(RULES)  # fmt: skip

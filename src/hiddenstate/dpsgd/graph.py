@@ -47,6 +47,8 @@ _LAYERS: dict[Any, Callable[..., nn.Module]] = {
     F.relu_: nn.ReLU,
     "relu": nn.ReLU,
     "relu_": nn.ReLU,
+    F.gelu: nn.GELU,
+    F.silu: nn.SiLU,
     F.max_pool2d: nn.MaxPool2d,
     torch.max_pool2d: nn.MaxPool2d,
     F.avg_pool2d: nn.AvgPool2d,
@@ -56,6 +58,8 @@ _LAYERS: dict[Any, Callable[..., nn.Module]] = {
 }
 """Layers without parameters by the functions and methods that are the same."""
 _IN_PLACE = {torch.tanh_, torch.relu_, F.relu_, "tanh_", "relu_", operator.iadd, "add_"}
+_MAY_BE_IN_PLACE = {F.relu, F.silu}
+"""Functions whose second argument says whether they are."""
 _SUMS = {torch.add, operator.add, operator.iadd, "add", "add_"}
 
 
@@ -134,7 +138,7 @@ def _in_place(model: nn.Module, node: fx.Node) -> bool:
     return (
         node.target in _IN_PLACE
         or bool(node.kwargs.get("inplace"))
-        or (node.target is F.relu and node.args[1:2] == (True,))
+        or (node.target in _MAY_BE_IN_PLACE and node.args[1:2] == (True,))
     )
 
 
@@ -170,7 +174,7 @@ def _layers(
     if node.target not in _LAYERS:
         return None
     named.pop("inplace", None)
-    if node.target is F.relu:
+    if node.target in _MAY_BE_IN_PLACE:
         arguments = []
     try:
         return [_LAYERS[node.target](*arguments, **named)]

@@ -55,6 +55,33 @@ class Rule:
         raise NotImplementedError
 
     @staticmethod
+    def records(layer: Any, outputs: Any) -> Any:
+        """A layer's own outputs with their records first."""
+        return outputs
+
+    @classmethod
+    def run(
+        cls,
+        layer: Any,
+        weights: dict[str, Tensor],
+        a: Tensor,
+        shape: torch.Size,
+        anchor: Tensor,
+        hear: Callable[[Any, Any], None],
+    ) -> Any:
+        """What the layer gives; a backward pass has ``hear`` take the a and g of ``prepare``.
+
+        The anchor requires a gradient, so that the outputs do, whatever the layer read.
+        """
+        seen = a.detach()
+
+        def listen(g: Tensor) -> None:
+            hear(seen, cls.shaped(g, shape).unflatten(0, (len(seen), -1)))
+
+        outputs = _Listening.apply(cls.outputs(layer, weights, a), anchor, listen)
+        return cls.shaped(outputs, shape)
+
+    @staticmethod
     def prepare(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """Result of ``read``, and output gradients, in the form that the methods below take."""
         raise NotImplementedError
@@ -80,6 +107,23 @@ class Rule:
         raise NotImplementedError
 
 
+class _Listening(torch.autograd.Function):
+    """A layer's outputs as they are; ``hear`` is given the gradient by them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, outputs: Tensor, anchor: Tensor, hear: Callable[[Tensor], None]
+    ) -> Tensor:
+        ctx.mark_dirty(outputs)  # and not a view: what follows may write in place
+        ctx.hear = hear
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        ctx.hear(gradients[0])
+        return gradients[0], None, None
+
+
 def rule_of(layer: nn.Module) -> type[Rule] | None:
     """The rule for this layer, or None."""
     known = RULES.get(type(layer), []) if ordinary(layer) else []
@@ -89,7 +133,8 @@ def rule_of(layer: nn.Module) -> type[Rule] | None:
 def ordinary(layer: nn.Module) -> bool:
     """True if the layer is as its class says: no hooks, no reparametrised weights."""
     names = {name for name, _ in layer.named_parameters()}
-    return names <= {"weight", "bias"} and untouched(layer)
+    own = {"weight", "bias", *getattr(layer, "_flat_weights_names", ())}
+    return names <= own and untouched(layer)
 
 
 def untouched(module: nn.Module) -> bool:

@@ -132,6 +132,11 @@ SHAPES = {
         nn.Conv2d(1, 6, 3, padding=1), models.ResidualBlock(6, 20, 2, groups=2, first="norm"),
         models.ResidualBlock(20, 20, 1, groups=5, first="conv"), image=(1, 9, 7),
     ),
+    "gates": shape(
+        nn.Conv2d(1, 20, 3, padding=1), nn.GELU(), nn.Conv2d(20, 6, 3, padding=1), nn.MaxPool2d(2),
+        nn.SiLU(), nn.Flatten(), nn.GELU(approximate="tanh"), nn.Linear(6 * 12, 9), nn.GELU(),
+        image=(1, 9, 7),
+    ),
     "average": shape(
         nn.Conv2d(1, 20, 3), nn.AvgPool2d(3, 2), nn.Tanh(), nn.Conv2d(20, 10, 1),
         nn.AvgPool2d((1, 2), (2, 1)), nn.AdaptiveAvgPool2d((1, None)), image=(1, 12, 13),

@@ -10,7 +10,6 @@ and Hashimoto 2022). The weights' own gradients are never computed in the backwa
 import copy
 import math
 import warnings
-from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, Self, TypeVar
 
@@ -29,6 +28,7 @@ from hiddenstate.dpsgd.kernels.base import (
     probed,
 )
 from hiddenstate.dpsgd.probe import Probe, first_line, on_trial
+from hiddenstate.dpsgd.recurrent import RecurrentRule
 from hiddenstate.dpsgd.rules import Rule, rule_of
 
 
@@ -45,6 +45,7 @@ class BookKeeping(Blockwise):
         super().__init__(problem)
         self.layers = layers
         self.writes = self.channels_first = False
+        self.recurrent = any(tap.rule is RecurrentRule for tap in layers)
 
     def of(self, problem: Problem) -> Self:
         other = super().of(problem)
@@ -68,7 +69,7 @@ class BookKeeping(Blockwise):
 
     def gradients(self, thetas: Tensor, block: Block) -> PerSample:
         with torch.enable_grad():
-            if len(thetas) == 1:
+            if len(thetas) == 1 and not self.recurrent:
                 return Factors(self._alone(thetas[0].detach(), *block.of(0)), block.views)
             return Factors(self._side_by_side(thetas.detach(), block), block.views)
 
@@ -122,21 +123,23 @@ class BookKeeping(Blockwise):
         x, y = block.flat(models)
         parameters = named_of_many(thetas, model)
         anchor = self._anchor()
-        seen: dict[str, Tensor] = {}
-        back: dict[str, Tensor] = {}
+        heard: dict[str, tuple[Any, Any]] = {}
 
-        def forward(tap: Tap, module: nn.Module, input: Tensor) -> Tensor:
+        def forward(tap: Tap, module: nn.Module, input: Tensor) -> Any:
             known = input is x and not self.writes
             a = tap.read_once(block, models) if known else tap.read(input, models)
             weights = {
                 n: parameters[tap.path(n)] if p.requires_grad else p.expand(models, *p.shape)
                 for n, p in module.named_parameters()
             }
-            outputs = tap.rule.outputs(tap.layer, weights, a)
-            seen[tap.name] = a.detach()
-            outputs = _Listening.apply(outputs, anchor, partial(back.__setitem__, tap.name))
-            outputs = tap.rule.shaped(outputs, tap.output_shape)
-            return outputs.contiguous() if self.channels_first else outputs
+
+            def hear(a: Any, g: Any) -> None:
+                heard[tap.name] = a, g
+
+            outputs = tap.rule.run(tap.layer, weights, a, tap.output_shape, anchor, hear)
+            if self.channels_first and isinstance(outputs, Tensor):
+                return outputs.contiguous()
+            return outputs
 
         modules = [tap.module(model) for tap in self.layers]
         for tap, module in zip(self.layers, modules, strict=True):
@@ -148,14 +151,9 @@ class BookKeeping(Blockwise):
             for module in modules:
                 del vars(module)["forward"]
         torch.autograd.grad(self.problem.loss(outputs, y).sum(), anchor, allow_unused=True)
-        return [
-            (
-                tap,
-                seen[tap.name],
-                tap.rule.shaped(back[tap.name], tap.output_shape).unflatten(0, (models, -1)),
-            )
-            for tap in self.layers
-        ]
+        if len(heard) < len(self.layers):
+            raise RuntimeError("a layer's outputs do not reach the loss")
+        return [(tap, *heard[tap.name]) for tap in self.layers]
 
 
 def _layers(problem: Problem) -> "tuple[list[Tap], list[str]]":
@@ -191,8 +189,8 @@ def book_keeping(problem: Problem, probe: Probe, kind: type[K]) -> K | None:
         reasons.append("the model, whose control flow depends on its records")
     if not reasons:
         try:
-            alone = probe.differs(probed(kernel, probe), probe.tolerance)
-            if alone or _differs_side_by_side(kernel, probe):
+            beside = _differs_side_by_side(kernel, probe)
+            if beside or probe.differs(probed(kernel, probe), probe.tolerance):
                 reasons.append("the model, which uses parameters outside their layers")
         except RuntimeError as error:
             reasons.append(f"the model ({first_line(error)})")
@@ -219,15 +217,16 @@ def _trial(kernel: BookKeeping) -> list[str]:
     """Run two records through; what stands in the way of the layers' use."""
     problem = kernel.problem
     calls: dict[str, list] = {tap.name: [] for tap in kernel.layers}
-    records = min(2, len(problem.x))
-    x = problem.x[:records].clone()
+    x = problem.x[:2].clone()
 
     def listen(tap: Tap) -> RemovableHandle:
-        def hook(module: nn.Module, inputs: tuple, output: Tensor) -> None:
-            calls[tap.name].append(output.shape)
-            tap.first = bool(inputs) and inputs[0] is x
+        def hook(module: nn.Module, inputs: tuple, named: dict, output: Any) -> None:
+            given = (*inputs, *named.values())
+            alone = len(given) == 1 and isinstance(given[0], Tensor)
+            calls[tap.name].append(tap.rule.records(tap.layer, output).shape if alone else ())
+            tap.first = alone and given[0] is x
 
-        return tap.module(problem.model).register_forward_hook(hook)
+        return tap.module(problem.model).register_forward_hook(hook, with_kwargs=True)
 
     handles = [listen(tap) for tap in kernel.layers]
     with on_trial(), torch.no_grad():
@@ -237,30 +236,10 @@ def _trial(kernel: BookKeeping) -> list[str]:
     kernel.writes = x._version > 0
     for tap in kernel.layers:
         shapes = calls[tap.name]
-        if len(shapes) != 1 or shapes[0][0] != records:
-            return [f"{tap.name}, called {len(shapes)} times or not on the records as they are"]
+        if len(shapes) != 1 or shapes[0][:1] != (len(x),):
+            return [f"{tap.name}, called {len(shapes)} times or not on the records alone"]
         tap.output_shape = shapes[0][1:]
     return []
-
-
-class _Listening(torch.autograd.Function):
-    """A layer's outputs as they are; ``hear`` is given the gradient by them.
-
-    The anchor requires a gradient, so that the outputs do, whatever the layer read.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, outputs: Tensor, anchor: Tensor, hear: Callable[[Tensor], None]
-    ) -> Tensor:
-        ctx.mark_dirty(outputs)  # and not a view: what follows may write in place
-        ctx.hear = hear
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        ctx.hear(gradients[0])
-        return gradients[0], None, None
 
 
 class Factors:

@@ -8,6 +8,9 @@ import numpy as np
 from hiddenstate.dpsgd.native.calls import HEAVY, ROOM, SCALE, Buffer, Call, Layout, Place, Tensor
 from hiddenstate.dpsgd.native.layouts import eights, numbers, per_channel
 
+FROM_VALUE = {"NONE", "TANH", "RELU"}
+"""Activations whose slope follows from their value: a layer before them can do them itself."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
@@ -278,8 +281,9 @@ def before_activation(
 
 
 def _passed_back(p: Place, source: Buffer, activation: str, add: bool) -> Call:
-    sizes = *p.out.tensor.sizes, activation, int(add), p.out.row, source.row
-    return Call("pass_back", sizes, (p.out.x(), p.out.d(), source.d()))
+    known = p.out if activation in FROM_VALUE else source
+    sizes = *p.out.tensor.sizes, activation, int(add), known.row, p.out.row, source.row
+    return Call("pass_back", sizes, (known.x(), p.out.d(), source.d()))
 
 
 def cleared(source: Buffer, add: bool) -> list[Call]:

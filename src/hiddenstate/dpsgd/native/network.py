@@ -12,6 +12,7 @@ from hiddenstate.dpsgd.graph import Add, Step, steps
 from hiddenstate.dpsgd.native.calls import PAD, Buffer, Place, Tensor
 from hiddenstate.dpsgd.native.convolutions import Convolution, fastest
 from hiddenstate.dpsgd.native.layers import (
+    FROM_VALUE,
     Activation,
     Average,
     Layer,
@@ -24,7 +25,7 @@ from hiddenstate.dpsgd.rules import ordinary
 
 _STACK = 2**18
 """Bytes of the stack that a layer may take; threads have 512 KiB and more."""
-_ACTIVATIONS: dict[type[nn.Module], str] = {nn.Tanh: "TANH", nn.ReLU: "RELU"}
+_ACTIVATIONS = {nn.Tanh: "TANH", nn.ReLU: "RELU", nn.SiLU: "SILU", nn.GELU: "GELU"}
 _KNOWN = {
     nn.Conv2d, nn.Linear, nn.GroupNorm, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
     nn.Flatten, Add, *_ACTIVATIONS,
@@ -151,8 +152,8 @@ def _readers(found: list[Step]) -> list[int]:
 
 def _fused(module: nn.Module, t: Tensor, last: Layer) -> Layer | None:
     """The layer that gave t, doing the module's work too, or None."""
-    kind = _ACTIVATIONS.get(type(module))
-    if isinstance(last, Linear | Convolution) and kind and last.activation == "NONE":
+    kind = _activation(module)
+    if isinstance(last, Linear | Convolution) and kind in FROM_VALUE and last.activation == "NONE":
         return replace(last, activation=kind)
     if (
         isinstance(module, nn.MaxPool2d)
@@ -197,8 +198,8 @@ def _layer(
         return None  # the others want whole vectors of channels, which a record does not have
     if isinstance(module, Add):
         return Sum(sources=sources, output=t) if read[1] == t else None
-    if type(module) in _ACTIVATIONS:
-        return Activation(sources=sources, output=t, kind=_ACTIVATIONS[type(module)])
+    if kind := _activation(module):
+        return Activation(sources=sources, output=t, kind=kind)
     if isinstance(module, nn.GroupNorm):
         size = module.num_channels // module.num_groups
         vector = t.height == t.width == 1
@@ -218,6 +219,12 @@ def _layer(
         return None
     kernel, stride = sizes
     return Average(sources=sources, output=_pooled(t, kernel, stride), kernel=kernel, stride=stride)
+
+
+def _activation(module: nn.Module) -> str | None:
+    """The module's activation, if it is one."""
+    approximate = getattr(module, "approximate", "none") == "tanh"
+    return "GELU_TANH" if approximate else _ACTIVATIONS.get(type(module))
 
 
 def _starts(model: nn.Module, modules: list[nn.Module]) -> dict[nn.Module, int] | None:

@@ -12,13 +12,13 @@ INLINE void activation(const int H, const int W, const int C, const int act, con
       store(y + r * y_row + i, activate(act, load(x + r * x_row + i)));
 }
 
-/* dx = dy * slope(y) */
+/* dx = dy * slope(a) */
 INLINE void pass_back(const int H, const int W, const int C, const int act, const int add,
-                      const int y_row, const int x_row, const float *y, const float *dy,
-                      float *dx) {
+                      const int a_row, const int y_row, const int x_row, const float *a,
+                      const float *dy, float *dx) {
   for (int r = 0; r < H; r++)
     for (int i = 0; i < W * C; i += LANES) {
-      vec d = load(dy + r * y_row + i) * slope(act, load(y + r * y_row + i));
+      vec d = load(dy + r * y_row + i) * slope(act, load(a + r * a_row + i));
       put(add, dx + r * x_row + i, d);
     }
 }
