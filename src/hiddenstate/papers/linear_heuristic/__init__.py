@@ -44,6 +44,7 @@ from hiddenstate.papers.linear_heuristic import (
     checks,
     costs,
     estimates,
+    expected_cells,
     figures,
     simulations,
     tables,
@@ -54,15 +55,14 @@ from hiddenstate.papers.linear_heuristic.grid import (
     AuditRuns,
     HistoryCurves,
     HistoryRuns,
-    LinearHeuristicGrid,
 )
-from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
+from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
     "Differentially Private SGD",
     reference="arXiv 2410.06186",
-    grid=LinearHeuristicGrid,
+    grid=expected_cells.ExpectingGrid,
     works=(
         *(
             Simulate(cells.audited(a, AuditRuns), simulations.simulate(a), cost=takes(6))
@@ -98,6 +98,14 @@ FAMILY = Family(
             size=lambda cell: (cell.parameters.models, 1),
             cost=lambda cell: costs.cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],
+        ),
+        Expect(
+            expected_cells.expected,
+            late("papers.linear_heuristic.expected.expect"),
+            size=lambda cell: (cell.parameters.starts * len(cell.parameters.trainings), 1),
+            groups=lambda cell: 1,
+            cost=lambda cell: expected_cells.cost(cell.parameters),
+            data=lambda cell: sorted({t.dataset for t in cell.parameters.trainings}),
         ),
         Bounds(cells.trained_curves, bounds.trained, cost=takes(1.4)),
     ),
