@@ -133,9 +133,9 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     "Expected audits of trained models",
     "Epsilon that the score of one trajectory shows to first order, mean and standard error over "
     "starts. Its adversary knows start and batches, and it bounds nothing. Beside it: the "
-    "published estimate of the real audit, and the range of 90 % of such estimates at the expected epsilon. "
-    "Difference: of the mean scores, observed over expected, with the standard error of both. "
-    "Noise: its share of the scores' observed deviation; the rest is of starts, batches and "
+    "published estimate of the real audit, and the range of 90 % of such estimates at the expected "
+    "epsilon. Difference: of the mean scores, observed over expected, with the standard error of "
+    "both. Noise: its share of the scores' observed deviation; the rest is of starts, batches and "
     "curvature.",
     when=lambda grid: bool(grid.expected),
 )
