@@ -139,7 +139,7 @@ def test_every_audited_training_has_an_expected_audit():
 
 def test_an_expected_audit_of_slow_training_is_the_linear_heuristic(jobs):
     """Without other movement a gradient canary shows what linear losses do, from any start."""
-    (p,) = expected_cells("smoke")["expected_digits_mlp_figure2"].parameters.trainings
+    (p, *_) = expected_cells("smoke")["expected_digits_mlp_figure2"].parameters.trainings
     slow = few(p, steps=12, sampling_rate=0.3, learning_rate=1e-4)
     rows = expected.expect(slow, 0, Workplace())
     (audit,) = slow.parameters.trainings
