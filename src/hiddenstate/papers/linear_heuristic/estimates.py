@@ -119,14 +119,14 @@ def _beside(
     n, audits = len(inside), grid.training.ideal_audits
     mechanism = audit.sampling_rate, audit.steps
     noise = linear.last_iterate_noise_multiplier(rows["epsilon"].mean(), audit.delta, *mechanism)
-    drawn = (
+    present, absent = (
         projections(
             float(noise), *mechanism, world == "in", audits * n,
             stream(0, cells.NAME, "law", cells.trained_name(audit), world),
         ).reshape(audits, n)
         for world in ("in", "out")
     )  # fmt: skip
-    law = AsPublished().bounds(*drawn, curves, 1 - ONE_SIDED)[0]
+    law = AsPublished().bounds(present, absent, curves, 1 - ONE_SIDED)[0]
     least, most = np.quantile(law, [0.05, 0.95])
     observed = lower_bound(inside, outside, curves, AsPublished(), confidence=ONE_SIDED)
     return {
