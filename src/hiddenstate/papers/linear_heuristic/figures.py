@@ -310,7 +310,8 @@ def _trained_figure(estimates: pd.DataFrame, figure: str, key: str, words: str) 
     others = select(told, own=False).groupby(["network", key], sort=False)
     panels += [(None, part) for _, part in others]
     columns = rows[key].nunique()
-    drawn, axes = plotting.panels(columns, math.ceil(len(panels) / columns), height=4.0)
+    rows_of_panels = math.ceil(len(panels) / columns)
+    drawn, axes = plotting.panels(columns, rows_of_panels, height=4.0, sharex="col")
     for ax, (part, one) in zip(axes, panels, strict=False):
         if part is not None:
             _trained_panel(ax, part)
@@ -325,7 +326,8 @@ def _trained_figure(estimates: pd.DataFrame, figure: str, key: str, words: str) 
 
 _KNOWN = (
     "Diamonds: expected audits, each computed along single trainings by the experimenter, mean and "
-    "standard error over starts. Their adversary knows start and batches, and they bound nothing."
+    "standard error over starts. Their adversary knows start and batches, and they bound nothing. "
+    "Where noise moves a network far, first order says nothing, and they fall to 0."
 )
 
 

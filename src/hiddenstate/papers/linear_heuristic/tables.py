@@ -65,6 +65,7 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
             "empirical, as published": _shown(PUBLISHED, row.get(PUBLISHED), 2),
             f"lower bound at {CONFIDENCE:.0%}": _shown("lower bound", row.get("lower bound"), 2),
             "as published, if losses were linear": _shown("ideal", row["ideal"], 2),
+            **dict.fromkeys("expected audit, " + told["network"], "—"),
             **{
                 f"expected audit, {one['network']}": plus_minus(one["value"], one["error"])
                 for _, one in select(told, steps=row["steps"]).iterrows()
