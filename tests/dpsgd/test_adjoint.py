@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 
@@ -12,14 +13,14 @@ import torch
 from torch import nn
 
 from hiddenstate import auditing
-from hiddenstate.accounting import gaussian, linear, weighted
+from hiddenstate.accounting import gaussian, linear
 from hiddenstate.adversaries.canaries import RecordCanary
 from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted, Periodic
 from hiddenstate.auditing import GaussianDP, lower_bound
 from hiddenstate.auditing.summaries import separation
-from hiddenstate.dpsgd.adjoint import expected, vjp
+from hiddenstate.dpsgd.adjoint import Trajectory, expected, trajectory, vjp
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
-from hiddenstate.dpsgd.ensemble import Ensemble, scores
+from hiddenstate.dpsgd.ensemble import Ensemble, Run, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores as score_files
@@ -188,13 +189,53 @@ def test_sampled_steps_have_weights_whether_they_use_the_canary_or_not():
     found = expected(make(sigma=0.5, rate=0.02, sampling=Poisson(0.3)), pairs=3)
     assert 0 < found.used.mean() < 0.7
     assert (found.weights > 0).mean() > 0.9
-    assert found.epsilon(1e-5) == pytest.approx(
-        weighted.epsilon(
-            1, 0.3, found.weights.mean(0).clip(0), 1e-5, noise_std=found.upper
-        ).lower, rel=2e-3,
-    )  # fmt: skip
+    each = [one.epsilon(0.3, 1e-5) for one in found.trajectories]
+    assert found.epsilon(1e-5) == pytest.approx(np.mean(each)) and len({*each}) == 3
     first = (found.weights * found.used).sum(1)
     assert found.differences == pytest.approx(first, rel=0.1, abs=1e-3)
+
+
+@pytest.mark.parametrize("step", [1, 6, 11])
+def test_a_weight_is_what_the_canary_in_one_step_moves(step):
+    """By training on, with the canary's gradient added in this step, in double precision."""
+    audit = make(sigma=0.5, rate=0.02, sampling=Poisson(0.3), model=network(torch.float64))
+    found = trajectory(audit, seed=4)
+    gradients, (run, with_canary) = audit.clipped_sum(), _pair(audit)
+    iterates = [run.initial.clone(), *(theta.clone() for theta in run.iterates())]
+    steps = [one - next_ for one, next_ in itertools.pairwise(iterates)]
+    sums = [gradients(t, b, 0.7) for t, b in zip(iterates, run.trained_on, strict=False)]
+    noise = [s / 0.02 - g for s, g in zip(steps, sums, strict=True)]
+    canary = gradients(iterates[step], np.array([RECORDS]), 0.7)
+    scored = []
+    for sign in (1, -1):
+        theta = iterates[step] - 0.02 * (sums[step] + noise[step] + sign * 1e-2 * canary)
+        for t in range(step + 1, STEPS):
+            theta = theta - 0.02 * (gradients(theta, run.trained_on[t], 0.7) + noise[t])
+        scored.append(with_canary.score(theta))
+    moved = (scored[0] - scored[1]) / 2e-2
+    assert found.weights[step] == pytest.approx(moved, rel=1e-2)
+    # Weights that are off by three per cent are seen.
+    assert found.weights[step] * 1.03 != pytest.approx(moved, rel=1e-2)
+
+
+def _pair(audit):
+    gradients = audit.clipped_sum()
+    return [Run(w, 0, 0, audit, gradients, 4, (), paired=True) for w in ("out", "in")]
+
+
+@pytest.mark.parametrize("steps", [1, 12, 40])
+@pytest.mark.parametrize("sigma", [0.6, 2.0])
+def test_no_trajectory_shows_more_than_all_iterates(steps, sigma):
+    audit = make(sigma=sigma, rate=0.3, sampling=Poisson(0.3))
+    audit = dataclasses.replace(audit, mechanism=dataclasses.replace(audit.mechanism, steps=steps))
+    found = trajectory(audit)
+    most = audit.mechanism.epsilon(1e-5, records=RECORDS + 1)
+    assert 0 < found.epsilon(0.3, 1e-5) <= most
+    # Over half the noise, or with weights of other adjoints, it would be seen here.
+    assert (abs(found.weights) <= found.deviation / sigma * (1 + 1e-6)).all()
+    if steps == 1:
+        full = Trajectory(np.array([found.deviation / sigma]), found.deviation)
+        assert full.epsilon(0.3, 1e-5) == pytest.approx(most, rel=5e-3)
 
 
 def test_pairs_share_their_noise_and_no_other_run_does():

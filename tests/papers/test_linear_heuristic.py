@@ -8,6 +8,7 @@ import pytest
 
 from hiddenstate.accounting import linear, pld, quadratic
 from hiddenstate.accounting.linear import last_iterate_epsilon
+from hiddenstate.dpsgd.linear import projections
 from hiddenstate.errors import InputError
 from hiddenstate.papers.linear_heuristic import (
     FAMILY,
@@ -17,13 +18,14 @@ from hiddenstate.papers.linear_heuristic import (
     estimates,
     simulations,
 )
-from hiddenstate.papers.linear_heuristic.grid import AuditRuns, Curve, LinearHeuristicGrid
+from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
+from hiddenstate.papers.linear_heuristic.grid import AuditRuns, Curve
 from hiddenstate.pipeline import estimates as table
 from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
 
-GRID = LinearHeuristicGrid.model_validate(
+GRID = ExpectingGrid.model_validate(
     {
         "shows": "test",
         "figure1": {
@@ -107,6 +109,34 @@ GRID = LinearHeuristicGrid.model_validate(
                 {"batch": 59, "noise_multiplier": 0.7, "steps": 8, "learning_rate": 0.3},
             ],
         },
+        "expected": [
+            {"starts": 2},
+            {
+                "starts": 2,
+                "network": {
+                    "dataset": "digits",
+                    "model": "digits_cnn",
+                    "records": 300,
+                    "figure2": [
+                        {
+                            "sampling_rate": 0.08,
+                            "noise_multiplier": 1.0,
+                            "steps": [4],
+                            "learning_rate": 0.3,
+                        }
+                    ],
+                    "figure4": {
+                        "sampling_rate": 0.08,
+                        "epsilon": 8,
+                        "steps": [8],
+                        "learning_rate": 0.3,
+                    },
+                    "table1": [
+                        {"batch": 24, "noise_multiplier": 1.0, "steps": 8, "learning_rate": 1}
+                    ],
+                },
+            },
+        ],
     }
 )
 
@@ -123,6 +153,45 @@ def found():
     found = FAMILY.estimates(GRID, scores, bounded)
     assert set(found["kind"]) <= set(table.KINDS)
     return found
+
+
+def test_expected_audits_stand_beside_real_ones_of_their_own_training(found):
+    rows = estimates.expected(found, "figure2", "figure4", "table1").set_index("cell")
+    own, other = rows[rows["own"]], rows[~rows["own"]]
+    assert set(own["network"]) == {"digits, digits_mlp, n = 1,438"} and len(own) == 6
+    assert set(other["network"]) == {"digits, digits_cnn, n = 300"} and len(other) == 4
+    assert other["observed"].isna().all() and other["most"].isna().all()
+    assert (rows["value"] < rows["standard"]).all() and rows["confidence"].isna().all()
+    real = select(found, figure=["figure2", "figure4", "table1"], method="as published")
+    published = real.set_index("cell")["value"]
+    pd.testing.assert_series_equal(own["observed"], published[own.index], check_names=False)
+    assert (own["least"] <= own["most"]).all() and (own["most"] < 8).all()
+
+
+def test_a_real_audit_is_compared_with_the_law_at_the_expected_epsilon():
+    """Linear losses lie in the range at the heuristic's epsilon, and above that of half as much."""
+    (p, *_) = cells.trained_audits(GRID)["table1"]
+    table = FAMILY.jobs(GRID)["bound"][f"trained_{p.name}"].run(0, Workplace())
+    curves = estimates._matched(table, p.delta)[p.steps]["heuristic"]
+    mechanism, rng = (p.noise(), p.sampling_rate, p.steps), np.random.default_rng(0)
+    drawn = {w: projections(*mechanism, w == "in", 2000, rng) for w in ("in", "out")}
+    runs = pd.concat(pd.DataFrame({"world": w, "score": s}) for w, s in drawn.items())
+    heuristic = float(last_iterate_epsilon(*mechanism, p.delta))
+
+    def law(epsilon):
+        rows = pd.DataFrame({"epsilon": [epsilon] * 2, "deviation": [2.0, 2.0]})
+        return estimates._beside(p, rows, runs, curves, GRID)
+
+    beside, less = law(heuristic), law(heuristic / 2)
+    step = 0.2001 * heuristic  # of the curves that estimates are matched to
+    assert beside["least"] - step <= beside["observed"] <= beside["most"] + step
+    assert beside["most"] < 1.2 * heuristic
+    assert less["most"] < less["observed"] == beside["observed"]
+    inside, outside = drawn["in"], drawn["out"]
+    spread = math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / 2)
+    assert beside["noise"] == pytest.approx(2 / spread)
+    assert beside["observed shift"] == pytest.approx(inside.mean() - outside.mean())
+    assert beside["observed shift error"] == pytest.approx(spread * math.sqrt(2 / 2000))
 
 
 def test_how_finely_an_audit_is_resolved_does_not_make_its_scores_anew():

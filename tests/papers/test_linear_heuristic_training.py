@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from hiddenstate import models
+from hiddenstate.accounting import linear
 from hiddenstate.datasets import data
+from hiddenstate.dpsgd import adjoint
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate
 from hiddenstate.errors import InputError
-from hiddenstate.papers.linear_heuristic import FAMILY, costs, training
+from hiddenstate.papers.linear_heuristic import FAMILY, cells, costs, expected, training
 from hiddenstate.pipeline import scores
-from hiddenstate.pipeline.cells import Workplace
+from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.sampling import Poisson
 from hiddenstate.study import config
 
@@ -33,7 +35,8 @@ def jobs():
 
 
 def cell(jobs, attack):
-    return next(job.cell for job in jobs.values() if job.cell.parameters.attack == attack)
+    audits = (job.cell for job in jobs.values() if not job.cell.name.startswith("expected_"))
+    return next(cell for cell in audits if cell.parameters.attack == attack)
 
 
 def test_the_canary_is_a_training_image_with_a_wrong_label_in_its_own_stead(jobs):
@@ -79,7 +82,7 @@ def test_a_gradient_s_score_is_the_noisy_count_of_its_steps(jobs):
 
 
 def test_scores_have_accuracies_and_depend_on_name_seed_and_purpose_alone(jobs, tmp_path):
-    job = next(job for job in jobs.values() if job.cell.parameters.attack == "natural")
+    job = jobs[cell(jobs, "natural").name]
     frame = job.run(1, Workplace(models=3, checkpoint=tmp_path))
     assert list(frame) == ["world", "repeat", "run", "score", "accuracy", "noise_multiplier"]
     assert frame.equals(job.run(1, Workplace(models=3, workers=2)))
@@ -108,6 +111,60 @@ def test_fewer_records_are_drawn_once_for_all_audits_and_more_are_refused(jobs):
     assert not drawn <= {record.tobytes() for record in whole.x[:1100]}
     with pytest.raises(InputError, match="records: got 1439; expected at most 1438"):
         kept("natural", 0, 1439)
+
+
+def expected_cells(scale):
+    cells = (job.cell for job in FAMILY.jobs(grid(scale))["train"].values())
+    return {cell.name: cell for cell in cells if cell.name.startswith("expected_")}
+
+
+def few(p, **update):
+    """One training from two starts, in a cell."""
+    cell = expected_cells("smoke")["expected_digits_mlp_figure2"]
+    trainings = (p.model_copy(update=update),)
+    return Cell("x", cell.parameters.model_copy(update={"trainings": trainings}))
+
+
+def test_every_audited_training_has_an_expected_audit():
+    asked = grid("laptop")
+    audits = [p for own in cells.trained_audits(asked).values() for p in own]
+    found = expected_cells("laptop").values()
+    own = [p for cell in found for p in cell.parameters.trainings if p.dataset == "digits"]
+    assert [cells.trained_name(p) for p in own] == [cells.trained_name(p) for p in audits]
+    other = [p for cell in found for p in cell.parameters.trainings if p.dataset == "mnist"]
+    assert {(p.model, p.records) for p in other} == {("mnist_cnn", 1000)} and len(other) == 11
+    # The number of models of a real audit decides nothing.
+    assert all("models" not in p.model_dump() for p in own)
+
+
+def test_an_expected_audit_of_slow_training_is_the_linear_heuristic(jobs):
+    """Without other movement a gradient canary shows what linear losses do, from any start."""
+    (p, *_) = expected_cells("smoke")["expected_digits_mlp_figure2"].parameters.trainings
+    slow = few(p, steps=12, sampling_rate=0.3, learning_rate=1e-4)
+    rows = expected.expect(slow, 0, Workplace())
+    (audit,) = slow.parameters.trainings
+    assert rows["epsilon"].tolist() == pytest.approx(rows["heuristic"].tolist(), rel=5e-3)
+    assert rows["heuristic"][0] == linear.last_iterate_epsilon(p.noise(), 0.3, 12, p.delta)
+    assert (rows["epsilon"] < rows["standard"]).all() and rows["negative"].tolist() == [0, 0]
+    step = 1e-4 / (0.3 * 1438)
+    assert rows["shift"].tolist() == pytest.approx([0.3 * 12 * step] * 2, rel=2e-3)
+    noise = step * p.noise() * math.sqrt(12)
+    assert rows["deviation"].tolist() == pytest.approx([noise] * 2, rel=2e-3)
+    assert rows["audit"].unique() == cells.trained_name(audit)
+
+
+def test_an_epsilon_above_that_of_all_iterates_is_an_error(monkeypatch):
+    (p, *_) = expected_cells("smoke")["expected_digits_mlp_figure4"].parameters.trainings
+    assert (expected.expect(few(p), 0, Workplace())["epsilon"] <= 8.01).all()
+    honest = adjoint.trajectory
+
+    def half(*given, **named):
+        found = honest(*given, **named)
+        return dataclasses.replace(found, deviation=found.deviation / 50)
+
+    monkeypatch.setattr(expected, "trajectory", half)
+    with pytest.raises(ArithmeticError, match=r"expected at most 7\.9997"):
+        expected.expect(few(p), 0, Workplace())
 
 
 def stand_in(name, rng, records, classes=10):
@@ -163,6 +220,7 @@ def test_cached_scores_are_those_that_the_middle_scale_asks_for():
 
 def test_mnist_is_the_middle_scale():
     jobs = FAMILY.jobs(grid("mnist"))["train"]
+    assert not expected_cells("mnist")
     assert {job.cell.parameters.model for job in jobs.values()} == {"mnist_cnn"}
     assert all(job.data == ["mnist"] for job in jobs.values())
     laptop = FAMILY.jobs(grid("laptop"))["train"]

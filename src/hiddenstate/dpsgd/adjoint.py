@@ -33,6 +33,7 @@ from hiddenstate import streams
 from hiddenstate.accounting import gaussian, weighted
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.kernels.base import named
+from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.run import Additions, Ensemble, Run
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.sampling import Poisson
@@ -50,9 +51,9 @@ class Expected:
     It is that of an adversary who knows the start and the batches, except for the canary's place.
     differences: shape (pairs,), score with the canary minus score without it, noise in common.
     upper, lower: ends of the scores' standard deviation. absent: the upper end of models without
-    the canary. weights: shape (pairs, steps), how far the canary's clipped gradient moves the
-    score where a step uses it, in first order. norms: shape (pairs, steps), norms of these
-    gradients over the clipping norm. used: shape (pairs, steps), whether a step used it.
+    the canary. trajectories: of each model without the canary. norms: shape (pairs, steps), norms
+    of its clipped gradients over the clipping norm. used: shape (pairs, steps), whether a step
+    used it.
     noise_multiplier, rate: of the mechanism and its sampling. errors: standard errors of upper and
     lower, over pairs and passes.
     """
@@ -61,7 +62,7 @@ class Expected:
     upper: float
     lower: float
     absent: float
-    weights: Floats
+    trajectories: Sequence["Trajectory"]
     norms: Floats
     used: NDArray[np.bool_]
     noise_multiplier: float
@@ -103,6 +104,11 @@ class Expected:
         return first / (self.absent * self.norm * most)
 
     @property
+    def weights(self) -> Floats:
+        """Weights of the steps along each trajectory, shape (pairs, steps)."""
+        return np.stack([one.weights for one in self.trajectories])
+
+    @property
     def _could(self) -> NDArray[np.bool_]:
         """Steps that may use the canary, shape (pairs, steps): all of them with sampling."""
         return self.used if self.rate == 1 else np.ones_like(self.used)
@@ -111,17 +117,13 @@ class Expected:
         """Epsilon at ``delta`` that this score reaches with as many models as one likes.
 
         An estimate: scores are taken as normal, and the canary's steps as known to nobody. With
-        sampling the score is a weighted sum of the steps that use the canary
-        (``accounting.weighted``); weights below 0 count as 0. Infinite where no score has noise.
+        sampling it is the mean over the trajectories. Infinite where no score has noise.
         """
         if self.upper == 0:
             return math.inf
         if self.rate == 1:
             return float(gaussian.epsilon(self.separation, delta))
-        weights = np.maximum(self.weights.mean(0), 0)
-        if not weights.any():
-            return 0.0
-        return weighted.epsilon(1.0, self.rate, weights, delta, noise_std=self.upper).upper
+        return float(np.mean([one.epsilon(self.rate, delta) for one in self.trajectories]))
 
     def explained(self, delta: float = 1e-5) -> str:
         """The separation, its epsilon at ``delta`` and its two factors, in a sentence each."""
@@ -132,6 +134,29 @@ class Expected:
             f"gradients have {self.norm:.0%} of the clipping norm. Their direction has a cosine of "
             f"{self.cosine:.2f} with what the score sees of the last iterate."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A training without the canary, to first order in the canary and in the noise; no bound.
+
+    weights: shape (steps,), how far the canary's clipped gradient moves the score where a step uses
+    it. deviation: of what all noise adds to the score.
+    """
+
+    weights: Floats
+    deviation: float
+
+    def epsilon(self, rate: float, delta: float) -> float:
+        """Epsilon of the weights of sampled steps, summed, at most that of all iterates.
+
+        It is that of who knows the start and the batches, except for the canary's place. Weights
+        below 0 count as 0.
+        """
+        weights = np.maximum(self.weights, 0)
+        if not weights.any():
+            return 0.0
+        return weighted.epsilon(1.0, rate, weights, delta, noise_std=self.deviation).lower
 
 
 def vjp(
@@ -205,11 +230,7 @@ def expected(
     check_count("pairs", pairs)
     if records is not None:
         check_count("records", records)
-    mechanism = ensemble.mechanism
-    if mechanism.noise_std <= 0:
-        raise InputError("noise_multiplier: got 0; expected noise, over which scores spread")
-    if mechanism.adjacency == "replace" or ensemble.augmentation is not None:
-        raise InputError("mechanism: expected adjacency 'add_or_remove' and no augmentation")
+    mechanism = _supported(ensemble)
     gradients = ensemble.clipped_sum(device)
     found = [_pair(ensemble, gradients, seed, name, i, records) for i in range(pairs)]
     noise = mechanism.learning_rate * mechanism.noise_std
@@ -228,13 +249,48 @@ def expected(
         upper=noise * upper,
         lower=noise * lower,
         absent=noise * _root(np.array(absent))[0],
-        weights=np.stack([p.weights for p in found]),
+        trajectories=[p.trajectory for p in found],
         norms=np.stack([p.norms for p in found]),
         used=np.stack([p.used for p in found]),
         noise_multiplier=mechanism.noise_multiplier,
         rate=mechanism.sampling.rate if isinstance(mechanism.sampling, Poisson) else 1.0,
         errors=(noise * above, noise * below),
     )
+
+
+def trajectory(
+    ensemble: Ensemble, *, seed: int = 0, name: tuple[str | int, ...] = (), device: str = "cpu"
+) -> Trajectory:
+    """One model without the canary and a pass back through it, as in the first pair of
+    ``expected``; the same is raised."""
+    _supported(ensemble)
+    gradients = ensemble.clipped_sum(device)
+    present, absent = _runs(ensemble, gradients, seed, name, 0)
+    iterates = [absent.initial.clone(), *(t.clone() for t in absent.iterates())]
+    adjoints = _adjoints(absent, iterates, None, np.random.default_rng())
+    return _canary_along(present, iterates, adjoints)[0]
+
+
+def _supported(ensemble: Ensemble) -> Mechanism:
+    """The mechanism of an ensemble that has expected audits; InputError for any other."""
+    mechanism = ensemble.mechanism
+    if mechanism.noise_std <= 0:
+        raise InputError("noise_multiplier: got 0; expected noise, over which scores spread")
+    if mechanism.adjacency == "replace" or ensemble.augmentation is not None:
+        raise InputError("mechanism: expected adjacency 'add_or_remove' and no augmentation")
+    return mechanism
+
+
+def _runs(
+    ensemble: Ensemble,
+    gradients: ClippedSum,
+    seed: int,
+    name: tuple[str | int, ...],
+    index: int,
+) -> list[Run]:
+    """Runs with and without the canary that share their noise."""
+    worlds: tuple[World, World] = ("in", "out")
+    return [Run(w, 0, index, ensemble, gradients, seed, name, paired=True) for w in worlds]
 
 
 def _product(one: Tensor, other: Tensor) -> float:
@@ -258,7 +314,7 @@ class _Pair:
 
     difference: float
     passes: Sequence[Sequence[Tensor]]
-    weights: Floats
+    trajectory: Trajectory
     norms: Floats
     used: NDArray[np.bool_]
 
@@ -272,9 +328,7 @@ def _pair(
     records: int | None,
 ) -> _Pair:
     """Train a pair, and go back through both models."""
-    mechanism = ensemble.mechanism
-    worlds: tuple[World, World] = ("in", "out")
-    runs = [Run(w, 0, index, ensemble, gradients, seed, name, paired=True) for w in worlds]
+    runs = _runs(ensemble, gradients, seed, name, index)
     iterates = [[run.initial.clone(), *(t.clone() for t in run.iterates())] for run in runs]
     scored = [run.score(each[-1]) for run, each in zip(runs, iterates, strict=True)]
     rng = streams.stream(seed, *name, "pass back", index)
@@ -282,17 +336,25 @@ def _pair(
         [_adjoints(run, each, records, rng) for _ in range(1 if records is None else 2)]
         for run, each in zip(runs, iterates, strict=True)
     ]
-    inserted = Additions(runs[:1])
-    canary = [_canary(runs[0], inserted, t, step) for step, t in enumerate(iterates[1][:-1])]
+    trajectory, norms, used = _canary_along(runs[0], iterates[1], passes[1][0])
+    return _Pair(scored[0] - scored[1], passes, trajectory, norms, used)
+
+
+def _canary_along(
+    run: Run, iterates: Sequence[Tensor], adjoints: Tensor
+) -> tuple[Trajectory, Floats, NDArray[np.bool_]]:
+    """What a canary in any step does along iterates without it: its trajectory, the gradients'
+    norms over the clipping norm, and the steps of ``run`` that use it."""
+    mechanism, inserted = run.ensemble.mechanism, Additions([run])
+    canary = [_canary(run, inserted, theta, step) for step, theta in enumerate(iterates[:-1])]
     moved = torch.stack([gradient for gradient, _ in canary])
-    weights = -mechanism.learning_rate * (passes[1][0] * moved).sum(1)
-    return _Pair(
-        difference=scored[0] - scored[1],
-        passes=passes,
-        weights=weights.double().numpy(),
-        norms=(moved.norm(dim=1) / mechanism.clipping_norm).double().numpy(),
-        used=np.array([used for _, used in canary]),
+    weights = -mechanism.learning_rate * (adjoints * moved).sum(1)
+    noise = mechanism.learning_rate * mechanism.noise_std
+    trajectory = Trajectory(
+        weights.double().cpu().numpy(), noise * math.sqrt(_product(adjoints, adjoints))
     )
+    norms = (moved.norm(dim=1) / mechanism.clipping_norm).double().cpu().numpy()
+    return trajectory, norms, np.array([used for _, used in canary])
 
 
 def _adjoints(

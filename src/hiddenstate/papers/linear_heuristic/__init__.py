@@ -34,6 +34,8 @@ Readings of what the paper leaves open, all of them ours:
   of Figure 4 is the training set-up's; the canary of Table 1 is the mislabelled record.
 * What so few models show is less than what there is: beside each estimate stands what the same
   estimator finds of as many models whose losses are linear.
+* Expected audits of trained models are ours: linearised along one trajectory, by an experimenter
+  who knows the noise. Their adversary knows start and batches. They bound and judge nothing.
 * Table 1: the paper gives no steps and no noise multipliers. The first row's are recalled from De
   et al. 2022; the others are the ones at which both columns come out as printed.
 """
@@ -44,6 +46,7 @@ from hiddenstate.papers.linear_heuristic import (
     checks,
     costs,
     estimates,
+    expected_cells,
     figures,
     simulations,
     tables,
@@ -54,15 +57,14 @@ from hiddenstate.papers.linear_heuristic.grid import (
     AuditRuns,
     HistoryCurves,
     HistoryRuns,
-    LinearHeuristicGrid,
 )
-from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
+from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
 
 FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
     "Differentially Private SGD",
     reference="arXiv 2410.06186",
-    grid=LinearHeuristicGrid,
+    grid=expected_cells.ExpectingGrid,
     works=(
         *(
             Simulate(cells.audited(a, AuditRuns), simulations.simulate(a), cost=takes(6))
@@ -98,6 +100,14 @@ FAMILY = Family(
             size=lambda cell: (cell.parameters.models, 1),
             cost=lambda cell: costs.cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],
+        ),
+        Expect(
+            expected_cells.expected,
+            late("papers.linear_heuristic.expected.expect"),
+            size=lambda cell: (cell.parameters.starts * len(cell.parameters.trainings), 1),
+            groups=lambda cell: 1,
+            cost=lambda cell: expected_cells.cost(cell.parameters),
+            data=lambda cell: sorted({t.dataset for t in cell.parameters.trainings}),
         ),
         Bounds(cells.trained_curves, bounds.trained, cost=takes(1.4)),
     ),

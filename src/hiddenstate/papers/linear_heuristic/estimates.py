@@ -1,35 +1,39 @@
 """Estimates of linear_heuristic: the accountant's rows, and what the audits find."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from hiddenstate.accounting import linear
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, AsPublished, Tabulated, lower_bound, worlds
 from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
-from hiddenstate.papers.linear_heuristic import cells
+from hiddenstate.dpsgd.linear import projections
+from hiddenstate.papers.linear_heuristic import cells, expected_cells
 from hiddenstate.papers.linear_heuristic.bounds import ONE_SIDED
 from hiddenstate.papers.linear_heuristic.cells import TrainedAudit
+from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
 from hiddenstate.papers.linear_heuristic.grid import (
     AuditCurves,
     AuditRuns,
     HistoryCurves,
     HistoryRuns,
-    LinearHeuristicGrid,
     Setting,
 )
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
+from hiddenstate.streams import stream
 
 Matched = Mapping[str, ApproxDP | Tabulated]
 """What an audit can be matched to, by name."""
 
 
-def estimate(grid: LinearHeuristicGrid, scores: Made, bounds: Made) -> pd.DataFrame:
+def estimate(grid: ExpectingGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     """The accountant's rows, and what the audits find of every attack."""
     setting = {
         "quadratic": grid.quadratic.model_dump(exclude={"points"}),
@@ -63,7 +67,77 @@ def estimate(grid: LinearHeuristicGrid, scores: Made, bounds: Made) -> pd.DataFr
         for audit in audits:
             rows = _trained(audit, models.get(audit), accounted[f"trained_{audit.name}"])
             parts.append(rows.assign(figure=figure))
+    real = {cells.trained_name(audit): runs for audit, runs in models.items()}
+    parts.append(pd.DataFrame(_expected(grid, scores, real, accounted)))
     return pd.concat(parts, ignore_index=True)
+
+
+def _expected(
+    grid: ExpectingGrid,
+    scores: Made,
+    real: Mapping[str, pd.DataFrame],
+    accounted: Mapping[str, pd.DataFrame],
+) -> Iterator[dict[str, Any]]:
+    """Expected audits: the mean epsilon over the starts with its standard error.
+
+    Where there are real audits beside them also: ``observed``, their published estimate, and the
+    range ``least`` to ``most`` of 90 % of simulated ones at the expected epsilon; the difference of
+    the mean scores, ``shift`` and ``observed shift``, with errors; and ``noise``, the share of the
+    observed deviation of the scores that is of noise.
+    """
+    for cell, table in scores.of(expected_cells.expected):
+        for audit in cell.parameters.trainings:
+            name = cells.trained_name(audit)
+            rows = table[table["audit"] == name]
+            mean, n = rows.mean(numeric_only=True), len(rows)
+            error = rows[["epsilon", "shift"]].std() / math.sqrt(n)
+            known = ["heuristic", "standard", "noise_multiplier", "negative"]
+            row = mean[known].to_dict() | {
+                "quantity": "epsilon", "method": "expected", "kind": "expected", "cell": name,
+                "figure": "expected", "shown": cell.parameters.figure, "attack": audit.attack,
+                "network": f"{audit.dataset}, {audit.model}, n = {audit.records:,}",
+                "x": audit.steps, "steps": audit.steps, "sampling_rate": audit.sampling_rate,
+                "batch": round(audit.sampling_rate * audit.records), "delta": audit.delta,
+                "value": mean["epsilon"], "error": error["epsilon"], "starts": n,
+                "shift": mean["shift"], "shift error": error["shift"],
+            }  # fmt: skip
+            if name in real:
+                curves = _matched(accounted[f"trained_{audit.name}"], audit.delta)[audit.steps]
+                row |= _beside(audit, rows, real[name], curves["heuristic"], grid)
+            yield row
+
+
+def _beside(
+    audit: expected_cells.Training,
+    rows: pd.DataFrame,
+    runs: pd.DataFrame,
+    curves: ApproxDP | Tabulated,
+    grid: ExpectingGrid,
+) -> dict[str, float]:
+    """A real audit beside the expected one."""
+    inside, outside = worlds(runs)
+    n, audits = len(inside), grid.training.ideal_audits
+    mechanism = audit.sampling_rate, audit.steps
+    noise = linear.last_iterate_noise_multiplier(rows["epsilon"].mean(), audit.delta, *mechanism)
+    present, absent = (
+        projections(
+            float(noise), *mechanism, world == "in", audits * n,
+            stream(0, cells.NAME, "law", cells.trained_name(audit), world),
+        ).reshape(audits, n)
+        for world in ("in", "out")
+    )  # fmt: skip
+    law = AsPublished().bounds(present, absent, curves, 1 - ONE_SIDED)[0]
+    least, most = np.quantile(law, [0.05, 0.95])
+    observed = lower_bound(inside, outside, curves, AsPublished(), confidence=ONE_SIDED)
+    return {
+        "least": least,
+        "most": most,
+        "observed": observed.value,
+        "observed shift": inside.mean() - outside.mean(),
+        "observed shift error": math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / n),
+        "noise": rows["deviation"].mean()
+        / math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / 2),
+    }
 
 
 def _trained(audit: TrainedAudit, runs: pd.DataFrame | None, bounds: pd.DataFrame) -> pd.DataFrame:
@@ -165,6 +239,12 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     wide["accuracy"] = select(rows, quantity="accuracy")["value"]
     audits = select(rows, method="heuristic")[index]
     return audits.assign(**wide).reset_index(drop=True)
+
+
+def expected(estimates: pd.DataFrame, *figures: str) -> pd.DataFrame:
+    """Expected audits that the figures show, one row each; ``own``: beside real ones."""
+    rows = select(estimates, figure="expected", shown=list(figures))
+    return rows.assign(own=rows["cell"].isin(select(estimates, figure=list(figures))["cell"]))
 
 
 def named(estimates: pd.DataFrame, start: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Figures of linear_heuristic."""
 
+import math
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,7 @@ from hiddenstate import plotting
 from hiddenstate.accounting.linear import last_iterate_delta
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.linear_heuristic import stated
-from hiddenstate.papers.linear_heuristic.estimates import curve, named, trained
+from hiddenstate.papers.linear_heuristic.estimates import curve, expected, named, trained
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import figure
 
@@ -32,6 +33,10 @@ _ESTIMATORS: dict[str, dict[str, Any]] = {
         "label": "lower bound (95 %), by another rule", "color": plotting.VALID, "marker": "^",
         "ms": 4.5,
     },
+}  # fmt: skip
+_EXPECTED: dict[str, Any] = {
+    "label": "expected audit, start and batches known: no bound", "color": plotting.OTHER,
+    "marker": "D", "ms": 4.5, "ls": "none", "capsize": 2,
 }  # fmt: skip
 _REFERENCE: dict[str, Any] = {"color": plotting.UPPER, "lw": 0.9, "ls": ":"}
 
@@ -281,6 +286,45 @@ def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
     ax.set(xscale="log", xlabel="steps", ylim=(0, None))
 
 
+def _expected_panel(ax: Any, rows: pd.DataFrame) -> None:
+    """Expected audits against steps, and the baselines where no real audits have them."""
+    rows = rows.set_index("steps").sort_index()
+    if not rows["own"].all():
+        for method in ("heuristic", "standard"):
+            plotting.curve(ax, rows[method], **{"marker": "."} | _BASELINES[method])
+        ax.set(xscale="log", xlabel="steps", ylim=(0, None))
+    ax.errorbar(rows.index, rows["value"], rows["error"], **_EXPECTED)
+
+
+def _trained_figure(estimates: pd.DataFrame, figure: str, key: str, words: str) -> Any:
+    """Real audits and expected ones, a panel for each value of ``key``, networks in rows."""
+    rows, told = trained(estimates, figure), expected(estimates, figure)
+    panels: list[tuple[pd.DataFrame | None, pd.DataFrame]] = []
+    for value, part in rows.groupby(key, sort=False):
+        panels.append((part, select(told, own=True, **{key: value})))
+    others = select(told, own=False).groupby(["network", key], sort=False)
+    panels += [(None, part) for _, part in others]
+    columns = rows[key].nunique()
+    rows_of_panels = math.ceil(len(panels) / columns)
+    drawn, axes = plotting.panels(columns, rows_of_panels, height=4.0, sharex="col")
+    for ax, (part, one) in zip(axes, panels, strict=False):
+        if part is not None:
+            _trained_panel(ax, part)
+        if len(one):
+            _expected_panel(ax, one)
+        title = words.format(**(one if part is None else part).iloc[0])
+        ax.set_title("\n".join([*one["network"].head(1), title]))
+        ax.set_ylabel(_epsilon_at(select(estimates, figure=figure)))
+    return plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))
+
+
+_KNOWN = (
+    "Diamonds: expected audits, each computed along single trainings by the experimenter, mean and "
+    "standard error over starts. Their adversary knows start and batches, and they bound nothing. "
+    "Where noise moves a network far, first order says nothing, and they fall to 0."
+)
+
+
 @figure(
     "Figure 2: gradient canary among natural records",
     "Epsilon of the last iterate against the number of steps, at one noise multiplier a "
@@ -288,19 +332,13 @@ def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
     "records are natural. Squares: the published estimate, which picks its threshold on the "
     "models it judges. Triangles: a valid lower bound of another rule, which may be above "
     "the estimate. Shaded: 90 % of the estimates if losses were linear, with as many "
-    "models. The paper shows a drawing without printed values.",
+    "models. " + _KNOWN + " The paper shows a drawing without printed values.",
     message="Audits of trained networks find less than the linear heuristic",
     of="trained models",
 )
 def figure2(estimates: pd.DataFrame) -> Any:
-    rows = trained(estimates, "figure2")
-    panels = list(rows.groupby(["sampling_rate", "noise_multiplier"], sort=False))
-    drawn, axes = plotting.panels(len(panels), height=4.0)
-    for ax, ((rate, noise), part) in zip(axes, panels, strict=True):
-        _trained_panel(ax, part)
-        ax.set_title(f"sampling rate {rate:g}, noise multiplier {noise:g}")
-        ax.set_ylabel(_epsilon_at(select(estimates, figure="figure2")))
-    return plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))
+    words = "sampling rate {sampling_rate:g}, noise multiplier {noise_multiplier:g}"
+    return _trained_figure(estimates, "figure2", "sampling_rate", words)
 
 
 @figure(
@@ -308,19 +346,13 @@ def figure2(estimates: pd.DataFrame) -> Any:
     "As Figure 2, for a mislabelled record whose loss is the score. Left: among blank "
     "records, which all have the label that the canary's image truly has. Right: among "
     "natural records. The noise keeps the standard epsilon constant, and the sampling rate "
-    "is ours. The paper shows a drawing without printed values.",
+    "is ours. " + _KNOWN + " The paper shows a drawing without printed values.",
     message="A mislabelled record shows less than the linear heuristic",
     of="trained models",
 )
 def figure4(estimates: pd.DataFrame) -> Any:
-    rows = trained(estimates, "figure4")
-    drawn, axes = plotting.panels(2, height=4.0, sharey=True)
-    for ax, attack in zip(axes, ("blank", "natural"), strict=True):
-        part = select(rows, attack=attack)
-        _trained_panel(ax, part)
-        ax.set_title(f"{attack} records, sampling rate {part['sampling_rate'].iloc[0]:g}")
-    axes[0].set_ylabel(_epsilon_at(select(estimates, figure="figure4")))
-    return plotting.legend_below(drawn, axes[0], columns=2)
+    words = "{attack} records, sampling rate {sampling_rate:g}"
+    return _trained_figure(estimates, "figure4", "attack", words)
 
 
 @figure(

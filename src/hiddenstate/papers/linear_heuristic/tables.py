@@ -1,12 +1,14 @@
 """Tables of linear_heuristic."""
 
+import math
+
 import pandas as pd
 
 from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED
 from hiddenstate.papers.linear_heuristic import stated
-from hiddenstate.papers.linear_heuristic.estimates import curve, trained
+from hiddenstate.papers.linear_heuristic.estimates import curve, expected, trained
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
-from hiddenstate.pipeline.estimates import select
+from hiddenstate.pipeline.estimates import plus_minus, select
 from hiddenstate.pipeline.family import Rows, table
 from hiddenstate.rounding import shown
 
@@ -46,10 +48,11 @@ def table1(estimates: pd.DataFrame) -> Rows:
     "Table 1: trained columns",
     "Test accuracy and empirical epsilon of models trained with three batch sizes, at the scale "
     "named below. Beside them stand the paper's numbers for CIFAR-10. The canary is a mislabelled "
-    "record among those of the training data.",
+    "record among those of the training data. Expected audits, with their standard error, bound "
+    "nothing.",
 )
 def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
-    rows = trained(estimates, "table1")
+    rows, told = trained(estimates, "table1"), expected(estimates, "table1")
     printed = [*stated.TRAINED.items(), *[("", ("", ""))] * len(rows)]
     return pd.DataFrame(
         {
@@ -62,6 +65,11 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
             "empirical, as published": _shown(PUBLISHED, row.get(PUBLISHED), 2),
             f"lower bound at {CONFIDENCE:.0%}": _shown("lower bound", row.get("lower bound"), 2),
             "as published, if losses were linear": _shown("ideal", row["ideal"], 2),
+            **dict.fromkeys("expected audit, " + told["network"], "—"),
+            **{
+                f"expected audit, {one['network']}": plus_minus(one["value"], one["error"])
+                for _, one in select(told, steps=row["steps"]).iterrows()
+            },
             "batch size, printed": f"{batch}",
             "accuracy, printed": accuracy,
             "empirical, printed": f"{empirical}",
@@ -77,6 +85,13 @@ KINDS = {
     "lower bound, direct": "lower",
 }
 """By column: what is rounded up or down; all else is rounded to nearest."""
+
+
+_ATTACKS = {
+    "dirac": "gradient",
+    "natural": "mislabelled",
+    "blank": "mislabelled among blank",
+}
 
 
 def _shown(name: str, value: float | None, decimals: int = 3) -> str:
@@ -104,9 +119,7 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "shown in": row["figure"].replace("figure", "Figure ").replace("table", "Table "),
-            "attack": {"dirac": "gradient", "natural": "mislabelled"}.get(
-                row["attack"], "mislabelled among blank"
-            ),
+            "attack": _ATTACKS[row["attack"]],
             "sampling rate": f"{row['sampling_rate']:.4g}",
             "steps": f"{row['steps']:g}",
             "noise multiplier": f"{row['noise_multiplier']:.4f}",
@@ -115,6 +128,38 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
         }
         for _, row in rows.iterrows()
     )
+
+
+@table(
+    "Expected audits of trained models",
+    "Epsilon that the score of one trajectory shows to first order, mean and standard error over "
+    "starts. Its adversary knows start and batches, and it bounds nothing. Beside it: the "
+    "published estimate of the real audit, and the range of 90 % of such estimates at the expected "
+    "epsilon. Difference: of the mean scores, observed over expected, with the standard error of "
+    "both. Noise: its share of the scores' observed deviation; the rest is of starts, batches and "
+    "curvature.",
+    when=lambda grid: bool(grid.expected),
+)
+def expected_audits(estimates: pd.DataFrame) -> Rows:
+    for _, row in expected(estimates, "figure2", "figure4", "table1").iterrows():
+        ratio = row.get("observed shift", math.nan) / row["shift"]
+        errors = row.get("observed shift error", math.nan), ratio * row["shift error"]
+        error = math.hypot(*errors) / abs(row["shift"])
+        yield {
+            "shown in": row["shown"].replace("figure", "Figure ").replace("table", "Table "),
+            "network": row["network"],
+            "attack": _ATTACKS[row["attack"]],
+            "sampling rate": f"{row['sampling_rate']:.4g}",
+            "steps": f"{row['steps']:g}",
+            "heuristic": _shown("heuristic", row["heuristic"], 2),
+            "standard": _shown("standard", row["standard"], 2),
+            "starts": f"{row['starts']:g}",
+            "expected": plus_minus(row["value"], row["error"]),
+            "published": _shown(PUBLISHED, row.get("observed"), 2),
+            "range": "—" if math.isnan(ratio) else f"{row['least']:.2f} to {row['most']:.2f}",
+            "difference": "—" if math.isnan(ratio) else plus_minus(ratio, error),
+            "noise": _percent(row.get("noise")),
+        }
 
 
 @table(
