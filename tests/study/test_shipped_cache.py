@@ -43,4 +43,6 @@ def test_a_scale_of_the_user_s_own_may_change_cached_cells(tmp_path):
     scale.write_text("extends: laptop\nlinear_heuristic:\n  training:\n    models: 90\n")
     family, grid, seed = config.section(scale, "linear_heuristic")
     every, folder = family.jobs(grid)["train"], ROOT / "results/cached/linear_heuristic"
-    assert forecast.served(every, seed, scale, "linear_heuristic", folder) == []
+    served = forecast.served(every, seed, scale, "linear_heuristic", folder)
+    # An expected audit does not depend on the number of models.
+    assert served == [name for name in every if name.startswith("expected_")]
