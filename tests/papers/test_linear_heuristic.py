@@ -353,6 +353,15 @@ def test_without_trained_models_their_figures_show_the_accountants_alone(found):
         assert FAMILY.checks[name].measure(rows) is None
 
 
+def test_each_noise_multiplier_of_a_sampling_rate_has_a_panel_of_its_own(found):
+    rows = select(found, figure="figure2")
+    other = rows.assign(noise_multiplier=3.0, cell=rows["cell"] + "_other")
+    drawn = FAMILY.figures["figure2"].draw(pd.concat([found, other], ignore_index=True))
+    titles = [ax.get_title().splitlines()[-1] for ax in drawn.axes]
+    assert titles == [f"sampling rate 0.08, noise multiplier {sigma}" for sigma in (1, 3, 1)]
+    assert all(ax.get_xlabel() == "steps" for ax in drawn.axes)
+
+
 def test_trained_audits_know_their_mechanism(found):
     rows = estimates.trained(found, "figure2", "figure4", "table1")
     assert list(rows["figure"]) == ["figure2"] * 2 + ["figure4"] * 2 + ["table1"] * 2

@@ -296,17 +296,19 @@ def _expected_panel(ax: Any, rows: pd.DataFrame) -> None:
     ax.errorbar(rows.index, rows["value"], rows["error"], **_EXPECTED)
 
 
-def _trained_figure(estimates: pd.DataFrame, figure: str, key: str, words: str) -> Any:
-    """Real audits and expected ones, a panel for each value of ``key``, networks in rows."""
+def _trained_figure(estimates: pd.DataFrame, figure: str, keys: list[str], words: str) -> Any:
+    """Real audits with their expected ones, a panel for each of the keys; then other networks."""
     rows, told = trained(estimates, figure), expected(estimates, figure)
-    panels: list[tuple[pd.DataFrame | None, pd.DataFrame]] = []
-    for value, part in rows.groupby(key, sort=False):
-        panels.append((part, select(told, own=True, **{key: value})))
-    others = select(told, own=False).groupby(["network", key], sort=False)
+    panels: list[tuple[pd.DataFrame | None, pd.DataFrame]] = [
+        (part, select(told, own=True, **dict(zip(keys, key, strict=True))))
+        for key, part in rows.groupby(keys, sort=False)
+    ]
+    columns = len(panels)
+    others = select(told, own=False).groupby(["network", *keys], sort=False)
     panels += [(None, part) for _, part in others]
-    columns = rows[key].nunique()
-    rows_of_panels = math.ceil(len(panels) / columns)
-    drawn, axes = plotting.panels(columns, rows_of_panels, height=4.0, sharex="col")
+    lines = math.ceil(len(panels) / columns)
+    full = len(panels) == lines * columns
+    drawn, axes = plotting.panels(columns, lines, height=4.0, sharex="col" if full else False)
     for ax, (part, one) in zip(axes, panels, strict=False):
         if part is not None:
             _trained_panel(ax, part)
@@ -315,6 +317,8 @@ def _trained_figure(estimates: pd.DataFrame, figure: str, key: str, words: str) 
         title = words.format(**(one if part is None else part).iloc[0])
         ax.set_title("\n".join([*one["network"].head(1), title]))
         ax.set_ylabel(_epsilon_at(select(estimates, figure=figure)))
+    for ax in axes[len(panels) :]:
+        ax.remove()
     return plotting.legend_below(drawn, axes[0], columns=min(2, len(axes)))
 
 
@@ -338,7 +342,7 @@ _KNOWN = (
 )
 def figure2(estimates: pd.DataFrame) -> Any:
     words = "sampling rate {sampling_rate:g}, noise multiplier {noise_multiplier:g}"
-    return _trained_figure(estimates, "figure2", "sampling_rate", words)
+    return _trained_figure(estimates, "figure2", ["sampling_rate", "noise_multiplier"], words)
 
 
 @figure(
@@ -352,7 +356,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
 )
 def figure4(estimates: pd.DataFrame) -> Any:
     words = "{attack} records, sampling rate {sampling_rate:g}"
-    return _trained_figure(estimates, "figure4", "attack", words)
+    return _trained_figure(estimates, "figure4", ["attack"], words)
 
 
 @figure(
