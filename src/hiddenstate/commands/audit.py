@@ -6,10 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
-from hiddenstate.commands.options import (
-    check_pictures,
-    status,
-)
+from hiddenstate.commands.options import check_pictures, status
 from hiddenstate.commands.printing import print_json, records
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import counted, shown

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
-from hiddenstate.commands.options import (
-    status,
-)
+from hiddenstate.commands.options import status
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import counted, shown

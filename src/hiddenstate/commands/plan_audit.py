@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
-from hiddenstate.commands.options import (
-    check_pictures,
-)
+from hiddenstate.commands.options import check_pictures
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 

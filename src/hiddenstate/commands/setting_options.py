@@ -1,4 +1,4 @@
-"""What the options that describe a training with DP-SGD say together."""
+"""The setting that options describe, for every command about a training with DP-SGD."""
 
 import argparse
 import math

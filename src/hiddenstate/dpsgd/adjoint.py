@@ -343,7 +343,7 @@ def _pair(
 def _canary_along(
     run: Run, iterates: Sequence[Tensor], adjoints: Tensor
 ) -> tuple[Trajectory, Floats, NDArray[np.bool_]]:
-    """What a canary in any step does along iterates without it: its trajectory, the gradients'
+    """Effects of a canary in any step along iterates without it: the trajectory, the gradients'
     norms over the clipping norm, and the steps of ``run`` that use it."""
     mechanism, inserted = run.ensemble.mechanism, Additions([run])
     canary = [_canary(run, inserted, theta, step) for step, theta in enumerate(iterates[:-1])]

@@ -69,7 +69,7 @@ class Rule:
         anchor: Tensor,
         hear: Callable[[Any, Any], None],
     ) -> Any:
-        """What the layer gives; a backward pass has ``hear`` take the a and g of ``prepare``.
+        """Outputs of the layer; a backward pass has ``hear`` take the a and g of ``prepare``.
 
         The anchor requires a gradient, so that the outputs do, whatever the layer read.
         """
