@@ -1,9 +1,12 @@
 import functools
 import itertools
+import os
 import random
+import shutil
 import threading
 from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
+from itertools import product
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -200,23 +203,46 @@ def test_a_chunk_that_a_loss_of_power_left_empty_is_trained_again(tmp_path):
     assert checkpoint.spent(tmp_path) >= 0
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_chunks_that_another_part_removes_meanwhile_are_passed_over(tmp_path, monkeypatch, late):
-    for folder in "ab":
-        Checkpoint(tmp_path / folder, "mark", ("score",), {}).write({("in", 0, 0): {"score": 1.0}})
-    read, drop = checkpoint.arrays, lambda path: path.unlink(missing_ok=True)
+@pytest.mark.parametrize("when", ["before it is looked at", "before it is read", "after"])
+def test_chunks_that_another_part_removes_meanwhile_are_passed_over(tmp_path, monkeypatch, when):
+    rows = {("in", 0, index): {"score": float(index)} for index in range(2)}
+    kept = {name: Checkpoint(tmp_path / name, "mark", ("score",), {}) for name in "ab"}
+
+    def write():
+        for name, run in product("ab", rows):
+            kept[name].write({run: rows[run]})
+
+    read, walk, drop = checkpoint.arrays, os.walk, lambda path: path.unlink(missing_ok=True)
 
     def arrays(path, expected):
-        if not late:
+        if when == "before it is read":
             drop(path)
         found = read(path, expected)
         drop(path)
         return found
 
+    def listed(directory, **options):
+        found = list(walk(directory, **options))
+        if when == "before it is looked at":
+            shutil.rmtree(directory, ignore_errors=True)
+        return found
+
     monkeypatch.setattr(checkpoint, "arrays", arrays)
-    runs = {("a", "in", 0, 0), ("b", "in", 0, 0)}
-    checkpoint.drop(tmp_path, runs)
+    monkeypatch.setattr(checkpoint.os, "walk", listed)
+    write()
+    assert kept["a"].read() == (rows if when == "after" else {})
+    shutil.rmtree(tmp_path / "a", ignore_errors=True)
+    assert kept["a"].read() == {}
+    write()
+    checkpoint.drop(tmp_path, {(name, *run) for name, run in product("ab", rows)})
     assert not [*tmp_path.rglob("*.npz")] and checkpoint.spent(tmp_path) == 0
+
+
+def test_a_folder_stays_for_the_chunks_of_other_parts(tmp_path):
+    kept = Checkpoint(tmp_path / "a", "mark", ("score",), {})
+    kept.write({("in", 0, 0): {"score": 1.0}})
+    checkpoint.drop(tmp_path, {("a", "in", 0, 0)})
+    assert [*tmp_path.rglob("*")] == [tmp_path / "a"]
 
 
 def test_a_chunk_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):

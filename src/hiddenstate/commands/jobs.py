@@ -4,7 +4,7 @@ import argparse
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,7 @@ def write(path: Path, job: "Job", frame: "pd.DataFrame", origin: dict[str, Any])
 def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[Workplace]":
     """Place of training that the options ask for; the checkpoint goes once all is written."""
     from hiddenstate.pipeline.cells import Workplace
+    from hiddenstate.pipeline.parts import Parts
 
     if job.work.kind == "start":
         yield Workplace(device=_device(options.device))
@@ -88,17 +89,21 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
     with files.alone(options.checkpoint, f"another process trains {job.cell.name}", part):
         yield place
         if options.part is options.hours is None:
-            _discard(options.checkpoint)
+            assert isinstance(place.checkpoint, Parts)
+            _discard(options.checkpoint, {name for name, *_ in place.checkpoint.finished})
 
 
-def _discard(checkpoint: Path) -> None:
-    """Remove the finished models of a checkpoint, older versions' marks of parts, and folders."""
+def _discard(checkpoint: Path, places: Collection[str] = ()) -> None:
+    """Remove the finished models of a checkpoint, older versions' marks of parts, and folders.
+
+    places: folders of the checkpoint that parts may have left empty.
+    """
     kept = r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz|part\d+of\d+"
     own = [p for p in checkpoint.rglob("*") if re.fullmatch(kept, p.name) and p.is_file()]
     for path in own:
         path.unlink()
-    for folder in {path.parent for path in own}:
-        with suppress(OSError):  # something else is in it
+    for folder in {path.parent for path in own} | {checkpoint / name for name in places}:
+        with suppress(OSError):  # something else is in it, or it was never made
             folder.rmdir()
 
 

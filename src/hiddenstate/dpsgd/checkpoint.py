@@ -14,7 +14,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -316,13 +316,11 @@ class Checkpoint:
     def read(self) -> dict[Identity, Row]:
         """Scores and measures of the finished runs."""
         done = self._elsewhere()
-        if self._directory is None or not self._directory.is_dir():
-            return done
-        for path in sorted(self._directory.glob("[!.]*.npz")):
-            if not path.stat().st_size:
+        for path, chunk in _chunks(self._directory, within=False):
+            if chunk is None:
                 warnings.warn(f"{path}: is empty; its models are trained again", stacklevel=3)
                 continue
-            found = {key: array.tolist() for key, array in arrays(path, _KEPT).items()}
+            found = {key: array.tolist() for key, array in chunk.items()}
             try:
                 fingerprint, columns = found["fingerprint"], tuple(found["columns"])
                 runs = list(zip(found["world"], found["repeat"], found["run"], strict=True))
@@ -392,37 +390,47 @@ Runs = Collection[tuple[str, World, int, int]]
 
 def spent(directory: Path | None, runs: Runs | None = None) -> float:
     """Seconds that runs kept in a directory, and those below it, took before now: all, or these."""
-    return sum(float(found.get("seconds", 0)) for _, found in _chunks(directory, runs))
+    return sum(float(found.get("seconds", 0)) for _, found in _of_runs(directory, runs))
 
 
 def drop(directory: Path | None, runs: Runs) -> None:
-    """Remove the chunks of which all runs are among these, and the folders that are empty then."""
-    for path, _ in _chunks(directory, runs):
-        path.unlink(missing_ok=True)
-        with suppress(OSError):  # other parts' models are in it
-            path.parent.rmdir()
+    """Remove the chunks of which all runs are among these.
 
-
-def _chunks(directory: Path | None, runs: Runs | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Chunks in a directory and below it, without those that a loss of power left empty.
-
-    Parts of a cell share a directory, so another may remove its chunks and folders meanwhile.
+    Their folders stay, for another part may be about to write there.
     """
-    if directory is None:
-        return
-    names = (Path(at) / name for at, _, files in os.walk(directory) for name in files)
-    for path in sorted(path for path in names if path.match("[!.]*.npz")):
-        try:
-            if not path.stat().st_size:
-                continue
-            found = arrays(path, _KEPT)
-        except (FileNotFoundError, InputError) as error:
-            if isinstance(error.__cause__ or error, FileNotFoundError):
-                continue
-            raise
+    for path, _ in _of_runs(directory, runs):
+        path.unlink(missing_ok=True)
+
+
+def _of_runs(directory: Path | None, runs: Runs | None) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Chunks in a directory and below it: all, or those of which all runs are among these."""
+    for path, found in _chunks(directory, within=True):
+        if directory is None or found is None:
+            continue
         place = path.parent.relative_to(directory).as_posix().removeprefix(".")
         if runs is not None:
             names = (found[key].tolist() for key in ("world", "repeat", "run"))
             if any((place, *run) not in runs for run in zip(*names, strict=True)):
                 continue
+        yield path, found
+
+
+def _chunks(
+    directory: Path | None, *, within: bool
+) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+    """Chunks in a directory, or ``within`` it, by name; None for one that a loss of power emptied.
+
+    Parts of a cell share a directory, so another may remove its chunks and folders meanwhile.
+    """
+    if directory is None:
+        return
+    folders = islice(os.walk(directory), None if within else 1)  # passes over what is gone
+    names = (Path(at) / name for at, _, files in folders for name in files)
+    for path in sorted(path for path in names if path.match("[!.]*.npz")):
+        try:
+            found = arrays(path, _KEPT) if path.stat().st_size else None
+        except (FileNotFoundError, InputError) as error:
+            if isinstance(error.__cause__ or error, FileNotFoundError):
+                continue
+            raise
         yield path, found
