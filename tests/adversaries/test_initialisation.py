@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from hiddenstate.adversaries.initialisation import average_case, pretrained
+from hiddenstate.adversaries.initialisation import (
+    average_case,
+    average_case_deviations,
+    pretrained,
+)
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.errors import InputError
 from hiddenstate.models import fcnn
@@ -51,6 +55,20 @@ def test_normal_weights_have_xavier_s_deviation_and_biases_of_a_hundredth():
         # A uniform draw goes no further than 1.73 deviations.
         assert layer.weight.abs().max() > 2.5 * layer.weight.std()
         assert (layer.bias == 0.01).all()
+
+
+@pytest.mark.parametrize("normal", [False, True])
+def test_deviations_of_a_start_are_those_of_its_draws(normal):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 3, 2), torch.nn.GroupNorm(1, 3), torch.nn.Linear(3, 4)
+    )
+    model[2].bias.requires_grad_(False)
+    rng = stream(0, "deviations")
+    drawn = torch.stack([average_case(model, rng, normal=normal) for _ in range(4000)]).std(0)
+    found = average_case_deviations(model)
+    # Of 4,000 normal draws the deviation is known to 1.1 %; 48 are looked at.
+    torch.testing.assert_close(found, drawn, rtol=0.045, atol=1e-6)
+    assert found.unique().numpy() == pytest.approx([0, (2 / 20) ** 0.5, (2 / 7) ** 0.5])
 
 
 def test_pre_training_is_torch_s_with_momentum_decay_and_drops():

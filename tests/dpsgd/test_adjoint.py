@@ -18,7 +18,7 @@ from hiddenstate.adversaries.canaries import RecordCanary
 from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted, Periodic
 from hiddenstate.auditing import GaussianDP, lower_bound
 from hiddenstate.auditing.summaries import separation
-from hiddenstate.dpsgd.adjoint import Trajectory, expected, trajectory, vjp
+from hiddenstate.dpsgd.adjoint import Trajectory, expected, hidden, trajectory, vjp
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
 from hiddenstate.dpsgd.ensemble import Ensemble, Run, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
@@ -236,6 +236,68 @@ def test_no_trajectory_shows_more_than_all_iterates(steps, sigma):
     if steps == 1:
         full = Trajectory(np.array([found.deviation / sigma]), found.deviation)
         assert full.epsilon(0.3, 1e-5) == pytest.approx(most, rel=5e-3)
+
+
+DIRAC = Inserted(Coordinate(40), schedule=None)
+
+
+@pytest.mark.parametrize("canary", [RECORD, DIRAC], ids=["record", "coordinate"])
+def test_a_start_s_deviation_is_that_of_the_score_by_its_entries(canary):
+    """By training again, in double precision; a coordinate's score is a movement from the start."""
+    audit = make(canary, sigma=0.5, sampling=Poisson(0.3), model=network(torch.float64))
+    audit = dataclasses.replace(audit, initial=audit.initial.double())
+
+    def score(start):
+        run = _pair(dataclasses.replace(audit, initial=start))[0]
+        *_, last = run.iterates()
+        return run.score(last)
+
+    for i in (0, 17, 40, 50):
+        only = torch.zeros(len(audit.initial), dtype=torch.float64)
+        only[i] = 1e-3
+        slope = (score(audit.initial + only) - score(audit.initial - only)) / 2e-3
+        found = trajectory(audit, start=only, seed=4)
+        assert found.start == pytest.approx(abs(slope) * 1e-3, rel=1e-3)
+        assert found.start * 1.01 != pytest.approx(abs(slope) * 1e-3, rel=1e-3)
+    assert trajectory(audit, seed=4).start == 0
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("deviation", "rate"), [(0.02, 0.5), (0.0, 0.5), (0.02, 1.0)])
+def test_hidden_starts_and_batches_spread_scores_as_many_models_show(deviation, rate):
+    centre = flat_parameters(network())
+
+    def drawn(rng):
+        return centre + deviation * torch.from_numpy(rng.standard_normal(len(centre))).to(centre)
+
+    audit = make(sigma=0.3, rate=0.03, sampling=Poisson(rate))
+    audit = dataclasses.replace(audit, initial=drawn)
+    start = torch.full_like(centre, deviation)
+    law = hidden([trajectory(audit, start=start, name=("own", i)) for i in range(12)])
+    table = scores(audit, models=1500, seed=2, side_by_side=True)
+    seen = table.loc[table.world == "out", "score"].std()
+    assert law.deviation == pytest.approx(seen, rel=0.06)
+    assert law.deviation * 1.15 != pytest.approx(seen, rel=0.06)
+
+
+def test_the_hidden_law_has_mean_weights_and_all_three_variances():
+    found = [
+        Trajectory(np.array([1.0, 3.0]), 3.0, 2.0, 6.0), Trajectory(np.array([2.0, 5.0]), 1.0)
+    ]  # fmt: skip
+    law = hidden(found)
+    assert law.weights.tolist() == [1.5, 4.0]
+    assert law.deviation == pytest.approx(5.0)  # of 9 + 4 + 36 and 1
+    assert (law.batches, law.start) == (0, 0)
+
+
+@pytest.mark.parametrize("sigma", [0.6, 2.0])
+def test_no_hidden_law_shows_more_than_all_iterates(sigma):
+    audit = make(sigma=sigma, rate=0.3, sampling=Poisson(0.3))
+    found = [trajectory(audit, name=(i,)) for i in range(4)]
+    law, most = hidden(found), audit.mechanism.epsilon(1e-5, records=RECORDS + 1)
+    assert 0 < law.epsilon(0.3, 1e-5) <= most
+    alone = math.sqrt(np.mean([one.deviation**2 for one in found]))
+    assert (abs(law.weights) <= alone / sigma * (1 + 1e-6)).all()
 
 
 def test_pairs_share_their_noise_and_no_other_run_does():

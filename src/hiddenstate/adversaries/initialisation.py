@@ -42,12 +42,23 @@ def average_case(model: nn.Module, rng: np.random.Generator, *, normal: bool = F
             parts.append(torch.full((p.numel(),), 1.0 if gain else 0.01 if normal else 0.0))
             continue
         fans = p[0, 0].numel() * (p.shape[0] + p.shape[1])
-        bound, deviation = (6 / fans) ** 0.5, (2 / fans) ** 0.5
+        bound, deviation = (6 / fans) ** 0.5, _deviation(p)
         drawn = (
             rng.normal(0, deviation, p.numel()) if normal else rng.uniform(-bound, bound, p.numel())
         )
         parts.append(torch.from_numpy(drawn.astype(np.float32)))
     return torch.cat(parts)
+
+
+def average_case_deviations(model: nn.Module) -> Tensor:
+    """Standard deviations of the entries of ``average_case``, normal or not; shape (p,)."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return torch.cat([torch.full((p.numel(),), _deviation(p)) for p in trained])
+
+
+def _deviation(p: Tensor) -> float:
+    """Standard deviation of a parameter's entries; only weights are drawn."""
+    return 0.0 if p.dim() < 2 else (2 / (p[0, 0].numel() * (p.shape[0] + p.shape[1]))) ** 0.5
 
 
 def pretrained(

@@ -15,11 +15,16 @@ hidden from them. The experimenter knows the noise, and computes both parts dire
 The two bounds hold where clipped sums have no jumps. Activations with kinks (ReLU) and max-pooling
 make jumps, which derivatives do not see. The result is no lower bound on epsilon: pairs that share
 their noise show more than any adversary sees.
+
+Starts and batches that are hidden spread scores as well. The same derivatives say how far, to first
+order: an entry of the start moves the score by ``a_0`` and what the score itself reads of the
+start, and a record that a step samples moves it by ``-learning_rate a_t . g`` with its clipped
+gradient ``g``. ``hidden`` adds the variances of all three.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -141,22 +146,37 @@ class Trajectory:
     """A training without the canary, to first order in the canary and in the noise; no bound.
 
     weights: shape (steps,), how far the canary's clipped gradient moves the score where a step uses
-    it. deviation: of what all noise adds to the score.
+    it. deviation: of what all noise adds to the score. batches: of what the draw of Poisson batches
+    adds, 0 with others. start: of what the draw of the start adds, 0 for a start that is known.
     """
 
     weights: Floats
     deviation: float
+    batches: float = 0.0
+    start: float = 0.0
 
     def epsilon(self, rate: float, delta: float) -> float:
         """Epsilon of the weights of sampled steps, summed, at most that of all iterates.
 
-        It is that of who knows the start and the batches, except for the canary's place. Weights
-        below 0 count as 0.
+        It is that of who knows the start and the batches, except for the canary's place; ``hidden``
+        has that of who knows neither. Weights below 0 count as 0.
         """
         weights = np.maximum(self.weights, 0)
         if not weights.any():
             return 0.0
         return weighted.epsilon(1.0, rate, weights, delta, noise_std=self.deviation).lower
+
+
+def hidden(trajectories: Sequence[Trajectory]) -> Trajectory:
+    """The law of a score whose start and batches are hidden, over trajectories; no bound.
+
+    Its weights are the mean ones. Its deviation is the root mean square of all that noise, batches
+    and starts add. At any rate and delta its epsilon is at most that of all iterates, for a weight
+    is at most the deviation that noise of its step adds, over the noise multiplier.
+    """
+    parts = [(one.deviation, one.batches, one.start) for one in trajectories]
+    variance = np.square(parts).sum(1).mean()
+    return Trajectory(np.mean([one.weights for one in trajectories], 0), math.sqrt(variance))
 
 
 def vjp(
@@ -171,9 +191,20 @@ def vjp(
     indices: the records that are summed. Per-sample gradients are differentiated again; models that
     ``torch.func`` does not know are taken record by record.
     """
+    return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
+
+
+def _vjp(
+    gradients: ClippedSum,
+    theta: Tensor,
+    indices: NDArray[np.int64],
+    clipping_norm: float,
+    vector: Tensor,
+) -> tuple[Tensor, float]:
+    """The product, and the sum of squares of the records' clipped gradients times the vector."""
     problem = gradients.kernel.problem
     rows = max(1, _BLOCK_BYTES // (4 * gradients.parameters))
-    total = torch.zeros_like(theta)
+    total, squares = torch.zeros_like(theta), 0.0
     for start in range(0, len(indices), rows):
         chosen = torch.from_numpy(np.asarray(indices[start : start + rows])).to(problem.x.device)
         at = theta.detach().clone().requires_grad_()
@@ -183,10 +214,11 @@ def vjp(
         clips = norms > clipping_norm
         # A norm of 0 has no derivative, and none is asked for.
         factors = torch.where(clips, clipping_norm / torch.where(clips, norms, 1.0), 1.0)
-        product = factors @ (each @ vector)
-        if product.requires_grad:  # gradients of linear losses are constant
-            total += torch.autograd.grad(product, at)[0]
-    return total
+        products = factors * (each @ vector)
+        squares += float(products.detach().double().square().sum())
+        if products.requires_grad:  # gradients of linear losses are constant
+            total += torch.autograd.grad(products.sum(), at)[0]
+    return total, squares
 
 
 def _per_sample(problem: Any, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -259,16 +291,31 @@ def expected(
 
 
 def trajectory(
-    ensemble: Ensemble, *, seed: int = 0, name: tuple[str | int, ...] = (), device: str = "cpu"
+    ensemble: Ensemble,
+    *,
+    start: Tensor | None = None,
+    seed: int = 0,
+    name: tuple[str | int, ...] = (),
+    device: str = "cpu",
 ) -> Trajectory:
     """One model without the canary and a pass back through it, as in the first pair of
-    ``expected``; the same is raised."""
+    ``expected``; the same is raised.
+
+    start: deviation of each entry of the initial parameters, shape (p,); None if they are known.
+    """
     _supported(ensemble)
     gradients = ensemble.clipped_sum(device)
     present, absent = _runs(ensemble, gradients, seed, name, 0)
-    iterates = [absent.initial.clone(), *(t.clone() for t in absent.iterates())]
-    adjoints = _adjoints(absent, iterates, None, np.random.default_rng())
-    return _canary_along(present, iterates, adjoints)[0]
+    iterates = _iterates(absent)
+    back = _back(absent, iterates, None, np.random.default_rng())
+    found = _canary_along(present, iterates, back)[0]
+    if start is None:
+        return found
+    read = torch.zeros_like(back.start)
+    if absent.fixed.coordinate >= 0:  # its score is the movement from the start
+        read[absent.fixed.coordinate] = 1.0
+    moved = (back.start + read).double() * start.to(read.device)
+    return replace(found, start=float(torch.linalg.vector_norm(moved)))
 
 
 def _supported(ensemble: Ensemble) -> Mechanism:
@@ -291,6 +338,11 @@ def _runs(
     """Runs with and without the canary that share their noise."""
     worlds: tuple[World, World] = ("in", "out")
     return [Run(w, 0, index, ensemble, gradients, seed, name, paired=True) for w in worlds]
+
+
+def _iterates(run: Run) -> list[Tensor]:
+    """The start and all iterates of a run."""
+    return [run.initial.clone(), *(theta.clone() for theta in run.iterates())]
 
 
 def _product(one: Tensor, other: Tensor) -> float:
@@ -329,48 +381,65 @@ def _pair(
 ) -> _Pair:
     """Train a pair, and go back through both models."""
     runs = _runs(ensemble, gradients, seed, name, index)
-    iterates = [[run.initial.clone(), *(t.clone() for t in run.iterates())] for run in runs]
+    iterates = [_iterates(run) for run in runs]
     scored = [run.score(each[-1]) for run, each in zip(runs, iterates, strict=True)]
     rng = streams.stream(seed, *name, "pass back", index)
     passes = [
-        [_adjoints(run, each, records, rng) for _ in range(1 if records is None else 2)]
+        [_back(run, each, records, rng) for _ in range(1 if records is None else 2)]
         for run, each in zip(runs, iterates, strict=True)
     ]
     trajectory, norms, used = _canary_along(runs[0], iterates[1], passes[1][0])
-    return _Pair(scored[0] - scored[1], passes, trajectory, norms, used)
+    adjoints = [[back.adjoints for back in each] for each in passes]
+    return _Pair(scored[0] - scored[1], adjoints, trajectory, norms, used)
 
 
 def _canary_along(
-    run: Run, iterates: Sequence[Tensor], adjoints: Tensor
+    run: Run, iterates: Sequence[Tensor], back: "_Back"
 ) -> tuple[Trajectory, Floats, NDArray[np.bool_]]:
     """Effects of a canary in any step along iterates without it: the trajectory, the gradients'
     norms over the clipping norm, and the steps of ``run`` that use it."""
     mechanism, inserted = run.ensemble.mechanism, Additions([run])
     canary = [_canary(run, inserted, theta, step) for step, theta in enumerate(iterates[:-1])]
     moved = torch.stack([gradient for gradient, _ in canary])
-    weights = -mechanism.learning_rate * (adjoints * moved).sum(1)
+    weights = -mechanism.learning_rate * (back.adjoints * moved).sum(1)
     noise = mechanism.learning_rate * mechanism.noise_std
     trajectory = Trajectory(
-        weights.double().cpu().numpy(), noise * math.sqrt(_product(adjoints, adjoints))
+        weights.double().cpu().numpy(),
+        noise * math.sqrt(_product(back.adjoints, back.adjoints)),
+        back.batches,
     )
     norms = (moved.norm(dim=1) / mechanism.clipping_norm).double().cpu().numpy()
     return trajectory, norms, np.array([used for _, used in canary])
 
 
-def _adjoints(
+@dataclass(frozen=True, eq=False)
+class _Back:
+    """A pass back: derivatives of the score by the parameters after each step, (steps, p), and by
+    those before the first, (p,); and the deviation that the draw of batches adds."""
+
+    adjoints: Tensor
+    start: Tensor
+    batches: float
+
+
+def _back(
     run: Run, iterates: Sequence[Tensor], records: int | None, rng: np.random.Generator
-) -> Tensor:
-    """Derivatives of the score by the parameters after each step, (steps, p), by a pass back."""
+) -> _Back:
+    """A pass back through a training."""
     mechanism, gradients = run.ensemble.mechanism, run.gradients
-    adjoint, rows = _score_gradient(run, iterates[-1]), []
+    sampling = mechanism.sampling
+    adjoint, rows, variance = _score_gradient(run, iterates[-1]), [], 0.0
     for theta, batch in zip(reversed(iterates[:-1]), reversed(run.trained_on), strict=True):
         rows.append(adjoint)
         scale, chosen = 1.0, batch
         if records is not None and records < len(batch):
             scale, chosen = len(batch) / records, rng.choice(batch, records, replace=False)
-        back = vjp(gradients, theta, chosen, mechanism.clipping_norm, adjoint)
+        back, squares = _vjp(gradients, theta, chosen, mechanism.clipping_norm, adjoint)
         adjoint = adjoint - scale * mechanism.learning_rate * back
-    return torch.stack(rows[::-1])
+        if isinstance(sampling, Poisson):  # a record that is sampled stands for 1 / rate of them
+            variance += scale * (1 - sampling.rate) * squares
+    deviation = mechanism.learning_rate * math.sqrt(variance)
+    return _Back(torch.stack(rows[::-1]), adjoint, deviation)
 
 
 def _canary(run: Run, inserted: Additions, theta: Tensor, step: int) -> tuple[Tensor, bool]:

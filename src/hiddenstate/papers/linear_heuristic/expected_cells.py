@@ -75,8 +75,8 @@ def expected(grid: ExpectingGrid) -> list[Cell[ExpectedAudits]]:
 def cost(p: ExpectedAudits) -> float:
     """Seconds of one core that expected audits take.
 
-    Beside the gradients: 5 ms a step to differentiate, 2.5 s a trajectory to account for.
+    Beside the gradients: 5 ms a step to differentiate, 5 s a trajectory to account for.
     """
     batches = ((t.model, t.steps, t.records * t.sampling_rate) for t in p.trainings)
-    each = (2.5 + n * (5e-3 + (1 + BACK) * step_seconds(m, batch)) for m, n, batch in batches)
+    each = (5 + n * (5e-3 + (1 + BACK) * step_seconds(m, batch)) for m, n, batch in batches)
     return p.starts * sum(each)
