@@ -166,6 +166,38 @@ def test_expected_audits_stand_beside_real_ones_of_their_own_training(found):
     published = real.set_index("cell")["value"]
     pd.testing.assert_series_equal(own["observed"], published[own.index], check_names=False)
     assert (own["least"] <= own["most"]).all() and (own["most"] < 8).all()
+    assert rows[["noise", "batches", "start"]].sum(axis=1).to_numpy() == pytest.approx(1)
+    # Whoever knows less finds less: the noise is part of a larger spread.
+    assert (rows["hidden"] < rows["value"]).all() and (rows["hidden error"] >= 0).all()
+
+
+def test_the_error_of_a_hidden_start_s_epsilon_is_the_jackknife_s():
+    """Of a mean it is the standard error of the mean."""
+    values = np.array([1.0, 2.0, 4.0, 9.0])
+    without = [np.delete(values, i).mean() for i in range(4)]
+    (cell,) = (c for c in FAMILY.jobs(GRID)["train"].values() if c.cell.name == NAMED)
+    audits = [cells.trained_name(p) for p in cell.cell.parameters.trainings]
+    each = {
+        "start": range(4), "epsilon": values, "shift": 1.0, "deviation": 3.0,
+        "batch deviation": 1.0, "start deviation": values, "negative": 0.0, "hidden": 4.0,
+        "without": without, "heuristic": 5.0, "standard": 6.0, "noise_multiplier": 1.0,
+    }  # fmt: skip
+    table = pd.concat(pd.DataFrame({"audit": name, **each}) for name in audits)
+    ((row, *_),) = ([*estimates._expected(GRID, Only(cell.cell, table), {}, {})],)
+    assert row["hidden error"] == pytest.approx(values.std(ddof=1) / 2) == row["error"]
+    assert (row["value"], row["hidden"]) == (4.0, 4.0)
+    shares = np.array([9, 1, (1 + 4 + 16 + 81) / 4])
+    assert [row[k] for k in ("noise", "batches", "start")] == pytest.approx(shares / shares.sum())
+
+
+NAMED = "expected_digits_cnn_figure2"
+
+
+class Only:
+    """Made results of one cell."""
+
+    def __init__(self, cell, table):
+        self.of = lambda listed: [(cell, table)]
 
 
 def test_a_real_audit_is_compared_with_the_law_at_the_expected_epsilon():
@@ -179,8 +211,7 @@ def test_a_real_audit_is_compared_with_the_law_at_the_expected_epsilon():
     heuristic = float(last_iterate_epsilon(*mechanism, p.delta))
 
     def law(epsilon):
-        rows = pd.DataFrame({"epsilon": [epsilon] * 2, "deviation": [2.0, 2.0]})
-        return estimates._beside(p, rows, runs, curves, GRID)
+        return estimates._beside(p, epsilon, 2.0, runs, curves, GRID)
 
     beside, less = law(heuristic), law(heuristic / 2)
     step = 0.2001 * heuristic  # of the curves that estimates are matched to
@@ -189,7 +220,7 @@ def test_a_real_audit_is_compared_with_the_law_at_the_expected_epsilon():
     assert less["most"] < less["observed"] == beside["observed"]
     inside, outside = drawn["in"], drawn["out"]
     spread = math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / 2)
-    assert beside["noise"] == pytest.approx(2 / spread)
+    assert beside["spread"] == pytest.approx(2 / spread)
     assert beside["observed shift"] == pytest.approx(inside.mean() - outside.mean())
     assert beside["observed shift error"] == pytest.approx(spread * math.sqrt(2 / 2000))
 

@@ -78,12 +78,13 @@ def _expected(
     real: Mapping[str, pd.DataFrame],
     accounted: Mapping[str, pd.DataFrame],
 ) -> Iterator[dict[str, Any]]:
-    """Expected audits: the mean epsilon over the starts with its standard error.
+    """Expected audits: the mean epsilon over the starts, and the one for a hidden start.
 
-    Where there are real audits beside them also: ``observed``, their published estimate, and the
-    range ``least`` to ``most`` of 90 % of simulated ones at the expected epsilon; the difference of
-    the mean scores, ``shift`` and ``observed shift``, with errors; and ``noise``, the share of the
-    observed deviation of the scores that is of noise.
+    Each has its standard error, and ``noise``, ``batches`` and ``start`` are shares of the variance
+    of the scores. Where there are real audits beside them also: ``observed``, their published
+    estimate, and the range ``least`` to ``most`` of 90 % of simulated ones at the epsilon for a
+    hidden start; the difference of the mean scores, ``shift`` and ``observed shift``, with errors;
+    and ``spread``, the deviation of the scores over the observed one.
     """
     for cell, table in scores.of(expected_cells.expected):
         for audit in cell.parameters.trainings:
@@ -91,6 +92,7 @@ def _expected(
             rows = table[table["audit"] == name]
             mean, n = rows.mean(numeric_only=True), len(rows)
             error = rows[["epsilon", "shift"]].std() / math.sqrt(n)
+            parts = rows[["deviation", "batch deviation", "start deviation"]].pow(2).mean()
             known = ["heuristic", "standard", "noise_multiplier", "negative"]
             row = mean[known].to_dict() | {
                 "quantity": "epsilon", "method": "expected", "kind": "expected", "cell": name,
@@ -99,26 +101,31 @@ def _expected(
                 "x": audit.steps, "steps": audit.steps, "sampling_rate": audit.sampling_rate,
                 "batch": round(audit.sampling_rate * audit.records), "delta": audit.delta,
                 "value": mean["epsilon"], "error": error["epsilon"], "starts": n,
+                "hidden": mean["hidden"],
+                "hidden error": rows["without"].std(ddof=0) * math.sqrt(n - 1),  # jackknife
                 "shift": mean["shift"], "shift error": error["shift"],
+                **dict(zip(("noise", "batches", "start"), parts / parts.sum(), strict=True)),
             }  # fmt: skip
             if name in real:
                 curves = _matched(accounted[f"trained_{audit.name}"], audit.delta)[audit.steps]
-                row |= _beside(audit, rows, real[name], curves["heuristic"], grid)
+                law = mean["hidden"], math.sqrt(parts.sum())
+                row |= _beside(audit, *law, real[name], curves["heuristic"], grid)
             yield row
 
 
 def _beside(
     audit: expected_cells.Training,
-    rows: pd.DataFrame,
+    epsilon: float,
+    deviation: float,
     runs: pd.DataFrame,
     curves: ApproxDP | Tabulated,
     grid: ExpectingGrid,
 ) -> dict[str, float]:
-    """A real audit beside the expected one."""
+    """A real audit beside the expected one of this epsilon, and deviation of the scores."""
     inside, outside = worlds(runs)
     n, audits = len(inside), grid.training.ideal_audits
     mechanism = audit.sampling_rate, audit.steps
-    noise = linear.last_iterate_noise_multiplier(rows["epsilon"].mean(), audit.delta, *mechanism)
+    noise = linear.last_iterate_noise_multiplier(epsilon, audit.delta, *mechanism)
     present, absent = (
         projections(
             float(noise), *mechanism, world == "in", audits * n,
@@ -135,8 +142,7 @@ def _beside(
         "observed": observed.value,
         "observed shift": inside.mean() - outside.mean(),
         "observed shift error": math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / n),
-        "noise": rows["deviation"].mean()
-        / math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / 2),
+        "spread": deviation / math.sqrt((inside.var(ddof=1) + outside.var(ddof=1)) / 2),
     }
 
 

@@ -35,8 +35,7 @@ _ESTIMATORS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 _EXPECTED: dict[str, Any] = {
-    "label": "expected audit, start and batches known: no bound", "color": plotting.OTHER,
-    "marker": "D", "ms": 4.5, "ls": "none", "capsize": 2,
+    "color": plotting.OTHER, "marker": "D", "ms": 4.5, "ls": "none", "capsize": 2,
 }  # fmt: skip
 _REFERENCE: dict[str, Any] = {"color": plotting.UPPER, "lw": 0.9, "ls": ":"}
 
@@ -293,7 +292,12 @@ def _expected_panel(ax: Any, rows: pd.DataFrame) -> None:
         for method in ("heuristic", "standard"):
             plotting.curve(ax, rows[method], **{"marker": "."} | _BASELINES[method])
         ax.set(xscale="log", xlabel="steps", ylim=(0, None))
-    ax.errorbar(rows.index, rows["value"], rows["error"], **_EXPECTED)
+    for known, (value, error), style in (
+        ("known", ("value", "error"), {}),
+        ("hidden", ("hidden", "hidden error"), {"mfc": "none"}),
+    ):
+        label = f"expected audit, start and batches {known}: no bound"
+        ax.errorbar(rows.index, rows[value], rows[error], label=label, **_EXPECTED | style)
 
 
 def _trained_figure(estimates: pd.DataFrame, figure: str, keys: list[str], words: str) -> Any:
@@ -323,8 +327,9 @@ def _trained_figure(estimates: pd.DataFrame, figure: str, keys: list[str], words
 
 
 _KNOWN = (
-    "Diamonds: expected audits, each computed along single trainings by the experimenter, mean and "
-    "standard error over starts. Their adversary knows start and batches, and they bound nothing. "
+    "Diamonds: expected audits, computed along single trainings by the experimenter, with the "
+    "standard error over starts. They bound nothing. Full ones are of an adversary who knows start "
+    "and batches, open ones of one who does not, like that of the real audits. "
     "Where noise moves a network far, first order says nothing, and they fall to 0."
 )
 

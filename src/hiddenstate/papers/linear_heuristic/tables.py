@@ -48,8 +48,8 @@ def table1(estimates: pd.DataFrame) -> Rows:
     "Table 1: trained columns",
     "Test accuracy and empirical epsilon of models trained with three batch sizes, at the scale "
     "named below. Beside them stand the paper's numbers for CIFAR-10. The canary is a mislabelled "
-    "record among those of the training data. Expected audits, with their standard error, bound "
-    "nothing.",
+    "record among those of the training data. Expected audits, for hidden starts and batches, "
+    "bound nothing; they have their standard error.",
 )
 def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
     rows, told = trained(estimates, "table1"), expected(estimates, "table1")
@@ -67,7 +67,7 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
             "as published, if losses were linear": _shown("ideal", row["ideal"], 2),
             **dict.fromkeys("expected audit, " + told["network"], "—"),
             **{
-                f"expected audit, {one['network']}": plus_minus(one["value"], one["error"])
+                f"expected audit, {one['network']}": plus_minus(one["hidden"], one["hidden error"])
                 for _, one in select(told, steps=row["steps"]).iterrows()
             },
             "batch size, printed": f"{batch}",
@@ -132,12 +132,12 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "Expected audits of trained models",
-    "Epsilon that the score of one trajectory shows to first order, mean and standard error over "
-    "starts. Its adversary knows start and batches, and it bounds nothing. Beside it: the "
-    "published estimate of the real audit, and the range of 90 % of such estimates at the expected "
-    "epsilon. Difference: of the mean scores, observed over expected, with the standard error of "
-    "both. Noise: its share of the scores' observed deviation; the rest is of starts, batches and "
-    "curvature.",
+    "Epsilons that scores show to first order, along trajectories from several starts, with their "
+    "standard errors. They bound nothing. Known: for an adversary who knows start and batches. "
+    "Hidden: for one who knows neither. Noise, batches, start: their shares of the latter's "
+    "variance. Beside them: the published estimate of the real audit, and the range of 90 % of "
+    "such estimates at the hidden epsilon. Difference: of the mean scores, observed over expected, "
+    "with the standard error of both. Deviation: of the scores, expected over observed.",
     when=lambda grid: bool(grid.expected),
 )
 def expected_audits(estimates: pd.DataFrame) -> Rows:
@@ -154,11 +154,13 @@ def expected_audits(estimates: pd.DataFrame) -> Rows:
             "heuristic": _shown("heuristic", row["heuristic"], 2),
             "standard": _shown("standard", row["standard"], 2),
             "starts": f"{row['starts']:g}",
-            "expected": plus_minus(row["value"], row["error"]),
+            "known": plus_minus(row["value"], row["error"]),
+            "hidden": plus_minus(row["hidden"], row["hidden error"]),
+            **{name: _percent(row[name]) for name in ("noise", "batches", "start")},
             "published": _shown(PUBLISHED, row.get("observed"), 2),
             "range": "—" if math.isnan(ratio) else f"{row['least']:.2f} to {row['most']:.2f}",
             "difference": "—" if math.isnan(ratio) else plus_minus(ratio, error),
-            "noise": _percent(row.get("noise")),
+            "deviation": _percent(row.get("spread")),
         }
 
 
