@@ -34,8 +34,9 @@ Readings of what the paper leaves open, all of them ours:
   of Figure 4 is the training set-up's; the canary of Table 1 is the mislabelled record.
 * What so few models show is less than what there is: beside each estimate stands what the same
   estimator finds of as many models whose losses are linear.
-* Expected audits of trained models are ours: linearised along one trajectory, by an experimenter
-  who knows the noise. Their adversary knows start and batches. They bound and judge nothing.
+* Expected audits of trained models are ours: linearised along single trajectories, by an
+  experimenter who knows the noise. One adversary knows start and batches, and one, like the
+  paper's, knows neither. They bound and judge nothing.
 * Table 1: the paper gives no steps and no noise multipliers. The first row's are recalled from De
   et al. 2022; the others are the ones at which both columns come out as printed.
 """
