@@ -176,6 +176,7 @@ def test_code_that_is_not_imported_does_not_count(copy, file):
     assert after(copy, file, "import ", "import math as _m\nimport ") == before
 
 
+@pytest.mark.whole
 def test_no_import_that_runs_is_overlooked_wherever_it_stands():
     for path in Path(hiddenstate.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text())
@@ -207,6 +208,7 @@ def test_what_a_function_does_is_its_essence_and_no_docstring_or_place():
     assert one != compiled(calls % "    x()\n    try:\n        y()\n")
 
 
+@pytest.mark.whole
 def test_digests_are_the_same_in_every_version_of_python_that_is_here(copy):
     script = (
         "import sys, types; from pathlib import Path; root = Path(sys.argv[1]); "
@@ -223,6 +225,7 @@ def test_digests_are_the_same_in_every_version_of_python_that_is_here(copy):
             assert done.stdout.strip() == code.digest(MODULE), (python, done.stderr)
 
 
+@pytest.mark.whole
 def test_kept_digests_are_of_the_content_and_not_of_the_file(copy, monkeypatch):
     monkeypatch.setattr(code, "_KEPT", copy / "digests.json")
     code._kept.cache_clear()

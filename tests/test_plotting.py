@@ -4,6 +4,7 @@ import sys
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pytest
 import seaborn as sns
 from matplotlib.colors import to_hex
 from PIL import Image
@@ -24,6 +25,7 @@ def test_the_style_is_seaborns_for_papers_and_ends_with_the_block() -> None:
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.whole
 def test_naming_figures_imports_no_library_that_draws() -> None:
     code = "from hiddenstate import papers, plotting\nimport sys\npapers.load('estimators')\n"
     code += "print({'seaborn', 'matplotlib'} & set(sys.modules))"

@@ -208,6 +208,7 @@ def test_groups_and_swaps_of_full_batches_and_orders_are_gaussian():
         assert found.epsilon == pytest.approx(float(gaussian.epsilon(mu, 1e-5)), rel=1e-6)
 
 
+@pytest.mark.whole
 def test_renyi_rows_of_groups_and_fixed_sizes_are_above_the_standard_epsilon():
     renyi = "standard epsilon, by Rényi DP"
     for numbers in (
@@ -284,6 +285,7 @@ def test_fixed_size_batches_are_drawn_without_replacement():
     assert np.abs(counts - 300 * 7 / 20).max() < 45
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fixed_size", [False, True])
 def test_little_noise_overflows_nothing(fixed_size):
     for mechanism in ((0.048, 0.0065, 4041, 4e-9), (0.02, 0.5, 40, 1e-9), (30.0, 1e-6, 9, 1e-12)):

@@ -49,6 +49,7 @@ def test_the_bracket_is_the_law_of_200_000_runs(sigma, bins, epochs):
     assert low + 2 * error < delta
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("delta", [1e-3, 1e-7])
 @pytest.mark.parametrize("sigma", [0.4, 1.0, 3.0])
 def test_two_bins_by_integration(sigma, delta):
@@ -77,6 +78,7 @@ def test_published_numbers_of_random_allocation():
     assert 1.664 < lower < upper < 1.740
 
 
+@pytest.mark.whole
 def test_one_bin_is_the_gaussian_mechanism_and_more_hide_more():
     known = float(gaussian.epsilon(math.sqrt(4) / 3, 1e-5))
     lower, upper = balls_and_bins.bracket(3.0, 1, 4, 1e-5)
@@ -85,12 +87,14 @@ def test_one_bin_is_the_gaussian_mechanism_and_more_hide_more():
     assert all(one.lower > other.upper for one, other in itertools.pairwise(found))
 
 
+@pytest.mark.whole
 def test_little_noise_overflows_nothing():
     for sigma in (0.01, 0.05, 0.06, 0.2):
         lower, upper = balls_and_bins.bracket(sigma, 30, 3, 1e-9)
         assert 0 < lower <= upper <= float(gaussian.epsilon(math.sqrt(3) / sigma, 1e-9)) * 1.001
 
 
+@pytest.mark.whole
 def test_tiny_deltas_and_much_noise():
     for mechanism in ((200.0, 1000, 1), (30.0, 3, 2), (5.0, 100_000, 1)):
         for delta in (1e-13, 1e-6, 0.4):
@@ -98,6 +102,7 @@ def test_tiny_deltas_and_much_noise():
             assert 0 <= lower <= upper <= max(1.05 * lower, lower + 2e-3)
 
 
+@pytest.mark.whole
 def test_what_a_random_batch_hides_of_linear_losses():
     numbers = {"sampling": BallsAndBins(12), "noise_multiplier": 1.0, "steps": 60}
 
@@ -122,6 +127,7 @@ def test_what_a_random_batch_hides_of_linear_losses():
     assert swap == pytest.approx(float(gaussian.epsilon(2 * math.sqrt(5), 1e-5)), rel=1e-6)
 
 
+@pytest.mark.whole
 def test_bins_cost_about_what_poisson_batches_cost():
     lower, _ = balls_and_bins.bracket(1.1, 240, 60, 1e-5)
     assert 0.9 < lower / pld.epsilon(1.1, 1 / 240, 14_400, 1e-5) < 1

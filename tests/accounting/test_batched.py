@@ -50,6 +50,7 @@ def simulated_delta(epsilon, setting, pair):
     return beyond.mean(), beyond.std() / math.sqrt(RUNS)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_bound_lies_between_nothing_and_composition(setting, pair):
@@ -64,6 +65,7 @@ def test_the_bound_lies_between_nothing_and_composition(setting, pair):
     assert found < DELTA + 4 * error
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_simulation_tells_a_bound_that_is_too_large(setting):
     """The bound of a swapped record, asked of one that is zeroed out; and a bound half as much."""
@@ -126,6 +128,7 @@ def test_what_is_out_of_range_is_named(arguments, words):
         batched.lower_epsilon(*arguments)
 
 
+@pytest.mark.whole
 def test_the_table_of_the_docs():
     page = (Path(__file__).parents[2] / "docs/accounting.md").read_text()
     table = page[page.index("| batches | noise multiplier |") :].splitlines()[2:5]

@@ -170,6 +170,7 @@ def test_bad_numbers_are_named(change, message):
         Setting(**numbers | change)
 
 
+@pytest.mark.whole
 def test_an_order_that_is_drawn_in_each_epoch_has_no_bound_of_the_last_iterate_but_composition():
     known = {"strong_convexity": 0.5, "diameter": 1.0}
     for changes in ({}, known, {"holder": 0.5, "diameter": 1.0}, {"batch_size": 1}):

@@ -164,6 +164,7 @@ def test_rounding_of_the_weights_is_no_mass(setting):
     assert truth[3] < delta * (1 - 5e-3)
 
 
+@pytest.mark.whole
 def test_many_steps_between_releases_of_which_few_matter():
     """At a tenth of 500 steps the number of samples is never near 0, where its weights are 0."""
     found = fine_bracket(5.0, 0.1, 5_000, 1e-5, 500)
@@ -182,6 +183,7 @@ FAR_OFF = [
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("setting", "null"), FAR_OFF)
 def test_rounding_of_the_transform_is_no_mass(setting, null):
     bounds = bracket(*setting, null=null)

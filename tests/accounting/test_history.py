@@ -21,6 +21,7 @@ def test_oracle(growth, expected):
     assert history.epsilon(1.0, 0.1, 100, growth, 1e-5) == pytest.approx(expected, abs=2e-4)
 
 
+@pytest.mark.whole
 def test_between_two_compositions_and_above_the_heuristic():
     sigma, rate, steps, delta = 1.0, 0.1, 100, 1e-5
     composed = pld.epsilon(sigma, rate, steps, delta)

@@ -80,6 +80,7 @@ def test_small_insertions_keep_a_constant_share(beta, ratios):
     np.testing.assert_allclose(found, ratios, atol=6e-4)
 
 
+@pytest.mark.whole
 def test_large_batches_lose_nothing_and_flat_landscapes_the_root_of_the_steps():
     for beta, share in ((1, 0.9235), (2, 0.9951), (3, 0.9998)):
         assert SingleInsertion(0.05, beta, 25).law.gdp_mu() / 0.05 == pytest.approx(share, abs=6e-5)
@@ -130,6 +131,7 @@ def test_a_ramp_keeps_the_size_of_the_first_step():
     assert ramps[2] > 0.9
 
 
+@pytest.mark.whole
 def test_the_law_of_two_steps_is_that_of_an_integral_in_high_precision():
     mu, beta, threshold = 1.7, 0.6, 0.4
     law = SingleInsertion(mu, beta, 2, threshold).law

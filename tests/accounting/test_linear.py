@@ -172,6 +172,7 @@ def test_delta_against_mixture_privacy_loss(setting, null):
     np.testing.assert_allclose(ours, expected, rtol=1e-7)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "setting",
     [(1, 0.1, 1.0), (3, 0.1, 1.0), pytest.param((100, 0.01, 0.5), marks=pytest.mark.slow)],
@@ -286,6 +287,7 @@ def test_a_sweep_equals_its_points():
         np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.whole
 def test_scattered_points_equal_their_pairs_and_few_are_slow(monkeypatch):
     """Where every few terms of a sum are left out, least and most, and epsilon is small or large.
 

@@ -257,6 +257,7 @@ def test_epsilon_of_released_checkpoints_is_the_law_of_200_000_runs(mechanism, e
     assert max(wrong, np.maximum(0, -np.expm1(0.95 * lower + outside)).mean()) > 1.02 * delta
 
 
+@pytest.mark.whole
 def test_releasing_more_leaks_more_and_the_ends_are_known():
     found = [
         composition.fine_bracket(0.7, 0.01, 1000, 1e-6, k) for k in (1, 2, 4, 5, 10, 100, 1000)

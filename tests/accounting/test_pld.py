@@ -125,6 +125,7 @@ def test_finer_lines_and_intervals_barely_move_the_curves(sigma, q, steps):
         assert np.all(gap < 2 * 2e-4), null
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("q", "steps"), [(0.1, 100), (0.01, 1024), (1.0, 10)])
 def test_calibration_is_private_enough_and_no_more_than_needed(q, steps):
     targets = [0.5, 1.0, 2.0, 4.0, 10.0]
@@ -135,6 +136,7 @@ def test_calibration_is_private_enough_and_no_more_than_needed(q, steps):
     np.testing.assert_allclose(pld.noise_multiplier(2.0, 1e-5, q, steps), sigmas[2], rtol=1e-4)
 
 
+@pytest.mark.whole
 def test_known_noise_multipliers():
     # From an independent run of dp-accounting at interval 1e-4, rounded.
     sigmas = pld.noise_multipliers([1, 2, 4, 10], 1e-5, 0.1, 100)
@@ -181,6 +183,7 @@ def test_deltas_are_those_of_dp_accounting(sigma, q, steps, null):
     np.testing.assert_allclose(pld._deltas(losses, epsilons), expected, rtol=1e-9, atol=1e-16)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("sigma", "q", "steps", "delta"),
     [
@@ -201,6 +204,7 @@ def test_an_upper_bound_is_none_below_the_truth_at_tiny_deltas(sigma, q, steps, 
         pld.epsilon(*mechanism, interval=1e-3)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("target", "delta", "q", "steps", "width"),
     [

@@ -145,6 +145,7 @@ def test_bad_curvature():
         quadratic.last_iterate(1.0, 0.1, 3, 1.5)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("steps", "epsilon"), [(3, 2.2922), pytest.param(6, 2.4497, marks=pytest.mark.slow)]
 )

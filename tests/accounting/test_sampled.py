@@ -152,6 +152,7 @@ def test_gradients_of_exponent_1_are_smooth(smoothness):
     assert exact * (1 - 1e-6) <= found <= 1.03 * exact
 
 
+@pytest.mark.whole
 def test_of_one_step_the_last_noise_alone_hides_the_domain():
     """Liang et al.'s analysis: the last step hides the diameter and the record."""
     run = setting(**CURVED | {"steps": 1}, smoothness=0.4, diameter=1.0)

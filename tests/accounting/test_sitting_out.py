@@ -101,6 +101,7 @@ def test_adding_a_record_is_attained_and_five_per_cent_less_is_false(mechanism):
         assert value <= delta + 5 * error
 
 
+@pytest.mark.whole
 def test_records_that_all_differ_by_all_orders():
     """Five records in three batches of one, two sit out: the likelihood is a mean over orders."""
     sigma, batches, records = 1.5, 3, 5
@@ -142,6 +143,7 @@ def test_negative_moments_are_rounded_up_by_little(sigma, batches):
         assert value <= 1.02 * powers.mean() + 5 * error
 
 
+@pytest.mark.whole
 def test_the_row_is_above_what_is_known_to_leak_and_below_known_batches():
     sampling = Reshuffled(256)
     setting = Setting(sampling=sampling, noise_multiplier=1.1, steps=234 * 60, records=60_000)

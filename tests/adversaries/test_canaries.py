@@ -139,6 +139,7 @@ def test_a_dirac_canary_scores_the_last_iterate_s_coordinate():
     assert one.score(last) == float(one.initial[7] - last[7])
 
 
+@pytest.mark.whole
 def test_random_coordinates_differ_between_runs_and_stay_with_a_run():
     def picks(shared):
         canary = Inserted(RandomCoordinate(shared))

@@ -309,6 +309,7 @@ def test_the_gradient_norms_are_those_of_the_baseline_s_training():
     assert norms[0] == pytest.approx(np.linalg.norm(first))
 
 
+@pytest.mark.whole
 def test_an_idle_coordinate_leaks_mu_over_the_root_of_the_period():
     """With records that have no gradient but the canary's, the score is exactly Gaussian."""
     network = Dense((8, 6, 2))

@@ -62,6 +62,7 @@ def certified_divergence(instance, runs, certificates):
     return certified(*calls, 1, failure_probability=1e-6, certificates=certificates)
 
 
+@pytest.mark.whole
 def test_simulated_runs_violate_the_convex_bound_and_respect_the_corrected_one():
     # With 8,192 runs a world it shows any divergence above 0.45; the bound it contradicts is 0.25.
     instance = ExpandingClip(800, 0.02, displacement=20.0, margin=0.05)
@@ -137,6 +138,7 @@ def added_by_a_pass(instance):
     return 1 / (kept @ noise @ kept)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("row", "added", "tends_to"),
     list(zip(SEVERAL, (0.165, 0.195, 0.103, 0.191), (16, 20, 10, 38), strict=True)),
@@ -153,6 +155,7 @@ def test_every_further_pass_adds_as_much(row, added, tends_to):
     assert instance.affine_rho() < 1.01 * one * passes * visit
 
 
+@pytest.mark.whole
 def test_longer_passes_violate_the_bound_by_more():
     long = ExpandingClip(102_400, 1.0, 0.8, 0.01, passes=2, expansions=56)
     assert 102_400 * added_by_a_pass(long) == pytest.approx(20_267, abs=1)

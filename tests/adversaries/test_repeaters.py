@@ -86,6 +86,7 @@ def test_epsilon_oracle(setting, expected):
     assert attack.epsilon(1e-5) == pytest.approx(expected, abs=6e-3)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
 def test_delta_by_quadrature(epsilon):
     sigma, rate, steps, threshold = 0.8, 0.2, 4, 0.9
@@ -111,6 +112,7 @@ def test_delta_by_quadrature(epsilon):
     assert attack.delta(epsilon) == pytest.approx(max(deltas), abs=1e-9)
 
 
+@pytest.mark.whole
 def test_best_threshold():
     sigma, rate, steps = 0.51941, 0.1, 3
     threshold = best_threshold(sigma, rate, steps, 1e-5)
@@ -135,6 +137,7 @@ def test_one_bit_exceeds_the_heuristic_at_small_rates():
         assert leak > linear.last_iterate_epsilon(sigma, rate, steps, 1e-5) + 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "setting", [(0.93593, 0.1, 100), pytest.param((2.05079, 0.1, 1000), marks=pytest.mark.slow)]
 )

@@ -69,6 +69,7 @@ def test_unusable_scores_are_refused():
         lower_bound(IN, OUT[None], GaussianDP())
 
 
+@pytest.mark.whole
 def test_the_default_tosses_coins_for_ties_and_tells_their_seed():
     """Decisions gave a median of 0.15 here and 0.89 in the shell."""
     rng = stream(0, "randomised response")

@@ -25,6 +25,7 @@ def separation_probability(mu, n):
     )[0]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("n", [4, 20, 100])
 def test_separated_scores_prove_what_makes_separation_improbable(n):
     """The statistic is largest if and only if the worlds separate, so the bound is a root."""
@@ -166,6 +167,7 @@ def test_a_leak_in_few_runs_is_seen_by_the_ends():
     assert mirrored == pytest.approx(seen, abs=0.3)
 
 
+@pytest.mark.whole
 def test_a_mechanisms_own_curve_is_used_in_its_direction(exceeding):
     """Revealing with probability p: its curve has slope 1 - p, which no symmetric one has."""
     p = np.linspace(0.01, 0.5, 50)
@@ -229,6 +231,7 @@ def test_coins_break_ties_the_same_way_each_time():
     assert lower_bound(*tied, COARSE, replace(QUICK, coins=8)).value != bounds[0]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("n", [45, 60, 69])
 def test_equal_scores_prove_nothing_at_numbers_where_one_set_of_coins_did(n):
     """Coins that the ranks named gave mu >= 0.06, 0.12 and 0.04, always."""

@@ -356,11 +356,13 @@ def worst_of(numbers, audits=1_000, again=16_000):
     return worst, above
 
 
+@pytest.mark.whole
 def test_no_rule_refutes_true_claims_too_often_from_tied_or_sorted_files():
     """Numbers at which shared coins refuted in 89 to 100 % of the audits; every rule."""
     assert worst_of([5, 24, 119], audits=300, again=4_000)[1] == []
 
 
+@pytest.mark.whole
 def test_the_study_finds_coins_that_everybody_shares():
     """One order of the canaries for each number of them, as of a seed of 0."""
     law = "constant, epsilon 0"

@@ -26,6 +26,7 @@ def test_gaussian_bound_is_where_the_curve_meets_the_point(fpr, fnr):
         assert exact - 2e-6 <= bound <= exact
 
 
+@pytest.mark.whole
 @given(rate, rate, st.sampled_from([1e-9, 1e-5, 0.1]))
 @settings(max_examples=100, deadline=None)
 def test_approximate_bound_is_the_largest_epsilon_contradicted(fpr, fnr, delta):

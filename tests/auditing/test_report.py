@@ -178,6 +178,7 @@ def test_the_exit_status_of_a_claim_can_gate_a_build(tmp_path, capsys):
     assert "REFUTED, p-value at most" in capsys.readouterr().out
 
 
+@pytest.mark.whole
 def test_the_same_scores_refute_less_of_a_claim_that_promises_less():
     rng = stream(2, "claim")
     ins, outs = rng.normal(size=100) + 2, rng.normal(size=100)
@@ -212,6 +213,7 @@ def test_json_and_few_scores(tmp_path, capsys):
     assert found["intervals"][0]["quantity"] == "AUC"
 
 
+@pytest.mark.whole
 def test_the_plan_command_counts_models(capsys):
     common = ["plan-audit", "--true", "30", "--delta", "1e-5"]
     assert cli.main([*common, "--claim", "4", "--power", "0.8"]) == 0
@@ -241,6 +243,7 @@ def test_checkpoints_of_the_same_runs_are_refused_in_any_format(tmp_path):
     assert [len(side) for side in report.read(tmp_path / "scores.parquet")] == [20, 20]
 
 
+@pytest.mark.whole
 def test_a_confidence_of_999_in_a_thousand_has_every_bound(scores, capsys):
     """The uniform band's 10,000 simulations did not do, and no option had more."""
     path, _ = scores
@@ -251,6 +254,7 @@ def test_a_confidence_of_999_in_a_thousand_has_every_bound(scores, capsys):
     assert "expected at most 0.9993" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_a_claim_may_be_a_mu_or_the_mechanism_itself(tmp_path, capsys):
     rng = stream(4, "claim")
     path = write(tmp_path / "scores.csv", rng.normal(size=60) + 3, rng.normal(size=60))
@@ -264,6 +268,7 @@ def test_a_claim_may_be_a_mu_or_the_mechanism_itself(tmp_path, capsys):
     assert cli.main([*common, "--sigma", "4"]) == 2
 
 
+@pytest.mark.whole
 def test_models_and_hours_of_a_mechanisms_claim_are_planned(capsys):
     mechanism = ["--noise-multiplier", "1.5", "--sampling-rate", "0.5", "--steps", "4"]
     command = ["plan-audit", *mechanism, "--true", "0.5", "--seconds", "3.6", "--workers", "2"]
@@ -278,6 +283,7 @@ def test_models_and_hours_of_a_mechanisms_claim_are_planned(capsys):
     assert "expected a noise multiplier above 0 and less than" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_tied_scores_are_audited_with_coins_that_are_told(tmp_path, capsys):
     path = write(tmp_path / "scores.csv", [1.0] * 40 + [0.0] * 20, [1.0] * 20 + [0.0] * 40)
     command = ["audit", path, "--delta", "1e-5", "--json"]
@@ -306,6 +312,7 @@ def backwards(n=200):
     return rng.normal(size=n) - 4, rng.normal(size=n)
 
 
+@pytest.mark.whole
 def test_scores_that_point_the_other_way_reassure_nobody(tmp_path, capsys):
     """The area under the curve was 0.005, every bound 0, the claim consistent, the status 0."""
     path = write(tmp_path / "losses.csv", *backwards())
@@ -324,6 +331,7 @@ def test_scores_that_point_the_other_way_reassure_nobody(tmp_path, capsys):
         assert lower_bound(*backwards(), GaussianDP()).value == 0
 
 
+@pytest.mark.whole
 def test_scores_that_leak_nothing_are_seldom_said_to_point_the_other_way():
     """At 1 in 1,000 more than 8 of 2,000 have probability 0.0002; the test finds a deviation."""
     rng = stream(1, "backwards")
@@ -358,6 +366,7 @@ def test_a_sequential_audit_of_scores_that_point_the_other_way_has_no_verdict():
     assert verdict.decision == "other way" and verdict.other_way.p_value < 1e-6
 
 
+@pytest.mark.whole
 def test_consistent_says_what_it_would_have_found(tmp_path, capsys):
     rng = stream(2, "consistent")
     path = write(tmp_path / "scores.csv", rng.normal(size=100) + 0.5, rng.normal(size=100))

@@ -93,6 +93,7 @@ def test_the_split_does_not_read_the_order_of_the_scores():
     assert 1 < sorted_[0] < 2
 
 
+@pytest.mark.whole
 def test_a_noise_multiplier_is_bounded_by_its_smallest_contradicted_value(gaussian_curve):
     sigmas = np.linspace(4, 0.5, 36)
     hypotheses = Tabulated("noise multiplier", sigmas, [gaussian_curve(1 / s) for s in sigmas])

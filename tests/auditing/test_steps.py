@@ -23,6 +23,7 @@ def guessed(case, right, made, audits, alike=False):
     return rng.binomial(made, right, size=(audits, len(made)))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("alike", [False, True], ids=["independent", "alike"])
 @pytest.mark.parametrize("made", [[1] * 60, [0, 7, 12, 0, 3] * 12], ids=["one", "several"])
 def test_a_true_claim_is_refuted_at_any_step_no_more_often_than_the_level(alike, made):

@@ -39,6 +39,7 @@ def exceeding(coins, scores, mu, **null):
     )  # fmt: skip
 
 
+@pytest.mark.whole
 def test_the_known_null_bound_attains_its_level():
     coins, scores = audits("level", 30, 2.0)
     assert LOW <= exceeding(coins, scores, 2.0, deviation=1.0) <= HIGH
@@ -116,6 +117,7 @@ def test_a_simulated_null_law_costs_little_and_keeps_the_level():
     assert np.median(simulated) > 0.85 * np.median(known)
 
 
+@pytest.mark.whole
 def test_noise_that_is_known_in_the_draws_costs_less_and_keeps_the_level():
     """Scores are noise and a rest of a third of it: the truth is mu less that spread."""
     m, mu, n, rest = 30, 3.0, 600, 1 / 3

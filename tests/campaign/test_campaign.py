@@ -504,6 +504,7 @@ def run(capsys, *arguments):
     return status, captured.out, captured.err
 
 
+@pytest.mark.whole
 def test_the_command_says_its_verdict_and_exit_status(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     base = ("audit-training", script, "--models", 12, "--workers", 2, "--no-check")
@@ -598,6 +599,7 @@ def test_the_scores_of_a_campaign_that_stopped_are_not_judged_as_if_their_number
     assert run(capsys, "audit", whole.scores, "--delta", 1e-5)[0] == 0
 
 
+@pytest.mark.whole
 def test_a_failure_of_the_tool_accuses_no_training(script, tmp_path, capsys):
     """Python's status after a traceback is 1, as that of a refuted claim."""
     (tmp_path / "file").touch()
@@ -712,6 +714,7 @@ def both(world, seed):
 """
 
 
+@pytest.mark.whole
 def test_a_campaign_whose_scores_point_the_other_way_has_no_verdict(tmp_path, capsys):
     script = tmp_path / "losses.py"
     script.write_text(LOSSES)
@@ -759,6 +762,7 @@ def two(world, seed):
 """
 
 
+@pytest.mark.whole
 def test_all_iterates_and_the_last_have_a_bound_each(tmp_path, capsys):
     script = tmp_path / "two.py"
     script.write_text(TWO)

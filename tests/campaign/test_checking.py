@@ -172,6 +172,7 @@ def test_a_score_that_no_seed_changes_is_named():
     assert "8 seeds gave the same score, 0.25" in next(checking._constant([0.25] * 9))
 
 
+@pytest.mark.whole
 def test_seldom_scores_are_a_note_and_no_refusal(tmp_path, capsys):
     """Decisions, mostly 0, were refused in half of all cases."""
     script = tmp_path / "seldom.py"
@@ -224,6 +225,7 @@ def test_a_command_whose_words_are_in_another_order_each_time_is_named(tmp_path)
     assert "PYTHONHASHSEED" in finding
 
 
+@pytest.mark.whole
 def test_the_command_checks_before_the_first_model_or_alone(script, tmp_path, capsys):
     base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--function"]
     assert cli.main([*base, "fine", "--check", "--json"]) == 0

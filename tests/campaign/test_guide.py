@@ -69,6 +69,7 @@ def test_how_sure_a_suggestion_is():
     assert replace(row, campaigns=2, times=1).verdict == f"not found by {row.models} (1 of 2)"
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore")
 def test_virtual_steps_are_the_same_training_and_clip_the_same_sum(bugs, monkeypatch):
     """The noise decides either; so close are sums in another order, and so far a wrong clip."""

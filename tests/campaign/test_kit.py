@@ -111,6 +111,7 @@ def test_the_same_world_and_seed_give_the_same_scores():
     assert set(first) == set(kit.SCORES)
 
 
+@pytest.mark.whole
 def test_the_worlds_take_the_same_steps_at_the_same_rate_and_the_accountant_keeps_its_hook():
     """With one record more, Opacus would make six batches of 41 records and another rate."""
     told = []
@@ -553,6 +554,7 @@ def by_steps(seed, **options):
     return one_run(seed, kind=kit.Steps, epochs=6, canaries=150, coins=seed, **options)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("physical", [None, 7], ids=["whole", "virtual"])
 def test_coins_of_steps_are_guessed_as_often_as_the_noise_allows(physical):
     run = by_steps(1, physical=physical)
@@ -564,6 +566,7 @@ def test_coins_of_steps_are_guessed_as_often_as_the_noise_allows(physical):
     assert (again.made, again.right) == (run.made, run.right)
 
 
+@pytest.mark.whole
 def test_steps_with_too_little_noise_are_refuted_in_one_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kit.Steps, "_compare", lambda self, loader: None)
     monkeypatch.setattr(kit.Steps, "_same", lambda self, *given: None)

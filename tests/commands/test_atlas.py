@@ -80,6 +80,7 @@ def test_the_picture_is_written(answered):
     assert answered[1].stat().st_size > 20_000
 
 
+@pytest.mark.whole
 def test_a_fixed_order_and_trainings_that_stand_apart(capsys):
     cyclic = [
         "--sampler",
@@ -142,6 +143,7 @@ def test_bad_input_is_told_without_a_traceback(capsys, changes, more, message):
     assert shown.out == ""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("command", ["epsilon", "audit"])
 def test_the_other_commands_of_the_library_need_no_torch(tmp_path, command):
     scores = tmp_path / "scores.csv"

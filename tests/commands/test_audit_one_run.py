@@ -69,6 +69,7 @@ def test_unusable_options_end_in_one_line(audit, capsys, options, expected):
     assert expected in error and error.count("\n") == 1
 
 
+@pytest.mark.whole
 def test_equal_scores_of_a_file_sorted_by_world_refute_no_true_claim(tmp_path, capsys):
     """At 119 canaries one order for everybody refuted epsilon 0.05 in every audit."""
     coins = stream(1, "constant").random(119) < 0.5

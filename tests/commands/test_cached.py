@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from command_line import CELL, START, TINY, run, trains
 
 from hiddenstate.datasets import data
@@ -13,6 +14,7 @@ from hiddenstate.study import config
 WORST = "digits_pre1_n3_C1_T1_lr2_eps10_1x2"
 
 
+@pytest.mark.whole
 def test_a_cell_is_started_trained_restored_and_verified(capsys, tiny):
     assert trains(capsys, "start", START, "--out", "start.parquet")[0] == 0
     trained = ("--start", "start.parquet", "--checkpoint", "kept", "--out", "scores.parquet")
@@ -84,6 +86,7 @@ def test_verdicts_of_something_else_are_refused(capsys, tiny):
     assert not (tiny / "o.csv").exists()
 
 
+@pytest.mark.whole
 def test_scores_of_data_that_were_replaced_are_refused(capsys, tiny, monkeypatch):
     """Their path is in the cell's parameters and their content was in none: both passed as new."""
     monkeypatch.setenv("HIDDENSTATE_DATA", str(tiny))

@@ -211,6 +211,7 @@ def test_the_help_loads_neither_tables_nor_scale_files():
 COSTLY = {"torch", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize", "dp_accounting"}
 
 
+@pytest.mark.whole
 def test_a_job_loads_what_it_needs_and_no_more():
     """Hundreds of jobs load a family, each of these takes them up to a second."""
     code = "import sys, hiddenstate.cli\nfrom hiddenstate import papers\n"

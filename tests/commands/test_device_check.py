@@ -16,6 +16,7 @@ SMALL = {"digits_mlp": (64,)}
 COMMAND = ["device-check", "--device", "cpu", "--network", "digits_mlp"]
 
 
+@pytest.mark.whole
 def test_a_processor_trains_what_it_does_itself(capsys):
     assert cli.main([*COMMAND, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -27,6 +28,7 @@ def test_a_processor_trains_what_it_does_itself(capsys):
     assert f"{len(rows)} of {len(rows)} checks passed" in capsys.readouterr().out
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("by", [2e-4, 1.0])
 def test_sums_that_are_off_by_a_little_are_found(monkeypatch, capsys, by):
     right = ClippedSum.side_by_side
@@ -37,6 +39,7 @@ def test_sums_that_are_off_by_a_little_are_found(monkeypatch, capsys, by):
     assert "WRONG" in capsys.readouterr().out
 
 
+@pytest.mark.whole
 def test_chance_of_the_device_is_found(monkeypatch):
     right = Blockwise.sums
 
@@ -49,6 +52,7 @@ def test_chance_of_the_device_is_found(monkeypatch):
     assert wrong == {"audit again, FullBatch", "audit again, Poisson"}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("factor", [0.95, 1.05])
 def test_noise_of_another_size_is_found(monkeypatch, factor):
     right = strategies._noise

@@ -48,6 +48,7 @@ def test_a_printed_upper_bound_is_not_below_the_certified_one(capsys):
     assert float(printed[1]) <= found["epsilon"] * (1 + 1e-3)
 
 
+@pytest.mark.whole
 def test_json_of_an_optimiser(capsys):
     optimiser = ["--schedule", "cosine", "--momentum", "0.9", "--weight-decay", "0.01"]
     assert main([*arguments(), *optimiser, "--json"]) == 0
@@ -196,6 +197,7 @@ def test_what_all_iterates_of_a_drawn_order_leak_is_between_two_numbers(capsys):
     assert "In the worst case all iterates leak between 6.11 and 17.9;" in shown
 
 
+@pytest.mark.whole
 def test_records_that_sit_out_of_shuffled_batches(capsys):
     order = ["epsilon", "--sampler", "reshuffled", "--records", "1050", "--batch-size", "100"]
     order += ["--sigma", "2", "--epochs", "10", "--delta", "1e-5"]

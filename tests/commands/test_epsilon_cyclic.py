@@ -64,6 +64,7 @@ def test_a_domain_only_helps_and_json_says_all(capsys):
     )
 
 
+@pytest.mark.whole
 def test_orders_and_losses_of_which_more_is_known(capsys):
     def epsilons(**changes):
         assert main([*arguments(weak_convexity="0", **changes), "--json"]) == 0

@@ -82,6 +82,7 @@ def printed(capsys, *arguments):
     return status, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.whole
 def test_a_threshold_and_a_share_of_the_area(runs, capsys):
     path, into, out = runs
     _, found = printed(capsys, "audit", path, "--delta", 1e-5, "--threshold", 0.7, "--area", 0.1)
@@ -93,6 +94,7 @@ def test_a_threshold_and_a_share_of_the_area(runs, capsys):
             assert row["valid"] == rule.valid
 
 
+@pytest.mark.whole
 def test_looks_that_were_planned(runs, tmp_path, capsys):
     path, into, out = runs
     command = ("audit", path, "--delta", 1e-5, "--claim-mu", 0.2, "--looks", 20, 60)
@@ -112,6 +114,7 @@ def test_looks_that_were_planned(runs, tmp_path, capsys):
     assert "a look needs a claim" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_a_null_law_that_is_known(runs, tmp_path, capsys):
     path, into, _ = runs
     command = ("audit", path, "--delta", 1e-5, "--null-law", "norm", 0, 1)

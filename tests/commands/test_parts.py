@@ -41,6 +41,7 @@ def gather(capsys):
     return trains(capsys, "gather", CELL, "--cached", "cached")
 
 
+@pytest.mark.whole
 def test_parts_of_three_folders_and_numbers_one_of_them_killed_are_one_job(
     capsys, tiny, started, monkeypatch
 ):
@@ -74,6 +75,7 @@ def test_parts_of_three_folders_and_numbers_one_of_them_killed_are_one_job(
     assert not [*(tiny / "cached/parts").iterdir()]
 
 
+@pytest.mark.whole
 def test_an_overlap_is_taken_once_if_it_agrees_and_refused_if_not(capsys, tiny, started):
     for name, share in (("a", "1/2"), ("b", "2/2"), ("c", "1/1")):
         assert train(capsys, "--part", share, "--out", part(name)) == (0, "")
@@ -89,6 +91,7 @@ def test_an_overlap_is_taken_once_if_it_agrees_and_refused_if_not(capsys, tiny, 
     assert "another part file has" in done[1]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("what", ["start", "revision", "numerics", "seed", "damage", "name"])
 def test_a_part_of_something_else_is_refused_by_name(capsys, tiny, started, what, monkeypatch):
     assert train(capsys, "--part", "1/2", "--out", part("a")) == (0, "")
@@ -115,6 +118,7 @@ def test_a_part_of_something_else_is_refused_by_name(capsys, tiny, started, what
     assert not (tiny / "gathered.parquet").exists()
 
 
+@pytest.mark.whole
 def test_a_cell_trains_what_its_parts_lack(capsys, tiny, started):
     assert train(capsys, "--part", "1/4", "--out", part("a")) == (0, "")
     known = {*pd.read_parquet(tiny / part("a"))["world"]}
@@ -149,6 +153,7 @@ def test_initial_parameters_are_copied_from_the_cache_if_they_are_the_cells(caps
     assert (status, "computed for seed 2; expected 1" in err) == (2, True)
 
 
+@pytest.mark.whole
 def test_a_plan_counts_models_of_part_files(capsys, tiny, started):
     def planned():
         plan = ["plan", "--config", "tiny.yaml", "--results", "none", "--cached", "root", "--json"]

@@ -12,6 +12,7 @@ from hiddenstate.pipeline import scores
 from hiddenstate.study import config
 
 
+@pytest.mark.whole
 def test_time_that_an_interrupted_run_took_counts(capsys, tiny, monkeypatch):
     def full(*arguments):
         raise InputError("no space left")

@@ -42,6 +42,7 @@ def test_half_of_the_labels_are_above_the_median(records):
     assert y[0] == 1
 
 
+@pytest.mark.whole
 def test_the_splits_are_disjoint_standardised_and_need_no_place(monkeypatch, records):
     monkeypatch.setenv("HIDDENSTATE_DATA", "nowhere")
     data.require("housing")

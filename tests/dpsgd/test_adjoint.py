@@ -89,6 +89,7 @@ class Attentive(nn.Module):
         return self.last(nn.functional.scaled_dot_product_attention(*parts)[:, 0].mean(1))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", [Recurrent, Attentive])
 def test_models_that_torch_differentiates_once_alone_have_a_product(kind):
     torch.manual_seed(0)
@@ -104,6 +105,7 @@ def test_models_that_torch_differentiates_once_alone_have_a_product(kind):
     assert float(found) == pytest.approx(float(sums[0] - sums[1]) / 2, rel=1e-5)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("sigma", [0.5, pytest.param(2.0, marks=pytest.mark.whole)])
 def test_many_models_separate_scores_as_expected(sigma):
     audit = make(sigma=sigma, rate=0.02)
@@ -175,6 +177,7 @@ def _torch(rng):
     return torch.Generator().manual_seed(int(rng.integers(2**31)))
 
 
+@pytest.mark.whole
 def test_some_records_in_the_pass_back_change_nothing_on_average():
     audit = make(sigma=0.5, rate=0.05)
     whole = expected(audit, pairs=4)
@@ -185,6 +188,7 @@ def test_some_records_in_the_pass_back_change_nothing_on_average():
     assert every.upper == pytest.approx(whole.upper, rel=1e-6)
 
 
+@pytest.mark.whole
 def test_sampled_steps_have_weights_whether_they_use_the_canary_or_not():
     found = expected(make(sigma=0.5, rate=0.02, sampling=Poisson(0.3)), pairs=3)
     assert 0 < found.used.mean() < 0.7
@@ -241,6 +245,7 @@ def test_no_trajectory_shows_more_than_all_iterates(steps, sigma):
 DIRAC = Inserted(Coordinate(40), schedule=None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("canary", [RECORD, DIRAC], ids=["record", "coordinate"])
 def test_a_start_s_deviation_is_that_of_the_score_by_its_entries(canary):
     """By training again, in double precision; a coordinate's score is a movement from the start."""

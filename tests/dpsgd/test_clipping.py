@@ -491,6 +491,7 @@ def test_native_leaves_images_to_torch_whose_rows_would_overflow_a_stack():
     assert as_network(wide_network((4, 1000), before=16), (1, 4, 1000)) is None
 
 
+@pytest.mark.whole
 @needs_compiler
 @pytest.mark.parametrize(("side", "before"), [((2, 900), 0), ((2, 400), 32)])
 def test_native_code_takes_less_of_the_stack_than_any_thread_has(side, before, tmp_path):

@@ -90,6 +90,7 @@ def test_without_clipping_and_noise_it_is_gradient_descent(kernel):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.whole
 def test_noise_has_the_promised_variance_and_the_test_would_notice_five_per_cent():
     """Chi-squared on 20 models x 3,690 coordinates, false-positive rate 1e-6.
 
@@ -185,6 +186,7 @@ CANARIES = {
 INSERTIONS = {"record": None, "gradient": 2, "sampled gradient": None}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6, shuffled_once=True)])
 def test_scores_are_the_same_for_any_chunking_order_threads_and_interruption(
@@ -244,6 +246,7 @@ runpy.run_path(module)["one_of_many"](*arguments).to_parquet(path)
 """
 
 
+@pytest.mark.whole
 def test_scores_are_the_same_in_any_number_of_processes(tmp_path):
     """One world in a process of its own, with other chunks and threads, into one checkpoint."""
     whole = one_of_many("both", 100, 1, None)
@@ -278,6 +281,7 @@ def test_models_side_by_side_are_the_models_alone(sampling, canary):
         torch.testing.assert_close(side, alone, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.whole
 def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypatch):
     groups = []
 
@@ -745,6 +749,7 @@ def test_a_simulation_has_neither_noise_nor_canary(rank):
     assert one.fixed.coordinate == int(expected.argmin())
 
 
+@pytest.mark.whole
 def test_the_replaced_record_is_all_that_differs_between_the_worlds():
     for sampling in (FullBatch(), Cyclic(6), Cyclic(6, shuffled_once=True)):
         audit = make(sampling, adjacency="replace")
@@ -935,6 +940,7 @@ def test_a_checkpoint_with_another_test_set_is_refused(tmp_path):
             scores(audit, **common, measures={"accuracy": other})
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6)])
 def test_linear_models_in_two_products_score_as_one_by_one(sampling, canary, tmp_path):

@@ -173,6 +173,7 @@ def line_bounds(run, diameter):
     return bounds
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.slow)])
 def test_every_bound_is_a_gaussian_guarantee(count):
     # The exact delta at 12 epsilons of random clipped instances, both directions, with and without
@@ -232,6 +233,7 @@ def test_a_smaller_mu_is_no_guarantee():
         assert bool(line.delta(1.0) <= gaussian * (1 + 1e-9)) is holds
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "instance, count",
     [
@@ -373,6 +375,7 @@ def linear_instance(slope=0.0, steps=9):
     return run, data(present), data(absent), slopes
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("slope", [0.0, 1.5, -1.0])
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
 def test_quadrature_agrees_with_the_closed_form_for_affine_steps(slope, order):

@@ -243,6 +243,7 @@ def test_no_odd_model_is_wrong_without_a_word(first):
             assert found == "refused", (seed, of)
 
 
+@pytest.mark.whole
 def test_the_generator_has_every_piece_and_most_models_are_taken():
     names = set(itertools.chain.from_iterable(generated(seed)[0] for seed in range(200)))
     assert names == set(ENTRIES) | set(PIECES)

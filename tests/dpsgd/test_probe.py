@@ -169,6 +169,7 @@ def unlike(kernel_of_models: ClippedSum, thetas: torch.Tensor, records: int) -> 
     return float((together - alone).norm() / alone.norm())
 
 
+@pytest.mark.whole
 @FALLS_BACK
 @pytest.mark.parametrize("models", [2, 5, 8])
 def test_explicit_gradients_of_many_models_are_probed_too(models):
@@ -302,6 +303,7 @@ class Recurrent(nn.Module):
         return self.last(self.memory(x.unflatten(1, (3, 2)), state)[0][:, -1])
 
 
+@pytest.mark.whole
 @FALLS_BACK
 @LOOPS
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -317,6 +319,7 @@ def test_what_torch_func_does_not_know_is_taken_record_by_record(kind, kernel):
     assert unlike(total, torch.stack([theta, 1.1 * theta, -theta]), 9) <= 1e-6
 
 
+@pytest.mark.whole
 @FALLS_BACK
 def test_the_loop_is_announced_once_with_its_reason():
     x, y = table()

@@ -133,6 +133,7 @@ class TwoRows(Reader):
         return self.last(self.memory(self.first(rows))[0].unflatten(0, (-1, 2)).flatten(1))
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:.*record by record", "ignore:LSTM with projections")
 @pytest.mark.parametrize(
     ("kind", "options"),
@@ -155,6 +156,7 @@ def test_dropout_between_recurrent_layers_is_refused_while_it_is_active():
         ClippedSum(model, *records())
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:.*record by record")
 def test_a_wrong_factor_is_seen(monkeypatch):
     right = RecurrentRule.prepare

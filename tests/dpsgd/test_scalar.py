@@ -63,6 +63,7 @@ def literal_last_iterate(gradient, records, *, rate, sigma, steps, rng):
     return float(theta)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("canary", [True, False])
 def test_the_exact_law_is_that_of_the_literal_algorithm(canary):
     # Two samples of 3,000: the two-sample Kolmogorov-Smirnov test at level 1e-6 rejects by chance

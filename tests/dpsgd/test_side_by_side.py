@@ -227,6 +227,7 @@ LARGER = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", LARGER)
 @pytest.mark.parametrize("own", [False, True])
 def test_the_estimate_of_the_memory_is_above_what_is_allocated(name, own):
@@ -241,6 +242,7 @@ def test_the_estimate_of_the_memory_is_above_what_is_allocated(name, own):
     assert 5 * module.model_bytes(total) / 1.5 < peak < 5 * module.model_bytes(total)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("where", ["cpu", "meta"])
 def test_scores_arrange_models_and_blocks_by_the_memory(where, monkeypatch):
     audit = make(initial=functools.partial(average_case, models.digits_cnn()))
@@ -282,6 +284,7 @@ def on_meta(audit, monkeypatch, count=3):
     return runs
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6)])
 def test_nothing_is_read_back_within_a_training(sampling, canary, monkeypatch):
@@ -345,6 +348,7 @@ def test_a_full_batch_is_gathered_once_if_there_is_room(room, gathers, monkeypat
         torch.testing.assert_close(side, alone, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.whole
 def test_a_step_dispatches_a_fifth_of_what_it_did(monkeypatch):
     """Of the MNIST CNN, ten models and 1,000 records in 24 GiB; ``benchmarks/dispatches.py``."""
     name = "mnist_cnn"

@@ -94,6 +94,7 @@ def shown_rows():
 # --- the same numbers as the families' ------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_the_encoding_loss_is_audited_as_its_family_does(sampled):
     """Scores, curves and bound of encoding_loss, at epsilons that are 0.5 apart."""
     family = encoding_loss.cells
@@ -146,6 +147,7 @@ def test_the_heuristic_and_its_counterexamples_are_linear_heuristics(sampled):
     assert upper == found["standard"]
 
 
+@pytest.mark.whole
 def test_the_quadratic_regulariser_is_linear_heuristics_where_that_is_exact():
     few = sampled_batches(0.1, noise_multiplier=1.0, steps=3)
     grid = config.section(ROOT / "workflow/config/scales/laptop.yaml", "linear_heuristic")[1]
@@ -171,6 +173,7 @@ def test_a_perfect_crafted_audit_is_gradient_craftings_idle_coordinate(quick, pe
     assert 0 <= found.epsilon <= found.truth
 
 
+@pytest.mark.whole
 def test_the_rows_insert_in_every_kth_step(quick):
     sigma = stated.NOISE_MULTIPLIERS[8.0]
     setting = Setting(sampling=FullBatch(), noise_multiplier=sigma, steps=250)
@@ -187,6 +190,7 @@ def test_the_rows_insert_in_every_kth_step(quick):
     assert "hiding iterates would save nothing" in answer.lines(setting)[1]
 
 
+@pytest.mark.whole
 def test_trained_audits_are_bounded_as_their_families_do():
     found = trained.table(FILES).set_index("audit")
     observed = select(scores.read(FILES[0])[0], adversary="simulated coordinate")
@@ -211,6 +215,7 @@ def test_trained_audits_are_bounded_as_their_families_do():
     )
 
 
+@pytest.mark.whole
 def test_the_shipped_table_is_of_the_cached_scores():
     made = trained.table(trained.cached_files(CACHE))
     pd.testing.assert_frame_equal(shipped.table(), made, rtol=1e-9)
@@ -296,6 +301,7 @@ def test_the_figure_and_the_tables_show_every_row(shown_rows):
     assert list(FAMILY.tables["answer"].draw(shown_rows)["setting"]) == ["sampled", "fixed"]
 
 
+@pytest.mark.whole
 def test_no_cell_depends_on_what_is_on_disk(monkeypatch, tmp_path, shown_rows, quick):
     assert "trained" in set(shown_rows["group"])
     grid = AtlasGrid(
@@ -359,6 +365,7 @@ def test_a_cached_file_that_does_not_fit_is_refused_by_name(tmp_path):
         trained.table(trained.cached_files(tmp_path))
 
 
+@pytest.mark.whole
 def test_simulated_audits_have_a_seed(quick):
     def value(seed):
         return lower._crafted(FIXED.known, DELTA, 1, 300, seed).epsilon
@@ -385,6 +392,7 @@ def test_what_cannot_be_simulated_says_why(quick, numbers, name, words):
     assert words in found.assumption
 
 
+@pytest.mark.whole
 def test_where_the_canary_is_hardly_sampled_nothing_is_left_to_hide(quick):
     setting = sampled_batches(1e-6, noise_multiplier=1.0, steps=2)
     rows = atlas.rows(setting, DELTA, 100, SEED)
@@ -459,6 +467,7 @@ def test_clipping_and_a_projection_promise_something_to_any_loss():
     assert unknown.loc["any clipped losses on a domain", "value"] == found["value"]
 
 
+@pytest.mark.whole
 def test_convex_losses_on_a_domain_have_a_bound_with_sampled_batches():
     numbers = {"noise_multiplier": 1.0, "steps": 5000}
     setting = sampled_batches(
@@ -483,6 +492,7 @@ def test_convex_losses_on_a_domain_have_a_bound_with_sampled_batches():
     assert np.isnan(steep["value"]) and steep["assumption"].startswith("none: --learning-rate")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("weak", [0.0, 1.0])
 def test_no_bound_on_the_last_iterate_helps_mnist_and_the_answer_says_so(weak):
     """Batches of 256, learning rate 0.5 on the mean, iterates within 10 of one another."""
@@ -501,6 +511,7 @@ def test_no_bound_on_the_last_iterate_helps_mnist_and_the_answer_says_so(weak):
     assert "From about 4,800,000 steps on a bound on this domain is below" in lines[-1]
 
 
+@pytest.mark.whole
 def test_losses_of_a_shuffled_order_that_are_strongly_convex():
     setting = Setting(
         sampling=Cyclic(100, shuffled_once=True), records=1000, noise_multiplier=5.0, steps=50,

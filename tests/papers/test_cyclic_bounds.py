@@ -155,6 +155,7 @@ def test_a_batch_size_that_does_not_divide_the_records_is_named(grid):
         grid.base.run(batch_size=3)
 
 
+@pytest.mark.whole
 def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimates):
     from matplotlib.figure import Figure
 

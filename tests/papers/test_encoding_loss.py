@@ -187,6 +187,7 @@ def test_where_no_epsilon_fits_a_setting_contradicts_and_is_drawn_so():
         assert [text.get_text() for text in ax.texts] == ["$\\infty$"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("bias", "outcome", "wrong"), [(0.0, "agrees", "contradicts"), (0.5, "contradicts", "agrees")]
 )
@@ -260,6 +261,7 @@ def test_a_claim_without_repeats_is_not_judged_and_one_repeat_decides_nothing():
         assert not math.isnan(check.measure(many).rows[0].low)
 
 
+@pytest.mark.whole
 def test_a_part_of_the_published_encoding_loses_less_than_the_whole():
     """At sampling rate 0.01 and epsilon 1: 0.908 whole, 0.938 and 0.967 in an independent code."""
     target = Target(sampling_rate=0.01, steps=1024, epsilon=1.0, delta=1e-5)

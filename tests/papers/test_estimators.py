@@ -68,6 +68,7 @@ def test_simulated_scores_attain_the_truth(mechanism):
         assert truth > 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("null", ["out", "in"])
 def test_the_composed_mechanisms_scores_lie_on_its_own_curve(null):
     mechanism = Composed(noise_multiplier=0.8, sampling_rate=0.2, steps=8, null=null)
@@ -84,6 +85,7 @@ def test_the_composed_mechanisms_scores_lie_on_its_own_curve(null):
     assert np.abs(fnr - hypotheses.fnr(index, fpr)).max() < 5 * np.sqrt(2 * 0.25 / 200_000) + 0.002
 
 
+@pytest.mark.whole
 def test_bounds_of_a_cell_do_not_depend_on_its_other_numbers_of_scores():
     def bounds(*scores):
         parameters = Calibrated(mechanism=Gaussian(mu=1.0), audits=50, scores=scores)
@@ -155,6 +157,7 @@ def test_the_root_seed_reaches_the_simulated_audits():
     pd.testing.assert_frame_equal(calibrate(cell, 1), calibrate(cell, 1))
 
 
+@pytest.mark.whole
 def test_the_summary_of_the_default_is_that_of_its_bounds(monkeypatch):
     """Quantiles by way of the statistic are those of the bounds, and as many exceed the truth."""
     quick = Averaged(simulations=500)

@@ -261,6 +261,7 @@ def attack(steps, runs):
     return AuditRuns(delta=1e-5, epsilon=8.0, sampling_rates=[0.1], steps=steps, runs=runs)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", simulations.ATTACKS)
 def test_scores_depend_on_name_and_seed_alone(name):
     simulate = simulations.simulate(name)
@@ -312,6 +313,7 @@ def test_audits_are_sane(found):
         assert (checks.simulated.audited(found, attack, "as published")["value"] > 0).all()
 
 
+@pytest.mark.whole
 def test_gradient_audit_finds_the_heuristic():
     """With 20,000 runs and a fine table the estimate is within a fifth of the heuristic."""
     sigma, rate, steps, delta = 0.93593, 0.1, 100, 1e-5
@@ -347,6 +349,7 @@ def test_optimisers_bracket_their_closed_form(found):
     assert (noisier < estimates.curve(found, "optimisers", "constant")).all()
 
 
+@pytest.mark.whole
 def test_figures_and_tables_are_drawn(found):
     from hiddenstate import plotting
 
@@ -410,6 +413,7 @@ def test_trained_audits_know_their_mechanism(found):
     assert rows["accuracy"].between(0.05, 1).all()
 
 
+@pytest.mark.whole
 def test_ideal_audits_are_those_of_the_gradient_among_zero_gradients():
     """500 audits of 60 models each: means of two simulations within 6 standard errors."""
     p = cells.TrainedCurves(
@@ -508,6 +512,7 @@ def test_audits_of_too_few_steps_are_not_judged(check):
     assert FAMILY.checks["figure3_below"].measure(frame).outcome == Outcome.UNDECIDED
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("truth", "outcome", "least"), [(1.0, "agrees", 0.95), (0.8, "contradicts", 0.8)]
 )
@@ -599,6 +604,7 @@ def test_section_4_1_looks_at_every_number_of_steps():
     assert checks.heuristic.not_monotone.measure(flat).outcome == Outcome.CONTRADICTS
 
 
+@pytest.mark.whole
 def test_constant_signal_levels_off():
     steps = np.unique(np.geomspace(1, 1000, 9).astype(int))
     rows = bounds._baselines(5 / np.sqrt(steps), 1 / steps, steps, 1e-6).assign(cell="figure1a")

@@ -81,6 +81,7 @@ def test_a_gradient_s_score_is_the_noisy_count_of_its_steps(jobs):
     assert gap / ensemble.mechanism.learning_rate == pytest.approx(used, abs=0.3)
 
 
+@pytest.mark.whole
 def test_scores_have_accuracies_and_depend_on_name_seed_and_purpose_alone(jobs, tmp_path):
     job = jobs[cell(jobs, "natural").name]
     frame = job.run(1, Workplace(models=3, checkpoint=tmp_path))
@@ -137,6 +138,7 @@ def test_every_audited_training_has_an_expected_audit():
     assert all("models" not in p.model_dump() for p in own)
 
 
+@pytest.mark.whole
 def test_an_expected_audit_of_slow_training_is_the_linear_heuristic(jobs):
     """Without other movement a gradient canary shows what linear losses do, from any start."""
     (p, *_) = expected_cells("smoke")["expected_digits_mlp_figure2"].parameters.trainings
@@ -153,6 +155,7 @@ def test_an_expected_audit_of_slow_training_is_the_linear_heuristic(jobs):
     assert rows["audit"].unique() == cells.trained_name(audit)
 
 
+@pytest.mark.whole
 def test_an_epsilon_above_that_of_all_iterates_is_an_error(monkeypatch):
     (p, *_) = expected_cells("smoke")["expected_digits_mlp_figure4"].parameters.trainings
     assert (expected.expect(few(p), 0, Workplace())["epsilon"] <= 8.01).all()
@@ -172,6 +175,7 @@ def stand_in(name, rng, records, classes=10):
     return data.Dataset(name, x, rng.integers(classes, size=records), classes)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("attack", ["dirac", "natural"])
 def test_the_paper_s_set_up_takes_a_step(monkeypatch, attack):
     """WRN-16-4 with 16 views, at the paper's sampling rates, on a dozen images like CIFAR-10's."""

@@ -40,6 +40,7 @@ def test_the_grid_has_each_mechanism_once(grid):
     ]
 
 
+@pytest.mark.whole
 def test_the_noise_is_what_poisson_s_accountant_asks_for(grid):
     for cell in cells.simulated(grid):
         p = cell.parameters
@@ -68,6 +69,7 @@ def test_too_few_records_are_refused(grid):
         training.train(Cell(cell.name, many), 0, Workplace())
 
 
+@pytest.mark.whole
 def test_scores_become_estimates_of_each_adversary(grid):
     simulated = cells.simulated(grid)
     bounds = {cell.name: simulations.account(cell, 0) for cell in simulated}

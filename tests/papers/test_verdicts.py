@@ -132,6 +132,7 @@ WRONG = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("family", "name", "key"),
     # The laws of its printed numbers are simulated for minutes.

@@ -134,6 +134,7 @@ def audits(rng, truths, papers, rivals, repeats, sd):
     return outcome(*map(lambda f, s, r: Stated("x", f, s, 0.005, r), found, stated, rivals))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("values", [1, 2, 8])
 def test_a_perfect_replication_is_contradicted_in_at_most_one_of_twenty(values):
     """The truth is the same for both; the paper's means scatter as ours do."""
@@ -204,6 +205,7 @@ def test_equal_repeats_have_an_unknown_error_and_are_not_exact():
     assert mean([0.0, 4.0, 8.0], 0.5).error > 2
 
 
+@pytest.mark.whole
 def test_all_of_it_is_tested_at_its_level_and_with_its_power():
     rng = np.random.default_rng(8)
 

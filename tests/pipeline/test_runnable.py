@@ -23,6 +23,7 @@ def test_the_models_are_those_that_can_be_built_and_take_such_records():
             assert build().eval()(torch.zeros(2, *shape)).ndim == 2
 
 
+@pytest.mark.whole
 def test_the_data_sets_are_those_that_can_be_loaded_and_have_such_records():
     assert set(runnable.DATA) == set(data.NAMES)
     for name in ("digits", "housing", "mnist"):  # the others do not come with the package

@@ -134,6 +134,7 @@ def test_scores_of_another_cell_are_refused_by_what_differs(
     assert not scores.computed(path, parameters, seed)
 
 
+@pytest.mark.whole
 def test_no_flipped_byte_changes_scores_unnoticed(tmp_path, frame):
     path = tmp_path / "a.parquet"
     write(path, frame)

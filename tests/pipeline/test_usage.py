@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from hiddenstate.pipeline import usage
 
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 BENCHMARK = [sys.executable, ROOT / "benchmarks/workflow.py"]
 
 
+@pytest.mark.whole
 def test_a_command_writes_what_it_took(tmp_path):
     path = tmp_path / "usage.tsv"
     code = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.5: pass\n"
@@ -28,6 +30,7 @@ def test_a_file_that_cannot_be_written_ends_no_job(tmp_path):
     usage.append(tmp_path / "none/usage.tsv", "atlas", "bound")
 
 
+@pytest.mark.whole
 def test_the_last_run_is_summed_and_held_to_its_budget(tmp_path):
     rows = [("1", "a", "bound", "x", 6000, 10), ("2", "a", "bound", "x", 60, 10)]
     rows += [("2", "b", "train", "y", 120, 30), ("2", "all", "snakemake", "", 30, 20)]

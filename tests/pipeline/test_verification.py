@@ -31,6 +31,7 @@ def simulated(name, *, comparisons, shift=0.0, cached=100, new=20):
     return np.array(found)
 
 
+@pytest.mark.whole
 def test_honest_scores_are_refused_no_more_often_than_stated():
     # Judged at 10 % too, where a test a world at the full level (19 %) or one that never rejects
     # would show; each bound fails by chance at a rate of 1e-6.
@@ -65,6 +66,7 @@ def test_one_adversary_s_deviation_is_found_among_four(which):
     assert found >= 15 and pooled <= 10
 
 
+@pytest.mark.whole
 def test_honest_scores_of_several_adversaries_are_refused_no_more_often_than_stated():
     rng = stream(0, "verification", "several", "null")
     least = []
@@ -113,6 +115,7 @@ def test_too_few_scores_to_disagree_are_refused(cached, new):
             verification.compare(one, other)
 
 
+@pytest.mark.whole
 def test_the_power_of_a_comparison_is_that_of_the_comparison_itself():
     """A shift of 0.4 deviations with 100 scores per world, at the level of the verdict."""
     rng = stream(0, "verification", "power")

@@ -24,6 +24,7 @@ SHOWN = [
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("command", "stated"), SHOWN)
 def test_a_page_shows_what_its_command_prints(command, stated):
     found = consoles.printed(command)

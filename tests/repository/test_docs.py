@@ -33,6 +33,7 @@ def shown(code, names):
     return values
 
 
+@pytest.mark.whole
 def test_the_audits_of_the_documentation_run():
     """Scores with mu = 3 from 100 models in each world, and curves at one noise multiplier."""
     rng = stream(1, "docs")
@@ -133,6 +134,7 @@ def test_the_training_with_opacus_is_audited_as_documented(tmp_path, monkeypatch
     assert "after 6 models with the canary and 6 without" in printed.out
 
 
+@pytest.mark.whole
 def test_the_expected_audit_prints_what_is_documented(capsys):
     (code,) = (c for c in blocks("your-own-training.md", "python") if "dpsgd.adjoint" in c)
     exec(compile(code, "docs", "exec"), {})
@@ -273,6 +275,7 @@ def test_an_audit_of_thirty_models_would_have_found_what_the_answers_say():
     assert "mu 1.93 or more" in str(found)
 
 
+@pytest.mark.whole
 def test_the_bound_of_the_guide_appears_where_it_is_put(monkeypatch, capsys):
     from hiddenstate import atlas
     from hiddenstate.atlas import lower

@@ -55,6 +55,7 @@ def test_runs_depend_on_their_seed_alone(training):
     assert training.train("in", 5) == training.train("in", 5) != training.train("in", 6)
 
 
+@pytest.mark.whole
 def test_every_fault_changes_the_training(training):
     for name in training.FAULTS:
         fault = getattr(training, name)

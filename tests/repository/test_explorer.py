@@ -100,6 +100,7 @@ def compared(number, tmp_path, capsys):
             assert answer["released"] == expected, mechanism
 
 
+@pytest.mark.whole
 def test_the_browser_computes_what_the_commands_print(tmp_path, capsys):
     compared(3, tmp_path, capsys)
 
@@ -109,6 +110,7 @@ def test_the_browser_computes_fifty_trainings_as_the_commands_print_them(tmp_pat
     compared(50, tmp_path, capsys)
 
 
+@pytest.mark.whole
 def test_the_page_shows_the_training_of_its_address(capsys):
     """By records and epochs, at two deltas, with released iterates."""
     training = {"noise-multiplier": 1.1, "records": 6000, "batch-size": 60, "epochs": 5}
@@ -138,6 +140,7 @@ class Answer(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.whole
 def test_a_moved_slider_is_answered_by_the_worker(tmp_path, capsys):
     """Of two moves, the first of which takes seconds, the last alone is answered, from disk."""
     shutil.copytree(EXPLORER, tmp_path / "explorer")
@@ -173,6 +176,7 @@ def test_a_moved_slider_is_answered_by_the_worker(tmp_path, capsys):
     assert shown == pytest.approx(printed(training, 1e-5, capsys)[bounds.STANDARD], rel=1e-8)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("address", "message"),
     [
@@ -186,6 +190,7 @@ def test_a_wrong_field_is_named(address, message):
     assert message in browsed(f"{(EXPLORER / 'index.html').as_uri()}#{address}")
 
 
+@pytest.mark.whole
 def test_the_audits_are_those_of_the_atlas(capsys):
     text = (EXPLORER / "audits.js").read_text()
     audits = json.loads(re.fullmatch(r"const AUDITS = (.*);\n", text)[1])

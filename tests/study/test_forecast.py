@@ -20,6 +20,7 @@ SCALE = Path(__file__).parents[2] / "workflow/config/scales/smoke.yaml"
 FAMILY = "worst_case_init"
 
 
+@pytest.mark.whole
 def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_path):
     family, grid, seed = config.section(SCALE, FAMILY)
     jobs = family.jobs(grid)
@@ -110,6 +111,7 @@ def test_files_of_cells_that_a_scale_no_longer_has_are_told(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["stray"] == [str(path) for path in sorted(strays)]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "name", ["gradient_crafting", "linear_heuristic", "shuffling", "worst_case_init"]
 )

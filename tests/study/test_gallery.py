@@ -73,6 +73,7 @@ def shade(path):
         return image.convert("L").getpixel((0, 0))
 
 
+@pytest.mark.whole
 def test_the_best_scale_that_has_a_figure_gives_it(drawn, monkeypatch):
     monkeypatch.chdir(drawn)
     (drawn / "docs").mkdir()
@@ -93,6 +94,7 @@ def test_the_best_scale_that_has_a_figure_gives_it(drawn, monkeypatch):
         gallery.write(drawn / "docs/gallery.md", gallery.at_hand(drawn / "figures"))
 
 
+@pytest.mark.whole
 def test_one_paper_s_pictures_are_made_and_all_others_stay(drawn):
     out, scales = drawn / "docs/gallery.md", gallery.at_hand(drawn / "figures")
     with pytest.raises(InputError, match=r"no picture of atlas \w+ yet; draw it .*gallery atlas`"):

@@ -99,6 +99,7 @@ def test_a_family_that_no_release_had_judges_its_claims_and_never_the_paper_s_ow
     assert levels.of("atlas", laptop) == Level("paper", None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", papers.names())
 def test_a_copy_of_smoke_is_judged_as_smoke_is(capsys, scale, tmp_path, name):
     mine = scale("mine", f"extends: smoke\nonly: [{name}]\n")

@@ -233,10 +233,12 @@ def test_each_fault_is_found_by_parsing(made, tmp_path, before, after, fault):
     assert any(fault in found for found in pages.faults(broken))
 
 
+@pytest.mark.whole
 def test_it_opens_on_a_telephone_without_an_error(made, tmp_path):
     assert pages.opened(made[0], tmp_path, 390) == []
 
 
+@pytest.mark.whole
 def test_a_lost_picture_and_an_error_of_the_console_are_found(made, tmp_path):
     broken = tmp_path / "broken.html"
     text = made[0].read_text().replace(";base64,iVBOR", ";base64,AAAAA", 1)
@@ -256,6 +258,7 @@ CHOICES = {
 """Boxes that are ticked, and what is then left."""
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not pages.CHROMIUM, reason="no Chromium here")
 def test_a_filter_shows_these_claims_alone(made, tmp_path):
     """Choices are made by script, and what is then laid out is asked of the browser."""

@@ -32,6 +32,7 @@ def tree(tmp_path):
     return tmp_path
 
 
+@pytest.mark.whole
 def test_every_paper_has_a_page_of_at_most_1200_words_in_its_own_order(every):
     pages = claims.pages(ROOT / publication.CLAIMS)
     with_sentences = {name.split(".")[0] for name in verdicts.of_ledger(every, "paper")["id"]}
@@ -136,6 +137,7 @@ def test_the_front_page_answers_for_every_paper_in_a_line(every):
         assert f"docs/papers/{name}.md" in line
 
 
+@pytest.mark.whole
 def test_publishing_writes_what_is_committed_and_changes_nothing_else(tree, every):
     before = (tree / "README.md").read_text(encoding="utf-8")
     for _ in range(2):
@@ -168,6 +170,7 @@ def test_verdicts_of_another_scale_or_of_a_part_are_refused_before_anything_is_w
     assert (tree / "docs/papers/encoding_loss.csv").read_bytes() == before
 
 
+@pytest.mark.whole
 def test_one_family_alone_replaces_its_own_rows(tree, every):
     mine = every["id"].str.startswith("encoding_loss.")
     changed = every[mine].assign(verdict=lambda f: f["verdict"].mask(f["ledger"] == "own", "fails"))

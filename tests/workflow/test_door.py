@@ -87,6 +87,7 @@ def test_after_a_kill_the_same_plain_command_goes_on(tree, at_work, start):
     assert (tree / ESTIMATES[0]).exists()
 
 
+@pytest.mark.whole
 def test_a_run_elsewhere_keeps_the_environment_of_its_tree(tree, start):
     (tree / "elsewhere").mkdir()
     lock = tree / "elsewhere/.reproduce.lock"

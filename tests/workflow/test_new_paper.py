@@ -187,6 +187,7 @@ def test_the_command_writes_a_paper_that_runs_as_it_is(tmp_path, checkout, snake
     assert "expected a name that no family has" in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_a_family_that_does_not_load_leaves_nothing_behind(tmp_path, checkout, capsys, monkeypatch):
     """The tree of the folder is taken; what was written before the failure goes again."""
     tree = checkout(tmp_path / "tree")

@@ -376,6 +376,7 @@ def training(tiny, trained, start):
     process.communicate()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("to", ["all, as a terminal does", "the run alone"])
 def test_an_interrupted_run_says_so_and_nothing_else(tiny, training, to):
     process, checkpoint = training

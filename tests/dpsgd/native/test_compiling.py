@@ -143,6 +143,7 @@ def logistic():
     return model, np.ones((4, 1, 2, 3), np.float32), np.array([0, 1, 2, 0])
 
 
+@pytest.mark.whole
 def test_a_damaged_library_in_the_cache_is_made_anew(cache, monkeypatch):
     model, x, y = logistic()
     _compiled.cache_clear()
@@ -159,6 +160,7 @@ def test_a_damaged_library_in_the_cache_is_made_anew(cache, monkeypatch):
     assert path.read_bytes() == whole
 
 
+@pytest.mark.whole
 def test_a_library_that_may_not_be_loaded_leaves_the_work_to_torch(cache, monkeypatch):
     def refuse(path):
         raise OSError(f"{path}: failed to map segment from shared object")

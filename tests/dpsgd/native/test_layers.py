@@ -223,6 +223,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sums_and_norms_are_those_of_float64_gradients(name):
     model, x, y = problem(name, *NETWORKS[name])
@@ -356,6 +357,7 @@ QUICK = (
 """Mistakes of the fast tests, one of each kind of layer: each is compiled."""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "mistake",
     [pytest.param(one, marks=() if one in QUICK else pytest.mark.whole) for one in MISTAKES],
@@ -376,6 +378,7 @@ def test_a_wrong_detail_is_seen_and_refused(mistake, monkeypatch, tmp_path):
     _compiled.cache_clear()
 
 
+@pytest.mark.whole
 def test_wrong_native_code_is_refused(monkeypatch, tmp_path):
     change_header(monkeypatch, tmp_path, "- q - u * p)", "- q)")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

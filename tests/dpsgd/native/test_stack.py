@@ -39,6 +39,7 @@ CASES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
 @pytest.mark.parametrize(
     "case", ["norm", *(pytest.param(c, marks=pytest.mark.slow) for c in CASES if c != "norm")]

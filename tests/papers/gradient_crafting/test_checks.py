@@ -77,6 +77,7 @@ def test_a_calibration_of_unknown_epsilons_is_not_judged():
     assert measure("calibration", rows.assign(delta=1e-5)) is None
 
 
+@pytest.mark.whole
 def test_a_perfect_replication_of_an_idle_coordinate_is_contradicted_in_one_of_twenty():
     """Five repeats of each of the reference's audits, with their own deviations."""
     rng = np.random.default_rng(12)
@@ -105,6 +106,7 @@ def test_checks_without_their_cells_judge_nothing(estimates):
         assert measure(name, nothing) is None, name
 
 
+@pytest.mark.whole
 def test_checks_take_what_a_small_scale_has(estimates):
     for name in FAMILY.checks:
         measure(name, estimates)

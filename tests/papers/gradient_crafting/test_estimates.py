@@ -13,6 +13,7 @@ def test_every_part_is_there(estimates):
     assert set(estimates["part"]) == parts
 
 
+@pytest.mark.whole
 def test_scores_that_are_missing_leave_the_others(grid, results):
     kept = {k: v for k, v in results["scores"].items() if not k.endswith("24_repeat1")}
     frame = FAMILY.estimates(grid, kept, results["bounds"])
@@ -27,6 +28,7 @@ def test_idle_epsilon_is_that_of_fewer_insertions(estimates):
     assert idle[1] == pytest.approx(24, abs=1e-6) and 8 < idle[2] < 24
 
 
+@pytest.mark.whole
 def test_agreement_sees_scores_of_another_distribution(grid, results):
     def least(scores):
         rows = pd.DataFrame(FAMILY.estimates(grid, scores, results["bounds"]))

@@ -22,6 +22,7 @@ def drawn(estimates, name):
         return FAMILY.figures[name].draw(estimates)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", FAMILY.figures)
 def test_every_figure_is_drawn(grid, estimates, tmp_path, name):
     assert FAMILY.figures[name].when(grid)
@@ -118,6 +119,7 @@ def test_a_median_that_so_many_guesses_cannot_exceed_is_open(estimates):
         assert sum(len(line.get_xdata()) for line in found) == markers
 
 
+@pytest.mark.whole
 def test_a_network_s_other_starts_and_smaller_audits_are_not_pooled(estimates):
     rows = estimates[estimates["part"] == "network"]
     others = [rows.assign(start="shared", models=99), rows.assign(models=19)]
@@ -149,6 +151,7 @@ def test_a_figure_whose_audits_a_scale_lacks_is_not_drawn(content, changes, hidd
     assert hidden.isdisjoint(shown)
 
 
+@pytest.mark.whole
 def test_more_levels_than_colours_are_all_drawn(estimates):
     # A grid may name more batch sizes, sampling rates or epsilons than there are colours.
     many = [2.0**i for i in range(len(plotting.SERIES) + 2)]

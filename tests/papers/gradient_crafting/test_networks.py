@@ -129,6 +129,7 @@ def test_models_without_a_canary_are_read_by_each_adversary_as_by_one_alone(jobs
         pd.testing.assert_frame_equal(alone, found)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", [pytest.param(RESNET, marks=pytest.mark.whole), CONVNET])
 def test_scores_depend_on_neither_workers_nor_checkpoint(jobs, results, name, tmp_path):
     job = jobs[name]

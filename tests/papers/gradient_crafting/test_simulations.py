@@ -12,6 +12,7 @@ from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
 
 
+@pytest.mark.whole
 def test_the_landscape_has_the_reference_values():
     parameters = cells.Landscape(epsilon=4, delta=1e-5, batch_sizes=(1, 2), steps=25)
     table = simulations.landscape(Cell("x", parameters), 0)

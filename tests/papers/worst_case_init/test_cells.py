@@ -207,6 +207,7 @@ def test_more_work_costs_more(cell_of):
     assert start.cost(more) == pytest.approx(3 * start.cost(one)) and start.cost(one) > 0
 
 
+@pytest.mark.whole
 def test_the_cost_of_a_cell_is_near_the_seconds_that_cached_cells_took(scale_of):
     for name, job in FAMILY.jobs(scale_of("laptop")[0])["train"].items():
         # The others were trained beside other work, and say nothing of what training takes.
@@ -263,6 +264,7 @@ def test_cached_repeats_are_the_audits_that_were_trained_as_one_cell(scale_of, s
     assert set(found) == {name for name in DIGESTS if ("raw" in name) == (scale == "mnist-raw")}
 
 
+@pytest.mark.whole
 def test_at_laptop_scale_all_of_mnist_is_cached_but_the_live_audit(scale_of):
     grid, seed = scale_of("laptop")
     lacking = set()

@@ -42,6 +42,7 @@ def paper_estimates(grid, figure, task, quantity, draw, **changes):
     return pd.DataFrame(found)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "check, figure, task, printed",
     [

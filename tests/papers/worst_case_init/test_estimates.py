@@ -12,6 +12,7 @@ from hiddenstate.pipeline.estimates import select
 from hiddenstate.streams import stream
 
 
+@pytest.mark.whole
 def test_perfect_audits_err_as_often_as_their_method_lets_them(monkeypatch):
     """Audits at the true epsilon, as published 2,000 (100 models per world), valid 200 (20 models).
 
@@ -148,6 +149,7 @@ def test_estimates_are_tidy(smoke):
     )
 
 
+@pytest.mark.whole
 def test_a_live_audit_is_compared_with_the_same_repeat_of_the_one_with_more(make):
     """Scores of both worlds count; the tests are exact, at a common level of 0.001."""
     grid = make({"repeats": 2, "models": 100}, figure="figure3")

@@ -45,6 +45,7 @@ def test_figures_show_every_audit_s_mean_and_valid_bound(estimates, name):
         np.testing.assert_allclose(sorted(set(np.round(shown, 9))), sorted(set(expected.round(9))))
 
 
+@pytest.mark.whole
 def test_what_the_paper_states_is_drawn_in_the_panels_of_its_own_tasks(estimates):
     """Open circles for MNIST's name, none for the digits'."""
     for name, values in (("figure1", [3.41, 6.48]), ("figure2", [0.51, 1.0, 3.41, 6.48])):
@@ -113,6 +114,7 @@ def test_numbers_of_records_have_panels_of_their_own(estimates):
     assert [len(points(ax, "s")) for ax in drawn(both, "figure1").axes] == [2, 1]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "name, words",
     [

@@ -115,6 +115,7 @@ def test_a_last_layer_is_trained_on_what_enters_the_model_s_last_layer(
     torch.testing.assert_close(parts(trained), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.whole
 def test_features_are_used_as_they_are(monkeypatch, cell_of, splits, stage, start_of, train):
     wide = splits(shape=(1, 2, 3))
     flat = Splits(
@@ -148,6 +149,7 @@ def saved(tmp_path):
     return theta, tmp_path
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["weights.pt", "weights.npz", "others.pt"])
 def test_a_task_starts_from_a_file_of_weights(name, saved, cell_of, parts, stage, start_of, train):
     theta, folder = saved

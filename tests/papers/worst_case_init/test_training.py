@@ -22,6 +22,7 @@ PRIVATE = 60
 LAST = {"trains": "last layer"}
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 @pytest.mark.parametrize("world", ["in", "out"])
 @pytest.mark.parametrize("noise_multiplier", [None, 0.01])
@@ -81,6 +82,7 @@ def test_every_step_is_that_of_opacus(
     assert not pending
 
 
+@pytest.mark.whole
 def test_a_record_moves_the_parameters_as_far_at_any_number_of_records(trained, cell_of, train):
     """The worlds' first steps differ by the target's clipped gradient times 4 / 60."""
     for records in (20, PRIVATE):
@@ -116,6 +118,7 @@ def gradients(model, theta, x, y) -> torch.Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.whole
 def test_noise_is_calibrated_to_epsilon(cell_of, train):
     """Full-batch DP-SGD is sqrt(steps) / sigma Gaussian differential privacy."""
     table = train(cell_of())
@@ -124,6 +127,7 @@ def test_noise_is_calibrated_to_epsilon(cell_of, train):
     assert 10 - 1e-3 < epsilon <= 10
 
 
+@pytest.mark.whole
 def test_scores_are_the_same_after_an_interruption_and_for_any_number_of_workers(
     tmp_path, monkeypatch, cell_of, start_of, train
 ):
@@ -153,6 +157,7 @@ def test_scores_are_the_same_after_an_interruption_and_for_any_number_of_workers
     assert len(count) - 42 < 48 - 42 + 10
 
 
+@pytest.mark.whole
 def test_a_purpose_gives_other_scores_of_the_same_audit(cell_of, start_of, train):
     cell = cell_of()
     start = start_of(cell)
@@ -162,6 +167,7 @@ def test_a_purpose_gives_other_scores_of_the_same_audit(cell_of, start_of, train
     assert plain[same].equals(again[same])
 
 
+@pytest.mark.whole
 def test_a_verifier_s_number_of_models_replaces_the_cell_s(cell_of, start_of, train):
     """The models are the first ones of as many as the cell has."""
     cell = cell_of({"models": 3})
@@ -171,6 +177,7 @@ def test_a_verifier_s_number_of_models_replaces_the_cell_s(cell_of, start_of, tr
     assert few.equals(more[more["run"] < 2].reset_index(drop=True))
 
 
+@pytest.mark.whole
 def test_a_repeat_that_is_a_cell_of_its_own_has_the_scores_it_has_among_all(
     make, in_parts, start_of, train
 ):
@@ -198,6 +205,7 @@ def test_private_records_that_are_not_there_are_refused(cell_of, train, monkeypa
         train(cell_of(private=61))
 
 
+@pytest.mark.whole
 def test_repeats_draw_records_of_their_own_from_the_private_half(trained, cell_of, splits, train):
     train(cell_of({"repeats": 2, "records": [20]}))
     private = {x.tobytes(): int(y) for x, y in zip(*_arrays(splits().private), strict=True)}
@@ -214,12 +222,14 @@ def _arrays(part):
     return part.x, part.y
 
 
+@pytest.mark.whole
 def test_a_blank_target_is_zero_and_has_the_task_s_label(trained, cell_of, train):
     train(cell_of(label=4))
     x, y = trained[0][0].canary.record
     assert x.shape == (1, 8, 8) and not x.any() and y == 4
 
 
+@pytest.mark.whole
 def test_a_mislabelled_target_is_one_of_the_records_with_another_label(trained, cell_of, train):
     train(cell_of({"repeats": 2}, canary="mislabelled"))
     targets = set()
@@ -231,6 +241,7 @@ def test_a_mislabelled_target_is_one_of_the_records_with_another_label(trained, 
     assert len(targets) == 2
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("task", [{}, LAST], ids=["all layers", "last layer"])
 def test_a_clip_backdoor_target_is_least_likely_at_the_initial_parameters(
     trained, task, cell_of, train
@@ -245,6 +256,7 @@ def test_a_clip_backdoor_target_is_least_likely_at_the_initial_parameters(
     assert int(model(torch.from_numpy(x)[None]).argmin()) == y
 
 
+@pytest.mark.whole
 def test_a_target_from_a_file_has_the_task_s_label(trained, tmp_path, cell_of, train):
     record = stream(0, "target").normal(size=(1, 8, 8))
     np.save(tmp_path / "target.npy", record)
@@ -254,6 +266,7 @@ def test_a_target_from_a_file_has_the_task_s_label(trained, tmp_path, cell_of, t
     assert y == 2
 
 
+@pytest.mark.whole
 def test_an_accuracy_alone_needs_one_world_whose_scores_stay_the_same(
     trained, cell_of, start_of, train
 ):
@@ -272,6 +285,7 @@ def test_an_accuracy_alone_needs_one_world_whose_scores_stay_the_same(
     assert (row["quantity"], row["value"]) == ("accuracy", 1.0)
 
 
+@pytest.mark.whole
 def test_accuracy_is_measured_for_the_first_models_only(trained, cell_of, seed, splits, train):
     table = train(cell_of({"repeats": 2, "models": training.TESTED + 1}))
     tested = table["run"] < training.TESTED
@@ -288,6 +302,7 @@ def test_accuracy_is_measured_for_the_first_models_only(trained, cell_of, seed, 
     assert row["accuracy"].item() == pytest.approx(right.mean(), abs=1e-12)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("task, norm", [({}, 5.0), (LAST, 2.0)], ids=["all layers", "last layer"])
 def test_the_gradient_norm_is_the_records_mean_after_clipping(trained, task, norm, cell_of, train):
     table = train(cell_of({"clipping_norms": [norm]}, **task))
