@@ -155,6 +155,7 @@ def found():
     return found
 
 
+@pytest.mark.whole
 def test_expected_audits_stand_beside_real_ones_of_their_own_training(found):
     rows = estimates.expected(found, "figure2", "figure4", "table1").set_index("cell")
     own, other = rows[rows["own"]], rows[~rows["own"]]
@@ -286,6 +287,7 @@ def test_baselines_are_the_accountants(found):
     np.testing.assert_allclose(calibrated, 10, rtol=2e-4)
 
 
+@pytest.mark.whole
 def test_curves_run_from_little_leak_to_much(found):
     """Each curve states its own epsilon: no curve is above the accountant's at that epsilon."""
     sigma = pld.noise_multiplier(8.0, 1e-5, 0.1, 10)
@@ -301,6 +303,7 @@ def test_curves_run_from_little_leak_to_much(found):
         assert np.max(1 - 1e-5 - curve.fnr - math.exp(epsilon) * curve.fpr) < 1e-3
 
 
+@pytest.mark.whole
 def test_audits_are_sane(found):
     """Lower bounds stay below what they bound; each is wrong with probability 5 % at most."""
     for attack, truth in (("gradient", "heuristic"), ("bits", "standard"), ("analog", "standard")):
@@ -331,6 +334,7 @@ def test_gradient_audit_finds_the_heuristic():
     assert values["lower bound, direct"] < values["lower bound"]
 
 
+@pytest.mark.whole
 def test_reconstruction_solves_both_columns(found):
     rows = select(found, origin="reconstructed", cell="table1_batch4096")
     values = rows.set_index("method")["value"]
@@ -340,6 +344,7 @@ def test_reconstruction_solves_both_columns(found):
     assert rows["noise_multiplier"].iloc[0] == pytest.approx(1.106, abs=5e-3)
 
 
+@pytest.mark.whole
 def test_optimisers_bracket_their_closed_form(found):
     """A constant learning rate is Theorem 1's own sum; noise that is larger leaks less."""
     for steps, row in select(found, cell="optimisers", method="constant").set_index("x").iterrows():
@@ -376,6 +381,7 @@ def test_figures_and_tables_are_drawn(found):
     assert list(readings["sums"]) == ["enumerated", "rounded up", "rounded to nearest"]
 
 
+@pytest.mark.whole
 def test_without_trained_models_their_figures_show_the_accountants_alone(found):
     rows = found[found["figure"].isna() | ~found["method"].isin(["as published", "mean"])]
     rows = rows[rows["figure"].isna() | ~rows["method"].str.startswith("lower")]
@@ -387,6 +393,7 @@ def test_without_trained_models_their_figures_show_the_accountants_alone(found):
         assert FAMILY.checks[name].measure(rows) is None
 
 
+@pytest.mark.whole
 def test_each_noise_multiplier_of_a_sampling_rate_has_a_panel_of_its_own(found):
     rows = select(found, figure="figure2")
     other = rows.assign(noise_multiplier=3.0, cell=rows["cell"] + "_other")
@@ -396,6 +403,7 @@ def test_each_noise_multiplier_of_a_sampling_rate_has_a_panel_of_its_own(found):
     assert all(ax.get_xlabel() == "steps" for ax in drawn.axes)
 
 
+@pytest.mark.whole
 def test_trained_audits_know_their_mechanism(found):
     rows = estimates.trained(found, "figure2", "figure4", "table1")
     assert list(rows["figure"]) == ["figure2"] * 2 + ["figure4"] * 2 + ["table1"] * 2
@@ -464,6 +472,7 @@ LACKING = {
 """Judged at numbers of steps, batch sizes or accuracies that so small a scale does not have."""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", list(FAMILY.checks))
 def test_checks_measure(found, name):
     evidence = FAMILY.checks[name].measure(found)
@@ -482,6 +491,7 @@ def scaled(found, factor, **where):
     return found.assign(value=np.where(rows, found["value"] * factor, found["value"]))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("check", "factor", "where"),
     [
@@ -540,6 +550,7 @@ def test_audits_that_find_the_heuristic_are_close_and_those_of_four_fifths_are_n
     assert hits / runs > least - 3 * math.sqrt(least * (1 - least) / runs)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("check", "less"),
     [
@@ -554,6 +565,7 @@ def test_without_the_points_that_a_claim_is_of_it_is_not_judged(found, check, le
     assert FAMILY.checks[check].measure(found.query(less)) is None
 
 
+@pytest.mark.whole
 def test_values_of_section_4_2_are_drawn_and_judged_at_their_setting_alone(found):
     from hiddenstate import plotting
 
@@ -566,6 +578,7 @@ def test_values_of_section_4_2_are_drawn_and_judged_at_their_setting_alone(found
         assert len(ax.get_legend_handles_labels()[1]) == labels
 
 
+@pytest.mark.whole
 def test_parameters_that_a_scale_sets_stand_above_its_panels(found):
     from hiddenstate import plotting
 

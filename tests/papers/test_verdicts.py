@@ -61,7 +61,13 @@ def statistical(family, name):
 
 
 CHECKS = [(family, name) for family in papers.names() for name in cases(family)]
-EVERY = [(family, name, key) for family, name in CHECKS for key in cases(family)[name]]
+SLOW = {"figure1_mnist", "last_layer", "maxima_last_layer"}
+"""Checks whose law takes seconds to simulate."""
+EVERY = [
+    pytest.param(family, name, key, marks=[pytest.mark.whole] if name in SLOW else [])
+    for family, name in CHECKS
+    for key in cases(family)[name]
+]
 
 
 @pytest.mark.parametrize("family", papers.names())
@@ -133,14 +139,7 @@ WRONG = {
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(
-    ("family", "name", "key"),
-    # The laws of its printed numbers are simulated for minutes.
-    [
-        pytest.param(*one, marks=pytest.mark.whole) if one[0] == "worst_case_init" else one
-        for one in EVERY
-    ],
-)
+@pytest.mark.parametrize(("family", "name", "key"), EVERY)
 def test_replications_come_out_as_their_truth_says(family, name, key):
     """In half of them at least, and the other way round in one of twenty at most.
 

@@ -132,6 +132,7 @@ def test_a_tree_with_braces_in_its_path_is_refused(tmp_path):
 SCALE = "extends: smoke\nonly: [cyclic_bounds]\ncyclic_bounds: {shows: 'n in {100, 1000}'}\n"
 
 
+@pytest.mark.whole
 def test_braces_in_words_are_words_and_not_wildcards(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
     (directory / "workflow/config/scales/mine.yaml").write_text(SCALE)
@@ -153,6 +154,7 @@ rule mine:
 """
 
 
+@pytest.mark.whole
 def test_the_workflow_is_a_module_of_another(tmp_path, checkout, snakemake):
     checkout(tmp_path / "hiddenstate")
     (tmp_path / "Snakefile").write_text(f"CONFIG = {GOOD | {'scale': 'smoke'}}\n{MODULE}")

@@ -51,6 +51,7 @@ def at_work(tree, start):
     process.communicate()
 
 
+@pytest.mark.whole
 def test_under_a_plain_run_nothing_is_installed_unlocked_or_run(tree, at_work, snakemake):
     (tree / ".venv/bin").mkdir(parents=True)
     (tree / ".venv/stamp").write_text(f"1 2 {tree}\n")

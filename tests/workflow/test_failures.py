@@ -71,6 +71,7 @@ def test_changed_code_is_a_reason_to_compute_again_and_a_remark_is_none(finished
     assert f"{FAMILY}_simulate1" in planned(finished, snakemake, "all")
 
 
+@pytest.mark.whole
 def test_an_error_in_the_code_fails_the_same_command_again(finished, snakemake):
     path = finished / "src/hiddenstate/papers/encoding_loss/estimates.py"
     code = path.read_text()

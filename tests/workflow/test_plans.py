@@ -35,6 +35,7 @@ def test_a_wrong_number_stops_before_any_job_and_names_the_key(tmp_path, checkou
 OTHERS = ("mnist", "mnist-raw", "cifar10-jpeg", "paper", "paper-last-layer")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "scale", ["laptop", *(pytest.param(scale, marks=pytest.mark.whole) for scale in OTHERS)]
 )
@@ -53,6 +54,7 @@ def test_the_larger_scales_plan_every_figure(tmp_path, scale, checkout, snakemak
                 assert f"figures/{scale}/{name}/{figure}.pdf" in output
 
 
+@pytest.mark.whole
 def test_every_family_and_every_figure_is_a_target(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
     targets = ["figures", "tables", "claims", *papers.names()]
@@ -64,6 +66,7 @@ def test_every_family_and_every_figure_is_a_target(tmp_path, checkout, snakemake
     assert status == 0, output[-3000:]
 
 
+@pytest.mark.whole
 def test_a_run_without_a_target_makes_the_report_page(tmp_path, checkout, snakemake):
     directory = checkout(tmp_path)
     status, output = snakemake(directory, "--dry-run", "--config", "scale=smoke")

@@ -275,6 +275,7 @@ def test_missing_cached_files_are_named_where_they_are_an_error(filled, snakemak
     assert no_job_ran(filled)
 
 
+@pytest.mark.whole
 def test_what_is_neither_cached_nor_trained_may_be_left_out(filled, snakemake):
     """The figures are drawn from the cached cell alone, and nothing is trained."""
     estimates = f"results/tiny/{FAMILY}/estimates.csv"
@@ -310,6 +311,7 @@ def test_an_absent_data_set_stops_only_what_would_be_trained(tmp_path, checkout,
     assert status == 0, output
 
 
+@pytest.mark.whole
 def test_a_family_that_the_scale_lacks_has_no_targets(tiny, snakemake):
     status, output = snakemake(tiny, "claims", "--dry-run", *AT_TINY)
     assert status == 0, output
@@ -319,6 +321,7 @@ def test_a_family_that_the_scale_lacks_has_no_targets(tiny, snakemake):
     assert "No rule to produce encoding_loss" in output
 
 
+@pytest.mark.whole
 def test_there_is_nothing_to_verify_without_a_cache(tiny, snakemake):
     status, output = snakemake(tiny, "verify_cache", *AT_TINY)
     assert status != 0
