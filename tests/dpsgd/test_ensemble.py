@@ -981,6 +981,19 @@ def test_adversaries_of_one_audit_read_the_models_that_have_no_canary():
     assert list(table.adversary.unique()) == list(canaries)
 
 
+def test_records_that_adversaries_share_are_tried_once(monkeypatch):
+    made, honest = [], Ensemble.clipped_sum
+    monkeypatch.setattr(
+        Ensemble, "clipped_sum", lambda e, *given: made.append(e.canary.record) or honest(e, *given)
+    )
+    audit = make(insertions=2, canary=Inserted(FIRST, Periodic(2)))
+    records = [dataclasses.replace(blank((1, 8, 8), y), schedule=Periodic(2)) for y in (9, 3)]
+    canaries = [*(Inserted(Coordinate(i), Periodic(2)) for i in (7, 8, 9)), *records]
+    ensembles = {str(i): dataclasses.replace(audit, canary=c) for i, c in enumerate(canaries)}
+    scores_by_adversary(ensembles, models=1, seed=0)
+    assert [record is None for record in made] == [True, False, False]
+
+
 def test_ensembles_of_one_audit_differ_in_the_canary_alone():
     audit = make(insertions=2, canary=Inserted(FIRST, Periodic(2)))
     other = dataclasses.replace(audit, x=audit.x.copy())

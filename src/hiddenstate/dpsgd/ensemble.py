@@ -22,7 +22,7 @@ from torch import Tensor
 from hiddenstate import streams
 from hiddenstate.dpsgd import audit
 from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint, structure
-from hiddenstate.dpsgd.clipping import KernelName, usable
+from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, usable
 from hiddenstate.dpsgd.known import FixedCanary
 from hiddenstate.dpsgd.run import Canary as Canary
 from hiddenstate.dpsgd.run import Ensemble as Ensemble
@@ -139,13 +139,14 @@ def scores_by_adversary(
     """
     check_count("models", models)
     _refuse_unlike(ensembles)
+    sums: dict[str, ClippedSum] = {}  # of the records alone, which are tried once
 
     def group(world: World, those: tuple[str, ...]) -> audit.Group:
         runs: list[Identity] = [(world, 0, index) for index in range(models)]
         first, *others = those
         folder = place(checkpoint) / ("out" if world == "out" else f"in-{first}")
         return _group(
-            ensembles[first], runs, seed, name, folder, **how,
+            ensembles[first], runs, seed, name, folder, **how, sums=sums,
             own=audit.column(first, "score"),
             others={audit.column(word, "score"): ensembles[word].canary for word in others},
         )  # fmt: skip
@@ -177,6 +178,7 @@ def _group(
     observers: Mapping[str, Observer] | None = None,
     own: str = "score",
     others: Mapping[str, Canary] | None = None,
+    sums: dict[str, ClippedSum] | None = None,
     device: str = "cpu",
     workers: int = 1,
     chunk: int | None = None,
@@ -184,7 +186,11 @@ def _group(
     kernel: KernelName = "auto",
     side_by_side: bool | None = None,
 ) -> audit.Group:
-    """Runs of an ensemble, whose rows have the canary's ``own`` score and what ``others`` read."""
+    """Runs of an ensemble, whose rows have the canary's ``own`` score and what ``others`` read.
+
+    sums: that of an ensemble that differs in the canary alone; filled where it is empty. Ensembles
+    with a record of their own do not share it.
+    """
     check_count("workers", workers)
     if chunk is not None:
         check_count("chunk", chunk)
@@ -192,7 +198,11 @@ def _group(
         raise InputError(f"memory: got {memory}; expected bytes, more than 0")
     if side_by_side is None:
         side_by_side = usable(device).type != "cpu"
-    gradients = ensemble.clipped_sum(device, _for_several(kernel) if side_by_side else kernel)
+    made_once = sums if sums is not None and ensemble.canary.record is None else {}
+    if not made_once:
+        kind = _for_several(kernel) if side_by_side else kernel
+        made_once["sum"] = ensemble.clipped_sum(device, kind)
+    gradients = made_once["sum"]
     if gradients.kind == "linear" and gradients.device.type != "cpu":
         raise InputError(f"device: got {device!r} with kernel 'linear'; expected 'cpu'")
     others, measures, observers = others or {}, measures or {}, observers or {}
