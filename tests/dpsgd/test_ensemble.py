@@ -981,6 +981,19 @@ def test_adversaries_of_one_audit_read_the_models_that_have_no_canary():
     assert list(table.adversary.unique()) == list(canaries)
 
 
+def test_no_two_models_of_an_audit_share_random_numbers():
+    audit, purposes = make(), ("initialisation", "sampling", "noise", "adversary")
+    gradients = audit.clipped_sum()
+    drawn = {
+        Run(world, repeat, index, audit, gradients, 1, name).stream(purpose).integers(2**62)
+        for world, repeat, index, name in itertools.product(
+            ("in", "out"), (0, 1), (0, 1), ((), ("b",))
+        )
+        for purpose in purposes
+    }
+    assert len(drawn) == 2**4 * len(purposes)
+
+
 def test_records_that_adversaries_share_are_tried_once(monkeypatch):
     made, honest = [], Ensemble.clipped_sum
     monkeypatch.setattr(
