@@ -285,8 +285,8 @@ MISTAKES = {
         "MNIST CNN", "first_floats(KJ + CI, p + (ky + 1)", "load(p + (ky + 2)"
     ),
     "counts beyond 32 bits": (
-        "one feature", "float s = 0;\n  for (int i = 0; i < N; i++)",
-        "float s = 0;\n  int n = 2147483647 + N;\n  for (int i = 0; i < N || n > 0; i++)",
+        "one feature", "for (; i < N; i++) rest",
+        "int n = 2147483647 + N;\n  for (; i < N || n > 0; i++) rest",
     ),
 }  # fmt: skip
 
