@@ -1,6 +1,7 @@
 """The native kernel's layers against float64 gradients, record by record."""
 
 import copy
+import math
 import re
 
 import numpy as np
@@ -217,6 +218,17 @@ NETWORKS = {
     "tiled, odd sides": (Tiled, (3, 17, 19), 5),
     "tiled, even sides": (Tiled, (3, 14, 10), 5),
     "tiled, four taps": (four_taps, (3, 13, 15), 4),
+    "few channels, pooled": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 20, (3, 5), padding=2),
+            nn.MaxPool2d(2),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(20 * 25, 4),
+        ),
+        (2, 8, 11),
+        4,
+    ),
     "stripped": (stripped, (1, 22, 24), 4),
     "together": (together, (3, 8, 7), 5),
     "channels": (lambda: models.logistic_regression(48, 5), (3, 4, 4), 5),
@@ -294,6 +306,81 @@ def test_a_blank_record_has_the_gradient_that_torch_has(name):
     check(ClippedSum(model, x, y, kernel="native"), model, x, y)
 
 
+def random_network(rng: np.random.Generator) -> tuple[nn.Module, tuple[int, int, int]]:
+    """One to three convolutions of any kind that the kernel knows, and its records' shape."""
+    shape = int(rng.choice([1, 2, 3, 5, 16])), *(int(side) for side in rng.integers(7, 25, size=2))
+    layers, channels = [], shape[0]
+    for _ in range(rng.integers(1, 4)):
+        high, wide = (
+            nn.Sequential(*layers)(torch.zeros(1, *shape)).shape[2:] if layers else shape[1:]
+        )
+        square = rng.random() < 0.5  # of which Winograd's algorithm takes many
+        kernel = (int(rng.integers(3, 5)),) * 2 if square else tuple(rng.integers(1, 6, 2).tolist())
+        padding = int(rng.integers(min(kernel)))
+        if min(high, wide) + 2 * padding < max(kernel) + 1:
+            break
+        outputs = int(rng.choice([3, 16, 17, 32]))
+        stride = 1 if square or rng.random() < 0.5 else tuple(rng.integers(1, 3, size=2).tolist())
+        conv = nn.Conv2d(channels, outputs, kernel, stride, padding, bias=bool(rng.random() < 0.8))
+        pool = [nn.MaxPool2d(2)] if rng.random() < 0.6 else []
+        act = [nn.Tanh() if rng.random() < 0.6 else nn.ReLU()] if rng.random() < 0.9 else []
+        after = [*pool, *act] if rng.random() < 0.5 else [*act, *pool]
+        if min(nn.Sequential(*layers, conv)(torch.zeros(1, *shape)).shape[2:]) < 2:
+            break
+        layers, channels = [*layers, conv, *after], outputs
+    layers = layers or [nn.Conv2d(shape[0], 16, 3), nn.MaxPool2d(2)]
+    features = nn.Sequential(*layers, nn.Flatten())(torch.zeros(1, *shape)).shape[1]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 4)), shape
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 40))]
+)
+def test_random_networks_agree_with_float64(seed):
+    rng = np.random.default_rng(seed)
+    made, shape = random_network(rng)
+    model, x, y = problem(f"random {seed}", lambda: made, shape, 4, records=24)
+    for record in x[::2]:  # ink in a part of the image
+        (top, left), (bottom, right) = rng.integers(4, size=(2, 2))
+        record[:, :top] = record[:, :, :left] = 0
+        record[:, shape[1] - bottom :] = record[:, :, shape[2] - right :] = 0
+    x, y = steady(model, x, y)
+    assert as_network(model, shape) is not None
+    check(ClippedSum(model, x, y, kernel="native"), model, x, y)
+
+
+@pytest.mark.parametrize("channels", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_windows_without_ink_are_found(channels):
+    """One record for each place of a single pixel, one blank, and one of negative zeros."""
+    shape, kernel = (channels, 9, 13), (3, 4)
+    body = nn.Conv2d(channels, 5, kernel, padding=1), nn.MaxPool2d(2), nn.Tanh(), nn.Flatten()
+    made = nn.Sequential(*body, nn.Linear(5 * 4 * 6, 3))
+    model, x, y = problem("ink", lambda: made, shape, 3, records=math.prod(shape) + 2)
+    x *= np.eye(len(x), math.prod(shape), dtype=np.float32).reshape(-1, *shape)
+    x[-1] = -0.0
+    norms = ClippedSum(model, x, y, kernel="native").norms(
+        flat_parameters(model), np.arange(len(x))
+    )
+    np.testing.assert_allclose(norms, explicit(model, x, y).norm(dim=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_no_number_hides_among_zeros(value):
+    """In a pixel, and in a weight that meets zeros alone."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.MaxPool2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(144, 3)
+    )
+    known, theta = as_network(model, (1, 8, 8)), flat_parameters(model).numpy().copy()
+    x, y = np.zeros((2, 1, 8, 8), np.float32), np.zeros(2, np.int64)
+    x[1, 0, 5, 5] = value
+    _, norms, losses = Kernel(known, x, y)(theta, np.arange(2), 1.0)
+    assert np.isfinite([norms[0], losses[0]]).all()
+    assert np.isnan(norms[1]) or np.isinf(norms[1])
+    theta[4] = value
+    total, norms, losses = Kernel(known, x, y)(theta, np.arange(1), 1.0)
+    assert np.isnan(total).any() and np.isnan([norms[0], losses[0]]).all()
+
+
 MISTAKES = {
     "a group's variance counts padding channels": (
         "normed", "over_groups(CR, SIZE, n, scale);", "over_groups(CR, SIZE, n * C / CR, scale);"),
@@ -326,9 +413,13 @@ MISTAKES = {
     "a tile writes into the row below the last": (
         "tiled", "(OH % edge && y * step >= OH)", "(OH % edge && y * step > OH)"),
     "the winners of a strip of windows alone": (
-        "stripped", "add ? load(TAPS_OF(r, n))", "0 ? load(TAPS_OF(r, n))"),
+        "stripped", "high, y > 0, y + S >= PH", "high, 0, y + S >= PH"),
     "a norm without the last strip of windows": (
-        "stripped", "CO, 1, 1, p, gs", "CO, 1, 0, p, gs"),
+        "stripped", "high, y > 0, y + S >= PH", "high, y > 0, 0"),
+    "a norm with what lies behind a row of taps": (
+        "few channels, pooled", "pick(lanes < (float)taps, found, splat(0))", "found"),
+    "another output channel's winners": (
+        "few channels, pooled", "const float *p = x + at[q];", "const float *p = x + at[0];"),
     "the last tiles are forgotten": (
         "tiled, odd sides", "first < tiles; first += S", "first + S <= tiles; first += S"),
     "a mean of another window": ("averaged", "d = load(dy + r * y_row + i * C + c) * (1.0f",

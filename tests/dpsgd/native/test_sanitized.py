@@ -149,6 +149,9 @@ SHAPES = {
         nn.Conv2d(128, 32, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(384, 200), image=(3, 8, 7),
     ),
+    "few channels, pooled": shape(
+        nn.Conv2d(2, 16, (2, 5), padding=1), nn.MaxPool2d(2), nn.Tanh(), image=(2, 6, 9),
+    ),
     "MNIST CNN": (models.mnist_cnn, (1, 28, 28), 10),
 }  # fmt: skip
 NETWORKS = {"1-2": (1, 2), "8-6-2": (8, 6, 2), "7-5-11-3": (7, 5, 11, 3)}
@@ -282,7 +285,7 @@ MISTAKES = {
         "Winograd, 3 x 3 taps, odd", "SIDE * SIDE; k++) store(to", "SIDE * SIDE + 1; k++) store(to"
     ),
     "reads behind the record": (
-        "MNIST CNN", "first_floats(KJ + CI, p + (ky + 1)", "load(p + (ky + 2)"
+        "MNIST CNN", "row, LANES, windows, x + j", "row, LANES, windows, x + row"
     ),
     "counts beyond 32 bits": (
         "one feature", "for (; i < N; i++) rest",

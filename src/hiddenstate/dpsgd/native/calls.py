@@ -13,7 +13,7 @@ Layout = NDArray[np.int64]
 _SHARED = {
     "conv_forward": ("void", "rrrw"),
     "conv_weights": ("float", "rrw"),
-    "pooled_weights": ("float", "rriw"),
+    "pooled_weights": ("float", "rriiw"),
     "winograd_forward": ("void", "rrrww"),
     "winograd_gradient": ("float", "rrww"),
     "norm_forward": ("void", "rrrwww"),

@@ -58,13 +58,13 @@ class Convolution(Layer):
         return self.output.channels
 
     @property
-    def sparse(self) -> bool:
-        """True if the weight gradient skips the losers of the pooling."""
-        return self.pooled and self.input.channels % PAD == 0
+    def inked(self) -> bool:
+        """True if it skips windows of a record's zeros."""
+        return 0 in self.sources
 
     @property
     def scatters(self) -> bool:
-        """True if the input gradient skips them."""
+        """True if the input gradient skips the losers of the pooling."""
         return self.pooled
 
     @property
@@ -75,13 +75,13 @@ class Convolution(Layer):
 
     @property
     def stack(self) -> int:
-        """Bytes that its calls take of the stack, at most: rows of an image that it pools."""
+        """Bytes that its calls take of the stack, at most: a strip of an image that it pools."""
         if not self.pooled:
             return 0
-        wide, pooled = self.input.width + 2 * self.padding, self.output.width
-        rows = 4 * pooled * 2 * PAD  # two before the pooling, of two vectors of channels
-        strip = max(_NEAR_BY, (self.kernel[0] + 1) * wide * 2 * PAD) if self.sparse else 0
-        return 4 * (rows + strip + pooled * PAD)
+        wide, windows = self.input.width + 2 * self.padding, self.output.width * PAD
+        copied = self.input.channels % 8 == 0  # or else it takes all channels in place
+        strip = max(_NEAR_BY, (self.kernel[0] + 1) * wide * 2 * PAD) if copied else 0
+        return 4 * (strip + 2 * max(_NEAR_BY, windows))
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
         real = (self.output.real, self.input.real, *self.kernel)
@@ -100,13 +100,14 @@ class Convolution(Layer):
                     parts.append(blocks(own.transpose(2, 3, 0, 1), lanes).ravel())
             backward = np.concatenate(parts)
         bias = per_channel(self.output, self.start + int(np.prod(real)) if self.bias else None)
-        return forward, bias, backward, rows if self.sparse else forward
+        return forward, bias, backward, rows if self.pooled else forward
 
     def members(self, i: int) -> list[str]:
         if not self.pooled:
             return [f"float g{i}[{self._bordered[2]}]"]
         floats, counts = self.output.floats, 4 * self.output.height * self.output.width
         found = [f"int32_t winner{i}[{floats}]", f"float g{i}[{floats}]"]
+        found += [f"int32_t ink{i}[{2 * self.output.height}]"] if self.inked else []
         if self.scatters:
             found.append(f"int32_t won{i}[{floats + PAD}], counts{i}[{counts}]")
         return found
@@ -117,9 +118,8 @@ class Convolution(Layer):
         sizes = *self.kernel, *self.output.sizes, self.activation
         image = source.wide, self.input.channels
         if self.pooled:
-            winner = p.own("winner")
-            pooled = *image, *sizes, out.row
-            return [Call("conv_pool_forward", pooled, (*pointers, winner), products=self._dense)]
+            pooled, found = (*image, *sizes, out.row), (p.own("winner"), self._ink(p))
+            return [Call("conv_pool_forward", pooled, (*pointers, *found), products=self._dense)]
         steps = out.row, self.output.channels
         constants = *image, *self.stride, *sizes, 0, *steps
         return [Call("conv_forward", constants, pointers, products=self._dense)]
@@ -131,9 +131,10 @@ class Convolution(Layer):
         image, sizes = (source.wide, self.input.channels), (*self.kernel, *self.output.sizes)
         x = source.x(self.padding)
         if self.pooled:
-            name = "pooled_weights" if self.sparse else "few_channels_weights"
-            read = x, g, p.own("winner"), dw
-            call = Call(name, (*image, *sizes), read, "squares += ", products=self._winners)
+            pooled, products = (x, g, p.own("winner"), self._ink(p), dw), self._winners
+            call = Call(
+                "pooled_weights", (*image, *sizes), pooled, "squares += ", products=products
+            )
             return [before, call]
         constants = *image, *self.stride, *sizes, row
         call = Call("conv_weights", constants, (x, g, dw), "squares += ", products=self._dense)
@@ -169,6 +170,10 @@ class Convolution(Layer):
 
     def collect(self, p: Place) -> list[Call]:
         return [collected(p, p.d_weights, self.weights), collected(p, p.d_bias, self.biases)]
+
+    def _ink(self, p: Place) -> str:
+        """C expression of where a record's windows are not all zeros."""
+        return p.own("ink") if self.inked else "0"
 
     @property
     def _pairs(self) -> int:
@@ -347,6 +352,10 @@ class Winograd(Convolution):
     def heavy(self) -> bool:
         weights = 36 * self.input.channels * self.output.channels
         return weights >= HEAVY and min(self.tiles, self.tiles_back) <= _FEW
+
+    @property
+    def inked(self) -> bool:
+        return False
 
     @property
     def scatters(self) -> bool:

@@ -64,11 +64,17 @@ class Network:
         return found
 
     def prepared(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Records as the layers read them: images with zeros around, channels last, or vectors."""
+        """Records as the layers read them: images with zeros around, channels last, or vectors.
+
+        Behind the last image lie zeros, for layers read whole vectors of few channels.
+        """
         if self.record.flat:
             return np.ascontiguousarray(x.reshape(len(x), -1))
-        sides = (self.buffers[0].border,) * 2
-        return np.ascontiguousarray(np.pad(x.transpose(0, 2, 3, 1), ((0, 0), sides, sides, (0, 0))))
+        border, (high, wide, channels) = self.buffers[0].border, self.record.sizes
+        found = np.zeros(len(x) * self.buffers[0].size + PAD, np.float32)
+        images = found[:-PAD].reshape(len(x), high + 2 * border, wide + 2 * border, channels)
+        images[:, border : border + high, border : border + wide] = x.transpose(0, 2, 3, 1)
+        return found
 
     @property
     def classes(self) -> int:
