@@ -282,7 +282,10 @@ MISTAKES = {
         "store(y + (r + 1) * y_row + i * C + c, sum * ",
     ),
     "transforms a tile too many": (
-        "Winograd, 3 x 3 taps, odd", "SIDE * SIDE; k++) store(to", "SIDE * SIDE + 1; k++) store(to"
+        "Winograd, 3 x 3 taps, odd", "n * n; k++) store(to", "n * n + 1; k++) store(to"
+    ),
+    "adds beyond the input's gradient": (
+        "Winograd, 4 x 4 taps, odd", "if (k < tile.high + K - 1 &&", "if (k <= tile.high + K &&"
     ),
     "reads behind the record": (
         "MNIST CNN", "row, LANES, windows, x + j", "row, LANES, windows, x + row"

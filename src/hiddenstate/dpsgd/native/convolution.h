@@ -384,81 +384,43 @@ INLINE float pooled_weights(const int W, const int CI, const int KH, const int K
   return total(squares);
 }
 
-/* N vectors of R kernel rows of the input gradient at one place, from the channels that won it. */
-INLINE void spread_tile(const int R, const int N, const int row, const int KJ, const int K,
-                        const int count, const int32_t *channels, const float *g,
-                        const float *w, float *dx) {
+/* R rows of N vectors of the input gradient of a window: a patch of every channel's weights. */
+INLINE void spread_tile(const int R, const int N, const int row, const int w_row, const int CO,
+                        const float *w, const float *g, const int32_t *at, float *dx) {
   vec acc[RUN];
 #pragma GCC unroll 24
-  for (int r = 0; r < R; r++)
+  for (int k = 0; k < R * N; k++) acc[k] = load(dx + k / N * row + k % N * LANES);
+  add_patches(1, R, N, w_row, 1, CO, w, g, at, acc);
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[r * N + n] = load(dx + r * row + n * LANES);
-  for (int i = 0; i < count; i++) {
-    const float *p = w + channels[i] * K;
-    vec s = splat(g[channels[i]]);
-#pragma GCC unroll 24
-    for (int r = 0; r < R; r++)
-#pragma GCC unroll 24
-      for (int n = 0; n < N; n++) acc[r * N + n] += s * load(p + r * KJ + n * LANES);
-  }
-#pragma GCC unroll 24
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 24
-    for (int n = 0; n < N; n++) store(dx + r * row + n * LANES, acc[r * N + n]);
+  for (int k = 0; k < R * N; k++) store(dx + k / N * row + k % N * LANES, acc[k]);
 }
 
-/* A window's channels in the order of the places that won them, and how many each place won. May
- * write LANES entries beyond. */
-INLINE void sort_channels(const int CO, const int32_t *winner, int32_t *won, int32_t *count) {
-#if defined(__AVX512F__)
-  const ivec lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  for (int k = 0; k < 4; k++) {
-    const int32_t *first = won;
-    for (int c = 0; c < CO; c += LANES) {
-      const __m512i which = _mm512_loadu_si512(winner + c), channels = (__m512i)(lane + c);
-      const __mmask16 has = _mm512_cmpeq_epi32_mask(which, _mm512_set1_epi32(k));
-      _mm512_storeu_si512(won, _mm512_maskz_compress_epi32(has, channels));
-      won += __builtin_popcount(has);
-    }
-    count[k] = won - first;
-  }
-#else
-  int next[4] = {0, 0, 0, 0};
-  for (int k = 0; k < 4; k++) {
-    int n = 0;
-    for (int c = 0; c < CO; c++) n += winner[c] == k;
-    count[k] = n;
-    if (k < 3) next[k + 1] = next[k] + n;
-  }
-  for (int c = 0; c < CO; c++) won[next[winner[c]]++] = c;
-#endif
-}
-
-/* Input gradient behind max-pooling, added to dx. rows: the weights as rows. dx: the input's
- * padding is in place. won: every window's channels by the place that won them, [PH][PW][CO], and
- * room for LANES more; counts: how many each place won, [PH][PW][4]. */
+/* Input gradient behind max-pooling, added to dx, where the input's padding is in place. w: as rows,
+ * with a zero at every end: a window's patch is of KH + 1 rows, and the place that won says where
+ * it begins among them. at: room for where, [PH][PW][CO]. */
 INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, const int PH,
-                         const int PW, const int CO, const float *rows, const float *g,
-                         const int32_t *winner, float *dx, int32_t *won, int32_t *counts) {
-  const int KJ = KW * CI, N = tile_columns(KJ / LANES), R = tile_rows(KH, N);
-  const int rest = KJ / LANES % N;
-  for (int i = 0; i < PH * PW; i++)
-    sort_channels(CO, winner + i * CO, won + i * CO, counts + i * 4);
-  for (int ky = 0; ky < KH; ky += R)
-    for (int j = 0; j < KJ; j += N * LANES)
+                         const int PW, const int CO, const float *w, const float *g,
+                         const int32_t *winner, float *dx, int32_t *at) {
+  const int row = (KW + 2) * CI, some = (KW + 1) * CI / LANES;
+  const int N = tile_columns(some), R = tile_rows(KH + 1, N), rest = some % N, last = (KH + 1) % R;
+  for (int k = 0; k < PH * PW * CO; k += LANES) {
+    const ivec which = *(const ivec *)(winner + k);
+    ivec channel;
+    for (int l = 0; l < LANES; l++) channel[l] = k % CO + l;
+    *(ivec *)(at + k) = channel * ((KH + 2) * row) + (1 - (which >> 1)) * row + (1 - (which & 1)) * CI;
+  }
+  for (int r = 0; r <= KH; r += R)
+    for (int j = 0; j < some; j += N)
       for (int y = 0; y < PH; y++)
         for (int i = 0; i < PW; i++) {
-          const float *gs = g + (y * PW + i) * CO, *w = rows + ky * KJ + j;
-          const int32_t *channels = won + (y * PW + i) * CO, *count = counts + (y * PW + i) * 4;
-          for (int k = 0; k < 4; channels += count[k++]) {
-            float *d = dx + ((2 * y + k / 2 + ky) * W + 2 * i + k % 2) * CI + j;
-            if (rest && j + N * LANES > KJ)
-              spread_tile(1, rest ? rest : 1, W * CI, KJ, KH * KJ, count[k], channels, gs, w, d);
-            else if (KH % R && ky + R > KH)
-              spread_tile(KH % R ? KH % R : 1, N, W * CI, KJ, KH * KJ, count[k], channels, gs, w,
-                          d);
-            else
-              spread_tile(R, N, W * CI, KJ, KH * KJ, count[k], channels, gs, w, d);
-          }
+          const float *p = w + r * row + j * LANES, *gs = g + (y * PW + i) * CO;
+          const int32_t *begin = at + (y * PW + i) * CO;
+          float *d = dx + ((2 * y + r) * W + 2 * i) * CI + j * LANES;
+          if (rest && j + N > some)
+            spread_tile(1, rest ? rest : 1, W * CI, row, CO, p, gs, begin, d);
+          else if (last && r + R > KH + 1)
+            spread_tile(last ? last : 1, N, W * CI, row, CO, p, gs, begin, d);
+          else
+            spread_tile(R, N, W * CI, row, CO, p, gs, begin, d);
         }
 }

@@ -59,7 +59,7 @@ class Network:
             back = bias + layer.biases
             out = self.buffers[i + 1]
             found.append(Place(i, sources, out, weights, bias, back, sums, d_bias))
-            weights = back + (layer.weights if layer.transposed else 0)
+            weights = back + (layer.back if layer.transposed else 0)
             sums = d_bias + layer.biases
         return found
 
