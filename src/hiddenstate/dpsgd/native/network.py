@@ -229,8 +229,9 @@ def _layer(
 
 def _activation(module: nn.Module) -> str | None:
     """The module's activation, if it is one."""
-    approximate = getattr(module, "approximate", "none") == "tanh"
-    return "GELU_TANH" if approximate else _ACTIVATIONS.get(type(module))
+    if type(module) is nn.GELU and module.approximate == "tanh":
+        return "GELU_TANH"
+    return _ACTIVATIONS.get(type(module))
 
 
 def _starts(model: nn.Module, modules: list[nn.Module]) -> dict[nn.Module, int] | None:
