@@ -31,8 +31,8 @@ SCALE = "scale"
 """C expression of the factor by which a record's gradient is clipped."""
 GROUP = 4
 """Records that a layer takes at once if reading its weights takes longer than their use."""
-HEAVY = 2**16
-"""Weights from which that is so: a quarter of a MiB, beside all else in the second cache."""
+HEAVY = 2**14
+"""Weights from which that is so: a sixteenth of a MiB, more than the first cache holds."""
 
 
 @dataclass(frozen=True)
