@@ -188,8 +188,8 @@ def test_chunks_of_other_numerics_are_refused(tmp_path, monkeypatch):
     made = {"kernel": "native"}
     kept = Checkpoint(tmp_path, "mark", ("score",), made)
     kept.write({("in", 0, 0): {"score": 1.0}})
-    monkeypatch.setitem(checkpoint._NUMERICS, "native", 2)
-    with pytest.raises(InputError, match=r"native, numerics 1; this call has .*, numerics 2"):
+    monkeypatch.setitem(checkpoint._NUMERICS, "native", 7)
+    with pytest.raises(InputError, match=r"native, numerics 2; this call has .*, numerics 7"):
         Checkpoint(tmp_path, "mark", ("score",), made).read()
 
 

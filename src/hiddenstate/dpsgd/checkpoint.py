@@ -284,7 +284,7 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 
 
 _KEPT = "finished models of an audit"
-_NUMERICS = {"torch": 2, "explicit": 2, "loop": 2}
+_NUMERICS = {"torch": 2, "explicit": 2, "loop": 2, "native": 2}
 """By kernel (others: 1): raised when its code changes scores, so that older chunks are refused."""
 
 

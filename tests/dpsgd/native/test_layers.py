@@ -1,6 +1,7 @@
 """The native kernel's layers against float64 gradients, record by record."""
 
 import copy
+import math
 import re
 
 import numpy as np
@@ -157,7 +158,7 @@ def tiled() -> nn.Module:
 
 
 def four_taps() -> nn.Module:
-    """Tiles of 3 x 3 places: not pooled, pooled for winners' gradients, pooled for dense ones."""
+    """Tiles of seven points: not pooled, pooled, and with places beyond the image."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 1),
         nn.Tanh(),
@@ -217,6 +218,20 @@ NETWORKS = {
     "tiled, odd sides": (Tiled, (3, 17, 19), 5),
     "tiled, even sides": (Tiled, (3, 14, 10), 5),
     "tiled, four taps": (four_taps, (3, 13, 15), 4),
+    "few channels, pooled": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 20, (3, 5), padding=2),
+            nn.MaxPool2d(2),
+            nn.Tanh(),
+            nn.Conv2d(20, 33, 2, padding=1),
+            nn.MaxPool2d(2),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(33 * 9, 4),
+        ),
+        (2, 8, 11),
+        4,
+    ),
     "stripped": (stripped, (1, 22, 24), 4),
     "together": (together, (3, 8, 7), 5),
     "channels": (lambda: models.logistic_regression(48, 5), (3, 4, 4), 5),
@@ -276,7 +291,7 @@ def test_records_have_the_same_gradients_alone_and_in_a_group():
     """Norms bit for bit, of whole groups and of what is left of nine records."""
     model, x, y = problem("together", *NETWORKS["together"], records=9)
     text = c_source(as_network(model, (3, 8, 7)))
-    for name in ("linear", "add_outer", "add_scaled", "winograd_forward", "winograd_pool_forward"):
+    for name in ("linear", "add_outer", "add_scaled", "winograd_forward", "winograd_back"):
         assert f"{name}({GROUP}, APART" in text
     total, theta = ClippedSum(model, x, y, kernel="native"), flat_parameters(model)
     alone = torch.cat([total.norms(theta, np.array([i])) for i in range(9)])
@@ -295,6 +310,81 @@ def test_a_blank_record_has_the_gradient_that_torch_has(name):
     check(ClippedSum(model, x, y, kernel="native"), model, x, y)
 
 
+def random_network(rng: np.random.Generator) -> tuple[nn.Module, tuple[int, int, int]]:
+    """One to three convolutions of any kind that the kernel knows, and its records' shape."""
+    shape = int(rng.choice([1, 2, 3, 5, 16])), *(int(side) for side in rng.integers(7, 25, size=2))
+    layers, channels = [], shape[0]
+    for _ in range(rng.integers(1, 4)):
+        high, wide = (
+            nn.Sequential(*layers)(torch.zeros(1, *shape)).shape[2:] if layers else shape[1:]
+        )
+        square = rng.random() < 0.5  # of which Winograd's algorithm takes many
+        kernel = (int(rng.integers(3, 5)),) * 2 if square else tuple(rng.integers(1, 6, 2).tolist())
+        padding = int(rng.integers(min(kernel)))
+        if min(high, wide) + 2 * padding < max(kernel) + 1:
+            break
+        outputs = int(rng.choice([3, 16, 17, 32]))
+        stride = 1 if square or rng.random() < 0.5 else tuple(rng.integers(1, 3, size=2).tolist())
+        conv = nn.Conv2d(channels, outputs, kernel, stride, padding, bias=bool(rng.random() < 0.8))
+        pool = [nn.MaxPool2d(2)] if rng.random() < 0.6 else []
+        act = [nn.Tanh() if rng.random() < 0.6 else nn.ReLU()] if rng.random() < 0.9 else []
+        after = [*pool, *act] if rng.random() < 0.5 else [*act, *pool]
+        if min(nn.Sequential(*layers, conv)(torch.zeros(1, *shape)).shape[2:]) < 2:
+            break
+        layers, channels = [*layers, conv, *after], outputs
+    layers = layers or [nn.Conv2d(shape[0], 16, 3), nn.MaxPool2d(2)]
+    features = nn.Sequential(*layers, nn.Flatten())(torch.zeros(1, *shape)).shape[1]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 4)), shape
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 40))]
+)
+def test_random_networks_agree_with_float64(seed):
+    rng = np.random.default_rng(seed)
+    made, shape = random_network(rng)
+    model, x, y = problem(f"random {seed}", lambda: made, shape, 4, records=24)
+    for record in x[::2]:  # ink in a part of the image
+        (top, left), (bottom, right) = rng.integers(4, size=(2, 2))
+        record[:, :top] = record[:, :, :left] = 0
+        record[:, shape[1] - bottom :] = record[:, :, shape[2] - right :] = 0
+    x, y = steady(model, x, y)
+    assert as_network(model, shape) is not None
+    check(ClippedSum(model, x, y, kernel="native"), model, x, y)
+
+
+@pytest.mark.parametrize("channels", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_windows_without_ink_are_found(channels):
+    """One record for each place of a single pixel, one blank, and one of negative zeros."""
+    shape, kernel = (channels, 9, 13), (3, 4)
+    body = nn.Conv2d(channels, 5, kernel, padding=1), nn.MaxPool2d(2), nn.Tanh(), nn.Flatten()
+    made = nn.Sequential(*body, nn.Linear(5 * 4 * 6, 3))
+    model, x, y = problem("ink", lambda: made, shape, 3, records=math.prod(shape) + 2)
+    x *= np.eye(len(x), math.prod(shape), dtype=np.float32).reshape(-1, *shape)
+    x[-1] = -0.0
+    norms = ClippedSum(model, x, y, kernel="native").norms(
+        flat_parameters(model), np.arange(len(x))
+    )
+    np.testing.assert_allclose(norms, explicit(model, x, y).norm(dim=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_no_number_hides_among_zeros(value):
+    """In a pixel, and in a weight that meets zeros alone."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.MaxPool2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(144, 3)
+    )
+    known, theta = as_network(model, (1, 8, 8)), flat_parameters(model).numpy().copy()
+    x, y = np.zeros((2, 1, 8, 8), np.float32), np.zeros(2, np.int64)
+    x[1, 0, 5, 5] = value
+    _, norms, losses = Kernel(known, x, y)(theta, np.arange(2), 1.0)
+    assert np.isfinite([norms[0], losses[0]]).all()
+    assert np.isnan(norms[1]) or np.isinf(norms[1])
+    theta[4] = value
+    total, norms, losses = Kernel(known, x, y)(theta, np.arange(1), 1.0)
+    assert np.isnan(total).any() and np.isnan([norms[0], losses[0]]).all()
+
+
 MISTAKES = {
     "a group's variance counts padding channels": (
         "normed", "over_groups(CR, SIZE, n, scale);", "over_groups(CR, SIZE, n * C / CR, scale);"),
@@ -307,29 +397,44 @@ MISTAKES = {
     "a strided convolution starts a row below": (
         "strided", "x + y * R * down, w,", "x + (y * R * down ? y * R * down - row : 0), w,"),
     "an input of Winograd's has another sign": (
-        "tiled", "b[5] = a[1][i] + a[5][i] - (", "b[5] = a[1][i] - a[5][i] - ("),
+        "tiled", "b[5] = d[1] + d[5] - both", "b[5] = d[1] - d[5] - both"),
+    "an input of Winograd's is left out where there are seven points": (
+        "tiled, four taps", "b[6] = a[1][i] + a[5][i]", "b[6] = a[1][i]"),
     "a value of Winograd's is of another point": (
-        "tiled", "odd_near = near * NEAR * a[1][i];", "odd_near = near * FAR * a[1][i];"),
+        "tiled", "odd_near = near * a[1][i];", "odd_near = far * a[1][i];"),
     "a gradient of Winograd's has another sign": (
-        "tiled", "odd_far += far * FAR", "odd_far -= far * FAR"),
-    "a weight of Winograd's has another sign": (
-        "tiled, four taps", "odd_far += far * FAR", "odd_far -= far * FAR"),
+        "tiled", "odd_far += far * far", "odd_far -= far * far"),
+    "a value of Winograd's at the seventh point has another sign": (
+        "tiled, four taps", "a[0][i] - a[1][i] + a[2][i]", "a[0][i] + a[1][i] + a[2][i]"),
     "weights of Winograd's are scaled by another point": (
-        "tiled, four taps", "values(K, near, far, a", "values(K, near, near, a"),
+        "tiled, four taps", "/ (K == 3 ? 1 : x + 1)", "/ (K == 3 ? 1 : p + 1)"),
+    "an input's gradient of Winograd's has another sign": (
+        "tiled", "b[1] = a[5][i] - far * odd_near", "b[1] = a[5][i] + far * odd_near"),
+    "an input's gradient of Winograd's lacks the seventh point": (
+        "tiled, four taps", "b[3] -= both * a[6][i];", ""),
     "a product of Winograd's does not count for the last of four places": (
         "tiled", "b[n - 1] += a[5][i];", "if (n == 3) b[2] += a[5][i];"),
     "a product of Winograd's does not count for the last of three taps": (
         "tiled", "b[n - 1] += a[5][i];", "if (n == 4) b[3] += a[5][i];"),
-    "a product of Winograd's does not count for the last of four taps": (
-        "tiled, four taps", "FAR * FAR * FAR * odd_far;", "FAR * FAR * odd_far;"),
+    "a product of Winograd's counts otherwise for the last of four taps": (
+        "tiled, four taps", "far * far * far * odd_far;", "far * far * odd_far;"),
     "a tile writes into the next row": (
-        "tiled", "(OW % edge && i * step >= OW)", "(OW % edge && i * step > OW)"),
+        "tiled", "l >= tile.wide) continue", "l > tile.wide) continue"),
     "a tile writes into the row below the last": (
-        "tiled", "(OH % edge && y * step >= OH)", "(OH % edge && y * step > OH)"),
+        "tiled", "(k >= tile.high || l", "(k > tile.high || l"),
+    "a tile's gradient lacks its last column": (
+        "tiled", "&& l < tile.wide + K - 1)", "&& l < tile.wide)"),
+    "a patch of weights that another place won": (
+        "few channels, pooled", "(1 - (which >> 1)) * row", "(which >> 1) * row"),
+    "a loser's gradient": ("tiled, even sides", "== k % 2 * 2 + l % 2,", "== k % 2 + l % 2 * 2,"),
     "the winners of a strip of windows alone": (
-        "stripped", "add ? load(TAPS_OF(r, n))", "0 ? load(TAPS_OF(r, n))"),
+        "stripped", "high, y > 0, y + S >= PH", "high, 0, y + S >= PH"),
     "a norm without the last strip of windows": (
-        "stripped", "CO, 1, 1, p, gs", "CO, 1, 0, p, gs"),
+        "stripped", "high, y > 0, y + S >= PH", "high, y > 0, 0"),
+    "a norm with what lies behind a row of taps": (
+        "few channels, pooled", "pick(lanes < (float)taps, found, splat(0))", "found"),
+    "another output channel's winners": (
+        "few channels, pooled", "const float *p = x + at[q];", "const float *p = x + at[0];"),
     "the last tiles are forgotten": (
         "tiled, odd sides", "first < tiles; first += S", "first + S <= tiles; first += S"),
     "a mean of another window": ("averaged", "d = load(dy + r * y_row + i * C + c) * (1.0f",
@@ -409,7 +514,7 @@ def test_winograds_algorithm_is_taken_for_large_images_alone():
     # All but the first, whose record has few channels.
     assert taken("cifar_cnn", (3, 32, 32)) == 5
     assert taken("mnist_cnn", (1, 28, 28)) == 1
-    # Cached scores are of these, whose sums must stay what they are.
+    # Nor in small images.
     assert not any(taken(f"digits_{name}", (1, 8, 8)) for name in ("cnn", "mlp", "resnet"))
 
 
@@ -447,12 +552,13 @@ def test_layers_that_the_kernel_does_not_know_go_to_torch():
 @pytest.mark.parametrize(
     ("name", "shape", "expected"),
     [
-        # Five taps a side, pooled: dense forward, winners alone back. Then 9 tiles of 36 products
-        # of 16 x 32 channels, 16 winners of 16 taps twice, and linear layers of 512 x 32, 32 x 10.
+        # Five taps a side, pooled: dense forward, winners alone back. Then 4 tiles of 49 products
+        # of 16 x 32 channels both ways, 16 winners of 16 taps, and linear layers of 512 x 32 and
+        # 32 x 10.
         (
             "mnist_cnn",
             (1, 28, 28),
-            25 * 16 * 24**2 + 25 * 16 * 12**2 + 9 * 36 * 512 + 2 * 16 * 16 * 512 + 3 * 16_704,
+            25 * 16 * 24**2 + 25 * 16 * 12**2 + 2 * 4 * 49 * 512 + 16 * 16 * 512 + 3 * 16_704,
         ),
         # A dense 3 x 3 convolution of 8 x 8 places and a linear layer.
         ("small", (2, 8, 8), 2 * 9 * 2 * 4 * 64 + 2 * 256 * 5 + 256 * 5),

@@ -149,6 +149,9 @@ SHAPES = {
         nn.Conv2d(128, 32, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(384, 200), image=(3, 8, 7),
     ),
+    "few channels, pooled": shape(
+        nn.Conv2d(2, 16, (2, 5), padding=1), nn.MaxPool2d(2), nn.Tanh(), image=(2, 6, 9),
+    ),
     "MNIST CNN": (models.mnist_cnn, (1, 28, 28), 10),
 }  # fmt: skip
 NETWORKS = {"1-2": (1, 2), "8-6-2": (8, 6, 2), "7-5-11-3": (7, 5, 11, 3)}
@@ -279,14 +282,17 @@ MISTAKES = {
         "store(y + (r + 1) * y_row + i * C + c, sum * ",
     ),
     "transforms a tile too many": (
-        "Winograd, 3 x 3 taps, odd", "SIDE * SIDE; k++) store(to", "SIDE * SIDE + 1; k++) store(to"
+        "Winograd, 3 x 3 taps, odd", "n * n; k++) store(to", "n * n + 1; k++) store(to"
+    ),
+    "adds beyond the input's gradient": (
+        "Winograd, 4 x 4 taps, odd", "if (k < tile.high + K - 1 &&", "if (k <= tile.high + K &&"
     ),
     "reads behind the record": (
-        "MNIST CNN", "first_floats(KJ + CI, p + (ky + 1)", "load(p + (ky + 2)"
+        "MNIST CNN", "row, LANES, windows, x + j", "row, LANES, windows, x + row"
     ),
     "counts beyond 32 bits": (
-        "one feature", "float s = 0;\n  for (int i = 0; i < N; i++)",
-        "float s = 0;\n  int n = 2147483647 + N;\n  for (int i = 0; i < N || n > 0; i++)",
+        "one feature", "for (; i < N; i++) rest",
+        "int n = 2147483647 + N;\n  for (; i < N || n > 0; i++) rest",
     ),
 }  # fmt: skip
 

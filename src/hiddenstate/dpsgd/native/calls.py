@@ -12,25 +12,27 @@ Layout = NDArray[np.int64]
 """Parameter numbers, counted from 1, with 0 for padding."""
 _SHARED = {
     "conv_forward": ("void", "rrrw"),
+    "conv_pool_forward": ("void", "rrrwkk"),
     "conv_weights": ("float", "rrw"),
-    "pooled_weights": ("float", "rriw"),
-    "winograd_forward": ("void", "rrrww"),
+    "pooled_weights": ("float", "rriiw"),
+    "winograd_forward": ("void", "rrrwkw"),
+    "winograd_back": ("void", "rirww"),
     "winograd_gradient": ("float", "rrww"),
     "norm_forward": ("void", "rrrwww"),
     "norm_gradients": ("void", "rrrrww"),
     "norm_back": ("void", "rrrrrrrww"),
 }
 """Functions that take long to compile: equal calls share one. What each returns, and which of its
-pointers it reads (r; i: integers) and which it writes."""
-_POINTERS = {"r": "const float", "i": "const int32_t", "w": "float"}
+pointers it reads (r; i: integers) and which it writes (w; k)."""
+_POINTERS = {"r": "const float", "i": "const int32_t", "w": "float", "k": "int32_t"}
 ROOM = "all->room"
 """C expression of the place that all layers share."""
 SCALE = "scale"
 """C expression of the factor by which a record's gradient is clipped."""
 GROUP = 4
 """Records that a layer takes at once if reading its weights takes longer than their use."""
-HEAVY = 2**16
-"""Weights from which that is so: a quarter of a MiB, beside all else in the second cache."""
+HEAVY = 2**14
+"""Weights from which that is so: a sixteenth of a MiB, more than the first cache holds."""
 
 
 @dataclass(frozen=True)

@@ -114,27 +114,79 @@ INLINE vec largest(vec a, vec b, vec c, vec d, int32_t *winner) {
   return a;
 }
 
-/* Convolution, 2 x 2 max-pooling, activation. winner: which of the four, [PH][PW][CO]. */
+/* Convolution and 2 x 2 max-pooling of P windows side by side, V vectors of channels. */
+INLINE void pool_tile(const int P, const int V, const int KH, const int KJ, const int row,
+                      const int CI, const int CO, const float *x, const float *w,
+                      const float *bias, float *out, int32_t *winner) {
+  float two[2][TILE * LANES]; /* rows of places, which the compiler keeps in registers */
+  conv_tile(2, 2 * P, V, KH, KJ, row, row, CI, x, w, bias, 0, two[0], TILE * LANES, V * LANES);
+#pragma GCC unroll 4
+  for (int i = 0; i < P; i++)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; v++) {
+      const float *p = two[0] + (2 * i * V + v) * LANES, *q = p + TILE * LANES;
+      const int at = i * CO + v * LANES;
+      store(out + at, largest(load(p), load(p + V * LANES), load(q), load(q + V * LANES),
+                              winner + at));
+    }
+}
+
+/* Of a row of PW windows the first, and the end of those, that may read anything but zeros. Whole
+ * vectors are read, beyond the image too: what lies there can only add windows. */
+INLINE void find_ink(const int W, const int CI, const int KH, const int KW, const int PW,
+                     const float *x, int32_t *ink) {
+  ivec lane, low, high;
+  for (int l = 0; l < LANES; l++) lane[l] = l, low[l] = 2 * W * CI, high[l] = -2 * CI;
+  for (int j = 0; j < W * CI; j += LANES) {
+    ivec any = {0};
+    for (int r = 0; r <= KH; r++) any |= load(x + r * W * CI + j) != 0.0f;
+    const ivec first = any & (lane + j < low);
+    low = (first & (lane + j)) | (~first & low);
+    high = (any & (lane + j)) | (~any & high);
+  }
+  int from = low[0], to = high[0];
+  for (int l = 1; l < LANES; l++) from = MIN(from, low[l]), to = MAX(to, high[l]);
+  ink[1] = MIN(to / CI / 2 + 1, PW);
+  ink[0] = MIN(MAX(from / CI - KW + 1, 0) / 2, ink[1]);
+}
+
+/* Convolution, 2 x 2 max-pooling, activation. winner: which of the four, [PH][PW][CO]. ink: of each
+ * row of windows, where those begin and end that are computed; the others read zeros alone. */
 INLINE void conv_pool_forward(const int W, const int CI, const int KH, const int KW, const int PH,
                               const int PW, const int CO, const int act, const int out_row,
                               const float *x, const float *w, const float *bias, float *out,
-                              int32_t *winner) {
-  const int V = block_of(CO), B = V * LANES, row = W * CI, R = rows_of(2, 2 * PW);
-  float two[2][2 * PW * B];
-  for (int c = 0; c < CO; c += B)
+                              int32_t *winner, int32_t *ink) {
+  const int V = block_of(CO), P = TILE / 4, KJ = KW * CI, row = W * CI;
+  for (int y = 0; ink && y < PH; y++) find_ink(W, CI, KH, KW, PW, x + 2 * y * row, ink + 2 * y);
+  for (int c = 0; c < CO; c += V * LANES, w += V * LANES * KH * KJ) {
+    vec blank[2] = {load(bias + c), load(bias + c + (V - 1) * LANES)};
+    for (int k = 0; ink && k < KH * KJ * V; k++) /* no number where a weight is none */
+      blank[k % V] += 0.0f * load(w + k * LANES);
+    for (int v = 0; v < V; v++) blank[v] = activate(act, blank[v]);
     for (int y = 0; y < PH; y++) {
-      for (int half = 0; half < 2; half += R)
-        conv_rows(R, 2 * PW, V, KH, KW * CI, row, row, CI, NONE, x + (2 * y + half) * row,
-                  w + c * KH * KW * CI, bias + c, 0, two[half], 2 * PW * B, B);
-      for (int i = 0; i < PW; i++)
+      const int first = ink ? ink[2 * y] : 0, end = ink ? ink[2 * y + 1] : PW;
+      const float *p = x + 2 * y * row;
+      float *to = out + y * out_row + c;
+      int32_t *won = winner + y * PW * CO + c;
+      for (int i = first ? 0 : end; i < PW; i = i + 1 == first ? end : i + 1)
         for (int v = 0; v < V; v++) {
-          const float *p = two[0] + 2 * i * B + v * LANES, *q = p + 2 * PW * B;
-          const int at = i * CO + c + v * LANES;
-          vec best = largest(load(p), load(p + B), load(q), load(q + B),
-                             winner + y * PW * CO + at);
-          store(out + y * out_row + at, activate(act, best));
+          store(to + i * CO + v * LANES, blank[v]);
+          *(ivec *)(won + i * CO + v * LANES) = (ivec){0};
+        }
+      int i = first;
+      for (; i + P <= end; i += P)
+        pool_tile(P, V, KH, KJ, row, CI, CO, p + 2 * i * CI, w, bias + c, to + i * CO,
+                  won + i * CO);
+      for (; P > 1 && i < end; i++)
+        pool_tile(1, V, KH, KJ, row, CI, CO, p + 2 * i * CI, w, bias + c, to + i * CO,
+                  won + i * CO);
+      for (i = first; i < end; i++)
+        for (int v = 0; v < V; v++) {
+          float *q = to + i * CO + v * LANES;
+          store(q, activate(act, load(q)));
         }
     }
+  }
 }
 
 /* Gradient before the activation, g = dout * slope; returns the squared norm of its sum, the bias's
@@ -210,306 +262,165 @@ INLINE float conv_weights(const int W, const int CI, const int SY, const int SX,
   return total(squares);
 }
 
-/* The same behind max-pooling for an input of few channels, whose kernel has too few columns for
- * the tile above: T taps of the whole kernel from tap FROM on, one vector of output channels. */
-INLINE vec few_taps(const int T, const int FROM, const int W, const int CI, const int KJ,
-                    const int PH, const int PW, const int CO, const float *x, const float *g,
-                    const int32_t *winner, float *dw, const int dw_step, vec squares) {
-  vec acc[RUN + 2];
-#pragma GCC unroll 32
-  for (int t = 0; t < T; t++) acc[t] = splat(0);
-  for (int y = 0; y < PH; y++)
-    for (int i = 0; i < PW; i++) {
-      vec all = load(g + (y * PW + i) * CO);
-      ivec which = *(const ivec *)(winner + (y * PW + i) * CO);
+/* Sums of `count` patches of x, each times a number: R rows of N vectors, for Q numbers at once. at:
+ * where the patches begin. */
+INLINE void add_patches(const int Q, const int R, const int N, const int row, const int step,
+                        const int count, const float *x, const float *g, const int32_t *at,
+                        vec *acc) {
+  for (int i = 0; i < count; i++, g += step, at += step)
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; k++) {
-        const float *p = x + ((2 * y + k / 2) * W + 2 * i + k % 2) * CI;
-        vec gk = (vec)((which == k) & (ivec)all);
-#pragma GCC unroll 32
-        for (int t = 0; t < T; t++)
-          acc[t] += p[(FROM + t) / KJ * W * CI + (FROM + t) % KJ] * gk;
-      }
+    for (int q = 0; q < Q; q++) {
+      const float *p = x + at[q];
+      const vec s = splat(g[q]);
+#pragma GCC unroll 24
+      for (int k = 0; k < R * N; k++) acc[q * R * N + k] += s * load(p + k / N * row + k % N * LANES);
     }
-#pragma GCC unroll 32
-  for (int t = 0; t < T; t++) {
-    store(dw + (FROM + t) * dw_step, acc[t]);
-    squares += acc[t] * acc[t];
-  }
-  return squares;
 }
 
-/* The same where the processor looks up each lane's own entry of two rows: of a window's four
- * products with a tap it then makes the winner's alone. N columns from FROM on, of all kernel rows;
- * a row of the windows' inputs fits a vector. */
-#if defined(__AVX512F__)
-#define LOOKS_UP 1
-INLINE vec first_floats(const int n, const float *p) {
-  return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-}
-INLINE vec look_up(ivec at, vec low, vec high) {
-  return (vec)_mm512_permutex2var_ps((__m512)low, (__m512i)at, (__m512)high);
-}
-#elif defined(__AVX2__)
-#define LOOKS_UP 1
-INLINE vec first_floats(const int n, const float *p) {
-  const ivec lane = {0, 1, 2, 3, 4, 5, 6, 7};
-  return (vec)_mm256_maskload_ps(p, (__m256i)(lane < n));
-}
-INLINE vec look_up(ivec at, vec low, vec high) { /* the fourth bit says which row */
-  __m256 one = _mm256_permutevar8x32_ps((__m256)low, (__m256i)at);
-  __m256 other = _mm256_permutevar8x32_ps((__m256)high, (__m256i)at);
-  return (vec)_mm256_blendv_ps(one, other, (__m256)(at << 28));
-}
-#else
-#define LOOKS_UP 0
-INLINE vec first_floats(const int n, const float *p) { return load(p); }
-INLINE vec look_up(ivec at, vec low, vec high) { return low; }
-#endif
-INLINE void winning_taps(const int N, const int FROM, const int W, const int CI, const int KH,
-                         const int KJ, const int PH, const int PW, const int CO, const float *x,
-                         const float *g, const int32_t *winner, float *dw, const int dw_step) {
-  vec acc[RUN];
-#pragma GCC unroll 24
-  for (int t = 0; t < KH * N; t++) acc[t] = splat(0);
-  for (int y = 0; y < PH; y++)
-    for (int i = 0; i < PW; i++) {
-      const float *p = x + (2 * y * W + 2 * i) * CI;
-      const vec d = load(g + (y * PW + i) * CO);
-      const ivec which = *(const ivec *)(winner + (y * PW + i) * CO);
-      const ivec at = (which >> 1) * LANES + (which & 1) * CI + FROM;
-      vec row = first_floats(KJ + CI, p);
-#pragma GCC unroll 24
-      for (int ky = 0; ky < KH; ky++) {
-        const vec next = first_floats(KJ + CI, p + (ky + 1) * W * CI);
-#pragma GCC unroll 24
-        for (int n = 0; n < N; n++) acc[ky * N + n] += look_up(at + n, row, next) * d;
-        row = next;
-      }
-    }
-#pragma GCC unroll 24
-  for (int ky = 0; ky < KH; ky++)
-#pragma GCC unroll 24
-    for (int n = 0; n < N; n++) store(dw + (ky * KJ + FROM + n) * dw_step, acc[ky * N + n]);
-}
+/* How many kernel rows, and vectors of each, fit the registers at once. */
+INLINE int tile_columns(const int N) { return parts(N, parts(N, RUN)); }
+INLINE int tile_rows(const int KH, const int N) { return N <= RUN ? MIN(KH, RUN / N) : 1; }
 
-/* FROM must be a constant in every call of few_taps, hence the unrolled loop. */
-INLINE float few_channels_weights(const int W, const int CI, const int KH, const int KW,
-                                  const int PH, const int PW, const int CO, const float *x,
-                                  const float *g, const int32_t *winner, float *dw) {
-  const int V = block_of(CO), KJ = KW * CI, K = KH * KJ, T = parts(K, parts(K, RUN + 2));
-  const int N = parts(KJ, parts(KJ, MAX(RUN / KH, 1)));
-  vec squares = splat(0);
-  for (int c = 0; c < CO; c += LANES) {
-    float *d = dw + c / (V * LANES) * K * V * LANES + c % (V * LANES);
-    if (LOOKS_UP && KJ + CI <= LANES && KH <= RUN) {
-      for (int j = 0; j + N <= KJ; j += N)
-        winning_taps(N, j, W, CI, KH, KJ, PH, PW, CO, x, g + c, winner + c, d, V * LANES);
-      if (KJ % N)
-        winning_taps(KJ % N ? KJ % N : 1, KJ - KJ % N, W, CI, KH, KJ, PH, PW, CO, x, g + c,
-                     winner + c, d, V * LANES);
-      for (int k = 0; k < K; k++) {
-        const vec found = load(d + k * V * LANES);
-        squares += found * found;
-      }
-      continue;
-    }
-#pragma GCC unroll 16
-    for (int k = 0; k + T <= K; k += T)
-      squares = few_taps(T, k, W, CI, KJ, PH, PW, CO, x, g + c, winner + c, d, V * LANES,
-                         squares);
-    if (K % T)
-      squares = few_taps(K % T ? K % T : 1, K - K % T, W, CI, KJ, PH, PW, CO, x, g + c,
-                         winner + c, d, V * LANES, squares);
+/* Q output channels' N vectors, from the j-th float on, of R kernel rows of C channels of CI: the
+ * sum over windows of gradient times input patch, and with `last` its squares. g and at: entries
+ * LANES apart of every window. */
+INLINE vec pooled_tile(const int Q, const int R, const int N, const int C, const int CI,
+                       const int KH, const int KW, const int row, const int windows,
+                       const int add, const int last, const float *x, const float *g,
+                       const int32_t *at, float *dw, const int j, vec squares) {
+  vec acc[RUN], lanes;
+  for (int l = 0; l < LANES; l++) lanes[l] = l;
+#define TAPS_OF(k) \
+  (dw + ((k) / (R * N) * KH + (k) / N % R) * KW * CI + (j + (k) % N * LANES) / C * CI + \
+   (j + (k) % N * LANES) % C)
+#pragma GCC unroll 24
+  for (int k = 0; k < Q * R * N; k++) acc[k] = splat(0);
+  if (add)
+#pragma GCC unroll 24
+    for (int k = 0; k < Q * R * N; k++) acc[k] = load(TAPS_OF(k));
+  add_patches(Q, R, N, row, LANES, windows, x + j, g, at, acc);
+#pragma GCC unroll 24
+  for (int k = 0; k < Q * R * N; k++) {
+    vec found = acc[k];
+    if (KW * C % LANES) { /* of the last vector of few channels a part is taps */
+      const int taps = MIN(KW * C - j - k % N * LANES, LANES);
+      found = pick(lanes < (float)taps, found, splat(0));
+      memcpy(TAPS_OF(k), &found, 4 * taps);
+    } else
+      store(TAPS_OF(k), found);
+    if (last) squares += found * found;
   }
-  return total(squares);
-}
-
-/* N vectors of R kernel rows of C channels of CI: the sum over windows of gradient times input
- * patch, and with `last` its squares. g and at: entries LANES and CO apart of every window. */
-INLINE vec pooled_tile(const int R, const int N, const int C, const int CI, const int row,
-                       const int windows, const int CO, const int add, const int last,
-                       const float *x, const float *g, const int32_t *at, float *dw, const int j,
-                       const int dw_row, vec squares) {
-  vec acc[RUN];
-#define TAPS_OF(r, n) (dw + (r) * dw_row + (j + (n) * LANES) / C * CI + (j + (n) * LANES) % C)
-#pragma GCC unroll 24
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[r * N + n] = add ? load(TAPS_OF(r, n)) : splat(0);
-  for (int i = 0; i < windows; i++) {
-    const float *p = x + at[i * LANES];
-    vec s = splat(g[i * CO]);
-#pragma GCC unroll 24
-    for (int r = 0; r < R; r++)
-#pragma GCC unroll 24
-      for (int n = 0; n < N; n++) acc[r * N + n] += s * load(p + r * row + n * LANES);
-  }
-#pragma GCC unroll 24
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 24
-    for (int n = 0; n < N; n++) {
-      store(TAPS_OF(r, n), acc[r * N + n]);
-      if (last) squares += acc[r * N + n] * acc[r * N + n];
-    }
 #undef TAPS_OF
   return squares;
 }
 
-/* How many kernel rows, and vectors of each, fit the registers at once. */
-INLINE int tile_columns(const int N) {
-  const int parts = (N + RUN - 1) / RUN;
-  return (N + parts - 1) / parts;
-}
-INLINE int tile_rows(const int KH, const int N) { return N <= RUN ? MIN(KH, RUN / N) : 1; }
-
-/* C channels' part of a strip of PH rows of windows. */
+/* C channels' part of a strip of `high` rows of windows, PH at most. */
 INLINE vec pooled_strip(const int W, const int C, const int CI, const int KH, const int KW,
-                        const int PH, const int PW, const int CO, const int add, const int last,
-                        const float *x, const float *g, const int32_t *winner, float *dw,
-                        vec squares) {
-  const int KJ = KW * C, N = tile_columns(KJ / LANES), R = tile_rows(KH, N);
-  const int rest = KJ / LANES % N, dw_row = KW * CI;
+                        const int PH, const int PW, const int CO, const int high, const int add,
+                        const int last, const float *x, const float *g, const int32_t *winner,
+                        const int32_t *ink, float *dw, vec squares) {
+  const int KJ = KW * C, N = tile_columns(parts(KJ, LANES)), R = tile_rows(KH, N);
+  const int rest = parts(KJ, LANES) % N, most = RUN / (R * N), Q = most >= 4 ? 4 : MIN(most, 2);
+  float gs[PH * PW * LANES];
   int32_t at[PH * PW * LANES];
   for (int c = 0; c < CO; c += LANES) {
-    for (int y = 0; y < PH; y++)
-      for (int i = 0; i < PW; i++) {
+    int n = 0;
+    for (int y = 0; y < high; y++) {
+      const int first = ink ? ink[2 * y] : 0, end = ink ? ink[2 * y + 1] : PW;
+      for (int i = first; i < end; i++, n += LANES) {
         const ivec k = *(const ivec *)(winner + (y * PW + i) * CO + c);
-        *(ivec *)(at + (y * PW + i) * LANES) = ((2 * y + (k >> 1)) * W + 2 * i + (k & 1)) * C;
+        *(ivec *)(at + n) = ((2 * y + (k >> 1)) * W + 2 * i + (k & 1)) * C;
+        store(gs + n, load(g + (y * PW + i) * CO + c));
       }
-    for (int l = 0; l < LANES; l++, dw += KH * dw_row)
+    }
+    const int windows = n / LANES;
+    for (int l = 0; l < LANES; l += Q, dw += Q * KH * KW * CI)
       for (int ky = 0; ky < KH; ky += R)
         for (int j = 0; j < KJ; j += N * LANES) {
-          const float *p = x + ky * W * C + j;
-          float *d = dw + ky * dw_row;
+          const float *p = x + ky * W * C;
+          float *d = dw + ky * KW * CI;
           if (rest && j + N * LANES > KJ)
-            squares = pooled_tile(1, rest ? rest : 1, C, CI, W * C, PH * PW, CO, add, last, p,
-                                  g + c + l, at + l, d, j, dw_row, squares);
+            squares = pooled_tile(Q, 1, rest ? rest : 1, C, CI, KH, KW, W * C, windows, add, last,
+                                  p, gs + l, at + l, d, j, squares);
           else if (KH % R && ky + R > KH)
-            squares = pooled_tile(KH % R ? KH % R : 1, N, C, CI, W * C, PH * PW, CO, add, last, p,
-                                  g + c + l, at + l, d, j, dw_row, squares);
+            squares = pooled_tile(Q, KH % R ? KH % R : 1, N, C, CI, KH, KW, W * C, windows, add,
+                                  last, p, gs + l, at + l, d, j, squares);
           else
-            squares = pooled_tile(R, N, C, CI, W * C, PH * PW, CO, add, last, p, g + c + l, at + l,
-                                  d, j, dw_row, squares);
+            squares = pooled_tile(Q, R, N, C, CI, KH, KW, W * C, windows, add, last, p, gs + l,
+                                  at + l, d, j, squares);
         }
   }
   return squares;
 }
 
-/* Floats of an input that stay in the first cache beside all else. */
+/* Floats of an input, or of windows' gradients, that stay in the first cache beside all else. */
 #define NEAR_BY 4096
 
 /* Weight gradient behind max-pooling, as rows; returns its squared norm. Only each window's winner
- * has a gradient: a quarter of the dense work. Every output channel reads the whole input, so a
- * large one is taken by strips of rows of windows, and by channels that fill the registers. */
+ * has a gradient: a quarter of the dense work; and one outside the ink meets zeros. Every output
+ * channel reads the whole input, so a large one is taken by strips of rows of windows, and by
+ * channels that fill the registers. Behind the last row of an input of few channels must be LANES
+ * floats that may be read. */
 INLINE float pooled_weights(const int W, const int CI, const int KH, const int KW, const int PH,
                             const int PW, const int CO, const float *x, const float *g,
-                            const int32_t *winner, float *dw) {
-  const int small = (2 * PH + KH - 1) * W * CI <= NEAR_BY;
+                            const int32_t *winner, const int32_t *ink, float *dw) {
+  const int short_of = NEAR_BY / (PW * LANES), small = (2 * PH + KH - 1) * W * CI <= NEAR_BY;
   const int pair = CI % (2 * LANES) == 0 && 2 * KH * KW <= RUN;
-  const int C = small ? CI : pair ? 2 * LANES : LANES;
-  const int fit = MAX((NEAR_BY / (W * C) - KH + 1) / 2, 1);
-  const int S = small ? PH : parts(PH, parts(PH, fit)), rows = 2 * S + KH - 1;
+  const int C = small || CI % LANES ? CI : pair ? 2 * LANES : LANES;
+  const int fit = small ? PH : (NEAR_BY / (W * C) - KH + 1) / 2;
+  const int S = parts(PH, parts(PH, MAX(MIN(fit, short_of), 1))), rows = 2 * S + KH - 1;
   float part[C < CI ? rows * W * C : 1];
   vec squares = splat(0);
   for (int y = 0; y < PH; y += S)
     for (int k = 0; k < CI; k += C) {
+      const int high = MIN(S, PH - y);
       const float *p = x + 2 * y * W * CI;
-      const int32_t *won = winner + y * PW * CO;
-      if (C < CI) {
-        const int there = 2 * MIN(S, PH - y) + KH - 1;
-        for (int i = 0; i < there * W; i++)
-          for (int v = 0; v < C; v += LANES) store(part + i * C + v, load(p + i * CI + k + v));
-        p = part;
-      }
-      const float *gs = g + y * PW * CO;
-      if (y + S >= PH && y)
-        squares = pooled_strip(W, C, CI, KH, KW, PH % S ? PH % S : S, PW, CO, 1, 1, p, gs, won,
-                               dw + k, squares);
-      else if (y)
-        squares = pooled_strip(W, C, CI, KH, KW, S, PW, CO, 1, 0, p, gs, won, dw + k, squares);
-      else
-        squares = pooled_strip(W, C, CI, KH, KW, S, PW, CO, 0, S == PH, p, gs, won, dw + k,
-                               squares);
+      for (int i = 0; C < CI && i < (2 * high + KH - 1) * W; i++)
+        for (int v = 0; v < C; v += LANES) store(part + i * C + v, load(p + i * CI + k + v));
+      squares = pooled_strip(W, C, CI, KH, KW, S, PW, CO, high, y > 0, y + S >= PH,
+                             C < CI ? part : p, g + y * PW * CO, winner + y * PW * CO,
+                             ink ? ink + 2 * y : 0, dw + k, squares);
     }
   return total(squares);
 }
 
-/* N vectors of R kernel rows of the input gradient at one place, from the channels that won it. */
-INLINE void spread_tile(const int R, const int N, const int row, const int KJ, const int K,
-                        const int count, const int32_t *channels, const float *g,
-                        const float *w, float *dx) {
+/* R rows of N vectors of the input gradient of a window: a patch of every channel's weights. */
+INLINE void spread_tile(const int R, const int N, const int row, const int w_row, const int CO,
+                        const float *w, const float *g, const int32_t *at, float *dx) {
   vec acc[RUN];
 #pragma GCC unroll 24
-  for (int r = 0; r < R; r++)
+  for (int k = 0; k < R * N; k++) acc[k] = load(dx + k / N * row + k % N * LANES);
+  add_patches(1, R, N, w_row, 1, CO, w, g, at, acc);
 #pragma GCC unroll 24
-    for (int n = 0; n < N; n++) acc[r * N + n] = load(dx + r * row + n * LANES);
-  for (int i = 0; i < count; i++) {
-    const float *p = w + channels[i] * K;
-    vec s = splat(g[channels[i]]);
-#pragma GCC unroll 24
-    for (int r = 0; r < R; r++)
-#pragma GCC unroll 24
-      for (int n = 0; n < N; n++) acc[r * N + n] += s * load(p + r * KJ + n * LANES);
-  }
-#pragma GCC unroll 24
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 24
-    for (int n = 0; n < N; n++) store(dx + r * row + n * LANES, acc[r * N + n]);
+  for (int k = 0; k < R * N; k++) store(dx + k / N * row + k % N * LANES, acc[k]);
 }
 
-/* A window's channels in the order of the places that won them, and how many each place won. May
- * write LANES entries beyond. */
-INLINE void sort_channels(const int CO, const int32_t *winner, int32_t *won, int32_t *count) {
-#if defined(__AVX512F__)
-  const ivec lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  for (int k = 0; k < 4; k++) {
-    const int32_t *first = won;
-    for (int c = 0; c < CO; c += LANES) {
-      const __m512i which = _mm512_loadu_si512(winner + c), channels = (__m512i)(lane + c);
-      const __mmask16 has = _mm512_cmpeq_epi32_mask(which, _mm512_set1_epi32(k));
-      _mm512_storeu_si512(won, _mm512_maskz_compress_epi32(has, channels));
-      won += __builtin_popcount(has);
-    }
-    count[k] = won - first;
-  }
-#else
-  int next[4] = {0, 0, 0, 0};
-  for (int k = 0; k < 4; k++) {
-    int n = 0;
-    for (int c = 0; c < CO; c++) n += winner[c] == k;
-    count[k] = n;
-    if (k < 3) next[k + 1] = next[k] + n;
-  }
-  for (int c = 0; c < CO; c++) won[next[winner[c]]++] = c;
-#endif
-}
-
-/* Input gradient behind max-pooling, added to dx. rows: the weights as rows. dx: the input's
- * padding is in place. won: every window's channels by the place that won them, [PH][PW][CO], and
- * room for LANES more; counts: how many each place won, [PH][PW][4]. */
+/* Input gradient behind max-pooling, added to dx, where the input's padding is in place. w: as rows,
+ * with a zero at every end: a window's patch is of KH + 1 rows, and the place that won says where
+ * it begins among them. at: room for where, [PH][PW][CO]. */
 INLINE void pooled_input(const int W, const int CI, const int KH, const int KW, const int PH,
-                         const int PW, const int CO, const float *rows, const float *g,
-                         const int32_t *winner, float *dx, int32_t *won, int32_t *counts) {
-  const int KJ = KW * CI, N = tile_columns(KJ / LANES), R = tile_rows(KH, N);
-  const int rest = KJ / LANES % N;
-  for (int i = 0; i < PH * PW; i++)
-    sort_channels(CO, winner + i * CO, won + i * CO, counts + i * 4);
-  for (int ky = 0; ky < KH; ky += R)
-    for (int j = 0; j < KJ; j += N * LANES)
+                         const int PW, const int CO, const float *w, const float *g,
+                         const int32_t *winner, float *dx, int32_t *at) {
+  const int row = (KW + 2) * CI, some = (KW + 1) * CI / LANES;
+  const int N = tile_columns(some), R = tile_rows(KH + 1, N), rest = some % N, last = (KH + 1) % R;
+  for (int k = 0; k < PH * PW * CO; k += LANES) {
+    const ivec which = *(const ivec *)(winner + k);
+    ivec channel;
+    for (int l = 0; l < LANES; l++) channel[l] = k % CO + l;
+    *(ivec *)(at + k) = channel * ((KH + 2) * row) + (1 - (which >> 1)) * row + (1 - (which & 1)) * CI;
+  }
+  for (int r = 0; r <= KH; r += R)
+    for (int j = 0; j < some; j += N)
       for (int y = 0; y < PH; y++)
         for (int i = 0; i < PW; i++) {
-          const float *gs = g + (y * PW + i) * CO, *w = rows + ky * KJ + j;
-          const int32_t *channels = won + (y * PW + i) * CO, *count = counts + (y * PW + i) * 4;
-          for (int k = 0; k < 4; channels += count[k++]) {
-            float *d = dx + ((2 * y + k / 2 + ky) * W + 2 * i + k % 2) * CI + j;
-            if (rest && j + N * LANES > KJ)
-              spread_tile(1, rest ? rest : 1, W * CI, KJ, KH * KJ, count[k], channels, gs, w, d);
-            else if (KH % R && ky + R > KH)
-              spread_tile(KH % R ? KH % R : 1, N, W * CI, KJ, KH * KJ, count[k], channels, gs, w,
-                          d);
-            else
-              spread_tile(R, N, W * CI, KJ, KH * KJ, count[k], channels, gs, w, d);
-          }
+          const float *p = w + r * row + j * LANES, *gs = g + (y * PW + i) * CO;
+          const int32_t *begin = at + (y * PW + i) * CO;
+          float *d = dx + ((2 * y + r) * W + 2 * i) * CI + j * LANES;
+          if (rest && j + N > some)
+            spread_tile(1, rest ? rest : 1, W * CI, row, CO, p, gs, begin, d);
+          else if (last && r + R > KH + 1)
+            spread_tile(last ? last : 1, N, W * CI, row, CO, p, gs, begin, d);
+          else
+            spread_tile(R, N, W * CI, row, CO, p, gs, begin, d);
         }
 }

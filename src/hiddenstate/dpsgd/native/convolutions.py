@@ -15,15 +15,12 @@ from hiddenstate.dpsgd.native.calls import (
     Layout,
     Place,
     Tensor,
-    at,
 )
 from hiddenstate.dpsgd.native.layers import Layer, before_activation, cleared, collected
 from hiddenstate.dpsgd.native.layouts import blocks, numbers, per_channel
 
 _WIDE = 48
 """Places from which Winograd's algorithm is faster: they nearly fill four tiles of 4 x 4."""
-_DENSE = 1.4
-"""So many of its dense products take the time of one with a winner."""
 _AT_ONCE = 16
 """Tiles, at most, that it transforms before it multiplies (``AT_ONCE`` in C)."""
 _NEAR_BY = 4096
@@ -58,13 +55,19 @@ class Convolution(Layer):
         return self.output.channels
 
     @property
-    def sparse(self) -> bool:
-        """True if the weight gradient skips the losers of the pooling."""
-        return self.pooled and self.input.channels % PAD == 0
+    def back(self) -> int:
+        if not self.scatters:
+            return self.weights
+        return (self.kernel[0] + 2) * (self.kernel[1] + 2) * self.weights // math.prod(self.kernel)
+
+    @property
+    def inked(self) -> bool:
+        """True if it skips windows of a record's zeros."""
+        return 0 in self.sources
 
     @property
     def scatters(self) -> bool:
-        """True if the input gradient skips them."""
+        """True if the input gradient skips the losers of the pooling."""
         return self.pooled
 
     @property
@@ -75,22 +78,20 @@ class Convolution(Layer):
 
     @property
     def stack(self) -> int:
-        """Bytes that its calls take of the stack, at most: rows of an image that it pools."""
+        """Bytes that its calls take of the stack, at most: a strip of an image that it pools."""
         if not self.pooled:
             return 0
-        wide, pooled = self.input.width + 2 * self.padding, self.output.width
-        rows = 4 * pooled * 2 * PAD  # two before the pooling, of two vectors of channels
-        strip = max(_NEAR_BY, (self.kernel[0] + 1) * wide * 2 * PAD) if self.sparse else 0
-        return 4 * (rows + strip + pooled * PAD)
+        wide, windows = self.input.width + 2 * self.padding, self.output.width * PAD
+        copied = self.input.channels % 8 == 0  # or else it takes all channels in place
+        strip = max(_NEAR_BY, (self.kernel[0] + 1) * wide * 2 * PAD) if copied else 0
+        return 4 * (strip + 2 * max(_NEAR_BY, windows))
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
-        real = (self.output.real, self.input.real, *self.kernel)
-        w = np.zeros((self.output.channels, self.input.channels, *self.kernel), np.int64)
-        w[: real[0], : real[1]] = numbers(self.start, real)
+        w = self._numbers
         forward, rows = blocks(w.transpose(2, 3, 1, 0), lanes), w.transpose(0, 2, 3, 1)
         backward: Layout = np.zeros(0, np.int64)  # a first layer's, which passes no gradient on
         if self.scatters:
-            backward = rows
+            backward = np.pad(rows, ((0, 0), (1, 1), (1, 1), (0, 0)))
         elif self.input.channels % lanes == 0:
             # Each phase of the input's places meets its own taps, the last of them first.
             (down, across), parts = self.stride, []
@@ -99,16 +100,18 @@ class Convolution(Layer):
                     own = w[:, :, a::down, b::across][:, :, ::-1, ::-1]
                     parts.append(blocks(own.transpose(2, 3, 0, 1), lanes).ravel())
             backward = np.concatenate(parts)
-        bias = per_channel(self.output, self.start + int(np.prod(real)) if self.bias else None)
-        return forward, bias, backward, rows if self.sparse else forward
+        after = self.start + self._pairs * math.prod(self.kernel)
+        bias = per_channel(self.output, after if self.bias else None)
+        return forward, bias, backward, rows if self.pooled else forward
 
     def members(self, i: int) -> list[str]:
         if not self.pooled:
             return [f"float g{i}[{self._bordered[2]}]"]
-        floats, counts = self.output.floats, 4 * self.output.height * self.output.width
+        floats = self.output.floats
         found = [f"int32_t winner{i}[{floats}]", f"float g{i}[{floats}]"]
+        found += [f"int32_t ink{i}[{2 * self.output.height}]"] if self.inked else []
         if self.scatters:
-            found.append(f"int32_t won{i}[{floats + PAD}], counts{i}[{counts}]")
+            found.append(f"int32_t at{i}[{floats}]")
         return found
 
     def forward(self, p: Place) -> list[Call]:
@@ -117,9 +120,8 @@ class Convolution(Layer):
         sizes = *self.kernel, *self.output.sizes, self.activation
         image = source.wide, self.input.channels
         if self.pooled:
-            winner = p.own("winner")
-            pooled = *image, *sizes, out.row
-            return [Call("conv_pool_forward", pooled, (*pointers, winner), products=self._dense)]
+            pooled, found = (*image, *sizes, out.row), (p.own("winner"), self._ink(p))
+            return [Call("conv_pool_forward", pooled, (*pointers, *found), products=self._dense)]
         steps = out.row, self.output.channels
         constants = *image, *self.stride, *sizes, 0, *steps
         return [Call("conv_forward", constants, pointers, products=self._dense)]
@@ -131,9 +133,10 @@ class Convolution(Layer):
         image, sizes = (source.wide, self.input.channels), (*self.kernel, *self.output.sizes)
         x = source.x(self.padding)
         if self.pooled:
-            name = "pooled_weights" if self.sparse else "few_channels_weights"
-            read = x, g, p.own("winner"), dw
-            call = Call(name, (*image, *sizes), read, "squares += ", products=self._winners)
+            pooled, products = (x, g, p.own("winner"), self._ink(p), dw), self._winners
+            call = Call(
+                "pooled_weights", (*image, *sizes), pooled, "squares += ", products=products
+            )
             return [before, call]
         constants = *image, *self.stride, *sizes, row
         call = Call("conv_weights", constants, (x, g, dw), "squares += ", products=self._dense)
@@ -143,12 +146,11 @@ class Convolution(Layer):
         source, inputs, outputs = p.source, self.input.channels, self.output.channels
         if self.pooled:
             pooled = source.wide, inputs, *self.kernel, *self.output.sizes
-            read, sorts = (
-                (p.w(p.back), p.own("g"), p.own("winner")),
-                (p.own("won"), p.own("counts")),
-            )
-            given = *read, source.d(self.padding), *sorts
-            call = Call("pooled_input", pooled, given, products=self._winners)
+            read = p.w(p.back), p.own("g"), p.own("winner")
+            given = *read, source.d(self.padding), p.own("at")
+            patch = (self.kernel[0] + 1) * (self.kernel[1] + 1)  # the winners', and zeros
+            products = patch * self.output.height * self.output.width * self._pairs
+            call = Call("pooled_input", pooled, given, products=products)
             return [*cleared(source, add), call]
         (inside, row), calls, back = self._g, [], p.back
         steps = self.stride[0] * source.row, self.stride[1] * inputs
@@ -169,6 +171,18 @@ class Convolution(Layer):
 
     def collect(self, p: Place) -> list[Call]:
         return [collected(p, p.d_weights, self.weights), collected(p, p.d_bias, self.biases)]
+
+    @property
+    def _numbers(self) -> Layout:
+        """Numbers of the weights: outputs, inputs, kernel."""
+        real = (self.output.real, self.input.real, *self.kernel)
+        w = np.zeros((self.output.channels, self.input.channels, *self.kernel), np.int64)
+        w[: real[0], : real[1]] = numbers(self.start, real)
+        return w
+
+    def _ink(self, p: Place) -> str:
+        """C expression of where a record's windows are not all zeros."""
+        return p.own("ink") if self.inked else "0"
 
     @property
     def _pairs(self) -> int:
@@ -251,61 +265,60 @@ def _phases(side: int, output: int, kernel: int, stride: int, padding: int) -> l
 class Winograd(Convolution):
     """A convolution of 3 x 3 or 4 x 4 taps and stride 1 by Winograd's algorithm.
 
-    A tile of 4 x 4 or 3 x 3 places takes 36 products for every pair of channels in place of 144.
-    So it is no more work than the winners alone behind a pooling, whose weight gradient skips the
-    others.
+    A tile of 4 x 4 places takes 36 or 49 products for every pair of channels in place of 144 or
+    256. So it is no more work than the winners alone behind a pooling, whose weight gradient skips
+    the others.
     """
 
     @property
-    def edge(self) -> int:
-        """Places of a tile's side."""
-        return 7 - self.kernel[0]
+    def points(self) -> int:
+        """Products of a tile, for each pair of channels."""
+        return (self.kernel[0] + 3) ** 2
+
+    @property
+    def inked(self) -> bool:
+        return False
+
+    @property
+    def scatters(self) -> bool:
+        return False
 
     @property
     def room(self) -> int:
         inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
-        tiles, some, back = self.tiles, _most_at_once(self.tiles), _most_at_once(self.tiles_back)
-        wanted = [[some * inputs, some * block], [back * outputs, back * block]]
+        tiles, some = self.tiles, _most_at_once(self.tiles)
+        wanted = [[some * inputs, some * block], [some * outputs, some * block]]
         if not self.pooled:
             wanted += [[tiles * inputs, tiles * block, PAD // 2 * block]]
-        most = max(36 * sum(floats + PAD for floats in each) for each in wanted)
-        return most + (self._unpooled.floats if self._across else 0)
+        return max(self.points * sum(floats + PAD for floats in each) for each in wanted)
+
+    def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
+        forward, bias, _, gradient = super().layouts(lanes)
+        backward = blocks(self._numbers.transpose(2, 3, 0, 1), lanes)
+        return forward, bias, backward, gradient
 
     def members(self, i: int) -> list[str]:
-        size = 36 * self.input.channels * self.output.channels
-        found = [f"float w{i}[{size}]", *super().members(i)]
-        if self.transposed and not self.scatters:
-            found.append(f"float back{i}[{size}]")
-            found += [f"float spread{i}[{self._bordered[2]}]"] if self.pooled else []
-        return found
+        size = self.points * self.input.channels * self.output.channels
+        kept = ["w", "back"] if self.transposed else ["w"]
+        return [*(f"float {name}{i}[{size}]" for name in kept), *super().members(i)]
 
     def prepare(self, p: Place) -> list[Call]:
         """Calls made once for all records: they transform the weights."""
         taps, sizes = self.kernel[0], (self.input.channels, self.output.channels)
         calls = [Call("winograd_weights", (taps, *sizes), (p.w(p.weights), p.shared("w")))]
-        if self.transposed and not self.scatters:
+        if self.transposed:
             back = p.w(p.back), p.shared("back")
             calls.append(Call("winograd_weights", (taps, *sizes[::-1]), back))
         return calls
 
     def forward(self, p: Place) -> list[Call]:
-        image = self.kernel[0], p.source.wide, self.input.channels
+        # Sixteen places' activations at once would take the registers of the sums.
+        own, row, y = self.activation if self.pooled else "NONE", p.out.row, p.out.x()
         read = p.source.x(self.padding), p.shared("w"), p.w(p.bias)
-        out, y, places = self.output, p.out.x(), self._unpooled
-        if self.pooled and not self._across:
-            pooled = *image, *out.sizes, self.activation, p.out.row
-            pointers = *read, y, p.own("winner"), ROOM
-            return [self._call("winograd_pool_forward", pooled, pointers, self.tiles)]
-        kind, to, row = self.activation, y, p.out.row
-        if self._across:
-            kind, to = "NONE", at(ROOM, self.room - places.floats)
-            row = places.width * out.channels
-        sizes = *image, *places.sizes, kind, 0, row, out.channels
-        calls = [self._call("winograd_forward", sizes, (*read, to, ROOM), self.tiles)]
-        if self._across:
-            rows = *out.sizes, row, p.out.row
-            calls.append(Call("max_pool", rows, (to, y, p.own("winner"))))
-            active = *out.sizes, self.activation, p.out.row, p.out.row
+        sizes, given = (*self._sizes(p, int(self.pooled)), own, row), (y, self._winner(p), ROOM)
+        calls = [self._call("winograd_forward", sizes, (*read, *given))]
+        if own != self.activation:
+            active = *self.output.sizes, self.activation, row, row
             calls.append(Call("activation", active, (y, y)))
         return calls
 
@@ -313,75 +326,42 @@ class Winograd(Convolution):
         before, dense = super().backward(p)
         if self.pooled:
             return [before, dense]
-        image = self.kernel[0], p.source.wide, self.input.channels
-        sizes = *image, *self.output.sizes, self._g[1]
-        pointers, products = (*dense.pointers, ROOM), 36 * self.tiles * self._pairs
+        sizes, products = (*self._sizes(p), self._g[1]), self.points * self.tiles * self._pairs
+        pointers = *dense.pointers, ROOM
         call = Call("winograd_gradient", sizes, pointers, dense.then, products=products)
         return [before, call]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
-        if self.scatters:
-            return super().pass_on(p, which, add)
-        inputs, outputs, (inside, row, _) = self.input, self.output, self._bordered
-        image = self.kernel[0], row // outputs.channels, outputs.channels
-        steps = p.source.row, inputs.channels
-        sizes = *image, *inputs.sizes, "NONE", int(add), *steps
-        g = p.own("spread" if self.pooled else "g")
-        pointers = g, p.shared("back"), "0", p.source.d(), ROOM
-        call = self._call("winograd_forward", sizes, pointers, self.tiles_back)
-        if not self.pooled:
-            return [call]
-        pooled, winners = (*outputs.sizes, 0, self._g[1], row), (p.own("winner"), p.own("g"))
-        return [Call("max_pool_back", pooled, (*winners, at(g, inside))), call]
+        sizes, d = (*self._sizes(p, int(self.pooled)), self._g[1]), p.source.d(self.padding)
+        pointers = p.own("g"), self._winner(p), p.shared("back"), d, ROOM
+        return [*cleared(p.source, add), self._call("winograd_back", sizes, pointers)]
 
-    def _call(
-        self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...], tiles: int
-    ) -> Call:
+    def _sizes(self, p: Place, *pooled: int) -> tuple[int, ...]:
+        return self.kernel[0], *pooled, p.source.wide, self.input.channels, *self.places.sizes
+
+    def _winner(self, p: Place) -> str:
+        return p.own("winner") if self.pooled else "0"
+
+    def _call(self, name: str, sizes: tuple[object, ...], pointers: tuple[str, ...]) -> Call:
         """Call for one record, or for a group where its own tiles are few."""
-        together = tiles <= _FEW and not self._across and 0 not in self.sources
+        together = self.tiles <= _FEW and 0 not in self.sources
         sizes = sizes if together else (1, 0, *sizes)
-        products = 36 * tiles * self._pairs
+        products = self.points * self.tiles * self._pairs
         return Call(name, sizes, pointers, together=together, products=products)
 
     @property
     def heavy(self) -> bool:
-        weights = 36 * self.input.channels * self.output.channels
-        return weights >= HEAVY and min(self.tiles, self.tiles_back) <= _FEW
-
-    @property
-    def scatters(self) -> bool:
-        """True if the input gradient skips the losers of the pooling, where that is faster."""
-        winners = self.output.height * self.output.width * self.kernel[0] * self.kernel[1]
-        return self.pooled and 36 * self.tiles_back > _DENSE * winners
+        weights = self.points * self.input.channels * self.output.channels
+        return weights >= HEAVY and self.tiles <= _FEW
 
     @property
     def tiles(self) -> int:
-        """Tiles of the forward pass."""
-        return self._tiles_of(self._unpooled)
+        """Tiles of the places."""
+        return -(-self.places.height // 4) * -(-self.places.width // 4)
 
     @property
-    def tiles_back(self) -> int:
-        """Tiles of the input's gradient."""
-        return self._tiles_of(self.input)
-
-    @property
-    def _across(self) -> bool:
-        """True if the pooling's windows lie across the tiles, so that it comes afterwards."""
-        return self.pooled and self.edge % 2 == 1
-
-    @property
-    def _unpooled(self) -> Tensor:
-        """Output of the forward pass before it pools."""
-        if not self._across:
-            return self.places
-        high, wide = (
-            side + 2 * self.padding - self.kernel[0] + 1
-            for side in (self.input.height, self.input.width)
-        )
-        return replace(self.output, height=high, width=wide)
-
-    def _tiles_of(self, t: Tensor) -> int:
-        return -(-t.height // self.edge) * -(-t.width // self.edge)
+    def _margins(self) -> list[int]:
+        return [0, 0, 0, 0]
 
 
 def _most_at_once(tiles: int) -> int:

@@ -45,6 +45,11 @@ class Layer:
         return 0
 
     @property
+    def back(self) -> int:
+        """Entries of the weights that are stored a second time."""
+        return self.weights
+
+    @property
     def room(self) -> int:
         """Floats that its calls need for themselves, in a place that all layers share."""
         return 0

@@ -96,10 +96,16 @@ INLINE void linear(const int RECORDS, const int MORE, const int IN, const int OU
                  bias ? bias + most : 0, out + most);
 }
 
+/* Four sums of vectors: one alone would wait for every addition. */
 INLINE float squared_norm(const int N, const float *x) {
-  float s = 0;
-  for (int i = 0; i < N; i++) s += x[i] * x[i];
-  return s;
+  vec sums[4] = {{0}};
+  float rest = 0;
+  int i = 0;
+  for (; i + 4 * LANES <= N; i += 4 * LANES)
+    for (int k = 0; k < 4; k++) sums[k] += load(x + i + k * LANES) * load(x + i + k * LANES);
+  for (; i + LANES <= N; i += LANES) sums[0] += load(x + i) * load(x + i);
+  for (; i < N; i++) rest += x[i] * x[i];
+  return total(sums[0] + sums[1] + (sums[2] + sums[3])) + rest;
 }
 
 /* To the sum, which is read and written once for all records. */

@@ -59,16 +59,22 @@ class Network:
             back = bias + layer.biases
             out = self.buffers[i + 1]
             found.append(Place(i, sources, out, weights, bias, back, sums, d_bias))
-            weights = back + (layer.weights if layer.transposed else 0)
+            weights = back + (layer.back if layer.transposed else 0)
             sums = d_bias + layer.biases
         return found
 
     def prepared(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Records as the layers read them: images with zeros around, channels last, or vectors."""
+        """Records as the layers read them: images with zeros around, channels last, or vectors.
+
+        Behind the last image lie zeros, for layers read whole vectors of few channels.
+        """
         if self.record.flat:
             return np.ascontiguousarray(x.reshape(len(x), -1))
-        sides = (self.buffers[0].border,) * 2
-        return np.ascontiguousarray(np.pad(x.transpose(0, 2, 3, 1), ((0, 0), sides, sides, (0, 0))))
+        border, (high, wide, channels) = self.buffers[0].border, self.record.sizes
+        found = np.zeros(len(x) * self.buffers[0].size + PAD, np.float32)
+        images = found[:-PAD].reshape(len(x), high + 2 * border, wide + 2 * border, channels)
+        images[:, border : border + high, border : border + wide] = x.transpose(0, 2, 3, 1)
+        return found
 
     @property
     def classes(self) -> int:
@@ -223,8 +229,9 @@ def _layer(
 
 def _activation(module: nn.Module) -> str | None:
     """The module's activation, if it is one."""
-    approximate = getattr(module, "approximate", "none") == "tanh"
-    return "GELU_TANH" if approximate else _ACTIVATIONS.get(type(module))
+    if type(module) is nn.GELU and module.approximate == "tanh":
+        return "GELU_TANH"
+    return _ACTIVATIONS.get(type(module))
 
 
 def _starts(model: nn.Module, modules: list[nn.Module]) -> dict[nn.Module, int] | None:

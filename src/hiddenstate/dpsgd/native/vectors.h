@@ -4,9 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #if defined(__AVX512F__)
 #define LANES 16
