@@ -241,3 +241,22 @@ def test_a_file_from_before_seals_is_sealed_once(tmp_path):
     assert scores.read(path)[1]["seed"] == 1
     with pytest.raises(InputError, match="expected a file without a seal"):
         scores.seal(path)
+
+
+def test_numbers_that_hardly_repeat_are_stored_by_place_and_come_back_as_they_were(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "table.parquet"
+    given = pd.DataFrame(
+        {"distinct": rng.normal(size=999), "few": rng.integers(9, size=999) / 7, "word": "a"}
+    )
+    scores.write_table(path, given, {})
+    chunks = pq.ParquetFile(path).metadata.row_group(0)
+    split = ["BYTE_STREAM_SPLIT" in chunks.column(i).encodings for i in range(3)]
+    assert split == [True, False, False]
+    pd.testing.assert_frame_equal(scores.read(path)[0], given)
+    pq.write_table(pq.read_table(path), tmp_path / "plain.parquet", compression="zstd")
+    assert path.stat().st_size < 0.95 * (tmp_path / "plain.parquet").stat().st_size
+
+
+def test_a_table_without_rows_is_written_and_read(tmp_path):
+    scores.write_table(tmp_path / "empty.parquet", pd.DataFrame({"score": [], "n": []}), {})
+    assert scores.read(tmp_path / "empty.parquet")[0].shape == (0, 2)

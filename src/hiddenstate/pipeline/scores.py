@@ -104,8 +104,17 @@ def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), _METADATA_KEY: json.dumps(origin, sort_keys=True)}
     )
+    # Bytes of the same place compress better beside each other where hardly two numbers are equal.
+    apart = {
+        name: "BYTE_STREAM_SPLIT"
+        for name in frame.select_dtypes("floating")
+        if frame[name].nunique() > len(frame) / 2
+    }
+    others = [name for name in table.column_names if name not in apart]
     with atomic(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(
+            table, temporary, compression="zstd", use_dictionary=others, column_encoding=apart
+        )
 
 
 def read(path: str | Path) -> tuple[pd.DataFrame, dict[str, Any]]:
