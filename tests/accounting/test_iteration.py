@@ -31,6 +31,7 @@ def reading(law: Law) -> float:
 
 
 # Computed once by an independent program on a grid, to the digits given here.
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("epsilon", "sigma", "ratios"),
     [
@@ -93,6 +94,7 @@ def test_large_batches_lose_nothing_and_flat_landscapes_the_root_of_the_steps():
         )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("epsilon", "exact"),
     [(0.5, 0.145), (1, 0.280), (2, 0.536), (4, 1.016), (8, 1.911), (12, 2.761)],

@@ -66,6 +66,7 @@ def integrated_delta(epsilon, q, sigma, steps, null):
     return quad(integrand, -12 * sigma, 12 * sigma + 1, limit=400, epsabs=1e-13)[0]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("null", ["out", "in"])
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize(("q", "sigma"), [(0.1, 0.8), (0.01, 0.6), (0.5, 1.5)])

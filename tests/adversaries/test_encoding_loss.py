@@ -95,6 +95,7 @@ def correlation(loss, q, steps, sigma, runs=2500):
     return np.corrcoef(score, truth)[0, 1]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("q", "steps", "sigma"), SETTINGS)
 def test_the_sound_encoding_keeps_the_signal_in_all_eight_settings(q, steps, sigma):
     loss = adversary.sound(sigma, q)
@@ -102,6 +103,7 @@ def test_the_sound_encoding_keeps_the_signal_in_all_eight_settings(q, steps, sig
     assert loss.collision_probability(steps) < 1e-3
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("setting", "expected"),
     list(zip(SETTINGS, [0.994, 0.728, 0.982, 0.9999, 0.910, 0.981, 0.994, 0.999], strict=True)),

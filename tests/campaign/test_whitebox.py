@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 SEEN = [name for name, fault in faults.FAULTS.items() if fault.expected]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", SEEN)
 def test_a_planted_fault_is_named(name):
     fault = faults.FAULTS[name]

@@ -58,6 +58,7 @@ def by_autograd(widths, x, y, initial, batches, added, rate, clip):
     return theta.numpy()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_a_training_is_that_of_float64_gradients(widths, kernel):

@@ -22,6 +22,7 @@ def close_figures():
     pyplot.close("all")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", FAMILY.figures)
 def test_every_figure_is_drawn(estimates, tmp_path, name):
     figure = drawn(estimates, name)
@@ -83,6 +84,7 @@ def test_values_stand_beside_audits_of_as_many_records_alone(estimates):
     assert sum(circles) == 1 and len(circles) == 2
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["figure2", "figure6"])
 @pytest.mark.parametrize(
     ("levels", "words"),
