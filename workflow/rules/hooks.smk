@@ -13,6 +13,10 @@ include: "progress.smk"
 os.environ.update(
     HIDDENSTATE_DRIVER=str(os.getpid()), HIDDENSTATE_TREE=os.path.abspath(TREE)
 )
+# Jobs keep the memory of arrays for the next ones: glibc would hand it back every time, which made
+# estimates take half as long again.
+for name, size in (("TRIM", 64), ("MMAP", 32)):
+    os.environ.setdefault(f"MALLOC_{name}_THRESHOLD_", str(size * 2**20))
 USAGE = os.path.abspath(f"{LOGS}/usage.tsv")
 
 

@@ -23,6 +23,7 @@ from hiddenstate.papers.encoding_loss.cells import (
     Mechanism,
     Setting,
 )
+from hiddenstate.pipeline.curves import read_curve
 from hiddenstate.pipeline.family import Made
 
 Curves = dict[tuple[str, str], TradeoffCurve]
@@ -155,7 +156,7 @@ def _product_gaps() -> list[float]:
 
 def _curves(bounds: pd.DataFrame) -> Curves:
     return {
-        key: TradeoffCurve(part["fpr"].to_numpy(), part["fnr"].to_numpy())
+        key: read_curve(part)
         for key, part in bounds.groupby(["mechanism", "null"])
     }
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.accounting import linear
-from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing import ApproxDP, AsPublished, Tabulated, lower_bound, worlds
 from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
@@ -25,6 +24,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Setting,
 )
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
+from hiddenstate.pipeline.curves import read_curve
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
 from hiddenstate.streams import stream
@@ -179,7 +179,7 @@ def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
     matched: dict[int, dict[str, ApproxDP | Tabulated]] = {}
     for (steps, name), part in select(bounds, quantity="fnr").groupby(["steps", "method"]):
         curves = {
-            epsilon: TradeoffCurve(curve["x"].to_numpy(), curve["value"].to_numpy())
+            epsilon: read_curve(curve, "x", "value")
             for epsilon, curve in part.groupby("epsilon")
         }
         table = Tabulated("epsilon", np.array(list(curves)), list(curves.values()))
