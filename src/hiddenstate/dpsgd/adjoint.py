@@ -99,14 +99,15 @@ class Expected:
     @property
     def norm(self) -> float:
         """Root mean square of the canary's clipped norms over the clipping norm, at most 1."""
-        return math.sqrt(float((self.norms**2)[self._could].mean()))
+        # Clipped norms are of float32, which may round above the clipping norm.
+        return min(1.0, math.sqrt(float((self.norms**2)[self._could].mean())))
 
     @property
     def cosine(self) -> float:
         """Between the canary's gradients and what the score sees, over all steps, first order."""
         first = float((self.weights * self._could).sum(1).mean())
         most = math.sqrt(self._could.sum(1).mean()) / self.noise_multiplier
-        return first / (self.absent * self.norm * most)
+        return min(1.0, first / (self.absent * self.norm * most))
 
     @property
     def weights(self) -> Floats:
@@ -311,10 +312,7 @@ def trajectory(
     found = _canary_along(present, iterates, back)[0]
     if start is None:
         return found
-    read = torch.zeros_like(back.start)
-    if absent.fixed.coordinate >= 0:  # its score is the movement from the start
-        read[absent.fixed.coordinate] = 1.0
-    moved = (back.start + read).double() * start.to(read.device)
+    moved = (back.start + _score_by_start(absent)).double() * start.to(back.start.device)
     return replace(found, start=float(torch.linalg.vector_norm(moved)))
 
 
@@ -466,3 +464,11 @@ def _score_gradient(run: Run, last: Tensor) -> Tensor:
     own = torch.tensor([len(run.ensemble.x)], device=problem.x.device)
     outputs = functional_call(problem.model, named(at, problem.model), (problem.x[own],))
     return -torch.autograd.grad(problem.loss(outputs, problem.y[own])[0], at)[0]
+
+
+def _score_by_start(run: Run) -> Tensor:
+    """Gradient (p,) of the score by the start where the last iterate stays."""
+    found = torch.zeros_like(run.initial)
+    if run.fixed.coordinate >= 0:  # its score is minus the movement from the start
+        found[run.fixed.coordinate] = 1.0
+    return found

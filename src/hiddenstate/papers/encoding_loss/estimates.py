@@ -155,10 +155,7 @@ def _product_gaps() -> list[float]:
 
 
 def _curves(bounds: pd.DataFrame) -> Curves:
-    return {
-        key: read_curve(part)
-        for key, part in bounds.groupby(["mechanism", "null"])
-    }
+    return {key: read_curve(part) for key, part in bounds.groupby(["mechanism", "null"])}
 
 
 _PLOTTED = np.linspace(0, 1, 201)

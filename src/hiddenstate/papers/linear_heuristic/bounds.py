@@ -1,7 +1,7 @@
 """Accounting of linear_heuristic's cells, and the curves its audits are matched to."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from hiddenstate.accounting import composition, history, linear, pld, quadratic, rdp, weighted
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
-from hiddenstate.auditing import AsPublished, Tabulated
+from hiddenstate.auditing import AsPublished, Hypotheses, Tabulated
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.dpsgd import linear as linear_losses
 from hiddenstate.papers.linear_heuristic import cells, theorems
@@ -263,8 +263,8 @@ def repeated(cell: Cell[AuditRepeats], seed: int) -> pd.DataFrame:
     parts = []
     for mechanism in p.mechanisms():
         sigma, rate, steps = mechanism
-        curves = list(_heuristic_curves(*mechanism, p.delta, p.resolution))
-        found = _audited(mechanism, curves, p.repeats, p.runs, seed, cell.name, f"{steps}")
+        curves = _tabulated(_heuristic_curves(*mechanism, p.delta, p.resolution))
+        found = audited(mechanism, curves, p.repeats, p.runs, seed, cell.name, f"{steps}")
         heuristic = float(linear.last_iterate_epsilon(*mechanism, p.delta))
         shared = {"steps": steps, "noise_multiplier": sigma, "sampling_rate": rate}
         parts += [
@@ -287,7 +287,8 @@ def trained(cell: Cell[cells.TrainedCurves], seed: int) -> pd.DataFrame:
     baselines = _baselines(sigma, p.sampling_rate, [p.steps], p.delta)
     standard = select(baselines, method="standard")["value"].iloc[0]
     heuristic = list(_heuristic_curves(*mechanism, p.delta, p.resolution))
-    found = _audited(mechanism, heuristic, p.ideal_audits, p.models, seed, cell.name, "ideal")
+    curves = _tabulated(heuristic)
+    found = audited(mechanism, curves, p.ideal_audits, p.models, seed, cell.name, "ideal")
     low, high = np.quantile(found, [0.05, 0.95])
     return pd.concat(
         [
@@ -299,9 +300,14 @@ def trained(cell: Cell[cells.TrainedCurves], seed: int) -> pd.DataFrame:
     )
 
 
-def _audited(
+def _tabulated(curves: Iterable[tuple[str, float, TradeoffCurve]]) -> Tabulated:
+    _, epsilons, functions = zip(*curves, strict=True)
+    return Tabulated("epsilon", np.array(epsilons), functions)
+
+
+def audited(
     mechanism: tuple[float, float, int],
-    curves: list[tuple[str, float, TradeoffCurve]],
+    hypotheses: Hypotheses,
     audits: int,
     runs: int,
     seed: int,
@@ -314,7 +320,6 @@ def _audited(
         ).reshape(audits, runs)
         for world in ("in", "out")
     )
-    hypotheses = Tabulated("epsilon", np.array([e for _, e, _ in curves]), [c for *_, c in curves])
     return AsPublished().bounds(inside, outside, hypotheses, 1 - ONE_SIDED)[0]
 
 
@@ -324,9 +329,9 @@ ONE_SIDED = 0.975
 
 def _fnr(curves: Curves, **shared: float) -> pd.DataFrame:
     return pd.concat(
-        curve_rows(curve).rename(columns={"fpr": "x", "fnr": "value"}).assign(
-            **shared, quantity="fnr", kind="lower", method=name, epsilon=epsilon
-        )
+        curve_rows(curve)
+        .rename(columns={"fpr": "x", "fnr": "value"})
+        .assign(**shared, quantity="fnr", kind="lower", method=name, epsilon=epsilon)
         for name, epsilon, curve in curves
     )
 

@@ -11,9 +11,8 @@ from hiddenstate.accounting import linear
 from hiddenstate.auditing import ApproxDP, AsPublished, Tabulated, lower_bound, worlds
 from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
-from hiddenstate.dpsgd.linear import projections
 from hiddenstate.papers.linear_heuristic import cells, expected_cells
-from hiddenstate.papers.linear_heuristic.bounds import ONE_SIDED
+from hiddenstate.papers.linear_heuristic.bounds import ONE_SIDED, audited
 from hiddenstate.papers.linear_heuristic.cells import TrainedAudit
 from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
 from hiddenstate.papers.linear_heuristic.grid import (
@@ -27,7 +26,6 @@ from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.curves import read_curve
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
-from hiddenstate.streams import stream
 
 Matched = Mapping[str, ApproxDP | Tabulated]
 """What an audit can be matched to, by name."""
@@ -125,15 +123,9 @@ def _beside(
     inside, outside = worlds(runs)
     n, audits = len(inside), grid.training.ideal_audits
     mechanism = audit.sampling_rate, audit.steps
-    noise = linear.last_iterate_noise_multiplier(epsilon, audit.delta, *mechanism)
-    present, absent = (
-        projections(
-            float(noise), *mechanism, world == "in", audits * n,
-            stream(0, cells.NAME, "law", cells.trained_name(audit), world),
-        ).reshape(audits, n)
-        for world in ("in", "out")
-    )  # fmt: skip
-    law = AsPublished().bounds(present, absent, curves, 1 - ONE_SIDED)[0]
+    noise = float(linear.last_iterate_noise_multiplier(epsilon, audit.delta, *mechanism))
+    name = cells.trained_name(audit)
+    law = audited((noise, *mechanism), curves, audits, n, 0, "law", name)
     least, most = np.quantile(law, [0.05, 0.95])
     observed = lower_bound(inside, outside, curves, AsPublished(), confidence=ONE_SIDED)
     return {
@@ -179,8 +171,7 @@ def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
     matched: dict[int, dict[str, ApproxDP | Tabulated]] = {}
     for (steps, name), part in select(bounds, quantity="fnr").groupby(["steps", "method"]):
         curves = {
-            epsilon: read_curve(curve, "x", "value")
-            for epsilon, curve in part.groupby("epsilon")
+            epsilon: read_curve(curve, "x", "value") for epsilon, curve in part.groupby("epsilon")
         }
         table = Tabulated("epsilon", np.array(list(curves)), list(curves.values()))
         matched.setdefault(steps, {"direct": ApproxDP(delta)})[name] = table
