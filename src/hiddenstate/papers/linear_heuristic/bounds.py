@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from hiddenstate.accounting import composition, history, linear, pld, quadratic, rdp, weighted
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
-from hiddenstate.auditing import AsPublished, Hypotheses, Tabulated
+from hiddenstate.auditing import AsPublished, Tabulated
+from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.dpsgd import linear as linear_losses
 from hiddenstate.papers.linear_heuristic import cells, theorems
