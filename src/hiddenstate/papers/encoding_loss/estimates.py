@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.encoding_loss import EncodingLoss, published
 from hiddenstate.auditing import Tabulated, empirical_curve, lower_bound, worlds
+from hiddenstate.auditing.kept_curves import read_curve
 from hiddenstate.auditing.methods import CONFIDENCE, REPEATABLE
 from hiddenstate.auditing.summaries import auc
 from hiddenstate.dpsgd.linear import log_likelihood_ratio
@@ -23,7 +24,6 @@ from hiddenstate.papers.encoding_loss.cells import (
     Mechanism,
     Setting,
 )
-from hiddenstate.pipeline.curves import read_curve
 from hiddenstate.pipeline.family import Made
 
 Curves = dict[tuple[str, str], TradeoffCurve]

@@ -8,9 +8,9 @@ import pandas as pd
 
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
+from hiddenstate.auditing.kept_curves import curve_rows
 from hiddenstate.papers.encoding_loss.cells import Accounted, Mechanism, Simulated, Target
 from hiddenstate.pipeline.cells import Cell
-from hiddenstate.pipeline.curves import curve_rows
 
 
 @cache

@@ -13,6 +13,7 @@ from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
 from hiddenstate.auditing import AsPublished, Tabulated
 from hiddenstate.auditing.hypotheses import Hypotheses
+from hiddenstate.auditing.kept_curves import curve_rows
 from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.dpsgd import linear as linear_losses
 from hiddenstate.papers.linear_heuristic import cells, theorems
@@ -27,7 +28,6 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Schedules,
 )
 from hiddenstate.pipeline.cells import Cell
-from hiddenstate.pipeline.curves import curve_rows
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.streams import stream
 

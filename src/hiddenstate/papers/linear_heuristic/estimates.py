@@ -9,6 +9,7 @@ import pandas as pd
 
 from hiddenstate.accounting import linear
 from hiddenstate.auditing import ApproxDP, AsPublished, Tabulated, lower_bound, worlds
+from hiddenstate.auditing.kept_curves import read_curve
 from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.linear_heuristic import cells, expected_cells
@@ -23,7 +24,6 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Setting,
 )
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
-from hiddenstate.pipeline.curves import read_curve
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from hiddenstate.accounting import linear, pld
-from hiddenstate.pipeline.curves import curve_rows, read_curve
+from hiddenstate.auditing.kept_curves import curve_rows, read_curve
 
 CURVES = {
     "composed": pld.tradeoff_curve(1.0, 0.1, 30, null="out", lines=101),
