@@ -42,7 +42,7 @@ def test_the_law_is_of_the_published_rule(models, separation):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("runs", [50, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [30, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("repeats", [1, 5])
 def test_perfect_replications_of_a_figure_are_contradicted_in_one_of_twenty_at_most(repeats, runs):
     """Both sides are drawn from one law, at separations that give the printed means."""
