@@ -1,5 +1,6 @@
 """One mechanism, one answer: every row honours an option of the optimiser or is refused."""
 
+import functools
 import itertools
 import math
 
@@ -7,7 +8,17 @@ import chain
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import bounds, composition, cyclic, divergence, varying
+from hiddenstate.accounting import (
+    balls_and_bins,
+    batched,
+    bounds,
+    composition,
+    cyclic,
+    divergence,
+    rdp,
+    swapped,
+    varying,
+)
 from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
@@ -48,7 +59,29 @@ OPTIONS = {
 }
 
 
+KEPT = [
+    (module, name, functools.cache(getattr(module, name)))
+    for module, name in (
+        (balls_and_bins, "bracket"),
+        (balls_and_bins, "lower_epsilon"),
+        (batched, "lower_epsilon"),
+        (composition, "bracket"),
+        (composition, "fine_bracket"),
+        (rdp, "fixed_size_epsilon"),
+        (swapped, "bracket"),
+    )
+]
+"""Functions of the mechanism alone, which most losses and options ask for the same numbers."""
+
+
+@pytest.fixture
+def once_each(monkeypatch):
+    for module, name, kept in KEPT:
+        monkeypatch.setattr(module, name, kept)
+
+
 @pytest.mark.whole
+@pytest.mark.usefixtures("once_each")
 @pytest.mark.parametrize("losses", LOSSES)
 @pytest.mark.parametrize("sampler", MECHANISMS)
 def test_every_row_honours_every_option_or_is_refused(sampler, losses):
@@ -90,9 +123,13 @@ def test_a_strongly_convex_row_is_above_the_linear_loss_that_it_covers():
 
 
 @pytest.mark.whole
-def test_200_schedules_with_decay_are_above_exact_linear_losses():
+@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_schedules_with_decay_are_above_exact_linear_losses(count):
     draw = np.random.default_rng(0)
-    for number in range(200):
+    rows = [
+        one for one in bounds.BOUNDS if one.name in ("strongly convex losses", HEURISTIC, STANDARD)
+    ]
+    for number in range(count):
         kinds = ("linear", "cosine", "step", "constant")
         sampler = ("poisson", "full", "cyclic", "shuffled")[number % 4]
         setting = Setting(
@@ -105,7 +142,7 @@ def test_200_schedules_with_decay_are_above_exact_linear_losses():
                 "smoothness": 0.0,
             }
         )
-        found = {one.bound.name: one for one in bounds.found(setting, DELTA)}
+        found = {one.bound.name: one for one in bounds.found(setting, DELTA, rows)}
         row = found["strongly convex losses"]
         assert row.epsilon >= found[HEURISTIC].value.lower
         assert row.epsilon <= found[STANDARD].epsilon * 1.5
@@ -119,11 +156,12 @@ def chained(setting, rate, push):
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("count", [12, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sampler", ["full", "cyclic", "poisson"])
-def test_schedules_on_a_domain_are_above_exact_chains(sampler):
-    """Linear losses projected on an interval, with decay: 40 drawn schedules each."""
+def test_schedules_on_a_domain_are_above_exact_chains(sampler, count):
+    """Linear losses projected on an interval, with decay."""
     draw = np.random.default_rng(1)
-    for number in range(40):
+    for number in range(count):
         steps, sigma = int(draw.integers(2, 40)), float(10 ** draw.uniform(-0.2, 0.7))
         sampling = {"full": FullBatch(), "cyclic": Cyclic(1), "poisson": Poisson(0.3)}[sampler]
         width = float(10 ** draw.uniform(0.2, 1.3))

@@ -191,7 +191,7 @@ def test_deltas_are_those_of_dp_accounting(sigma, q, steps, null):
         (1, 0.01, 1000, 2e-14),
         (1, 0.01, 1000, 1e-13),
         (1, 0.01, 1000, 1e-12),
-        (1, 0.001, 10_000, 1e-12),
+        pytest.param(1, 0.001, 10_000, 1e-12, marks=pytest.mark.slow),
     ],
 )
 def test_an_upper_bound_is_none_below_the_truth_at_tiny_deltas(sigma, q, steps, delta):
@@ -209,8 +209,8 @@ def test_an_upper_bound_is_none_below_the_truth_at_tiny_deltas(sigma, q, steps, 
 @pytest.mark.parametrize(
     ("target", "delta", "q", "steps", "width"),
     [
-        (5e-4, 1e-6, 0.01, 1000, None),
-        (3e-4, 1e-6, 1e-4, 100_000, None),
+        pytest.param(5e-4, 1e-6, 0.01, 1000, None, marks=pytest.mark.slow),
+        pytest.param(3e-4, 1e-6, 1e-4, 100_000, None, marks=pytest.mark.slow),
         (1e-4, 1e-6, 0.01, 1000, None),
         (1e-4, 1e-5, 1.0, 100, None),
         (1e-3, 1e-6, 0.01, 1000, 1e-2),

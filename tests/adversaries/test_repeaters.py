@@ -168,5 +168,6 @@ def test_thresholds_far_out_and_random_settings_have_an_epsilon():
 
 
 @pytest.mark.whole
-def test_the_best_threshold_is_found_among_thresholds_far_out():
-    assert 0 < best_threshold(0.02, 0.01, 10, 1e-6) < 1.2
+@pytest.mark.parametrize("steps", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_the_best_threshold_is_found_among_thresholds_far_out(steps):
+    assert 0 < best_threshold(0.02, 0.01, steps, 1e-6) < 1.2

@@ -1,10 +1,11 @@
 """The noise that a target epsilon needs."""
 
+import functools
 import json
 
 import pytest
 
-from hiddenstate.accounting import composition, gaussian, linear
+from hiddenstate.accounting import composition, gaussian, linear, sitting_out
 from hiddenstate.cli import main
 
 TARGET = ["noise", "--target-epsilon", "2", "--delta", "1e-5"]
@@ -64,8 +65,11 @@ def test_the_answer_in_words(capsys):
 
 
 @pytest.mark.whole
-def test_the_least_proven_epsilon_meets_the_target(capsys):
+def test_the_least_proven_epsilon_meets_the_target(capsys, monkeypatch):
     """Where another bound than the standard one is what ``hiddenstate epsilon`` reports."""
+    # Two commands try the same multipliers.
+    for name in ("swapped", "added_or_removed"):
+        monkeypatch.setattr(sitting_out, name, functools.cache(getattr(sitting_out, name)))
     order = ["--sampler", "reshuffled", "--drop-last", "--records", "1030", "--batch-size", "100"]
     found = answered(capsys, *order, "--epochs", "10")
     proven = found["shuffled, some records sit out"]["noise_multiplier"]

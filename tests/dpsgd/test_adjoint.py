@@ -106,7 +106,7 @@ def test_models_that_torch_differentiates_once_alone_have_a_product(kind):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("sigma", [0.5, pytest.param(2.0, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("sigma", [0.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_many_models_separate_scores_as_expected(sigma):
     audit = make(sigma=sigma, rate=0.02)
     found = expected(audit, pairs=16, seed=1)
@@ -268,7 +268,10 @@ def test_a_start_s_deviation_is_that_of_the_score_by_its_entries(canary):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(("deviation", "rate"), [(0.02, 0.5), (0.0, 0.5), (0.02, 1.0)])
+@pytest.mark.parametrize(
+    ("deviation", "rate"),
+    [(0.02, 0.5), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((0, 0.5), (0.02, 1)))],
+)
 def test_hidden_starts_and_batches_spread_scores_as_many_models_show(deviation, rate):
     centre = flat_parameters(network())
 

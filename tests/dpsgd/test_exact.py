@@ -239,7 +239,7 @@ def test_a_smaller_mu_is_no_guarantee():
     [
         (affine_instance, 1_000),
         (line_instance, 40),
-        pytest.param(line_instance, 100, marks=pytest.mark.whole),
+        pytest.param(line_instance, 100, marks=pytest.mark.slow),
         pytest.param(affine_instance, 20_000, marks=pytest.mark.slow),
         pytest.param(line_instance, 2_000, marks=pytest.mark.slow),
     ],

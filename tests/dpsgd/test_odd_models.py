@@ -244,8 +244,9 @@ def test_no_odd_model_is_wrong_without_a_word(first):
 
 
 @pytest.mark.whole
-def test_the_generator_has_every_piece_and_most_models_are_taken():
+@pytest.mark.parametrize("models", [6, pytest.param(12, marks=pytest.mark.slow)])
+def test_the_generator_has_every_piece_and_most_models_are_taken(models):
     names = set(itertools.chain.from_iterable(generated(seed)[0] for seed in range(200)))
     assert names == set(ENTRIES) | set(PIECES)
-    taken = [seed for seed in range(12) if outcome(seed)[0] == "right"]
-    assert len(taken) >= 6
+    taken = [seed for seed in range(models) if outcome(seed)[0] == "right"]
+    assert len(taken) >= models / 2

@@ -306,8 +306,14 @@ class Recurrent(nn.Module):
 @pytest.mark.whole
 @FALLS_BACK
 @LOOPS
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        *(("auto", nn.LSTM), ("auto", nn.RNN), ("explicit", nn.LSTM), ("explicit", nn.RNN)),
+        pytest.param("auto", nn.GRU, marks=pytest.mark.slow),
+        pytest.param("explicit", nn.GRU, marks=pytest.mark.slow),
+    ],
+)
 def test_what_torch_func_does_not_know_is_taken_record_by_record(kind, kernel):
     x, y = table()
     model = Recurrent(kind)
@@ -324,7 +330,7 @@ def test_what_torch_func_does_not_know_is_taken_record_by_record(kind, kernel):
 def test_the_loop_is_announced_once_with_its_reason():
     x, y = table()
     with pytest.warns(UserWarning, match=r"record by record.*\(.+\)") as told:
-        ClippedSum(Recurrent(nn.GRU), x, y)
+        ClippedSum(Recurrent(nn.RNN), x, y)
     assert sum("record by record" in str(one.message) for one in told) == 1
 
 

@@ -137,7 +137,11 @@ class TwoRows(Reader):
 @pytest.mark.filterwarnings("ignore:.*record by record", "ignore:LSTM with projections")
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [(Reader, {"proj_size": 2}), (GivenState, {}), (TwoRows, {})],
+    [
+        (Reader, {"proj_size": 2}),
+        pytest.param(GivenState, {}, marks=pytest.mark.slow),
+        pytest.param(TwoRows, {}, marks=pytest.mark.slow),
+    ],
 )
 def test_other_recurrent_layers_take_the_slow_way(kind, options):
     model = kind(nn.LSTM(WIDTH, HIDDEN, batch_first=True, **options))

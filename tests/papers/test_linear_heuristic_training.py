@@ -176,7 +176,7 @@ def stand_in(name, rng, records, classes=10):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("attack", ["dirac", "natural"])
+@pytest.mark.parametrize("attack", ["natural", pytest.param("dirac", marks=pytest.mark.slow)])
 def test_the_paper_s_set_up_takes_a_step(monkeypatch, attack):
     """WRN-16-4 with 16 views, at the paper's sampling rates, on a dozen images like CIFAR-10's."""
     rng = np.random.default_rng(0)

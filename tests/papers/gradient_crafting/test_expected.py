@@ -27,12 +27,13 @@ def found(content):
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("models", [800, pytest.param(3000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("start", ["fresh", "shared"])
-def test_many_models_separate_scores_as_expected(found, start):
+def test_many_models_separate_scores_as_expected(found, start, models):
     rows, audit = found
     words = (RANDOM, CRAFTED) if start == "fresh" else (CRAFTED,)
     table = crafted.scores(
-        training.audit_of(audit.model_copy(update={"start": start})), models=3000, seed=2,
+        training.audit_of(audit.model_copy(update={"start": start})), models=models, seed=2,
         adversaries=[training.adversary(word, "absolute") for word in words],
     )  # fmt: skip
     mu = gaussian.mu(4.0, 1e-5)
