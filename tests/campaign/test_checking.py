@@ -135,19 +135,25 @@ def constant(world, seed):
 """
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("constant", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_loader_as_in_opacus_s_mnist_example_is_named_by_its_steps(tmp_path, capsys, constant):
-    """160 records in batches of 16, and one more: the sampling rate is 1 / len(loader)."""
+@pytest.fixture
+def opacus_example(tmp_path):
+    """Words of the command that checks a training as in Opacus's MNIST example."""
     pytest.importorskip("opacus")
     script = tmp_path / "mnist.py"
     script.write_text(OPACUS)
-    base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check"]
-    if constant:
-        assert cli.main([*base, "--function", "constant"]) == 0
-        assert "check passed: in 5 models" in capsys.readouterr().out
-        return
-    assert cli.main(base) == 2
+    return ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check"]
+
+
+@pytest.mark.slow
+def test_a_loader_whose_steps_and_rate_are_set_passes(opacus_example, capsys):
+    assert cli.main([*opacus_example, "--function", "constant"]) == 0
+    assert "check passed: in 5 models" in capsys.readouterr().out
+
+
+@pytest.mark.whole
+def test_a_loader_as_in_opacus_s_mnist_example_is_named_by_its_steps(opacus_example, capsys):
+    """160 records in batches of 16, and one more: the sampling rate is 1 / len(loader)."""
+    assert cli.main(opacus_example) == 2
     told = capsys.readouterr().err
     assert "optimizer steps 22 with it, 20 without" in told
     assert "batches 22 with it, 20 without" in told
