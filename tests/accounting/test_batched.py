@@ -200,7 +200,7 @@ def test_the_likelihood_ratio_is_the_law_of_its_runs(sigma, batches, epochs, run
     mean, error = deltas(found)
     assert mean + 5 * error >= delta
     mean, error = deltas(1.05 * found)
-    assert mean - 5 * error < delta
+    assert mean + 5 * error < delta
     assert found > batched.lower_epsilon(sigma, batches, epochs, delta, redrawn=True)
 
 
