@@ -289,3 +289,11 @@ def test_the_bound_of_the_guide_appears_where_it_is_put(monkeypatch, capsys):
     setting = ["--noise-multiplier", "1", "--sampling-rate", "0.01", "--steps", "100"]
     assert cli.main(["atlas", *setting, "--delta", "1e-5", "--runs", "100"]) == 0
     assert re.search(r"linear losses, sign alone +0\.0\d+  last iterate", capsys.readouterr().out)
+
+
+def test_the_api_names_every_module_with_a_lower_bound():
+    """Pages of other packages show the whole of them; this one puts its modules in an order."""
+    modules = (DOCS.parent / "src/hiddenstate/auditing").glob("[!_]*.py")
+    page = (DOCS / "api/auditing.md").read_text()
+    named = re.findall(r"^::: hiddenstate\.auditing\.(\w+)$", page, re.M)
+    assert sorted(named) == sorted(path.stem for path in modules)
