@@ -8,7 +8,7 @@ from scipy import integrate, optimize, stats
 
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.auditing import ApproxDP, Averaged, GaussianDP, Tabulated, lower_bound
+from hiddenstate.auditing import ApproxDP, Averaged, GaussianDP, Tabulated, averaged, lower_bound
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -274,3 +274,34 @@ def test_unusable_settings_are_refused():
         InputError, match=r"0.999999 needs 6,907,752 simulated audits, .* expected at most 0.9993"
     ):
         lower_bound([1.0, 2.0], [0.0, 1.0], GaussianDP(), confidence=1 - 1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(7, 7), (90, 60), (1_000, 300)])
+def test_the_functionals_count_pairs_in_order(sizes):
+    """All of them, of the highest out-scores and of the lowest in-scores; ties are not in order."""
+    out_world, in_world = (averaged.OrderStatistics.of(n) for n in sizes)
+    rng = stream(1, "pairs")
+    out, into = (
+        np.sort(rng.integers(0, 300, (4, len(world.ranks))), axis=1).astype(float)
+        for world in (out_world, in_world)
+    )
+    weights = out_world.weights[:, None] * in_world.weights
+    pairs = np.where(into[:, None, :] < out[:, :, None], weights, 0)
+    highest = [pairs[:, : end + 1].sum(axis=(1, 2)) for end in out_world.ends]
+    lowest = [pairs[:, :, -1 - end :].sum(axis=(1, 2)) for end in in_world.ends]
+    expected = np.stack([pairs.sum(axis=(1, 2)), *highest, *lowest], axis=1)
+    assert np.array_equal(averaged.counts(out_world, in_world, out, into), expected)
+
+
+def test_shifted_normal_quantiles_decide_as_gaussian_curves_do():
+    """Gaussian curves are compared by quantiles, which is fast; any other as they are."""
+
+    class Curves:
+        grid, step, trivial, parameter = COARSE.grid, COARSE.step, 0.0, "mu"
+        fnr, violated = COARSE.fnr, COARSE.violated
+
+    rng = stream(2, "quantiles")
+    for n, mu in ((5, 3.0), (60, 1.0), (1_000, 0.5)):
+        into, out = rng.normal(mu, size=(2, n)) - [[0], [mu]]
+        bounds = [lower_bound(into, out, h, QUICK).value for h in (COARSE, Curves())]
+        assert bounds[0] == bounds[1] > 0

@@ -17,6 +17,7 @@ from hiddenstate.papers.linear_heuristic import (
     cells,
     checks,
     estimates,
+    ideal,
     simulations,
 )
 from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
@@ -296,9 +297,7 @@ def test_baselines_are_the_accountants(found):
 def test_curves_run_from_little_leak_to_much(found):
     """Each curve states its own epsilon: no curve is above the accountant's at that epsilon."""
     sigma = pld.noise_multiplier(8.0, 1e-5, 0.1, 10)
-    for epsilon, curve in (
-        item[1:] for item in bounds._heuristic_curves(sigma, 0.1, 10, 1e-5, 0.25)
-    ):
+    for epsilon, curve in (item[1:] for item in ideal.heuristic_curves(sigma, 0.1, 10, 1e-5, 0.25)):
         implied = np.max(1 - 1e-5 - curve.fnr - math.exp(epsilon) * curve.fpr)
         assert abs(implied) < 1e-6
     standard = [item[1:] for item in bounds._standard_curves(sigma, 0.1, 10, 1e-5, 8.0, 0.25)]
@@ -327,7 +326,7 @@ def test_gradient_audit_finds_the_heuristic():
     sigma, rate, steps, delta = 0.93593, 0.1, 100, 1e-5
     runs = simulations.simulate("gradient")(Cell("gradient_q0.1", attack([steps], 20_000)), 5)
     curves = (
-        bounds._heuristic_curves(sigma, rate, steps, delta, 0.05),
+        ideal.heuristic_curves(sigma, rate, steps, delta, 0.05),
         bounds._standard_curves(sigma, rate, steps, delta, 8.0, 0.5),
     )
     rows = pd.concat(bounds._fnr(some, steps=steps) for some in curves)

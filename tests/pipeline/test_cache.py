@@ -1,11 +1,12 @@
 """What a cached file stands for, and which cells are never cached."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from hiddenstate import papers
+from hiddenstate import cli, papers
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import cache, scores
 from hiddenstate.study import config
@@ -108,3 +109,29 @@ def test_the_cache_leaves_one_cell_of_each_kind_to_compute(name):
 def test_the_cache_is_below_its_size():
     files = (ROOT / "results/cached").rglob("*")
     assert sum(file.stat().st_size for file in files) < 40e6
+
+
+def test_what_saves_most_seconds_for_its_bytes_is_kept(tmp_path, capsys):
+    """Of what is cached and what was just computed; what then has no room is taken out."""
+    every = papers.load("shuffling").jobs(LAPTOP.shuffling)["simulate"]
+    always = cache.live(papers.load("shuffling"), LAPTOP.shuffling)
+    names = [name for name in every if ("simulate", name) not in always][:3]
+    results, cached = tmp_path / "results", tmp_path / "cached"
+
+    def made(folder, seconds, name):
+        return written(folder, every[name], LAPTOP.seed, wall_seconds=seconds)
+
+    kept = [
+        made(cached / "shuffling", seconds, name)
+        for seconds, name in zip((1, 3), names[:2], strict=True)
+    ]
+    size = kept[0].stat().st_size
+    place = results / "shuffling/scores"
+    new = made(place, 2, names[2]).rename(place / f"{names[2]}.parquet")
+    keep = ["keep", "--config", str(ROOT / "workflow/config/scales/laptop.yaml"), "--json"]
+    keep += ["--results", str(results), "--cached", str(cached)]
+    assert cli.main([*keep, "--megabytes", str(2.5 * size / 1e6)]) in (0, None)
+    found = {path.name for path in cached.rglob("*.parquet")}
+    assert found == {new.name, kept[1].name}
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["copied"], row["dropped"]) == (1, 1)

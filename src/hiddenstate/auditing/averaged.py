@@ -56,9 +56,10 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from hiddenstate.auditing.curve import Coins, drawn, seed
-from hiddenstate.auditing.hypotheses import Hypotheses, number
+from hiddenstate.auditing.hypotheses import GaussianDP, Hypotheses, number
 from hiddenstate.auditing.intervals import (
     SIMULATIONS,
     allowed_rank,
@@ -83,9 +84,6 @@ SCALING = 2_000
 
 BLOCK = 250
 """Simulated audits evaluated at once: few enough for a processor's cache."""
-
-WORD = 32
-"""Bits of a number of scores in one data set."""
 
 KNOWN = 10_001
 """Quantiles that stand for out-scores whose law is known."""
@@ -286,21 +284,24 @@ class Calibration:
         )
 
     def _draws(self, purpose: str, size: int) -> tuple[NDArray, NDArray]:
-        """U and V of the theorem, the kept order statistics of each simulated audit."""
+        """U and V of the theorem, the kept order statistics of each simulated audit.
+
+        Their normal quantiles for Gaussian curves, which a parameter shifts.
+        """
         if purpose not in self._drawn:
             n_out = 0 if self.known else self.out.n
-            rng = stream(self.rule.seed, "auditing", "averaged", purpose, n_out, self.into.n)
-            u = (
-                np.broadcast_to(self._quantiles, (size, len(self._quantiles)))
-                if self.known
-                else uniform_order_statistics(self.out.ranks, self.out.n, size, rng)
-            )
-            v = uniform_order_statistics(self.into.ranks, self.into.n, size, rng)
-            self._drawn[purpose] = u, v
+            u, v = _uniforms(self.rule.seed, purpose, n_out, self.into.n, size)
+            if self.known:
+                u = self._quantiles[None, :]
+            if isinstance(self.hypotheses, GaussianDP):
+                u, v = ndtri(u), ndtri(v)
+            self._drawn[purpose] = np.broadcast_to(u, (size, u.shape[1])), v
         return self._drawn[purpose]
 
     def _null(self, index: int, u: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
         """Standings of simulated audits: in-score j is above out-score i if V_j < 1 - f(U_i)."""
+        if isinstance(self.hypotheses, GaussianDP):
+            return u + index * self.hypotheses.step, v
         return 1 - self.hypotheses.fnr(index, u), v
 
     @property
@@ -372,18 +373,18 @@ def counts(
 
     out, into: shapes (audits, kept ranks), each row ascending; smaller is higher.
     """
-    split = out.shape[1]
+    audits, split = out.shape
+    both = np.concatenate((out, into), axis=1)
     # A stable sort with the out-scores first lets what remains of ties count against the audit.
-    order = np.argsort(np.concatenate((out, into), axis=1), axis=1, kind="stable")
-    # How many scores of either world a place in that order has passed, in one sum for speed.
-    weights = np.concatenate((out_world.weights, in_world.weights << WORD))
-    passed = np.cumsum(weights[order], axis=1)
-    found = np.empty_like(passed)
-    np.put_along_axis(found, order, passed, axis=1)
-    above = found[:, :split] >> WORD
-    below = out_world.n - (found[:, split:] & ((1 << WORD) - 1))
-    high = np.cumsum(above * out_world.weights, axis=1)
-    low = np.cumsum((below * in_world.weights)[:, ::-1], axis=1)
+    is_out = np.argsort(both, axis=1, kind="stable") < split
+    # Either world's scores stay in their order, so the place of one says how many others it passes.
+    starts = both.shape[1] * np.arange(audits)[:, None]
+    above = np.flatnonzero(is_out).reshape(audits, -1) - starts - np.arange(split)
+    below = np.flatnonzero(~is_out).reshape(audits, -1) - starts - np.arange(into.shape[1])
+    pairs = out_world.weights * np.append(0, in_world.ranks)[above]
+    high = np.cumsum(pairs, axis=1)
+    pairs = in_world.weights * (out_world.n - np.append(0, out_world.ranks))[below]
+    low = np.cumsum(pairs[:, ::-1], axis=1)
     return np.concatenate((high[:, -1:], high[:, out_world.ends], low[:, in_world.ends]), axis=1)
 
 
@@ -457,3 +458,16 @@ def _calibration(
     rule: Averaged, n_out: int, n_in: int, hypotheses: Hypotheses, level: float
 ) -> Calibration:
     return Calibration(rule, n_out, n_in, hypotheses, level)
+
+
+@lru_cache(maxsize=4)
+def _uniforms(
+    seed: int, purpose: str, n_out: int, n_in: int, size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Kept order statistics of uniform variables, which all calibrations of these sizes share."""
+    rng = stream(seed, "auditing", "averaged", purpose, n_out, n_in)
+    out, into = OrderStatistics.of(n_out), OrderStatistics.of(n_in)
+    u = uniform_order_statistics(out.ranks, out.n, size, rng) if n_out else np.empty((0, 0))
+    v = uniform_order_statistics(into.ranks, into.n, size, rng)
+    u.flags.writeable = v.flags.writeable = False
+    return u, v

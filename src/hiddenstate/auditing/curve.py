@@ -151,6 +151,9 @@ by chance, a score in 2^29 of float64 has 24 bits, and one in 2^13 of float32 ha
 
 def refuse_mixed(scores: NDArray[np.float64]) -> None:
     """Refuse scores in which one number stands in two precisions: its bits tell them apart."""
+    most = max(bits for bits, _ in PRECISIONS.values())
+    if not np.any((_rounded(scores, most) == scores) & (scores != np.rint(scores))):
+        return  # none is a narrower number, and this is fast
     values, inverse = np.unique(scores, return_inverse=True)
     rows = np.bincount(inverse)
     for kind, (bits, least) in PRECISIONS.items():

@@ -31,7 +31,7 @@ def restore(options: argparse.Namespace) -> None:
 
 
 def keep(options: argparse.Namespace) -> None:
-    """Copy a finished run's most expensive results to the cache.
+    """Fill the cache with the results that save most seconds for their bytes.
 
     --config FILE: path! | scale file
     --results DIR: path! | folder of the scale's results, by family
@@ -54,24 +54,24 @@ def keep(options: argparse.Namespace) -> None:
             if kind in ("simulate", "bound"):
                 cache.path(folder, every[kind][cell]).unlink(missing_ok=True)
         results = options.results / name
-        for job in cache.worth(family, grid, results, folder, scale.seed):
-            made, kept = (
-                results / job.work.folder / f"{job.cell.name}.parquet",
-                cache.path(folder, job),
-            )
+        found += list(cache.worth(family, grid, results, folder, scale.seed))
+    places = {kept for _, kept in found}
+    others = set(options.cached.rglob("*.parquet")) - places
+    room = options.megabytes * 1e6 - sum(path.stat().st_size for path in others)
+    copied = dropped = 0
+    for file, kept in sorted(found, key=lambda pair: -cache.value(pair[0])):
+        size = file.stat().st_size
+        if size > room:
+            dropped += kept.exists()
             kept.unlink(missing_ok=True)
-            found.append((cache.value(job, made.stat().st_size), made, kept))
-    room = options.megabytes * 1e6
-    room -= sum(path.stat().st_size for path in options.cached.rglob("*.parquet"))
-    copied = 0
-    for _, made, kept in sorted(found, reverse=True):
-        size = made.stat().st_size
-        if size <= room:
+            continue
+        room -= size
+        if file != kept:
+            copied += 1
             with files.atomic(kept) as temporary:
-                shutil.copyfile(made, temporary)
-            room, copied = room - size, copied + 1
+                shutil.copyfile(file, temporary)
     megabytes = round(options.megabytes - room / 1e6, 1)
-    row = {"new results": len(found), "copied": copied, "megabytes": megabytes}
+    row = {"copied": copied, "dropped": dropped, "megabytes": megabytes}
     print_table(pd.DataFrame([row]), options)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hiddenstate import code
-from hiddenstate.pipeline import costs, scores
+from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.family import Family, Job, Train
 
 SERVED = ("train", "simulate", "bound")
@@ -83,17 +83,19 @@ def live(family: Family, grid: Any) -> set[tuple[str, str]]:
     return found
 
 
-def worth(family: Family, grid: Any, results: Path, folder: Path, seed: int) -> Iterator[Job]:
-    """Jobs of a family whose results are there, are not served yet, and may be."""
+def worth(
+    family: Family, grid: Any, results: Path, folder: Path, seed: int
+) -> Iterator[tuple[Path, Path]]:
+    """Results that may be served: the file, in the cache or just computed, and its cached path."""
     always = live(family, grid)
     for kind, jobs in family.jobs(grid).items():
         for name, job in jobs.items():
-            made = results / job.work.folder / f"{name}.parquet"
-            new = fits(made, job, seed) and not fits(path(folder, job), job, seed)
-            if new and (kind, name) not in always:
-                yield job
+            kept, made = path(folder, job), results / job.work.folder / f"{name}.parquet"
+            fitting = [file for file in (kept, made) if fits(file, job, seed)]
+            if fitting and (kind, name) not in always:
+                yield fitting[0], kept
 
 
-def value(job: Job, size: int) -> float:
-    """Seconds of one core that a byte of the cache saves."""
-    return (job.cost - costs.STARTING[job.work.kind]) / size
+def value(file: Path) -> float:
+    """Seconds that a byte of the cache saves."""
+    return scores.claimed_origin(file)["wall_seconds"] / file.stat().st_size

@@ -8,7 +8,7 @@ import pandas as pd
 
 from hiddenstate.accounting import linear, pld
 from hiddenstate.adversaries import encoding_loss as adversary
-from hiddenstate.auditing.kept_curves import curve_rows
+from hiddenstate.auditing.kept_curves import ALL_LINES, FEW_LINES, curve_rows
 from hiddenstate.papers.encoding_loss.cells import Accounted, Mechanism, Simulated, Target
 from hiddenstate.pipeline.cells import Cell
 
@@ -85,8 +85,7 @@ def account(cell: Cell[Accounted], seed: int) -> pd.DataFrame:
     else:
         epsilons = np.array(p.epsilons)
         sigmas = pld.noise_multipliers(epsilons, delta, q, steps)
-    # Of a grid many curves are kept: fewer lines lower them by less than 2e-4.
-    lines = 1001 if isinstance(m, Mechanism) else 301
+    lines = ALL_LINES if isinstance(m, Mechanism) else FEW_LINES
     parts = []
     for epsilon, sigma in zip(epsilons, sigmas, strict=True):
         curves = {

@@ -49,6 +49,7 @@ from hiddenstate.papers.linear_heuristic import (
     estimates,
     expected_cells,
     figures,
+    ideal,
     simulations,
     tables,
 )
@@ -91,7 +92,7 @@ FAMILY = Family(
         Bounds(cells.audited("audits", AuditCurves), bounds.audits, cost=takes(22)),
         Bounds(
             cells.audited("repeated", AuditRepeats),
-            bounds.repeated,
+            ideal.repeated,
             cost=lambda cell: 2.0 * cell.parameters.repeats,
         ),
         Bounds(cells.table1, bounds.table1, cost=takes(5)),

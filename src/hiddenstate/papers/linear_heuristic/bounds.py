@@ -1,7 +1,6 @@
 """Accounting of linear_heuristic's cells, and the curves its audits are matched to."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,17 +8,11 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import composition, history, linear, pld, quadratic, rdp, weighted
-from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.adversaries.repeaters import AnalogRepeaters, Repeaters, best_threshold
-from hiddenstate.auditing import AsPublished, Tabulated
-from hiddenstate.auditing.hypotheses import Hypotheses
-from hiddenstate.auditing.kept_curves import curve_rows
-from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.dpsgd import linear as linear_losses
+from hiddenstate.auditing.kept_curves import ALL_LINES, FEW_LINES, curve_rows
 from hiddenstate.papers.linear_heuristic import cells, theorems
 from hiddenstate.papers.linear_heuristic.grid import (
     AuditCurves,
-    AuditRepeats,
     Figure1,
     Figure5,
     HistoryCurves,
@@ -27,17 +20,16 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Quadratic,
     Schedules,
 )
+from hiddenstate.papers.linear_heuristic.ideal import (
+    Curves,
+    audited,
+    epsilon_rows,
+    heuristic_curves,
+    reported_noises,
+    tabulated,
+)
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.streams import stream
-
-Curves = Iterator[tuple[str, float, TradeoffCurve]]
-"""Trade-off functions, from little leak to much: whose, its epsilon, and the curve."""
-
-
-def _epsilons(method: str, kind: str, x: ArrayLike, value: ArrayLike, **more: Any) -> pd.DataFrame:
-    frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "value": value, **more})
-    return frame.assign(quantity="epsilon", method=method, kind=kind)
 
 
 def _baselines(noise: ArrayLike, rate: ArrayLike, steps: ArrayLike, delta: float) -> pd.DataFrame:
@@ -54,7 +46,7 @@ def _baselines(noise: ArrayLike, rate: ArrayLike, steps: ArrayLike, delta: float
         ("full batch", "exact", linear.full_batch_epsilon(noise, rate, steps, delta)),
     ]
     return pd.concat(
-        [_epsilons(method, kind, steps, value, **shared) for method, kind, value in methods]
+        [epsilon_rows(method, kind, steps, value, **shared) for method, kind, value in methods]
     )
 
 
@@ -71,7 +63,7 @@ def figure1a(cell: Cell[Figure1], seed: int) -> pd.DataFrame:
     return pd.concat(
         [
             _baselines(noise, rate, steps, delta),
-            _epsilons("full batch, all iterates", "upper", steps, composed),
+            epsilon_rows("full batch, all iterates", "upper", steps, composed),
         ]
     )
 
@@ -108,7 +100,9 @@ def quadratic_regulariser(cell: Cell[Quadratic], seed: int) -> pd.DataFrame:
     at = np.linspace(0, 1, p.points)
     leak = [quadratic.last_iterate(p.noise_multiplier, p.sampling_rate, p.steps, c) for c in at]
     epsilons = [pair.epsilon(p.delta) for pair in leak]
-    return pd.concat([_epsilons("quadratic regulariser", "exact", at, epsilons), theorems.rows()])
+    return pd.concat(
+        [epsilon_rows("quadratic regulariser", "exact", at, epsilons), theorems.rows()]
+    )
 
 
 def figure5(cell: Cell[Figure5], seed: int) -> pd.DataFrame:
@@ -154,10 +148,10 @@ def schedules(cell: Cell[Schedules], seed: int) -> pd.DataFrame:
         heuristic = linear.last_iterate_epsilon(*mechanism, p.delta)
         parts += [
             # Exact for its weights, hence a lower bound on the worst.
-            _epsilons("schedule", "lower", [steps], [worst]),
-            _epsilons("constant curvature", "lower", [steps], [constant]),
-            _epsilons("heuristic", "exact", [steps], [heuristic]),
-            _epsilons("weight", "exact", np.arange(1, steps + 1), weights, steps=steps).assign(
+            epsilon_rows("schedule", "lower", [steps], [worst]),
+            epsilon_rows("constant curvature", "lower", [steps], [constant]),
+            epsilon_rows("heuristic", "exact", [steps], [heuristic]),
+            epsilon_rows("weight", "exact", np.arange(1, steps + 1), weights, steps=steps).assign(
                 quantity="weight"
             ),
         ]
@@ -199,9 +193,9 @@ def optimisers(cell: Cell[Optimisers], seed: int) -> pd.DataFrame:
         }
         for name, (weights, options) in runs.items():
             bounds = weighted.epsilon(sigma, rate, weights, p.delta, **options)
-            parts.append(_epsilons(name, "upper", [steps], [bounds.upper], low=bounds.lower))
+            parts.append(epsilon_rows(name, "upper", [steps], [bounds.upper], low=bounds.lower))
         standard = pld.epsilon(sigma, rate, steps, p.delta)
-        parts.append(_epsilons("standard", "upper", [steps], [standard]))
+        parts.append(epsilon_rows("standard", "upper", [steps], [standard]))
     return pd.concat(parts).assign(noise_multiplier=sigma, sampling_rate=rate, delta=p.delta)
 
 
@@ -225,9 +219,9 @@ def history_regulariser(cell: Cell[HistoryCurves], seed: int) -> pd.DataFrame:
     curves = _standard_curves(*mechanism, p.delta, standard, p.resolution)
     return pd.concat(
         [
-            _epsilons("history regulariser", "upper", p.growths, leak),
-            _epsilons("heuristic", "exact", [1.0], [heuristic]),
-            _epsilons("standard", "upper", [1.0], [standard]),
+            epsilon_rows("history regulariser", "upper", p.growths, leak),
+            epsilon_rows("heuristic", "exact", [1.0], [heuristic]),
+            epsilon_rows("standard", "upper", [1.0], [standard]),
             _fnr(curves, steps=p.steps),
         ]
     )
@@ -250,27 +244,10 @@ def audits(cell: Cell[AuditCurves], seed: int) -> pd.DataFrame:
         kept = composition.bracket(noise, rate, steps, p.delta).lower
         parts += [
             _baselines(sigma, rate, [steps], p.delta),
-            _epsilons("one bit a step", "exact", [steps], [bits], **shared),
-            _epsilons("kept values", "lower", [steps], [kept], **shared),
-            _fnr(_heuristic_curves(*mechanism, p.delta, p.resolution), **shared),
+            epsilon_rows("one bit a step", "exact", [steps], [bits], **shared),
+            epsilon_rows("kept values", "lower", [steps], [kept], **shared),
+            _fnr(heuristic_curves(*mechanism, p.delta, p.resolution), **shared),
             _fnr(_standard_curves(*mechanism, p.delta, p.epsilon, p.resolution), **shared),
-        ]
-    return pd.concat(parts)
-
-
-def repeated(cell: Cell[AuditRepeats], seed: int) -> pd.DataFrame:
-    """Published estimates of independent audits of a gradient among zero gradients."""
-    p = cell.parameters
-    parts = []
-    for mechanism in p.mechanisms():
-        sigma, rate, steps = mechanism
-        curves = _tabulated(_heuristic_curves(*mechanism, p.delta, p.resolution))
-        found = audited(mechanism, curves, p.repeats, p.runs, seed, cell.name, f"{steps}")
-        heuristic = float(linear.last_iterate_epsilon(*mechanism, p.delta))
-        shared = {"steps": steps, "noise_multiplier": sigma, "sampling_rate": rate}
-        parts += [
-            _epsilons(PUBLISHED, "estimate", [steps] * p.repeats, found, **shared),
-            _epsilons("heuristic", "exact", [steps], [heuristic], **shared),
         ]
     return pd.concat(parts)
 
@@ -287,45 +264,20 @@ def trained(cell: Cell[cells.TrainedCurves], seed: int) -> pd.DataFrame:
     shared = dict(zip(("noise_multiplier", "sampling_rate", "steps"), mechanism, strict=True))
     baselines = _baselines(sigma, p.sampling_rate, [p.steps], p.delta)
     standard = select(baselines, method="standard")["value"].iloc[0]
-    heuristic = list(_heuristic_curves(*mechanism, p.delta, p.resolution))
-    curves = _tabulated(heuristic)
+    heuristic = list(heuristic_curves(*mechanism, p.delta, p.resolution))
+    curves = tabulated(heuristic)
     found = audited(mechanism, curves, p.ideal_audits, p.models, seed, cell.name, "ideal")
     low, high = np.quantile(found, [0.05, 0.95])
     return pd.concat(
         [
             baselines,
-            _epsilons("ideal", "estimate", [p.steps], [found.mean()], low=low, high=high, **shared),
+            epsilon_rows(
+                "ideal", "estimate", [p.steps], [found.mean()], low=low, high=high, **shared
+            ),
             _fnr(iter(heuristic), **shared),
             _fnr(_standard_curves(*mechanism, p.delta, standard, p.resolution), **shared),
         ]
     )
-
-
-def _tabulated(curves: Iterable[tuple[str, float, TradeoffCurve]]) -> Tabulated:
-    _, epsilons, functions = zip(*curves, strict=True)
-    return Tabulated("epsilon", np.array(epsilons), functions)
-
-
-def audited(
-    mechanism: tuple[float, float, int],
-    hypotheses: Hypotheses,
-    audits: int,
-    runs: int,
-    seed: int,
-    *name: str,
-) -> NDArray[np.float64]:
-    """Published estimates of independent audits of linear losses."""
-    inside, outside = (
-        linear_losses.projections(
-            *mechanism, world == "in", audits * runs, stream(seed, cells.NAME, *name, world)
-        ).reshape(audits, runs)
-        for world in ("in", "out")
-    )
-    return AsPublished().bounds(inside, outside, hypotheses, 1 - ONE_SIDED)[0]
-
-
-ONE_SIDED = 0.975
-"""Confidence of either end of a two-sided 95 % interval, as published."""
 
 
 def _fnr(curves: Curves, **shared: float) -> pd.DataFrame:
@@ -335,19 +287,6 @@ def _fnr(curves: Curves, **shared: float) -> pd.DataFrame:
         .assign(**shared, quantity="fnr", kind="lower", method=name, epsilon=epsilon)
         for name, epsilon, curve in curves
     )
-
-
-def _heuristic_curves(
-    sigma: float, rate: float, steps: int, delta: float, resolution: float
-) -> Curves:
-    def leak(noise: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(linear.last_iterate_epsilon(noise, rate, steps, delta))
-
-    audited = float(leak(np.array(sigma)))
-    noises = _noises(sigma * np.geomspace(0.9, 300, 400), leak, audited, resolution)
-    for noise, epsilon in zip(noises, leak(noises), strict=True):
-        curve = linear.tradeoff_curve(noise, rate, steps, null="out", lines=501)
-        yield "heuristic", float(epsilon), curve
 
 
 def _standard_curves(
@@ -360,32 +299,13 @@ def _standard_curves(
     def leak(noise: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([pld.epsilon(s, rate, steps, delta, interval=interval(s)) for s in noise])
 
-    for noise in _noises(sigma * np.geomspace(0.9, 16, 16), leak, audited, resolution):
+    for noise in reported_noises(sigma * np.geomspace(0.9, 16, 16), leak, audited, resolution):
         epsilon = pld.epsilon(noise, rate, steps, delta, interval=interval(noise))
-        # Many curves are kept. From ten steps on fewer lines lower them by less than 2e-4.
-        lines = 301 if steps >= 10 else 1001
+        lines = FEW_LINES if steps >= 10 else ALL_LINES
         curve = pld.tradeoff_curve(
             noise, rate, steps, null="out", lines=lines, interval=interval(noise)
         )
         yield "standard", epsilon, curve
-
-
-def _noises(
-    coarse: NDArray[np.float64],
-    leak: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    audited: float,
-    resolution: float,
-) -> NDArray[np.float64]:
-    """Noise multipliers of the epsilons that an audit can report: up to a tenth above ``audited``.
-
-    Epsilon is smooth in the noise on logarithmic axes; each curve states its own epsilon, so the
-    interpolation between the ``coarse`` ones need not be exact.
-    """
-    targets = audited * np.arange(resolution, 1.1 + resolution / 2, resolution)
-    epsilons = leak(coarse)
-    coarse, epsilons = coarse[epsilons > 0], epsilons[epsilons > 0]
-    targets = targets[targets > epsilons[-1]]
-    return np.exp(np.interp(-np.log(targets), -np.log(epsilons), np.log(coarse)))
 
 
 def table1(cell: Cell[cells.PrintedRow], seed: int) -> pd.DataFrame:
@@ -405,7 +325,7 @@ def table1(cell: Cell[cells.PrintedRow], seed: int) -> pd.DataFrame:
         pd.concat(
             [
                 _baselines(noise, p.batch / records, [steps], p.delta),
-                _epsilons(
+                epsilon_rows(
                     "RDP",
                     "upper",
                     [steps],

@@ -13,7 +13,6 @@ from hiddenstate.auditing.kept_curves import read_curve
 from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED, REPEATABLE
 from hiddenstate.auditing.rules import LowerBoundRule
 from hiddenstate.papers.linear_heuristic import cells, expected_cells
-from hiddenstate.papers.linear_heuristic.bounds import ONE_SIDED, audited
 from hiddenstate.papers.linear_heuristic.cells import TrainedAudit
 from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
 from hiddenstate.papers.linear_heuristic.grid import (
@@ -23,6 +22,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     HistoryRuns,
     Setting,
 )
+from hiddenstate.papers.linear_heuristic.ideal import ONE_SIDED, audited
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
