@@ -2,7 +2,6 @@ import errno
 import re
 import resource
 import tempfile
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -127,19 +126,6 @@ def test_one_process_alone_is_in_a_directory(tmp_path):
     with files.alone(place, "another process trains it"):
         (place / "finished").unlink()
     assert not place.exists()
-
-
-def test_a_directory_that_another_process_removes_is_made_again(tmp_path, monkeypatch):
-    place, opened = tmp_path / "checkpoint", Path.open
-
-    def later(path, *options, **more):
-        monkeypatch.setattr(Path, "open", opened)
-        place.rmdir()
-        return opened(path, *options, **more)
-
-    monkeypatch.setattr(Path, "open", later)
-    with files.alone(place, "another process trains it"):
-        assert place.is_dir()
 
 
 def test_parts_share_a_directory_but_not_with_the_whole(tmp_path):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from hiddenstate.errors import InputError
 
@@ -79,8 +79,6 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         try:
             opened = path.open("a", encoding="utf-8")
-        except FileNotFoundError:  # another process has just left the directory, and removed it
-            continue
         except OSError as error:
             raise _unwritable(path, error) from error
         with opened:
@@ -91,7 +89,7 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
             except OSError as error:
                 warnings.warn(f"{path}: cannot be locked: {error.strerror}", stacklevel=3)
             # Whoever held it before may have removed it since it was opened.
-            if not _same(path, opened):
+            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(opened.fileno())):
                 continue
             try:
                 for other in directory.glob(".lock" if part else ".lock?*"):
@@ -103,14 +101,6 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
                 with suppress(OSError):  # finished models are in it
                     directory.rmdir()
             return
-
-
-def _same(path: Path, opened: IO[str]) -> bool:
-    """True if the file is still there that was opened."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(opened.fileno()))
-    except FileNotFoundError:
-        return False
 
 
 def _held(path: Path) -> bool:
