@@ -55,10 +55,9 @@ def steps(place, config):
     }
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def make(place):
     """A run of two families, another seed's and another scale's beside it."""
-    place = tmp_path_factory.mktemp("chain")
+    place.mkdir()
     shutil.copy(SMOKE, place / "smoke.yaml")
     for folder, seed in (("run", 20240709), ("seed", 7)):
         config = place / folder / "tiny.yaml"
@@ -79,7 +78,12 @@ def made(tmp_path_factory):
             # Of the other seed nothing is drawn.
             if folder == "run" or name.endswith(("estimates", "claims", "verdicts")):
                 quietly(*arguments)
-    return place
+
+
+@pytest.fixture(scope="module")
+def made(once, tmp_path_factory):
+    """A copy of it, of this process alone."""
+    return shutil.copytree(once("chain", make), tmp_path_factory.mktemp("copy") / "chain")
 
 
 def provenance(path, key):

@@ -119,7 +119,7 @@ def test_the_training_with_opacus_runs_as_documented():
     assert set(words[words.index("--battery") + 1 :]) < set(first)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_training_with_opacus_is_audited_as_documented(tmp_path, monkeypatch, capsys):
     """As written, with six models: the check comes first, and the claim is kept."""

@@ -29,9 +29,14 @@ def pictures(notebook):
     return [sorted(out["data"]) for out in shown]
 
 
-@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=marks)
+        for path, marks in zip(NOTEBOOKS, (pytest.mark.slow, pytest.mark.whole), strict=True)
+    ],
+)
 def test_a_notebook_says_what_it_was_committed_with(path, tmp_path):
     pytest.importorskip("opacus")
     committed, executed = (nbformat.read(path, as_version=4) for _ in range(2))
