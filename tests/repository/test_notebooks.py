@@ -59,8 +59,10 @@ def test_a_notebook_says_how_to_run_it_and_what_its_pictures_show(path):
     cells = nbformat.read(path, as_version=4).cells
     assert f"({path.name})" in cells[0].source and f"jupyter lab {path.name}" in cells[0].source
     outputs = [out for cell in cells for out in cell.get("outputs", []) if "data" in out]
-    seen = [out["metadata"]["image/png"]["alt"] for out in outputs if "image/png" in out["data"]]
-    assert seen and all(len(one.split()) > 8 for one in seen)
+    shown = [out["metadata"] for out in outputs if "image/png" in out["data"]]
+    seen = [metadata.get("image/png", {}).get("alt", "") for metadata in shown]
+    told = f'{path}: put {{"image/png": {{"alt": ...}}}} into the metadata of each picture'
+    assert seen and all(len(one.split()) > 8 for one in seen), told
 
 
 def test_there_are_two():

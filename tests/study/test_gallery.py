@@ -39,7 +39,8 @@ def test_the_repository_shows_every_figure_as_it_is_described():
     assert {path.name for path in published.iterdir()} == {*papers.names(), "README.md"}
     runs = (published / "README.md").read_text()
     for name in papers.names():
-        assert re.search(rf"^\| `{name}` \| `\w+`.* \| [0-9a-f]+ \| [\d-]+ \|$", runs, re.M)
+        row = rf"^\| `{name}` \| `\w+`.* \| [0-9a-f]+ \| [\d-]+ \|$"
+        assert re.search(row, runs, re.M), f"{name}: commit, then run `hiddenstate gallery {name}`"
     assert sum(path.stat().st_size for path in seen) < 8e6
 
 

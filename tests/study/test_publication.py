@@ -59,9 +59,10 @@ def test_every_sentence_of_a_paper_says_in_a_sentence_of_its_own_why_it_has_its_
     said = []
     for claim in claims.read(ROOT / publication.CLAIMS):
         if isinstance(claim, claims.PaperClaim):
+            assert claim.id in expected, f"{claim.id}: publish its verdict (CONTRIBUTING.md)"
             group = claims.Verdict(expected[claim.id]).group
             reasons = pages[claim.family].because.get(claim.check, {})
-            assert group in reasons, (claim.id, group)
+            assert group in reasons, f"{claim.family}.yaml: because lacks {claim.check}, {group}"
             said += reasons.values()
     # Each is a sentence about its row alone.
     assert len(set(said)) == len(said)

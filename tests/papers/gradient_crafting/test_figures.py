@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 
 from hiddenstate import plotting
-from hiddenstate.papers.gradient_crafting import FAMILY
+from hiddenstate.papers.gradient_crafting import FAMILY, adversaries
+from hiddenstate.papers.gradient_crafting.figures import shared
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Figure
@@ -20,6 +21,16 @@ def close_figures():
 def drawn(estimates, name):
     with plotting.style():
         return FAMILY.figures[name].draw(estimates)
+
+
+def test_no_adversary_has_the_marker_of_the_valid_bound(monkeypatch):
+    """Two more than there are."""
+    words = [*adversaries.ADVERSARIES, "fifth", "sixth"]
+    entry = adversaries.ADVERSARIES[adversaries.LOSS]
+    for word in words[-2:]:
+        monkeypatch.setitem(adversaries.ADVERSARIES, word, entry)
+    markers = [shared.look(word)["marker"] for word in words]
+    assert "^" not in markers and len(set(markers)) == len(words)
 
 
 @pytest.mark.whole

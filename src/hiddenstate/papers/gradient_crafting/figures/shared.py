@@ -108,7 +108,8 @@ def look(word: str) -> dict[str, str]:
     """Color and marker of an adversary, by its place; InputError for an unknown one."""
     place = _place(word)
     colors = plotting.OBSERVED, plotting.PUBLISHED, plotting.OTHER, *plotting.SERIES[3::2]
-    return {"color": colors[place % len(colors)], "marker": "osDv^P"[place % 6]}
+    # Not "^", which is the valid bound's.
+    return {"color": colors[place % len(colors)], "marker": "osDvPX"[place % 6]}
 
 
 def by_adversary(part: pd.DataFrame) -> Series:
