@@ -112,7 +112,7 @@ def test_the_cache_is_below_its_size():
 
 
 def test_what_saves_most_seconds_for_its_bytes_is_kept(tmp_path, capsys):
-    """Of what is cached and what was just computed; what then has no room is taken out."""
+    """Of what is cached and what was just computed; what has no room goes, but no training."""
     every = papers.load("shuffling").jobs(LAPTOP.shuffling)["simulate"]
     always = cache.live(papers.load("shuffling"), LAPTOP.shuffling)
     names = [name for name in every if ("simulate", name) not in always][:3]
@@ -121,6 +121,7 @@ def test_what_saves_most_seconds_for_its_bytes_is_kept(tmp_path, capsys):
     def made(folder, seconds, name):
         return written(folder, every[name], LAPTOP.seed, wall_seconds=seconds)
 
+    training = written(cached / "worst_case_init", LONG, LAPTOP.seed, wall_seconds=1e-3)
     kept = [
         made(cached / "shuffling", seconds, name)
         for seconds, name in zip((1, 3), names[:2], strict=True)
@@ -130,8 +131,9 @@ def test_what_saves_most_seconds_for_its_bytes_is_kept(tmp_path, capsys):
     new = made(place, 2, names[2]).rename(place / f"{names[2]}.parquet")
     keep = ["keep", "--config", str(ROOT / "workflow/config/scales/laptop.yaml"), "--json"]
     keep += ["--results", str(results), "--cached", str(cached)]
-    assert cli.main([*keep, "--megabytes", str(2.5 * size / 1e6)]) in (0, None)
+    room = (2.5 * size + training.stat().st_size) / 1e6
+    assert cli.main([*keep, "--megabytes", str(room)]) in (0, None)
     found = {path.name for path in cached.rglob("*.parquet")}
-    assert found == {new.name, kept[1].name}
+    assert found == {new.name, kept[1].name, training.name}
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["copied"], row["dropped"]) == (1, 1)

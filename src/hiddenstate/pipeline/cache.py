@@ -86,13 +86,17 @@ def live(family: Family, grid: Any) -> set[tuple[str, str]]:
 def worth(
     family: Family, grid: Any, results: Path, folder: Path, seed: int
 ) -> Iterator[tuple[Path, Path]]:
-    """Results that may be served: the file, in the cache or just computed, and its cached path."""
+    """Results that may be served: the file, in the cache or just computed, and its cached path.
+
+    But trainings that are in the cache, which stay there.
+    """
     always = live(family, grid)
     for kind, jobs in family.jobs(grid).items():
         for name, job in jobs.items():
             kept, made = path(folder, job), results / job.work.folder / f"{name}.parquet"
             fitting = [file for file in (kept, made) if fits(file, job, seed)]
-            if fitting and (kind, name) not in always:
+            stays = kind == "train" and kept in fitting
+            if fitting and not stays and (kind, name) not in always:
                 yield fitting[0], kept
 
 
