@@ -351,12 +351,9 @@ def test_families_that_a_scale_cannot_have_are_refused(tmp_path, only, expected)
 def test_each_shipped_scale_has_the_families_that_it_is_for():
     every = set(papers.names())
     expected = {"smoke": every, "laptop": every, "paper": every, "mnist": {"linear_heuristic"}}
-    last = ("cifar10-jpeg", "mnist-raw", "paper-last-layer")
-    expected |= {name: {"worst_case_init"} for name in last}
-    # Beside them may lie a user's own.
     for path in SCALES:
         families = set(config.families(config.read(path)))
-        assert families == expected.get(path.stem, families), path.stem
+        assert families == expected.get(path.stem, {"worst_case_init"}), path.stem
 
 
 def test_a_family_that_is_half_written_leaves_the_others_alone(tmp_path, monkeypatch):
