@@ -1,6 +1,7 @@
 import errno
 import re
 import resource
+import shutil
 import tempfile
 
 import pandas as pd
@@ -208,3 +209,27 @@ def test_estimates_that_were_cut_or_edited_amiss_are_refused(tmp_path, content, 
 def test_estimates_keep_every_digit(tmp_path):
     estimates.write(tmp_path / "e.csv", ROWS, GRID)
     assert list(estimates.read(tmp_path / "e.csv", GRID)["value"]) == list(ROWS["value"])
+
+
+@pytest.mark.parametrize("gone", ["before it is opened", "before it is looked at"])
+def test_a_directory_that_another_process_removes_is_made_again(tmp_path, monkeypatch, gone):
+    """Whoever leaves a directory removes it; the next may have opened the old lock, or not yet."""
+    directory, times = tmp_path / "work", iter([True])
+    method = "open" if "opened" in gone else "stat"
+    as_it_is = getattr(type(directory), method)
+
+    def after_the_other(path, *arguments, **options):
+        if path.name.startswith(".lock") and next(times, False):
+            shutil.rmtree(directory)
+        return as_it_is(path, *arguments, **options)
+
+    monkeypatch.setattr(type(directory), method, after_the_other)
+    with files.alone(directory, "someone is in it"):
+        assert [path.name for path in directory.iterdir()] == [".lock"]
+    assert not directory.exists()
+
+
+def test_a_lock_that_cannot_be_made_is_refused_by_name(tmp_path):
+    (tmp_path / ".lock").symlink_to(tmp_path / "nowhere" / "lock")
+    with pytest.raises(InputError, match=r"\.lock"), files.alone(tmp_path, "someone is in it"):
+        pass

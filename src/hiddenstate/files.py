@@ -80,6 +80,8 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
         try:
             opened = path.open("a", encoding="utf-8")
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not path.is_symlink():
+                continue  # whoever was in it before has just removed it
             raise _unwritable(path, error) from error
         with opened:
             try:
@@ -89,7 +91,10 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
             except OSError as error:
                 warnings.warn(f"{path}: cannot be locked: {error.strerror}", stacklevel=3)
             # Whoever held it before may have removed it since it was opened.
-            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(opened.fileno())):
+            try:
+                if not os.path.samestat(path.stat(), os.fstat(opened.fileno())):
+                    continue
+            except FileNotFoundError:
                 continue
             try:
                 for other in directory.glob(".lock" if part else ".lock?*"):

@@ -31,3 +31,14 @@ def test_delta_at_both_ends_of_the_line():
     assert pair.delta(-5.0, null="out") == pytest.approx(1 - math.exp(-5))
     assert pair.delta(5.0, null="in") == 0
     assert pair.delta(0.0, null="out") == pytest.approx(pair.delta(0.0, null="in"), rel=1e-12)
+
+
+@pytest.mark.parametrize("rate", [1e-6, 0.1, 1 - 1e-6])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 50.0])
+def test_the_threshold_of_one_step_is_where_the_loss_is_epsilon(rate, sigma):
+    """It has a closed form; the losses reach from just above the least one to many hundreds."""
+    pair = last_iterate(sigma, rate, 1)
+    above = np.geomspace(1e-9, 600, 60)
+    found = pair.loss(pair.threshold(pair.least_loss + above)) - pair.least_loss
+    np.testing.assert_allclose(found, above, rtol=1e-9, atol=1e-14 * abs(pair.least_loss))
+    assert np.isneginf(pair.threshold(np.array([pair.least_loss, -700.0]))).all()

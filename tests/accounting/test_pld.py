@@ -235,3 +235,18 @@ def test_deltas_beyond_the_range_of_exponentials_are_numbers():
     loss = pld.privacy_loss(0.05, 0.1, 20, null="out", interval=0.05)
     deltas = pld._deltas(loss, np.linspace(0, 3_000, 400))
     assert np.isfinite(deltas).all() and (deltas >= 0).all() and (np.diff(deltas) <= 1e-12).all()
+
+
+def test_calibration_is_to_the_direction_that_leaks_more(monkeypatch):
+    """It searches in one direction and looks at the other in the end."""
+    as_it_is = pld._fixed
+
+    def more(sigma, directions=("out", "in"), **mechanism):
+        factors = [1.2 if null == "in" else 1 for null in directions]
+        return max(factors) * as_it_is(sigma, directions=["out"], **mechanism)
+
+    monkeypatch.setattr(pld, "_fixed", more)
+    mechanism = {"rate": 0.05, "steps": 30, "delta": 1e-5, "interval": 1e-3}
+    found = pld.noise_multipliers([2.0], 1e-5, 0.05, 30, interval=1e-3)[0]
+    assert more(found, **mechanism) == pytest.approx(2, rel=1e-3)
+    assert more(found, ["out"], **mechanism) == pytest.approx(2 / 1.2, rel=1e-3)

@@ -113,3 +113,13 @@ def test_the_observer_sees_the_sums_of_a_training(sampling, redrawn):
 def test_what_cannot_be_seen_so_is_refused(sampling, changes, words):
     with pytest.raises(InputError, match=words):
         scores(ensemble(sampling, **changes), models=1, seed=0, observers={"all": BatchSums()})
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05, 1.0])
+def test_ratios_with_little_noise_neither_overflow_nor_vanish(noise):
+    shown, shift = Shuffled(noise, 5, 2, batched.SWAPPED, redrawn=True), batched.SWAPPED[0]
+    sums = np.random.default_rng(1).normal(size=(40, 2, 5))
+    exponents = (sums - shift / 2) * shift / noise**2
+    largest = exponents.max(axis=-1, keepdims=True)
+    means = largest[..., 0] + np.log(np.exp(exponents - largest).mean(axis=-1))
+    np.testing.assert_allclose(shown.ratio(sums), means.sum(axis=-1), rtol=1e-10)

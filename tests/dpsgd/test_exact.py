@@ -486,3 +486,17 @@ def test_bad_arguments_are_named():
         exact.affine_gaussian(np.ones(3), np.ones(3), 1.0)
     with pytest.raises(InputError, match=r"slopes: got .* expected shape"):
         exact.scalar_affine(np.ones(3), run)
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.3])
+def test_masses_out_of_reach_are_those_whose_density_rounds_to_zero(apart):
+    """The density is summed over the masses near each point alone."""
+    rng = np.random.default_rng(0)
+    at = np.sort(rng.uniform(-90, 90, 300))
+    centres = [c := rng.uniform(-90, 90, 200), c + apart]
+    masses = rng.dirichlet(np.ones(200), 2).T
+    with np.errstate(under="ignore"):
+        whole = [norm.pdf(at[:, None], c, 1.0) @ masses[:, w] for w, c in enumerate(centres)]
+    found = exact._density(at, centres, masses, 1.0)
+    np.testing.assert_allclose(found, np.transpose(whole), rtol=1e-12)
+    assert (found[at > at.max() - 1] > 0).all()

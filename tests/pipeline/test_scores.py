@@ -1,3 +1,4 @@
+import hashlib
 import json
 import subprocess
 
@@ -260,3 +261,18 @@ def test_numbers_that_hardly_repeat_are_stored_by_place_and_come_back_as_they_we
 def test_a_table_without_rows_is_written_and_read(tmp_path):
     scores.write_table(tmp_path / "empty.parquet", pd.DataFrame({"score": [], "n": []}), {})
     assert scores.read(tmp_path / "empty.parquet")[0].shape == (0, 2)
+
+
+WORDS = ["in", "in", "out", "in", "", "a\0b", "é", "out"]
+
+
+@pytest.mark.parametrize("gaps", [[], [2], [0, 1, 7]])
+@pytest.mark.parametrize("kind", ["str", "string", object])
+def test_the_digest_of_words_is_that_of_all_of_them_one_by_one(kind, gaps):
+    words = pd.Series(WORDS * 3, dtype=kind)
+    words[gaps] = None
+    plain = "\0".join(map(str, words.to_numpy()))
+    expected = hashlib.sha256(b"word" + plain.encode()).hexdigest()
+    assert scores.digest(pd.DataFrame({"word": words})) == expected
+    words[5] = "in"
+    assert scores.digest(pd.DataFrame({"word": words})) != expected

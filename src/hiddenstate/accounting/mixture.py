@@ -114,6 +114,12 @@ class GaussianMixture:
         y = np.full(flat.shape, -math.inf)
         todo = np.flatnonzero(flat > self.least_loss)
         variance = self.noise_std**2
+        if len(self.shifts) == 2 and self.shifts[0] == 0:
+            nothing, something = self.log_weights
+            # log(e^epsilon - weight_0), which keeps its digits near the least loss.
+            excess = flat[todo] + np.log(-np.expm1(nothing - flat[todo]))
+            y[todo] = variance * (excess - something) / self.shifts[1] + self.shifts[1] / 2
+            return y.reshape(epsilon.shape)
         if todo.size > 64 * _GROUP:
             # The inverse of f is concave, so its tangents are right of it too, and nearer.
             knots = np.sort(flat[todo])[:: _GROUP // 2]

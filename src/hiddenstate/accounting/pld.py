@@ -8,7 +8,7 @@ else from ``composition``, whose certified brackets decide which.
 
 import math
 from collections.abc import Callable, Collection
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,13 @@ def noise_multiplier(
     width: float | None = None,
 ) -> float:
     """Noise multiplier whose epsilon at ``delta`` is at most ``epsilon``; see the plural."""
+    return _single(epsilon, delta, sampling_rate, steps, interval, width)
+
+
+@lru_cache(maxsize=256)
+def _single(epsilon: float, *mechanism: Any) -> float:
+    """One epsilon's, kept: every cell of a mechanism asks for it."""
+    delta, sampling_rate, steps, interval, width = mechanism
     return float(
         noise_multipliers([epsilon], delta, sampling_rate, steps, interval=interval, width=width)[0]
     )
@@ -195,17 +202,29 @@ def noise_multipliers(
             "canary is sampled at all: with this delta no noise is needed"
         )
 
-    def fixed(sigma: float) -> float:
-        return _fixed(sigma, sampling_rate, steps, delta, interval or INTERVAL)
-
     # A first guess from the advanced-composition scale.
     guess = max(0.6, sampling_rate * math.sqrt(steps * math.log(1 / delta)))
+
+    bound = partial(
+        _fixed, rate=sampling_rate, steps=steps, delta=delta, interval=interval or INTERVAL
+    )
+
+    def calibrated() -> NDArray[np.float64]:
+        # The second direction costs as much as the first, and is hardly ever above it; in the full
+        # batch rounding decides which is.
+        tries: list[list[Direction]] = [["out"], ["out", "in"]]
+        for directions in tries[sampling_rate == 1 :]:
+            found = _calibrate(partial(bound, directions=directions), epsilons, guess)
+            if all(bound(s, directions=["in"]) <= e for s, e in zip(found, epsilons, strict=True)):
+                break
+        return found
+
     if interval is not None:
-        return _calibrate(fixed, epsilons, guess)
+        return calibrated()
     solutions = np.full(epsilons.shape, math.nan)
     if width is None and delta >= least_delta(steps):
         try:
-            solutions = _calibrate(fixed, epsilons, guess)
+            solutions = calibrated()
         except (ArithmeticError, InputError):
             solutions = np.full(epsilons.shape, math.nan)
     for i, (target, sigma) in enumerate(zip(epsilons, solutions, strict=True)):
@@ -274,7 +293,14 @@ def least_delta(steps: int) -> float:
 
 
 def _fixed(
-    sigma: float, rate: float, steps: int, delta: float, interval: float, *, up: bool = False
+    sigma: float,
+    rate: float,
+    steps: int,
+    delta: float,
+    interval: float,
+    directions: Collection[Direction] = _DIRECTIONS,
+    *,
+    up: bool = False,
 ) -> float:
     """dp-accounting's bound on epsilon at a fixed interval; ``up``: with its rounding off delta.
 
@@ -291,7 +317,7 @@ def _fixed(
     at = delta - least_delta(steps) / 100 if up else delta
     return max(
         float(_losses(sigma, rate, steps, null, interval).get_epsilon_for_delta(at))
-        for null in _DIRECTIONS
+        for null in directions
     )
 
 

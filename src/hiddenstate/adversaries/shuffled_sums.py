@@ -55,6 +55,9 @@ class Shuffled:
             if not shift:
                 return np.zeros(sums.shape[:-1])
             exponents = (sums - shift / 2) * (shift / deviation**2)
+            if exponents.max(initial=0) < 700 and exponents.min(initial=0) > -700:
+                # No exponential overflows, nor is a sum of them zero.
+                return np.log(np.exp(exponents, out=exponents).mean(axis=-1))
             return np.asarray(logsumexp(exponents, axis=-1)) - math.log(self.batches)
 
         inside, outside = map(log_mean, self.pair)

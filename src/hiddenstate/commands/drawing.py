@@ -38,9 +38,9 @@ def estimate(options: argparse.Namespace) -> None:
             if skipped and not scores.computed(path, job.identity, seed, job.files):
                 continue
             with jobs.removable(path):
-                frame = scores.check(path, job.identity, seed, job.files)
+                frame, digest = scores.checked(path, job.identity, seed, job.files)
             found[job.work.folder][name] = frame
-            made_of[f"{job.work.folder}/{name}"] = scores.digest(frame)
+            made_of[f"{job.work.folder}/{name}"] = digest
     frame = family.estimates(grid, found["scores"], found["bounds"])
     named = config.grid_name(options.config, options.family, grid, seed)
     estimates.write(options.out, frame, named, sealed.of(made_of))

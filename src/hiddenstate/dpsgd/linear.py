@@ -76,7 +76,8 @@ def log_likelihood_ratios(
     """
     total = np.zeros(runs)
     for sigma in noise_multipliers:
-        x = sigma * random.standard_normal(runs)
+        x = random.standard_normal(runs)
+        x *= sigma
         if present:
             x += random.random(runs) < sampling_rate
         total += log_likelihood_ratio(x, sigma, sampling_rate)
@@ -90,9 +91,13 @@ def log_likelihood_ratio(
 
     That of one step: canary sampled at the rate, against canary absent.
     """
-    exponent = (np.asarray(x) - 0.5) / noise_multiplier**2
-    if np.abs(exponent).max(initial=0) < 700:  # its exponential is a number
-        return np.log(sampling_rate * np.exp(exponent) + (1 - sampling_rate))
+    exponent = np.asarray((np.asarray(x) - 0.5) / noise_multiplier**2)
+    if exponent.min(initial=0) > -700 and exponent.max(initial=0) < 700:
+        # Its exponential is a number. In place: memory is half of what this takes.
+        ratio = np.exp(exponent, out=exponent)
+        ratio *= sampling_rate
+        ratio += 1 - sampling_rate
+        return np.log(ratio, out=ratio)[()]
     with np.errstate(divide="ignore"):  # log(1 - q) is -inf in the full batch
         never = np.log1p(-sampling_rate)
     return np.logaddexp(never, math.log(sampling_rate) + exponent)

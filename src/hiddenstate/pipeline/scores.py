@@ -144,10 +144,17 @@ def check(
     path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
 ) -> pd.DataFrame:
     """Read scores, refused by name unless of these cell parameters, seed and data."""
+    return checked(path, parameters, seed, files)[0]
+
+
+def checked(
+    path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
+) -> tuple[pd.DataFrame, str]:
+    """As ``check``, and the scores' digest."""
     frame, origin = read(path)
     for what, found, expected in _differences(origin, parameters, seed, files):
         raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
-    return frame
+    return frame, origin["digest"]
 
 
 def computed(
@@ -255,12 +262,25 @@ def digest(scores: pd.DataFrame) -> str:
     for name in sorted(scores.columns):
         column = scores[name]
         total.update(name.encode())
+        if isinstance(column.dtype, pd.StringDtype):
+            total.update(_joined(column).encode())
+            continue
         values = column.to_numpy()
         if values.dtype.kind in "iufb":
             total.update(np.ascontiguousarray(values).tobytes())
         else:
             total.update("\0".join(map(str, values)).encode())
     return total.hexdigest()
+
+
+def _joined(words: pd.Series) -> str:
+    """The words with zeros between them; in a column of millions most repeat the one before."""
+    codes, distinct = pd.factorize(words, use_na_sentinel=False)
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    counts = np.diff(starts, append=len(codes))
+    different = [str(word) for word in distinct]
+    runs = zip(codes[starts].tolist(), counts.tolist(), strict=True)
+    return "\0".join("\0".join([different[code]] * count) for code, count in runs)
 
 
 def _version(package: str) -> str | None:

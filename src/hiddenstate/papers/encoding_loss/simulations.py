@@ -1,7 +1,6 @@
 """Simulations and accounting of encoding_loss."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ from hiddenstate.papers.encoding_loss.cells import Accounted, Mechanism, Simulat
 from hiddenstate.pipeline.cells import Cell
 
 
-@cache
 def _noise_multiplier(mechanism: Mechanism | Target) -> float:
     """The mechanism's noise multiplier, or the one that has the epsilon aimed at."""
     if isinstance(mechanism, Mechanism):

@@ -22,7 +22,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     HistoryRuns,
     Setting,
 )
-from hiddenstate.papers.linear_heuristic.ideal import ONE_SIDED, audited
+from hiddenstate.papers.linear_heuristic.ideal import ONE_SIDED, audited, tabulated
 from hiddenstate.papers.linear_heuristic.simulations import ATTACKS
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Made
@@ -170,10 +170,8 @@ def _matched(bounds: pd.DataFrame, delta: float) -> dict[int, Matched]:
     """Curves that audits can be matched to, by number of steps."""
     matched: dict[int, dict[str, ApproxDP | Tabulated]] = {}
     for (steps, name), part in select(bounds, quantity="fnr").groupby(["steps", "method"]):
-        curves = {
-            epsilon: read_curve(curve, "x", "value") for epsilon, curve in part.groupby("epsilon")
-        }
-        table = Tabulated("epsilon", np.array(list(curves)), list(curves.values()))
+        curves = part.groupby("epsilon")
+        table = tabulated((name, e, read_curve(curve, "x", "value")) for e, curve in curves)
         matched.setdefault(steps, {"direct": ApproxDP(delta)})[name] = table
     return {**matched}
 

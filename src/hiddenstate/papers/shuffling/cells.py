@@ -1,6 +1,5 @@
 """Cells of shuffling: mechanisms whose noise Poisson's accountant calls enough, and networks."""
 
-from functools import cache
 from typing import Literal, get_args
 
 from pydantic import Field
@@ -84,12 +83,8 @@ class Mechanism(Grid):
     @property
     def noise_multiplier(self) -> float:
         """Calibrated for batches that are sampled with the probability of one batch."""
-        return _noise_multiplier(self.claim, self.delta, self.batches, self.epochs)
-
-
-@cache
-def _noise_multiplier(claim: float, delta: float, batches: int, epochs: int) -> float:
-    return pld.noise_multiplier(claim, delta, 1 / batches, batches * epochs)
+        steps = self.batches * self.epochs
+        return pld.noise_multiplier(self.claim, self.delta, 1 / self.batches, steps)
 
 
 class Simulated(Mechanism):
