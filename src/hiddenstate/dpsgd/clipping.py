@@ -20,7 +20,13 @@ from torch.func import functional_call
 
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.given import Given, refuse_hooks, whole_numbers_kept
-from hiddenstate.dpsgd.kernels.base import Blockwise, Problem, probed, with_channels_last
+from hiddenstate.dpsgd.kernels.base import (
+    Blockwise,
+    Problem,
+    filters_with_channels_last,
+    probed,
+    with_channels_last,
+)
 from hiddenstate.dpsgd.kernels.base import Loss as Loss
 from hiddenstate.dpsgd.kernels.base import cross_entropy as cross_entropy
 from hiddenstate.dpsgd.kernels.base import flat_parameters as flat_parameters
@@ -193,16 +199,10 @@ class ClippedSum:
 
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
-        problem = self.kernel.problem
         right = 0
-        with torch.no_grad():
-            parameters = named(theta, problem.model)
-            if problem.channels_last:
-                parameters = _filters_with_channels_last(parameters)
-            for start in range(0, len(y), 256):
-                records, labels = self._checked(x[start : start + 256], y[start : start + 256])
-                outputs = functional_call(problem.model, parameters, (records.to(self.device),))
-                right += int((outputs.argmax(1) == labels.to(self.device)).sum())
+        for start in range(0, len(y), 256):
+            records, labels = self._checked(x[start : start + 256], y[start : start + 256])
+            right += int((self.kernel.guesses(theta, records) == labels.to(self.device)).sum())
         return right / len(y)
 
     def refuse_tests(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
@@ -271,7 +271,7 @@ def _with_fast_images(problem: Problem) -> Problem:
     """
     if problem.x.dim() != 4:
         return problem
-    filters = _filters_with_channels_last(dict(problem.model.named_parameters()))
+    filters = filters_with_channels_last(dict(problem.model.named_parameters()))
     try:
         with torch.no_grad():
             functional_call(problem.model, filters, (with_channels_last(problem.x[:2]),))
@@ -332,14 +332,6 @@ def _precision(model: nn.Module) -> torch.dtype:
                 "same: in less, small steps and squared norms are lost"
             )
     return trained[0][1]
-
-
-def _filters_with_channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same parameters; convolutions with these give images with their channels last."""
-    return {
-        name: value.to(memory_format=torch.channels_last) if value.dim() == 4 else value
-        for name, value in parameters.items()
-    }
 
 
 def tensor(name: str, values: Any) -> Tensor:

@@ -573,3 +573,33 @@ def test_layers_state_the_products_that_they_execute(name, shape, expected):
     model = small if name == "small" else models.build(name)
     calls = [call for calls in passes_of(as_network(model, shape)) for call in calls]
     assert sum(call.products for call in calls) == expected
+
+
+@pytest.mark.parametrize("name", ["before", "together"])
+def test_guesses_are_those_of_the_model(name):
+    """Of records other than those of the sum, alone and in groups, and of models that diverged."""
+    model, x, y = problem(name, *NETWORKS[name], records=9)
+    total, theta = ClippedSum(model, x[:5], y[:5], kernel="native"), flat_parameters(model)
+    classes = model(torch.from_numpy(x)).shape[1]
+    for factor in (1.0, 30.0, math.inf):
+        moved = theta * factor
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(moved, model.parameters())
+            expected = model(torch.from_numpy(x)).argmax(1)
+        assert torch.equal(total.kernel.guesses(moved, torch.from_numpy(x)), expected)
+        assert total.accuracy(moved, x, expected.numpy()) == 1
+        assert total.accuracy(moved, x, (expected.numpy() + 1) % classes) == 0
+    kept = total(theta, np.arange(5), 0.5)
+    total.accuracy(theta, x, y)
+    assert torch.equal(total(theta, np.arange(5), 0.5), kept)
+
+
+def test_guesses_of_images_of_another_size_are_the_model_s_own():
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)
+    )
+    rng = np.random.default_rng(0)
+    x, larger = (rng.normal(size=(7, 1, n, n)).astype(np.float32) for n in (8, 11))
+    total = ClippedSum(model, x, np.zeros(7, int), kernel="native")
+    found = total.kernel.guesses(flat_parameters(model), torch.from_numpy(larger))
+    assert torch.equal(found, model(torch.from_numpy(larger)).argmax(1))

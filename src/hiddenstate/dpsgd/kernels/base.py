@@ -153,6 +153,14 @@ def with_channels_last(images: Tensor) -> Tensor:
     return images.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
+def filters_with_channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same parameters; convolutions with these give images with their channels last."""
+    return {
+        name: value.to(memory_format=torch.channels_last) if value.dim() == 4 else value
+        for name, value in parameters.items()
+    }
+
+
 @dataclass(eq=False)
 class Block:
     """Records that are processed at once.
@@ -229,6 +237,14 @@ class OfModel(Kernel[Tensor]):
 
     def copy(self) -> Self:
         return self.of(self.problem.copy())
+
+    def guesses(self, theta: Tensor, x: Tensor) -> Tensor:
+        """The class that the model at theta (p,) takes each record for, shape (len(x),)."""
+        parameters = named(theta, self.problem.model)
+        if self.problem.channels_last:
+            parameters = filters_with_channels_last(parameters)
+        with torch.no_grad():
+            return functional_call(self.problem.model, parameters, (x.to(theta.device),)).argmax(1)
 
     def floats(self) -> list[int]:
         """Numbers of each layer that one record of one model needs."""

@@ -30,6 +30,12 @@ class Native(OfModel):
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self._code(theta.numpy(), indices, math.inf)[1].copy())
 
+    def guesses(self, theta: Tensor, x: Tensor) -> Tensor:
+        if x.shape[1:] != self.problem.x.shape[1:] or x.dtype != self.problem.dtype:
+            return super().guesses(theta, x)
+        code = self._code.on(x.numpy(), np.zeros(len(x), np.int64))
+        return torch.from_numpy(code.guesses(theta.numpy()))
+
 
 def native(problem: Problem, probe: Probe) -> Native | str:
     """The kernel, or why there is none; an empty reason where it knows no such problem."""

@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import math
 import threading
 from functools import cache
 from typing import Any
@@ -62,6 +63,23 @@ class Kernel:
         self, theta: NDArray[np.float32], indices: NDArray[np.int64], clipping_norm: float
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """(sum of clipped gradients (p,), gradient norms (b,), losses (b,)) of these records."""
+        norms, losses, _ = self._run(theta, indices, clipping_norm, summed=True)
+        return self._local.sum[self._scatter], norms, losses
+
+    def guesses(self, theta: NDArray[np.float32]) -> NDArray[np.int64]:
+        """The class that the model at theta (p,) takes each of all records for."""
+        indices = np.arange(len(self._y))
+        return self._run(theta, indices, math.inf, summed=False)[2].astype(np.int64)
+
+    def _run(
+        self,
+        theta: NDArray[np.float32],
+        indices: NDArray[np.int64],
+        clipping_norm: float,
+        *,
+        summed: bool,
+    ) -> NDArray[np.float32]:
+        """Norms, losses and guesses of the records; their sum, if it is asked for, is kept."""
         indices = np.ascontiguousarray(indices, np.int64)
         local = self._local
         if not hasattr(local, "pointers"):
@@ -76,15 +94,14 @@ class Kernel:
         # "clip" is the mode that does not buffer; the entries are in range by construction.
         np.take(local.theta, self._gather, out=local.weights, mode="clip")
         local.sum.fill(0)
-        norms, losses = observed = np.empty((2, indices.size), np.float32)
-        first = observed.ctypes.data
+        observed = np.empty((3, indices.size), np.float32)
         outside = self._function(
-            weights, x, y, len(self._y), indices.ctypes.data, indices.size, clipping_norm, total,
-            first, first + 4 * indices.size, workspace,
+            weights, x, y, len(self._y), indices.ctypes.data, indices.size, clipping_norm,
+            total if summed else None, *(row.ctypes.data for row in observed), workspace,
         )  # fmt: skip
         if outside:
             raise ValueError(f"indices must be of the {len(self._y)} records")
-        return local.sum[self._scatter], norms, losses
+        return observed
 
 
 def _aligned(size: int) -> NDArray[np.float32]:
@@ -103,6 +120,6 @@ def _compiled(driver: str) -> tuple[Any, int, int]:
     function.restype = ctypes.c_int
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = (
-        pointer, pointer, pointer, count, pointer, count, ctypes.c_float, *[pointer] * 4,
+        pointer, pointer, pointer, count, pointer, count, ctypes.c_float, *[pointer] * 5,
     )  # fmt: skip
     return function, library.scratch_bytes(), library.lanes()

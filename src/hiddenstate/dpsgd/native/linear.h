@@ -134,6 +134,14 @@ INLINE void add_scaled(const int RECORDS, const int MORE, const int N, const flo
   }
 }
 
+/* Place of the first of the largest, or of the first that is no number. */
+INLINE int argmax(const int N, const float *x) {
+  int found = 0;
+  for (int i = 1; i < N; i++)
+    if (x[found] == x[found] && !(x[i] <= x[found])) found = i;
+  return found;
+}
+
 /* Cross-entropy loss; g: its gradient by the logits. Gradients too small to matter are zeroed,
  * for products of subnormal numbers are slow. */
 INLINE float cross_entropy(const int CLASSES, const int OUT, const float *logits, const int label,

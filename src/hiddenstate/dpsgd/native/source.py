@@ -31,13 +31,16 @@ def c_source(whole: Network) -> str:
         Call("sqrtf", (), ("squares",), "norms[k] = "),
         Call("", (), (factor,), "own = "),
     ]
+    guess = Call("argmax", (whole.classes,), (logits.x(),), "guesses[k] = ")
     shared: dict[Call, str] = {}
     group = GROUP if any(layer.heavy for layer in whole.layers) else 1
     forward, backward, collect = passes
-    calls = [*forward, loss, *backward, *ends, *collect]
-    body = "\n    ".join(
-        _for_records(list(some), together, group, whole.buffers[0].size, shared)
-        for together, some in itertools.groupby(calls, lambda call: group > 1 and call.together)
+    there, back = (
+        "\n    ".join(
+            _for_records(list(some), together, group, whole.buffers[0].size, shared)
+            for together, some in itertools.groupby(calls, lambda call: group > 1 and call.together)
+        )
+        for calls in ([*forward, guess, loss], [*backward, *ends, *collect])
     )
     functions = "\n".join(call.definition(name) for call, name in shared.items())
     members.append("float squares, scale")
@@ -51,15 +54,18 @@ typedef struct {{
 {functions}
 size_t scratch_bytes(void) {{ return {group} * sizeof(Scratch); }}
 int lanes(void) {{ return LANES; }}
-/* Returns 0, or 1 if an index is not of a record: then nothing was summed. */
+/* Returns 0, or 1 if an index is not of a record: then nothing was summed. Without a place for the
+ * sum the records go forward alone, and have no norms. */
 int clipped_sum(const float *w, const float *x, const int64_t *labels, int64_t records,
                 const int64_t *indices, int64_t n, float clip, float *sum, float *norms,
-                float *losses, Scratch *all) {{
+                float *losses, float *guesses, Scratch *all) {{
   for (int64_t i = 0; i < n; i++)
     if (indices[i] < 0 || indices[i] >= records) return 1;
 {once}  for (int64_t i = 0; i < n; i += {group}) {{
     const int here = (int)MIN({group}, n - i);
-    {body}
+    {there}
+    if (!sum) continue;
+    {back}
   }}
   return 0;
 }}
