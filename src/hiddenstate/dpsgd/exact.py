@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtr, xlogy
+from scipy.special import ndtr, xlogy
 
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.dpsgd.cyclic import Gradients, displaced
@@ -165,9 +165,14 @@ class LineDistributions:
         """Log-likelihood ratio of the two densities within the domain."""
         logs = []
         for centres, weights in zip(self.centres, self.weights, strict=True):
-            kernel = -0.5 * ((at[:, None] - centres) / self.noise_std) ** 2
+            terms = -0.5 * ((at[:, None] - centres) / self.noise_std) ** 2
             with np.errstate(divide="ignore"):
-                logs.append(logsumexp(kernel + np.log(weights), axis=1))
+                terms += np.log(weights)
+            most = terms.max(axis=1)
+            terms -= most[:, None]
+            # What is far below the largest adds nothing, and its exponential takes longest.
+            np.maximum(terms, -700.0, out=terms)
+            logs.append(most + np.log(np.exp(terms, out=terms).sum(axis=1)))
         return logs[0] - logs[1]
 
     def _mass(self, world: int, low: float, high: float) -> float:
