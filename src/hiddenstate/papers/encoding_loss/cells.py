@@ -83,6 +83,9 @@ class EncodingLossGrid(FamilyGrid):
     )
     runs: int = Field(ge=10, le=10_000_000, description="runs of DP-SGD per data set and repeat")
     repeats: int = Field(ge=2, le=1000, description="independent repeats of the audit")
+    swapped_repeats: int | None = Field(
+        default=None, ge=2, le=1000, description="of Figure 1 with the data sets swapped, if others"
+    )
 
     @model_validator(mode="after")
     def _the_range_holds_what_is_searched(self) -> Self:
@@ -151,7 +154,8 @@ def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
         given = common | {"mechanism": mechanism}
         sizes: dict[Encoding, dict[str, Any]] = dict.fromkeys(ENCODINGS, given)
         if isinstance(mechanism, Mechanism):
-            sizes |= {SWAPPED: given, PRINTED: given | few}
+            swapped = given | {"repeats": grid.swapped_repeats or grid.repeats}
+            sizes |= {SWAPPED: swapped, PRINTED: given | few}
         else:
             sizes |= dict.fromkeys(PARTS, given | few)
         found += [
