@@ -356,7 +356,9 @@ rule claims:
             )
             for name, title in TABLE_TITLES.items()
         ],
-        expand(f"{HERE}/tables/{{name}}.{{kind}}", name=TABLE_TITLES, kind=("md", "tex")),
+        expand(
+            f"{HERE}/tables/{{name}}.{{kind}}", name=TABLE_TITLES, kind=("md", "tex")
+        ),
         [f"{HERE}/tables/digests.json"] * bool(TABLE_TITLES),
         csv=f"{HERE}/claims.csv",
         md=f"{HERE}/claims.md",
