@@ -1,6 +1,7 @@
 """Commands run as from a shell, and a small scale file for them."""
 
 import argparse
+import subprocess
 from pathlib import Path
 
 from hiddenstate import cli
@@ -8,6 +9,15 @@ from hiddenstate import cli
 ROOT = Path(__file__).parents[1]
 SMOKE = str(ROOT / "workflow/config/scales/smoke.yaml")
 CLAIMS = ROOT / "workflow/config/claims"
+
+
+def shipped_scales():
+    """Scale files of the package; a user's own may lie beside them, where git can tell."""
+    place = ROOT / "workflow/config/scales"
+    listed = subprocess.run(
+        ["git", "ls-files", "*.yaml"], cwd=place, capture_output=True, text=True
+    )
+    return sorted(place / name for name in listed.stdout.split()) or sorted(place.glob("*.yaml"))
 
 
 def run(capsys, *arguments):

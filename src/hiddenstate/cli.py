@@ -82,7 +82,6 @@ JOBS: dict[str, Run] = {
     "verified": cached.verified,
     "estimate": drawing.estimate,
     "figures": drawing.figures,
-    "tables": drawing.tables,
     "claims": claims.claims,
     "collect": claims.collect,
     "report": claims.report,

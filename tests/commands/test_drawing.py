@@ -13,14 +13,14 @@ def test_an_estimates_file_of_something_else_is_refused(capsys, tmp_path):
     path = tmp_path / "e.csv"
     pd.DataFrame({"a": [1]}).to_csv(path)
     status, _, err = run(
-        *(capsys, "tables", "encoding_loss", "--config", SMOKE),
-        *("--estimates", path, "--out", tmp_path / "tables"),
+        *(capsys, "figures", "encoding_loss", "--config", SMOKE),
+        *("--estimates", path, "--out", tmp_path / "figures"),
     )
     assert status == 2
     assert "lacks the columns quantity" in err
 
 
-@pytest.mark.parametrize("command", ["figures", "tables", "claims"])
+@pytest.mark.parametrize("command", ["figures", "claims"])
 @pytest.mark.parametrize(("family", "scale"), [("encoding_loss", "laptop"), ("atlas", "smoke")])
 def test_estimates_of_another_scale_or_family_are_refused(capsys, tmp_path, command, family, scale):
     """A figure says which scale it shows, so it is drawn of no other's estimates."""

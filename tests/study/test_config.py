@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import shipped_scales
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
@@ -14,7 +15,7 @@ from hiddenstate.pipeline.cells import Cell, FamilyGrid, Grid
 from hiddenstate.study import config
 
 ROOT = Path(__file__).parents[2]
-SCALES = sorted((ROOT / "workflow/config/scales").glob("*.yaml"))
+SCALES = shipped_scales()
 
 
 @pytest.mark.parametrize("path", SCALES, ids=lambda path: path.stem)

@@ -4,13 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_line import shipped_scales
 
 from hiddenstate import papers
 from hiddenstate.pipeline import cache
 from hiddenstate.study import config, forecast
 
 ROOT = Path(__file__).parents[2]
-SCALES = sorted((ROOT / "workflow/config/scales").glob("*.yaml"))
+SCALES = shipped_scales()
 
 
 LARGE = ("laptop", "paper")

@@ -340,54 +340,26 @@ if FIGURE_TITLES:
             " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
 
 
-if TABLE_TITLES:
-
-    rule tables:
-        input:
-            f"{HERE}/estimates.csv",
-        output:
-            csv=[
-                report(
-                    f"{HERE}/tables/{name}.csv",
-                    caption="../report/family.rst",
-                    category="Tables",
-                    subcategory=FAMILY,
-                    labels={"table": name, "title": title},
-                )
-                for name, title in TABLE_TITLES.items()
-            ],
-            md=expand(f"{HERE}/tables/{{name}}.md", name=TABLE_TITLES),
-            tex=expand(f"{HERE}/tables/{{name}}.tex", name=TABLE_TITLES),
-            digests=f"{HERE}/tables/digests.json",
-        log:
-            f"{LOGS}/{FAMILY}/tables.log",
-        benchmark:
-            f"{LOGS}/{FAMILY}/tables.tsv"
-        conda:
-            "../../envs/hiddenstate.yaml"
-        threads: 1
-        resources:
-            mem_mb=growing(1000),
-            runtime=growing(15),
-        params:
-            family=FAMILY,
-            config=literally(SCALE_FILE),
-            code=code.digest(*PAPER.modules_of(Table)),
-            paper=literally(PAPER.title),
-            shows=literally(GRID.shows),
-            out=beside,
-        message:
-            f"{FAMILY}: tables"
-        shell:
-            "hiddenstate job tables {params.family} --config {params.config:q}"
-            " --estimates {input:q} --out {params.out:q} > {log:q} 2>&1"
-
-
+# With the tables, for starting a job takes as long.
 rule claims:
     input:
         claims=literally(f"{PREFIX}workflow/config/claims/{FAMILY}.yaml"),
         estimates=f"{HERE}/estimates.csv",
     output:
+        [
+            report(
+                f"{HERE}/tables/{name}.csv",
+                caption="../report/family.rst",
+                category="Tables",
+                subcategory=FAMILY,
+                labels={"table": name, "title": title},
+            )
+            for name, title in TABLE_TITLES.items()
+        ],
+        expand(
+            f"{HERE}/tables/{{name}}.{{kind}}", name=TABLE_TITLES, kind=("md", "tex")
+        ),
+        [f"{HERE}/tables/digests.json"] * bool(TABLE_TITLES),
         csv=f"{HERE}/claims.csv",
         md=f"{HERE}/claims.md",
     log:
@@ -407,10 +379,15 @@ rule claims:
             "hiddenstate.study.claims",
             "hiddenstate.study.verdicts",
             *PAPER.modules_of(Check),
+            *PAPER.modules_of(Table),
         ),
-        out=beside,
+        paper=literally(PAPER.title),
+        shows=literally(GRID.shows),
+        out=literally(HERE),
+        tables=literally(f"{HERE}/tables"),
     message:
-        f"{FAMILY}: claims"
+        f"{FAMILY}: claims and tables"
     shell:
         "hiddenstate job claims {params.family} --config {params.config:q} --claims {input.claims:q}"
-        " --estimates {input.estimates:q} --out {params.out:q} > {log:q} 2>&1"
+        " --estimates {input.estimates:q} --tables {params.tables:q} --out {params.out:q}"
+        " > {log:q} 2>&1"

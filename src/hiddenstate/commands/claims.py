@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
@@ -19,18 +20,38 @@ def claims(options: argparse.Namespace) -> None:
     --claims FILE: path! | claims of the family
     --estimates FILE: path! | estimates of the family
     --out DIR: path! | directory to write claims.csv and claims.md to
+    --tables DIR: path | directory to write the family's tables to
     --json: flag | print JSON instead of words
     """
+    from hiddenstate.pipeline import sealed
+    from hiddenstate.pipeline.family import Table
     from hiddenstate.study import claims, levels, verdicts
 
-    _, grid, seed = jobs.section(options)
+    family, grid, seed = jobs.section(options)
     frame = jobs.estimates(options, grid, seed)
     if options.claims.stem != options.family:
         raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
     level = levels.of(options.family, grid)
     found = claims.judge(claims.read(options.claims), frame, level)
     verdicts.write(options.out, found, options.config.stem)
+    if options.tables:
+        for name, table in family.shown(Table, grid).items():
+            _write_table(options.tables / name, table.draw(frame), frame.attrs[sealed.DIGEST])
     _print_verdicts(found, options)
+
+
+def _write_table(path: Path, table: "pd.DataFrame", made_of: str) -> None:
+    """Write a table as CSV, Markdown and LaTeX, signed with the digest of its estimates."""
+    from hiddenstate.pipeline import sealed
+
+    for suffix, text in (
+        (".csv", table.to_csv(index=False)),
+        (".md", table.to_markdown(index=False) + "\n"),
+        (".tex", table.to_latex(index=False, escape=True)),
+    ):
+        with files.atomic(path.with_name(f"{path.name}{suffix}")) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        sealed.sign(path.parent, {f"{path.name}{suffix}": made_of})
 
 
 def collect(options: argparse.Namespace) -> None:

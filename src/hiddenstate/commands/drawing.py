@@ -1,19 +1,13 @@
-"""``hiddenstate job estimate``, and ``figures`` and ``tables``, which are drawn from that alone."""
+"""``hiddenstate job estimate``, and ``figures``, which are drawn from that alone."""
 
 import argparse
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from hiddenstate.pipeline.cells import FamilyGrid
-    from hiddenstate.pipeline.family import Shown
-
-S = TypeVar("S", bound="Shown")
 
 
 def estimate(options: argparse.Namespace) -> None:
@@ -50,7 +44,7 @@ def figures(options: argparse.Namespace) -> None:
     """Draw a family's figures from estimates, each as PDF and PNG.
 
     FAMILY
-    names NAME: str* | names to draw or write (default all)
+    names NAME: str* | names to draw (default all)
     --estimates FILE: path! | estimates of the family
     --out DIR: path! | directory to write them to
     """
@@ -58,8 +52,15 @@ def figures(options: argparse.Namespace) -> None:
     from hiddenstate.pipeline import sealed
     from hiddenstate.pipeline.family import Figure
 
-    figures, rows, grid = _asked(options, Figure)
-    for name, figure in figures.items():
+    family, grid, seed = jobs.section(options)
+    every = family.every(Figure)
+    for name in options.names:
+        if name not in every:
+            known = ", ".join(every)
+            raise InputError(f"unknown {options.family} figure {name!r}; expected one of {known}")
+    rows = jobs.estimates(options, grid, seed)
+    named = {name: every[name] for name in every if name in options.names}
+    for name, figure in (named or family.shown(Figure, grid)).items():
         footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"
         with plotting.style():
             paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
@@ -70,42 +71,3 @@ def figures(options: argparse.Namespace) -> None:
             message = figure.title if options.config.stem == "smoke" else figure.message
             plotting.save(drawn, paths, footer, message or figure.title)
         sealed.sign(options.out, {path.name: rows.attrs[sealed.DIGEST] for path in paths})
-
-
-def tables(options: argparse.Namespace) -> None:
-    """Write a family's tables from estimates, each as CSV, Markdown and LaTeX.
-
-    FAMILY
-    names NAME: str* | names to draw or write (default all)
-    --estimates FILE: path! | estimates of the family
-    --out DIR: path! | directory to write them to
-    """
-    from hiddenstate.pipeline import sealed
-    from hiddenstate.pipeline.family import Table
-
-    tables, rows, _ = _asked(options, Table)
-    for name, table in tables.items():
-        frame = table.draw(rows)
-        for suffix, text in (
-            (".csv", frame.to_csv(index=False)),
-            (".md", frame.to_markdown(index=False) + "\n"),
-            (".tex", frame.to_latex(index=False, escape=True)),
-        ):
-            with files.atomic(options.out / f"{name}{suffix}") as temporary:
-                temporary.write_text(text, encoding="utf-8")
-            sealed.sign(options.out, {f"{name}{suffix}": rows.attrs[sealed.DIGEST]})
-
-
-def _asked(
-    options: argparse.Namespace, kind: type[S]
-) -> "tuple[dict[str, S], pd.DataFrame, FamilyGrid]":
-    """The figures or tables that are named, or all that the scale has cells for; their rows."""
-    family, grid, seed = jobs.section(options)
-    every = family.every(kind)
-    for name in options.names:
-        if name not in every:
-            what = f"{options.family} {kind.__name__.lower()}"
-            raise InputError(f"unknown {what} {name!r}; expected one of {', '.join(every)}")
-    rows = jobs.estimates(options, grid, seed)
-    chosen = {name: thing for name, thing in every.items() if name in options.names}
-    return chosen or family.shown(kind, grid), rows, grid

@@ -6,7 +6,7 @@ Seconds of one core, as measured at laptop scale on an x86-64 with AVX-512.
 
 STARTING = {"start": 3.5, "train": 3.5, "simulate": 1.0, "bound": 1.0}
 """Seconds of a job beside its work, mostly to import its libraries."""
-DRAWING = {"estimate": 19.0, "figures": 6.0, "tables": 1.0, "restore": 2.0, "claims": 2.0}
+DRAWING = {"estimate": 19.0, "figures": 6.0, "restore": 2.0, "claims": 3.0}
 """What a family's jobs that no cell has take, on average of the families."""
 
 _MODELS = {

@@ -11,7 +11,7 @@ from hiddenstate import papers
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import cache, costs, scores
 from hiddenstate.pipeline import parts as parts_files
-from hiddenstate.pipeline.family import Expect, Figure, Job, Table, Train
+from hiddenstate.pipeline.family import Expect, Figure, Job, Train
 from hiddenstate.study import config
 from hiddenstate.study.page import duration
 
@@ -92,8 +92,8 @@ def table(
                         wanted.add(job.start.cell.name)
             seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
             kinds[kind] = _row(name, kind, row, seconds, disk)
-        figures, tables = family.shown(Figure, grid), family.shown(Table, grid)
-        drawing = ["estimate", "claims", *["figures"] * bool(figures), *["tables"] * bool(tables)]
+        figures = family.shown(Figure, grid)
+        drawing = ["estimate", "claims", *["figures"] * bool(figures)]
         counts = {"jobs": len(drawing), "models": 0, "done": 0, "cached": 0}
         counts["missing"] = len(drawing)
         times = [0.0, *(costs.DRAWING[job] for job in drawing)]
