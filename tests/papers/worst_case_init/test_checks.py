@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate.papers.worst_case_init import FAMILY, cells, checks, estimates
+from hiddenstate.papers.worst_case_init import FAMILY, cells, checks, estimates, summaries
 from hiddenstate.papers.worst_case_init.stated import STATED
 from hiddenstate.pipeline.evidence import Outcome
 
@@ -201,3 +201,17 @@ def test_a_last_layer_is_no_evidence_on_pre_training_whole_models():
     assert checks.factors.pretraining_epsilon.measure(mine).outcome == Outcome.AGREES
     both = mine[mine["figure"] != "figure5"]
     assert checks.factors.pretraining_epsilon.measure(both).outcome == Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize("starts", [5, 15])
+def test_the_end_of_a_spread_holds_at_larger_epsilons_whatever_the_number_of_starts(starts):
+    """Two pairs tell it at epsilon 4; one pair at epsilon 10 does not, and has less noise."""
+    levels = {"quantity": "expected separation", "norm": 1.0, "cosine": 1.0, "most": 2.0}
+    small = made_up.rows("expected", 0.5, 0.02, high=0.6, epsilon=4.0, planned=5, **levels)
+    large = made_up.rows(
+        "expected", 1.0, 0.02, n=starts, high=np.nan, epsilon=10.0, planned=starts, **levels
+    )
+    told = summaries.separations(pd.DataFrame([*small, *large])).set_index("epsilon")
+    assert told["n"].tolist() == [5, starts]
+    assert told.loc[10.0, "mean"] == pytest.approx(1.0 + (0.6 / 0.5 - 1) / 2, abs=0.01)
+    assert 0.1 < told.loc[10.0, "error"] < 0.2

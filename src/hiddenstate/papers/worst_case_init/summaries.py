@@ -14,6 +14,8 @@ AUDIT = [
     *("epsilon", "delta", "models", "planned"),
 ]
 """What tells audits apart; ``planned`` is the number of repeats that each should have."""
+MECHANISM = [name for name in AUDIT if name != "planned"]
+"""What tells apart what is audited, however many repeats there are."""
 
 
 def summary(
@@ -47,7 +49,7 @@ def either(estimates: pd.DataFrame, single: str, figure: str, **levels: object) 
 
 def groups(audits: pd.DataFrame, *varied: str) -> list[tuple[dict[str, Any], pd.DataFrame]]:
     """Audits that differ in what is varied alone, each group with the levels that it shares."""
-    by = [name for name in AUDIT if name not in varied]
+    by = [name for name in MECHANISM if name not in varied]
     return [(dict(zip(by, key, strict=True)), part) for key, part in audits.groupby(by, sort=False)]
 
 
@@ -72,7 +74,8 @@ def separations(estimates: pd.DataFrame) -> pd.DataFrame:
     told = {key: _scatter(part) for key, part in rows.groupby(["task", "records"])}
     keys = list(zip(found["task"], found["records"], strict=True))
     found = found.sort_values("epsilon", kind="stable")
-    found["gap"] = found.groupby([name for name in AUDIT if name != "epsilon"])["gap"].ffill()
+    alike = [name for name in MECHANISM if name != "epsilon"]
+    found["gap"] = found.groupby(alike)["gap"].ffill()
     found = found.sort_index()
     half = found["mean"] * found.pop("gap") / 2
     found["mean"] = np.minimum(found["mean"] + half.fillna(0), found["most"])

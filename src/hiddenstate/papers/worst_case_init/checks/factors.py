@@ -21,7 +21,7 @@ from hiddenstate.papers.worst_case_init.checks.shared import (
     with_all_records,
 )
 from hiddenstate.papers.worst_case_init.stated import EPSILONS
-from hiddenstate.papers.worst_case_init.summaries import AUDIT, EPOCHS, either
+from hiddenstate.papers.worst_case_init.summaries import EPOCHS, MECHANISM, either
 from hiddenstate.pipeline.estimates import plus_minus, select
 from hiddenstate.pipeline.evidence import Estimate, Within, mean
 from hiddenstate.pipeline.family import Found, Lacking, check
@@ -97,7 +97,7 @@ def pretraining(estimates: pd.DataFrame) -> Found:
 
 def _by_epochs(audits: list[tuple[pd.Series, pd.Series]]) -> Iterator[list[Any]]:
     """Audits of the largest epsilon that differ in their epochs alone, at least two, by epochs."""
-    shared = [name for name in AUDIT if name not in EPOCHS]
+    shared = [name for name in MECHANISM if name not in EPOCHS]
     lines: dict[tuple[Any, ...], list[tuple[pd.Series, pd.Series]]] = {}
     for at, values in audits:
         lines.setdefault(tuple(at[shared]), []).append((at, values))
