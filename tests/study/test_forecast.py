@@ -66,8 +66,8 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     summed = forecast.sums(part.reset_index(), 2)
     assert summed["wall_hours"] == forecast.wall_hours(part, 2) and summed["cores"] == 2
     assert (summed["hours"], summed["jobs"]) == (part["hours"].sum(), part["jobs"].sum())
-    # What is shown is one job for all figures of a family and one for all its tables.
-    assert part.loc[FAMILY, "drawing"]["jobs"] == 4
+    # One job each: estimates, all figures of a family, and its claims with its tables.
+    assert part.loc[FAMILY, "drawing"]["jobs"] == 3
 
 
 def test_jobs_that_are_longer_than_a_part_are_named():
