@@ -165,7 +165,7 @@ def noise_multiplier(
 
 @lru_cache(maxsize=256)
 def _single(epsilon: float, *mechanism: Any) -> float:
-    """One epsilon's, kept: every cell of a mechanism asks for it."""
+    """Noise multiplier of one epsilon, kept: every cell of a mechanism asks for it."""
     delta, sampling_rate, steps, interval, width = mechanism
     return float(
         noise_multipliers([epsilon], delta, sampling_rate, steps, interval=interval, width=width)[0]

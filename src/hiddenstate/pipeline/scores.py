@@ -150,7 +150,7 @@ def check(
 def checked(
     path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
 ) -> tuple[pd.DataFrame, str]:
-    """As ``check``, and the scores' digest."""
+    """Scores as ``check`` reads them, and their digest."""
     frame, origin = read(path)
     for what, found, expected in _differences(origin, parameters, seed, files):
         raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
