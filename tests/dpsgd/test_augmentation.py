@@ -177,3 +177,32 @@ def test_a_checkpoint_knows_the_augmentation(tmp_path):
     with pytest.raises(InputError, match="another audit"):
         other = dataclasses.replace(audit(), augmentation=Augmentation(2))
         scores(other, models=1, seed=0, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64])
+def test_images_of_any_type_have_views(kind):
+    rng = np.random.default_rng(0)
+    images, views = rng.integers(2, size=(4, 1, 6, 5)), Augmentation(3, shift=2)
+    drawn = torch.from_numpy(views.draw(4, rng))
+    found = views.apply(torch.from_numpy(images.astype(kind)), drawn)
+    padded = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="reflect")
+    for i, own in enumerate(drawn.tolist()):
+        for j, (down, right, mirrored) in enumerate(own):
+            # Mirrored within the padded image that the shift cuts out.
+            columns = (np.arange(5)[::-1] if mirrored else np.arange(5)) + right
+            expected = padded[i][:, down : down + 6][:, :, columns]
+            np.testing.assert_array_equal(found[3 * i + j].numpy(), expected.astype(kind))
+
+
+def test_labels_of_several_numbers_go_with_their_views():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 1, 6, 6)).astype(np.float32)
+    y = rng.normal(size=(6, 2)).astype(np.float32)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 2))
+    ways = Augmentation(2, shift=1)
+    total = ClippedSum(model, x, y, augmentation=ways, loss=lambda o, t: ((o - t) ** 2).mean(1))
+    theta = torch.zeros(total.parameters)
+    drawn = ways.draw(6, rng)
+    found = total(theta, np.arange(6), 0.1, drawn)
+    one = [total(theta, np.array([i]), 0.1, drawn[i : i + 1]) for i in range(6)]
+    torch.testing.assert_close(found, sum(one))

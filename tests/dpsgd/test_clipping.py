@@ -448,13 +448,75 @@ def test_the_compiler_is_the_one_asked_for_or_else_gcc(monkeypatch, tmp_path, th
     assert compiling.compiler.__wrapped__() == (taken and str(tmp_path / taken))
 
 
-@needs_compiler
-def test_indices_of_no_record_are_refused_before_memory_is_read():
+@pytest.mark.parametrize("kernel", [pytest.param("native", marks=needs_compiler), "torch"])
+def test_indices_of_no_record_are_refused_before_memory_is_read(kernel):
+    """A mask would be read as the indices 0 and 1."""
     model, x, y = problem("logistic", 3)
-    total = ClippedSum(model, x, y, kernel="native")
+    total = ClippedSum(model, x, y, kernel=kernel)
     for wrong in (-1, 3, 2**40):
-        with pytest.raises(ValueError, match="3 records"):
+        with pytest.raises(InputError, match="3 records"):
             total(flat_parameters(model), np.array([0, wrong]), 1.0)
+    for other in (np.array([False, True, True]), np.array([0.0, 1.0])):
+        with pytest.raises(InputError, match=f"indices: got an array of {other.dtype}"):
+            total(flat_parameters(model), other, 1.0)
+
+
+class Writing(nn.Module):
+    """Writes into its records; with ``writes`` false it makes others."""
+
+    def __init__(self, shape, writes):
+        super().__init__()
+        self.writes, self.last = writes, nn.Linear(math.prod(shape), 3)
+
+    def forward(self, x):
+        x = x.sub_(0.5) if self.writes else x - 0.5
+        return self.last(x.flatten(1))
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+@pytest.mark.parametrize("shape", [(6,), (1, 4, 4), (3, 4, 4)])
+def test_a_model_that_writes_into_its_records_changes_none_that_were_given(shape, kernel):
+    rng = stream(0, "writes")
+    channels_last = [*range(len(shape) + 1)] if len(shape) == 1 else [0, 2, 3, 1]
+    x = rng.normal(size=(9, *shape)).astype(np.float32).transpose(channels_last).copy()
+    x, y = x.transpose(np.argsort(channels_last)), rng.integers(3, size=9)
+    model = Writing(shape, True)
+    before = x.copy()
+    total, theta = ClippedSum(model, x, y, kernel=kernel), flat_parameters(model)
+    model.writes = False
+    pure = ClippedSum(model, before, y, kernel=kernel)
+    for _ in range(2):
+        every = np.arange(9)
+        torch.testing.assert_close(total(theta, every, 0.1), pure(theta, every, 0.1))
+        assert torch.equal(total.losses(theta, x, y), pure.losses(theta, before, y))
+        assert total.accuracy(theta, x, y) == pure.accuracy(theta, before, y)
+        total.refuse_tests(x, y)
+        np.testing.assert_array_equal(x, before)
+
+
+def test_records_without_a_last_axis_are_named_where_they_cannot_be():
+    class Column(nn.Linear):
+        def forward(self, x):
+            return super().forward(x[:, None])
+
+    model, y, x = Column(1, 3), np.arange(4) % 3, np.ones(4, np.float32)
+    with pytest.raises(InputError, match="x: record 2 holds nan"):
+        ClippedSum(model, np.where(np.arange(4) == 2, np.nan, x), y)
+    with pytest.raises(InputError, match="x: record 0 holds 16777217"):
+        ClippedSum(model, np.arange(4) + 2**24 + 1, y)
+    with pytest.raises(InputError, match=r"x: got records of shape \(0,\); expected at least 1"):
+        ClippedSum(model, np.zeros((4, 0), np.float32), y)
+
+
+def test_a_model_that_wants_its_images_in_one_order_gets_them():
+    class Strict(Viewed):
+        def forward(self, x):
+            assert x.is_contiguous()
+            return super().forward(x)
+
+    model, rng = Strict(2), stream(0, "strict")
+    x, y = rng.normal(size=(5, 2, 8, 8)).astype(np.float32), rng.integers(10, size=5)
+    check(ClippedSum(model, x, y), model, x, y)
 
 
 @needs_compiler
@@ -830,7 +892,8 @@ def test_what_a_sum_cannot_be_taken_of_is_refused(kernel):
             total(few, np.arange(12), 1.0)
         with pytest.raises(InputError, match="theta: got shape"):
             total.norms(few, np.arange(12))
-    for norm in (-1.0, 0.0, math.nan):
+    # Squares of norms about 1e-23 underflow, so that nothing was clipped.
+    for norm in (-1.0, 0.0, math.nan, 1e-23):
         with pytest.raises(InputError, match=f"clipping_norm: got {norm}; expected a number above"):
             total(theta, np.arange(12), norm)
         with pytest.raises(InputError, match="clipping_norm"):

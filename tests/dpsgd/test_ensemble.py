@@ -15,7 +15,7 @@ from scipy import stats
 from torch import nn
 
 from hiddenstate import models
-from hiddenstate.adversaries.canaries import blank
+from hiddenstate.adversaries.canaries import RecordCanary, blank
 from hiddenstate.adversaries.crafted_gradients import LossBased
 from hiddenstate.adversaries.gradient_canaries import (
     Coordinate,
@@ -1044,3 +1044,53 @@ class Seen:
 
     def score(self):
         return self.value
+
+
+class Masks(FullBatch):
+    """A sampling of the user's own that gives masks in place of indices."""
+
+    def batches(self, records, steps, rng):
+        return [rng.random(records) < 0.5 for _ in range(steps)]
+
+
+def test_batches_that_are_masks_are_refused():
+    """World "out" trained on the canary."""
+    with pytest.raises(InputError, match="indices: got an array of bool"):
+        run(make(sampling=Masks()))
+
+
+class Hours(torch.nn.Module):
+    """Takes seconds since 1970, which float32 holds to two minutes."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.last(torch.tanh((x - 1_700_000_000) / 60))
+
+
+@pytest.mark.parametrize("record", [blank((6,), 0), RecordCanary(np.zeros(6, np.int64), 0)])
+def test_integer_records_stay_integers_beside_any_canary(record):
+    rng = np.random.default_rng(0)
+    x = rng.integers(1_700_000_000 - 120, 1_700_000_000 + 120, size=(10, 6))
+    audit = dataclasses.replace(
+        make(), model=Hours(), x=x, y=rng.integers(4, size=10), canary=record,
+        initial=flat_parameters(Hours()),
+    )  # fmt: skip
+    assert audit.clipped_sum().kernel.problem.x.dtype == torch.int64
+    half = dataclasses.replace(audit, canary=RecordCanary(np.full(6, 0.5, np.float32), 0))
+    with pytest.raises(InputError, match="canary: its record is not of int64"):
+        half.clipped_sum()
+    soft = dataclasses.replace(audit, canary=record, loss=lambda o, y: (o[:, 0] - y) ** 2)
+    soft = dataclasses.replace(soft, canary=RecordCanary(np.zeros(6, np.int64), 0.5))
+    with pytest.raises(InputError, match="canary: its label is not of int64"):
+        soft.clipped_sum()
+
+
+def test_records_that_numpy_does_not_know_are_refused():
+    audit = make()
+    ones = torch.ones(20, 1, 8, 8)
+    for x in (ones.bfloat16(), ones.requires_grad_()):
+        with pytest.raises(InputError, match=r"x: .*; expected an array of numbers"):
+            dataclasses.replace(audit, x=x).clipped_sum()

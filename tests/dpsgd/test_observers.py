@@ -153,3 +153,23 @@ def test_a_record_is_no_canary_in_a_coordinate():
     audit = Ensemble(audit.model, audit.mechanism, audit.x, audit.y, blank((5,), 1), audit.initial)
     with pytest.raises(InputError, match="expected one in one coordinate"):
         scores(audit, models=1, seed=0, observers={"a": Iterates()})
+
+
+class Doubling:
+    """An adversary who writes into what it is shown."""
+
+    def watch(self, known, canary):
+        return self
+
+    def see(self, step, theta):
+        theta.mul_(2)
+
+    def score(self):
+        return 0.0
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_no_observer_changes_what_it_sees(chunk):
+    audit = ensemble(Poisson(RATE), None)
+    seen = found(audit, {"doubling": Doubling()}, chunk=chunk)
+    np.testing.assert_array_equal(seen[LAST], scores(audit, models=5, seed=3, chunk=chunk)["score"])

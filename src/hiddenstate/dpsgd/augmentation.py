@@ -9,7 +9,6 @@ from numbers import Integral
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -56,10 +55,17 @@ class Augmentation:
     def apply(self, images: Tensor, drawn: Tensor) -> Tensor:
         """The views (n * views, c, h, w) of images (n, c, h, w), those of one image in a row."""
         s, (high, wide) = self.shift, images.shape[-2:]
-        padded = F.pad(images, (s, s, s, s), mode="reflect").movedim(1, -1)
         down, right, mirrored = drawn.flatten(0, 1).to(images.device).unbind(1)
-        rows = torch.arange(high, device=images.device) + down[:, None]
+        rows = _reflected(torch.arange(high, device=images.device) + down[:, None] - s, high)
         across = torch.arange(wide, device=images.device)
-        across = torch.where(mirrored[:, None] > 0, across.flip(0), across) + right[:, None]
+        across = torch.where(mirrored[:, None] > 0, across.flip(0), across) + right[:, None] - s
+        across = _reflected(across, wide)
         image = torch.arange(len(images), device=images.device).repeat_interleave(self.views)
-        return padded[image[:, None, None], rows[:, :, None], across[:, None, :]].movedim(-1, 1)
+        own = image[:, None, None], rows[:, :, None], across[:, None, :]
+        return images.movedim(1, -1)[own].movedim(-1, 1)
+
+
+def _reflected(places: Tensor, size: int) -> Tensor:
+    """Places of an image of this size, where those outside are mirrored at its border pixels."""
+    places = places.abs()
+    return torch.minimum(places, 2 * (size - 1) - places)

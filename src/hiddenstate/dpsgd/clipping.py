@@ -36,7 +36,7 @@ from hiddenstate.dpsgd.kernels.by_opacus import opacus
 from hiddenstate.dpsgd.kernels.explicit import explicit
 from hiddenstate.dpsgd.kernels.linear import Linear, linear
 from hiddenstate.dpsgd.kernels.native import Native, native
-from hiddenstate.dpsgd.probe import Probe, copied, first_line, on_trial, refuse_mixing
+from hiddenstate.dpsgd.probe import FAILURES, Probe, copied, first_line, on_trial, refuse_mixing
 from hiddenstate.errors import InputError
 
 KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
@@ -142,6 +142,7 @@ class ClippedSum:
         them; None for the records as they are.
         """
         self._refuse_call(theta, clipping_norm)
+        refuse_indices(indices, len(self.kernel.problem.y))
         if isinstance(self.kernel, Native):
             return self.kernel.sum(theta, indices, clipping_norm)
         return self.kernel.sum(theta, indices, clipping_norm, drawn)
@@ -227,15 +228,22 @@ class ClippedSum:
     def _checked(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
         problem = self.kernel.problem
         whole = not problem.x.is_floating_point()
-        return checked(x, y, problem.model, problem.loss, whole=whole)
+        records, labels = checked(x, y, problem.model, problem.loss, whole=whole)
+        # A model that writes into its records must not change those that were given.
+        return records.clone(), labels.clone()
 
     def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
         if theta.shape[-1:] != (self.parameters,):
             raise InputError(
                 f"theta: got shape {tuple(theta.shape)}; expected {self.parameters} parameters"
             )
-        if not clipping_norm > 0:
-            raise InputError(f"clipping_norm: got {clipping_norm}; expected a number above 0")
+        # The squares of gradients that are much shorter must not underflow.
+        least = 1e4 * torch.finfo(self.dtype).tiny ** 0.5
+        if not clipping_norm >= least:
+            raise InputError(
+                f"clipping_norm: got {clipping_norm}; expected a number above 0, in {self.dtype} "
+                f"{least:.0e} or more"
+            )
 
 
 def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Native:
@@ -274,8 +282,10 @@ def _with_fast_images(problem: Problem) -> Problem:
     filters = filters_with_channels_last(dict(problem.model.named_parameters()))
     try:
         with torch.no_grad():
-            functional_call(problem.model, filters, (with_channels_last(problem.x[:2]),))
-    except RuntimeError:
+            # With one channel both orders are one, and these would be the problem's own records.
+            images = with_channels_last(problem.x[:2]).clone()
+            functional_call(problem.model, filters, (images,))
+    except FAILURES:
         return problem
     return replace(problem, x=with_channels_last(problem.x), channels_last=True)
 
@@ -285,10 +295,10 @@ def _refuse_mixing_on_device(problem: Problem) -> None:
 
     Each record's loss alone is compared with that among a block of them, the first ones.
     """
-    x, y = problem.x[:_COMPARED], problem.y[:_COMPARED]
+    x, y = problem.x[:_COMPARED].clone(), problem.y[:_COMPARED]
     try:
         with on_trial(), torch.no_grad():
-            together = problem.loss(problem.model(x), y)
+            together = problem.loss(problem.model(x.clone()), y)
             alone = [problem.loss(problem.model(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
     except RuntimeError as error:
         raise InputError(
@@ -357,6 +367,8 @@ def checked(
         raise InputError(f"x: got {x.dtype}; expected real numbers")
     if not len(x):
         raise InputError("x: got no record; expected at least one")
+    if not x[0].numel():
+        raise InputError(f"x: got records of shape {tuple(x.shape[1:])}; expected at least 1 entry")
     if len(x) != len(y):
         raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
     if whole is None:
@@ -366,7 +378,7 @@ def checked(
     if not whole:
         x = x.to(dtype) if x.is_floating_point() else whole_numbers_kept(x, dtype)
         if not float(torch.linalg.vector_norm(x, math.inf)) <= LARGEST:
-            i, at = map(int, (~(x.flatten(1).abs() <= LARGEST)).nonzero()[0])
+            i, at = map(int, (~(x.reshape(len(x), -1).abs() <= LARGEST)).nonzero()[0])
             raise InputError(
                 f"x: record {i} holds {float(x[i].flatten()[at])} (entry {at}); expected "
                 f"finite numbers, {LARGEST:g} at most"
@@ -379,6 +391,19 @@ def checked(
         i = int((~y.flatten(1).isfinite().all(1) if y.dim() > 1 else ~y.isfinite()).nonzero()[0])
         raise InputError(f"y: record {i} has the label {y[i].tolist()}; expected finite numbers")
     return x, y
+
+
+def refuse_indices(indices: NDArray[Any], records: int) -> None:
+    """InputError for indices that are no whole numbers from 0 to below the number of records."""
+    if not len(indices):
+        return
+    if indices.dtype.kind not in "iu":
+        raise InputError(
+            f"indices: got an array of {indices.dtype}; expected the records' indices, integers"
+        )
+    if indices.min() < 0 or indices.max() >= records:
+        wrong = indices[(indices < 0) | (indices >= records)][0]
+        raise InputError(f"indices: got {wrong}; expected 0 to {records - 1}, of {records} records")
 
 
 def whole_labels(y: Tensor) -> Tensor:

@@ -170,7 +170,7 @@ def whole_numbers_kept(x: Tensor, dtype: torch.dtype) -> Tensor:
     cast = x.to(dtype)
     lost = (cast.double() != x.double()) | (x.abs() >= 2**53 if x.dtype == torch.int64 else False)
     if bool(lost.any()):
-        i, at = map(int, lost.flatten(1).nonzero()[0])
+        i, at = map(int, lost.reshape(len(x), -1).nonzero()[0])
         raise InputError(
             f"x: record {i} holds {int(x[i].flatten()[at])} (entry {at}), which {dtype} does not "
             "hold; expected smaller numbers, a model in float64, or one that takes integers"

@@ -19,7 +19,14 @@ from torch import Tensor, nn
 
 from hiddenstate import streams
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, Loss, cross_entropy, tensor
+from hiddenstate.dpsgd.clipping import (
+    ClippedSum,
+    KernelName,
+    Loss,
+    cross_entropy,
+    refuse_indices,
+    tensor,
+)
 from hiddenstate.dpsgd.known import (
     FixedCanary,
     Known,
@@ -64,7 +71,7 @@ class Watch(Protocol):
     """Observer's record of one run, whose iterates it is shown as they are made."""
 
     def see(self, step: int, theta: Tensor) -> None:
-        """The iterate (p,) after this step, the first is 1; the tensor is updated afterwards."""
+        """A copy of the iterate (p,) after this step, the first is 1."""
 
     def score(self) -> float:
         """Score of all that was seen: larger speaks for "in"."""
@@ -136,11 +143,11 @@ class Ensemble:
 
     def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
         """Clipped sums over the records, the canary's record last if it has one."""
-        x, y = np.asarray(self.x), np.asarray(self.y)
+        x, y = _array("x", self.x), _array("y", self.y)
         if self.canary.record is not None:
             record, label = self.canary.record
-            x = np.concatenate((x, np.asarray(record)[None]))
-            y = np.concatenate((y, np.asarray(label)[None]))
+            x = np.concatenate((x, _like("record", record, x)[None]))
+            y = np.concatenate((y, _like("label", label, y)[None]))
         return ClippedSum(
             self.model, x, y, loss=self.loss, device=device, kernel=kernel,
             augmentation=self.augmentation,
@@ -227,6 +234,8 @@ class Run:
         drawn = mechanism.sampling.batches(
             self.ensemble.positions, mechanism.steps, self.stream("sampling")
         )
+        for batch in {id(batch): batch for batch in drawn}.values():
+            refuse_indices(batch, self.ensemble.positions)
         self.batches = self.trained_on = drawn
         canary = self.ensemble.canary
         if canary.sampled:
@@ -314,7 +323,7 @@ class Run:
     def see(self, step: int, theta: Tensor) -> None:
         """Show the observers the iterate after this step; the first is 1."""
         for watch in self._watches.values():
-            watch.see(step, theta)
+            watch.see(step, theta.clone())
 
     def watched(self) -> dict[str, float]:
         """The observers' scores. Raises InputError for one that is not finite."""
@@ -431,6 +440,31 @@ def _gradients(run: Run) -> Tensor | None:
         return None
     signed = torch.tensor(rows, dtype=run.initial.dtype, device=run.initial.device)
     return signed if run.world == "in" else -signed
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: {error}; expected an array of numbers") from error
+
+
+def _like(name: str, values: Any, others: NDArray[Any]) -> NDArray[Any]:
+    """The canary's record or label in the type of whole numbers; InputError where that changes it.
+
+    Beside other numbers these would all be rounded.
+    """
+    own = np.asarray(values)
+    if others.dtype.kind not in "biu":
+        return own
+    with np.errstate(invalid="ignore"):
+        cast = own.astype(others.dtype)
+    if not np.array_equal(cast, own):
+        raise InputError(
+            f"canary: its {name} is not of {others.dtype}, as the others are; expected whole "
+            "numbers that this type holds"
+        )
+    return cast
 
 
 def _check_record(

@@ -134,7 +134,7 @@ class Problem:
         assert self.augmentation is not None
         models, views = len(drawn), drawn.shape[2]
         if indices.dim() == 1:
-            x, y = x.expand(models, *x.shape), y.expand(models, -1)
+            x, y = x.expand(models, *x.shape), y.expand(models, *y.shape)
         x = torch.stack([self.augmentation.apply(*own) for own in zip(x, drawn, strict=True)])
         return Block(x, y.repeat_interleave(views, 1), weights, False, views)
 
