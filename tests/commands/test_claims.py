@@ -1,3 +1,5 @@
+import shutil
+
 import pandas as pd
 from command_line import CLAIMS, SMOKE, run
 
@@ -6,22 +8,29 @@ from hiddenstate.study import config
 
 
 def test_verdicts_are_judged_collected_and_compared(capsys, tmp_path):
-    path, claims = tmp_path / "e.csv", tmp_path / "encoding_loss.yaml"
-    _, grid, seed = config.section(SMOKE, "encoding_loss")
+    path, claims = tmp_path / "e.csv", CLAIMS / "encoding_loss.yaml"
+    shutil.copy(SMOKE, tmp_path)
+    scale = tmp_path / "one.yaml"
+    scale.write_text("extends: smoke\nonly: [encoding_loss]\n")
+    _, grid, seed = config.section(scale, "encoding_loss")
     row = {"quantity": "epsilon", "kind": "exact", "value": 1.0}
-    estimates.write(path, pd.DataFrame([row]), config.grid_name(SMOKE, "encoding_loss", grid, seed))
-    claims.write_text("own: []\n")
-    judge = ("claims", "encoding_loss", "--config", SMOKE, "--estimates", path)
+    estimates.write(path, pd.DataFrame([row]), config.grid_name(scale, "encoding_loss", grid, seed))
+    judge = ("claims", "encoding_loss", "--config", scale, "--estimates", path)
     out = ("--out", tmp_path / "encoding_loss")
     assert run(capsys, *judge, *out, "--claims", claims)[0] == 0
     status, _, err = run(capsys, *judge, *out, "--claims", CLAIMS / "atlas.yaml")
     assert status == 2
     assert "atlas.yaml; expected encoding_loss.yaml" in err
     (tmp_path / "expected.csv").write_text("id,verdict\nencoding_loss.x,holds\n")
-    collect = ("collect", tmp_path / "encoding_loss/claims.csv", "--config", SMOKE)
+    collect = ("collect", tmp_path / "encoding_loss/claims.csv", "--config", scale)
     status, out, _ = run(
         *(capsys, *collect, "--out", tmp_path, "--expected", tmp_path / "expected.csv")
     )
     assert status == 0
     assert "- encoding_loss.x: no such claim, expected: holds" in out
     assert "- encoding_loss.x: no such claim" in (tmp_path / "claims.md").read_text()
+    # Of a scale with another family these are not all.
+    scale.write_text("extends: smoke\nonly: [encoding_loss, atlas]\n")
+    status, _, err = run(capsys, *collect, "--out", tmp_path)
+    assert status == 2
+    assert "encoding_loss/claims.csv: no verdicts of atlas; expected every family's" in err

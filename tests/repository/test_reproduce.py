@@ -101,6 +101,13 @@ def test_a_lock_that_cannot_be_written_is_named(tree):
     assert "ran:" not in out
 
 
+def test_a_lock_that_is_a_link_leaves_its_file_as_it_is(tree):
+    (tree / "precious").write_text("mine")
+    (tree / ".reproduce.lock").symlink_to(tree / "precious")
+    assert reproduce(tree)[0] == 0
+    assert (tree / "precious").read_text() == "mine"
+
+
 WITHOUT_LOCKS = """
 import fcntl
 

@@ -312,10 +312,35 @@ def test_sweeps_of_too_many_combinations_are_refused(tmp_path):
 
 
 def test_two_values_of_one_name_are_refused(tmp_path):
-    path = change(tmp_path, "linear_heuristic", "figure5", "epsilons", value=[1.0, 1.0])
+    path = change(tmp_path, "linear_heuristic", "figure5", "epsilons", value=[1.0, 1.0000001])
     family, grid, _ = config.section(path, "linear_heuristic")
     with pytest.raises(InputError, match="two cells are named bounds/figure5_eps1"):
         family.jobs(grid)
+
+
+def test_what_figures_say_of_a_scale_is_not_another_one_s(tmp_path):
+    """ "the paper's own parameters, 2 x 5,000 runs" stood below a run of 200."""
+    scale(tmp_path, "laptop", (ROOT / "workflow/config/scales/laptop.yaml").read_text())
+    own = "extends: laptop\nonly: [encoding_loss]\nencoding_loss: {runs: 200, repeats: 2}\n"
+    grid = config.section(scale(tmp_path, "own", own), "encoding_loss")[1]
+    assert grid.shows == "as scale laptop, but for runs, repeats"
+    more = scale(tmp_path, "more", "extends: own\nencoding_loss: {shows: mine, runs: 300}\n")
+    assert config.section(more, "encoding_loss")[1].shows == "mine"
+    same = scale(tmp_path, "same", "extends: laptop\nonly: [encoding_loss]\n")
+    assert "own parameters" in config.section(same, "encoding_loss")[1].shows
+
+
+@pytest.mark.parametrize("value", ['!!bool "x"', '!!timestamp "x"'])
+def test_a_tag_is_no_value(tmp_path, value):
+    with pytest.raises(InputError, match=r"own\.yaml: not valid YAML"):
+        config.read(scale(tmp_path, "own", f"seed: {value}\n"))
+
+
+@pytest.mark.parametrize("looks", [[5, 10, 20, 5], [20, 10]])
+def test_lists_have_each_value_once_and_looks_ascend(tmp_path, looks):
+    path = change(tmp_path, "estimators", "sequential", "looks", value=looks)
+    with pytest.raises(InputError, match=r"sequential\.looks: got .*; expected (each|them in asc)"):
+        config.read(path)
 
 
 def test_a_scale_has_only_the_families_that_it_names(tmp_path):

@@ -101,7 +101,11 @@ def test_what_is_told_to_programs_is_what_is_said(tmp_path, found, capsys):
     found[["id", "verdict"]].to_csv(expected, index=False)
     assert verdicts.told(found, expected)["differing"] == []
     other = found.assign(verdict=["refuted", *found["verdict"][1:]])
-    scale = str(ROOT / "workflow/config/scales/laptop.yaml")
+    laptop = (ROOT / "workflow/config/scales/laptop.yaml").read_text()
+    (tmp_path / "laptop.yaml").write_text(laptop)
+    scale = str(tmp_path / "few.yaml")
+    only = ", ".join({name.split(".")[0] for name in found["id"]})
+    Path(scale).write_text(f"extends: laptop\nonly: [{only}]\n")
     grids = config.grid_names(scale)
     other["grid"] = [grids[name.split(".")[0]] for name in other["id"]]
     verdicts.write(tmp_path, other, "laptop")

@@ -100,6 +100,11 @@ class Setting:
         arguments.check_mechanism(
             self.noise_multiplier, self.rate if self.sampled else 1, self.steps
         )
+        # Beyond these squares overflow, and with less noise composition takes minutes.
+        fine = 1e-3 <= self.noise_multiplier <= 1e50
+        expect(fine, "noise_multiplier", self.noise_multiplier, "a number from 0.001 to 1e50")
+        if self.sampled:
+            expect(self.rate >= 1e-50, "sampling_rate", self.rate, "a number from 1e-50 to 1")
         for name in ("learning_rate", "clipping_norm", "diameter", "batch_size"):
             value = getattr(self, name)
             fine = value is None or 0 < value < math.inf

@@ -150,7 +150,8 @@ def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.floa
     """The scores as numbers; the first that is none is refused with its row."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        scores = column.cast(pa.float64()).to_numpy()
+        # Integers beyond 2^53 are rounded to the nearest number, which may make them equal.
+        scores = column.cast(pa.float64(), safe=False).to_numpy()
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
         # Other than numbers become NaN here, which is refused with its row.
         scores = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float)

@@ -162,8 +162,10 @@ def _known_null(
             f"--null-law: got {name!r}; expected a continuous law of scipy.stats, such as norm"
         )
     try:
-        frozen = law(*map(float, numbers))
-        known = np.isfinite(frozen.sf(0.0))
+        given = [float(number) for number in numbers]
+        with np.errstate(all="ignore"):
+            frozen = law(*given)
+            known = np.isfinite(given).all() and np.isfinite(frozen.sf(0.0))
     except (TypeError, ValueError) as error:
         raise InputError(f"--null-law: {name} of {numbers}: {error}") from error
     if not known:

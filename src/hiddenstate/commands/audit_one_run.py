@@ -124,8 +124,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         _tell(len(scores), made, guesses.correct, bounds, confidence)
         if ceiling is not None and math.isfinite(ceiling):
+            most = shown(ceiling, "upper", 3)
             print(
-                f"Half of such audits bound mu by at most {ceiling:.3g}, at separation "
+                f"Half of such audits bound mu by at most {most}, at separation "
                 f"{options.planned_mu:g}, if only the claim of each canary alone is assumed."
             )
         if tossed:

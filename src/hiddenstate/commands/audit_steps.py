@@ -12,6 +12,9 @@ from hiddenstate.rounding import shown
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST = 10**9
+"""Guesses of a step: sums of more could overflow."""
+
 
 def run(options: argparse.Namespace) -> int:
     """Bound the noise multiplier from the steps of one training, or test a claim.
@@ -63,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if told["reach"]:
         print(
             "So many guesses refute the claim with 90 % probability if the noise multiplier is "
-            f"{told['reach']:.2g} or less."
+            f"{shown(told['reach'], 'lower', 2)} or less."
         )
     else:
         print("So few guesses cannot refute this claim with 90 % probability; more steps can.")
@@ -83,7 +86,12 @@ def _read(path: Path) -> "pd.DataFrame":
             raise InputError(
                 f"columns: got {', '.join(map(str, table.columns))}; expected made, right"
             )
-        StepAudit(table["made"].to_numpy(), table["right"].to_numpy())
+        made = table["made"].to_numpy()
+        if len(many := (made > MOST).nonzero()[0]):
+            raise InputError(
+                f"made: row {many[0] + 2}: got {made[many[0]]}; expected {MOST:,} at most"
+            )
+        StepAudit(made, table["right"].to_numpy())
     except (ValueError, OSError) as error:
         raise InputError(f"{path}: {error}") from error
     return table

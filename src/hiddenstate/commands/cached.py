@@ -1,6 +1,7 @@
 """``hiddenstate keep``, ``job restore``, ``verify``, ``verified``: results computed elsewhere."""
 
 import argparse
+import math
 import shutil
 
 from hiddenstate import files
@@ -45,6 +46,8 @@ def keep(options: argparse.Namespace) -> None:
     from hiddenstate.pipeline import cache
     from hiddenstate.study import config
 
+    if not 0 <= options.megabytes < math.inf:
+        raise InputError(f"--megabytes: got {options.megabytes:g}; expected a number of 0 or more")
     scale = config.read(options.config)
     found = []
     for name in config.families(scale):

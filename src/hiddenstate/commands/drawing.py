@@ -51,6 +51,7 @@ def figures(options: argparse.Namespace) -> None:
     from hiddenstate import plotting
     from hiddenstate.pipeline import sealed
     from hiddenstate.pipeline.family import Figure
+    from hiddenstate.study import levels
 
     family, grid, seed = jobs.section(options)
     every = family.every(Figure)
@@ -68,6 +69,7 @@ def figures(options: argparse.Namespace) -> None:
             if (delta := getattr(grid, "delta", None)) is not None:
                 footer += plotting.say_delta(drawn, delta)
             # A smoke run proves nothing, so it says nothing.
-            message = figure.title if options.config.stem == "smoke" else figure.message
+            proves = levels.of(options.family, grid).size != "smoke"
+            message = figure.message if proves else figure.title
             plotting.save(drawn, paths, footer, message or figure.title)
         sealed.sign(options.out, {path.name: rows.attrs[sealed.DIGEST] for path in paths})

@@ -1,8 +1,10 @@
 """``hiddenstate plan``: what a run of the workflow would take."""
 
 import argparse
+import math
 
 from hiddenstate.commands.printing import print_json, records
+from hiddenstate.errors import InputError
 
 
 def run(options: argparse.Namespace) -> None:
@@ -20,6 +22,10 @@ def run(options: argparse.Namespace) -> None:
     """
     from hiddenstate.study import forecast
 
+    if not 0 <= options.part_hours < math.inf:
+        raise InputError(
+            f"--part-hours: got {options.part_hours:g}; expected a number of 0 or more"
+        )
     trains = options.missing != "skip"
     found = forecast.table(
         options.config,

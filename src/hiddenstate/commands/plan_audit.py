@@ -1,9 +1,11 @@
 """``hiddenstate plan-audit``: how many models an audit needs, before any is trained."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hiddenstate import rounding
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import check_pictures
 from hiddenstate.commands.printing import print_json
@@ -35,8 +37,8 @@ def run(options: argparse.Namespace) -> None:
     check_pictures(options.figure)
     if options.workers < 1:
         raise InputError(f"--workers: got {options.workers}; expected at least 1")
-    if options.seconds is not None and not options.seconds > 0:
-        raise InputError(f"--seconds: got {options.seconds:g}; expected more than 0")
+    if options.seconds is not None and not 0 < options.seconds < math.inf:
+        raise InputError(f"--seconds: got {options.seconds:g}; expected a number above 0")
     judged, truth = _asked(options)
     rows = [row for claim in judged for row in _rows(claim, truth, options)]
     if options.json:
@@ -130,4 +132,6 @@ def _shown(row: dict[str, Any]) -> dict[str, str]:
         "power": f"{row['power']:.2f}",
         "looks": ", ".join(map(str, row["looks"])),
     }
-    return shown | ({"hours at most": f"{row['hours']:.2g}"} if "hours" in row else {})
+    return shown | (
+        {"hours at most": rounding.shown(row["hours"], "upper", 2)} if "hours" in row else {}
+    )

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,9 +23,18 @@ def print_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
 
 
 def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
-    """The rows of a table, with every digit; nan is null."""
-    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
-    return rows
+    """The rows of a table, with every digit; what is not finite is null."""
+    return [{str(k): _plain(v) for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def duration(seconds: float) -> str:

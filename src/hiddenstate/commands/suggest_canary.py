@@ -4,6 +4,7 @@ import argparse
 from dataclasses import asdict
 
 from hiddenstate.commands.printing import print_json
+from hiddenstate.rounding import shown
 
 
 def run(options: argparse.Namespace) -> None:
@@ -30,11 +31,12 @@ def run(options: argparse.Namespace) -> None:
     best = rows[0]
     print()
     if best.found:
+        least = shown(best.power, "lower", decimals=2)
         print(
             f"Take gradient={best.gradient} and the score {best.score!r}.\n"
             f"Plan {best.models} models per data set or more. {best.times} of {best.campaigns} "
             "campaigns found the mistake,\n"
-            f"so its probability is at least {best.power:.2f} (95 % confidence)."
+            f"so its probability is at least {least} (95 % confidence)."
         )
     else:
         print(

@@ -27,7 +27,8 @@ def write(path: Path, frame: pd.DataFrame, made_of: str) -> None:
     frame = frame.assign(**{MADE_OF: made_of})
     own = _short(frame.to_csv(index=False))
     with atomic(path) as temporary:
-        frame.assign(**{DIGEST if len(frame) else EMPTY: own}).to_csv(temporary, index=False)
+        last = DIGEST if len(frame) else f"{EMPTY} {own}"
+        frame.assign(**{last: own}).to_csv(temporary, index=False)
 
 
 def check(path: str | Path, content: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -36,7 +37,8 @@ def check(path: str | Path, content: str, frame: pd.DataFrame) -> pd.DataFrame:
     content: the file's text. InputError where they are absent, or not those of the content.
     """
     what = f"{path}: its rows are not what was written; the file was cut or edited"
-    last = DIGEST if len(frame) else EMPTY
+    bare = content.split("\n", 1)[0].rpartition(",")[0] + "\n"
+    last = DIGEST if len(frame) else f"{EMPTY} {_short(bare)}"
     if not {MADE_OF, last} <= set(frame) or frame.columns[-1] != last:
         raise InputError(what)
     made, own = (

@@ -194,7 +194,8 @@ def loaded(path: Path, what: str) -> dict[str, Any]:
         raise InputError(f"{path}: has {len(written)} characters; expected at most a million")
     try:
         content = _loaded(written)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    # A tag makes its constructor fail in ways of its own.
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError) as error:
         raise InputError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected keys and values, got {type(content).__name__}")
@@ -216,7 +217,13 @@ def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise InputError(
             f"{path}: extends: got {base!r}; expected a scale, but there is no {other}"
         )
-    return _overlaid(_content(other, (*seen, path)), content)
+    below = _content(other, (*seen, path))
+    for name in papers.names():
+        section = content.get(name)
+        # The words of the other scale's figures would be of its own numbers.
+        if isinstance(section, dict) and section and "shows" not in section and name in below:
+            content[name] = section | {"shows": f"as scale {base}, but for {', '.join(section)}"}
+    return _overlaid(below, content)
 
 
 def _overlaid(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

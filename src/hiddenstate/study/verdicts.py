@@ -75,8 +75,8 @@ def write(folder: Path, verdicts: pd.DataFrame, scale: str, expected: Path | Non
 def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Verdicts of files that ``write`` wrote, one after the other; an empty field is "".
 
-    grids: the families' grids by ``config.grid_names``; verdicts on any other are refused, as is a
-    file that was cut or edited.
+    grids: the families' grids by ``config.grid_names``; verdicts on any other are refused, as are
+    files without one of these families, and a file that was cut or edited.
     """
     found = []
     for path in paths:
@@ -99,7 +99,12 @@ def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
                     f"{path}: {name}: verdicts on the grid {grid!r}; expected {wanted}"
                 )
         found.append(sealed.check(path, content, rows))
-    return pd.concat(found, ignore_index=True)
+    every = pd.concat(found, ignore_index=True)
+    judged = [name for name in grids or () if papers.load(name).checks]
+    if lacking := [name for name in judged if name not in families(every)]:
+        names = ", ".join(map(str, paths))
+        raise InputError(f"{names}: no verdicts of {', '.join(lacking)}; expected every family's")
+    return every
 
 
 def of_ledger(verdicts: pd.DataFrame, ledger: str) -> pd.DataFrame:
@@ -183,7 +188,10 @@ def differing(
     part: the verdicts are of some families alone.
     """
     content = text(expected, "expected verdicts, with the columns id and verdict")
-    rows = pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
+    try:
+        rows = pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise InputError(f"{expected}: not a readable CSV file ({error})") from error
     if list(rows) != ["id", "verdict"]:
         raise InputError(f"{expected}: got the columns {list(rows)}; expected id and verdict")
     want = dict(zip(rows["id"], rows["verdict"], strict=True))

@@ -79,7 +79,7 @@ class Weights(Grid):
         if not isinstance(given, dict) or not isinstance(given.get("weights"), str):
             return given
         path = Path(given["weights"])
-        if not path.is_file():
+        if not _is_file(path):
             raise ValueError(f"weights: got {str(path)!r}; expected the path of a .npz or .pt file")
         found = sha256(path.read_bytes()).hexdigest()
         if given.get("sha256", found) != found:
@@ -94,8 +94,15 @@ class LearningRates(Grid):
     worst: Positive = Field(description="with any")
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
 def _canary_exists(name: str) -> str:
-    if name not in CANARIES and not Path(name).is_file():
+    if name not in CANARIES and not _is_file(Path(name)):
         raise ValueError(f"expected {', '.join(CANARIES)} or the path of a .npy file")
     return name
 
