@@ -103,6 +103,25 @@ def test_a_branch_on_values_is_taken_by_each_record_on_its_own():
     agrees(total, model, x, y)
 
 
+class Empty(Net):
+    """Parameters without entries."""
+
+    def __init__(self):
+        super().__init__()
+        self.none, self.rows = nn.Parameter(torch.empty(0)), nn.Parameter(torch.empty(3, 0))
+
+    def before(self, x):
+        return x + self.none.sum() + self.rows.sum()
+
+
+@FALLS_BACK
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+def test_a_parameter_without_entries_changes_nothing(kernel):
+    x, y = table()
+    model = Empty()
+    agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
+
+
 # What a forward leaves behind
 
 

@@ -84,7 +84,7 @@ class Probe:
         rng = stream(0, "probe", "parameters")
         with torch.no_grad():
             for p in trainable:
-                inputs = p.numel() // len(p) if p.dim() else 1
+                inputs = p.numel() // len(p) if p.numel() and p.dim() else 1
                 scale = 0.1 * float(p.square().mean().sqrt()) or 0.1 * inputs**-0.5
                 draw = np.asarray(rng.standard_normal(tuple(p.shape)))
                 p.add_(scale * torch.from_numpy(draw).to(p))
