@@ -1,10 +1,12 @@
 """What a model does that a sum over its records cannot have: found before training, and told."""
 
 import copy
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from oracle import clipped, explicit
 from torch import nn
 from torch.nn.utils import prune
@@ -52,6 +54,15 @@ class Net(nn.Module):
 def table(records=9, name="probe"):
     rng = stream(0, name)
     return rng.normal(size=(records, 6)).astype(np.float32), rng.integers(3, size=records)
+
+
+@contextmanager
+def refused_or_right():
+    """Where a kernel may refuse, what it gives must agree."""
+    try:
+        yield
+    except InputError as error:
+        assert str(error).startswith(("model:", "kernel:"))
 
 
 def agrees(total: ClippedSum, model: nn.Module, x, y, norm=0.5) -> None:
@@ -120,6 +131,75 @@ def test_a_parameter_without_entries_changes_nothing(kernel):
     x, y = table()
     model = Empty()
     agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
+
+
+# What a call does besides the forwards of the classes
+
+
+def plain():
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+class Limited(nn.Sequential):
+    def __call__(self, x):
+        return super().__call__(x.clamp(-4, 4))
+
+
+class Implied(nn.Sequential):
+    def _call_impl(self, x):
+        return super()._call_impl(x.clamp(-4, 4))
+
+    __call__ = nn.Module._call_impl
+
+
+def replaced():
+    model = plain()
+    model[0].forward = lambda x, layer=model[0]: F.linear(x.clamp(-4, 4), *layer.parameters())
+    return model
+
+
+@FALLS_BACK
+@pytest.mark.parametrize("build", [lambda: Limited(*plain()), lambda: Implied(*plain()), replaced])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+def test_calls_of_their_own_are_run_where_no_probed_record_shows_them(build, kernel):
+    x, y = table(40)
+    x[3:30] *= 8
+    model = build()
+    with refused_or_right():
+        agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+@pytest.mark.parametrize("way", ["forward", "forward_pre", "full_backward"])
+def test_hooks_for_all_modules_are_run_where_no_probed_record_shows_them(way, kernel):
+    hooks = {
+        "forward": lambda m, _, h: h.clamp(-2, 2) if isinstance(m, nn.Linear) else None,
+        "forward_pre": lambda m, h: (h[0].clamp(-4, 4),) if isinstance(m, nn.Linear) else None,
+        "full_backward": lambda m, g, _: (g[0].clamp(-0.1, 0.1),) if g[0] is not None else None,
+    }
+    x, y = table(40)
+    x[3:30] *= 8
+    model = plain()
+    handle = getattr(nn.modules.module, f"register_module_{way}_hook")(hooks[way])
+    try:
+        with refused_or_right():
+            agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
+    finally:
+        handle.remove()
+
+
+def test_a_hook_for_all_modules_that_counts_its_calls_is_refused():
+    x, y = table()
+    calls = []
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: calls.append(1))
+    try:
+        with pytest.raises(InputError, match="model: calling it changes '_global_forward_hooks'"):
+            ClippedSum(plain(), x, y)
+    finally:
+        handle.remove()
 
 
 # What a forward leaves behind

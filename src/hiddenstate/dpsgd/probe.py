@@ -123,6 +123,7 @@ class Probe:
     def _states(self) -> dict[str, str]:
         """Digests of all that the model and the loss hold or name, by name."""
         held: dict[str, object] = {"loss": self._loss}
+        held |= {n: v for n, v in vars(nn.modules.module).items() if n in _GLOBAL_HOOKS and v}
         for path, module in self.model.named_modules():
             own = {n: v for n, v in vars(module).items() if n not in _TORCH_S_OWN}
             own |= module._buffers | module._parameters
@@ -270,6 +271,8 @@ def copied(model: nn.Module) -> nn.Module:
 
 _TORCH_S_OWN = set(vars(nn.Module()))
 _HOOKS = {name for name in _TORCH_S_OWN if name.endswith("hooks")}
+_GLOBAL_HOOKS = {f"_global{name}" for name in _HOOKS}
+"""Torch's names of the hooks that all modules have."""
 
 
 def _same(found: Tensor, expected: Tensor, tolerance: float) -> bool:

@@ -138,12 +138,22 @@ def ordinary(layer: nn.Module) -> bool:
 
 
 def untouched(module: nn.Module) -> bool:
-    """True if a call of the module runs its class's ``forward`` and no more."""
-    return not (
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
+    """True if a call of the module runs its class's ``forward`` and no more.
+
+    A hook for all modules, or a ``__call__`` of the module's own, is more.
+    """
+    kind = type(module)
+    return (
+        kind.__call__ is nn.Module.__call__
+        and kind._call_impl is nn.Module._call_impl
+        and "forward" not in vars(module)
+        and not nn.modules.module._has_any_global_hook()
+        and not (
+            module._forward_hooks
+            or module._forward_pre_hooks
+            or module._backward_hooks
+            or module._backward_pre_hooks
+        )
     )
 
 
