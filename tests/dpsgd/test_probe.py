@@ -1,6 +1,7 @@
 """What a model does that a sum over its records cannot have: found before training, and told."""
 
 import copy
+import os
 from contextlib import contextmanager
 
 import numpy as np
@@ -256,6 +257,45 @@ def test_spectral_norm_in_training_mode_is_refused_by_the_buffer_that_it_changes
     model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3)))
     with pytest.raises(InputError, match=r"changes '0\.parametrizations\.weight\.0\._[uv]'"):
         ClippedSum(model, x, y)
+
+
+# What the backward pass alone does
+
+
+class Backwards(torch.autograd.Function):
+    """Its outputs are its inputs; ``change`` is made of the gradient."""
+
+    @staticmethod
+    def forward(ctx, h, change):
+        ctx.change = change
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.change(g), None
+
+
+def changed(change):
+    """A network whose hidden gradient is changed by a function of its own."""
+    return type("Changed", (Net,), {"between": lambda self, h: Backwards.apply(h, change)})
+
+
+def by_numpy(g):
+    return g * float(np.random.random() > 1e-4)  # noqa: NPY002
+
+
+def by_the_system(g):
+    return g * (1 + int.from_bytes(os.urandom(1), "little"))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda g: g * (torch.rand_like(g) > 1e-4), by_numpy, by_the_system]
+)
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+def test_chance_in_the_backward_pass_alone_is_refused(change, kernel):
+    x, y = table()
+    with pytest.raises(InputError, match=r"model: .*expected no dropout or other chance in it"):
+        ClippedSum(changed(change)(), x, y, kernel=kernel)
 
 
 # Many models at once, by torch.func

@@ -99,7 +99,6 @@ class Probe:
             self.y = torch.stack(alone).argmin(1)
         self._refuse_changing()
         self._refuse_random_and_mixed()
-        self.gradients = self._gradients(self.x)
 
     def _refuse_changing(self) -> None:
         """InputError for what a pass leaves behind, in the model or in what its code names.
@@ -112,7 +111,7 @@ class Probe:
             with torch.no_grad():
                 self._losses(self.x[:1], self.y[:1])
                 self._losses(self.x, self.y)
-            self._gradients(self.x)
+            self.gradients = self._gradients(self.x)
         changed = [name for name, state in self._states().items() if states.get(name) != state]
         if changed:
             raise InputError(
@@ -187,6 +186,7 @@ class Probe:
                 for _ in range(2)
             )
             together = self._losses(self.x, self.y)
+        other = self._gradients(self.x)
         if _generators() != before:
             raise InputError(
                 "model: draws random numbers; expected no dropout or other chance in it"
@@ -195,6 +195,12 @@ class Probe:
             raise InputError(
                 f"model: gave a record the losses {float(alone[0])!r} and {float(again[0])!r} at "
                 "the same parameters; expected no dropout or other chance in it"
+            )
+        apart = (other - self.gradients).norm(dim=1)
+        if bool((apart > _margins(self.gradients, 1e-5)).any()):  # not so if it is no number
+            raise InputError(
+                "model: gave a record two gradients at the same parameters; expected no dropout or "
+                "other chance in it"
             )
         refuse_mixing(alone, together, 1e-6 if self.dtype == torch.float64 else 1e-3)
 
@@ -277,8 +283,13 @@ _GLOBAL_HOOKS = {f"_global{name}" for name in _HOOKS}
 
 def _same(found: Tensor, expected: Tensor, tolerance: float) -> bool:
     distance = (found.to(expected) - expected).norm(dim=1)
+    return bool((distance <= _margins(expected, tolerance)).all())
+
+
+def _margins(gradients: Tensor, tolerance: float) -> Tensor:
+    """How far gradients (records, p) may be off, shape (records,)."""
     # The second term is for gradients that are zero except for rounding.
-    return bool((distance <= tolerance * (expected.norm(dim=1) + 1e-3)).all())
+    return tolerance * (gradients.norm(dim=1) + 1e-3)
 
 
 def first_line(error: Exception) -> str:
