@@ -252,6 +252,56 @@ def test_what_is_made_by_the_first_call_alone_is_no_change():
     agrees(ClippedSum(model := Caching(), x, y), model, x, y)
 
 
+class Scaled(Net):
+    """It keeps the norm of its first parameters, or its first records' largest number."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept, self.scale = kept, None
+
+    def after(self, logits):
+        if self.scale is None:
+            self.scale = self.kept(self)
+        return logits / self.scale
+
+    def before(self, x):
+        self.records = x.detach()
+        return x
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda net: net.one.weight.detach().norm(),
+        lambda net: float(net.one.weight.norm()),
+        lambda net: net.other.bias.detach(),
+        lambda net: net.records.abs().max(),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+def test_what_the_first_call_makes_of_parameters_or_records_is_refused(kept, kernel):
+    x, y = table()
+    model = Scaled(kept)
+    with pytest.raises(InputError, match="model: its first call makes 'scale'"):
+        ClippedSum(model, x, y, kernel=kernel)
+    assert model.scale is None
+
+
+class Showing(Net):
+    """What each call gives is kept to be looked at, and read by none."""
+
+    def between(self, h):
+        self.shown = float(h.abs().max())
+        return h
+
+
+@FALLS_BACK
+@LOOPS
+def test_what_each_call_makes_anew_is_no_change():
+    x, y = table()
+    agrees(ClippedSum(model := Showing(), x, y), model, x, y)
+
+
 def test_spectral_norm_in_training_mode_is_refused_by_the_buffer_that_it_changes():
     x, y = table()
     model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3)))

@@ -80,15 +80,11 @@ class Probe:
     def _prepare(self, model: nn.Module, relabel: bool) -> None:
         """The model at the parameters, and the gradients there."""
         self.model = model
-        trainable = [p for p in model.parameters() if p.requires_grad]
-        rng = stream(0, "probe", "parameters")
-        with torch.no_grad():
-            for p in trainable:
-                inputs = p.numel() // len(p) if p.numel() and p.dim() else 1
-                scale = 0.1 * float(p.square().mean().sqrt()) or 0.1 * inputs**-0.5
-                draw = np.asarray(rng.standard_normal(tuple(p.shape)))
-                p.add_(scale * torch.from_numpy(draw).to(p))
-        self.theta = torch.cat([p.detach().flatten() for p in trainable])
+        _stir(model, "parameters")
+        self.theta = torch.cat(
+            [p.detach().flatten() for p in model.parameters() if p.requires_grad]
+        )
+        uncalled = copied(model)
         self.x = self._cast(self.x)
         if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):
             raise TypeError(f"its output is {type(outputs).__name__}, no tensor")
@@ -99,6 +95,7 @@ class Probe:
             self.y = torch.stack(alone).argmin(1)
         self._refuse_changing()
         self._refuse_random_and_mixed()
+        self._refuse_kept(uncalled)
 
     def _refuse_changing(self) -> None:
         """InputError for what a pass leaves behind, in the model or in what its code names.
@@ -117,6 +114,35 @@ class Probe:
             raise InputError(
                 f"model: calling it changes {changed[0]!r}, so that a model depends on those "
                 "that are trained before it; expected a forward that leaves the model as it is"
+            )
+
+    def _refuse_kept(self, uncalled: nn.Module) -> None:
+        """InputError for what the first calls make of parameters or records, and later ones use.
+
+        A copy of the model, yet uncalled, makes it at other parameters and of other records.
+        """
+        other = copy.copy(self)
+        other.model = uncalled
+        _stir(uncalled, "others")
+        records = self.x + self._noise(self.x) if self.x.is_floating_point() else self.x.flip(0)
+        other._outputs(records[:1])
+        with torch.no_grad():
+            other._losses(records, self.y)
+        other._gradients(records)
+        trained = [p for p in uncalled.parameters() if p.requires_grad]
+        with torch.no_grad():  # not in place, or what was made as a view of them would change too
+            nn.utils.vector_to_parameters(self.theta.clone(), trained)
+            made, losses = (probe._losses(self.x, self.y) for probe in (self, other))
+        apart = (other._gradients(self.x) - self.gradients).norm(dim=1)
+        close = 1e-6 if self.dtype == torch.float64 else 1e-3
+        if not torch.allclose(made, losses, rtol=close, atol=close, equal_nan=True) or bool(
+            (apart > _margins(self.gradients, close)).any()
+        ):
+            mine, its = self._states(), other._states()
+            name = next((name for name in mine if mine[name] != its.get(name)), "something")
+            raise InputError(
+                f"model: its first call makes {name!r} of parameters or records, and later calls "
+                "use it at others; expected a forward that depends on nothing before it"
             )
 
     def _states(self) -> dict[str, str]:
@@ -273,6 +299,18 @@ def copied(model: nn.Module) -> nn.Module:
         raise InputError(
             f"model: cannot be copied ({first_line(error)}); expected one that copy.deepcopy copies"
         ) from error
+
+
+def _stir(model: nn.Module, name: str) -> None:
+    """Add some noise, of a stream of this name, to the trainable parameters."""
+    rng = stream(0, "probe", name)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.requires_grad:
+                inputs = p.numel() // len(p) if p.numel() and p.dim() else 1
+                scale = 0.1 * float(p.square().mean().sqrt()) or 0.1 * inputs**-0.5
+                draw = np.asarray(rng.standard_normal(tuple(p.shape)))
+                p.add_(scale * torch.from_numpy(draw).to(p))
 
 
 _TORCH_S_OWN = set(vars(nn.Module()))
