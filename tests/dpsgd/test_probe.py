@@ -348,6 +348,74 @@ def test_chance_in_the_backward_pass_alone_is_refused(change, kernel):
         ClippedSum(changed(change)(), x, y, kernel=kernel)
 
 
+class Hooked(Net):
+    """Its hidden gradient is clipped by the whole batch's norm."""
+
+    def between(self, h):
+        if h.requires_grad:
+            h.register_hook(lambda g: g / (g.norm() / 0.2).clamp(min=1.0))
+        return h
+
+
+def straight(h):
+    other = h.roll(4, 0)
+    return h + (other - other.detach())
+
+
+class Straight(Net):
+    """One record's hidden values have another's gradient, added to their own."""
+
+    between = staticmethod(straight)
+
+
+class Born(Straight):
+    """As pre-trained layers with a new last one that is zero, where no hidden gradient shows."""
+
+    def __init__(self):
+        super().__init__()
+        nn.init.zeros_(self.other.weight)
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.parametrize(
+    "build",
+    [
+        Hooked,
+        Straight,
+        Born,
+        changed(lambda g: g if len(g) <= 4 else g - g.mean(0)),
+        changed(lambda g: g.flip(0)),
+        changed(lambda g: g.cumsum(0) if len(g) > 2 else g),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+@pytest.mark.parametrize("records", [3, 40])
+def test_records_mixed_in_the_backward_pass_alone_are_refused(build, kernel, records):
+    x, y = table(records)
+    with pytest.raises(InputError, match="model: mixes the records of a batch"):
+        ClippedSum(build(), x, y, kernel=kernel)
+
+
+def test_a_loss_that_mixes_records_in_its_backward_pass_alone_is_refused():
+    def loss(outputs, y):
+        return cross_entropy(straight(outputs), y)
+
+    x, y = table(40)
+    with pytest.raises(InputError, match="model: mixes the records of a batch"):
+        ClippedSum(plain(), x, y, loss=loss)
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
+def test_gradients_that_each_record_changes_on_its_own_are_right(kernel):
+    x, y = table(40)
+    model = changed(lambda g: g / (g.norm(dim=1, keepdim=True) / 0.2).clamp(min=1.0))()
+    with refused_or_right():
+        agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
+
+
 # Many models at once, by torch.func
 
 

@@ -34,6 +34,8 @@ def on_trial() -> Iterator[None]:
         yield
 
 
+_TOGETHER, _ALONE = 32, 8
+"""Records whose gradients together are compared, and of these the ones that are alone as well."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
@@ -56,6 +58,9 @@ class Probe:
         self.dtype = torch.float64
         picked = [0, len(x) - 1]
         self.x, self.y = x[picked].detach().cpu(), y[picked].detach().cpu()
+        # As many where there are fewer: kernels put the records of several models side by side.
+        some = np.resize(stream(0, "probe", "together").permutation(len(x)), _TOGETHER)
+        self._many = x[some].detach().cpu(), y[some].detach().cpu()
         if self.x.is_floating_point():
             # The second record is a neighbour, so that two equal ones do not hide mixing.
             self.x[1] += self._noise(self.x[1:])[0]
@@ -89,13 +94,15 @@ class Probe:
         if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):
             raise TypeError(f"its output is {type(outputs).__name__}, no tensor")
         self.classes = outputs.shape[1] if outputs.dim() == 2 else None
-        if relabel and self.classes:
+        relabel = relabel and bool(self.classes)
+        if relabel:
             with torch.no_grad():
                 alone = [self._outputs(record[None])[0] for record in self.x]
             self.y = torch.stack(alone).argmin(1)
         self._refuse_changing()
         self._refuse_random_and_mixed()
         self._refuse_kept(uncalled)
+        self._refuse_mixed_gradients(relabel)
 
     def _refuse_changing(self) -> None:
         """InputError for what a pass leaves behind, in the model or in what its code names.
@@ -230,6 +237,34 @@ class Probe:
             )
         refuse_mixing(alone, together, 1e-6 if self.dtype == torch.float64 else 1e-3)
 
+    def _refuse_mixed_gradients(self, relabel: bool) -> None:
+        """InputError where records change each other's gradients, if in the backward pass alone.
+
+        The gradient of many records' losses is compared with the sum of those of a few of them
+        alone and of the others, fewer than all, together: what mixes them by their number, norm,
+        mean or places gives another sum then. Weights of the records tell a permutation.
+        """
+        x, y = self._cast(self._many[0]), self._many[1]
+        if relabel:
+            with torch.no_grad():
+                y = self._outputs(x).argmin(1)
+        weights = torch.from_numpy(stream(0, "probe", "weights").uniform(0.5, 1.5, len(x)))
+        weights = weights.to(self.dtype)
+        close = 1e-6 if self.dtype == torch.float64 else 1e-3
+        for records in (x, x + self._noise(x)) if x.is_floating_point() else (x,):
+            # As in ``differs``, a neighbour settles what rounding may have decided.
+            off, margin = self._gradient(records, y, weights), 0.0
+            for part in (*(slice(i, i + 1) for i in range(_ALONE)), slice(_ALONE, None)):
+                found = self._gradient(records[part], y[part], weights[part])
+                off, margin = off - found, margin + float(_margins(found[None], close))
+            if not float(off.norm()) > margin:
+                return
+        raise InputError(
+            f"model: mixes the records of a batch (the gradient of {len(x)} together is not the "
+            "sum of their own); expected each record to be treated on its own, by hooks "
+            "and in the backward pass too"
+        )
+
     def branches(self) -> bool:
         """True if ``forward`` branches on the records' values, as ``if x.max() > 1`` does.
 
@@ -242,18 +277,22 @@ class Probe:
             return any(sign in str(error) for sign in _VALUES_READ)
         return False
 
-    def _gradients(self, x: Tensor) -> Tensor:
-        """Shape (records, p)."""
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        rows = []
-        with torch.enable_grad():
-            for record, label in zip(x, self.y, strict=True):
-                loss = self._losses(record[None], label[None]).sum()
-                found = torch.autograd.grad(
-                    loss, parameters, allow_unused=True, materialize_grads=True
-                )
-                rows.append(torch.cat([g.flatten() for g in found]))
+    def _gradients(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Shape (records, p); labels (records,) are the probe's own if none are given."""
+        y = self.y if y is None else y
+        one = torch.ones(1, dtype=self.dtype)
+        rows = [self._gradient(x[i : i + 1], y[i : i + 1], one) for i in range(len(x))]
         return torch.stack(rows)
+
+    def _gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        """The gradient (p,) of the sum of losses with weights (records,)."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        with torch.enable_grad():
+            total = (weights * self._losses(x, y)).sum()
+            found = torch.autograd.grad(
+                total, parameters, allow_unused=True, materialize_grads=True
+            )
+        return torch.cat([g.flatten() for g in found])
 
 
 _VALUES_READ = (".item()", "data-dependent control flow", "data pointer")
