@@ -373,3 +373,71 @@ def test_the_user_hears_nothing_of_torchs_own_trials(build, x):
         warnings.simplefilter("always")
         agrees(build(), x, LABELS)
     assert all(str(one.message).startswith("no book-keeping rule") for one in told)
+
+
+# Functions that read the model's own parameters, which a copy leaves where they are
+
+
+def plain():
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+def scaled_loss(model):
+    return lambda o, y: cross_entropy(o / model[0].weight.detach().norm(), y)
+
+
+def shown_loss(model):
+    weight = model[2].bias.detach()
+    return lambda o, y: cross_entropy(o, y) + weight.square().sum()
+
+
+def hooked(model):
+    layer = model[0]
+    model[2].register_forward_pre_hook(lambda _, h: (h[0] / layer.weight.detach().norm(),))
+    return cross_entropy
+
+
+def hooked_backwards(model):
+    layer = model[0]
+
+    def scaled(h):
+        h.register_hook(lambda g: g / float(layer.weight.norm()))
+        return h
+
+    model[1].register_forward_hook(lambda _, __, h: scaled(h) if h.requires_grad else h)
+    return cross_entropy
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.parametrize("reading", [scaled_loss, shown_loss, hooked, hooked_backwards])
+@pytest.mark.parametrize("born", [False, True])
+def test_functions_that_read_the_models_own_parameters_are_refused(reading, born):
+    model, x = plain(), torch.randn(8, 6)
+    if born:
+        nn.init.zeros_(model[2].bias)
+    loss = reading(model)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(InputError, match="model: a copy's loss depends on the parameters of the"):
+        ClippedSum(model, x, LABELS, loss=loss)
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+@FALLS_BACK
+def test_parameters_that_were_moved_have_their_own_values_again_bit_for_bit():
+    """Also those that lie in one place, or among the records; autograd knows of no change."""
+    x = torch.randn(8, 6)
+    model = plain()
+    model[0].weight.data[0, :2] = torch.tensor([-0.0, 1e-42])
+    model[0].bias = nn.Parameter(x[0, :5])
+    model[2].bias = nn.Parameter(torch.ones(1).expand(4))
+    earlier = model(x).sum()
+    before = [p.detach().clone().numpy().tobytes() for p in model.parameters()]
+    ClippedSum(model, x, LABELS)
+    assert [p.detach().numpy().tobytes() for p in model.parameters()] == before
+    earlier.backward()
+
+
+def test_functions_that_read_the_shapes_of_the_models_own_parameters_are_right():
+    model, x = plain(), torch.randn(8, 6)
+    agrees(model, x, LABELS, lambda o, y: cross_entropy(o / len(model[0].weight), y))

@@ -4,9 +4,11 @@ Kernels and their probe work on copies of the model and on records in its precis
 the way there, neither of them can see.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -112,23 +114,52 @@ class Given:
         """InputError where a copy's gradients of a few records are not the model's own."""
         own, theirs = ([p for p in m.parameters() if p.requires_grad] for m in (self.model, held))
         foreign = {id(p) for p in own}
+        few, copys = list(dict.fromkeys([0, len(x) // 2, len(x) - 1])), []
+        # Of their own memory, for parameters that are moved below may lie among the records.
+        x, y = x[few].clone(), y[few].clone()
         with on_trial(), torch.enable_grad():
-            for i in dict.fromkeys([0, len(x) // 2, len(x) - 1]):
-                one = slice(i, i + 1)
-                loss = self._loss(held, x[one], y[one]).sum()
+            for j, i in enumerate(few):
+                mine, one = slice(j, j + 1), slice(i, i + 1)
+                loss = self._loss(held, x[mine], y[mine])
                 if foreign & {id(leaf) for leaf in _leaves(loss)}:
                     raise _lost("a copy's loss depends on the parameters of the model itself")
-                found, expected = (
-                    torch.cat([g.flatten() for g in torch.autograd.grad(
-                        value, parameters, allow_unused=True, materialize_grads=True
-                    )])
-                    for value, parameters in (
-                        (loss, theirs),
-                        (self._loss(self.model, taken[one], labels[one]).sum(), own),
-                    )
-                )  # fmt: skip
+                found = _gradient(loss, theirs)
+                expected = _gradient(self._loss(self.model, taken[one], labels[one]), own)
                 if not float((found - expected).norm()) <= _CLOSE * (expected.norm() + 1e-3):
                     raise _lost(f"the gradient of record {i} is another by a copy")
+                copys.append(torch.cat((loss.detach().flatten(), found)))
+            with _moved(own):
+                for j, before in enumerate(copys):
+                    mine = slice(j, j + 1)
+                    loss = self._loss(held, x[mine], y[mine])
+                    after = torch.cat((loss.detach().flatten(), _gradient(loss, theirs)))
+                    if not torch.allclose(after, before, rtol=1e-5, atol=1e-8, equal_nan=True):
+                        raise _lost("a copy's loss depends on the parameters of the model itself")
+
+
+@contextmanager
+def _moved(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Parameters have other values, in place, which all that reads them shows; and then their own.
+
+    Not so in the eyes of autograd, which refuses to go back through what was changed.
+    """
+    rng = stream(0, "given", "parameters")
+    # An expanded one's entries lie in one place, which is written once.
+    places = [p.data[tuple(slice(None if s else 1) for s in p.stride())] for p in parameters]
+    kept = [place.clone() for place in places]
+    try:
+        for place in places:
+            noise = torch.from_numpy(np.asarray(rng.uniform(0.1, 1, tuple(place.shape))))
+            place.add_(noise.to(place))
+        yield
+    finally:
+        for place, values in zip(places, kept, strict=True):
+            place.copy_(values)
+
+
+def _gradient(loss: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+    found = torch.autograd.grad(loss.sum(), parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([g.flatten() for g in found])
 
 
 def _lost(what: str) -> InputError:
