@@ -1,9 +1,12 @@
 import functools
+import importlib
 import itertools
 import os
 import random
 import shutil
+import sys
 import threading
+import types
 from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import product
@@ -127,6 +130,55 @@ def test_code_and_values_of_modules_of_ones_own_count(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(np, "pi", 3)
         assert fingerprint(circle) == CIRCLE
+
+
+OWN_IMPORTS = {
+    "of a module": ("import own_inner", "own_inner.SCALE"),
+    "of a name": ("from own_inner import SCALE", "SCALE"),
+    "under another name": ("from own_inner import SCALE as s", "s"),
+    "of a module in a folder": ("import own_folder.deep as deep", "deep.SCALE"),
+    "of a folder's module": ("from own_folder import deep", "deep.SCALE"),
+    "of a folder": ("import own_folder.deep", "own_folder.deep.SCALE"),
+    "by text": ("import importlib", "importlib.import_module('own_inner').SCALE"),
+    "in memory": ("import sys, own_inner", "sys.modules['own_inner'].SCALE"),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_IMPORTS)
+def test_what_code_imports_when_it_runs_counts(kind, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_folder").mkdir()  # without an __init__
+    modules = "own_inner", "own_folder.deep"
+    for name in modules:
+        (tmp_path / f"{name.replace('.', '/')}.py").write_text("SCALE = 1\n")
+    if kind == "by text":
+        importlib.import_module("own_inner")
+    statement, value = OWN_IMPORTS[kind]
+    space = {"__name__": "__main__"}
+    exec(f"def f(x):\n    def g():\n        return {value}\n    {statement}\n    return g()", space)
+    before = fingerprint(space["f"])  # before the first call
+    assert fingerprint(space["f"]) == before
+    for name in modules:
+        if name in sys.modules:
+            monkeypatch.setattr(sys.modules[name], "SCALE", 2)
+    assert fingerprint(space["f"]) != before
+    for name in (*modules, "own_folder"):
+        sys.modules.pop(name, None)
+
+
+def test_modules_that_a_function_closes_over_or_has_as_a_default_count(monkeypatch):
+    module = types.ModuleType("__main__.own")
+    module.scale = 1
+
+    def closed(x):
+        return x * module.scale
+
+    def given(x, module=module):
+        return x * module.scale
+
+    before = [fingerprint(f) for f in (closed, given)]
+    module.scale = 2
+    assert not set(before) & {fingerprint(f) for f in (closed, given)}
 
 
 def circle(x):
@@ -313,6 +365,35 @@ def noted(scale):
     return f
 
 
+def attributed(value, scale):
+    value.scale = scale
+    return value
+
+
+class Twice(torch.Tensor):
+    def scaled(self):
+        return 2 * self
+
+
+class Thrice(torch.Tensor):
+    __qualname__ = "Twice"
+
+    def scaled(self):
+        return 3 * self
+
+
+class Doubled(np.ndarray):
+    def scaled(self):
+        return 2 * self
+
+
+class Tripled(np.ndarray):
+    __qualname__ = "Doubled"
+
+    def scaled(self):
+        return 3 * self
+
+
 UNLIKE = {
     "counter": (itertools.count(), advanced(itertools.count())),
     "cycle": (itertools.cycle([1, 2]), advanced(itertools.cycle([1, 2]))),
@@ -343,6 +424,10 @@ UNLIKE = {
         Wrapper().holding(scale=1, __wrapped__=1), Wrapper().holding(scale=2, __wrapped__=1)
     ),
     "range": (range(3), range(4)),
+    "tensor's attribute": (attributed(torch.ones(2), 1), attributed(torch.ones(2), 2)),
+    "parameter's attribute": (attributed(linear(0).weight, 1), attributed(linear(0).weight, 2)),
+    "tensor's class": (torch.ones(2).as_subclass(Twice), torch.ones(2).as_subclass(Thrice)),
+    "array's class": (np.ones(2).view(Doubled), np.ones(2).view(Tripled)),
 }  # fmt: skip
 
 
@@ -353,6 +438,29 @@ def test_every_type_of_value_counts(kind):
 
 
 COUNT, LAYER = itertools.count(), linear(0)
+
+
+def test_attributes_of_what_is_trained_count():
+    one, other = linear(0), linear(1)
+    one.weight.scale, other.weight.scale = 1, 2
+    assert structure(one) != structure(other)
+
+
+class OfThread(threading.local):
+    n = 0
+
+
+@pytest.mark.parametrize("kind", [threading.local, OfThread])
+def test_what_differs_from_thread_to_thread_is_refused(kind):
+    value, found = kind(), []
+    before = fingerprint(value)  # holds nothing yet
+    value.n = 1
+    with pytest.raises(InputError, match="holds 'n', which differs from thread to thread"):
+        fingerprint(value)
+    thread = threading.Thread(target=lambda: found.append(fingerprint(value)))
+    thread.start()
+    thread.join()
+    assert found == [before]
 
 
 def counted(x):

@@ -1,7 +1,9 @@
 """Finished models of an audit on disk, so that a killed one loses a chunk and no more."""
 
+import dis
 import functools
 import hashlib
+import importlib.util
 import io
 import logging
 import os
@@ -14,6 +16,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,11 +33,12 @@ from hiddenstate.streams import World, model_in_words
 def fingerprint(*parts: object) -> str:
     """SHA-256 of what decides the scores, as far as a digest can see it.
 
-    Arrays and tensors enter by their bytes; functions by their code, what they close over, and the
-    functions and values that they name, of their own package and of code that is not installed;
-    objects by their class's code, their attributes and what pickle would keep of them, models so
-    too. Compiled functions and installed packages enter by name. Raises InputError for an object
-    whose state cannot be told, such as a generator.
+    Arrays and tensors enter by their bytes and attributes; functions by their code, what they close
+    over, and the functions and values that they name, of their own package and of code that is not
+    installed, whose modules they may import when they are called; objects by their class's code,
+    their attributes and what pickle would keep of them, models so too. Compiled functions and
+    installed packages enter by name. Raises InputError for an object whose state cannot be told,
+    such as a generator, or differs from thread to thread.
     """
     return hashlib.sha256(_Digest().of(parts)).hexdigest()
 
@@ -65,12 +69,15 @@ class _Digest:
         kind = type(value).__qualname__
         if isinstance(value, _NAMES) or type(value).__module__ == "typing":
             return _hash(kind, repr(value))
+        if isinstance(value, type):
+            return self._of_class(value)
         if hasattr(value, "detach") and hasattr(value, "numpy"):
             return self._of_tensor(value)
         if isinstance(value, np.ndarray):
             array = np.ascontiguousarray(value)
             content = self.of(value.tolist()) if value.dtype.hasobject else array.tobytes()
-            kept = self._kept(value) if type(value) is not np.ndarray else b""
+            own = type(value) is not np.ndarray
+            kept = self.of(type(value)) + self._kept(value) if own else b""
             return _hash("array", array.dtype, array.shape, content, kept)
         if isinstance(value, types.CodeType):
             return _hash(kind, essence(value))
@@ -80,8 +87,6 @@ class _Digest:
             return _hash(kind, self.of(value.__self__), self.of(value.__func__))
         if isinstance(value, types.FunctionType):
             return self._of_function(value)
-        if isinstance(value, type):
-            return self._of_class(value)
         if isinstance(value, functools._lru_cache_wrapper):
             return _hash(kind, self.of(value.__wrapped__))
         if isinstance(value, types.ModuleType):
@@ -112,12 +117,20 @@ class _Digest:
             content: object = np.ascontiguousarray(plain.numpy()).tobytes()
         except (TypeError, RuntimeError):  # a type or layout that numpy does not know
             content = pickle.dumps(plain)
-        return _hash("tensor", type(value).__qualname__, value.dtype, tuple(value.shape), content)
+        kept = self.of(type(value)) + self._kept(value)
+        return _hash("tensor", value.dtype, tuple(value.shape), content, kept)
 
     def _of_instance(self, value: Any) -> bytes:
         """An object: its class, its attributes, and what its C code keeps."""
         if isinstance(value, _SILENT):
             return _hash(type(value).__qualname__, getattr(value, "name", ""))
+        if isinstance(value, threading.local):
+            if held := sorted(vars(value)):  # in this thread; models are trained in others as well
+                raise InputError(
+                    f"{type(value).__qualname__}: holds {held[0]!r}, which differs from thread to "
+                    "thread; expected what all threads share"
+                )
+            return self.of(type(value))
         if isinstance(value, weakref.ref):
             return _hash("weakref", self.of(value()))
         return _hash(self.of(type(value)), self._kept(value), self._made(value))
@@ -164,12 +177,12 @@ class _Digest:
         if package in _LIBRARIES:
             name = _hash("function", function.__module__, function.__qualname__)
             return _hash(name, *map(self.of, cells)) if cells else name
+        given = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         named = []
-        for code in _codes(function.__code__):
-            for value in _named(code, function.__globals__, package):
-                code_alone = isinstance(value, _CODE) or hasattr(value, "__wrapped__")
-                if not code_alone or _owned(getattr(value, "__module__", None), package):
-                    named.append(self.of(value))
+        for value in _named(function, given, package):
+            code_alone = isinstance(value, _CODE) or hasattr(value, "__wrapped__")
+            if not code_alone or _owned(getattr(value, "__module__", None), package):
+                named.append(self.of(value))
         return _hash(
             "function", self.of(function.__code__), self.of(function.__defaults__),
             self.of(function.__kwdefaults__), self._kept(function), *map(self.of, cells), *named,
@@ -202,7 +215,9 @@ class _Digest:
         described = [
             (
                 name,
-                p if p is None or self._values or not p.requires_grad else (p.shape, str(p.dtype)),
+                p
+                if p is None or self._values or not p.requires_grad
+                else (p.shape, str(p.dtype), type(p), vars(p)),
             )
             for name, p in parameters.items()
         ]
@@ -227,10 +242,11 @@ _NAMES = (
 """Compiled attributes and annotations, whose text says all."""
 _CONTAINERS = {"builtins", "collections", "torch"}
 """Modules whose lists and dictionaries have no attributes."""
-_SILENT = (
-    type(threading.Lock()), type(threading.RLock()), threading.local, io.IOBase, logging.Logger,
-)  # fmt: skip
+_SILENT = (type(threading.Lock()), type(threading.RLock()), io.IOBase, logging.Logger)
 """Types of objects that hold nothing which decides a score."""
+_IMPORT_NAME = dis.opmap["IMPORT_NAME"]
+_BY_TEXT = {"import_module", "__import__", "modules"}
+"""Names of what gives a module by its name."""
 
 
 def _hash(*parts: object) -> bytes:
@@ -242,12 +258,22 @@ def _hash(*parts: object) -> bytes:
     return total.digest()
 
 
-def _named(code: types.CodeType, space: dict[str, Any], package: str) -> list[Any]:
-    """Objects that a code object refers to, including through the user's own modules."""
-    values: list[Any] = []
+def _named(function: types.FunctionType, given: list[Any], package: str) -> list[Any]:
+    """Objects that a function refers to, including through the user's own modules.
+
+    given: what it closes over and its defaults, where it may have modules from as well.
+    """
+    codes, space = _codes(function.__code__), function.__globals__
+    modules = [v for v in given if isinstance(v, types.ModuleType)]
+    modules += (module for code in codes for module in _imports(code, space, package))
     spaces = [space]
+    for module in modules:
+        if _owned(module.__name__, package) and not any(vars(module) is s for s in spaces):
+            spaces.append(vars(module))
+    names = list(dict.fromkeys(name for code in codes for name in code.co_names))
+    values: list[Any] = []
     for space in spaces:  # grows meanwhile
-        for value in (space[name] for name in code.co_names if name in space):
+        for value in (space[name] for name in names if name in space):
             if not isinstance(value, types.ModuleType):
                 values.append(value)
             elif _owned(value.__name__, package) and not any(vars(value) is s for s in spaces):
@@ -255,15 +281,62 @@ def _named(code: types.CodeType, space: dict[str, Any], package: str) -> list[An
     return values
 
 
+def _imports(
+    code: types.CodeType, space: dict[str, Any], package: str
+) -> Iterator[types.ModuleType]:
+    """Modules of the user's own that code imports when it runs; imported, if they were not.
+
+    Where it asks for modules by text, those in memory that a constant names.
+    """
+    names: list[str] = []
+    if _IMPORT_NAME in code.co_code[::2]:
+        loaded: list[Any] = [0, None]  # the last two: the level, and what is taken of the module
+        for step in dis.get_instructions(code):
+            if step.opcode == _IMPORT_NAME:
+                level, taken = loaded
+                base = str(space.get("__package__")).rsplit(".", level - 1)[0] if level else ""
+                name = ".".join(filter(None, (base, step.argval)))
+                names += [name, *(f"{name}.{part}" for part in taken or ())]
+            elif step.opname.startswith("LOAD_"):
+                loaded = [loaded[1], step.argval]
+    for name in dict.fromkeys(names):
+        if _owned(name, package):
+            with suppress(Exception, SystemExit):  # whatever a module raises
+                importlib.import_module(name)
+    if not _BY_TEXT.isdisjoint(code.co_names):
+        names += (text for text in code.co_consts if isinstance(text, str))
+    within = (name.split(".")[:depth] for name in names for depth in range(1, name.count(".") + 2))
+    for parts in within:
+        if module := sys.modules.get(".".join(parts)):
+            yield module
+
+
 def _owned(module: str | None, package: str) -> bool:
     """True for modules of the package, and for user code that is not installed."""
     root = str(module).partition(".")[0]
     if root in (package, "__main__"):
         return True
-    path = getattr(sys.modules.get(root), "__file__", None)
-    if path is None or path.startswith(_STANDARD) or root in _LIBRARIES:
+    if root in _LIBRARIES:
+        return False
+    path = _path(root)
+    if path is None or path.startswith(_STANDARD):
         return False
     return not {"site-packages", "dist-packages"} & set(Path(path).parts)
+
+
+def _path(root: str) -> str | None:
+    """Where a module or package lies, one without an ``__init__`` too; None if nobody knows."""
+    module = sys.modules.get(root)
+    spec = getattr(module, "__spec__", None)
+    if module is None:
+        with suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(root)
+    places = getattr(spec, "submodule_search_locations", None) or ()
+    return (
+        getattr(module, "__file__", None)
+        or getattr(spec, "origin", None)
+        or next(iter(places), None)
+    )
 
 
 def _cached(kind: type, name: str) -> bool:
