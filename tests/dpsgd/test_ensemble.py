@@ -906,6 +906,36 @@ def test_a_checkpoint_knows_the_parameters_that_a_start_is_drawn_from(tmp_path):
         scores(audit(0.1), **common)
 
 
+def test_a_checkpoint_knows_all_starts_that_may_be_drawn(tmp_path):
+    def audit(last):
+        starts = [torch.zeros(650), torch.zeros(650), torch.full((650,), last)]
+        return make(model=Scaled(), initial=lambda rng: starts[rng.integers(3)])
+
+    # At least one of the three is not drawn for the digest.
+    for draws in range(2):
+        common = {"models": 1, "seed": draws, "checkpoint": tmp_path / str(draws)}
+        scores(audit(0.0), **common)
+        with pytest.raises(InputError, match="another audit"):
+            scores(audit(0.1), **common)
+
+
+def test_a_start_that_reads_shapes_or_draws_into_a_model_is_the_same_audit(tmp_path):
+    def shaped(model, rng):
+        return torch.from_numpy(rng.normal(size=flat_parameters(model).shape))
+
+    def drawn(other, rng):
+        with torch.no_grad():
+            for p in other.parameters():
+                p.copy_(torch.from_numpy(rng.normal(size=p.shape)))
+        return flat_parameters(other)
+
+    for initial, folder in ((shaped, tmp_path / "shaped"), (drawn, tmp_path / "drawn")):
+        for _ in range(2):  # another draw of torch's each time
+            model = Scaled()
+            start = functools.partial(initial, model if initial is shaped else Scaled())
+            scores(make(model=model, initial=start), models=1, seed=1, checkpoint=folder)
+
+
 def test_a_measure_that_changes_what_it_measures_changes_no_score():
     def direction(run, last):
         last /= last.norm()

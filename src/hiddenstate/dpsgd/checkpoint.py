@@ -15,7 +15,7 @@ import time
 import types
 import warnings
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,7 @@ from hiddenstate.pipeline.parts import Identity, Row, Store, place
 from hiddenstate.streams import World, model_in_words
 
 
-def fingerprint(*parts: object) -> str:
+def fingerprint(*parts: object, free: Iterable[object] = ()) -> str:
     """SHA-256 of what decides the scores, as far as a digest can see it.
 
     Arrays and tensors enter by their bytes and attributes; functions by their code, what they close
@@ -39,8 +39,10 @@ def fingerprint(*parts: object) -> str:
     their attributes and what pickle would keep of them, models so too. Compiled functions and
     installed packages enter by name. Raises InputError for an object whose state cannot be told,
     such as a generator, or differs from thread to thread.
+
+    free: tensors whose values do not count, but their shapes.
     """
-    return hashlib.sha256(_Digest().of(parts)).hexdigest()
+    return hashlib.sha256(_Digest(free=free).of(parts)).hexdigest()
 
 
 def structure(*parts: object) -> str:
@@ -51,8 +53,8 @@ def structure(*parts: object) -> str:
 class _Digest:
     """Recursive digests of values that visit each object once, so that cycles terminate."""
 
-    def __init__(self, *, values: bool = True) -> None:
-        self._values = values
+    def __init__(self, *, values: bool = True, free: Iterable[object] = ()) -> None:
+        self._values, self._free = values, {id(tensor) for tensor in free}
         self._known: dict[int, bytes] = {}
         self._alive: list[object] = []  # so that no address is used twice
 
@@ -112,12 +114,14 @@ class _Digest:
         return _hash(self.of(type(value)), content, self._kept(value))
 
     def _of_tensor(self, value: Any) -> bytes:
+        kept = self.of(type(value)) + self._kept(value)
+        if id(value) in self._free:
+            return _hash("free tensor", value.dtype, tuple(value.shape), kept)
         plain = value.detach().cpu()
         try:
             content: object = np.ascontiguousarray(plain.numpy()).tobytes()
         except (TypeError, RuntimeError):  # a type or layout that numpy does not know
             content = pickle.dumps(plain)
-        kept = self.of(type(value)) + self._kept(value)
         return _hash("tensor", value.dtype, tuple(value.shape), content, kept)
 
     def _of_instance(self, value: Any) -> bytes:

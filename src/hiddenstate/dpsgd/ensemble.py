@@ -315,14 +315,17 @@ def _fingerprint(
 ) -> str:
     """Digest of everything that decides the scores and measures."""
     initial = ensemble.initial
-    if callable(initial):  # what it draws tells the parameters that it reads from those it does not
+    if callable(initial):
+        # Drawn first, so that a model that it draws into holds the same each time. What is drawn
+        # tells the parameters of the audit's own model that it reads from those it does not.
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # as where models are trained, or it would round otherwise
         try:
             drawn = initial(streams.stream(seed, *name, "fingerprint"))
         finally:
             torch.set_num_threads(threads)
-        initial = (structure(initial), drawn)
+        own = [p for p in ensemble.model.parameters() if p.requires_grad]
+        initial = (fingerprint(initial, free=own), drawn)
     return fingerprint(
         seed, name, ensemble.mechanism, structure(ensemble.model), ensemble.x, ensemble.y,
         ensemble.canary, initial, ensemble.loss, ensemble.augmentation, dict(readers),
