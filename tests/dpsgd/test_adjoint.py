@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -328,6 +329,45 @@ def test_bad_input_is_named(parts, message):
     call = {key: parts.pop(key) for key in ("pairs", "records") if key in parts}
     with pytest.raises(InputError, match=message):
         expected(make(**parts), **call)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Otherwise:
+    """A canary with another score: of a shape that a factor and a power give."""
+
+    canary: object
+    factor: float = 1.0
+    power: float = 1.0
+
+    def __getattr__(self, name):
+        return getattr(self.canary, name)
+
+    def fixed(self, known):
+        fixed = self.canary.fixed(known)
+
+        def score(last):
+            found = fixed.score(last)
+            return self.factor * math.copysign(abs(found) ** self.power, found)
+
+        return SimpleNamespace(
+            record=fixed.record, gradients=fixed.gradients, coordinate=fixed.coordinate, score=score
+        )
+
+
+@pytest.mark.parametrize(
+    ("canary", "what"),
+    [(RECORD, "minus its record's loss"), (Inserted(Coordinate(2)), "minus the movement")],
+)
+@pytest.mark.parametrize("change", [{}, {"factor": 100.0}, {"power": 1.5}])
+def test_a_canary_with_another_score_is_refused(canary, what, change):
+    def found():
+        return expected(make(Otherwise(canary, **change)), pairs=1)
+
+    if not change:
+        assert found().separation == expected(make(canary), pairs=1).separation
+        return
+    with pytest.raises(InputError, match=f"canary: gave a model the score .* {what}"):
+        found()
 
 
 def test_no_bound_is_made_of_an_expected_audit():

@@ -450,20 +450,38 @@ def _canary(run: Run, inserted: Additions, theta: Tensor, step: int) -> tuple[Te
 
 
 def _score_gradient(run: Run, last: Tensor) -> Tensor:
-    """Gradient (p,) of the score at the last iterate."""
+    """Gradient (p,) of the score at the last iterate; InputError for a score that has no known."""
     fixed = run.fixed
-    if fixed.coordinate >= 0:
-        found = torch.zeros_like(last)
-        found[fixed.coordinate] = -1.0
-        return found
-    if fixed.record is None:
+    if fixed.coordinate < 0 and fixed.record is None:
         raise InputError("canary: its score has no known derivative; expected a record, or one "
                          "coordinate")  # fmt: skip
-    problem = run.gradients.kernel.problem
+    draw = np.random.default_rng(0).normal(size=len(last))
+    shift = 0.1 * (last.square().mean().sqrt() + 0.1) * torch.from_numpy(draw).to(last)
+    for at in (last, last + shift):
+        known, found = float(_known_score(run, at)), run.score(at)
+        # A score has the rounding of parameters, from which it may be a small difference.
+        if not abs(found - known) <= 1e-3 * abs(known) + 1e-5 * (1 + float(at.abs().max())):
+            what = (
+                "minus its record's loss"
+                if fixed.coordinate < 0
+                else (f"minus the movement of coordinate {fixed.coordinate}")
+            )
+            raise InputError(
+                f"canary: gave a model the score {found:g}, where {what} is {known:g}; expected "
+                "that score, whose derivative is known"
+            )
     at = last.detach().clone().requires_grad_()
+    return torch.autograd.grad(_known_score(run, at), at)[0]
+
+
+def _known_score(run: Run, theta: Tensor) -> Tensor:
+    """The score that a record's or a coordinate's canary has at theta (p,)."""
+    if (read := run.fixed.coordinate) >= 0:
+        return run.initial.to(theta)[read] - theta[read]
+    problem = run.gradients.kernel.problem
     own = torch.tensor([len(run.ensemble.x)], device=problem.x.device)
-    outputs = functional_call(problem.model, named(at, problem.model), (problem.x[own],))
-    return -torch.autograd.grad(problem.loss(outputs, problem.y[own])[0], at)[0]
+    outputs = functional_call(problem.model, named(theta, problem.model), (problem.x[own],))
+    return -problem.loss(outputs, problem.y[own])[0]
 
 
 def _score_by_start(run: Run) -> Tensor:
