@@ -106,6 +106,63 @@ def test_models_that_torch_differentiates_once_alone_have_a_product(kind):
     assert float(found) == pytest.approx(float(sums[0] - sums[1]) / 2, rel=1e-5)
 
 
+class Between(nn.Module):
+    """Two layers with any function between them."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.first, self.last, self.between = nn.Linear(5, 8), nn.Linear(8, 3), between
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x)))
+
+
+def embedded(**options):
+    layers = nn.Embedding(10, 4, **options), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3)
+    return nn.Sequential(*layers)
+
+
+TOKENS = RNG.integers(0, 10, (RECORDS, 3))
+
+
+@pytest.mark.filterwarnings("ignore:gradients are computed record by record")
+@pytest.mark.parametrize(
+    ("model", "x", "message"),
+    [
+        (lambda: Between(lambda h: h.tanh() * h.tanh().detach()), X, "by finite differences"),
+        (lambda: Between(lambda h: h + (h.round() - h).detach()), X, "by finite differences"),
+        (lambda: Between(lambda h: h.relu() * h.detach()), X, "by finite differences"),
+        (lambda: embedded(padding_idx=0), TOKENS, "padding_idx 0, which torch forgets"),
+        (lambda: embedded(max_norm=0.5), TOKENS, "torch does not differentiate its gradients"),
+    ],
+)
+def test_a_product_that_is_no_derivative_is_refused(model, x, message):
+    torch.manual_seed(0)
+    gradients = ClippedSum(model(), x, Y, kernel="explicit")
+    theta = flat_parameters(gradients.kernel.problem.model)
+    with pytest.raises(InputError, match=message):
+        vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (lambda: Between(torch.relu), X),
+        (lambda: Between(lambda h: h.unflatten(1, (4, 2)).amax(2).repeat(1, 2)), X),
+        (lambda: Between(lambda h: h.round()), X),
+        (lambda: Between(nn.functional.gelu), 0 * X),
+        (embedded, TOKENS),
+        (lambda: nn.Linear(5, 3), X),
+    ],
+)
+def test_a_product_of_a_model_with_kinks_or_jumps_is_made(model, x):
+    for seed in range(2):
+        torch.manual_seed(seed)
+        gradients = ClippedSum(model(), x, Y)
+        theta = flat_parameters(gradients.kernel.problem.model)
+        assert vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta)).isfinite().all()
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("sigma", [0.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_many_models_separate_scores_as_expected(sigma):

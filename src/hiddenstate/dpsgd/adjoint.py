@@ -22,23 +22,25 @@ start, and a record that a step samples moves it by ``-learning_rate a_t . g`` w
 gradient ``g``. ``hidden`` adds the variances of all three.
 """
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hiddenstate import streams
 from hiddenstate.accounting import gaussian, weighted
 from hiddenstate.dpsgd.clipping import ClippedSum
-from hiddenstate.dpsgd.kernels.base import named
+from hiddenstate.dpsgd.kernels.base import Problem, named
 from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.dpsgd.probe import FAILURES, first_line, on_trial
 from hiddenstate.dpsgd.run import Additions, Ensemble, Run
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.sampling import Poisson
@@ -47,6 +49,8 @@ from hiddenstate.streams import World
 Floats = NDArray[np.float64]
 _BLOCK_BYTES = 2**25
 """Per-sample gradients that are differentiated at once."""
+_RECORDS = 4
+"""Records whose second derivatives are compared with finite differences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +194,8 @@ def vjp(
     """Vector (p,) times the derivative of the clipped sum at theta (p,), by torch's own rules.
 
     indices: the records that are summed. Per-sample gradients are differentiated again; models that
-    ``torch.func`` does not know are taken record by record.
+    ``torch.func`` does not know are taken record by record. Raises InputError for a model that
+    torch does not differentiate twice, or not rightly.
     """
     return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
 
@@ -204,13 +209,15 @@ def _vjp(
 ) -> tuple[Tensor, float]:
     """The product, and the sum of squares of the records' clipped gradients times the vector."""
     problem = gradients.kernel.problem
+    if problem not in _CHECKED:
+        _refuse_other_derivatives(problem, theta)
+        _CHECKED.add(problem)
     rows = max(1, _BLOCK_BYTES // (4 * gradients.parameters))
     total, squares = torch.zeros_like(theta), 0.0
     for start in range(0, len(indices), rows):
         chosen = torch.from_numpy(np.asarray(indices[start : start + rows])).to(problem.x.device)
         at = theta.detach().clone().requires_grad_()
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
-            each = _per_sample(problem, at, problem.x[chosen], problem.y[chosen])
+        each = _per_sample(problem, at, problem.x[chosen], problem.y[chosen])
         norms = torch.linalg.vector_norm(each, dim=1)
         clips = norms > clipping_norm
         # A norm of 0 has no derivative, and none is asked for.
@@ -222,7 +229,7 @@ def _vjp(
     return total, squares
 
 
-def _per_sample(problem: Any, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _per_sample(problem: Problem, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Gradients (records, p) of each record's loss, which can be differentiated again."""
     model = problem.model
 
@@ -231,14 +238,103 @@ def _per_sample(problem: Any, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return problem.loss(outputs, label[None])[0]
 
     x = x.contiguous()  # torch.func's convolutions are far slower with channels last
+    with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
+        try:
+            return vmap(grad(one), (None, 0, 0))(theta, x, y)
+        except RuntimeError:
+            pairs = zip(x, y, strict=True)
+            losses = (one(theta, record, label) for record, label in pairs)
+            return torch.stack(
+                [torch.autograd.grad(loss, theta, create_graph=True)[0] for loss in losses]
+            )
+
+
+_CHECKED: WeakSet[Problem] = WeakSet()
+"""Problems whose second derivatives were compared with finite differences."""
+_STEPS = (1e-5, 1e-6, 1e-7, 1e-8)
+_STEPS_OF_FLOAT32 = (3e-2, 1e-2, 3e-3)
+
+
+def _refuse_other_derivatives(problem: Problem, theta: Tensor) -> None:
+    """InputError where torch's second derivatives are not those of the gradients.
+
+    Derivatives of a few records' gradients are compared with finite differences in float64, near
+    theta (p,), in a random direction. A kink (ReLU) between two points tells by steps of two sizes
+    whose differences disagree; where none agree, nothing is known.
+    """
+    for name, module in problem.model.named_modules():
+        if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            continue
+        # Told by the layer, for the few records that are compared may have no padding.
+        if module.padding_idx is not None and module.weight.requires_grad:
+            raise InputError(
+                f"model: {name or 'it'} has padding_idx {module.padding_idx}, which torch forgets "
+                "in second derivatives; expected no padding_idx, or other products"
+            )
     try:
-        return vmap(grad(one), (None, 0, 0))(theta, x, y)
-    except RuntimeError:
-        pairs = zip(x, y, strict=True)
-        losses = (one(theta, record, label) for record, label in pairs)
-        return torch.stack(
-            [torch.autograd.grad(loss, theta, create_graph=True)[0] for loss in losses]
+        with on_trial():
+            found = _compared(problem, theta, torch.float64)
+    except FAILURES:  # a model that does not run in float64
+        try:
+            with on_trial():
+                found = _compared(problem, theta, problem.dtype)
+        except FAILURES as error:
+            raise InputError(
+                f"model: torch does not differentiate its gradients ({first_line(error)}); "
+                "expected a model with second derivatives"
+            ) from error
+    if found:
+        raise InputError(
+            f"model: the derivative of a record's gradient is {found[0]:g} in some direction by "
+            f"finite differences and {found[1]:g} by torch; expected a model without detach() or "
+            "other steps that torch differentiates otherwise than they are"
         )
+
+
+def _compared(problem: Problem, theta: Tensor, dtype: torch.dtype) -> tuple[float, float] | None:
+    """A derivative by finite differences, and torch's own, where they differ; else None."""
+    wide = dtype == torch.float64
+    close, floor = (1e-5, 1e-13) if wide else (3e-2, 1e-5)
+    picked = torch.linspace(0, len(problem.y) - 1, _RECORDS).long().unique().to(problem.device)
+    x, y = (part[picked].cpu() for part in (problem.x, problem.y))
+    x, y = (part.to(dtype) if part.is_floating_point() else part for part in (x, y))
+    loss = problem.loss
+    if isinstance(loss, nn.Module):
+        loss = copy.deepcopy(loss).cpu().to(dtype)
+    own = replace(problem, model=copy.deepcopy(problem.model).cpu().to(dtype), loss=loss, x=x, y=y)
+    at = theta.detach().cpu().to(dtype)
+    rng = np.random.default_rng(0)
+    noise, direction, vector = (
+        torch.from_numpy(rng.normal(size=len(at))).to(dtype) for _ in range(3)
+    )
+    # Near theta, for at a special point (zeros, say) a wrong derivative may be right.
+    scale = 0.1 * float(at.square().mean().sqrt()) or 0.1
+    at, direction = (at + scale * noise).requires_grad_(), scale * direction
+    each = _per_sample(own, at, x, y)
+    known = torch.zeros(len(y), dtype=dtype)
+    if each.requires_grad:
+        rows = [
+            torch.autograd.grad(g @ vector, at, retain_graph=True, materialize_grads=True)[0]
+            for g in each
+        ]
+        known = torch.stack(rows) @ direction
+    size = each.detach().norm(dim=1) * vector.norm()
+    before, room = None, size
+    for step in _STEPS if wide else _STEPS_OF_FLOAT32:
+        points = (at + s * direction for s in (step, -step))
+        ends = [_per_sample(own, point.detach().requires_grad_(), x, y) for point in points]
+        found = ((ends[0] - ends[1]).detach() @ vector) / (2 * step)
+        room = close * found.abs() + floor * size / step
+        if before is not None:
+            told = (found - before).abs() <= room
+            wrong = told & ((found - known).abs() > 10 * room)
+            if bool(wrong.any()):
+                i = int(wrong.nonzero()[0])
+                return float(found[i]), float(known[i])
+            if bool(told.all()):
+                return None
+        before = found
+    return None
 
 
 def expected(
