@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import runnable
@@ -44,16 +44,7 @@ Count = Annotated[int, Field(ge=1, le=100_000_000)]
 # Texts and lists are bounded for the same reason.
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 V = TypeVar("V")
-
-
-def _each_once(values: list[V]) -> list[V]:
-    for i, value in enumerate(values):
-        if value in values[:i]:
-            raise ValueError(f"expected each once, but {value} stands twice")
-    return values
-
-
-Several = Annotated[list[V], Field(max_length=1000), AfterValidator(_each_once)]
+Several = Annotated[list[V], Field(max_length=1000)]
 
 
 class Grid(BaseModel):
