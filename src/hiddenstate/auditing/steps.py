@@ -1,15 +1,17 @@
 """Audits by the steps of a training: a test of its noise that may be stopped after any of them.
 
 In every step each canary tosses a fair coin of its own, which says whether its gradient is in the
-sum. The auditor guesses the coins from what the step released, and may know everything else. If a
-step is mu-GDP with respect to each canary, mu = 1 / noise multiplier, a guess is right with
-probability Phi(mu / 2) at most, whatever the past was (Dong et al. 2022: the total variation of two
-unit normal laws mu apart is 2 Phi(mu / 2) - 1). So the share of right guesses of a step, over that
-probability, has a mean of at most 1 given the past, and so has 1 + bet (share / probability - 1).
-Products of such numbers over the steps are a supermartingale, and so is their mean over several
-bets, the wealth. By Ville's inequality the wealth of a true claim ever reaches 1 / level with
-probability ``level`` at most: no number of steps needs to be planned. Canaries of one step may
-depend on each other in any way, since a mean of shares is all that is used of them.
+sum. The auditor guesses the coins from what the step released, and may know everything else. Which
+coins are guessed is fixed before the step: an auditor who guesses the clear ones alone is right
+more often, and no level holds. If a step is mu-GDP with respect to each canary, mu = 1 / noise
+multiplier, a guess is right with probability Phi(mu / 2) at most, whatever the past was (Dong et
+al. 2022: the total variation of two unit normal laws mu apart is 2 Phi(mu / 2) - 1). So the share
+of right guesses of a step, over that probability, has a mean of at most 1 given the past, and so
+has 1 + bet (share / probability - 1). Products of such numbers over the steps are a
+supermartingale, and so is their mean over several bets, the wealth. By Ville's inequality the
+wealth of a true claim ever reaches 1 / level with probability ``level`` at most: no number of steps
+needs to be planned. Canaries of one step may depend on each other in any way, since a mean of
+shares is all that is used of them.
 """
 
 from dataclasses import dataclass
@@ -34,7 +36,8 @@ class StepAudit:
     """Guesses of the coins of each step.
 
     made, right: guesses of a step and how many are right, shape (steps,); steps without a guess
-    count for nothing. confidence: of the verdict and of the bound.
+    count for nothing. Which coins are guessed must not depend on what the step released.
+    confidence: of the verdict and of the bound.
 
         >>> audit = StepAudit(made=[20] * 40, right=[19] * 40)
         >>> audit.p_value(noise_multiplier=0.6) < 0.01

@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     for bad input.
 
     guesses FILE: path+ | CSV with a row for each step, guesses made and guesses right (made,right);
-        several trainings in their order
+        which coins are guessed is fixed before the step; several trainings in their order
     --noise-multiplier NUMBER: float | claimed noise multiplier of every step (default: the bound
         alone)
     --confidence: float = 0.95 | confidence of verdict and bound (default 0.95)
