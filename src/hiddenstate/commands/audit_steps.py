@@ -87,11 +87,10 @@ def _read(path: Path) -> "pd.DataFrame":
                 f"columns: got {', '.join(map(str, table.columns))}; expected made, right"
             )
         made = table["made"].to_numpy()
-        if len(many := (made > MOST).nonzero()[0]):
-            raise InputError(
-                f"made: row {many[0] + 2}: got {made[many[0]]}; expected {MOST:,} at most"
-            )
         StepAudit(made, table["right"].to_numpy())
+        if len(many := (made > MOST).nonzero()[0]):
+            row = many[0]
+            raise InputError(f"made: row {row + 2}: got {made[row]}; expected {MOST:,} at most")
     except (ValueError, OSError) as error:
         raise InputError(f"{path}: {error}") from error
     return table
