@@ -81,10 +81,7 @@ def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
     found = []
     for path in paths:
         content = text(path, "verdicts written by `hiddenstate job claims`")
-        try:
-            rows = pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
-        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-            raise InputError(f"{path}: not a readable CSV file ({error})") from error
+        rows = _table(path, content)
         if missing := [name for name in COLUMNS if name not in rows]:
             raise InputError(f"{path}: lacks the columns {', '.join(missing)} of verdicts")
         for ledger, allowed in LEDGERS.items():
@@ -105,6 +102,14 @@ def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
         names = ", ".join(map(str, paths))
         raise InputError(f"{names}: no verdicts of {', '.join(lacking)}; expected every family's")
     return every
+
+
+def _table(path: Path, content: str) -> pd.DataFrame:
+    """The rows of a CSV file with this content, as text."""
+    try:
+        return pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise InputError(f"{path}: not a readable CSV file ({error})") from error
 
 
 def of_ledger(verdicts: pd.DataFrame, ledger: str) -> pd.DataFrame:
@@ -188,10 +193,7 @@ def differing(
     part: the verdicts are of some families alone.
     """
     content = text(expected, "expected verdicts, with the columns id and verdict")
-    try:
-        rows = pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise InputError(f"{expected}: not a readable CSV file ({error})") from error
+    rows = _table(expected, content)
     if list(rows) != ["id", "verdict"]:
         raise InputError(f"{expected}: got the columns {list(rows)}; expected id and verdict")
     want = dict(zip(rows["id"], rows["verdict"], strict=True))
