@@ -312,10 +312,27 @@ def test_sweeps_of_too_many_combinations_are_refused(tmp_path):
 
 
 def test_two_values_of_one_name_are_refused(tmp_path):
-    path = change(tmp_path, "linear_heuristic", "figure5", "epsilons", value=[1.0, 1.0])
-    family, grid, _ = config.section(path, "linear_heuristic")
-    with pytest.raises(InputError, match="two cells are named bounds/figure5_eps1"):
-        family.jobs(grid)
+    path = change(tmp_path, "linear_heuristic", "figure5", "epsilons", value=[1.0, 1.0000001])
+    wanted = r"changed\.yaml: linear_heuristic: two cells are named bounds/figure5_eps1"
+    with pytest.raises(InputError, match=wanted):
+        config.section(path, "linear_heuristic")
+    with pytest.raises(InputError, match=wanted):
+        config.read(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "wanted"),
+    [
+        (("sequential", "looks"), [5, 10, 10, 20], "each once, but 10 stands twice"),
+        (("sequential", "looks"), [20, 10], "them in ascending order"),
+        (("sequential", "truths"), [0.5, 1.0, 0.5], "each once, but 0.5 stands twice"),
+    ],
+)
+def test_lists_have_each_value_once_and_looks_ascend(tmp_path, keys, value, wanted):
+    path = change(tmp_path, "estimators", *keys, value=value)
+    key = r"changed\.yaml: " + r"\.".join(("estimators", *keys))
+    with pytest.raises(InputError, match=rf"{key}: got .*; expected {wanted}"):
+        config.read(path)
 
 
 def test_what_figures_say_of_a_scale_is_not_another_one_s(tmp_path):

@@ -67,7 +67,7 @@ def leaves(value, path=()):
 @pytest.mark.parametrize("name", papers.names())
 def test_one_other_number_is_no_longer_the_paper_s(monkeypatch, name):
     # Counts of cells decide the size alone, and cost more than all else.
-    monkeypatch.setattr(levels, "largest", lambda *_: {})
+    monkeypatch.setattr(levels, "counts", lambda *_: {})
     section = yaml.safe_load((SCALE_FILES / "laptop.yaml").read_text())[name]
     changed = 0
     for path in leaves(section):
@@ -91,6 +91,16 @@ def test_a_scale_with_hardly_less_judges_as_much_and_one_with_far_less_does_not(
         section = content["encoding_loss"] | {"runs": int(5000 * factor)}
         path = scale("mine", {"seed": 1, "encoding_loss": section})
         assert levels.of("encoding_loss", grid("encoding_loss", path)) == Level(size, None)
+
+
+def test_one_cell_of_full_size_does_not_speak_for_the_others(scale):
+    """Sweeps of 20 models beside one of laptop's size had laptop's level."""
+    content = yaml.safe_load((SCALE_FILES / "laptop.yaml").read_text())
+    training = content["linear_heuristic"]["training"]
+    for panel in training["figure2"][1:]:
+        panel["models"] = 20
+    path = scale("mine", {"seed": 1, "linear_heuristic": content["linear_heuristic"]})
+    assert levels.of("linear_heuristic", grid("linear_heuristic", path)) == Level("smoke", None)
 
 
 def test_a_family_that_no_release_had_judges_its_claims_and_never_the_paper_s_own(monkeypatch):

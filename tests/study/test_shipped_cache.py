@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from command_line import shipped_scales
 
 from hiddenstate import papers
@@ -37,13 +38,19 @@ def test_no_cached_file_stops_a_scale(scale):
             assert {*served} <= {*every[kind]}
 
 
+FAMILY = "linear_heuristic"
+PANEL = {"sampling_rate": 0.08, "noise_multiplier": 2.1, "steps": [100], "learning_rate": 0.3}
+
+
 def test_a_scale_of_the_user_s_own_may_change_cached_cells(tmp_path):
     """They are computed, and not refused as files of no scale's cells are."""
     shutil.copytree(ROOT / "workflow/config/scales", tmp_path / "scales")
     scale = tmp_path / "scales/own.yaml"
-    scale.write_text("extends: laptop\nlinear_heuristic:\n  training:\n    models: 90\n")
-    family, grid, seed = config.section(scale, "linear_heuristic")
-    every, folder = family.jobs(grid)["train"], ROOT / "results/cached/linear_heuristic"
-    served = forecast.served(every, seed, scale, "linear_heuristic", folder)
-    # An expected audit does not depend on the number of models.
-    assert served == [name for name in every if name.startswith("expected_")]
+    fewer = {"models": 90, "figure2": [PANEL], "figure4": {"models": 90}}
+    scale.write_text(yaml.safe_dump({"extends": "laptop", FAMILY: {"training": fewer}}))
+    family, grid, seed = config.section(scale, FAMILY)
+    every, folder = family.jobs(grid)["train"], ROOT / "results/cached" / FAMILY
+    served = forecast.served(every, seed, scale, FAMILY, folder)
+    # An expected audit depends on no number of models, but has all trainings of its figure.
+    kept = {"expected_digits_mlp_figure2"}
+    assert served == [name for name in every if name.startswith("expected_") and name not in kept]

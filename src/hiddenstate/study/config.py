@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -37,6 +37,8 @@ def read(path: str | Path) -> Any:
     scale = checked(path, _model(present), content, _keys())
     if not present:
         raise InputError(f"{path}: expected a section for one of {', '.join(papers.names())}")
+    for name in present:
+        _check_cells(path, name, getattr(scale, name))
     return scale
 
 
@@ -48,7 +50,34 @@ def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
         raise InputError(f"{path}: has no section {name}")
     part = {key: content[key] for key in ("seed", name) if key in content}
     scale = checked(path, _model((name,)), part, _keys())
-    return family, getattr(scale, name), scale.seed
+    grid = getattr(scale, name)
+    _check_cells(path, name, grid)
+    return family, grid, scale.seed
+
+
+def _check_cells(path: str | Path, name: str, grid: Grid) -> None:
+    """Refuse a section whose lists hold a value twice, or that names two cells alike."""
+    for key, values, twice in _repeated(grid.model_dump(), name):
+        raise InputError(
+            f"{path}: {key}: got {_shown(values)}; expected each once, "
+            f"but {_shown(twice)} stands twice"
+        )
+    try:
+        papers.load(name).jobs(grid)
+    except InputError as error:
+        raise InputError(f"{path}: {name}: {error}") from error
+
+
+def _repeated(value: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    """Lists within a value in which an entry stands twice: key, list and entry."""
+    if isinstance(value, dict):
+        for inner, one in value.items():
+            yield from _repeated(one, f"{key}.{inner}")
+    elif isinstance(value, list):
+        for i, one in enumerate(value):
+            if one in value[:i]:
+                yield key, value, one
+            yield from _repeated(one, f"{key}.{i}")
 
 
 def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:

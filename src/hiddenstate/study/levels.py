@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from hiddenstate import papers
@@ -36,8 +37,9 @@ class Level(NamedTuple):
 def of(family: str, grid: FamilyGrid) -> Level:
     """The level of a family's grid.
 
-    A grid judges what a scale judges if its largest counts of runs, models, repeats and audits are
-    at least half of that scale's. A family that no release had judges all its claims.
+    A grid judges what a scale judges if its counts of runs, models, repeats and audits are at least
+    half of that scale's, the least, the mean and the largest of each. A family that no release had
+    judges all its claims.
     """
     released = _released().get(family)
     if released is None:
@@ -46,11 +48,15 @@ def of(family: str, grid: FamilyGrid) -> Level:
     own = [scale for scale in SCALES if scale in released and released[scale]["digest"] == found]
     if own:
         return Level(own[-1], own[-1])
-    counts = largest(family, grid)
+    found_counts = counts(family, grid)
     size: Scale = "smoke"
     for scale in SCALES[1:]:
-        needed = released[scale]["largest"] if scale in released else {}
-        if all(2 * count >= needed.get(name, 0) for name, count in counts.items()):
+        needed = released[scale]["counts"] if scale in released else {}
+        if all(
+            2 * count >= least
+            for name, several in found_counts.items()
+            for count, least in zip(several, needed.get(name, [0, 0, 0]), strict=True)
+        ):
             size = scale
     return Level(size, None)
 
@@ -61,16 +67,15 @@ def digest(grid: FamilyGrid) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def largest(family: str, grid: FamilyGrid) -> dict[str, int]:
-    """The largest of each count among the cells of a grid, by kind of cell and name."""
-    found: dict[str, int] = {}
+def counts(family: str, grid: FamilyGrid) -> dict[str, list[float]]:
+    """Least, mean and largest of each count among a grid's cells, by kind of cell and name."""
+    found: dict[str, list[int]] = {}
     for jobs in papers.load(family).jobs(grid).values():
         for job in jobs.values():
             kind = type(job.cell.parameters).__name__
             for name, count in _counts(job.cell.parameters.model_dump()):
-                key = f"{kind}.{name}"
-                found[key] = max(count, found.get(key, 0))
-    return found
+                found.setdefault(f"{kind}.{name}", []).append(count)
+    return {key: [min(c), round(fmean(c), 3), max(c)] for key, c in found.items()}
 
 
 def _counts(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
@@ -101,6 +106,6 @@ def reference(scales: Path) -> dict[str, dict[str, dict[str, Any]]]:
             grid = getattr(sections, name)
             found.setdefault(name, {})[scale] = {
                 "digest": digest(grid),
-                "largest": largest(name, grid),
+                "counts": counts(name, grid),
             }
     return found

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from hiddenstate.accounting import linear
 from hiddenstate.auditing import ApproxDP, GaussianDP, Tabulated, composed
@@ -133,6 +133,12 @@ def _curves(m: Composed) -> Tabulated:
 Mechanism = Gaussian | Response | Leak | Composed
 
 
+def _ascending(looks: list[int]) -> list[int]:
+    if looks != sorted(looks):
+        raise ValueError("expected them in ascending order")
+    return looks
+
+
 class Sequential(Grid):
     """Audits of a claim of Gaussian differential privacy that stop when they refute it."""
 
@@ -140,7 +146,9 @@ class Sequential(Grid):
     truths: Several[Annotated[float, Field(ge=0, le=10)]] = Field(
         min_length=1, description="true mu"
     )
-    looks: Several[Count] = Field(min_length=1, description="models per data set at each look")
+    looks: Annotated[Several[Count], AfterValidator(_ascending)] = Field(
+        min_length=1, description="models per data set at each look, ascending"
+    )
     audits: int = Field(ge=50, le=1_000_000, description="simulated audits of each true mu")
 
 

@@ -10,6 +10,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     LinearHeuristicGrid,
     Optimisers,
     Quadratic,
+    Recipe,
     Row,
     Schedules,
 )
@@ -143,15 +144,14 @@ class TrainedCurves(TrainedMechanism):
 def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
     """The audits of trained models that each figure and table shows."""
     t = grid.training
+
+    def audits(p: Recipe, attack: Attack) -> list[TrainedAudit]:
+        own = {"attack": attack, "models": p.models or t.models}
+        return [part(TrainedAudit, t, p, steps=n, **own) for n in p.steps]
+
     return {
-        "figure2": [
-            part(TrainedAudit, t, p, attack="dirac", steps=n) for p in t.figure2 for n in p.steps
-        ],
-        "figure4": [
-            part(TrainedAudit, t, t.figure4, attack=attack, steps=n)
-            for attack in ("blank", "natural")
-            for n in t.figure4.steps
-        ],
+        "figure2": [audit for p in t.figure2 for audit in audits(p, "dirac")],
+        "figure4": audits(t.figure4, "blank") + audits(t.figure4, "natural"),
         "table1": [
             part(TrainedAudit, t, row, attack="natural", sampling_rate=row.batch / t.records)
             for row in t.table1

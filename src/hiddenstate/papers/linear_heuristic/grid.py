@@ -223,6 +223,9 @@ class Recipe(Grid):
     sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
     steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps, an audit each")
     learning_rate: Positive = Field(description="step size on the mean of an expected batch")
+    models: Annotated[int, Field(ge=20, le=1_000_000)] | None = Field(
+        default=None, description="models per data set in each audit, where not all have as many"
+    )
 
 
 class FixedNoise(Recipe):
