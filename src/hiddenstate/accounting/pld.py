@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
+from scipy.special import erfcx, ndtr
 
 from hiddenstate.accounting import arguments, composition, tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
@@ -25,6 +25,9 @@ INTERVAL = 1e-3
 
 MOST_POINTS = 1 << 22
 """Longest distribution that dp-accounting is given: it takes a gigabyte."""
+
+_LARGE = 600.0
+"""Losses beyond are out of the range of exponentials."""
 
 _DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
 
@@ -100,13 +103,25 @@ def _single_step(
     """
     # e^loss = 1 - q + q e^((y - 1/2) / sigma^2) at output y; the best set is all beyond it.
     sign = 1 if null == "out" else -1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        odds = (np.expm1(sign * epsilons) + rate) / rate
-        y = np.where(odds > 0, 0.5 + sigma**2 * np.log(odds), -np.inf)
+    losses = sign * epsilons
+    least = math.log1p(-rate) if rate < 1 else -math.inf
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        odds = (np.expm1(losses) + rate) / rate
+        # The sum overflows at large losses, and keeps no digits near the least.
+        apart = losses + np.log(-np.expm1(least - losses)) - math.log(rate)
+        log_odds = np.where((odds > 1e-8) & np.isfinite(odds), np.log(odds), apart)
+        y = np.where(losses > least, 0.5 + sigma**2 * log_odds, -np.inf)
     absent, present = ndtr(-sign * y / sigma), ndtr(sign * (1 - y) / sigma)
     mixed = (1 - rate) * absent + rate * present
     alternative, given = (mixed, absent) if null == "out" else (absent, mixed)
-    return np.clip(alternative - np.exp(epsilons) * given, 0, 1)
+    taken = np.exp(np.minimum(epsilons, _LARGE)) * given
+    # Beyond, the power and the probability are far out of range, but not their product. With null
+    # "in" such losses are only those of rate 1, and 1 - q is lost beside the power with "out".
+    large = (epsilons > _LARGE) & np.isfinite(y)
+    near, away = (1 - y[large], y[large]) if null == "out" else (y[large], 1 - y[large])
+    density = rate * np.exp(-((near / sigma) ** 2) / 2)
+    taken[large] = density * erfcx(away / sigma / math.sqrt(2)) / 2
+    return np.clip(alternative - taken, 0, 1)
 
 
 @lru_cache(maxsize=4)
