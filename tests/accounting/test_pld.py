@@ -223,9 +223,11 @@ def test_every_record_in_every_step_leaks_alike_in_both_directions(sigma, steps,
         assert np.all(curve(rates) <= tradeoff.gaussian(np.sqrt(steps) / sigma, rates) + 1e-12)
 
 
-@pytest.mark.parametrize(("sigma", "q", "steps"), [(0.02, 0.5, 1), (0.03, 0.9, 2)])
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps"), [(0.02, 0.5, 1), (0.0295, 0.5, 1), (0.03, 0.9, 2), (0.03, 0.01, 1)]
+)
 def test_losses_beyond_the_range_of_exponentials_are_accounted(sigma, q, steps):
-    """One was no number, and dp-accounting refused the deltas of the other."""
+    """Some were no number or infinite, and dp-accounting refused the deltas of another."""
     bounds = composition.bracket(sigma, q, steps, 1e-5)
     found = pld.epsilon(sigma, q, steps, 1e-5, interval=1e-2)
     assert bounds.lower <= found <= bounds.upper + 1

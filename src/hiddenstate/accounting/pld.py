@@ -94,6 +94,26 @@ def _deltas(loss: Any, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     return above[first - first[0]] - np.exp(np.minimum(epsilons, 700)) * below[first - first[0]]
 
 
+def epsilon_of(loss: Any, delta: float) -> float:
+    """Upper bound on epsilon: dp-accounting's ``get_epsilon_for_delta``, which has to be finite.
+
+    Where its sums underflow, it is the largest loss that is reached with probability delta.
+    """
+    with np.errstate(over="ignore"):
+        found = float(loss.get_epsilon_for_delta(delta))
+    if found <= _LARGE:
+        return found
+    found = 0.0
+    for pmf in (loss._pmf_remove.to_dense_pmf(), loss._pmf_add.to_dense_pmf()):
+        if pmf._infinity_mass >= delta:
+            return math.inf
+        reached = np.flatnonzero(pmf._infinity_mass + np.cumsum(pmf._probs[::-1]) >= delta)
+        if reached.size:
+            last = pmf._lower_loss + pmf.size - 1 - int(reached[0])
+            found = max(found, last * pmf._discretization)
+    return found
+
+
 def _single_step(
     sigma: float, rate: float, epsilons: NDArray[np.float64], null: Direction
 ) -> NDArray[np.float64]:
@@ -330,10 +350,7 @@ def _fixed(
             f"as sums over {counted(steps, 'step')} are rounded. Use no interval for a smaller one."
         )
     at = delta - least_delta(steps) / 100 if up else delta
-    return max(
-        float(_losses(sigma, rate, steps, null, interval).get_epsilon_for_delta(at))
-        for null in directions
-    )
+    return max(epsilon_of(_losses(sigma, rate, steps, null, interval), at) for null in directions)
 
 
 def _calibrate(
@@ -441,7 +458,7 @@ def tradeoff_curves(
         for null in _DIRECTIONS
     }
     # Beyond this epsilon the guarantees say nothing that an audit could see.
-    reach = max(1e-2, *(loss.get_epsilon_for_delta(1e-9) for loss in losses.values()))
+    reach = max(1e-2, *(epsilon_of(loss, 1e-9) for loss in losses.values()))
     epsilons = np.linspace(0, reach, lines)
     out, into = (_deltas(losses[null], epsilons) for null in _DIRECTIONS)
     curves: dict[Null, TradeoffCurve] = {
