@@ -230,8 +230,7 @@ def _between(bracket: composition.Bracket) -> Value:
 
 def _every_step(run: Setting, delta: float) -> float:
     noise = run.noise_multiplier / (run.group * (2 if run.swaps else 1))
-    exact = linear.last_iterate_epsilon(noise, 1.0, run.steps, delta)
-    return float(exact) * (1 + 1e-9)
+    return linear.last_iterate(noise, 1.0, run.steps).bracket(delta, share=1e-9)[1]
 
 
 def _standard(run: Setting, delta: float) -> Value:
@@ -907,7 +906,7 @@ def _known_batches(setting: Setting, delta: float) -> float:
     epochs = setting.steps // setting.steps_per_pass
     moved = setting.group * (2 if setting.swaps else 1)
     mu = moved * math.sqrt(epochs) / setting.noise_multiplier
-    return float(gaussian.epsilon(mu, delta)) * (1 + 1e-9)
+    return gaussian.bracket(mu, delta)[1]
 
 
 ALLOCATED: tuple[Bound, ...] = (
