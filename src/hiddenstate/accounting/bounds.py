@@ -738,10 +738,6 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
         # Imported here because most settings add or remove a record.
         from hiddenstate.accounting import iteration
 
-        # Beyond, probabilities would be below the least double.
-        most = swapped.bracket(*setting.mechanism, delta).upper
-        if most > 500:
-            raise InputError("not known above an epsilon of 500 where records are swapped")
         return iteration.swapped(*setting.mechanism).epsilon(delta)
     if not setting.sampled and (changed or setting.shuffled) and setting.group == 1:
         return _between(ordered.epsilon(setting, delta))
