@@ -275,6 +275,65 @@ def test_a_bracket_that_takes_too_long_says_what_is_to_be_had(monkeypatch):
     assert bounds.upper - bounds.lower <= width < 1
 
 
+@pytest.mark.parametrize(
+    ("mu", "delta"),
+    [
+        (4.38014624795567e-05, 1.7473230003883808e-05),
+        (1.048505842514332e-06, 4.182933082513141e-07),
+        (9.61, 0.9999984534),
+        (1e-12, 3e-13),
+        (1e-30, 1e-40),
+        (1e-30, 3.9894e-31),
+        (0.3, 1e-5),
+        (100.0, 0.9999),
+        (1e4, 1 - 1e-8),
+        (1e6, 1e-5),
+    ],
+)
+def test_both_ends_without_subsampling_are_on_their_sides(mu, delta):
+    """Near the total variation, where rounding moves epsilon most, ends were 1e-7 and 5 % off."""
+    sigma = 1 / mu
+    with mpmath.workdps(60):
+        m = 1 / mpmath.mpf(sigma)
+
+        def exact(epsilon):
+            high, low = m / 2 - epsilon / m, -m / 2 - epsilon / m
+            return mpmath.ncdf(high) - mpmath.exp(epsilon) * mpmath.ncdf(low)
+
+        for null in ("out", "in", "either"):
+            lower, upper = bracket(sigma, 1.0, 1, delta, null=null)
+            assert lower == 0 or exact(mpmath.mpf(lower)) >= delta
+            assert exact(mpmath.mpf(upper)) <= delta
+            if delta <= 0.9999:
+                assert upper - lower <= 1.001e-9 * upper + 1e-12
+
+
+@pytest.mark.parametrize("null", ["out", "in"])
+@pytest.mark.parametrize("share", [1e-3, 0.9, 1 - 1e-4, 1 - 1e-9, 1 - 1e-13])
+@pytest.mark.parametrize(
+    ("sigma", "q"), [(0.0014, 0.5), (0.3, 1 - 1e-12), (1e5, 0.01), (1e12, 0.5), (1.0, 1e-50)]
+)
+def test_both_ends_of_one_step_are_on_their_sides(sigma, q, share, null):
+    sign = 1 if null == "out" else -1
+    with mpmath.workdps(80):
+        s, rate = mpmath.mpf(sigma), mpmath.mpf(q)
+
+        def exact(epsilon):
+            odds = (mpmath.exp(sign * mpmath.mpf(epsilon)) - (1 - rate)) / rate
+            if odds <= 0:
+                return 0
+            y = s**2 * mpmath.log(odds) + 0.5
+            absent, present = mpmath.ncdf(-sign * y / s), mpmath.ncdf(sign * (1 - y) / s)
+            worlds = (1 - rate) * absent + rate * present, absent
+            alternative, given = worlds[::sign]
+            return alternative - mpmath.exp(epsilon) * given
+
+        delta = float(exact(0) * share)
+        lower, upper = bracket(sigma, q, 1, delta, null=null)
+        assert lower == 0 or exact(lower) >= delta
+        assert exact(upper) <= delta
+
+
 def test_a_canary_rarely_sampled_costs_nothing():
     assert bracket(0.2, 1e-5, 10, 1e-3) == (0, 0)
 

@@ -6,8 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import gaussian, pld
+from hiddenstate.accounting import balls_and_bins, bounds, gaussian, ordered, pld, weighted
+from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
+from hiddenstate.sampling import BallsAndBins, Cyclic, Poisson
 
 
 def hockey_stick(mu: float, epsilon: float):
@@ -30,6 +32,67 @@ def test_epsilon_of_mu_is_rounded_down_from_the_integral(mu, delta):
     # dp-accounting's is an upper bound.
     assert 0 <= pld.epsilon(1 / mu, 1.0, 1, delta) - epsilon < 2e-3
     assert gaussian.mu(epsilon, delta) == pytest.approx(mu, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mu", "delta"),
+    [(114.55923148823423, 0.9999999659204143), (1e4, 4.8e-13), (1e6, 1e-5), (19.0, 1 - 3e-14)],
+)
+def test_epsilon_of_a_large_mu_is_rounded_down(mu, delta):
+    """They were up to 138 above the truth, as 1e-9 is less than its rounding."""
+    with mpmath.workdps(60):
+        m, epsilon = mpmath.mpf(mu), mpmath.mpf(float(gaussian.epsilon_below(mu, delta)))
+
+        def exact(e):
+            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+        assert epsilon == 0 or exact(epsilon) >= delta
+        if delta < 0.5:
+            assert exact(epsilon * (1 + 2e-12)) <= delta
+    (alone,) = gaussian.epsilon_below([mu], delta)
+    assert alone == epsilon
+
+
+def run(sampling, noise, steps, **options):
+    return Setting(sampling=sampling, noise_multiplier=noise, steps=steps, **options)
+
+
+# What knows its epsilon exactly, of one step at a noise multiplier.
+KNOWN = {
+    "weighted": lambda noise, delta: weighted.epsilon(noise, 1.0, [1.0], delta),
+    "ordered": lambda noise, delta: ordered.epsilon(
+        run(Cyclic(5), 2 * noise, 1, records=5, batch_size=5.0), delta
+    ),
+    "balls and bins": lambda noise, delta: balls_and_bins.bracket(noise, 1, 1, delta),
+    "every step": lambda noise, delta: (0, bounds._every_step(run(Poisson(0.5), noise, 1), delta)),
+    "known batches": lambda noise, delta: (
+        0,
+        bounds._known_batches(run(BallsAndBins(2), noise, 2), delta),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize(
+    ("mu", "delta"),
+    [
+        (1.048505842514332e-06, 4.182933082513141e-07),
+        (4.38014624795567e-05, 1.7473230003883808e-05),
+        (0.1, 0.03987761167674492 * (1 - 1e-12)),
+    ],
+)
+def test_exact_epsilons_near_the_total_variation_are_on_their_sides(name, mu, delta):
+    """Ends were a share of epsilon away, which is less than rounding there."""
+    noise = 1 / mu
+    with mpmath.workdps(60):
+        m = 1 / mpmath.mpf(noise)
+
+        def exact(e):
+            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+        lower, upper = KNOWN[name](noise, delta)
+        assert lower == 0 or exact(mpmath.mpf(lower)) >= delta
+        assert exact(mpmath.mpf(upper)) <= delta
 
 
 def test_no_leak_is_epsilon_zero():

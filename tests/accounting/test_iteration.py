@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from mpmath import mp
+from mpmath import mp, mpf
 from scipy.stats import norm
 
 from hiddenstate.accounting import gaussian, iteration, linear
@@ -223,12 +223,102 @@ def test_nonsense_is_refused():
         nearest_gaussian([0.0], [1.0])
 
 
+# --- Extreme numbers
+
+
+def mixed_epsilon(process, sigma, rate, steps, delta, null="out"):
+    """Epsilon of ``process`` in high precision: the losses ascend, so the tests are thresholds."""
+    with mp.workdps(50):
+        sigma, rate, deviation = mpf(sigma), mpf(rate), mpf(sigma) * mp.sqrt(steps)
+        shares = [
+            mp.binomial(steps, k) * rate**k * (1 - rate) ** (steps - k) for k in range(steps + 1)
+        ]
+        inside = list(enumerate(shares))
+        out = [(-k, share) for k, share in inside] if process is iteration.swapped else [(0, 1)]
+        if null == "in":
+            inside, out = ([(-k, share) for k, share in side] for side in (out, inside))
+
+        def density(side, x):
+            return mp.fsum(share * mp.npdf(x, k, deviation) for k, share in side)
+
+        def tail(side, x):
+            return mp.fsum(share * mp.ncdf((k - x) / deviation) for k, share in side)
+
+        low, high = -steps - 40 * deviation, steps + 40 * deviation
+        for _ in range(100):
+            x = (low + high) / 2
+            ratio = density(inside, x) / density(out, x)
+            more = tail(inside, x) - ratio * tail(out, x) > mpf(delta)
+            low, high = (x, high) if more else (low, x)
+        return float(mp.log(ratio))
+
+
+@pytest.mark.parametrize(
+    ("process", "mechanism", "delta", "null"),
+    [
+        (iteration.swapped, (1.0, 0.01, 40), "1e-5", "out"),
+        (iteration.swapped, (1.0, 0.01, 40), "1e-300", "out"),
+        (iteration.swapped, (0.06, 1e-10, 20), "1e-290", "in"),
+        (iteration.swapped, (1e-3, 0.3, 10), "1e-5", "out"),
+        (subsampled, (1.0, 0.01, 40), "1e-300", "out"),
+        (subsampled, (0.05, 0.9, 60), "1e-100", "in"),
+    ],
+)
+def test_epsilons_are_exact_at_any_delta_and_noise(process, mechanism, delta, null):
+    """Probabilities below the least double were taken for 0, and others overflowed."""
+    exact = mixed_epsilon(process, *mechanism, delta, null)
+    assert process(*mechanism).epsilon(float(delta), null=null) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 30.0, 1e4, 1e12])
+def test_a_flat_landscape_is_gaussian_at_any_mu_and_delta(mu):
+    """At mu 30 the exponential of epsilon overflowed."""
+    law = SingleInsertion(mu, 0.0, 1).law
+    assert law.gdp_mu() == pytest.approx(mu, rel=1e-9)
+    assert len(law.errors(100)[0]) < 1000
+    for delta in (1e-300, 1e-5):
+        exact = gaussian.epsilon(mu, delta)
+        for null in ("out", "in"):
+            assert law.epsilon(delta, null=null) == pytest.approx(exact, rel=1e-9, abs=1e-9)
+    if mu == 30:
+        exact = float(mp.ncdf(15 - mpf(600) / 30) - mp.exp(600) * mp.ncdf(-15 - mpf(600) / 30))
+        assert law.delta(600.0) == pytest.approx(exact, rel=1e-9)
+        assert law.delta(1e200) == 0.0
+
+
+def test_what_hangs_on_outputs_that_were_left_out_is_refused():
+    law = SingleInsertion(1.2, 0.7, 6).law
+    assert law.epsilon(1e-11) > 3
+    for refusing in (law, iteration.swapped(0.2, 0.5, 3000)):
+        with pytest.raises(InputError, match=r"^delta: got 1e-13; .* rarer than"):
+            refusing.epsilon(1e-13)
+
+
+def test_sizes_beyond_memory_are_refused_and_a_flat_landscape_has_none():
+    assert SingleInsertion(1.0, 0.0, 10**12).law.gdp_mu() == pytest.approx(1e-6, rel=1e-9)
+    for process in (iteration.swapped, subsampled):
+        with pytest.raises(InputError, match=r"^steps: got 1000000000000"):
+            process(1.0, 0.1, 10**12)
+        for noise in (1e-200, 1e305):
+            with pytest.raises(InputError, match=r"^noise_multiplier: got"):
+                process(noise, 0.1, 10)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "third"),
+    [((1e200, 0.5), 2 * math.sqrt(2 / math.pi)), ((1e-200, 0.5), 1.0), ((5e-324, 0.1), 0.82 / 0.3)],
+)
+def test_berry_esseen_at_any_noise(mechanism, third):
+    """Third moments over cubed deviations: of normal terms, and of coins of rate q."""
+    assert berry_esseen(*mechanism, 100) == pytest.approx(0.4748 * third / 10, rel=1e-12)
+
+
 # --- How far from Gaussian
 
 
 def test_a_gaussian_curve_is_its_own_nearest():
     for mu in (0.1, 1.0, 3.5):
-        fit = nearest_gaussian(*Law(np.array([[0.0], [2 * mu]]), np.ones((2, 1)), 2.0).errors())
+        fit = nearest_gaussian(*Law(np.array([[0.0], [2 * mu]]), np.zeros((2, 1)), 2.0).errors())
         assert fit.mu == pytest.approx(mu, abs=1e-5)
         assert fit.distance < 1e-6 < fit.bound < 1.1e-3
 

@@ -1,9 +1,11 @@
 """The RDP accountant."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 from scipy import integrate
 
 from hiddenstate.accounting import composition, rdp
@@ -59,6 +61,63 @@ def test_divergences_at_other_orders_are_integrals(setting, order):
     assert rdp.divergence(sigma, q, order) == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.parametrize("order", [2, 3, 40])
+@pytest.mark.parametrize(
+    "setting",
+    [(1e-3, 1e-50), (0.0199, 0.9), (0.02, 1e-50), (0.02, 0.9), (1.0, 1 - 1e-16), (1e3, 1e-6),
+     (1e50, 1e-50), (1e200, 0.5)],
+)  # fmt: skip
+def test_divergences_at_whole_orders_are_the_binomial_sum_at_any_noise_and_rate(setting, order):
+    with mp.workdps(450):
+        sigma, q = map(mpf, setting)
+        moment = sum(
+            mp.binomial(order, k)
+            * q**k
+            * (1 - q) ** (order - k)
+            * mp.exp(k * (k - 1) / (2 * sigma**2))
+            for k in range(order + 1)
+        )
+        exact = float(mp.log(moment) / (order - 1))
+    assert rdp.divergence(*setting, order) == pytest.approx(exact, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [(764.6, 8e-4, 1.01), (1.0, 0.01, 1 + 1e-9), (0.3, 1e-10, 1.7), (0.05, 1e-10, 1.2),
+     (0.0199, 1e-5, 1.01), (1e10, 0.3, 1.5)],
+)  # fmt: skip
+def test_divergences_near_order_1_keep_their_digits(setting):
+    """At the first of these 5.5e-13 was found to be 0."""
+    with mp.workdps(60):
+        sigma, q, a = map(mpf, setting)
+        bend = sigma * mp.log((1 - q) / q) + 1 / (2 * sigma)
+        points = {-20, 0, 5, 10, 1 / sigma, a / sigma - 10, a / sigma, a / sigma + 20}
+        points |= {bend + k * sigma for k in (-4, 0, 4)}
+        points = sorted(point for point in points if -20 <= point <= a / sigma + 20)
+        total = mp.quad(
+            lambda z: ((1 - q + q * mp.exp((z - 1 / (2 * sigma)) / sigma)) ** a - 1) * mp.npdf(z),
+            points,
+        )
+        exact = float(mp.log1p(total) / (a - 1))
+    assert rdp.divergence(*setting) == pytest.approx(exact, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("sigma", [1e-4, 0.02, 1.0, 1e3])
+def test_large_orders_and_little_noise_take_little_memory(sigma):
+    """Arrays were as long as the order, or as the range of outputs over the noise."""
+    q = 0.1
+    tracemalloc.start()
+    found = [rdp.divergence(sigma, q, order) for order in (9.5, 1e6, 1e9)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e8
+    # The largest term of the binomial sum, where it is by far the largest.
+    for order, value in zip((9.5, 1e6, 1e9), found, strict=True):
+        likely = order / (2 * sigma**2) + order / (order - 1) * math.log(q)
+        if likely > 50:
+            assert value == pytest.approx(likely, rel=1e-9)
+
+
 @pytest.mark.parametrize("setting", [(1.0, 0.01, 1000, 1e-5), (50.0, 0.01, 50_000, 1e-6)])
 def test_epsilon_is_dp_accountings(setting):
     """At fractional orders theirs is a little larger, where their series has not converged."""
@@ -85,6 +144,9 @@ def test_refusals():
     with pytest.raises(InputError, match=r"^delta: got 2"):
         rdp.epsilon(1.0, 0.1, 10, 2)
     assert math.isfinite(rdp.epsilon(1.0, 0.1, 10, 1e-5))
+    for order in (1, 1.1e9, math.nan):
+        with pytest.raises(InputError, match=f"^order: got {order}"):
+            rdp.divergence(1.0, 0.1, order)
 
 
 def test_the_bound_is_rounded_up_by_the_stated_error_of_a_step():

@@ -50,9 +50,10 @@ def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     """
     lower = lower_epsilon(noise_multiplier, batches, epochs, delta, (1.0, 0.0), redrawn=True)
     sigma, batches, epochs = float(noise_multiplier), int(batches), int(epochs)
-    known = float(gaussian.epsilon(math.sqrt(epochs) / sigma, delta)) * (1 + 1e-9)
+    every = Bracket(*gaussian.bracket(math.sqrt(epochs) / sigma, delta))
     if batches == 1:
-        return Bracket(known * (1 - 2e-9), known)
+        return every
+    known = every.upper
     if sigma < LEAST_NOISE or delta / epochs < LEAST_DELTA:
         return Bracket(min(lower, known), known)
     law, beyond = _spread(sigma, batches, _top(sigma, epochs, delta))

@@ -230,8 +230,7 @@ def _between(bracket: composition.Bracket) -> Value:
 
 def _every_step(run: Setting, delta: float) -> float:
     noise = run.noise_multiplier / (run.group * (2 if run.swaps else 1))
-    exact = linear.last_iterate_epsilon(noise, 1.0, run.steps, delta)
-    return float(exact) * (1 + 1e-9)
+    return linear.last_iterate(noise, 1.0, run.steps).bracket(delta, share=1e-9)[1]
 
 
 def _standard(run: Setting, delta: float) -> Value:
@@ -738,10 +737,6 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
         # Imported here because most settings add or remove a record.
         from hiddenstate.accounting import iteration
 
-        # Beyond, probabilities would be below the least double.
-        most = swapped.bracket(*setting.mechanism, delta).upper
-        if most > 500:
-            raise InputError("not known above an epsilon of 500 where records are swapped")
         return iteration.swapped(*setting.mechanism).epsilon(delta)
     if not setting.sampled and (changed or setting.shuffled) and setting.group == 1:
         return _between(ordered.epsilon(setting, delta))
@@ -907,7 +902,7 @@ def _known_batches(setting: Setting, delta: float) -> float:
     epochs = setting.steps // setting.steps_per_pass
     moved = setting.group * (2 if setting.swaps else 1)
     mu = moved * math.sqrt(epochs) / setting.noise_multiplier
-    return float(gaussian.epsilon(mu, delta)) * (1 + 1e-9)
+    return gaussian.bracket(mu, delta)[1]
 
 
 ALLOCATED: tuple[Bound, ...] = (

@@ -498,7 +498,8 @@ def bracket(
     all that is seen of them.
     It is at most ``width`` wide; None stands for 1 % of epsilon or 1e-3, whichever is larger.
     Without subsampling the mechanism is Gaussian and a single step has a closed form: then the
-    bracket is 1e-9 of epsilon wide. ``null="out"`` bounds P_in(S) - e^epsilon P_out(S), ``"in"``
+    bracket is 1e-9 of epsilon wide, and wider where rounding asks for it, as near the total
+    variation. ``null="out"`` bounds P_in(S) - e^epsilon P_out(S), ``"in"``
     the reverse, ``"either"`` the larger of the two.
 
     Raises InputError on a value out of range, and where the width would take more memory than half
@@ -523,8 +524,7 @@ def bracket(
             pair = linear.last_iterate(sigma / math.sqrt(steps), rate, 1)
         else:
             pair = linear.last_iterate(sigma, rate, steps)
-        exact = pair.epsilon(delta, null=null)
-        return Bracket(exact * (1 - 5e-10), exact * (1 + 5e-10))
+        return Bracket(*pair.bracket(delta, share=5e-10, null=null))
     if -math.expm1(steps * math.log1p(-rate)) <= delta:
         return Bracket(0.0, 0.0)  # so rarely is the canary sampled at all
     if steps > MOST_STEPS:
@@ -673,8 +673,7 @@ def _bracket(
     # Sampling the record in every step leaks more, and no loss of null "in" exceeds that of a step
     # without the canary.
     sampled = block.every * steps
-    every = linear.last_iterate(block.sigma, 1.0, sampled).epsilon(delta, null=direction)
-    upper = every * (1 + 5e-10)
+    _, upper = linear.last_iterate(block.sigma, 1.0, sampled).bracket(delta, share=5e-10)
     lower, upper = 0.0, min(upper, -steps * block.log_none if direction == "in" else math.inf)
     if upper <= least:
         return Bracket(lower, upper)

@@ -24,9 +24,21 @@ def epsilon(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
     return found[places].reshape(np.shape(mu))
 
 
+def bracket(mu: float, delta: float, *, share: float = 1e-9) -> tuple[float, float]:
+    """The same as bounds that are a ``share`` of it above and below, or what rounding asks for."""
+    if mu <= 0:
+        return 0.0, 0.0
+    return linear.last_iterate(1 / mu, 1.0, 1).bracket(delta, share=share)
+
+
 def epsilon_below(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
-    """The same as a lower bound, rounded down by 1e-9."""
-    return np.maximum(0, epsilon(mu, delta) - 1e-9)
+    """The same as a lower bound, rounded down by 1e-9 or by what rounding asks for."""
+    values, places = np.unique(np.asarray(mu, dtype=float), return_inverse=True)
+    found = np.maximum(0, epsilon(values, delta) - 1e-9)
+    # Elsewhere its rounding is below that.
+    for far in np.flatnonzero((values > 10) | ((values > 0) & (delta > 0.9))):
+        found[far] = min(found[far], bracket(float(values[far]), delta, share=1e-12)[0])
+    return found[places].reshape(np.shape(mu))
 
 
 def mu(epsilon: float, delta: float) -> float:

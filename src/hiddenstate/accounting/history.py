@@ -60,4 +60,4 @@ def epsilon(
         for value, count in zip(values, counts, strict=True)
     ]
     total = reduce(lambda one, other: one.compose(other), each)
-    return float(total.get_epsilon_for_delta(delta - least / 100))
+    return pld.epsilon_of(total, delta - least / 100)

@@ -14,18 +14,20 @@ the best tests are thresholds on X_T, and the step of the last noise is integrat
 """
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csc_array
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, ndtri_exp
 
 from hiddenstate.accounting import arguments, binomial, roots
-from hiddenstate.accounting.tradeoff import Null, check_null
-from hiddenstate.errors import InputError, check_count
+from hiddenstate.accounting.mixture import _log_mills
+from hiddenstate.accounting.tradeoff import Direction, Null, check_null
+from hiddenstate.errors import InputError, check_count, expect
 from hiddenstate.streams import World
 
 Array = NDArray[np.float64]
@@ -43,6 +45,18 @@ MOST_NODES = 60_000
 
 NEGLIGIBLE = 1e-60
 """Probability of a node that is left out of a law."""
+
+RAREST = -32.0
+"""Logarithm of 1e-14: rarer outputs of hidden steps miss too much of what ``REACH`` leaves out."""
+
+RARE = -2000.0
+"""Numbers of sampled steps whose log-probability is below this are left out."""
+
+LARGEST = 1e12
+"""Means in deviations; beyond, doubles hardly tell apart outputs that are a deviation apart."""
+
+LEAST_NOISE, LARGEST_NOISE = 1e-8, 1e300
+"""Noise with which the means of all sums of steps are within ``LARGEST``, and doubles suffice."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +79,13 @@ class SingleInsertion:
         for name, value in (("mu", self.mu), ("slope", self.slope)):
             if not value > 0:
                 raise InputError(f"{name}: got {value}; expected more than 0")
-        if not self.mu < math.inf:
-            raise InputError(f"mu: got {self.mu}; expected a finite number")
+        if not self.mu <= LARGEST:
+            raise InputError(f"mu: got {self.mu}; expected at most {LARGEST:g}")
         if not 0 <= self.beta < math.inf:
             raise InputError(f"beta: got {self.beta}; expected 0 or more")
-        if self.threshold is not None and not math.isfinite(self.threshold):
-            raise InputError(f"threshold: got {self.threshold}; expected a finite number")
+        if self.threshold is not None and not abs(self.threshold) <= LARGEST:
+            words = f"expected at most {LARGEST:g} on either side of 0"
+            raise InputError(f"threshold: got {self.threshold}; {words}")
         check_count("steps", self.steps)
 
     @property
@@ -95,24 +110,26 @@ class SingleInsertion:
 
     def laws(self) -> list["Law"]:
         """Law of X_t for t = 1, ..., steps. Exact except for quadrature, about 1e-12."""
-        if self.beta == 0:
-            # A flat landscape adds noise alone.
-            return [self._normal_pair(t) for t in range(1, self.steps + 1)]
-        return self._laws
+        return list(self._evolution())
 
-    @property
+    @cached_property
     def law(self) -> "Law":
-        return self.laws()[-1]
+        if self.beta == 0:
+            return self._normal_pair(self.steps)
+        return deque(self._evolution(), 1).pop()
 
     def _normal_pair(self, steps: int) -> "Law":
         means = np.array([[mean] for mean in self.start])
-        return Law(means, np.ones((2, 1)), math.sqrt(steps))
+        return Law(means, np.zeros((2, 1)), math.sqrt(steps))
 
-    @cached_property
-    def _laws(self) -> list["Law"]:
-        found = [self._normal_pair(1)]
+    def _evolution(self) -> Iterator["Law"]:
+        if self.beta == 0:
+            # A flat landscape adds noise alone.
+            yield from map(self._normal_pair, range(1, self.steps + 1))
+            return
+        yield self._normal_pair(1)
         if self.steps == 1:
-            return found
+            return
         beta = min(self.beta, LOCKED) if math.isinf(self.slope) else self.beta
         same = SingleInsertion(self.mu, beta, self.steps, self.threshold, self.slope)
         x, weights = same._quadrature()
@@ -122,10 +139,11 @@ class SingleInsertion:
         for t in range(2, self.steps + 1):
             kept = (density * weights).max(axis=0) > NEGLIGIBLE
             means = np.stack((after[kept], after[kept]))
-            found.append(Law(means, (density * weights)[:, kept], 1.0))
+            with np.errstate(divide="ignore"):
+                logs = np.log((density * weights)[:, kept])
+            yield Law(means, logs, 1.0, RAREST)
             if t < self.steps:
                 density = np.stack([kernel @ f for f in density])
-        return found
 
     def _quadrature(self) -> tuple[Array, Array]:
         """Nodes and weights on all that X_1, ..., X_{T-1} reach."""
@@ -152,13 +170,15 @@ class SingleInsertion:
 class Law:
     """Two mixtures of normal distributions: an observation in the worlds "out" and "in".
 
-    means, weights: shape (2, components), "out" first. deviation: common to all components. The
-    likelihood ratio must ascend.
+    means, log_weights: shape (2, components), "out" first. deviation: common to all components.
+    The likelihood ratio must ascend. rarest: logarithm of the probability of the rarest outputs
+    that it tells right. Delta is exact to 1e-14, epsilon to 1e-9 and to 1e-9 of itself.
     """
 
     means: Array
-    weights: Array
+    log_weights: Array
     deviation: float
+    rarest: float = -math.inf
 
     def above(self, threshold: ArrayLike) -> tuple[Array, Array]:
         """P(X > threshold) in the worlds "out" and "in": false and true positive rates."""
@@ -173,9 +193,10 @@ class Law:
 
         It speaks of one point of the trade-off curve, not of the curve.
         """
-        out, _ = self.above(threshold)
-        _, inside = self.below(threshold)
-        return float(-ndtri(out) - ndtri(inside))
+        z = (threshold - self.means) / self.deviation
+        out = logsumexp(self.log_weights[0] + log_ndtr(-z[0]))
+        inside = logsumexp(self.log_weights[1] + log_ndtr(z[1]))
+        return float(-ndtri_exp(out) - ndtri_exp(inside))
 
     def delta(self, epsilon: float, *, null: Null = "out") -> float:
         """Exact hockey-stick divergence at ``epsilon`` >= 0.
@@ -187,45 +208,74 @@ class Law:
             return max(self.delta(epsilon, null="out"), self.delta(epsilon, null="in"))
         if not epsilon >= 0:
             raise InputError(f"epsilon: got {epsilon}; expected 0 or more")
+        return math.exp(self._log_delta_at(self._output(epsilon, null), null))
+
+    def _output(self, epsilon: float, null: Direction) -> float:
+        """Where the privacy loss is ``epsilon``, or the end of what matters where it is nowhere."""
         level = epsilon if null == "out" else -epsilon
 
         def excess(x: float) -> float:
             return self.log_ratio(x) - level
 
-        low = float(self.means.min()) - 37 * self.deviation
-        high = float(self.means.max()) + 37 * self.deviation
+        low, high = self._ends()
         if excess(high) <= 0:
-            best = high
-        elif excess(low) >= 0:
-            best = low
-        else:
-            # The divergence is stationary there, so that this error enters it squared.
-            best = roots.between(excess, low, high, absolute=1e-9)[0]
-        if null == "out":
-            out, inside = self.above(best)
-            return max(0.0, float(inside - math.exp(epsilon) * out))
-        out, inside = self.below(best)
-        return max(0.0, float(out - math.exp(epsilon) * inside))
+            return high
+        if excess(low) >= 0:
+            return low
+        return roots.between(excess, low, high, absolute=1e-15 * self.deviation)[0]
+
+    def _ends(self) -> tuple[float, float]:
+        """Outputs beyond which are fewer than the least double."""
+        return (
+            float(self.means.min()) - 40 * self.deviation,
+            float(self.means.max()) + 40 * self.deviation,
+        )
+
+    def _log_delta_at(self, x: float, null: Direction) -> float:
+        """Logarithm of delta at the privacy loss of x.
+
+        The loss being the ratio of the densities there, delta is the tail of the one world less its
+        density times the other's Mills ratio. Neither overflows, and nothing large is subtracted.
+        """
+        side, one, other = (1, 1, 0) if null == "out" else (-1, 0, 1)
+        z = side * (x - self.means) / self.deviation
+        tail = float(logsumexp(self.log_weights[one] + log_ndtr(-z[one])))
+        density = self.log_weights - z**2 / 2
+        shares = density[other] - density[other].max()
+        mills = logsumexp(shares + _log_mills(-z[other])) - logsumexp(shares) - math.log(2)
+        lost = -math.expm1(min(float(logsumexp(density[one]) + mills) - tail, 0.0))
+        return tail + math.log(lost) if lost else -math.inf
 
     def log_ratio(self, x: float) -> float:
         """Logarithm of the likelihood ratio of "in" to "out" at x, which ascends."""
         squares = ((x - self.means) / self.deviation) ** 2 / 2
-        with np.errstate(divide="ignore"):
-            out, inside = logsumexp(np.log(self.weights) - squares, axis=1)
+        out, inside = logsumexp(self.log_weights - squares, axis=1)
         return float(inside - out)
 
     def epsilon(self, delta: float, *, null: Null = "out") -> float:
-        """Exact epsilon at ``delta``: the smallest whose hockey-stick divergence is ``delta``."""
+        """Exact epsilon at ``delta``: the smallest whose hockey-stick divergence is ``delta``.
+
+        Raises InputError where outputs would matter that are rarer than ``rarest``.
+        """
+        check_null(null)
         if not 0 < delta < 1:
             raise InputError(f"delta: got {delta}; expected a probability inside (0, 1)")
+        if null == "either":
+            return max(self.epsilon(delta, null="out"), self.epsilon(delta, null="in"))
         if self.delta(0.0, null=null) <= delta:
             return 0.0
-        high = 1.0
-        while self.delta(high, null=null) > delta:
-            high *= 2
-        return roots.between(lambda e: self.delta(e, null=null) - delta, 0.0, high, absolute=1e-10)[
-            1
-        ]
+        target, ends = math.log(delta), (self._output(0.0, null), self._ends()[null == "out"])
+        # Along the line both epsilon and its delta are explicit.
+        found = roots.between(
+            lambda x: self._log_delta_at(x, null) - target,
+            *sorted(ends),
+            absolute=1e-15 * self.deviation,
+        )
+        epsilon = abs(self.log_ratio(found[null == "out"]))
+        fine = target - epsilon >= self.rarest
+        why = f"a larger one: epsilon hangs on outputs rarer than e^{self.rarest:.0f}"
+        expect(fine, "delta", delta, why)
+        return epsilon
 
     def errors(self, points: int = 1001) -> tuple[Array, Array]:
         """Points (FPR, FNR) of the exact trade-off curve, FPR ascending; ``points`` or more.
@@ -236,8 +286,11 @@ class Law:
         at = np.linspace(self.means.max() + far, self.means.min() - far, 33)
         fpr, fnr = self.above(at)[0], self.below(at)[1]
         while True:
-            (wide,) = np.nonzero(np.diff(fpr - fnr) > 2 / points)
-            between = (at[wide] + at[wide + 1]) / 2
+            middles = (at[:-1] + at[1:]) / 2
+            # Far from 0 there may be no number between two neighbours.
+            split = (at[:-1] > middles) & (middles > at[1:])
+            (wide,) = np.nonzero((np.diff(fpr - fnr) > 2 / points) & split)
+            between = middles[wide]
             if not len(wide):
                 return fpr, fnr
             at = np.insert(at, wide + 1, between)
@@ -257,7 +310,7 @@ class Law:
             return out, inside
         found = [
             function((at[..., None] - means) / self.deviation) @ weights
-            for means, weights in zip(self.means, self.weights, strict=True)
+            for means, weights in zip(self.means, np.exp(self.log_weights), strict=True)
         ]
         return found[0], found[1]
 
@@ -329,13 +382,10 @@ def swapped(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:
     A Binomial(steps, rate) number of its gradients, or that of opposite ones. The likelihood ratio
     ascends, as the density of either side over that of the noise does on its side.
     """
-    arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
-    log_weights = binomial.log_binomial(int(steps), sampling_rate)
+    counts, log_weights, rarest = _counts(noise_multiplier, sampling_rate, steps)
     # Rare counts of the one side are what is nearest to the other.
-    (counts,) = np.nonzero(log_weights > -700)
-    weights = np.exp(log_weights[counts])
-    means = np.stack((-counts, counts)).astype(float)
-    return Law(means, np.stack((weights, weights)), noise_multiplier * math.sqrt(steps))
+    means, deviation = np.stack((-counts, counts)), noise_multiplier * math.sqrt(steps)
+    return Law(means, np.stack((log_weights, log_weights)), deviation, rarest)
 
 
 def subsampled(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:
@@ -344,18 +394,26 @@ def subsampled(noise_multiplier: float, sampling_rate: float, steps: int) -> Law
     With ``sampling_rate`` 1 it is a normal pair, exactly. The likelihood ratio ascends, for all
     shifts are upwards.
     """
-    from scipy.stats import binom
+    counts, log_weights, rarest = _counts(noise_multiplier, sampling_rate, steps)
+    none = np.full(len(counts), -math.inf)
+    none[0] = 0.0
+    means, deviation = np.stack((0 * counts, counts)), noise_multiplier * math.sqrt(steps)
+    return Law(means, np.stack((none, log_weights)), deviation, rarest)
 
+
+def _counts(
+    noise_multiplier: float, sampling_rate: float, steps: int
+) -> tuple[Array, Array, float]:
+    """Numbers of steps that sample a record, their log-probabilities, and that of the rest."""
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
-    counts = np.arange(steps + 1.0)
-    weights = binom.pmf(counts, steps, sampling_rate)
-    kept = weights > 1e-30
-    none = np.zeros((1, kept.sum()))
-    none[0, 0] = 1.0
-    means = np.stack((np.zeros(kept.sum()), counts[kept]))
-    return Law(
-        means, np.concatenate((none, weights[kept][None])), noise_multiplier * math.sqrt(steps)
-    )
+    expect(steps <= binomial.MOST_STEPS, "steps", steps, f"at most {binomial.MOST_STEPS:,}")
+    fine = LEAST_NOISE <= noise_multiplier <= LARGEST_NOISE
+    words = f"a number from {LEAST_NOISE:g} to {LARGEST_NOISE:g}"
+    expect(fine, "noise_multiplier", noise_multiplier, words)
+    log_weights = binomial.log_binomial(int(steps), sampling_rate)
+    kept = log_weights > RARE
+    (counts,) = np.nonzero(kept)
+    return counts.astype(float), log_weights[kept], float(log_weights[~kept].max(initial=-math.inf))
 
 
 def berry_esseen(noise_multiplier: float, sampling_rate: float, steps: int) -> float:
@@ -367,24 +425,27 @@ def berry_esseen(noise_multiplier: float, sampling_rate: float, steps: int) -> f
     tends to a Gaussian trade-off function only as q (1 - q) / sigma^2 does to 0.
     """
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
-    variance = noise_multiplier**2 + sampling_rate * (1 - sampling_rate)
     if sampling_rate == 1:
         return 0.0
+    # In units of a term's deviation, whose cube may be beyond floating point.
+    unit = math.hypot(noise_multiplier, math.sqrt(sampling_rate * (1 - sampling_rate)))
     third = sum(
-        probability * _third_moment(shift, noise_multiplier)
+        probability * _third_moment(shift / unit, noise_multiplier / unit)
         for shift, probability in (
             (1 - sampling_rate, sampling_rate),
             (-sampling_rate, 1 - sampling_rate),
         )
     )
-    return min(1.0, 0.4748 * third / (variance**1.5 * math.sqrt(steps)))
+    return min(1.0, 0.4748 * third / math.sqrt(steps))
 
 
 def _third_moment(shift: float, deviation: float) -> float:
     """E |shift + deviation Z|^3."""
-    r = abs(shift) / deviation
+    s, d = abs(shift), deviation
+    r = s / d
     density = math.exp(-r * r / 2) / math.sqrt(2 * math.pi)
-    return deviation**3 * ((r**3 + 3 * r) * math.erf(r / math.sqrt(2)) + 2 * (r * r + 2) * density)
+    within = s * (s * s + 3 * d * d) * math.erf(r / math.sqrt(2))
+    return within + 2 * d * (s * s + 2 * d * d) * density
 
 
 def _normal(z: Array) -> Array:

@@ -26,6 +26,7 @@ _CHUNK = 1 << 20
 _GROUP = 64
 """Points that share one search for the terms that matter."""
 
+_U = float(np.finfo(float).eps)
 
 Floats = NDArray[np.float64]
 Terms = Callable[[Floats, slice], Floats]
@@ -91,7 +92,8 @@ class GaussianMixture:
         def terms(y: Floats, k: slice) -> Floats:
             x = side * (self.shifts[k] - y) / self.noise_std
             nothing = -side * y / self.noise_std
-            share = np.log(-np.expm1(-np.abs(_log_mills(nothing) - _log_mills(x))))
+            with np.errstate(divide="ignore"):
+                share = np.log(-np.expm1(-np.abs(_log_mills(nothing) - _log_mills(x))))
             if null == "out":
                 return self.log_weights[k] + log_ndtr(x) + share
             return self._log_ratios(y, k) + log_ndtr(nothing) + share
@@ -140,7 +142,8 @@ class GaussianMixture:
             value = self.loss(y[todo])
             # The slope is the mean shift under the tilted weights, over s^2.
             slope = self._mean_shift(y[todo], value) / variance
-            step = (value - flat[todo]) / slope
+            with np.errstate(divide="ignore"):  # no slope, where shifts are all but impossible
+                step = (value - flat[todo]) / slope
             y[todo] -= np.maximum(step, 0)
             todo = todo[step > 1e-15 * np.maximum(np.abs(y[todo]), self.noise_std)]
         raise ArithmeticError("Newton's method did not converge")
@@ -165,6 +168,9 @@ class GaussianMixture:
         Along the line both epsilon = f(y) and its delta are explicit, so one root-find in y does.
         """
         check_null(null)
+        if len(self.shifts) == 1:
+            # Two Gaussians are mirror images, and this direction keeps more digits.
+            null = "out"
         if null == "either":
             return max(self.epsilon(delta, null="out"), self.epsilon(delta, null="in"))
         y0 = float(self.threshold(0.0))
@@ -180,6 +186,30 @@ class GaussianMixture:
             step *= 2
         ends = roots.between(excess, *sorted((y0, y0 + step)), absolute=1e-15 * self.noise_std)
         return abs(float(self.loss(ends[null == "out"])))
+
+    def bracket(self, delta: float, *, share: float, null: Null = "either") -> tuple[float, float]:
+        """Bounds on epsilon at ``delta``: a ``share`` of it above and below ``epsilon``, or more.
+
+        More where rounding moves it further, as near the total variation.
+        """
+        # No mixture is easier to tell from nothing than its largest shift is.
+        mu = float(self.shifts[-1]) / self.noise_std
+        if math.erf(mu / math.sqrt(8)) <= delta * (1 - 1e-14):
+            return 0.0, 0.0
+        distance = math.sqrt(-2 * math.log(delta))
+        # Delta is of differences of _log_mills, at points that are a shift over the noise apart.
+        least_mu = float(self.shifts[self.shifts > 0][0]) / self.noise_std
+        off = 1e-12 + 64 * _U * (distance + 2) / least_mu
+        # A loss is of outputs about mu / 2, times mu.
+        loss = _U * (4 + mu**2)
+        exact = self.epsilon(delta, null=null)
+        least = self.epsilon(delta * (1 + off), null=null) * (1 - 8 * _U) - loss
+        # As delta is at most Phi(-distance) there.
+        most = mu * (mu / 2 + distance)
+        if off < 0.5:
+            most = min(most, self.epsilon(delta * (1 - off), null=null) + loss)
+        most *= 1 + 8 * _U
+        return max(0.0, min(exact * (1 - share), least)), max(exact * (1 + share), most)
 
     def tradeoff_curve(self, *, null: Null, lines: int = 1001) -> TradeoffCurve:
         """Lower bound on the trade-off function from ``lines`` of its supporting lines.

@@ -95,8 +95,7 @@ def _released(setting: Setting, every: int, delta: float) -> Bracket:
 
 
 def _exact(mu: float, delta: float) -> Bracket:
-    exact = float(gaussian.epsilon(mu, delta))
-    return Bracket(exact * (1 - ROUNDED), exact * (1 + ROUNDED))
+    return Bracket(*gaussian.bracket(mu, delta, share=ROUNDED))
 
 
 def _shares(setting: Setting) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
+from scipy.special import erfcx, ndtr
 
 from hiddenstate.accounting import arguments, composition, tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve
@@ -25,6 +25,9 @@ INTERVAL = 1e-3
 
 MOST_POINTS = 1 << 22
 """Longest distribution that dp-accounting is given: it takes a gigabyte."""
+
+_LARGE = 600.0
+"""Losses beyond are out of the range of exponentials."""
 
 _DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
 
@@ -91,6 +94,26 @@ def _deltas(loss: Any, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     return above[first - first[0]] - np.exp(np.minimum(epsilons, 700)) * below[first - first[0]]
 
 
+def epsilon_of(loss: Any, delta: float) -> float:
+    """Upper bound on epsilon: dp-accounting's ``get_epsilon_for_delta``, which has to be finite.
+
+    Where its sums underflow, it is the largest loss that is reached with probability delta.
+    """
+    with np.errstate(over="ignore"):
+        found = float(loss.get_epsilon_for_delta(delta))
+    if found <= _LARGE:
+        return found
+    found = 0.0
+    for pmf in (loss._pmf_remove.to_dense_pmf(), loss._pmf_add.to_dense_pmf()):
+        if pmf._infinity_mass >= delta:
+            return math.inf
+        reached = np.flatnonzero(pmf._infinity_mass + np.cumsum(pmf._probs[::-1]) >= delta)
+        if reached.size:
+            last = pmf._lower_loss + pmf.size - 1 - int(reached[0])
+            found = max(found, last * pmf._discretization)
+    return found
+
+
 def _single_step(
     sigma: float, rate: float, epsilons: NDArray[np.float64], null: Direction
 ) -> NDArray[np.float64]:
@@ -100,13 +123,25 @@ def _single_step(
     """
     # e^loss = 1 - q + q e^((y - 1/2) / sigma^2) at output y; the best set is all beyond it.
     sign = 1 if null == "out" else -1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        odds = (np.expm1(sign * epsilons) + rate) / rate
-        y = np.where(odds > 0, 0.5 + sigma**2 * np.log(odds), -np.inf)
+    losses = sign * epsilons
+    least = math.log1p(-rate) if rate < 1 else -math.inf
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        odds = (np.expm1(losses) + rate) / rate
+        # The sum overflows at large losses, and keeps no digits near the least.
+        apart = losses + np.log(-np.expm1(least - losses)) - math.log(rate)
+        log_odds = np.where((odds > 1e-8) & np.isfinite(odds), np.log(odds), apart)
+        y = np.where(losses > least, 0.5 + sigma**2 * log_odds, -np.inf)
     absent, present = ndtr(-sign * y / sigma), ndtr(sign * (1 - y) / sigma)
     mixed = (1 - rate) * absent + rate * present
     alternative, given = (mixed, absent) if null == "out" else (absent, mixed)
-    return np.clip(alternative - np.exp(epsilons) * given, 0, 1)
+    taken = np.exp(np.minimum(epsilons, _LARGE)) * given
+    # Beyond, the power and the probability are far out of range, but not their product. With null
+    # "in" such losses are only those of rate 1, and 1 - q is lost beside the power with "out".
+    large = (epsilons > _LARGE) & np.isfinite(y)
+    near, away = (1 - y[large], y[large]) if null == "out" else (y[large], 1 - y[large])
+    density = rate * np.exp(-((near / sigma) ** 2) / 2)
+    taken[large] = density * erfcx(away / sigma / math.sqrt(2)) / 2
+    return np.clip(alternative - taken, 0, 1)
 
 
 @lru_cache(maxsize=4)
@@ -315,10 +350,7 @@ def _fixed(
             f"as sums over {counted(steps, 'step')} are rounded. Use no interval for a smaller one."
         )
     at = delta - least_delta(steps) / 100 if up else delta
-    return max(
-        float(_losses(sigma, rate, steps, null, interval).get_epsilon_for_delta(at))
-        for null in directions
-    )
+    return max(epsilon_of(_losses(sigma, rate, steps, null, interval), at) for null in directions)
 
 
 def _calibrate(
@@ -426,7 +458,7 @@ def tradeoff_curves(
         for null in _DIRECTIONS
     }
     # Beyond this epsilon the guarantees say nothing that an audit could see.
-    reach = max(1e-2, *(loss.get_epsilon_for_delta(1e-9) for loss in losses.values()))
+    reach = max(1e-2, *(epsilon_of(loss, 1e-9) for loss in losses.values()))
     epsilons = np.linspace(0, reach, lines)
     out, into = (_deltas(losses[null], epsilons) for null in _DIRECTIONS)
     curves: dict[Null, TradeoffCurve] = {

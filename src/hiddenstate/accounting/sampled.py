@@ -178,4 +178,4 @@ def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -
     spent = privacy_loss_distribution.from_gaussian_mechanism(
         1 / mu, value_discretization_interval=interval
     )
-    return float(hidden.compose(spent).get_epsilon_for_delta(delta - least / 100))
+    return pld.epsilon_of(hidden.compose(spent), delta - least / 100)

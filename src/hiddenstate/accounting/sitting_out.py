@@ -47,7 +47,7 @@ def swapped(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     21.4
     """
     sigma = noise_multiplier / 2
-    best = float(gaussian.epsilon(math.sqrt(epochs) / sigma, delta)) * (1 + 1e-9)
+    best = gaussian.bracket(math.sqrt(epochs) / sigma, delta)[1]
     if sigma < balls_and_bins.LEAST_NOISE or delta / epochs < balls_and_bins.LEAST_DELTA:
         return best
     moments = _log_moments(sigma, batches)

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.accounting import arguments, binomial, linear
+from hiddenstate.accounting import arguments, binomial, gaussian
 from hiddenstate.accounting.composition import Bracket, allowed
 from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Null, check_null
@@ -177,8 +177,7 @@ def epsilon(
     epoch = _epoch(sampling, sampling_rate, len(weights))
     if sampling_rate == 1:
         mu = group * float(np.sum(weights)) / noise_std
-        exact = float(linear.last_iterate_epsilon(1 / mu, 1.0, 1, delta, null=null))
-        return Bracket(exact * (1 - 1e-9), exact * (1 + 1e-9))
+        return Bracket(*gaussian.bracket(mu, delta))
     return _refined(_Sum(weights, sampling_rate, epoch, int(group)), noise_std, delta, null, width)
 
 
