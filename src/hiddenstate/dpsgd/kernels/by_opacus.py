@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hiddenstate.dpsgd.kernels.base import Block, Blockwise, Explicit, PerSample, Problem, probed
 from hiddenstate.dpsgd.probe import Probe, first_line
+from hiddenstate.dpsgd.rules import untouched
 from hiddenstate.errors import InputError
 
 
@@ -48,6 +49,13 @@ class Opacus(Blockwise):
 
 def opacus(problem: Problem, probe: Probe) -> Opacus:
     """The kernel; InputError without Opacus, and for a model that it is wrong for."""
+    # Beside other hooks, its own do not see what a layer reads or gives.
+    touched = [name for name, module in problem.model.named_modules() if not untouched(module)]
+    if touched:
+        raise InputError(
+            f"kernel: got 'opacus', but {touched[0] or 'the model'} has hooks or a call of its "
+            "own, beside which Opacus may be wrong; expected 'auto'"
+        )
     kernel = Opacus(problem)
     try:
         wrong = probe.differs(probed(kernel, probe), probe.tolerance)
