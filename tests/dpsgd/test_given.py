@@ -315,6 +315,135 @@ def test_a_loss_with_state_is_refused_too():
         ClippedSum(nn.Linear(6, 4), torch.randn(8, 6), LABELS, loss=CountingLoss())
 
 
+SCALE = None
+
+
+def kept_by_a_class():
+    class Kept(State):
+        scale = None
+
+        def use(self, x):
+            if Kept.scale is None:
+                Kept.scale = float(self.last.weight.norm())
+
+    return Kept(), cross_entropy
+
+
+def kept_as_the_last_by_a_class():
+    class Kept(State):
+        def use(self, x):
+            Kept.shown = float(x.sum())
+
+    return Kept(), cross_entropy
+
+
+def kept_by_a_module():
+    class Kept(State):
+        def use(self, x):
+            global SCALE
+            SCALE = SCALE or float(self.last.weight.norm())
+
+    return Kept(), cross_entropy
+
+
+def kept_by_a_function():
+    scale = []
+
+    def use(weight):
+        if not scale:
+            scale.append(float(weight.norm()))
+
+    class Kept(State):
+        def use(self, x):
+            self.held(self.last.weight)
+
+    return Kept(use), cross_entropy
+
+
+def kept_in_a_backward_pass():
+    class Passing(torch.autograd.Function):
+        scale = None
+
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            if Passing.scale is None:
+                Passing.scale = float(g.norm())
+            return g
+
+    class Kept(nn.Linear):
+        def forward(self, x):
+            return Passing.apply(super().forward(x))
+
+    return Kept(6, 4), cross_entropy
+
+
+class ScaledLoss:
+    scale = None
+
+    def __call__(self, outputs, labels):
+        if self.scale is None:
+            self.scale = float(outputs.detach().abs().max())
+        return cross_entropy(outputs / self.scale, labels)
+
+
+def kept_by_a_loss():
+    return nn.Linear(6, 4), ScaledLoss()
+
+
+def kept_as_an_attribute_of_a_loss():
+    def loss(outputs, labels):
+        if not hasattr(loss, "scale"):
+            loss.scale = float(outputs.detach().abs().max())
+        return cross_entropy(outputs / loss.scale, labels)
+
+    return nn.Linear(6, 4), loss
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (kept_by_a_class, "class .*Kept"),
+        (kept_as_the_last_by_a_class, "class .*Kept"),
+        (kept_by_a_module, "class .*Kept"),
+        (kept_by_a_function, "held"),
+        (kept_in_a_backward_pass, "class .*Kept"),
+        (kept_by_a_loss, "loss"),
+        (kept_as_an_attribute_of_a_loss, "loss"),
+    ],
+)
+def test_what_the_first_call_keeps_for_all_models_is_refused(build, name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCALE", None)
+    model, loss = build()
+    with pytest.raises(InputError, match=rf"model: its first call changes '{name}', which all"):
+        ClippedSum(model, torch.randn(8, 6), LABELS, loss=loss)
+
+
+def test_what_torch_compiles_at_the_first_call_is_no_change():
+    loss = torch.compile(lambda o, y: cross_entropy(2 * o, y), backend="eager")
+    agrees(plain(), torch.randn(8, 6), LABELS, loss)
+
+
+def test_what_a_call_on_whole_numbers_keeps_for_all_models_is_refused():
+    class Kept(nn.Module):
+        scale = None
+
+        def __init__(self):
+            super().__init__()
+            self.table, self.last = nn.Embedding(20, 5), nn.Linear(5, 4)
+
+        def forward(self, x):
+            if Kept.scale is None:
+                Kept.scale = float(self.table.weight.norm())
+            return self.last(self.table(x).mean(1)) / Kept.scale
+
+    with pytest.raises(InputError, match=r"model: its first call changes 'class .*Kept'"):
+        ClippedSum(Kept(), torch.randint(20, (8, 6)), LABELS)
+
+
 # Mixing that norms do not show
 
 

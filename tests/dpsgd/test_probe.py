@@ -170,26 +170,43 @@ def test_calls_of_their_own_are_run_where_no_probed_record_shows_them(build, ker
         agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
 
 
+HOOKS = {
+    "forward": lambda m, _, h: h.clamp(-2, 2) if isinstance(m, nn.Linear) else None,
+    "forward_pre": lambda m, h: (h[0].clamp(-4, 4),) if isinstance(m, nn.Linear) else None,
+    "full_backward": lambda m, g, _: (g[0].clamp(-0.1, 0.1),) if g[0] is not None else None,
+}
+
+
 @FALLS_BACK
 @LOOPS
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
-@pytest.mark.parametrize("way", ["forward", "forward_pre", "full_backward"])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+@pytest.mark.parametrize("way", HOOKS)
 def test_hooks_for_all_modules_are_run_where_no_probed_record_shows_them(way, kernel):
-    hooks = {
-        "forward": lambda m, _, h: h.clamp(-2, 2) if isinstance(m, nn.Linear) else None,
-        "forward_pre": lambda m, h: (h[0].clamp(-4, 4),) if isinstance(m, nn.Linear) else None,
-        "full_backward": lambda m, g, _: (g[0].clamp(-0.1, 0.1),) if g[0] is not None else None,
-    }
     x, y = table(40)
     x[3:30] *= 8
     model = plain()
-    handle = getattr(nn.modules.module, f"register_module_{way}_hook")(hooks[way])
+    handle = getattr(nn.modules.module, f"register_module_{way}_hook")(HOOKS[way])
     try:
         with refused_or_right():
             agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
     finally:
         handle.remove()
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+@pytest.mark.parametrize("way", HOOKS)
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_layer_s_own_hooks_are_run_where_no_probed_record_shows_them(way, kernel, at):
+    x, y = table(40)
+    x[3:30] *= 8
+    model = plain()
+    getattr(model[at], f"register_{way}_hook")(HOOKS[way])
+    with refused_or_right():
+        agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
 
 
 def test_a_hook_for_all_modules_that_counts_its_calls_is_refused():

@@ -6,8 +6,9 @@ import torch
 from oracle import clipped, explicit
 from torch import nn
 
+from hiddenstate.dpsgd import rules
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
-from hiddenstate.dpsgd.rules import RULES
+from hiddenstate.dpsgd.rules import RULES, EmbeddingRule, Product
 from hiddenstate.streams import stream
 
 IMAGE, ROW, VOLUME = (4, 6, 5), (4, 7), (2, 4, 4, 3)
@@ -127,3 +128,70 @@ def test_every_type_with_a_rule_is_tested():
         nn.BatchNorm3d, nn.InstanceNorm3d, nn.ConvTranspose3d,  # as in fewer dimensions
         nn.LSTM, nn.GRU, nn.RNN,  # in test_recurrent.py
     } == set(RULES)  # fmt: skip
+
+
+# Squared norms by products of places, which may cancel
+
+
+class Centred(nn.Module):
+    """A layer whose outputs are centred over their places: gradients by these add up to 0."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.last = layer, nn.Linear(64, 4)
+
+    def forward(self, x):
+        h = self.layer(x)
+        return self.last((h - h.mean(1, keepdim=True)).tanh().square().mean(1))
+
+
+@pytest.fixture(params=["read back", "not read back"])
+def flags(request, monkeypatch):
+    """As on a CPU, and as on an accelerator."""
+    if request.param == "not read back":
+        monkeypatch.setattr(rules, "_READ_BACK", set())
+
+
+@pytest.mark.parametrize("offset", [0, 1000, 10000])
+def test_squared_norms_that_cancel_are_those_of_the_gradients(offset, flags):
+    rng = stream(0, "centred")
+    a = torch.from_numpy(offset + rng.normal(size=(1, 6, 8, 64))).float().expand(3, -1, -1, -1)
+    g = torch.from_numpy(rng.normal(size=(3, 6, 8, 64)))
+    g[:, :4] -= g[:, :4].mean(2, keepdim=True)  # those of the last records do not cancel
+    g = g.float()
+    expected = (g.double().mT @ a.double()).square().sum((-2, -1))
+    found = Product.squared_norms(nn.Linear(64, 64, bias=False), a, g)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
+
+
+def test_squared_norms_that_do_not_cancel_are_the_sums_of_products_bit_for_bit(flags):
+    rng = stream(0, "apart")
+    a, g = (torch.from_numpy(rng.normal(size=(3, 6, 8, 64))).float() for _ in range(2))
+    found = Product.squared_norms(nn.Linear(64, 64, bias=False), a, g)
+    assert torch.equal(found, ((a @ a.mT) * (g @ g.mT)).sum((-2, -1)))
+
+
+@pytest.mark.parametrize("offset", [0, 1000, 10000])
+def test_sums_of_gradients_whose_norms_cancel_are_those_of_a_loop(offset, flags):
+    rng = stream(0, "centred")
+    x = (offset + rng.normal(size=(12, 8, 64))).astype(np.float32)
+    torch.manual_seed(0)
+    model = Centred(nn.Linear(64, 64))
+    sums = [
+        ClippedSum(model, x, np.zeros(12, int), kernel=kernel)(
+            flat_parameters(model), np.arange(12), 0.01
+        )
+        for kernel in ("torch", "explicit")
+    ]
+    # Both round records and gradients to float32, which alone moves sums by 1e-7 of the offset.
+    assert float((sums[0] - sums[1]).norm() / sums[1].norm()) < 1e-6 + 2e-7 * offset
+
+
+def test_squared_norms_of_embeddings_do_not_cancel(flags):
+    rng = stream(0, "tokens")
+    a = torch.zeros(1, 2, 4, dtype=torch.int64)
+    g = torch.from_numpy(rng.normal(size=(1, 2, 4, 3)))
+    g = (1000 * torch.tensor([1, -1, 1, -1])[:, None] * g[:, :, :1] + g).float()
+    expected = g.double().sum(2).square().sum(-1)
+    found = EmbeddingRule.squared_norms(nn.Embedding(5, 3), a, g)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)

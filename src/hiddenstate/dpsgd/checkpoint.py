@@ -175,6 +175,8 @@ class _Digest:
         return _hash(*parts, *(self.of(list(items)) for items in rest if items is not None))
 
     def _of_function(self, function: types.FunctionType) -> bytes:
+        if original := getattr(function, "_torchdynamo_orig_callable", None):
+            return _hash("compiled", self.of(original))  # by torch, when it is first called
         cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
         # Not by __module__, which functools.wraps sets to that of what it wraps.
         package = str(function.__globals__.get("__name__")).partition(".")[0]

@@ -36,7 +36,15 @@ from hiddenstate.dpsgd.kernels.by_opacus import opacus
 from hiddenstate.dpsgd.kernels.explicit import explicit
 from hiddenstate.dpsgd.kernels.linear import Linear, linear
 from hiddenstate.dpsgd.kernels.native import Native, native
-from hiddenstate.dpsgd.probe import FAILURES, Probe, copied, first_line, on_trial, refuse_mixing
+from hiddenstate.dpsgd.probe import (
+    FAILURES,
+    Probe,
+    copied,
+    first_line,
+    nothing_shared,
+    on_trial,
+    refuse_mixing,
+)
 from hiddenstate.errors import InputError
 
 KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
@@ -89,10 +97,11 @@ class ClippedSum:
         _refuse_mixing(model)
         refuse_hooks(model)
         where = usable(device)
-        given = Given(model, tensor("x", x), tensor("y", y), loss)
-        records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
+        with nothing_shared(held, loss):
+            given = Given(model, tensor("x", x), tensor("y", y), loss)
+            records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
+            probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
-        probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
         given.refuse_unlike(records, labels)

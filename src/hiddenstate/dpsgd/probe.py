@@ -111,12 +111,16 @@ class Probe:
         """
         for before in (None, "made"):
             if before:
-                states = self._states()
+                states = _states(self.model, self._loss)
             with torch.no_grad():
                 self._losses(self.x[:1], self.y[:1])
                 self._losses(self.x, self.y)
             self.gradients = self._gradients(self.x)
-        changed = [name for name, state in self._states().items() if states.get(name) != state]
+        changed = [
+            name
+            for name, state in _states(self.model, self._loss).items()
+            if states.get(name) != state
+        ]
         if changed:
             raise InputError(
                 f"model: calling it changes {changed[0]!r}, so that a model depends on those "
@@ -145,32 +149,12 @@ class Probe:
         if not torch.allclose(made, losses, rtol=close, atol=close, equal_nan=True) or bool(
             (apart > _margins(self.gradients, close)).any()
         ):
-            mine, its = self._states(), other._states()
+            mine, its = _states(self.model, self._loss), _states(other.model, other._loss)
             name = next((name for name in mine if mine[name] != its.get(name)), "something")
             raise InputError(
                 f"model: its first call makes {name!r} of parameters or records, and later calls "
                 "use it at others; expected a forward that depends on nothing before it"
             )
-
-    def _states(self) -> dict[str, str]:
-        """Digests of all that the model and the loss hold or name, by name."""
-        held: dict[str, object] = {"loss": self._loss}
-        held |= {n: v for n, v in vars(nn.modules.module).items() if n in _GLOBAL_HOOKS and v}
-        for path, module in self.model.named_modules():
-            own = {n: v for n, v in vars(module).items() if n not in _TORCH_S_OWN}
-            own |= module._buffers | module._parameters
-            own |= {n: v for n, v in vars(module).items() if n in _HOOKS and v}
-            held |= {f"{path}.{name}" if path else name: value for name, value in own.items()}
-            held[f"class {type(module).__qualname__}"] = type(module)
-        found = {}
-        for name, value in held.items():
-            try:
-                found[name] = fingerprint(value)
-            except InputError as error:
-                raise InputError(
-                    f"model: nothing shows whether a call changes {name!r} ({error})"
-                ) from error
-        return found
 
     def differs(self, kernel: Callable[[Tensor, Tensor], Tensor], tolerance: float) -> bool:
         """True if a kernel's per-sample gradients are others than these.
@@ -293,6 +277,44 @@ class Probe:
                 total, parameters, allow_unused=True, materialize_grads=True
             )
         return torch.cat([g.flatten() for g in found])
+
+
+def _states(model: nn.Module, loss: Loss) -> dict[str, str]:
+    """Digests of all that the model and the loss hold or name, by name."""
+    held: dict[str, object] = {"loss": loss}
+    held |= {n: v for n, v in vars(nn.modules.module).items() if n in _GLOBAL_HOOKS and v}
+    for path, module in model.named_modules():
+        own = {n: v for n, v in vars(module).items() if n not in _TORCH_S_OWN}
+        own |= module._buffers | module._parameters
+        own |= {n: v for n, v in vars(module).items() if n in _HOOKS and v}
+        held |= {f"{path}.{name}" if path else name: value for name, value in own.items()}
+        held[f"class {type(module).__qualname__}"] = type(module)
+    found = {}
+    for name, value in held.items():
+        try:
+            found[name] = fingerprint(value)
+        except InputError as error:
+            raise InputError(
+                f"model: nothing shows whether a call changes {name!r} ({error})"
+            ) from error
+    return found
+
+
+@contextmanager
+def nothing_shared(uncalled: nn.Module, loss: Loss) -> Iterator[None]:
+    """InputError where calls of a model change what a copy of it, itself not called, holds too.
+
+    Such as what the first call makes in a class, a module or the loss: all later models use it.
+    """
+    before = _states(uncalled, loss)
+    yield
+    after = _states(uncalled, loss)
+    changed = [name for name, state in after.items() if before.get(name) != state]
+    if changed:
+        raise InputError(
+            f"model: its first call changes {changed[0]!r}, which all copies of the model share, "
+            "so that a model depends on those before it; expected to find it made"
+        )
 
 
 _VALUES_READ = (".item()", "data-dependent control flow", "data pointer")

@@ -192,7 +192,7 @@ class Product(Rule):
                 if a.shape[-2] == 1:
                     squares.append(a.square().sum((-2, -1)) * g.square().sum((-2, -1)))
                 else:
-                    squares.append(((a @ a.mT) * (g @ g.mT)).sum((-2, -1)))
+                    squares.append(_by_places((a @ a.mT) * (g @ g.mT), a, g, _of_gradients))
         if layer.bias is not None and layer.bias.requires_grad:
             squares.append(g.sum(-2).square().sum(-1))
         return reduce(torch.add, squares)
@@ -208,6 +208,53 @@ class Product(Rule):
         if layer.bias is not None and layer.bias.requires_grad:
             sums["bias"] = g.sum(1)
         return sums
+
+
+_CANCELS = 3e-3
+"""Squared norms of less than this share of their places' own are taken again."""
+_AT_ONCE = 2**22
+"""Numbers of the gradients that are formed at once."""
+_READ_BACK = {"cpu"}
+"""Devices whose flags may be read back."""
+
+
+def _by_places(
+    products: Tensor, a: Tensor, g: Tensor, again: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Squared norms (models, records): sums of the products (models, records, t, t) of places.
+
+    Where these cancel, as where outputs are centred and inputs far from 0, it is ``again`` that
+    gives the squared norms, of a and of g in float64.
+    """
+    found = products.sum((-2, -1))
+    cancelled = found < products.diagonal(dim1=-2, dim2=-1).sum(-1).mul_(_CANCELS)
+    if found.device.type not in _READ_BACK:
+        return torch.where(cancelled, again(a, g.double()).to(found), found)
+    if bool(cancelled.any()):
+        a = a.expand(len(g), *a.shape[1:])
+        for at in cancelled.nonzero().split(max(1, _AT_ONCE // (a.shape[-1] * g.shape[-1]))):
+            own = at.unbind(1)
+            found[own] = again(a[own], g[own].double()).to(found)
+    return found
+
+
+def _of_gradients(a: Tensor, g: Tensor) -> Tensor:
+    """Squared norms of sum_t g_t a_t^T in float64."""
+    a = a.double()
+    if a.device.type in _READ_BACK:
+        return (g.mT @ a).square().sum((-2, -1))
+    # All records' gradients would take far more time and memory than products of places.
+    return ((a @ a.mT) * (g @ g.mT)).sum((-2, -1))
+
+
+def _of_tokens(a: Tensor, g: Tensor) -> Tensor:
+    """Squared norms of embeddings' gradients in float64: each place times its token's sum."""
+    return ((_same_tokens(a).to(g) @ g) * g).sum((-2, -1))
+
+
+def _same_tokens(a: Tensor) -> Tensor:
+    """Whether two places have one token, (.., t, t)."""
+    return a[..., None] == a[..., None, :]
 
 
 def _multiplied(a: Tensor, g: Tensor) -> bool:
@@ -595,7 +642,7 @@ class EmbeddingRule(Rule):
 
     @staticmethod
     def squared_norms(layer: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
-        return ((g @ g.mT) * (a[..., None] == a[..., None, :])).sum((-2, -1))
+        return _by_places((g @ g.mT) * _same_tokens(a), a, g, _of_tokens)
 
     @staticmethod
     def weighted_sums(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hiddenstate.dpsgd.kernels.base import Block, Blockwise, Explicit, PerSample, Problem, probed
 from hiddenstate.dpsgd.probe import Probe, first_line
+from hiddenstate.dpsgd.rules import untouched
 from hiddenstate.errors import InputError
 
 
@@ -48,6 +49,13 @@ class Opacus(Blockwise):
 
 def opacus(problem: Problem, probe: Probe) -> Opacus:
     """The kernel; InputError without Opacus, and for a model that it is wrong for."""
+    # Beside other hooks, its own do not see what a layer reads or gives.
+    for name, module in problem.model.named_modules():
+        if _trained(module) and not untouched(module):
+            raise InputError(
+                f"kernel: got 'opacus', but {name or 'the model'} has hooks or a call of its own, "
+                "beside which Opacus may be wrong; expected 'auto'"
+            )
     kernel = Opacus(problem)
     try:
         wrong = probe.differs(probed(kernel, probe), probe.tolerance)
@@ -75,8 +83,12 @@ def _hooked(model: nn.Module) -> nn.Module:
     held = copy.deepcopy(model)
     for module in held.modules():
         # Its hooks keep nothing in eval mode; a dropout or norm, of no parameters, keeps its own.
-        module.training |= any(p.requires_grad for p in module.parameters(recurse=False))
+        module.training |= _trained(module)
     try:
         return GradSampleModule(held, batch_first=True, loss_reduction="sum")
     except NotImplementedError as error:
         raise InputError(f"model: Opacus does not support it ({first_line(error)})") from error
+
+
+def _trained(module: nn.Module) -> bool:
+    return any(p.requires_grad for p in module.parameters(recurse=False))
