@@ -62,6 +62,27 @@ def test_gaussian_epsilon_is_the_root_of_the_exact_delta_and_below_the_renyi_one
         assert found <= divergence.epsilon(rho, delta)
 
 
+@pytest.mark.parametrize("share", [1e-12, 0.5, 1 - 1e-6, 1 - 1e-12])
+@pytest.mark.parametrize("mus", [(1e-10,), (4e-9, 1.2e-8), (2e-8, 2e-9), (1e-3, 1e-9), (0.3, 1.0)])
+def test_averaged_epsilon_is_never_below_the_root_of_the_mean(mus, share):
+    """Where mu is tiny its delta was up to 3e-6 of it above the one asked for."""
+    rhos = [mu**2 / 2 for mu in mus]
+    with mpmath.workdps(60):
+        means = [mpmath.sqrt(2 * mpmath.mpf(rho)) for rho in rhos]
+
+        def exact(e):
+            return sum(
+                mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+                for m in means
+            ) / len(mus)
+
+        delta = float(exact(mpmath.mpf(0)) * share)
+        found = divergence.averaged_epsilon(rhos, [1 / len(mus)] * len(mus), delta)
+        assert exact(mpmath.mpf(found)) <= delta
+        if min(mus) > 1e-7:
+            assert exact(found * (1 - 1e-8) - 1e-8) >= delta
+
+
 @pytest.mark.parametrize(
     "call, message",
     [

@@ -102,6 +102,22 @@ def test_lines_too_steep_for_floating_point_say_nothing():
     np.testing.assert_array_equal(nothing(RATES), 0)
 
 
+@pytest.mark.parametrize("sigma", [0.003, 0.03])
+def test_with_hardly_any_noise_only_the_sampling_is_unseen(sigma):
+    """Losses that are alike in floating point were a division by zero."""
+    rates = np.array([0.0, 0.01, 0.2, 0.4, 0.5, 0.8, 1.0])
+    out = linear.tradeoff_curve(sigma, 0.25, 1, null="out")
+    np.testing.assert_allclose(out(rates), 0.75 * (1 - rates), atol=1e-12)
+    inside = linear.tradeoff_curve(sigma, 0.25, 1, null="in")
+    np.testing.assert_allclose(inside(rates), np.maximum(1 - rates / 0.75, 0), atol=1e-12)
+
+
+def test_of_lines_of_one_slope_the_higher_counts():
+    curve = tradeoff.from_deltas([0.0, 0.0, 1.0, 1.0, 1.0], [0.5, 0.6, 0.2, 0.1, 0.3])
+    alone = tradeoff.from_deltas([0.0, 1.0], [0.5, 0.1])
+    np.testing.assert_array_equal(curve(RATES), alone(RATES))
+
+
 def test_lines_whose_slopes_are_far_apart_meet_next_to_the_axis():
     """e^1000 is no float64; both lines bound the curve near 0 all the same."""
     curve = tradeoff.from_deltas([-500.0, 500.0], [0.3, 0.1])

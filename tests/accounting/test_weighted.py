@@ -193,6 +193,28 @@ def test_with_every_record_in_every_step_it_is_gaussian(options, group):
     assert bounds.upper - bounds.lower < 3e-9 * bounds.upper
 
 
+@pytest.mark.parametrize("null", ["out", "in"])
+@pytest.mark.parametrize("share", [0.001, 0.6, 1 - 1e-5, 1 - 1e-10])
+@pytest.mark.parametrize(("sigma", "q"), [(23.34, 0.5), (2e6, 0.01), (2e8, 0.5), (83.0, 1 - 1e-9)])
+def test_both_ends_are_on_their_sides_near_the_total_variation(sigma, q, share, null):
+    """Of one step, whose sums are on the grid: losses are rounded by more than 1e-9 of them."""
+    sign = 1 if null == "out" else -1
+    with mpmath.workdps(80):
+        s, rate = mpmath.mpf(sigma), mpmath.mpf(q)
+
+        def exact(e):
+            odds = (mpmath.exp(sign * mpmath.mpf(e)) - (1 - rate)) / rate
+            y = s**2 * mpmath.log(odds) + 0.5
+            absent, present = mpmath.ncdf(-sign * y / s), mpmath.ncdf(sign * (1 - y) / s)
+            worlds = (1 - rate) * absent + rate * present, absent
+            return worlds[::sign][0] - mpmath.exp(e) * worlds[::sign][1]
+
+        delta = float(exact(0) * share)
+        lower, upper = epsilon(sigma, q, [1.0], delta, null=null)
+        assert lower == 0 or exact(lower) >= delta
+        assert exact(upper) <= delta
+
+
 def test_the_default_width_is_a_thousandth_where_that_is_cheap():
     bounds = epsilon(0.7, 0.01, optimiser_weights(250, schedule="linear"), DELTA)
     assert bounds.upper - bounds.lower <= max(1e-4, 1e-3 * bounds.lower)

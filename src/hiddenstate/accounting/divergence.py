@@ -98,9 +98,12 @@ def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
     total = float(shares.sum()) if right else 0.0
     expect(right and abs(total - 1) < 1e-9, "shares", total, "as many as rhos, 1 in all")
     worst = gaussian_epsilon(float(rhos.max()), delta)
+    # Where mu is tiny, rounding of a delta is more than the share that is added below.
+    lost = 64 * float(np.finfo(float).eps) * (math.sqrt(-2 * math.log(delta)) + 2)
     mus = [
-        (max(gaussian_mu(float(rho)), 1e-10), float(one))
+        (mu, float(one) * max(1.0, 1 + lost / mu - 1e-9))
         for rho, one in zip(rhos, shares, strict=True)
+        for mu in [max(gaussian_mu(float(rho)), 1e-10)]
     ]
 
     def excess(epsilon: float) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erf, erfcx, log_ndtr
 
 from hiddenstate.accounting import roots, tradeoff
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve, check_null
@@ -192,24 +192,30 @@ class GaussianMixture:
 
         More where rounding moves it further, as near the total variation.
         """
-        # No mixture is easier to tell from nothing than its largest shift is.
-        mu = float(self.shifts[-1]) / self.noise_std
-        if math.erf(mu / math.sqrt(8)) <= delta * (1 - 1e-14):
+        mus = self.shifts / self.noise_std
+        # The total variation is at most the mean of the components' own.
+        if float(np.exp(self.log_weights) @ erf(mus / math.sqrt(8))) <= delta * (1 - 1e-12):
             return 0.0, 0.0
         distance = math.sqrt(-2 * math.log(delta))
         # Delta is of differences of _log_mills, at points that are a shift over the noise apart.
-        least_mu = float(self.shifts[self.shifts > 0][0]) / self.noise_std
-        off = 1e-12 + 64 * _U * (distance + 2) / least_mu
+        off = 1e-12 + 64 * _U * (distance + 2) / float(mus[mus > 0][0])
         # A loss is of outputs about mu / 2, times mu.
+        mu = float(mus[-1])
         loss = _U * (4 + mu**2)
         exact = self.epsilon(delta, null=null)
+        low, high = exact * (1 - share), exact * (1 + share)
+        # As a rule a share is more than rounding moves it.
+        if high - low > 4 * loss:
+            at_low, at_high = self.delta([low + loss, high - loss], null=null)
+            if at_low >= delta * (1 + off) and at_high <= delta * (1 - off):
+                return low, high
         least = self.epsilon(delta * (1 + off), null=null) * (1 - 8 * _U) - loss
-        # As delta is at most Phi(-distance) there.
+        # No component has a larger shift, and delta is at most Phi(-distance) there.
         most = mu * (mu / 2 + distance)
         if off < 0.5:
             most = min(most, self.epsilon(delta * (1 - off), null=null) + loss)
         most *= 1 + 8 * _U
-        return max(0.0, min(exact * (1 - share), least)), max(exact * (1 + share), most)
+        return max(0.0, min(low, least)), max(high, most)
 
     def tradeoff_curve(self, *, null: Null, lines: int = 1001) -> TradeoffCurve:
         """Lower bound on the trade-off function from ``lines`` of its supporting lines.

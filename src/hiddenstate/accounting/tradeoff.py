@@ -79,7 +79,8 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     Each guarantee is a supporting line, FNR >= 1 - delta - e^epsilon FPR; the curve is their upper
     envelope, so leaving guarantees out can only lower it (Dong, Roth and Su 2022, Proposition 6).
     """
-    losses = np.asarray(epsilons, dtype=float)
+    # Where losses hardly differ, rounding must not make them descend.
+    losses = np.maximum.accumulate(np.asarray(epsilons, dtype=float))
     # Lines steeper than e^600, or flatter than e^-600, say nothing at rates above 1e-260.
     within = np.abs(losses) <= 600
     if not np.any(within):
@@ -95,6 +96,8 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
         # The difference of the slopes keeps its digits as e^a expm1(b - a), and is e^b where that
         # overflows.
         gap = loss[j] - loss[i]
+        if gap == 0:  # of parallel lines one is the higher everywhere
+            return math.inf if bound[j] < bound[i] else -math.inf
         steeper = slope[i] * math.expm1(gap) if gap < 700 else slope[j]
         return (bound[i] - bound[j]) / steeper
 

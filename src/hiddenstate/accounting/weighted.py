@@ -360,11 +360,12 @@ def _bound(
     found = 0.0
     for direction in ("out", "in") if null == "either" else (null,):
         if not up:
-            found = max(found, pair.epsilon(delta, null=direction))
+            found = max(found, pair.bracket(delta, share=1e-9, null=direction)[0])
         elif lost >= delta:
             return math.inf
         elif direction == "out":
-            found = max(found, pair.epsilon(delta - lost, null="out"))
+            found = max(found, pair.bracket(delta - lost, share=1e-9, null="out")[1])
         else:
-            found = max(found, pair.epsilon(delta, null="in") - math.log1p(-lost))
-    return found * (1 + 1e-9 if up else 1 - 1e-9)
+            beyond = -math.log1p(-lost) * (1 + 1e-9)
+            found = max(found, pair.bracket(delta, share=1e-9, null="in")[1] + beyond)
+    return found
