@@ -114,8 +114,7 @@ def _worst_positions(setting: Setting) -> list[cyclic.CyclicDPSGD]:
 
 
 def _epsilon(rho: float, delta: float) -> float:
-    mu = divergence.gaussian_mu(rho) * DOWN
-    return float(gaussian.epsilon(mu, delta)) * DOWN
+    return gaussian.bracket(divergence.gaussian_mu(rho) * DOWN, delta)[0]
 
 
 def _quadratic(setting: Setting, delta: float) -> Value:
