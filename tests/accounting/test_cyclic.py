@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp, mpf
 from scipy.optimize import minimize
 
 from hiddenstate.accounting import cyclic, cyclic_operator, divergence, shifts
@@ -110,6 +111,25 @@ def test_divergences_match_the_printed_values():
 def test_bounds_on_a_bounded_domain_match_the_printed_values(diameter, theorem):
     run = schedule(*SCHEDULES[1], position=40)
     assert f"{cyclic.theorem_4_4(run, 1.01, diameter):.9g}" == theorem
+
+
+@pytest.mark.parametrize(
+    "lipschitz, excess", [(1 + 2**-52, 1e17), (1 + 2**-52, 3e15), (2.0, 1e300), (1.5, 1 + 2**-52)]
+)
+def test_minimal_steps_keep_the_digits_of_a_large_excess(lipschitz, excess):
+    """At a large excess none was enough, which is never so."""
+    with mp.workdps(400):
+        exact = mp.log(mpf(excess) / (mpf(excess) - 1)) / (2 * mp.log(mpf(lipschitz)))
+        assert shifts.minimal_steps(lipschitz, excess) == int(mp.ceil(exact))
+
+
+@pytest.mark.parametrize("factor", [1e-150, 1e-9, 1e-3, 0.7, 1 - 2**-53])
+def test_contracted_fractions_keep_the_digits_of_small_factors(factor):
+    with mp.workdps(400):
+        c = mpf(factor)
+        exact = float((1 - c**2) * c**2 / (1 - c**2))
+    assert shifts.contracted_fraction(factor, 1) == pytest.approx(exact, rel=1e-13)
+    assert shifts.Stretches(factor).log == pytest.approx(math.log(factor), rel=1e-15)
 
 
 @pytest.mark.parametrize(
