@@ -652,3 +652,34 @@ def test_theorem_4_4_is_what_liang_et_al_draw():
     drawn = 1.1 / (2 * 4.0**2 * 0.2**2) * (math.sqrt(1.5) + 0.4) ** 2
     rho = cyclic.theorem_4_4(run, cyclic_operator.reconstructed(0.2, 1.0, 1.0), 1.0)
     assert 1.1 * rho == pytest.approx(drawn, rel=1e-12)
+
+
+def test_bounds_beyond_floating_point_are_refused():
+    """Powers raised OverflowError."""
+    run = schedule(100, 10, 1, 0.1, 1.0, 1.0)
+    for bound in (
+        lambda: cyclic.theorem_4_4(run, 1e300, 1e139),
+        lambda: cyclic.quadratic_programme(run, 1e300, 1e139),
+        lambda: cyclic.proposition_2_2a(run, 1e300, 1e139),
+    ):
+        with pytest.raises(InputError, match=r"^steps: got 'a bound beyond floating point'"):
+            bound()
+    # From the start on 10 visits of 0.2 each are all there is, however large the domain.
+    assert cyclic.bounded_domain(run, 1e300, 1e139) == pytest.approx(10 * 0.2**2 / 2, rel=1e-9)
+
+
+def test_visits_beyond_memory_are_refused_or_left_out(monkeypatch):
+    """Lists were as long as the visits."""
+    run = schedule(10**12, 1, 1, 0.1, 1.0, 1.0, smoothness=1.0)
+    for bound in (
+        lambda: cyclic.strongly_convex(run, 0.5),
+        lambda: cyclic.quadratic_programme(run, 1.0),
+    ):
+        with pytest.raises(InputError, match=r"^steps: got 1000000000000; expected at most"):
+            bound()
+    # The best beginning is d / s = 50 visits before the end.
+    monkeypatch.setattr(cyclic, "MOST_VISITS", 100)
+    exact = 4 * 10 * 0.2 / 2
+    assert cyclic.bounded_domain(run, 1.0, 10.0) == pytest.approx(exact, rel=1e-9)
+    monkeypatch.setattr(cyclic, "MOST_VISITS", 10)
+    assert cyclic.bounded_domain(run, 1.0, 10.0) >= exact

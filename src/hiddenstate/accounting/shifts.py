@@ -102,7 +102,7 @@ class Stretches:
         return math.exp(exponent * self.log)
 
     def _price(self, shift: float, steps: int) -> float:
-        return shift**2 * self._rate(steps)
+        return shift * shift * self._rate(steps)  # a power would raise where it overflows
 
     def _rate(self, steps: int) -> float:
         """theta_L(n) for shifts at the first step; theta_L(n) L^(2-2n) for those at the last."""
