@@ -664,6 +664,8 @@ def test_bounds_beyond_floating_point_are_refused():
     ):
         with pytest.raises(InputError, match=r"^steps: got 'a bound beyond floating point'"):
             bound()
+    with pytest.raises(InputError, match=r"^smoothness: got inf"):
+        cyclic_operator.logistic(0.1, 1e200, 2)
     # From the start on 10 visits of 0.2 each are all there is, however large the domain.
     assert cyclic.bounded_domain(run, 1e300, 1e139) == pytest.approx(10 * 0.2**2 / 2, rel=1e-9)
 
