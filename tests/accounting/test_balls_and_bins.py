@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import optimize, stats
 
 from hiddenstate.accounting import balls_and_bins, batched, bounds, gaussian, pld
 from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
@@ -172,3 +173,19 @@ def test_the_lower_end_of_a_pair_is_the_bracket_of_half_the_noise():
     assert lower == pytest.approx(found.lower, rel=1e-6)
     zeroed = balls_and_bins.lower_epsilon(2.0, 20, 5, 1e-5, batched.ZEROED, redrawn=True)
     assert zeroed < lower
+
+
+@pytest.mark.parametrize("sigma", [1e10, 1e12, 1e15, 1e50])
+def test_noise_that_doubles_hardly_tell_from_none_lowers_the_lower_bound(sigma):
+    """At 1e15 it was twice epsilon, a rounding error, and at 1e50 the grid was a single point."""
+    delta = 1e-2 / sigma
+    with np.errstate(divide="raise", invalid="raise"):
+        lower = balls_and_bins.lower_epsilon(sigma, 4, 3, delta, (1.0, 0.0), redrawn=True)
+    # With so much noise the ratio of each epoch is all but normal, of deviation 1 / (2 sigma), and
+    # delta at epsilon = t mu is mu (phi(t) - t Phi(-t)).
+    mu = math.sqrt(3) / (2 * sigma)
+    exact = mu * optimize.brentq(
+        lambda t: stats.norm.pdf(t) - t * stats.norm.sf(t) - delta / mu, 0, 9
+    )
+    assert 0 <= lower <= exact * (1 + 1e-6)
+    assert lower > 0.5 * exact or sigma > 1e12

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp, mpf
 from scipy.optimize import minimize
 
 from hiddenstate.accounting import cyclic, cyclic_operator, divergence, shifts
@@ -110,6 +111,25 @@ def test_divergences_match_the_printed_values():
 def test_bounds_on_a_bounded_domain_match_the_printed_values(diameter, theorem):
     run = schedule(*SCHEDULES[1], position=40)
     assert f"{cyclic.theorem_4_4(run, 1.01, diameter):.9g}" == theorem
+
+
+@pytest.mark.parametrize(
+    "lipschitz, excess", [(1 + 2**-52, 1e17), (1 + 2**-52, 3e15), (2.0, 1e300), (1.5, 1 + 2**-52)]
+)
+def test_minimal_steps_keep_the_digits_of_a_large_excess(lipschitz, excess):
+    """At a large excess none was enough, which is never so."""
+    with mp.workdps(400):
+        exact = mp.log(mpf(excess) / (mpf(excess) - 1)) / (2 * mp.log(mpf(lipschitz)))
+        assert shifts.minimal_steps(lipschitz, excess) == int(mp.ceil(exact))
+
+
+@pytest.mark.parametrize("factor", [1e-150, 1e-9, 1e-3, 0.7, 1 - 2**-53])
+def test_contracted_fractions_keep_the_digits_of_small_factors(factor):
+    with mp.workdps(400):
+        c = mpf(factor)
+        exact = float((1 - c**2) * c**2 / (1 - c**2))
+    assert shifts.contracted_fraction(factor, 1) == pytest.approx(exact, rel=1e-13)
+    assert shifts.Stretches(factor).log == pytest.approx(math.log(factor), rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -632,3 +652,36 @@ def test_theorem_4_4_is_what_liang_et_al_draw():
     drawn = 1.1 / (2 * 4.0**2 * 0.2**2) * (math.sqrt(1.5) + 0.4) ** 2
     rho = cyclic.theorem_4_4(run, cyclic_operator.reconstructed(0.2, 1.0, 1.0), 1.0)
     assert 1.1 * rho == pytest.approx(drawn, rel=1e-12)
+
+
+def test_bounds_beyond_floating_point_are_refused():
+    """Powers raised OverflowError."""
+    run = schedule(100, 10, 1, 0.1, 1.0, 1.0)
+    for bound in (
+        lambda: cyclic.theorem_4_4(run, 1e100, 1e100),
+        lambda: cyclic.quadratic_programme(run, 1e100, 1e100),
+        lambda: cyclic.proposition_2_2a(run, 1e100, 1e100),
+    ):
+        with pytest.raises(InputError, match=r"^steps: got 'a bound beyond floating point'"):
+            bound()
+    with pytest.raises(InputError, match=r"^smoothness: got inf"):
+        cyclic_operator.logistic(0.1, 1e200, 2)
+    # From the start on 10 visits of 0.2 each are all there is, however large the domain.
+    assert cyclic.bounded_domain(run, 1e100, 1e100) == pytest.approx(10 * 0.2**2 / 2, rel=1e-9)
+
+
+def test_visits_beyond_memory_are_refused_or_left_out(monkeypatch):
+    """Lists were as long as the visits."""
+    run = schedule(10**12, 1, 1, 0.1, 1.0, 1.0, smoothness=1.0)
+    for bound in (
+        lambda: cyclic.strongly_convex(run, 0.5),
+        lambda: cyclic.quadratic_programme(run, 1.0),
+    ):
+        with pytest.raises(InputError, match=r"^steps: got 1000000000000; expected at most"):
+            bound()
+    # The best beginning is d / s = 50 visits before the end.
+    monkeypatch.setattr(cyclic, "MOST_VISITS", 100)
+    exact = 4 * 10 * 0.2 / 2
+    assert cyclic.bounded_domain(run, 1.0, 10.0) == pytest.approx(exact, rel=1e-9)
+    monkeypatch.setattr(cyclic, "MOST_VISITS", 10)
+    assert cyclic.bounded_domain(run, 1.0, 10.0) >= exact

@@ -160,3 +160,19 @@ def test_the_bound_is_rounded_up_by_the_stated_error_of_a_step():
     )
     found = rdp.epsilon(sigma, 1.0, steps, 1e-5)
     assert exact + 0.09 < found < exact + 0.11
+
+
+def test_batches_of_a_fixed_size_at_any_noise():
+    """dp-accounting took the logarithm of 0 at 1e9 and beyond; more noise never costs more."""
+    found = [rdp.fixed_size_epsilon(noise, 1000, 10, 100, 1e-300) for noise in (1e4, 1e7, 1e50)]
+    # No less than what the conversion leaves at the largest order.
+    order = max(rdp.ORDERS)
+    left = math.log1p(-1 / order) - math.log(1e-300 * order) / (order - 1)
+    assert found[0] >= found[1] >= found[2] >= left
+
+
+def test_batches_of_a_fixed_size_are_rounded_up_by_the_error_of_a_step():
+    """A step's divergence is a rounding error at so much noise, and the steps add them up."""
+    each = [rdp.fixed_size_epsilon(1e6, 10**9, 10, steps, 1e-5) for steps in (1, 10**12)]
+    assert each[0] < 1e-9
+    assert each[1] >= 0.1

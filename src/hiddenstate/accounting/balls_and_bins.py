@@ -29,6 +29,9 @@ from hiddenstate.accounting.composition import Bracket, Floats
 LEAST_NOISE = 0.05
 """With less noise likelihood ratios are beyond the largest double; Gaussian bounds are left."""
 
+MOST_NOISE = 1e12
+"""With more, ratios differ by little more than doubles do, and the same bounds are left."""
+
 LEAST_DELTA = 1e-30
 """With less an epoch probabilities are below the least double, and the same bounds are left."""
 
@@ -54,7 +57,7 @@ def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     if batches == 1:
         return every
     known = every.upper
-    if sigma < LEAST_NOISE or delta / epochs < LEAST_DELTA:
+    if not covered(sigma, epochs, delta):
         return Bracket(min(lower, known), known)
     law, beyond = _spread(sigma, batches, _top(sigma, epochs, delta))
     guess = lower or _guess(sigma, batches, epochs, delta)
@@ -89,7 +92,7 @@ def lower_epsilon(
     shown, noise = batched.independent(noise_multiplier, epochs, redrawn=redrawn)
     present, absent = pair
     sigma = noise / abs(present)
-    if sigma < LEAST_NOISE or delta / shown < LEAST_DELTA or batches == 1:
+    if not covered(sigma, shown, delta) or batches == 1:
         return found
     means = (1 / sigma, absent / noise) if absent else (1 / sigma,)
     masses = _merged(sigma, int(batches), _top(sigma, shown, delta), means).masses
@@ -117,6 +120,11 @@ def log_negative_moments(
     found = logsumexp(masses - np.outer(orders, logs), axis=1)
     none = orders * (orders + 1) / (2 * sigma**2) + (batches - 1) * float(log_ndtr(-REACH))
     return np.logaddexp(found, none) + 1e-9
+
+
+def covered(sigma: float, epochs: int, delta: float) -> bool:
+    """True if a grid's doubles tell the likelihood ratios and their probabilities."""
+    return LEAST_NOISE <= sigma <= MOST_NOISE and delta / epochs >= LEAST_DELTA
 
 
 def _top(sigma: float, epochs: int, delta: float) -> float:

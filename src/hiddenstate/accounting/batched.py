@@ -30,8 +30,8 @@ SILENT = (1.0, -1.0)
 COUNTS = 200
 """Numbers of epochs that are tried at most."""
 
-_DOWN = 1 - 1e-9
-"""Room for rounding: a lower bound is rounded down."""
+_DOWN, _LESS = 1 - 1e-9, 1e-13
+"""Room for rounding: a lower bound is rounded down, and logarithms near 0 are off by as much."""
 
 
 def independent(noise_multiplier: float, epochs: int, *, redrawn: bool) -> tuple[int, float]:
@@ -95,7 +95,7 @@ def lower_epsilon(
         best = int(np.argmax(values))
         found = max(found, values[best])
         grid = np.linspace(grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)], 9)
-    return found * _DOWN
+    return max(0.0, found * _DOWN - _LESS)
 
 
 def _epsilon(present: Floats, absent: Floats, delta: float) -> float:

@@ -128,7 +128,7 @@ def proposition_2_2a(run: CyclicDPSGD, lipschitz: float, initial_shift: float = 
     """
     expect(run.position == 1, "position", run.position, "1, as the proposition is stated")
     lipschitz = _valid(run, lipschitz)
-    first = (lipschitz * _in_noise("initial_shift", initial_shift, run) + run.signal) ** 2
+    first = _squared(lipschitz * _in_noise("initial_shift", initial_shift, run) + run.signal)
     if run.passes == 0:
         return _rho(first * visible(lipschitz, run.steps))
     rest = run.steps - run.passes * run.steps_per_pass
@@ -146,7 +146,7 @@ def proposition_2_2b(run: CyclicDPSGD, residual: float, initial_shift: float = 0
     """
     each = _in_noise("residual", residual, run) + run.signal
     first = _in_noise("initial_shift", initial_shift, run) + each
-    return _rho(first**2 + (run.steps - 1) * each**2)
+    return _rho(_squared(first) + (run.steps - 1) * _squared(each))
 
 
 def quadratic_programme(run: CyclicDPSGD, lipschitz: float, initial_shift: float = 0.0) -> float:
@@ -216,7 +216,7 @@ def triangle_inequality(run: CyclicDPSGD) -> float:
     Two runs are never further apart than 2 lambda C T, since every step is clipped. The paper's
     "naive bound" (our reconstruction of the constant).
     """
-    return _rho((run.batch_size * run.steps * run.signal) ** 2)
+    return _rho(_squared(run.batch_size * run.steps * run.signal))
 
 
 def theorem_4_3(run: CyclicDPSGD) -> float:
@@ -237,7 +237,7 @@ def theorem_4_4(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
     is confirmed by the public code of Liang et al. 2025 (arXiv 2502.17772).
     """
     lipschitz = _valid(run, lipschitz)
-    return _rho((lipschitz * _in_noise("diameter", diameter, run) + run.signal) ** 2)
+    return _rho(_squared(lipschitz * _in_noise("diameter", diameter, run) + run.signal))
 
 
 def bounded_domain(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
@@ -307,7 +307,9 @@ def _by_clipping(run: CyclicDPSGD, shift: float, most: int) -> float:
     """Squared price of a shift that at most so many steps hide, each of which clips."""
     each = run.signal * run.batch_size
     best = min(max(shift / each, 1.0), float(most))
-    return min((shift + k * each) ** 2 / k for k in {math.floor(best), min(math.ceil(best), most)})
+    return min(
+        _squared(shift + k * each) / k for k in {math.floor(best), min(math.ceil(best), most)}
+    )
 
 
 def strongly_convex(
@@ -441,6 +443,9 @@ def pabi(run: CyclicDPSGD) -> float:
 
 # --- beginnings on a bounded domain ---------------------------------------------------------------
 
+MOST_VISITS = 10_000_000
+"""Visits that are gone through one by one, which takes a minute."""
+
 _TURNS = 65
 """Shifts at which the analysis of a bounded domain may turn from one kind of step to the other."""
 
@@ -467,7 +472,7 @@ class _Beginnings:
         theta_last, theta_whole = visible(lipschitz, last), visible(lipschitz, whole)
 
         def price(pooled: float, steps: int) -> float:
-            return pooled**2 * visible(lipschitz, steps)
+            return _squared(pooled) * visible(lipschitz, steps)
 
         def levelled(pooled: float, steps: int, theta: float) -> bool:
             """True if payments fall by less than a factor L from this pool to the next."""
@@ -477,21 +482,22 @@ class _Beginnings:
             return ends < lipschitz * each * theta
 
         pooled, steps = lipschitz * shift, whole - 1
-        found: list[tuple[float, int]] = []
+        found = math.inf, 0
         if last > 1:
-            found.append((price(pooled, last - 1), last - 1))
-        for _ in range(1, run.visits):
+            found = price(pooled, last - 1), last - 1
+        # To begin with fewer visits is as valid.
+        for _ in range(1, min(run.visits, MOST_VISITS)):
             # All stretches but the last are pooled with the shift.
             if levelled(pooled, steps, theta_last):
-                found.append((price(pooled, steps) + each**2 * theta_last, steps + last))
+                found = min(found, (price(pooled, steps) + each**2 * theta_last, steps + last))
             else:
                 joined = pooled + each * math.exp(-steps * log)
-                found.append((price(joined, steps + last), steps + last))
+                found = min(found, (price(joined, steps + last), steps + last))
             if levelled(pooled, steps, theta_whole):
                 break
             pooled += each * math.exp(-steps * log)
             steps += whole
-        return min(found, default=(math.inf, 0))
+        return found
 
 
 # --- pooling --------------------------------------------------------------------------------------
@@ -499,6 +505,8 @@ class _Beginnings:
 
 def _visited_backwards(run: CyclicDPSGD) -> list[int]:
     """Steps from each visit to the next one or the end, its own included, the last visit first."""
+    most = f"at most {MOST_VISITS:,} of them to visit the record, here {run.visits:,}"
+    expect(run.visits <= MOST_VISITS, "steps", run.steps, most)
     return [run.hidden_steps] + [run.steps_per_pass] * (run.visits - 1) if run.visits else []
 
 
@@ -516,6 +524,11 @@ def _rho(squared_signal: float, up: float = _UP) -> float:
     rho = squared_signal / 2 * up
     expect(rho < math.inf, "steps", "a bound beyond floating point", "a smaller shift or fewer")
     return rho
+
+
+def _squared(shift: float) -> float:
+    """Infinite where it overflows, which ``_rho`` refuses; a power would raise."""
+    return shift * shift
 
 
 def _valid(run: CyclicDPSGD, lipschitz: float) -> float:

@@ -78,7 +78,7 @@ def logistic(step_size: float, feature_norm: float, classes: int) -> float:
     """
     expect(0 < feature_norm < math.inf, "feature_norm", feature_norm, "a positive number")
     expect(classes >= 2, "classes", classes, "a whole number >= 2")
-    smoothness = feature_norm**2 / 2
+    smoothness = feature_norm * feature_norm / 2  # a power would raise where it overflows
     return (unclipped if classes == 2 else clipped)(step_size, 0.0, smoothness)
 
 

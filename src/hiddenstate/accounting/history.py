@@ -14,8 +14,10 @@ from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlog1py
 
 from hiddenstate.accounting import arguments, pld
+from hiddenstate.accounting.binomial import MOST_STEPS
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted
 
@@ -26,6 +28,7 @@ def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDA
     sigma^2 (1 - v^-2i) / (1 - v^-2): sigma for the last step, up to sigma / sqrt(1 - v^-2).
     """
     arguments.check_mechanism(noise_multiplier, 1.0, steps)
+    expect(steps <= MOST_STEPS, "steps", steps, f"at most {MOST_STEPS:,}")
     if not growth > 1:
         raise InputError(f"growth: got {growth}; expected a number above 1")
     i = np.arange(1, steps + 1)
@@ -47,11 +50,13 @@ def epsilon(
     arguments.check_delta(delta)
     least = pld.least_delta(steps)
     expect(delta >= least, "delta", delta, f"at least {least:.2g} for {counted(steps, 'step')}")
+    if -math.expm1(float(xlog1py(steps, -sampling_rate))) <= delta - least / 100:
+        return 0.0  # so rarely is the record sampled at all
     # Noise a millionth too small is an upper bound, and makes most coordinates equal.
     noise = noise_multipliers(noise_multiplier, steps, growth)
     noise = np.exp(np.floor(np.log(noise) * 1e6) / 1e6)
     values, counts = np.unique(noise, return_counts=True)
-    single = math.sqrt(min(math.expm1(min(1 / values[-1] ** 2, 50.0)), 1e4))
+    single = math.sqrt(min(math.expm1(min((1 / float(values[-1])) ** 2, 50.0)), 1e4))
     deviation = sampling_rate * single * math.sqrt(steps)
     z = math.sqrt(2 * math.log(1 / delta))
     interval = min(pld.INTERVAL, math.sqrt(6 * 1e-3 * deviation / (steps * z)))

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlog1py
 
-from hiddenstate.accounting import arguments, linear
+from hiddenstate.accounting import arguments, binomial, linear
 from hiddenstate.accounting.mixture import GaussianMixture
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 FLOOR = 0.0005
 """Smallest shift of the paper's rounding."""
@@ -47,15 +47,17 @@ def last_iterate(
         raise InputError(f"curvature: got {curvature}; expected a number in [0, 1]")
     if curvature == 0:
         return linear.last_iterate(noise_multiplier, sampling_rate, steps)
+    fine = steps <= binomial.MOST_STEPS
+    expect(fine, "steps", steps, f"at most {binomial.MOST_STEPS:,}, with a curvature")
     sizes = (1 - curvature) ** np.arange(steps)
-    variance = noise_multiplier**2 * np.sum(sizes**2)
+    noise_std = noise_multiplier * math.sqrt(np.sum(sizes**2))
     shifts, log_weights = np.zeros(1), np.zeros(1)
     for size in sizes[:MOST_STEPS]:
         shifts, log_weights = _add(shifts, log_weights, size, xlog1py(1, -sampling_rate))
     if steps > MOST_STEPS and not round_down:
         none = xlog1py(steps - MOST_STEPS, -sampling_rate)
         shifts, log_weights = _add(shifts, log_weights, np.sum(sizes[MOST_STEPS:]), none)
-    return GaussianMixture(shifts, log_weights, math.sqrt(variance))
+    return GaussianMixture(shifts, log_weights, noise_std)
 
 
 def worst_schedule(

@@ -71,14 +71,18 @@ def fixed_size_epsilon(
 
     # Its noise multiplier is over the sensitivity to a swap, twice the clipping norm.
     step = dp_event.SampledWithoutReplacementDpEvent(
-        records, batch_size, dp_event.GaussianDpEvent(noise_multiplier / 2)
+        records, batch_size, dp_event.GaussianDpEvent(min(noise_multiplier, MOST_NOISE) / 2)
     )
     accountant = RdpAccountant(ORDERS, neighboring_relation=NeighboringRelation.REPLACE_ONE)
     accountant.compose(dp_event.SelfComposedDpEvent(step, steps))
     found = float(accountant.get_epsilon(delta))
     expect(math.isfinite(found), "noise_multiplier", noise_multiplier, "more noise, or no such row")
-    return found * (1 + 1e-9)
+    # Up by the rounding error of a step's divergence.
+    return found * (1 + 1e-9) + 1e-13 * steps
 
+
+MOST_NOISE = 1e6
+"""More counts as so much for a batch of a fixed size: dp-accounting would take a log of 0."""
 
 MOST_ORDER = 1e9
 """Largest order: beyond, doubles no longer tell apart the outputs that matter."""

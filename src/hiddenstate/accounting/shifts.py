@@ -38,7 +38,7 @@ def contracted_fraction(factor: float, steps: int) -> float:
     what is left to c times it: c^2 theta_c(n) = (1 - c^2) c^(2n) / (1 - c^(2n)), and 1/n at c = 1.
     """
     expect(0 < factor <= 1, "factor", factor, "a number in (0, 1]")
-    log = 2 * math.log1p(factor - 1)
+    log = 2 * math.log(factor)
     return math.expm1(log) / math.expm1(log * steps) * math.exp(log * steps) if log else 1 / steps
 
 
@@ -49,7 +49,7 @@ def minimal_steps(lipschitz: float, excess: float) -> int:
     """
     expect(1 < lipschitz < math.inf, "lipschitz", lipschitz, "a number > 1")
     expect(1 < excess < math.inf, "excess", excess, "a number > 1")
-    return math.ceil(math.log(excess / (excess - 1)) / (2 * math.log1p(lipschitz - 1)))
+    return math.ceil(math.log1p(1 / (excess - 1)) / (2 * math.log1p(lipschitz - 1)))
 
 
 class Stretches:
@@ -63,7 +63,7 @@ class Stretches:
 
     def __init__(self, lipschitz: float) -> None:
         self.lipschitz = lipschitz
-        self.log = math.log1p(lipschitz - 1)
+        self.log = math.log(lipschitz)
         # The pools from the last to the first: shift, steps, price of it and all that follow.
         self.pools: list[tuple[float, int, float]] = []
 
@@ -102,7 +102,7 @@ class Stretches:
         return math.exp(exponent * self.log)
 
     def _price(self, shift: float, steps: int) -> float:
-        return shift**2 * self._rate(steps)
+        return shift * shift * self._rate(steps)  # a power would raise where it overflows
 
     def _rate(self, steps: int) -> float:
         """theta_L(n) for shifts at the first step; theta_L(n) L^(2-2n) for those at the last."""

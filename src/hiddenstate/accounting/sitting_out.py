@@ -48,7 +48,7 @@ def swapped(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     """
     sigma = noise_multiplier / 2
     best = gaussian.bracket(math.sqrt(epochs) / sigma, delta)[1]
-    if sigma < balls_and_bins.LEAST_NOISE or delta / epochs < balls_and_bins.LEAST_DELTA:
+    if not balls_and_bins.covered(sigma, epochs, delta):
         return best
     moments = _log_moments(sigma, batches)
     best = min(best, _hoelder(sigma, batches, epochs, delta, moments))

@@ -159,5 +159,5 @@ class _Step:
 
 
 def _log_ratio(given: Floats, more: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(given > 0, np.log1p(more / given), 0.0)
