@@ -14,6 +14,7 @@ from torch.nn.utils import prune
 
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.initialisation import pretrained
+from hiddenstate.dpsgd import probe
 from hiddenstate.dpsgd.clipping import (
     ClippedSum,
     cross_entropy,
@@ -412,6 +413,16 @@ def test_records_mixed_in_the_backward_pass_alone_are_refused(build, kernel, rec
     x, y = table(records)
     with pytest.raises(InputError, match="model: mixes the records of a batch"):
         ClippedSum(build(), x, y, kernel=kernel)
+
+
+@pytest.mark.parametrize(("most", "records"), [(0, 2), (7 * 8 * 53, 7), (10**9, 32)])
+def test_of_large_models_fewer_records_are_compared_together(most, records, monkeypatch):
+    monkeypatch.setattr(probe, "_BYTES", most)
+    x, y = map(torch.from_numpy, table(40))
+    assert sum(p.numel() for p in Net().parameters()) == 53
+    assert len(Probe(Net(), x, y, cross_entropy, relabel=True)._many[1]) == records
+    with pytest.raises(InputError, match="model: mixes the records of a batch"):
+        Probe(Hooked(), x, y, cross_entropy, relabel=True)
 
 
 def test_a_loss_that_mixes_records_in_its_backward_pass_alone_is_refused():
