@@ -116,6 +116,20 @@ def test_a_branch_on_values_is_taken_by_each_record_on_its_own():
     agrees(total, model, x, y)
 
 
+@FALLS_BACK
+@LOOPS
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+def test_a_branch_that_only_later_parameters_take_is_taken_by_each_record_on_its_own(kernel):
+    x, y = table()
+    model = Guarded()
+    with refused_or_right():
+        total = ClippedSum(model, x, y, kernel=kernel)
+        with torch.no_grad():
+            model.one.weight.mul_(12)
+        agrees(total, model, x, y)
+
+
 class Empty(Net):
     """Parameters without entries."""
 

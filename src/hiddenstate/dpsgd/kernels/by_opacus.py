@@ -56,6 +56,11 @@ def opacus(problem: Problem, probe: Probe) -> Opacus:
                 f"kernel: got 'opacus', but {name or 'the model'} has hooks or a call of its own, "
                 "beside which Opacus may be wrong; expected 'auto'"
             )
+    if probe.branches():  # which it runs on many records at once
+        raise InputError(
+            "kernel: got 'opacus', but the model's control flow depends on its records; expected "
+            "'auto'"
+        )
     kernel = Opacus(problem)
     try:
         wrong = probe.differs(probed(kernel, probe), probe.tolerance)
