@@ -126,7 +126,7 @@ def test_a_branch_that_only_later_parameters_take_is_taken_by_each_record_on_its
     with refused_or_right():
         total = ClippedSum(model, x, y, kernel=kernel)
         with torch.no_grad():
-            model.one.weight.mul_(12)
+            model.one.weight.mul_(20)
         agrees(total, model, x, y)
 
 
