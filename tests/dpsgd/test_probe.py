@@ -235,6 +235,23 @@ def test_a_hook_for_all_modules_that_counts_its_calls_is_refused():
         handle.remove()
 
 
+class Outside(Net):
+    """Large hidden values alone meet a parameter outside of its layer."""
+
+    def between(self, h):
+        return torch.where(h.abs() > 4, h * self.other.bias.norm(), h)
+
+
+@FALLS_BACK
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+def test_parameters_outside_of_their_layers_tell_where_some_records_alone_meet_them(kernel):
+    x, y = table(40)
+    x[3:30] *= 8
+    model = Outside()
+    with refused_or_right():
+        agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
+
+
 # What a forward leaves behind
 
 

@@ -176,6 +176,28 @@ class Probe:
         near = self.x + self._noise(self.x)
         return not _same(kernel(near, self.y), self._gradients(near), tolerance)
 
+    def differs_together(
+        self, kernel: Callable[[Tensor, Tensor, Tensor], Tensor], tolerance: float
+    ) -> bool:
+        """The same of the sum of many records' gradients, each with a weight.
+
+        ``kernel`` maps records, labels and weights (1, records) to the sum (1, p). Two records may
+        not show what only some meet, large ones for example.
+        """
+        x, y, weights = self._weighted
+        with on_trial():
+            for near in self._near(x):
+                expected = self._gradient(near, y, weights)[None]
+                if _same(kernel(near, y, weights[None]), expected, tolerance):
+                    return False
+        return True
+
+    def _near(self, x: Tensor) -> Iterator[Tensor]:
+        """The records, and neighbours: one settles what rounding may have decided in the other."""
+        yield x
+        if x.is_floating_point():
+            yield x + self._noise(x)
+
     def _outputs(self, x: Tensor) -> Tensor:
         return self.model(x.clone())  # into which it may write
 
@@ -238,8 +260,8 @@ class Probe:
         weights = weights.to(self.dtype)
         alone = len(x) // 4 or 1
         close = 1e-6 if self.dtype == torch.float64 else 1e-3
-        for records in (x, x + self._noise(x)) if x.is_floating_point() else (x,):
-            # As in ``differs``, a neighbour settles what rounding may have decided.
+        self._weighted = x, y, weights
+        for records in self._near(x):
             off, margin = self._gradient(records, y, weights), 0.0
             for part in (*(slice(i, i + 1) for i in range(alone)), slice(alone, None)):
                 found = self._gradient(records[part], y[part], weights[part])

@@ -63,7 +63,9 @@ def opacus(problem: Problem, probe: Probe) -> Opacus:
         )
     kernel = Opacus(problem)
     try:
-        wrong = probe.differs(probed(kernel, probe), probe.tolerance)
+        gradients = probed(kernel, probe)
+        wrong = probe.differs(gradients, probe.tolerance)
+        wrong = wrong or probe.differs_together(gradients, probe.tolerance)
     except Exception as error:  # whatever its hooks raise
         raise InputError(
             f"model: Opacus takes no per-sample gradients of it ({first_line(error)}); "
