@@ -144,6 +144,23 @@ def test_a_product_that_is_no_derivative_is_refused(model, x, message):
         vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
 
 
+def falls_short(h):
+    """Its derivative misses a part where a hidden number is large."""
+    return torch.where(h.abs() > 2, h * h.detach() / 2, h)
+
+
+@pytest.mark.parametrize("kernel", ["torch", "explicit"])
+@pytest.mark.parametrize("at", [1, 7, 17])
+def test_a_product_that_is_wrong_on_one_record_alone_is_refused(kernel, at):
+    torch.manual_seed(0)
+    x = X.copy()
+    x[at] *= 8
+    gradients = ClippedSum(Between(falls_short), x, Y, kernel=kernel)
+    theta = flat_parameters(gradients.kernel.problem.model)
+    with pytest.raises(InputError, match="by finite differences"):
+        vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
+
+
 @pytest.mark.parametrize(
     ("model", "x"),
     [

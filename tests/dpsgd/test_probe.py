@@ -14,6 +14,7 @@ from torch.nn.utils import prune
 
 from hiddenstate.adversaries.canaries import blank
 from hiddenstate.adversaries.initialisation import pretrained
+from hiddenstate.dpsgd import probe
 from hiddenstate.dpsgd.clipping import (
     ClippedSum,
     cross_entropy,
@@ -113,6 +114,20 @@ def test_a_branch_on_values_is_taken_by_each_record_on_its_own():
         total = ClippedSum(model, x, y)
     assert total.kind == "loop"
     agrees(total, model, x, y)
+
+
+@FALLS_BACK
+@LOOPS
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+def test_a_branch_that_only_later_parameters_take_is_taken_by_each_record_on_its_own(kernel):
+    x, y = table()
+    model = Guarded()
+    with refused_or_right():
+        total = ClippedSum(model, x, y, kernel=kernel)
+        with torch.no_grad():
+            model.one.weight.mul_(20)
+        agrees(total, model, x, y)
 
 
 class Empty(Net):
@@ -218,6 +233,23 @@ def test_a_hook_for_all_modules_that_counts_its_calls_is_refused():
             ClippedSum(plain(), x, y)
     finally:
         handle.remove()
+
+
+class Outside(Net):
+    """Large hidden values alone meet a parameter outside of its layer."""
+
+    def between(self, h):
+        return torch.where(h.abs() > 4, h * self.other.bias.norm(), h)
+
+
+@FALLS_BACK
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+def test_parameters_outside_of_their_layers_tell_where_some_records_alone_meet_them(kernel):
+    x, y = table(40)
+    x[3:30] *= 8
+    model = Outside()
+    with refused_or_right():
+        agrees(ClippedSum(model, x, y, kernel=kernel), model, x, y)
 
 
 # What a forward leaves behind
@@ -412,6 +444,16 @@ def test_records_mixed_in_the_backward_pass_alone_are_refused(build, kernel, rec
     x, y = table(records)
     with pytest.raises(InputError, match="model: mixes the records of a batch"):
         ClippedSum(build(), x, y, kernel=kernel)
+
+
+@pytest.mark.parametrize(("most", "records"), [(0, 2), (7 * 8 * 53, 7), (10**9, 32)])
+def test_of_large_models_fewer_records_are_compared_together(most, records, monkeypatch):
+    monkeypatch.setattr(probe, "_BYTES", most)
+    x, y = map(torch.from_numpy, table(40))
+    assert sum(p.numel() for p in Net().parameters()) == 53
+    assert len(Probe(Net(), x, y, cross_entropy, relabel=True)._many[1]) == records
+    with pytest.raises(InputError, match="model: mixes the records of a batch"):
+        Probe(Hooked(), x, y, cross_entropy, relabel=True)
 
 
 def test_a_loss_that_mixes_records_in_its_backward_pass_alone_is_refused():

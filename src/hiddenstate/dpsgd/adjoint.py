@@ -24,7 +24,7 @@ gradient ``g``. ``hidden`` adds the variances of all three.
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakSet
 
@@ -50,7 +50,9 @@ Floats = NDArray[np.float64]
 _BLOCK_BYTES = 2**25
 """Per-sample gradients that are differentiated at once."""
 _RECORDS = 4
-"""Records whose second derivatives are compared with finite differences."""
+"""Records whose second derivatives are compared with finite differences, each."""
+_NUMBERS = 2**18
+"""Numbers of gradients and records whose sum is compared too, of 16 to 256 records."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +260,10 @@ _STEPS_OF_FLOAT32 = (3e-2, 1e-2, 3e-3)
 def _refuse_other_derivatives(problem: Problem, theta: Tensor) -> None:
     """InputError where torch's second derivatives are not those of the gradients.
 
-    Derivatives of a few records' gradients are compared with finite differences in float64, near
-    theta (p,), in a random direction. A kink (ReLU) between two points tells by steps of two sizes
-    whose differences disagree; where none agree, nothing is known.
+    Derivatives of a few records' gradients, and of the sum of more with random signs, are compared
+    with finite differences in float64, near theta (p,), in a random direction. A kink (ReLU)
+    between two points tells by steps of two sizes whose differences disagree; where none agree,
+    nothing is known.
     """
     for name, module in problem.model.named_modules():
         if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -285,7 +288,7 @@ def _refuse_other_derivatives(problem: Problem, theta: Tensor) -> None:
             ) from error
     if found:
         raise InputError(
-            f"model: the derivative of a record's gradient is {found[0]:g} in some direction by "
+            f"model: the derivative of records' gradients is {found[0]:g} in some direction by "
             f"finite differences and {found[1]:g} by torch; expected a model without detach() or "
             "other steps that torch differentiates otherwise than they are"
         )
@@ -293,11 +296,9 @@ def _refuse_other_derivatives(problem: Problem, theta: Tensor) -> None:
 
 def _compared(problem: Problem, theta: Tensor, dtype: torch.dtype) -> tuple[float, float] | None:
     """A derivative by finite differences, and torch's own, where they differ; else None."""
-    wide = dtype == torch.float64
-    close, floor = (1e-5, 1e-13) if wide else (3e-2, 1e-5)
-    picked = torch.linspace(0, len(problem.y) - 1, _RECORDS).long().unique().to(problem.device)
-    x, y = (part[picked].cpu() for part in (problem.x, problem.y))
-    x, y = (part.to(dtype) if part.is_floating_point() else part for part in (x, y))
+    # Of large models fewer, so that both take about as long.
+    together = min(256, max(16, _NUMBERS // (problem.parameters + problem.x[0].numel())))
+    (x, y), (xs, ys) = (_spread(problem, records, dtype) for records in (_RECORDS, together))
     loss = problem.loss
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).cpu().to(dtype)
@@ -310,8 +311,45 @@ def _compared(problem: Problem, theta: Tensor, dtype: torch.dtype) -> tuple[floa
     # Near theta, for at a special point (zeros, say) a wrong derivative may be right.
     scale = 0.1 * float(at.square().mean().sqrt()) or 0.1
     at, direction = (at + scale * noise).requires_grad_(), scale * direction
-    each = _per_sample(own, at, x, y)
-    known = torch.zeros(len(y), dtype=dtype)
+    signs = torch.from_numpy(rng.choice((-1.0, 1.0), len(ys))).to(dtype)
+    steps = _STEPS if dtype == torch.float64 else _STEPS_OF_FLOAT32
+    # More records have more kinks: of these, far steps would tell nothing.
+    return _differing(
+        lambda at, graph: _per_sample(own, at, x, y), at, direction, vector, steps
+    ) or _differing(
+        lambda at, graph: _summed(own, at, xs, ys, signs, graph), at, direction, vector, steps[1:]
+    )
+
+
+def _spread(problem: Problem, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """So many records, or all, from the first to the last, and their labels, on the CPU."""
+    picked = torch.linspace(0, len(problem.y) - 1, records).long().unique().to(problem.device)
+    x, y = (part[picked].cpu() for part in (problem.x, problem.y))
+    x, y = (part.to(dtype) if part.is_floating_point() else part for part in (x, y))
+    return x.contiguous(), y
+
+
+def _summed(
+    problem: Problem, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor, graph: bool
+) -> Tensor:
+    """Gradient (1, p) of the records' losses, summed with weights."""
+    with sdpa_kernel(SDPBackend.MATH):
+        outputs = functional_call(problem.model, named(theta, problem.model), (x,))
+        total = weights @ problem.loss(outputs, y)
+        return torch.autograd.grad(total, theta, create_graph=graph)[0][None]
+
+
+def _differing(
+    gradients: Callable[[Tensor, bool], Tensor],
+    at: Tensor,
+    direction: Tensor,
+    vector: Tensor,
+    steps: Sequence[float],
+) -> tuple[float, float] | None:
+    """The same of gradients (n, p) at parameters (p,), with a graph if that is asked for."""
+    close, floor = (1e-5, 1e-13) if at.dtype == torch.float64 else (3e-2, 1e-5)
+    each = gradients(at, True)
+    known = torch.zeros(len(each), dtype=at.dtype)
     if each.requires_grad:
         rows = [
             torch.autograd.grad(g @ vector, at, retain_graph=True, materialize_grads=True)[0]
@@ -320,9 +358,9 @@ def _compared(problem: Problem, theta: Tensor, dtype: torch.dtype) -> tuple[floa
         known = torch.stack(rows) @ direction
     size = each.detach().norm(dim=1) * vector.norm()
     before, room = None, size
-    for step in _STEPS if wide else _STEPS_OF_FLOAT32:
+    for step in steps:
         points = (at + s * direction for s in (step, -step))
-        ends = [_per_sample(own, point.detach().requires_grad_(), x, y) for point in points]
+        ends = [gradients(point.detach().requires_grad_(), False) for point in points]
         found = ((ends[0] - ends[1]).detach() @ vector) / (2 * step)
         room = close * found.abs() + floor * size / step
         if before is not None:

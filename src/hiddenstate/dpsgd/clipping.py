@@ -304,11 +304,16 @@ def _refuse_mixing_on_device(problem: Problem) -> None:
 
     Each record's loss alone is compared with that among a block of them, the first ones.
     """
-    x, y = problem.x[:_COMPARED].clone(), problem.y[:_COMPARED]
+    x, y = problem.x[:_COMPARED], problem.y[:_COMPARED]
+
+    def losses(part: slice) -> Tensor:
+        # Of a copy of the records, into which a model may write.
+        return problem.loss(problem.model(x[part].clone()), y[part])
+
     try:
         with on_trial(), torch.no_grad():
-            together = problem.loss(problem.model(x.clone()), y)
-            alone = [problem.loss(problem.model(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
+            together = losses(slice(None))
+            alone = [losses(slice(i, i + 1)) for i in range(len(x))]
     except RuntimeError as error:
         raise InputError(
             f"model: fails on device {str(problem.device)!r} ({first_line(error)}); expected "

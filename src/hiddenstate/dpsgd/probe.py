@@ -34,8 +34,8 @@ def on_trial() -> Iterator[None]:
         yield
 
 
-_TOGETHER, _ALONE = 32, 8
-"""Records whose gradients together are compared, and of these the ones that are alone as well."""
+_TOGETHER, _BYTES = 32, 2**30
+"""Records whose gradients together are compared, and the most that these take in float64."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
@@ -59,7 +59,9 @@ class Probe:
         picked = [0, len(x) - 1]
         self.x, self.y = x[picked].detach().cpu(), y[picked].detach().cpu()
         # As many where there are fewer: kernels put the records of several models side by side.
-        some = np.resize(stream(0, "probe", "together").permutation(len(x)), _TOGETHER)
+        size = 8 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+        together = max(2, min(_TOGETHER, _BYTES // max(1, size)))
+        some = np.resize(stream(0, "probe", "together").permutation(len(x)), together)
         self._many = x[some].detach().cpu(), y[some].detach().cpu()
         if self.x.is_floating_point():
             # The second record is a neighbour, so that two equal ones do not hide mixing.
@@ -174,6 +176,28 @@ class Probe:
         near = self.x + self._noise(self.x)
         return not _same(kernel(near, self.y), self._gradients(near), tolerance)
 
+    def differs_together(
+        self, kernel: Callable[[Tensor, Tensor, Tensor], Tensor], tolerance: float
+    ) -> bool:
+        """The same of the sum of many records' gradients, each with a weight.
+
+        ``kernel`` maps records, labels and weights (1, records) to the sum (1, p). Two records may
+        not show what only some meet, large ones for example.
+        """
+        x, y, weights = self._weighted
+        with on_trial():
+            for near in self._near(x):
+                expected = self._gradient(near, y, weights)[None]
+                if _same(kernel(near, y, weights[None]), expected, tolerance):
+                    return False
+        return True
+
+    def _near(self, x: Tensor) -> Iterator[Tensor]:
+        """The records, and neighbours: one settles what rounding may have decided in the other."""
+        yield x
+        if x.is_floating_point():
+            yield x + self._noise(x)
+
     def _outputs(self, x: Tensor) -> Tensor:
         return self.model(x.clone())  # into which it may write
 
@@ -234,11 +258,12 @@ class Probe:
                 y = self._outputs(x).argmin(1)
         weights = torch.from_numpy(stream(0, "probe", "weights").uniform(0.5, 1.5, len(x)))
         weights = weights.to(self.dtype)
+        alone = len(x) // 4 or 1
         close = 1e-6 if self.dtype == torch.float64 else 1e-3
-        for records in (x, x + self._noise(x)) if x.is_floating_point() else (x,):
-            # As in ``differs``, a neighbour settles what rounding may have decided.
+        self._weighted = x, y, weights
+        for records in self._near(x):
             off, margin = self._gradient(records, y, weights), 0.0
-            for part in (*(slice(i, i + 1) for i in range(_ALONE)), slice(_ALONE, None)):
+            for part in (*(slice(i, i + 1) for i in range(alone)), slice(alone, None)):
                 found = self._gradient(records[part], y[part], weights[part])
                 off, margin = off - found, margin + float(_margins(found[None], close))
             if not float(off.norm()) > margin:

@@ -364,18 +364,19 @@ class Blockwise(OfModel):
 
 def probed(
     kernel: Blockwise, probe: Probe, beside: int = 0, *, device: torch.device | None = None
-) -> Callable[[Tensor, Tensor], Tensor]:
+) -> Callable[..., Tensor]:
     """Per-sample gradients of a probe's records, (records, p), by this kernel.
 
     Of one model, which may have so many others beside it. With a device there and in the kernel's
-    own precision, otherwise on the CPU in the probe's.
+    own precision, otherwise on the CPU in the probe's. With weights (n, records) n weighted sums
+    in their place, (n, p).
     """
     dtype = probe.dtype if device is None else kernel.problem.dtype
     there: Any = {"device": device or torch.device("cpu"), "dtype": dtype}
     model = copy.deepcopy(probe.model).to(**there)
     theta = probe.theta.to(**there)
 
-    def gradients(x: Tensor, y: Tensor) -> Tensor:
+    def gradients(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         x = x.to(**there) if x.is_floating_point() else x.to(there["device"])
         x = with_channels_last(x) if kernel.problem.channels_last else x
         problem = replace(kernel.problem, model=model, x=x, y=y.to(there["device"]))
@@ -383,8 +384,8 @@ def probed(
         thetas = torch.stack([theta, *[1.1 * theta] * beside])
         block = problem.gathered(torch.arange(len(x), device=x.device))
         found = other.gradients(thetas, block)
-        each = torch.eye(len(x), **there)
-        rows = [found.weighted_sum(weights.expand(len(thetas), -1))[0] for weights in each]
+        each = torch.eye(len(x), **there) if weights is None else weights.to(**there)
+        rows = [found.weighted_sum(row.expand(len(thetas), -1))[0] for row in each]
         return torch.stack(rows).cpu()
 
     return gradients

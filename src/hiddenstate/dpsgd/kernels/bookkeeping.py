@@ -189,8 +189,11 @@ def book_keeping(problem: Problem, probe: Probe, kind: type[K]) -> K | None:
         reasons.append("the model, whose control flow depends on its records")
     if not reasons:
         try:
-            beside = _differs_side_by_side(kernel, probe)
-            if beside or probe.differs(probed(kernel, probe), probe.tolerance):
+            beside, alone = _differs_side_by_side(kernel, probe), probed(kernel, probe)
+            if beside or any(
+                differs(alone, probe.tolerance)
+                for differs in (probe.differs, probe.differs_together)
+            ):
                 reasons.append("the model, which uses parameters outside their layers")
         except RuntimeError as error:
             reasons.append(f"the model ({first_line(error)})")

@@ -56,9 +56,16 @@ def opacus(problem: Problem, probe: Probe) -> Opacus:
                 f"kernel: got 'opacus', but {name or 'the model'} has hooks or a call of its own, "
                 "beside which Opacus may be wrong; expected 'auto'"
             )
+    if probe.branches():  # which it runs on many records at once
+        raise InputError(
+            "kernel: got 'opacus', but the model's control flow depends on its records; expected "
+            "'auto'"
+        )
     kernel = Opacus(problem)
     try:
-        wrong = probe.differs(probed(kernel, probe), probe.tolerance)
+        gradients = probed(kernel, probe)
+        wrong = probe.differs(gradients, probe.tolerance)
+        wrong = wrong or probe.differs_together(gradients, probe.tolerance)
     except Exception as error:  # whatever its hooks raise
         raise InputError(
             f"model: Opacus takes no per-sample gradients of it ({first_line(error)}); "
