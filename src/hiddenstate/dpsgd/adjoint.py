@@ -26,6 +26,8 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -34,6 +36,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import instance_norm, layer_norm
+from torch.overrides import TorchFunctionMode
 
 from hiddenstate import streams
 from hiddenstate.accounting import gaussian, weighted
@@ -231,6 +235,27 @@ def _vjp(
     return total, squares
 
 
+class _ScaledApart(TorchFunctionMode):
+    """Layer and instance norms scale and shift what torch normalises for them.
+
+    With a weight in torch's own call, torch.func's second derivatives are wrong.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func not in (layer_norm, instance_norm):
+            return func(*args, **(kwargs or {}))
+        given = signature(func).bind(*args, **(kwargs or {}))
+        # A weight of a layer norm has its last axes, one of an instance norm the second.
+        after = 0 if func is layer_norm else given.arguments["input"].ndim - 2
+        scale, shift = (given.arguments.pop(name, None) for name in ("weight", "bias"))
+        found = func(*given.args, **given.kwargs)
+        if scale is not None:
+            found = found * scale.reshape(*scale.shape, *[1] * after)
+        return found if shift is None else found + shift.reshape(*shift.shape, *[1] * after)
+
+
 def _per_sample(problem: Problem, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Gradients (records, p) of each record's loss, which can be differentiated again."""
     model = problem.model
@@ -240,7 +265,8 @@ def _per_sample(problem: Problem, theta: Tensor, x: Tensor, y: Tensor) -> Tensor
         return problem.loss(outputs, label[None])[0]
 
     x = x.contiguous()  # torch.func's convolutions are far slower with channels last
-    with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
+    # Fused attention has no second derivative.
+    with sdpa_kernel(SDPBackend.MATH), _ScaledApart():
         try:
             return vmap(grad(one), (None, 0, 0))(theta, x, y)
         except RuntimeError:
