@@ -42,8 +42,8 @@ class Fault:
 FAULTS = [
     Fault(
         *("rdp", "accounting", "src/hiddenstate/accounting/rdp.py"),
-        "(k**2 - k) / (2 * variance)",
-        "(k**2 - k) / (2.02 * variance)",
+        "loss = (z - 0.5 / sigma) / sigma",
+        "loss = (z - 0.505 / sigma) / sigma",
         "a Rényi divergence is one percent too small in its exponent",
         "tests/accounting/test_rdp.py",
     ),

@@ -232,6 +232,5 @@ def test_mnist_is_the_middle_scale():
     assert not jobs.keys() & laptop.keys()
     attacks = {"dirac", "natural", "blank"}
     assert {job.cell.parameters.attack for job in jobs.values()} == attacks
-    assert costs.cost(cell(jobs, "natural").parameters) > costs.cost(
-        cell(laptop, "natural").parameters
-    )
+    of_mnist, of_digits = (cell(every, "natural").parameters for every in (jobs, laptop))
+    assert costs.cost(of_mnist) / of_mnist.models > costs.cost(of_digits) / of_digits.models
