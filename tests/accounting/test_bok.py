@@ -9,6 +9,7 @@ sampled batches, with one record replaced, is of another adjacency than ours.
 import itertools
 import math
 
+import deltas
 import mpmath
 import pytest
 from scipy.optimize import brentq, minimize_scalar
@@ -142,8 +143,7 @@ def gaussian_epsilon(mu):
     """Balle and Wang's closed form at delta 1e-5, whose digits mpmath keeps."""
 
     def excess(e):
-        high, low = mpmath.ncdf(mu / 2 - e / mu), mpmath.ncdf(-mu / 2 - e / mu)
-        return float((high - mpmath.exp(e) * low) * 1e5 - 1)
+        return float(deltas.gaussian(mu, e) * 1e5 - 1)
 
     with mpmath.workdps(40):
         return brentq(excess, 1e-3, mu * (mu / 2 + 6), rtol=1e-14)

@@ -4,8 +4,10 @@ import itertools
 import math
 import re
 import time
+from functools import partial
 
 import contour
+import deltas
 import mpmath
 import numpy as np
 import pytest
@@ -294,16 +296,11 @@ def test_both_ends_without_subsampling_are_on_their_sides(mu, delta):
     """Near the total variation, where rounding moves epsilon most, ends were 1e-7 and 5 % off."""
     sigma = 1 / mu
     with mpmath.workdps(60):
-        m = 1 / mpmath.mpf(sigma)
-
-        def exact(epsilon):
-            high, low = m / 2 - epsilon / m, -m / 2 - epsilon / m
-            return mpmath.ncdf(high) - mpmath.exp(epsilon) * mpmath.ncdf(low)
-
+        exact = partial(deltas.gaussian, 1 / mpmath.mpf(sigma))
         for null in ("out", "in", "either"):
             lower, upper = bracket(sigma, 1.0, 1, delta, null=null)
-            assert lower == 0 or exact(mpmath.mpf(lower)) >= delta
-            assert exact(mpmath.mpf(upper)) <= delta
+            assert lower == 0 or exact(lower) >= delta
+            assert exact(upper) <= delta
             if delta <= 0.9999:
                 assert upper - lower <= 1.001e-9 * upper + 1e-12
 
@@ -314,20 +311,8 @@ def test_both_ends_without_subsampling_are_on_their_sides(mu, delta):
     ("sigma", "q"), [(0.0014, 0.5), (0.3, 1 - 1e-12), (1e5, 0.01), (1e12, 0.5), (1.0, 1e-50)]
 )
 def test_both_ends_of_one_step_are_on_their_sides(sigma, q, share, null):
-    sign = 1 if null == "out" else -1
+    exact = partial(deltas.one_step, sigma, q, null=null)
     with mpmath.workdps(80):
-        s, rate = mpmath.mpf(sigma), mpmath.mpf(q)
-
-        def exact(epsilon):
-            odds = (mpmath.exp(sign * mpmath.mpf(epsilon)) - (1 - rate)) / rate
-            if odds <= 0:
-                return 0
-            y = s**2 * mpmath.log(odds) + 0.5
-            absent, present = mpmath.ncdf(-sign * y / s), mpmath.ncdf(sign * (1 - y) / s)
-            worlds = (1 - rate) * absent + rate * present, absent
-            alternative, given = worlds[::sign]
-            return alternative - mpmath.exp(epsilon) * given
-
         delta = float(exact(0) * share)
         lower, upper = bracket(sigma, q, 1, delta, null=null)
         assert lower == 0 or exact(lower) >= delta

@@ -1,3 +1,6 @@
+from functools import partial
+
+import deltas
 import mpmath
 import pytest
 
@@ -33,10 +36,10 @@ def test_gaussian_epsilon_keeps_its_stated_error_at_small_mu(mu):
     delta = 0.15 * mu
     found = divergence.gaussian_epsilon(mu**2 / 2, delta)
     with mpmath.workdps(60):
-        m = mpmath.mpf(divergence.gaussian_mu(mu**2 / 2))
+        m = divergence.gaussian_mu(mu**2 / 2)
 
         def excess(e):
-            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m) - delta
+            return deltas.gaussian(m, e) - delta
 
         exact = float(mpmath.findroot(excess, (found * 0.99, found * 1.01), solver="anderson"))
     stated = 1e-8 if mu >= 1e-5 else 1e-7
@@ -49,12 +52,8 @@ def test_gaussian_epsilon_is_the_root_of_the_exact_delta_and_below_the_renyi_one
     found = divergence.gaussian_epsilon(rho, delta)
     with mpmath.workdps(60):
         mu = mpmath.sqrt(2 * mpmath.mpf(rho))
-
-        def exact(epsilon):
-            high, low = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
-            return mpmath.ncdf(high) - mpmath.exp(epsilon) * mpmath.ncdf(low)
-
-        assert exact(mpmath.mpf(found)) <= delta
+        exact = partial(deltas.gaussian, mu)
+        assert exact(found) <= delta
         lower = found - 1e-8 * max(found, mu)
         assert lower < 0 or exact(lower) > delta
     assert 0 <= divergence.gaussian_epsilon(1e-40, delta) <= found
@@ -71,14 +70,11 @@ def test_averaged_epsilon_is_never_below_the_root_of_the_mean(mus, share):
         means = [mpmath.sqrt(2 * mpmath.mpf(rho)) for rho in rhos]
 
         def exact(e):
-            return sum(
-                mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-                for m in means
-            ) / len(mus)
+            return sum(deltas.gaussian(m, e) for m in means) / len(mus)
 
-        delta = float(exact(mpmath.mpf(0)) * share)
+        delta = float(exact(0) * share)
         found = divergence.averaged_epsilon(rhos, [1 / len(mus)] * len(mus), delta)
-        assert exact(mpmath.mpf(found)) <= delta
+        assert exact(found) <= delta
         if min(mus) > 1e-7:
             assert exact(found * (1 - 1e-8) - 1e-8) >= delta
 

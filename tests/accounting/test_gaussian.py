@@ -1,7 +1,9 @@
 """Gaussian differential privacy against the integral that defines its epsilon."""
 
 import math
+from functools import partial
 
+import deltas
 import mpmath
 import numpy as np
 import pytest
@@ -41,11 +43,8 @@ def test_epsilon_of_mu_is_rounded_down_from_the_integral(mu, delta):
 def test_epsilon_of_a_large_mu_is_rounded_down(mu, delta):
     """They were up to 138 above the truth, as 1e-9 is less than its rounding."""
     with mpmath.workdps(60):
-        m, epsilon = mpmath.mpf(mu), mpmath.mpf(float(gaussian.epsilon_below(mu, delta)))
-
-        def exact(e):
-            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-
+        epsilon = mpmath.mpf(float(gaussian.epsilon_below(mu, delta)))
+        exact = partial(deltas.gaussian, mu)
         assert epsilon == 0 or exact(epsilon) >= delta
         if delta < 0.5:
             assert exact(epsilon * (1 + 2e-12)) <= delta
@@ -85,14 +84,10 @@ def test_exact_epsilons_near_the_total_variation_are_on_their_sides(name, mu, de
     """Ends were a share of epsilon away, which is less than rounding there."""
     noise = 1 / mu
     with mpmath.workdps(60):
-        m = 1 / mpmath.mpf(noise)
-
-        def exact(e):
-            return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-
+        exact = partial(deltas.gaussian, 1 / mpmath.mpf(noise))
         lower, upper = KNOWN[name](noise, delta)
-        assert lower == 0 or exact(mpmath.mpf(lower)) >= delta
-        assert exact(mpmath.mpf(upper)) <= delta
+        assert lower == 0 or exact(lower) >= delta
+        assert exact(upper) <= delta
 
 
 def test_no_leak_is_epsilon_zero():

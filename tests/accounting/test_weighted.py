@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from functools import partial
 
+import deltas
 import mpmath
 import numpy as np
 import pytest
@@ -184,12 +186,9 @@ def test_with_every_record_in_every_step_it_is_gaussian(options, group):
     weights = optimiser_weights(1000, **options)
     bounds = epsilon(10.0, 1.0, weights, 1e-5, group=group)
     mu = group * weights.sum() / (10.0 * np.linalg.norm(weights))
+    delta = partial(deltas.gaussian, mu)
     with mpmath.workdps(40):
-
-        def delta(e):
-            return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
-
-        assert delta(mpmath.mpf(bounds.upper)) < 1e-5 < delta(mpmath.mpf(bounds.lower))
+        assert delta(bounds.upper) < 1e-5 < delta(bounds.lower)
     assert bounds.upper - bounds.lower < 3e-9 * bounds.upper
 
 
@@ -198,17 +197,8 @@ def test_with_every_record_in_every_step_it_is_gaussian(options, group):
 @pytest.mark.parametrize(("sigma", "q"), [(23.34, 0.5), (2e6, 0.01), (2e8, 0.5), (83.0, 1 - 1e-9)])
 def test_both_ends_are_on_their_sides_near_the_total_variation(sigma, q, share, null):
     """Of one step, whose sums are on the grid: losses are rounded by more than 1e-9 of them."""
-    sign = 1 if null == "out" else -1
+    exact = partial(deltas.one_step, sigma, q, null=null)
     with mpmath.workdps(80):
-        s, rate = mpmath.mpf(sigma), mpmath.mpf(q)
-
-        def exact(e):
-            odds = (mpmath.exp(sign * mpmath.mpf(e)) - (1 - rate)) / rate
-            y = s**2 * mpmath.log(odds) + 0.5
-            absent, present = mpmath.ncdf(-sign * y / s), mpmath.ncdf(sign * (1 - y) / s)
-            worlds = (1 - rate) * absent + rate * present, absent
-            return worlds[::sign][0] - mpmath.exp(e) * worlds[::sign][1]
-
         delta = float(exact(0) * share)
         lower, upper = epsilon(sigma, q, [1.0], delta, null=null)
         assert lower == 0 or exact(lower) >= delta

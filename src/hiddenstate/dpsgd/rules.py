@@ -253,7 +253,7 @@ def _of_tokens(a: Tensor, g: Tensor) -> Tensor:
 
 
 def _same_tokens(a: Tensor) -> Tensor:
-    """Whether two places have one token, (.., t, t)."""
+    """True where two places have one token, shape (..., t, t)."""
     return a[..., None] == a[..., None, :]
 
 
