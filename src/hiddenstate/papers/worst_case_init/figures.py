@@ -103,16 +103,20 @@ _HELD: dict[str, dict[str, Any]] = {
 def _expected(estimates: pd.DataFrame, tasks: Iterable[str], factor: str) -> list[pd.DataFrame]:
     """Expected audits for a figure by a factor, of each task that has several levels of it.
 
-    They have as many records as the paper's, unless these are the factor.
+    They have as many records as the paper's, unless these are the factor. A task that is not the
+    paper's has a part for each number of records with several epsilons.
     """
     rows = select(estimates, quantity="expected epsilon", task=set(tasks))
     rows = select(rows, **_HELD[factor]) if len(rows) else rows
     last = rows.groupby("task")["epochs"].transform("max")
     if factor != "epochs":
         rows = rows[(rows["epochs"] == last) | (rows["epochs"] == 0)]
+    by = ["task"]
     if factor != "records":
-        rows = rows[rows["records"] == rows["task"].map(RECORDS)]
-    parts = [part for _, part in rows.groupby("task", sort=False)]
+        by, own = ["task", "records"], rows["task"].map(RECORDS)
+        several = rows.groupby(by)["epsilon"].transform("nunique") > 1
+        rows = rows[(rows["records"] == own) | (own.isna() & several)]
+    parts = [part for _, part in rows.groupby(by, sort=False)]
     return [part for part in parts if part[factor].nunique() > (2 if factor == "epochs" else 1)]
 
 
