@@ -8,6 +8,8 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
+from mixtures import mixture
+from numpy.polynomial.polynomial import polyval
 from scipy import integrate, stats
 
 from hiddenstate.accounting import bounds, composition, gaussian, swapped, weighted
@@ -43,21 +45,25 @@ def delta_of(losses, epsilon):
 
 def losses(rng, ratio, centre, weights, sigma, steps):
     """Sums of the losses of steps, whose mean is drawn from ``centre`` with the weights."""
-    total = np.zeros(RUNS)
+    total, edges = np.zeros(RUNS), np.cumsum(weights)[:-1]
     for _ in range(steps):
-        y = rng.choice(centre, RUNS, p=weights) + sigma * rng.standard_normal(RUNS)
+        drawn = rng.random(RUNS)
+        y = sigma * rng.standard_normal(RUNS)
+        y += np.asarray(centre)[sum((drawn >= edge for edge in edges), np.zeros(RUNS, int))]
         total += ratio(y)
     return total
 
 
 def log_ratio(sigma, one, other):
-    """Log-likelihood ratio of two mixtures, each of means and weights."""
+    """Log-likelihood ratio of two mixtures, each of means, multiples of one, and weights."""
 
     def log_density(y, means, weights):
-        return np.log(sum(
-            weight * np.exp((y - mean / 2) * mean / sigma**2)
-            for mean, weight in zip(means, weights, strict=True)
-        ))  # fmt: skip
+        """Over that of noise: of the exponential of the unit mean's exponent, a polynomial."""
+        if len(means) == 1:
+            return 0.0
+        assert np.array_equal(means, means[1] * np.arange(len(means)))
+        factors = weights * np.exp(-0.5 * np.square(means) / sigma**2)
+        return np.log(polyval(np.exp(means[1] / sigma**2 * y), factors))
 
     return lambda y: log_density(y, *one) - log_density(y, *other)
 
@@ -105,9 +111,11 @@ def test_swapped_records_of_fixed_size_batches(mechanism):
     mixed, none = ([0.0, 2.0], [1 - rate, rate]), ([0.0], [1.0])
     rng, most = np.random.default_rng(1), -math.inf
     into, back = log_ratio(sigma, mixed, none), log_ratio(sigma, none, mixed)
-    for forward in {steps, 0, steps // 2}:
-        drawn = losses(rng, into, *mixed, sigma, forward)
-        drawn += losses(rng, back, *none, sigma, steps - forward)
+    half = steps // 2
+    ways = (into, *mixed), (back, *none)
+    # Losses of the steps of either half, in either direction.
+    first, last = ([losses(rng, *way, sigma, n) for way in ways] for n in (half, steps - half))
+    for drawn in (first[0] + last[0], first[1] + last[1], first[0] + last[1]):
         value, error = delta_of(drawn, found.upper)
         assert value <= delta + 5 * error
         value, error = delta_of(drawn, found.lower)
@@ -147,9 +155,7 @@ def test_groups_of_poisson_batches(group, mechanism):
     found = composition.Bracket(value.lower, value.epsilon)
     counts = np.arange(group + 1.0)
     weights = stats.binom.pmf(counts, group, rate)
-    peer = privacy_loss_distribution.from_mixture_gaussian_mechanism(
-        sigma, counts, weights, value_discretization_interval=1e-3
-    )
+    peer = mixture(sigma, counts, weights, value_discretization_interval=1e-3)
     assert found.lower <= peer.self_compose(steps).get_epsilon_for_delta(delta)
     rng, mixed, none = np.random.default_rng(2), (counts, weights), ([0.0], [1.0])
     one = losses(rng, log_ratio(sigma, mixed, none), *mixed, sigma, steps)
@@ -340,9 +346,7 @@ def test_random_brackets_meet_dp_accounting_s(kind, count):
             if kind == "group":
                 counts = np.arange(group + 1.0)
                 weights = stats.binom.pmf(counts, group, rate)
-                single = privacy_loss_distribution.from_mixture_gaussian_mechanism(
-                    sigma, counts, weights / weights.sum(), **options
-                )
+                single = mixture(sigma, counts, weights / weights.sum(), **options)
             else:
                 relation = dp_accounting.NeighboringRelation
                 single = privacy_loss_distribution.from_gaussian_mechanism(

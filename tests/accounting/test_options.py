@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import pickle
 
 import chain
 import numpy as np
@@ -15,9 +16,11 @@ from hiddenstate.accounting import (
     composition,
     cyclic,
     divergence,
+    pld,
     rdp,
     swapped,
     varying,
+    weighted,
 )
 from hiddenstate.accounting.bounds import HEURISTIC, STANDARD
 from hiddenstate.accounting.setting import Setting
@@ -59,25 +62,42 @@ OPTIONS = {
 }
 
 
+def kept(function):
+    """The function, which calculates what arguments give once; they may be arrays."""
+    found = {}
+
+    @functools.wraps(function)
+    def once(*args, **options):
+        key = pickle.dumps((args, sorted(options.items())))
+        if key not in found:
+            found[key] = function(*args, **options)
+        return found[key]
+
+    return once
+
+
 KEPT = [
-    (module, name, functools.cache(getattr(module, name)))
+    (module, name, kept(getattr(module, name)))
     for module, name in (
         (balls_and_bins, "bracket"),
         (balls_and_bins, "lower_epsilon"),
         (batched, "lower_epsilon"),
         (composition, "bracket"),
         (composition, "fine_bracket"),
+        (pld, "privacy_loss"),
+        (rdp, "epsilon"),
         (rdp, "fixed_size_epsilon"),
         (swapped, "bracket"),
+        (weighted, "epsilon"),
     )
 ]
-"""Functions of the mechanism alone, which most losses and options ask for the same numbers."""
+"""Functions that most losses and options ask for the same numbers."""
 
 
 @pytest.fixture
 def once_each(monkeypatch):
-    for module, name, kept in KEPT:
-        monkeypatch.setattr(module, name, kept)
+    for module, name, once in KEPT:
+        monkeypatch.setattr(module, name, once)
 
 
 @pytest.mark.whole
@@ -148,6 +168,7 @@ def test_schedules_with_decay_are_above_exact_linear_losses(count):
         assert row.epsilon <= found[STANDARD].epsilon * 1.5
 
 
+@functools.lru_cache(maxsize=200)
 def chained(setting, rate, push):
     """Transitions of one step of a linear loss, with decay, at its learning rate."""
     kept = 1 - rate * setting.weight_decay
