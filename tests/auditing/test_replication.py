@@ -23,8 +23,11 @@ def law(epsilon, models=100):
 
 
 def audits(rng, separation, n, models=100):
-    """Scores, and then the published estimate."""
-    scores = rng.normal(separation, 1, (n, models)), rng.normal(0, 1, (n, models))
+    """Scores, and then the published estimate; at one separation, or at one for each audit."""
+    scores = (
+        rng.normal(np.reshape(separation, (-1, 1)), 1, (n, models)),
+        rng.normal(0, 1, (n, models)),
+    )
     return gaussian.epsilon_below(AsPublished().bounds(*scores, GaussianDP(), 0.05)[0], 1e-5)
 
 
@@ -53,8 +56,8 @@ def test_perfect_replications_of_a_figure_are_contradicted_in_one_of_twenty_at_m
             for mean, rival in zip(means, reversed(means), strict=True):
                 one = law(epsilon)
                 at = one.separations[one.nearest(mean)]
-                number = round(float(audits(rng, at, 5).mean()), 2)
-                ours = tuple(audits(rng, at, repeats))
+                drawn = audits(rng, at, 5 + repeats)
+                number, ours = round(float(drawn[:5].mean()), 2), tuple(drawn[5:])
                 told = rival if epsilon >= 4 else None
                 items.append(
                     Replicated(
@@ -140,7 +143,7 @@ def test_numbers_that_are_foretold_are_contradicted_in_one_of_twenty_at_most(fre
         for epsilon in (4.0, 10.0):
             one = law(epsilon)
             truth = 0.6 * one.most
-            number = np.mean([audits(rng, truth + scatter * rng.normal(), 1) for _ in range(5)])
+            number = audits(rng, truth + scatter * rng.normal(size=5), 5).mean()
             error = scatter / 2
             # Student's pivot: an error that is itself estimated.
             seen = error * (rng.chisquare(freedom) / freedom) ** 0.5 if freedom < 99 else error
