@@ -1,5 +1,7 @@
 """What a scale file asks for that cannot run is refused by file, key, value and reason."""
 
+import copy
+import functools
 from pathlib import Path
 
 import pytest
@@ -71,9 +73,14 @@ BROKEN = [
 ]
 
 
+@functools.cache
+def smoke():
+    return yaml.safe_load((SCALES / "smoke.yaml").read_text())
+
+
 @pytest.mark.parametrize(("family", "keys", "value", "reason"), BROKEN)
 def test_what_cannot_run_is_refused_by_name(tmp_path, family, keys, value, reason):
-    section = yaml.safe_load((SCALES / "smoke.yaml").read_text())[family]
+    section = copy.deepcopy(smoke()[family])
     place = section
     for key in keys[:-1]:
         place = place[key]
