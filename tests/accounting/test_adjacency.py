@@ -139,6 +139,20 @@ def test_one_step_of_fixed_size_batches_is_its_closed_form():
         assert found.upper - found.lower < 2e-3
 
 
+@pytest.mark.parametrize("mechanism", [(0.7, 0.02, 2), (2.0, 0.5, 4)])
+def test_the_search_at_once_gives_the_numbers_of_dp_accounting_s(mechanism):
+    sigma, rate, group = mechanism
+    given = sigma, np.arange(group + 1.0), stats.binom.pmf(np.arange(group + 1), group, rate)
+    options = {"value_discretization_interval": 0.2}
+    ours = mixture(*given, **options)
+    its = privacy_loss_distribution.from_mixture_gaussian_mechanism(*given, **options)
+    for name in ("_pmf_remove", "_pmf_add"):
+        one, other = (getattr(found, name).to_dense_pmf() for found in (ours, its))
+        assert one._lower_loss == other._lower_loss
+        np.testing.assert_array_equal(one._probs, other._probs)
+        assert one._infinity_mass == other._infinity_mass
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("group", "mechanism"),

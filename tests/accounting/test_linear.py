@@ -2,6 +2,7 @@
 
 import math
 
+import mixtures
 import mpmath
 import numpy as np
 import pytest
@@ -179,10 +180,8 @@ def test_delta_against_mixture_privacy_loss(setting, null):
 )
 def test_epsilon_against_mixture_privacy_loss_distribution(setting):
     """The pessimistic oracle lies above the exact value, and by less than its discretisation."""
-    from dp_accounting.pld import privacy_loss_distribution
-
     steps, rate, sigma = setting
-    oracle = privacy_loss_distribution.from_mixture_gaussian_mechanism(
+    oracle = mixtures.mixture(
         sigma * math.sqrt(steps),
         np.arange(steps + 1.0),
         binom.pmf(np.arange(steps + 1), steps, rate),
