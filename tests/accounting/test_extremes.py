@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import bounds
+from hiddenstate.accounting import bounds, composition, history, ordered, sampled, swapped
 from hiddenstate.accounting.bounds import STANDARD
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
@@ -109,3 +109,46 @@ def test_drawn_settings_are_answered_or_refused_by_name(part, count):
                 assert 0 <= one.epsilon < math.inf
         answered += standard.value is not None
     assert answered >= count / 2
+
+
+@pytest.mark.parametrize("fixed_size", [False, True])
+@pytest.mark.parametrize("noise", [1e18, 1e20, 1e50, 1e200])
+def test_so_much_noise_hides_a_swapped_record(noise, fixed_size):
+    assert swapped.bracket(noise, 0.1, 10, 1e-5, fixed_size=fixed_size) == (0, 0)
+
+
+def test_of_noise_that_rounding_cannot_follow_sampling_is_not_counted():
+    lower, upper = swapped.bracket(2e6, 0.5, 10, 1e-8)
+    whole = composition.bracket(1e6, 1.0, 10, 1e-8)
+    assert (lower, upper) == (0, whole.upper) and upper > 0
+    # Just below, with it.
+    within = swapped.bracket(0.9e6, 0.5, 10, 1e-8)
+    assert 0 < within.lower <= within.upper < 0.9 * composition.bracket(0.45e6, 1, 10, 1e-8).upper
+
+
+def test_extreme_noise_in_a_history_is_answered_or_refused_by_name():
+    for noise in (1e15, 1e50, 1e200):
+        assert history.epsilon(noise, 0.1, 10, 2.0, 1e-5) == 0
+    for noise in (1e-3, 1e-200):
+        with pytest.raises(InputError, match=f"noise_multiplier: got {noise}"):
+            history.epsilon(noise, 0.1, 10, 2.0, 1e-5)
+
+
+@pytest.mark.parametrize("holder", [1.0, 0.5])
+def test_what_no_number_holds_is_refused_by_its_diameter(holder):
+    setting = Setting(
+        sampling=Poisson(0.01), noise_multiplier=1e8, steps=100, records=1000, batch_size=10.0,
+        smoothness=1e100, diameter=1e120, holder=holder,
+    )  # fmt: skip
+    bound = sampled.clipped if holder == 1 else sampled.holder
+    with pytest.raises(InputError, match=r"diameter: got 1e\+120"):
+        bound(setting, 1e-5)
+
+
+@pytest.mark.parametrize("sampling", [Cyclic(10), Cyclic(10, shuffled_once=True), Reshuffled(10)])
+def test_more_steps_than_memory_holds_are_refused_by_name(sampling):
+    setting = Setting(
+        sampling=sampling, noise_multiplier=1e4, steps=10**12, records=1000, batch_size=10.0
+    )
+    with pytest.raises(InputError, match="steps: got 1000000000000"):
+        ordered.epsilon(setting, 1e-5)

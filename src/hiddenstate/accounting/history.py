@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlog1py
 
-from hiddenstate.accounting import arguments, pld
+from hiddenstate.accounting import arguments, gaussian, pld
 from hiddenstate.accounting.binomial import MOST_STEPS
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted
@@ -48,6 +48,7 @@ def epsilon(
     """
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     arguments.check_delta(delta)
+    expect(noise_multiplier >= 1e-3, "noise_multiplier", noise_multiplier, "at least 0.001")
     least = pld.least_delta(steps)
     expect(delta >= least, "delta", delta, f"at least {least:.2g} for {counted(steps, 'step')}")
     if -math.expm1(float(xlog1py(steps, -sampling_rate))) <= delta - least / 100:
@@ -56,13 +57,22 @@ def epsilon(
     noise = noise_multipliers(noise_multiplier, steps, growth)
     noise = np.exp(np.floor(np.log(noise) * 1e6) / 1e6)
     values, counts = np.unique(noise, return_counts=True)
-    single = math.sqrt(min(math.expm1(min((1 / float(values[-1])) ** 2, 50.0)), 1e4))
+    # In every step it would be a Gaussian mechanism.
+    if noise[0] > 1 and gaussian.epsilon(float(np.linalg.norm(1 / noise)), delta) == 0:
+        return 0.0
+    single = math.sqrt(min(math.expm1(min(1 / float(values[-1]), 7.0) ** 2), 1e4))
     deviation = sampling_rate * single * math.sqrt(steps)
     z = math.sqrt(2 * math.log(1 / delta))
     interval = min(pld.INTERVAL, math.sqrt(6 * 1e-3 * deviation / (steps * z)))
-    each = [
-        pld.privacy_loss(value, sampling_rate, int(count), interval=interval)
-        for value, count in zip(values, counts, strict=True)
-    ]
+    try:
+        each = [
+            pld.privacy_loss(value, sampling_rate, int(count), interval=interval)
+            for value, count in zip(values, counts, strict=True)
+        ]
+    except InputError as error:
+        raise InputError(
+            f"noise_multiplier: got {noise_multiplier} at sampling rate {sampling_rate}; expected "
+            f"such that privacy losses spaced by {interval:.3g} are few enough"
+        ) from error
     total = reduce(lambda one, other: one.compose(other), each)
     return pld.epsilon_of(total, delta - least / 100)

@@ -28,6 +28,9 @@ CELLS = 1 << 12
 MOST_SUMS = 1 << 20
 """Steps whose weights are added up on the grid."""
 
+MOST_STEPS = 10**8
+"""Beyond, the steps' weights would take gigabytes."""
+
 MEANS = 300
 """Sums whose deltas are averaged."""
 
@@ -42,6 +45,7 @@ def epsilon(setting: Setting, delta: float) -> Bracket:
     """
     if setting.release_every is not None:
         return _released(setting, setting.release_every, delta)
+    expect(setting.steps <= MOST_STEPS, "steps", setting.steps, f"at most {MOST_STEPS:,}")
     weights = setting.weights if setting.changed else np.ones(setting.steps)
     noise = setting.noise_multiplier * float(np.linalg.norm(weights))
     whole = setting.steps_per_pass

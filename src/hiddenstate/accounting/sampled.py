@@ -80,7 +80,7 @@ def convex(run: Setting, delta: float) -> float:
     expect(bool(apart), "diameter", run.diameter, "a number, or losses that are strongly convex")
     shift = min(apart)
     return _best(
-        run, delta, lambda steps: shift**2 * float(shifts.contracted_fraction(factor, steps))
+        run, delta, lambda steps: _square(shift) * float(shifts.contracted_fraction(factor, steps))
     )
 
 
@@ -99,7 +99,7 @@ def clipped(run: Setting, delta: float) -> float:
     lipschitz = constant(run.learning_rate)
     shift = lipschitz * width
     return _best(
-        run, delta, lambda steps: shift**2 * float(shifts.visible_fraction(lipschitz, steps))
+        run, delta, lambda steps: _square(shift) * float(shifts.visible_fraction(lipschitz, steps))
     )
 
 
@@ -117,7 +117,8 @@ def holder(run: Setting, delta: float) -> float:
     growth = domain.holder(constant * run.shift ** (power - 1), power)
     prices: dict[int, float] = {}
     for steps, spent in domain.spendings(growth, _width(run), run.steps):
-        prices[steps] = min(prices.get(steps, math.inf), float(spent @ spent))
+        with np.errstate(over="ignore"):
+            prices[steps] = min(prices.get(steps, math.inf), float(spent @ spent))
     return _best(run, delta, prices.__getitem__, list(prices))
 
 
@@ -141,6 +142,11 @@ def _width(run: Setting) -> float:
     return run.width
 
 
+def _square(distance: float) -> float:
+    """Square of what is moved, infinite where it is beyond what numbers hold."""
+    return distance * distance
+
+
 def _best(run: Setting, delta: float, price: Price, every: Sequence[int] | None = None) -> float:
     """Least epsilon of some numbers of last steps and shares of the noise.
 
@@ -150,6 +156,8 @@ def _best(run: Setting, delta: float, price: Price, every: Sequence[int] | None 
     if every is None:
         every = np.unique(np.geomspace(1, run.steps, 200).astype(int)).tolist()
     squares = np.array([price(steps) for steps in every])[:, None] * (1 + 1e-12)
+    words = "less, so that what a record moves has a finite square"
+    expect(bool(np.isfinite(squares).any()), "diameter", run.diameter, words)
     spread = run.rate**2 * np.expm1(np.minimum(1 / (run.noise_multiplier**2 * (1 - SHARES)), 50))
     mus = np.sqrt(squares / SHARES) / run.noise_multiplier
     total = mus**2 + np.array(every)[:, None] * spread

@@ -25,6 +25,9 @@ from hiddenstate.accounting import arguments, composition
 from hiddenstate.accounting.composition import Bracket, Floats
 from hiddenstate.errors import InputError
 
+FLATTEST = 1e6
+"""Noise beyond which losses of a step are lost in rounding; sampling is not counted there."""
+
 
 def bracket(
     noise_multiplier: float,
@@ -47,12 +50,14 @@ def bracket(
     arguments.check_delta(delta)
     sigma, rate, steps = float(noise_multiplier), float(sampling_rate), int(steps)
     whole = composition.bracket(sigma / 2, 1.0, steps, delta)
-    if rate == 1:
+    if rate == 1 or whole.upper == 0:
         return whole
     if -math.expm1(steps * math.log1p(-rate)) <= delta:
         return Bracket(0.0, 0.0)  # so rarely is the record sampled at all
     if steps > composition.MOST_STEPS:
         raise InputError(f"steps: got {steps}; expected at most {composition.MOST_STEPS:.0e}")
+    if sigma > FLATTEST:
+        return Bracket(0.0, whole.upper)
     # Of a record that is in every step, or of one that is told from none.
     lower = composition.fine_bracket(sigma / 2, rate, steps, delta).lower if fixed_size else 0.0
     upper = whole.upper
