@@ -230,8 +230,8 @@ SCALES = Path(__file__).parents[2] / "workflow/config/scales"
     ("changes", "expected"),
     [
         ({"epsilon_range": [6.0, 0.5]}, "epsilon_range: got 6 to 0.5; expected a last epsilon"),
-        ({"epsilon_range": [2.0, 2.1]}, "at least epsilon_step = 0.5 above the first"),
-        ({"epsilons": [2, 8]}, "epsilons: got 8; expected one within epsilon_range, 0.5 to 6"),
+        ({"epsilon_range": [2.0, 2.1]}, "at least epsilon_step = 1 above the first"),
+        ({"epsilons": [2, 8]}, "epsilons: got 8; expected one within epsilon_range, 1 to 6"),
         ({"epsilons": [0.1]}, "epsilons: got 0.1; expected one within"),
     ],
 )
