@@ -40,13 +40,14 @@ TINY = {
             }
         },
         "figure3": [{"task": "digits", "epochs": [0], "records": [3], "epsilons": [10, 5]}],
-        # Long enough to be killed in the middle.
-        "figure4": [{"task": "digits", "epochs": [0], "epsilons": [10], "steps": [40]}],
+        # Long enough to be interrupted, and to be killed, in the middle.
+        "figure4": [{"task": "digits", "epochs": [0], "epsilons": [10], "steps": [40, 10]}],
     },
 }
 CELL = "digits_pre0_n3_C1_T2_lr2_eps10_1x12"
 OTHER = "digits_pre0_n3_C1_T2_lr2_eps5_1x12"
 LONG = "digits_pre0_n719_C1_T40_lr2_eps10_1x12"
+KILLED = "digits_pre0_n719_C1_T10_lr2_eps10_1x12"
 AT_TINY = ("--cores", "2", "--config", "scale=tiny")
 
 
@@ -73,7 +74,7 @@ def no_job_ran(directory):
 
 @pytest.fixture
 def tiny(tmp_path, checkout):
-    """A checkout with a scale of three cells."""
+    """A checkout with a scale of four cells."""
     return with_scale(checkout(tmp_path), TINY)
 
 
@@ -270,7 +271,7 @@ def test_missing_cached_files_are_named_where_they_are_an_error(filled, snakemak
     assert status != 0
     assert "missing_scores is 'error', and cached files are missing" in output
     assert CELL not in output
-    for name in (OTHER, LONG):
+    for name in (OTHER, LONG, KILLED):
         assert f"results/cached/{FAMILY}/{name}.parquet" in output
     assert no_job_ran(filled)
 
@@ -285,7 +286,7 @@ def test_what_is_neither_cached_nor_trained_may_be_left_out(filled, snakemake):
     assert not re.search(rf"{FAMILY}_(train|start) +", output)
     rows = pd.read_csv(filled / estimates)
     counts = rows[rows["quantity"] == "repeats"].set_index("cell")
-    assert counts["value"].to_dict() == {CELL: 1, OTHER: 0, LONG: 0}
+    assert counts["value"].to_dict() == {CELL: 1, OTHER: 0, LONG: 0, KILLED: 0}
     assert set(counts["planned"]) == {1}
     assert set(rows.loc[rows["quantity"] == "epsilon", "cell"]) == {CELL}
 
@@ -361,13 +362,14 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
 
 
 @pytest.fixture
-def training(tiny, trained, start):
+def training(request, tiny, trained, start):
     """A run in the middle of a training, in a process group of its own, and its checkpoint."""
+    cell = getattr(request, "param", LONG)
     shutil.copytree(
         trained / f"results/tiny/{FAMILY}/starts", tiny / f"results/tiny/{FAMILY}/starts"
     )
-    process = start(tiny, scores_of(LONG), *AT_TINY, start_new_session=True)
-    checkpoint = tiny / f"results/tiny/{FAMILY}/checkpoints" / LONG
+    process = start(tiny, scores_of(cell), *AT_TINY, start_new_session=True)
+    checkpoint = tiny / f"results/tiny/{FAMILY}/checkpoints" / cell
     deadline = time.monotonic() + 300
     while not list(checkpoint.rglob("[!.]*.npz")):
         assert process.poll() is None, process.communicate()[0][-3000:]
@@ -398,6 +400,7 @@ def test_an_interrupted_run_says_so_and_nothing_else(tiny, training, to):
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("training", [KILLED], indirect=True)
 def test_jobs_end_with_their_driver_and_no_finished_model_is_trained_again(
     tiny, trained, training, snakemake
 ):
@@ -409,21 +412,21 @@ def test_jobs_end_with_their_driver_and_no_finished_model_is_trained_again(
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.1)
-    assert not (tiny / scores_of(LONG)).exists(), "the kill came too late to test anything"
+    assert not (tiny / scores_of(KILLED)).exists(), "the kill came too late to test anything"
     # On a CPU every finished model has a file of its own.
     finished = len(list(checkpoint.rglob("[!.]*.npz")))
     status, output = snakemake(tiny, "--unlock", "--config", "scale=tiny")
     assert status == 0, output
-    status, output = snakemake(tiny, scores_of(LONG), *AT_TINY)
+    status, output = snakemake(tiny, scores_of(KILLED), *AT_TINY)
     assert status == 0, output[-5000:]
-    log = (tiny / f"logs/tiny/{FAMILY}/scores/{LONG}.log").read_text()
+    log = (tiny / f"logs/tiny/{FAMILY}/scores/{KILLED}.log").read_text()
     assert re.search(r" (\d+)/24 ", log).group(1) == str(finished)
     assert not checkpoint.exists()
     uninterrupted = tiny / "uninterrupted.parquet"
     subprocess.run(
         [
             *(sys.executable, "-c", "from hiddenstate.cli import main; main()", "train", FAMILY),
-            *("--config", "workflow/config/scales/tiny.yaml", "--cell", LONG),
+            *("--config", "workflow/config/scales/tiny.yaml", "--cell", KILLED),
             *("--start", f"results/tiny/{FAMILY}/starts/digits_pre0_repeat0.parquet"),
             *("--out", uninterrupted),
         ],
@@ -432,7 +435,7 @@ def test_jobs_end_with_their_driver_and_no_finished_model_is_trained_again(
         check=True,
         capture_output=True,
     )
-    assert digest(tiny / scores_of(LONG)) == digest(uninterrupted)
+    assert digest(tiny / scores_of(KILLED)) == digest(uninterrupted)
 
 
 def test_the_scale_of_one_family_is_planned(tmp_path, checkout, snakemake, data_sets):
