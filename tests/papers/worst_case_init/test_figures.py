@@ -22,6 +22,24 @@ def close_figures():
     pyplot.close("all")
 
 
+@pytest.fixture(scope="module")
+def audits(estimates):
+    """The estimates without expected audits."""
+    return estimates[estimates["kind"] != "expected"]
+
+
+def test_expected_audits_of_a_task_of_one_s_own_have_panels_by_records(estimates):
+    told = select(estimates, quantity="expected epsilon", task="digits")
+    titles = [ax.get_title() for ax in drawn(estimates, "figure1").axes]
+    assert titles[0].startswith("digits, n = 50, expected audits")
+    more = pd.concat([estimates, told.assign(records=40.0)], ignore_index=True)
+    titles = [ax.get_title().split("\n")[0] for ax in drawn(more, "figure1").axes[:2]]
+    assert sorted(titles) == [f"digits, n = {n}, expected audits" for n in (40, 50)]
+    # One epsilon alone has none.
+    one = estimates[(estimates["kind"] != "expected") | (estimates["epsilon"] == 10)]
+    assert not any("expected" in ax.get_title() for ax in drawn(one, "figure1").axes)
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("name", FAMILY.figures)
 def test_every_figure_is_drawn(estimates, tmp_path, name):
@@ -37,10 +55,10 @@ def points(ax, marker):
 
 
 @pytest.mark.parametrize("name", ["figure1", "figure2", "figure3", "figure4", "figure5", "figure7"])
-def test_figures_show_every_audit_s_mean_and_valid_bound(estimates, name):
-    axes = [ax for ax in drawn(estimates, name).axes if len(ax.lines) > 2]
+def test_figures_show_every_audit_s_mean_and_valid_bound(audits, name):
+    axes = [ax for ax in drawn(audits, name).axes if len(ax.lines) > 2]
     for marker, method in (("s", "as published"), ("^", "valid")):
-        rows = select(estimates, figure=name, quantity="epsilon", method=method)
+        rows = select(audits, figure=name, quantity="epsilon", method=method)
         expected = rows.groupby("cell")["value"].mean()
         shown = np.concatenate([points(ax, marker)[:, 1] for ax in axes])
         np.testing.assert_allclose(sorted(set(np.round(shown, 9))), sorted(set(expected.round(9))))
@@ -106,9 +124,9 @@ def test_what_differs_from_panel_to_panel_is_never_pooled(estimates, name, level
     assert len(one)
 
 
-def test_numbers_of_records_have_panels_of_their_own(estimates):
-    other = estimates.replace({"records": {50.0: 40.0}})
-    both = pd.concat([estimates, select(other, figure="figure1", case="worst")])
+def test_numbers_of_records_have_panels_of_their_own(audits):
+    other = audits.replace({"records": {50.0: 40.0}})
+    both = pd.concat([audits, select(other, figure="figure1", case="worst")])
     for name, titles in (("figure1", ["n = 50", "n = 40"]), ("figure3", ["2 x 5 models"])):
         axes = drawn(both, name).axes
         assert [ax.get_title().removeprefix("digits, ").split(",")[0] for ax in axes] == titles
@@ -135,7 +153,8 @@ def test_figures_are_drawn_from_the_repeats_there_are_and_say_how_many(
 ):
     def second_lines(frame):
         titles = [ax.get_title() for ax in drawn(frame, name).axes]
-        return [title.partition("\n")[2] for title in titles if title]
+        real = [title for title in titles if title and "expected audits" not in title]
+        return [title.partition("\n")[2] for title in real]
 
     assert set(second_lines(estimates)) == {""}
     assert second_lines(lacking) == (words.split("|") if words else [""])
