@@ -152,3 +152,15 @@ def test_more_steps_than_memory_holds_are_refused_by_name(sampling):
     )
     with pytest.raises(InputError, match="steps: got 1000000000000"):
         ordered.epsilon(setting, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [(5e-4, 0.01, 100, 1e-300), (5e7, 0.01, 100, 1e-300), (1e-5, 0.1, 10, 1e-5)],
+)
+def test_what_rounding_cannot_follow_is_bounded_without_sampling(mechanism):
+    noise, _, steps, delta = mechanism
+    found = composition.fine_bracket(*mechanism)
+    assert found.lower == 0
+    every = composition.bracket(noise, 1.0, steps, delta).upper
+    assert found.upper == pytest.approx(every, rel=1e-6) and found.upper >= every * (1 - 1e-9)

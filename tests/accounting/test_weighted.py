@@ -225,3 +225,22 @@ def test_a_sum_that_rounding_takes_beyond_the_grid_is_no_error():
     full = epsilon(10.0, 1.0, weights, 1e-5)
     near = epsilon(10.0, 1 - 1e-3, weights, 1e-5, width=1.0)
     assert near.lower <= full.upper and 0.9 * full.lower <= near.upper
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-14, 1e-16, 1e-30, 1e-200])
+def test_any_delta_is_that_of_the_sums_one_by_one(delta):
+    """What is left out is counted by itself, not as one less the sum of the rest."""
+    weights, rate = np.array([1.0, 0.7, 0.4]), 0.01
+    drawn = np.array(list(itertools.product((0, 1), repeat=3)))
+    shifts, chances = drawn @ weights, np.prod(np.where(drawn, rate, 1 - rate), axis=1)
+    order = np.argsort(shifts)
+    exact = GaussianMixture(shifts[order], np.log(chances[order]), 1.3)
+    low = max(exact.bracket(delta, share=1e-9, null=null)[0] for null in ("out", "in"))
+    found = epsilon(1.3, rate, weights, delta, noise_std=1.3)
+    assert found.lower <= low * (1 + 1e-8) and low <= found.upper * (1 + 1e-8)
+    assert found.upper - found.lower <= 1e-2 * found.upper
+
+
+def test_a_delta_below_what_products_hold_is_refused_by_name():
+    with pytest.raises(InputError, match="delta: got 1e-290; expected at least 1e-280"):
+        epsilon(1.3, 0.01, np.ones(3), 1e-290)

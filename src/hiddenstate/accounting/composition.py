@@ -51,6 +51,9 @@ MOST_POINTS = 1 << 23
 MOST_STEPS = 10**9
 """Beyond, a bracket would take minutes."""
 
+LEAST_NOISE, MOST_NOISE, LEAST_DELTA = 1e-4, 1e6, 1e-200
+"""Elsewhere losses of a sampled step are lost in rounding, and sampling is not counted."""
+
 MOST_WORK = 1 << 26
 """Privacy losses and points of Fourier transforms that a direction's bracket may take in all, which
 is ten seconds or so."""
@@ -678,6 +681,8 @@ def _bracket(
     if upper <= least:
         return Bracket(lower, upper)
     work = Work(points)
+    if not (LEAST_NOISE <= block.noise_std <= MOST_NOISE and delta >= LEAST_DELTA):
+        work.points = 0  # masses, losses or delta are beyond what numbers resolve
     try:
         while top / h <= MOST_POINTS:
             work.spend((4 + len(block.shifts) // 2) * math.ceil(top / h))

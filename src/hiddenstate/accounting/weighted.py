@@ -24,7 +24,7 @@ from hiddenstate.accounting import arguments, binomial, gaussian
 from hiddenstate.accounting.composition import Bracket, allowed
 from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Null, check_null
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted
 
 Floats = NDArray[np.float64]
@@ -44,6 +44,9 @@ MOST_CELLS = 1 << 22
 
 MOST_WORK = 1 << 33
 """Additions that a grid's sums may take: about ten seconds."""
+
+LEAST_DELTA = 1e-280
+"""Below, products of probabilities that are left out as 0 could add up to a share of it."""
 
 CHEAP = 1 << 28
 """Additions that take a fraction of a second: where a grid needs no more, the default width is a
@@ -168,6 +171,7 @@ def epsilon(
         raise InputError("weights: expected finite numbers of at least 0, not all of them 0")
     arguments.check_mechanism(noise_multiplier, sampling_rate, len(weights))
     arguments.check_delta(delta)
+    expect(delta >= LEAST_DELTA, "delta", delta, f"at least {LEAST_DELTA}")
     check_null(null)
     noise_std = _noise_std(noise_multiplier, weights, noise_weights, noise_std)
     if not (group >= 1 and group == int(group)):
@@ -322,8 +326,9 @@ def _bound(
 ) -> float:
     """Epsilon from sums rounded to ``cells`` grid points, up or down.
 
-    Rounded down, sums beyond the grid move to its end. Rounded up, they are left out: with
-    probability t, they add at most t to delta of null "out" and -log(1 - t) to epsilon of "in".
+    Rounded down, sums beyond the grid move to its end, and what is left out to 0. Rounded up, they
+    are left out: with probability t, they add at most t to delta of null "out" and -log(1 - t) to
+    epsilon of "in".
     """
     tail = 1e-5 * delta
     # The largest weight is a whole number of cells, so that equal weights need no rounding.
@@ -331,7 +336,7 @@ def _bound(
     # Where every sum is on the grid, so are those that are rounded up.
     room = total.terms if largest >= total.total * (1 - 1e-12) and cells > 2 * total.terms else 0
     h = top / max(1, math.floor((cells - 1 - room) * top / largest))
-    masses, used = np.zeros(cells + 1), 1
+    masses, used, beyond = np.zeros(cells), 1, 0.0
     masses[0] = 1.0
     for points, probabilities in total.parts(h, up, tail):
         before, reach = masses[:used].copy(), used
@@ -340,13 +345,17 @@ def _bound(
             if probability == 0:
                 continue
             end = min(used + point, cells)
-            if end > point:
-                masses[point:end] += probability * before[: end - point]
+            within = max(end - point, 0)
+            if within:
+                masses[point:end] += probability * before[:within]
                 reach = max(reach, end)
+            # Summed by itself: one less the sum of the others has the rounding of one.
+            beyond += probability * float(np.sum(before[within:]))
         used = reach
-    lost = max(0.0, 1 - math.fsum(masses[:used]))
+    lost = beyond + tail
     if not up:
-        masses[used - 1] += lost
+        masses[used - 1] += beyond
+        masses[0] += max(0.0, 1 - math.fsum(masses[:used]))
     support = np.flatnonzero(masses[:used] > 0)
     if not np.any(support > 0):
         return math.inf if up else 0.0
@@ -366,6 +375,6 @@ def _bound(
         elif direction == "out":
             found = max(found, pair.bracket(delta - lost, share=1e-9, null="out")[1])
         else:
-            beyond = -math.log1p(-lost) * (1 + 1e-9)
-            found = max(found, pair.bracket(delta, share=1e-9, null="in")[1] + beyond)
+            more = -math.log1p(-lost) * (1 + 1e-9)
+            found = max(found, pair.bracket(delta, share=1e-9, null="in")[1] + more)
     return found
