@@ -2,7 +2,7 @@
 
 import math
 
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 
 def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float) -> None:
@@ -15,6 +15,11 @@ def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float)
         1 <= steps < 2**53 and steps == int(steps),
         "that is an integer of at least 1",
     )
+
+
+def check_steps(steps: float, most: int) -> None:
+    """Raise InputError for more steps than so many."""
+    expect(steps <= most, "steps", steps, f"at most {most:,}")
 
 
 def check_delta(delta: float) -> None:

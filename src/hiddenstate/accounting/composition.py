@@ -530,8 +530,7 @@ def bracket(
         return Bracket(*pair.bracket(delta, share=5e-10, null=null))
     if -math.expm1(steps * math.log1p(-rate)) <= delta:
         return Bracket(0.0, 0.0)  # so rarely is the canary sampled at all
-    if steps > MOST_STEPS:
-        raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS:.0e}")
+    arguments.check_steps(steps, MOST_STEPS)
     block = _Block.of(sigma, rate, every)
     bounds, wide = Bracket(0.0, 0.0), None
     for direction in _DIRECTIONS if null == "either" else (null,):
@@ -682,6 +681,8 @@ def _bracket(
         return Bracket(lower, upper)
     work = Work(points)
     if not (LEAST_NOISE <= block.noise_std <= MOST_NOISE and delta >= LEAST_DELTA):
+        if upper - lower <= allowed(lower, width):
+            return Bracket(lower, upper)
         work.points = 0  # masses, losses or delta are beyond what numbers resolve
     try:
         while top / h <= MOST_POINTS:

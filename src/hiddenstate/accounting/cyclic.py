@@ -31,7 +31,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiddenstate.accounting import cyclic_operator, domain
-from hiddenstate.accounting.shifts import LARGEST, LEAST, Stretches, minimal_steps, visible
+from hiddenstate.accounting.shifts import (
+    LARGEST,
+    LEAST,
+    Stretches,
+    minimal_steps,
+    squared,
+    visible,
+)
 from hiddenstate.errors import expect
 
 
@@ -128,7 +135,7 @@ def proposition_2_2a(run: CyclicDPSGD, lipschitz: float, initial_shift: float = 
     """
     expect(run.position == 1, "position", run.position, "1, as the proposition is stated")
     lipschitz = _valid(run, lipschitz)
-    first = _squared(lipschitz * _in_noise("initial_shift", initial_shift, run) + run.signal)
+    first = squared(lipschitz * _in_noise("initial_shift", initial_shift, run) + run.signal)
     if run.passes == 0:
         return _rho(first * visible(lipschitz, run.steps))
     rest = run.steps - run.passes * run.steps_per_pass
@@ -146,7 +153,7 @@ def proposition_2_2b(run: CyclicDPSGD, residual: float, initial_shift: float = 0
     """
     each = _in_noise("residual", residual, run) + run.signal
     first = _in_noise("initial_shift", initial_shift, run) + each
-    return _rho(_squared(first) + (run.steps - 1) * _squared(each))
+    return _rho(squared(first) + (run.steps - 1) * squared(each))
 
 
 def quadratic_programme(run: CyclicDPSGD, lipschitz: float, initial_shift: float = 0.0) -> float:
@@ -216,7 +223,7 @@ def triangle_inequality(run: CyclicDPSGD) -> float:
     Two runs are never further apart than 2 lambda C T, since every step is clipped. The paper's
     "naive bound" (our reconstruction of the constant).
     """
-    return _rho(_squared(run.batch_size * run.steps * run.signal))
+    return _rho(squared(run.batch_size * run.steps * run.signal))
 
 
 def theorem_4_3(run: CyclicDPSGD) -> float:
@@ -237,7 +244,7 @@ def theorem_4_4(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
     is confirmed by the public code of Liang et al. 2025 (arXiv 2502.17772).
     """
     lipschitz = _valid(run, lipschitz)
-    return _rho(_squared(lipschitz * _in_noise("diameter", diameter, run) + run.signal))
+    return _rho(squared(lipschitz * _in_noise("diameter", diameter, run) + run.signal))
 
 
 def bounded_domain(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float:
@@ -308,7 +315,7 @@ def _by_clipping(run: CyclicDPSGD, shift: float, most: int) -> float:
     each = run.signal * run.batch_size
     best = min(max(shift / each, 1.0), float(most))
     return min(
-        _squared(shift + k * each) / k for k in {math.floor(best), min(math.ceil(best), most)}
+        squared(shift + k * each) / k for k in {math.floor(best), min(math.ceil(best), most)}
     )
 
 
@@ -472,7 +479,7 @@ class _Beginnings:
         theta_last, theta_whole = visible(lipschitz, last), visible(lipschitz, whole)
 
         def price(pooled: float, steps: int) -> float:
-            return _squared(pooled) * visible(lipschitz, steps)
+            return squared(pooled) * visible(lipschitz, steps)
 
         def levelled(pooled: float, steps: int, theta: float) -> bool:
             """True if payments fall by less than a factor L from this pool to the next."""
@@ -524,11 +531,6 @@ def _rho(squared_signal: float, up: float = _UP) -> float:
     rho = squared_signal / 2 * up
     expect(rho < math.inf, "steps", "a bound beyond floating point", "a smaller shift or fewer")
     return rho
-
-
-def _squared(shift: float) -> float:
-    """Infinite where it overflows, which ``_rho`` refuses; a power would raise."""
-    return shift * shift
 
 
 def _valid(run: CyclicDPSGD, lipschitz: float) -> float:

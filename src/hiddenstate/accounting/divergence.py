@@ -9,9 +9,11 @@ mechanism is sqrt(2 rho)-Gaussian differentially private. ``epsilon`` takes the 
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr
 
 from hiddenstate.accounting import roots
+from hiddenstate.accounting.mixture import log_mills
 from hiddenstate.errors import expect
 
 
@@ -75,7 +77,7 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
     target = math.log(delta) - 1e-10 - 64 * eps * most / mu
 
     def excess(distance: float) -> float:
-        return _log_delta(mu, distance) - target
+        return float(_log_delta(mu, distance)) - target
 
     if excess(-mu / 2) <= 0:
         return 0.0
@@ -100,15 +102,12 @@ def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
     worst = gaussian_epsilon(float(rhos.max()), delta)
     # Where mu is tiny, rounding of a delta is more than the share that is added below.
     lost = 64 * float(np.finfo(float).eps) * (math.sqrt(-2 * math.log(delta)) + 2)
-    mus = [
-        (mu, float(one) * max(1.0, 1 + lost / mu - 1e-9))
-        for rho, one in zip(rhos, shares, strict=True)
-        for mu in [max(gaussian_mu(float(rho)), 1e-10)]
-    ]
+    mus = np.maximum([gaussian_mu(float(rho)) for rho in rhos], 1e-10)
+    weights = shares * np.maximum(1.0, 1 + lost / mus - 1e-9)
 
     def excess(epsilon: float) -> float:
-        deltas = (one * math.exp(_log_delta(mu, epsilon / mu - mu / 2)) for mu, one in mus)
-        return sum(deltas) / delta * (1 + 1e-9) - 1
+        deltas = np.exp(_log_delta(mus, epsilon / mus - mus / 2))
+        return float(weights @ deltas) / delta * (1 + 1e-9) - 1
 
     if worst == 0 or excess(0.0) <= 0:
         return 0.0
@@ -117,20 +116,11 @@ def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
     return roots.between(excess, 0.0, worst, relative=1e-10)[1]
 
 
-def _log_delta(mu: float, distance: float) -> float:
+def _log_delta(mu: ArrayLike, distance: ArrayLike) -> NDArray[np.float64]:
     """Logarithm of the delta of mu-Gaussian privacy at epsilon = mu (mu/2 + distance) >= 0."""
     # With R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
-    from scipy.special import log_ndtr
-
-    ratio = _log_mills(-distance - mu) - _log_mills(-distance)
-    left = -math.expm1(ratio)
-    return float(log_ndtr(-distance)) + math.log(left) if left > 0 else -math.inf
-
-
-def _log_mills(x: float) -> float:
-    """Logarithm of Phi(x) / phi(x), up to a constant."""
-    from scipy.special import erfcx, log_ndtr
-
-    if x > 0:
-        return float(log_ndtr(x)) + x * x / 2
-    return math.log(erfcx(-x / math.sqrt(2)) / 2)
+    high = -np.asarray(distance)
+    ratio = log_mills(high - mu) - log_mills(high)
+    with np.errstate(divide="ignore"):
+        found: NDArray[np.float64] = log_ndtr(high) + np.log(-np.expm1(np.minimum(ratio, 0)))
+    return found

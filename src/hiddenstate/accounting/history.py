@@ -28,7 +28,7 @@ def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDA
     sigma^2 (1 - v^-2i) / (1 - v^-2): sigma for the last step, up to sigma / sqrt(1 - v^-2).
     """
     arguments.check_mechanism(noise_multiplier, 1.0, steps)
-    expect(steps <= MOST_STEPS, "steps", steps, f"at most {MOST_STEPS:,}")
+    arguments.check_steps(steps, MOST_STEPS)
     if not growth > 1:
         raise InputError(f"growth: got {growth}; expected a number above 1")
     i = np.arange(1, steps + 1)
@@ -64,15 +64,10 @@ def epsilon(
     deviation = sampling_rate * single * math.sqrt(steps)
     z = math.sqrt(2 * math.log(1 / delta))
     interval = min(pld.INTERVAL, math.sqrt(6 * 1e-3 * deviation / (steps * z)))
-    try:
-        each = [
-            pld.privacy_loss(value, sampling_rate, int(count), interval=interval)
-            for value, count in zip(values, counts, strict=True)
-        ]
-    except InputError as error:
-        raise InputError(
-            f"noise_multiplier: got {noise_multiplier} at sampling rate {sampling_rate}; expected "
-            f"such that privacy losses spaced by {interval:.3g} are few enough"
-        ) from error
+    parts = [(float(value), sampling_rate, int(n)) for value, n in zip(values, counts, strict=True)]
+    fine = max(pld.points(*part, interval) for part in parts) <= pld.MOST_POINTS
+    words = f"more, so that privacy losses spaced by {interval:.3g} are few enough"
+    expect(fine, "noise_multiplier", noise_multiplier, words)
+    each = [pld.privacy_loss(*part, interval=interval) for part in parts]
     total = reduce(lambda one, other: one.compose(other), each)
     return pld.epsilon_of(total, delta - least / 100)

@@ -25,7 +25,7 @@ from scipy.sparse import csc_array
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, ndtri_exp
 
 from hiddenstate.accounting import arguments, binomial, roots
-from hiddenstate.accounting.mixture import _log_mills
+from hiddenstate.accounting.mixture import log_mills
 from hiddenstate.accounting.tradeoff import Direction, Null, check_null
 from hiddenstate.errors import InputError, check_count, expect
 from hiddenstate.streams import World
@@ -242,7 +242,7 @@ class Law:
         tail = float(logsumexp(self.log_weights[one] + log_ndtr(-z[one])))
         density = self.log_weights - z**2 / 2
         shares = density[other] - density[other].max()
-        mills = logsumexp(shares + _log_mills(-z[other])) - logsumexp(shares) - math.log(2)
+        mills = logsumexp(shares + log_mills(-z[other])) - logsumexp(shares) - math.log(2)
         lost = -math.expm1(min(float(logsumexp(density[one]) + mills) - tail, 0.0))
         return tail + math.log(lost) if lost else -math.inf
 
@@ -406,7 +406,7 @@ def _counts(
 ) -> tuple[Array, Array, float]:
     """Numbers of steps that sample a record, their log-probabilities, and that of the rest."""
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
-    expect(steps <= binomial.MOST_STEPS, "steps", steps, f"at most {binomial.MOST_STEPS:,}")
+    arguments.check_steps(steps, binomial.MOST_STEPS)
     fine = LEAST_NOISE <= noise_multiplier <= LARGEST_NOISE
     words = f"a number from {LEAST_NOISE:g} to {LARGEST_NOISE:g}"
     expect(fine, "noise_multiplier", noise_multiplier, words)

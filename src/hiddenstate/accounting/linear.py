@@ -21,7 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtri
 
 from hiddenstate.accounting import roots
-from hiddenstate.accounting.arguments import check_delta, check_mechanism, check_number
+from hiddenstate.accounting.arguments import (
+    check_delta,
+    check_mechanism,
+    check_number,
+    check_steps,
+)
 from hiddenstate.accounting.binomial import MOST_STEPS, log_binomial, log_mass
 from hiddenstate.accounting.mixture import DIRECTIONS, Floats, GaussianMixture
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve, check_null
@@ -45,8 +50,7 @@ def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> G
     if sampling_rate == 1:
         shifts, log_weights = np.array([float(steps)]), np.zeros(1)
         return GaussianMixture(shifts, log_weights, noise_multiplier * math.sqrt(steps))
-    if steps > MOST_STEPS:
-        raise InputError(f"steps: got {steps}; expected at most {MOST_STEPS}, with subsampling")
+    check_steps(steps, MOST_STEPS)
     log_weights = log_binomial(int(steps), float(sampling_rate))
     support = np.flatnonzero(log_weights > -math.inf)
     return GaussianMixture(

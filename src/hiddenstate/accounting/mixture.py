@@ -93,7 +93,7 @@ class GaussianMixture:
             x = side * (self.shifts[k] - y) / self.noise_std
             nothing = -side * y / self.noise_std
             with np.errstate(divide="ignore"):
-                share = np.log(-np.expm1(-np.abs(_log_mills(nothing) - _log_mills(x))))
+                share = np.log(-np.expm1(-np.abs(log_mills(nothing) - log_mills(x))))
             if null == "out":
                 return self.log_weights[k] + log_ndtr(x) + share
             return self._log_ratios(y, k) + log_ndtr(nothing) + share
@@ -197,7 +197,7 @@ class GaussianMixture:
         if float(np.exp(self.log_weights) @ erf(mus / math.sqrt(8))) <= delta * (1 - 1e-12):
             return 0.0, 0.0
         distance = math.sqrt(-2 * math.log(delta))
-        # Delta is of differences of _log_mills, at points that are a shift over the noise apart.
+        # Delta is of differences of log_mills, at points that are a shift over the noise apart.
         off = 1e-12 + 64 * _U * (distance + 2) / float(mus[mus > 0][0])
         # A loss is of outputs about mu / 2, times mu.
         mu = float(mus[-1])
@@ -304,7 +304,7 @@ def _spread(indices: NDArray[np.int64], most: int = 256) -> NDArray[np.int64]:
     return indices[np.unique(np.geomspace(1, len(indices), most).astype(int)) - 1]
 
 
-def _log_mills(x: ArrayLike) -> Floats:
+def log_mills(x: ArrayLike) -> Floats:
     """Log of Phi(x)/phi(x), up to the constant log sqrt(pi/2)."""
     x = np.asarray(x, dtype=float)
     # Phi(37) rounds to one, and erfcx would overflow soon after.

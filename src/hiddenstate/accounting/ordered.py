@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from hiddenstate.accounting import divergence, gaussian
+from hiddenstate.accounting import arguments, divergence, gaussian
 from hiddenstate.accounting.composition import Bracket
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import expect
@@ -45,7 +45,7 @@ def epsilon(setting: Setting, delta: float) -> Bracket:
     """
     if setting.release_every is not None:
         return _released(setting, setting.release_every, delta)
-    expect(setting.steps <= MOST_STEPS, "steps", setting.steps, f"at most {MOST_STEPS:,}")
+    arguments.check_steps(setting.steps, MOST_STEPS)
     weights = setting.weights if setting.changed else np.ones(setting.steps)
     noise = setting.noise_multiplier * float(np.linalg.norm(weights))
     whole = setting.steps_per_pass

@@ -47,7 +47,7 @@ def privacy_loss(
     would take more than a gigabyte.
     """
     tradeoff.check_null(null)
-    size = _points(noise_multiplier, sampling_rate, steps, interval)
+    size = points(noise_multiplier, sampling_rate, steps, interval)
     if size > MOST_POINTS:
         raise InputError(
             f"interval: got {interval} at noise multiplier {noise_multiplier} and "
@@ -178,7 +178,7 @@ def epsilon(
     bounds = _half_bracket(*mechanism)
     if sampling_rate == 1 or steps == 1:
         return bounds.upper  # a closed form
-    if _points(*mechanism[:3], INTERVAL) <= MOST_POINTS and delta >= least_delta(steps):
+    if points(*mechanism[:3], INTERVAL) <= MOST_POINTS and delta >= least_delta(steps):
         fixed = _fixed(*mechanism, INTERVAL, up=True)
         if bounds.lower <= fixed <= bounds.lower + composition.allowed(bounds.lower, None):
             return fixed
@@ -395,7 +395,7 @@ def _calibrate(
     return solutions
 
 
-def _points(sigma: float, rate: float, steps: int, interval: float) -> float:
+def points(sigma: float, rate: float, steps: int, interval: float) -> float:
     """About how many privacy losses dp-accounting would hold for the composition."""
     arguments.check_mechanism(sigma, rate, steps)
     if not interval > 0:

@@ -15,7 +15,7 @@ from scipy.special import xlog1py
 
 from hiddenstate.accounting import arguments, binomial, linear
 from hiddenstate.accounting.mixture import GaussianMixture
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import InputError
 
 FLOOR = 0.0005
 """Smallest shift of the paper's rounding."""
@@ -47,8 +47,7 @@ def last_iterate(
         raise InputError(f"curvature: got {curvature}; expected a number in [0, 1]")
     if curvature == 0:
         return linear.last_iterate(noise_multiplier, sampling_rate, steps)
-    fine = steps <= binomial.MOST_STEPS
-    expect(fine, "steps", steps, f"at most {binomial.MOST_STEPS:,}, with a curvature")
+    arguments.check_steps(steps, binomial.MOST_STEPS)
     sizes = (1 - curvature) ** np.arange(steps)
     noise_std = noise_multiplier * math.sqrt(np.sum(sizes**2))
     shifts, log_weights = np.zeros(1), np.zeros(1)

@@ -80,7 +80,9 @@ def convex(run: Setting, delta: float) -> float:
     expect(bool(apart), "diameter", run.diameter, "a number, or losses that are strongly convex")
     shift = min(apart)
     return _best(
-        run, delta, lambda steps: _square(shift) * float(shifts.contracted_fraction(factor, steps))
+        run,
+        delta,
+        lambda steps: shifts.squared(shift) * float(shifts.contracted_fraction(factor, steps)),
     )
 
 
@@ -99,7 +101,9 @@ def clipped(run: Setting, delta: float) -> float:
     lipschitz = constant(run.learning_rate)
     shift = lipschitz * width
     return _best(
-        run, delta, lambda steps: _square(shift) * float(shifts.visible_fraction(lipschitz, steps))
+        run,
+        delta,
+        lambda steps: shifts.squared(shift) * float(shifts.visible_fraction(lipschitz, steps)),
     )
 
 
@@ -142,11 +146,6 @@ def _width(run: Setting) -> float:
     return run.width
 
 
-def _square(distance: float) -> float:
-    """Square of what is moved, infinite where it is beyond what numbers hold."""
-    return distance * distance
-
-
 def _best(run: Setting, delta: float, price: Price, every: Sequence[int] | None = None) -> float:
     """Least epsilon of some numbers of last steps and shares of the noise.
 
@@ -172,9 +171,6 @@ def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -
     The grid is coarser where the second spreads over more than ``MOST_POINTS`` of its losses. Where
     it would be coarser than ``COARSEST``: the two epsilons at half delta each.
     """
-    # Imported here because it takes a second and most commands never account.
-    from dp_accounting.pld import privacy_loss_distribution
-
     noise = run.noise_multiplier * math.sqrt(1 - share) * (1 - 1e-15)
     least = pld.least_delta(steps + 1)
     expect(delta >= least, "delta", delta, f"at least {least:.2g} for {counted(steps, 'step')}")
@@ -183,7 +179,6 @@ def _composed(run: Setting, steps: int, share: float, mu: float, delta: float) -
         apart = composition.bracket(noise, run.rate, steps, delta / 2).upper
         return (apart + divergence.gaussian_epsilon(mu**2 / 2, delta / 2)) * (1 + 1e-15)
     hidden: Any = pld.privacy_loss(noise, run.rate, steps, interval=interval)
-    spent = privacy_loss_distribution.from_gaussian_mechanism(
-        1 / mu, value_discretization_interval=interval
-    )
+    # At rate 1 both directions are one.
+    spent = pld.privacy_loss(1 / mu, 1.0, 1, null="out", interval=interval)
     return pld.epsilon_of(hidden.compose(spent), delta - least / 100)

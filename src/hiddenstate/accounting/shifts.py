@@ -102,7 +102,7 @@ class Stretches:
         return math.exp(exponent * self.log)
 
     def _price(self, shift: float, steps: int) -> float:
-        return shift * shift * self._rate(steps)  # a power would raise where it overflows
+        return squared(shift) * self._rate(steps)
 
     def _rate(self, steps: int) -> float:
         """theta_L(n) for shifts at the first step; theta_L(n) L^(2-2n) for those at the last."""
@@ -126,6 +126,11 @@ def visible(lipschitz: float, steps: int) -> float:
         return 0.0
     rate = 2 * math.log1p(lipschitz - 1)
     return math.expm1(-rate) / math.expm1(-rate * steps) if rate > 0 else 1 / steps
+
+
+def squared(shift: float) -> float:
+    """Square of a shift, infinite where it overflows; a power would raise."""
+    return shift * shift
 
 
 def _check_lipschitz(lipschitz: float) -> None:

@@ -23,10 +23,6 @@ from scipy.special import ndtr, ndtri
 
 from hiddenstate.accounting import arguments, composition
 from hiddenstate.accounting.composition import Bracket, Floats
-from hiddenstate.errors import InputError
-
-FLATTEST = 1e6
-"""Noise beyond which losses of a step are lost in rounding; sampling is not counted there."""
 
 
 def bracket(
@@ -54,9 +50,8 @@ def bracket(
         return whole
     if -math.expm1(steps * math.log1p(-rate)) <= delta:
         return Bracket(0.0, 0.0)  # so rarely is the record sampled at all
-    if steps > composition.MOST_STEPS:
-        raise InputError(f"steps: got {steps}; expected at most {composition.MOST_STEPS:.0e}")
-    if sigma > FLATTEST:
+    arguments.check_steps(steps, composition.MOST_STEPS)
+    if sigma > composition.MOST_NOISE:
         return Bracket(0.0, whole.upper)
     # Of a record that is in every step, or of one that is told from none.
     lower = composition.fine_bracket(sigma / 2, rate, steps, delta).lower if fixed_size else 0.0

@@ -246,8 +246,7 @@ def _refined(
 def require_steps(steps: int) -> None:
     """InputError for more steps than an array may have."""
     arguments.check_mechanism(1.0, 1.0, steps)
-    if steps > binomial.MOST_STEPS:
-        raise InputError(f"steps: got {steps}; expected at most {binomial.MOST_STEPS}")
+    arguments.check_steps(steps, binomial.MOST_STEPS)
 
 
 @dataclass(frozen=True)
