@@ -118,6 +118,17 @@ def test_initial_parameters_are_compared_with_all_records_alone():
     assert checks.factors.ordering.measure(small) is None
 
 
+def test_clipping_norms_are_compared_with_all_records_where_both_have_an_audit():
+    """With few records an audit finds everything at either norm."""
+    few = made_up.clipping(9, 9, 8.9)
+    assert checks.factors.clipping.measure(few).outcome == Outcome.UNDECIDED
+    large = made_up.clipping(9, 9, 6).assign(records=30_000)
+    large["cell"] += ", all records"
+    one = pd.concat([few, large[large["clipping_norm"] == 1.0]])
+    assert checks.factors.clipping.measure(one).outcome == Outcome.UNDECIDED
+    assert checks.factors.clipping.measure(pd.concat([few, large])).outcome == Outcome.AGREES
+
+
 def test_every_other_audit_of_a_last_layer_is_compared_with_the_one_at_clipping_norm_1():
     found = checks.last_layer.last_layer_factors.measure(made_up.factors(9, 8.9))
     assert [row.what for row in found.rows] == [

@@ -83,6 +83,9 @@ class EncodingLossGrid(FamilyGrid):
     )
     runs: int = Field(ge=10, le=10_000_000, description="runs of DP-SGD per data set and repeat")
     repeats: int = Field(ge=2, le=1000, description="independent repeats of the audit")
+    figure2_repeats: int | None = Field(
+        default=None, ge=2, le=1000, description="of Figure 2's published encoding, if others"
+    )
     swapped_repeats: int | None = Field(
         default=None, ge=2, le=1000, description="of Figure 1 with the data sets swapped, if others"
     )
@@ -157,7 +160,8 @@ def simulated(grid: EncodingLossGrid) -> list[Cell[Simulated]]:
             swapped = given | {"repeats": grid.swapped_repeats or grid.repeats}
             sizes |= {SWAPPED: swapped, PRINTED: given | few}
         else:
-            sizes |= dict.fromkeys(PARTS, given | few)
+            more = given | {"repeats": grid.figure2_repeats or grid.repeats}
+            sizes |= {"published": more, **dict.fromkeys(PARTS, given | few)}
         found += [
             Cell(f"{name}_{encoding.replace(' ', '_')}", Simulated(encoding=encoding, **size))
             for encoding, size in sizes.items()

@@ -57,7 +57,8 @@ def simulate(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
                         "repeat": repeat,
                         "run": np.arange(p.runs),
                         "score": score,
-                        "all_iterates": all_iterates,
+                        # Only ranks and correlations are taken of it, and it fills the files.
+                        "all_iterates": all_iterates.astype(np.float32),
                     }
                 )
             )
