@@ -3,6 +3,7 @@ import shutil
 import pandas as pd
 from command_line import CLAIMS, SMOKE, run
 
+from hiddenstate.commands.claims import _write_table
 from hiddenstate.pipeline import estimates
 from hiddenstate.study import config
 
@@ -34,3 +35,11 @@ def test_verdicts_are_judged_collected_and_compared(capsys, tmp_path):
     status, _, err = run(capsys, *collect, "--out", tmp_path)
     assert status == 2
     assert "encoding_loss/claims.csv: no verdicts of atlas; expected every family's" in err
+
+
+def test_a_table_that_a_scale_has_no_row_of_says_so(tmp_path):
+    """An average case alone has no accuracy in the worst one; a file of nothing broke the page."""
+    _write_table(tmp_path / "accuracy", pd.DataFrame([]).fillna(""), "a digest")
+    page = pd.read_csv(tmp_path / "accuracy.csv", dtype=str, keep_default_na=False)
+    assert page.to_numpy().tolist() == [["none at this scale"]]
+    assert "none at this scale" in (tmp_path / "accuracy.md").read_text(encoding="utf-8")
