@@ -22,27 +22,28 @@ class Allocations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = self.peak = 0
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._known: dict[weakref.ref[torch.UntypedStorage], int] = {}
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Run the operation and count what it allocates."""
         found = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(found):
+        # Most operations give one tensor, which needs no search.
+        for tensor in (found,) if isinstance(found, torch.Tensor) else tree_leaves(found):
             if isinstance(tensor, torch.Tensor):
                 self._allocated(tensor.untyped_storage())
         self.peak = max(self.peak, self.bytes)
         return found
 
     def _allocated(self, storage: torch.UntypedStorage) -> None:
-        if storage not in self._known:
-            self._known.add(storage)
+        seen = weakref.ref(storage, self._freed)
+        if seen not in self._known:
+            self._known[seen] = storage.nbytes()
             self.bytes += storage.nbytes()
-            weakref.finalize(storage, self._freed, storage.nbytes())
 
-    def _freed(self, size: int) -> None:
-        self.bytes -= size
+    def _freed(self, seen: "weakref.ref[torch.UntypedStorage]") -> None:
+        self.bytes -= self._known.pop(seen)
 
 
 def peak(work: Callable[[], object]) -> int:
@@ -52,6 +53,6 @@ def peak(work: Callable[[], object]) -> int:
     return count.peak
 
 
-def slope(work: Callable[[int], object], few: int = 2) -> float:
+def slope(work: Callable[[int], object], few: int) -> float:
     """Bytes that each further record takes, by ``few`` of them and twice as many."""
     return (peak(lambda: work(2 * few)) - peak(lambda: work(few))) / few

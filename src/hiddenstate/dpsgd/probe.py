@@ -317,7 +317,7 @@ def _states(model: nn.Module, loss: Loss) -> dict[str, str]:
     found = {}
     for name, value in held.items():
         try:
-            found[name] = fingerprint(value)
+            found[name] = repr(value) if type(value) in _PLAIN else fingerprint(value)
         except InputError as error:
             raise InputError(
                 f"model: nothing shows whether a call changes {name!r} ({error})"
@@ -399,6 +399,8 @@ def _stir(model: nn.Module, name: str) -> None:
                 p.add_(scale * torch.from_numpy(draw).to(p))
 
 
+_PLAIN = (bool, int, float, str, type(None))
+"""Types of values whose text says all, with no need of a digest."""
 _TORCH_S_OWN = set(vars(nn.Module()))
 _HOOKS = {name for name in _TORCH_S_OWN if name.endswith("hooks")}
 _GLOBAL_HOOKS = {f"_global{name}" for name in _HOOKS}

@@ -288,7 +288,11 @@ class Blockwise(OfModel):
             self._block_sum(thetas, problem.gathered(indices, None, drawn), 1.0)
 
         with on_trial():
-            taken = memory.slope(work)
+            # A record takes no more than its part of all: then fewer need not be measured.
+            most = memory.peak(lambda: work(4))
+            taken = most / 4
+            if 128 * taken > _BLOCK_BYTES:
+                taken = (most - memory.peak(lambda: work(2))) / 2
             if 128 * taken <= _BLOCK_BYTES:
                 # Of small records two take less than what is done once: the most is elsewhere then.
                 taken = memory.slope(work, 64)
