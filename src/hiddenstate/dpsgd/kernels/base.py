@@ -377,16 +377,15 @@ def probed(
     """
     dtype = probe.dtype if device is None else kernel.problem.dtype
     there: Any = {"device": device or torch.device("cpu"), "dtype": dtype}
-    model = copy.deepcopy(probe.model).to(**there)
+    other = kernel.of(replace(kernel.problem, model=copy.deepcopy(probe.model).to(**there)))
     theta = probe.theta.to(**there)
 
     def gradients(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         x = x.to(**there) if x.is_floating_point() else x.to(there["device"])
         x = with_channels_last(x) if kernel.problem.channels_last else x
-        problem = replace(kernel.problem, model=model, x=x, y=y.to(there["device"]))
-        other = kernel.of(problem)
+        other.problem = replace(other.problem, x=x, y=y.to(there["device"]))
         thetas = torch.stack([theta, *[1.1 * theta] * beside])
-        block = problem.gathered(torch.arange(len(x), device=x.device))
+        block = other.problem.gathered(torch.arange(len(x), device=x.device))
         found = other.gradients(thetas, block)
         each = torch.eye(len(x), **there) if weights is None else weights.to(**there)
         rows = [found.weighted_sum(row.expand(len(thetas), -1))[0] for row in each]
