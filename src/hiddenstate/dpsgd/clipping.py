@@ -305,6 +305,8 @@ def _refuse_mixing_on_device(problem: Problem) -> None:
     Each record's loss alone is compared with that among a block of them, the first ones.
     """
     x, y = problem.x[:_COMPARED], problem.y[:_COMPARED]
+    # On device meta records have no values: the first stands for all.
+    valued = problem.device.type != "meta"
 
     def losses(part: slice) -> Tensor:
         # Of a copy of the records, into which a model may write.
@@ -313,13 +315,13 @@ def _refuse_mixing_on_device(problem: Problem) -> None:
     try:
         with on_trial(), torch.no_grad():
             together = losses(slice(None))
-            alone = [losses(slice(i, i + 1)) for i in range(len(x))]
+            alone = [losses(slice(i, i + 1)) for i in range(len(x) if valued else 1)]
     except RuntimeError as error:
         raise InputError(
             f"model: fails on device {str(problem.device)!r} ({first_line(error)}); expected "
             "tensors that move with it, by register_buffer, or are made on the records' device"
         ) from error
-    if problem.device.type != "meta":
+    if valued:
         refuse_mixing(torch.cat(alone), together, 1e-3)
 
 
