@@ -24,6 +24,11 @@ class Allocations(TorchDispatchMode):
         self.bytes = self.peak = 0
         self._known: dict[weakref.ref[torch.UntypedStorage], int] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would make torch import its compiler at the first operation, which takes seconds.
+        return False
+
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
