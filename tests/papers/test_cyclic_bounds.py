@@ -177,6 +177,16 @@ def test_every_figure_and_table_is_drawn_and_says_what_is_reconstructed(estimate
     assert provenance["sharp"] == "derived"
 
 
+def test_each_audited_data_set_alone_has_a_table(estimates):
+    """A data set off the line has no exact value."""
+    audit = family.FAMILY.tables["audit"].draw
+    rows = select(estimates, quantity="audit")
+    for instance, part in rows.groupby("instance"):
+        alone = audit(part)
+        assert set(alone) == set(audit(rows)) and len(alone) == part["x"].nunique()
+        assert (set(alone["exact"]) == {"-"}) == instance.startswith("logistic")
+
+
 def test_tables_round_upper_bounds_up_and_lower_bounds_down(estimates):
     """Digit for digit: what is printed is on its side of the value, by less than its last digit."""
     audit = family.FAMILY.tables["audit"].draw(estimates)

@@ -386,6 +386,15 @@ def test_figures_and_tables_are_drawn(found):
 
 
 @pytest.mark.whole
+def test_a_scale_without_expected_audits_has_its_table(found):
+    rows = found[found["kind"] != "expected"].dropna(axis="columns", how="all")
+    assert "shown" not in rows
+    every, plain = (FAMILY.tables["table1_trained"].draw(each) for each in (found, rows))
+    assert len(plain) == len(every)
+    assert set(plain) == {name for name in every if not name.startswith("expected audit")}
+
+
+@pytest.mark.whole
 def test_without_trained_models_their_figures_show_the_accountants_alone(found):
     rows = found[found["figure"].isna() | ~found["method"].isin(["as published", "mean"])]
     rows = rows[rows["figure"].isna() | ~rows["method"].str.startswith("lower")]

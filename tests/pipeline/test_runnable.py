@@ -68,6 +68,12 @@ BROKEN = [
             ("\u4e2d\u6587", "which lacks '\u4e2d'"),
         )
     ),
+    ("cyclic_bounds", ("base", "batch_size"), 3, "base: batch_size: got 3; expected a divisor"),
+    ("cyclic_bounds", ("base", "step_size"), 30.0, "at most 1 / (smoothness + weak_convexity) = 1"),
+    ("cyclic_bounds", ("audit", "data", 0, "base", "batch_size"), 3, "audit.data.0: batch_size"),
+    ("cyclic_bounds", ("counterexamples", 2, "expansions"), 23, "expected a multiple of four"),
+    ("cyclic_bounds", ("counterexamples", 0, "batch_size"), 2, "expected 1, in a single pass"),
+    ("cyclic_bounds", ("counterexamples",), [], "at least 1"),
     ("atlas", ("settings", 0, "title"), "$\\frac{1}$", "a formula between two $"),
     ("atlas", ("settings", 1, "setting", "batch_size"), 1001, ""),
 ]
@@ -94,6 +100,16 @@ def test_what_cannot_run_is_refused_by_name(tmp_path, family, keys, value, reaso
     assert message.startswith(f"{path}: {family}."), message
     assert f"{keys[-1]}: got {value!r}"[:12] in message, message
     assert reason in message
+
+
+@pytest.mark.parametrize(("key", "value"), [("batch_size", 3), ("position", 1000)])
+def test_each_value_of_a_sweep_is_tried(tmp_path, key, value):
+    section = copy.deepcopy(smoke()["cyclic_bounds"])
+    section["sweeps"][key] = [1, value]
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"seed": 1, "cyclic_bounds": section}))
+    with pytest.raises(InputError, match=rf"cyclic_bounds\.sweeps\.{key}: got {value}; expected"):
+        config.section(path, "cyclic_bounds")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Computed tables of cyclic_bounds: bounds along one parameter each, exact values."""
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,22 +11,11 @@ from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries.expanding_clip import WORLDS, ExpandedPair
 from hiddenstate.adversaries.swapped_record import tightest_slopes
 from hiddenstate.dpsgd import exact
-from hiddenstate.papers.cyclic_bounds.cells import Formulas, Line, Tightness
+from hiddenstate.papers.cyclic_bounds.cells import CONSTANTS, SINGLE_PASS, Formulas, Line, Tightness
 from hiddenstate.pipeline.cells import Cell
-
-CONSTANTS: dict[str, Callable[[float, float, float], float]] = {
-    "unclipped": cyclic_operator.unclipped,
-    # Departure cyclic_bounds.reconstruction: the displayed formulas are lost.
-    "reconstructed": cyclic_operator.reconstructed,
-    "clipped": cyclic_operator.clipped,
-}
-"""Lipschitz constants of the step, by the name of their function."""
 
 EXCESS = 2.0
 """The excess xi at which Corollary C.2 is evaluated."""
-
-SINGLE_PASS = {"batch_size": 1, "passes": 1}
-"""The setting of privacy amplification by iteration."""
 
 
 def formulas(cell: Cell[Formulas], seed: int) -> pd.DataFrame:

@@ -1,14 +1,17 @@
 """The grid of cyclic_bounds, and the simulations of its audits."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from hiddenstate.accounting import cyclic, cyclic_operator
 from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries import swapped_record
 from hiddenstate.adversaries.expanding_clip import ExpandingClip
 from hiddenstate.adversaries.swapped_record import SwappedRecord
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.pipeline.cells import (
     Cell,
     Count,
@@ -19,6 +22,17 @@ from hiddenstate.pipeline.cells import (
     Several,
     Steps,
 )
+
+CONSTANTS: dict[str, Callable[[float, float, float], float]] = {
+    "unclipped": cyclic_operator.unclipped,
+    # Departure cyclic_bounds.reconstruction: the displayed formulas are lost.
+    "reconstructed": cyclic_operator.reconstructed,
+    "clipped": cyclic_operator.clipped,
+}
+"""Lipschitz constants of the step, by the name of their function."""
+
+SINGLE_PASS = {"batch_size": 1, "passes": 1}
+"""The setting of privacy amplification by iteration."""
 
 
 class Base(Grid):
@@ -136,9 +150,21 @@ class Counterexample(Grid):
     margin: NotNegative = Field(description="fraction by which gradients exceed the clipping norm")
     runs: int = Field(ge=100, le=100_000_000, description="runs per data set")
 
+    @model_validator(mode="after")
+    def _has_an_instance(self) -> Self:
+        _ = self.instance
+        # The convex bound of one pass is of single records.
+        if self.passes == 1:
+            expect(self.batch_size == 1, "batch_size", self.batch_size, "1, in a single pass")
+        return self
+
     @property
     def instance(self) -> ExpandingClip:
         return ExpandingClip(**self.model_dump(exclude={"runs"}))
+
+
+def _run_of(data: Line | Logistic, passes: int) -> CyclicDPSGD:
+    return data.instance(passes).run
 
 
 class Formulas(Grid):
@@ -155,11 +181,45 @@ class Formulas(Grid):
     tightness: Tightness
     audit: Audit
 
+    @model_validator(mode="after")
+    def _every_mechanism_exists(self) -> Self:
+        for key, run in self._runs():
+            try:
+                made = run()
+                for constant in CONSTANTS.values():
+                    constant(*made.curvature)
+                if made.weak_convexity == 0:
+                    cyclic.equation_22(made)
+            except InputError as error:
+                above, _, own = key.rpartition(".")
+                said = (
+                    f"{above}.{error}" if str(error).startswith(f"{own}: ") else f"{key}: {error}"
+                )
+                raise ValueError(said) from error
+        return self
+
+    def _runs(self) -> Iterator[tuple[str, Callable[[], CyclicDPSGD]]]:
+        """How each mechanism of the formulas and audits is made, by the key that asks for it."""
+        yield "base", self.base.run
+        for i, data in enumerate(self.audit.data):
+            for passes in self.audit.passes:
+                yield f"audit.data.{i}", partial(_run_of, data, passes)
+        for curvature in sorted({*self.weak_convexities, *self.sweeps.weak_convexity}):
+            line = {"weak_convexity": curvature}
+            yield f"base at weak convexity {curvature:g}", partial(self.base.run, **line)
+            yield "base in a single pass", partial(self.base.run, **line, **SINGLE_PASS)
+            for key, values in self.sweeps:
+                for x in values:
+                    varied = {} if key == "diameter" else {key: x}
+                    yield f"sweeps.{key}", partial(self.base.run, **line | varied)
+
 
 class CyclicBoundsGrid(Formulas, FamilyGrid):
     """The cells: the formulas, audits and the counterexample."""
 
-    counterexamples: Several[Counterexample] = Field(description="losses, in one pass or several")
+    counterexamples: Several[Counterexample] = Field(
+        min_length=1, description="losses, in one pass or several"
+    )
 
 
 def formulas(grid: CyclicBoundsGrid) -> list[Cell[Formulas]]:

@@ -141,9 +141,11 @@ def audit(estimates: pd.DataFrame) -> pd.DataFrame:
         },
         index=found.index,
     )
-    columns = {name: printed[name, ""] for name in kinds} | {
+    # A scale's data sets may have no exact value, or no theorem.
+    columns = {name: printed.get((name, ""), "-") for name in kinds} | {
         name: printed[name, "gdp"] + " (" + printed[name, "rdp"] + ")"
         for name in ("sharp", "Theorem 4.5", "composition")
+        if (name, "gdp") in printed
     }
-    table = pd.DataFrame(columns).reset_index().astype({"x": int})
+    table = pd.DataFrame(columns, index=found.index).reset_index().astype({"x": int})
     return table.rename(columns={"x": "passes"})

@@ -238,7 +238,10 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
 
 def expected(estimates: pd.DataFrame, *figures: str) -> pd.DataFrame:
     """Expected audits that the figures show, one row each; ``own``: beside real ones."""
-    rows = select(estimates, figure="expected", shown=list(figures))
+    rows = select(estimates, figure="expected")
+    # A scale without any has no column of theirs.
+    rows = rows.reindex(columns=list(dict.fromkeys([*rows, "shown", "network"])))
+    rows = select(rows.astype({"network": str}), shown=list(figures))
     return rows.assign(own=rows["cell"].isin(select(estimates, figure=list(figures))["cell"]))
 
 
