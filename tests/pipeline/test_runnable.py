@@ -102,6 +102,15 @@ def test_what_cannot_run_is_refused_by_name(tmp_path, family, keys, value, reaso
     assert reason in message
 
 
+def test_a_section_with_nothing_to_compute_is_refused(tmp_path):
+    section = {key: smoke()["worst_case_init"][key] for key in ("shows", "delta", "repeats")}
+    section |= {key: smoke()["worst_case_init"][key] for key in ("ideal_audits", "tasks")}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"seed": 1, "worst_case_init": section}))
+    with pytest.raises(InputError, match="worst_case_init: has nothing to compute; expected"):
+        config.section(path, "worst_case_init")
+
+
 @pytest.mark.parametrize(("key", "value"), [("batch_size", 3), ("position", 1000)])
 def test_each_value_of_a_sweep_is_tried(tmp_path, key, value):
     section = copy.deepcopy(smoke()["cyclic_bounds"])

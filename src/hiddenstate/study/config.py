@@ -56,16 +56,18 @@ def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
 
 
 def _check_cells(path: str | Path, name: str, grid: Grid) -> None:
-    """Refuse a section whose lists hold a value twice, or that names two cells alike."""
+    """Refuse a section whose lists hold a value twice, with two cells of one name, or with none."""
     for key, values, twice in _repeated(grid.model_dump(), name):
         raise InputError(
             f"{path}: {key}: got {_shown(values)}; expected each once, "
             f"but {_shown(twice)} stands twice"
         )
     try:
-        papers.load(name).jobs(grid)
+        jobs = papers.load(name).jobs(grid)
     except InputError as error:
         raise InputError(f"{path}: {name}: {error}") from error
+    if not any(jobs.values()):
+        raise InputError(f"{path}: {name}: has nothing to compute; expected figures or tables")
 
 
 def _repeated(value: Any, key: str) -> Iterator[tuple[str, Any, Any]]:

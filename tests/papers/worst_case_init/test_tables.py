@@ -6,6 +6,7 @@ import pandas as pd
 from hiddenstate.accounting import gaussian
 from hiddenstate.papers.worst_case_init import FAMILY, cells
 from hiddenstate.papers.worst_case_init import estimates as module
+from hiddenstate.pipeline.estimates import select
 from hiddenstate.rounding import shown
 
 
@@ -105,3 +106,10 @@ def test_a_scale_of_which_no_audit_is_there_yet_has_tables(make):
     assert FAMILY.tables["audits"].draw(found)["repeats"].tolist() == ["0 of 1"]
     assert FAMILY.tables["table1"].draw(found).empty
     assert FAMILY.checks["valid"].measure(found) is None
+
+
+def test_expected_audits_without_real_ones_have_a_table(estimates):
+    rows = select(estimates, quantity="expected separation").dropna(axis="columns", how="all")
+    assert "repeats" not in rows
+    alone = FAMILY.tables["expected_audits"].draw(rows)
+    assert len(alone) and "observed" not in alone

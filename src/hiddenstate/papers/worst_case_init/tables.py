@@ -145,9 +145,10 @@ def expected_audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "norm": f"{part['norm'].mean():.2f}",
             "cosine": f"{part['cosine'].mean():.2f}",
         }
-        for row in beside.sort_values("repeats").tail(1).itertuples(index=False):
-            record["observed"] = plus_minus(row.observed, row.observed_error)
-            record["repeats"] = int(row.repeats)
-            record["z"] = f"{row.value:+.1f}"
+        if len(beside):
+            row = beside.loc[beside["repeats"].idxmax()]
+            record["observed"] = plus_minus(row["observed"], row["observed_error"])
+            record["repeats"] = int(row["repeats"])
+            record["z"] = f"{row['value']:+.1f}"
         records.append(record)
     return pd.DataFrame(records).fillna("")
