@@ -68,9 +68,14 @@ BROKEN = [
             ("\u4e2d\u6587", "which lacks '\u4e2d'"),
         )
     ),
-    ("cyclic_bounds", ("base", "batch_size"), 3, "base: batch_size: got 3; expected a divisor"),
+    ("cyclic_bounds", ("base", "batch_size"), 3, "base.batch_size: got 3; expected a divisor"),
     ("cyclic_bounds", ("base", "step_size"), 30.0, "at most 1 / (smoothness + weak_convexity) = 1"),
-    ("cyclic_bounds", ("audit", "data", 0, "base", "batch_size"), 3, "audit.data.0: batch_size"),
+    (
+        "cyclic_bounds",
+        ("audit", "data", 0, "base", "batch_size"),
+        3,
+        "audit.data.0.base.batch_size",
+    ),
     ("cyclic_bounds", ("counterexamples", 2, "expansions"), 23, "expected a multiple of four"),
     ("cyclic_bounds", ("counterexamples", 0, "batch_size"), 2, "expected 1, in a single pass"),
     ("cyclic_bounds", ("counterexamples",), [], "at least 1"),

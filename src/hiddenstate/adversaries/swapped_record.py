@@ -107,10 +107,9 @@ def logistic(run: CyclicDPSGD, dimension: int, diameter: float) -> SwappedRecord
     """Logistic regression on random directions, projected onto a ball; the canary's label flips.
 
     Every record has norm 1, the swapped one norm 2, so its smoothness, the largest, is 1; labels
-    follow a fixed direction. Raises a ValueError if ``run.smoothness`` says otherwise.
+    follow a fixed direction. Raises an InputError if ``run.smoothness`` says otherwise.
     """
-    if run.smoothness != 1:
-        raise ValueError(f"the records have smoothness 1, the run says {run.smoothness}")
+    expect(run.smoothness == 1, "smoothness", run.smoothness, "1, that of the records")
     rng = stream(0, "swapped_record", "logistic", run.steps_per_pass, run.batch_size, dimension)
     records = rng.standard_normal((run.steps_per_pass, run.batch_size, dimension))
     records /= np.linalg.norm(records, axis=-1, keepdims=True)

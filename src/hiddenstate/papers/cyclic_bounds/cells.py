@@ -191,27 +191,28 @@ class Formulas(Grid):
                 if made.weak_convexity == 0:
                     cyclic.equation_22(made)
             except InputError as error:
-                above, _, own = key.rpartition(".")
-                said = (
-                    f"{above}.{error}" if str(error).startswith(f"{own}: ") else f"{key}: {error}"
-                )
-                raise ValueError(said) from error
+                section, _, varied = key.partition(" ")
+                wrong = str(error).partition(":")[0]
+                of_its_own = wrong in Base.model_fields and varied in ("", wrong)
+                where = section if of_its_own else f"{key.replace(' ', '.')}: "
+                raise ValueError(f"{where}{'.' * of_its_own}{error}") from error
         return self
 
     def _runs(self) -> Iterator[tuple[str, Callable[[], CyclicDPSGD]]]:
-        """How each mechanism of the formulas and audits is made, by the key that asks for it."""
+        """How each mechanism is made, by the section and the key of it, if one, that ask for it."""
         yield "base", self.base.run
         for i, data in enumerate(self.audit.data):
             for passes in self.audit.passes:
-                yield f"audit.data.{i}", partial(_run_of, data, passes)
-        for curvature in sorted({*self.weak_convexities, *self.sweeps.weak_convexity}):
-            line = {"weak_convexity": curvature}
-            yield f"base at weak convexity {curvature:g}", partial(self.base.run, **line)
-            yield "base in a single pass", partial(self.base.run, **line, **SINGLE_PASS)
-            for key, values in self.sweeps:
-                for x in values:
+                yield f"audit.data.{i}.base", partial(_run_of, data, passes)
+        lines = [{"weak_convexity": curvature} for curvature in self.weak_convexities]
+        for i, line in enumerate(lines):
+            yield f"weak_convexities {i}", partial(self.base.run, **line)
+            yield f"weak_convexities {i}", partial(self.base.run, **line, **SINGLE_PASS)
+        for key, values in self.sweeps:
+            for x in values:
+                for line in [{}] if key == "weak_convexity" else lines:
                     varied = {} if key == "diameter" else {key: x}
-                    yield f"sweeps.{key}", partial(self.base.run, **line | varied)
+                    yield f"sweeps {key}", partial(self.base.run, **line, **varied)
 
 
 class CyclicBoundsGrid(Formulas, FamilyGrid):
