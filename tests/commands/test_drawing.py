@@ -1,12 +1,15 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from command_line import CLAIMS, SMOKE, run
 
+from hiddenstate import plotting
+from hiddenstate.papers.encoding_loss import figures
 from hiddenstate.pipeline import estimates
-from hiddenstate.study import config
+from hiddenstate.study import config, levels
 
 
 def test_an_estimates_file_of_something_else_is_refused(capsys, tmp_path):
@@ -38,3 +41,36 @@ def test_estimates_of_another_scale_or_family_are_refused(capsys, tmp_path, comm
         rf"e\.csv: grid: got 'encoding_loss at smoke .*expected '{family} at {scale}", err
     )
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_one_sees_is_said_at_the_scale_that_it_was_written_of(capsys, tmp_path, monkeypatch):
+    """The average case alone stood under "Worst-case initial parameters leak more"."""
+    _, grid, seed = config.section(SMOKE, "encoding_loss")
+    path = tmp_path / "e.csv"
+    row = {"quantity": "epsilon", "kind": "exact", "value": 1.0}
+    estimates.write(path, pd.DataFrame([row]), config.grid_name(SMOKE, "encoding_loss", grid, seed))
+    figure = replace(figures.figure1, draw=lambda rows: plotting.panels(1)[0])
+    monkeypatch.setattr(figures, "figure1", figure)
+    said = []
+
+    def save(drawn, paths, footer, message):
+        said.append(message)
+        for one in paths:
+            one.parent.mkdir(exist_ok=True)
+            one.write_bytes(b"")
+
+    monkeypatch.setattr(plotting, "save", save)
+    for published in (True, False):
+        monkeypatch.setattr(levels, "published", lambda *_, found=published: found)
+        given = ("--config", SMOKE, "--estimates", path, "--out", tmp_path / "figures")
+        assert run(capsys, "figures", "encoding_loss", "figure1", *given)[0] == 0
+    assert said == [figure.message, figure.title] and figure.message
+
+
+def test_the_published_run_is_known_by_its_content():
+    laptop = Path(SMOKE).with_stem("laptop")
+    for name in ("encoding_loss", "worst_case_init"):
+        grids = [config.section(scale, name)[1] for scale in (laptop, SMOKE)]
+        assert [levels.published(name, grid) for grid in grids] == [True, False]
+    jpeg = config.section(Path(SMOKE).with_stem("cifar10-jpeg"), "worst_case_init")[1]
+    assert not levels.published("worst_case_init", jpeg)

@@ -61,8 +61,8 @@ def figures(options: argparse.Namespace) -> None:
             raise InputError(f"unknown {options.family} figure {name!r}; expected one of {known}")
     rows = jobs.estimates(options, grid, seed)
     named = {name: every[name] for name in every if name in options.names}
-    # A smoke run proves nothing, so it says nothing.
-    proves = levels.of(options.family, grid).size != "smoke"
+    # What one sees was written of the published figures; another scale's may show something else.
+    seen = levels.published(options.family, grid)
     for name, figure in (named or family.shown(Figure, grid)).items():
         footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"
         with plotting.style():
@@ -70,6 +70,6 @@ def figures(options: argparse.Namespace) -> None:
             drawn = figure.draw(rows)
             if (delta := getattr(grid, "delta", None)) is not None:
                 footer += plotting.say_delta(drawn, delta)
-            message = figure.message if proves else figure.title
+            message = figure.message if seen else figure.title
             plotting.save(drawn, paths, footer, message or figure.title)
         sealed.sign(options.out, {path.name: rows.attrs[sealed.DIGEST] for path in paths})

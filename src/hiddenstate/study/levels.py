@@ -61,6 +61,12 @@ def of(family: str, grid: FamilyGrid) -> Level:
     return Level(size, None)
 
 
+def published(family: str, grid: FamilyGrid) -> bool:
+    """True if a grid is that of the published run, or of a family that no release had."""
+    known = _released().get(family)
+    return known is None or known.get("laptop", {}).get("digest") == digest(grid)
+
+
 def digest(grid: FamilyGrid) -> str:
     """SHA-256 of everything that a section says, except for the words of its figures."""
     content = json.dumps(grid.model_dump(mode="json", exclude={"shows"}), sort_keys=True)
