@@ -62,7 +62,7 @@ def test_logistic_gradients_are_those_of_the_loss():
 
 
 def test_a_run_that_misstates_the_smoothness_is_refused():
-    with pytest.raises(ValueError, match=r"smoothness 1, the run says 0\.5"):
+    with pytest.raises(ValueError, match=r"smoothness: got 0\.5; expected 1"):
         swapped_record.logistic(replace(RUN, smoothness=0.5), dimension=2, diameter=1.0)
 
 
