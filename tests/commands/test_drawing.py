@@ -12,6 +12,15 @@ from hiddenstate.pipeline import estimates
 from hiddenstate.study import config, levels
 
 
+def smoke_estimates(directory):
+    """One row of encoding_loss at scale smoke."""
+    _, grid, seed = config.section(SMOKE, "encoding_loss")
+    path = directory / "e.csv"
+    row = {"quantity": "epsilon", "kind": "exact", "value": 1.0}
+    estimates.write(path, pd.DataFrame([row]), config.grid_name(SMOKE, "encoding_loss", grid, seed))
+    return path
+
+
 def test_an_estimates_file_of_something_else_is_refused(capsys, tmp_path):
     path = tmp_path / "e.csv"
     pd.DataFrame({"a": [1]}).to_csv(path)
@@ -27,10 +36,7 @@ def test_an_estimates_file_of_something_else_is_refused(capsys, tmp_path):
 @pytest.mark.parametrize(("family", "scale"), [("encoding_loss", "laptop"), ("atlas", "smoke")])
 def test_estimates_of_another_scale_or_family_are_refused(capsys, tmp_path, command, family, scale):
     """A figure says which scale it shows, so it is drawn of no other's estimates."""
-    _, grid, seed = config.section(SMOKE, "encoding_loss")
-    path = tmp_path / "e.csv"
-    row = {"quantity": "epsilon", "kind": "exact", "value": 1.0}
-    estimates.write(path, pd.DataFrame([row]), config.grid_name(SMOKE, "encoding_loss", grid, seed))
+    path = smoke_estimates(tmp_path)
     scale_file = Path(SMOKE).with_stem(scale)
     given = [family, "--estimates", path, "--out", tmp_path / "out"]
     if command == "claims":
@@ -45,10 +51,7 @@ def test_estimates_of_another_scale_or_family_are_refused(capsys, tmp_path, comm
 
 def test_what_one_sees_is_said_at_the_scale_that_it_was_written_of(capsys, tmp_path, monkeypatch):
     """The average case alone stood under "Worst-case initial parameters leak more"."""
-    _, grid, seed = config.section(SMOKE, "encoding_loss")
-    path = tmp_path / "e.csv"
-    row = {"quantity": "epsilon", "kind": "exact", "value": 1.0}
-    estimates.write(path, pd.DataFrame([row]), config.grid_name(SMOKE, "encoding_loss", grid, seed))
+    path = smoke_estimates(tmp_path)
     figure = replace(figures.figure1, draw=lambda rows: plotting.panels(1)[0])
     monkeypatch.setattr(figures, "figure1", figure)
     said = []
@@ -65,12 +68,3 @@ def test_what_one_sees_is_said_at_the_scale_that_it_was_written_of(capsys, tmp_p
         given = ("--config", SMOKE, "--estimates", path, "--out", tmp_path / "figures")
         assert run(capsys, "figures", "encoding_loss", "figure1", *given)[0] == 0
     assert said == [figure.message, figure.title] and figure.message
-
-
-def test_the_published_run_is_known_by_its_content():
-    laptop = Path(SMOKE).with_stem("laptop")
-    for name in ("encoding_loss", "worst_case_init"):
-        grids = [config.section(scale, name)[1] for scale in (laptop, SMOKE)]
-        assert [levels.published(name, grid) for grid in grids] == [True, False]
-    jpeg = config.section(Path(SMOKE).with_stem("cifar10-jpeg"), "worst_case_init")[1]
-    assert not levels.published("worst_case_init", jpeg)

@@ -125,3 +125,11 @@ def test_a_copy_of_smoke_is_judged_as_smoke_is(capsys, scale, tmp_path, name):
         found[path] = read[["id", "verdict", "parameters"]]
         assert not (read["parameters"] == "paper").any()
     pd.testing.assert_frame_equal(*found.values())
+
+
+def test_the_published_run_is_known_by_its_content():
+    for name in ("encoding_loss", "worst_case_init"):
+        grids = [grid(name, SCALE_FILES / f"{scale}.yaml") for scale in ("laptop", "smoke")]
+        assert [levels.published(name, each) for each in grids] == [True, False]
+    jpeg = grid("worst_case_init", SCALE_FILES / "cifar10-jpeg.yaml")
+    assert not levels.published("worst_case_init", jpeg)

@@ -250,16 +250,13 @@ def clipping(estimates: pd.DataFrame) -> Found:
     if notes:
         return "; ".join(notes) + "."
     found = audits_of(estimates, "figure4", epsilon=10.0)
-    whole = {(at["task"], at["clipping_norm"]) for at, _ in with_all_records(found)}
-    told_of_all = {task for task, c in whole if c == 10.0 and (task, 1.0) in whole}
-    found = [one for one in found if one[0]["task"] not in told_of_all or with_all_records([one])]
-    for task, n in dict.fromkeys((at["task"], at["records"]) for at, _ in found):
-        line = {
-            at["clipping_norm"]: (at, values)
-            for at, values in found
-            if (at["task"], at["records"]) == (task, n)
-        }
-        if not {1.0, 10.0} <= set(line):
+    lines: dict[tuple[str, int], dict[float, tuple[pd.Series, pd.Series]]] = {}
+    for at, values in found:
+        lines.setdefault((at["task"], at["records"]), {})[at["clipping_norm"]] = (at, values)
+    lines = {key: line for key, line in lines.items() if {1.0, 10.0} <= set(line)}
+    whole = {task for (task, _), line in lines.items() if with_all_records([line[1.0]])}
+    for (task, n), line in lines.items():
+        if task in whole and not with_all_records([line[1.0]]):
             continue
         for c in (c for c in norms[:2] if c in line):
             what = f"epsilon at C = {c:g} less that at 10, {task}, n = {n:,.0f}"
