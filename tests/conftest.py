@@ -16,9 +16,11 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What starts programs would have each of them compile every library again.
+# What starts programs would have each of them compile every library again, and a reader's programs
+# buffer what they print.
 sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+    os.environ.pop(name, None)
 
 # Property tests draw the same examples every time; the fast tests draw the first few of them.
 settings.register_profile("fast", derandomize=True, deadline=None, max_examples=25)

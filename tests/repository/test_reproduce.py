@@ -262,7 +262,8 @@ def test_a_user_without_an_entry_has_a_name(tree):
 )
 def test_an_interruption_before_the_first_job_is_one_line(tree, number, word):
     """While Snakemake loads and reads the workflow; its own answer is a traceback."""
-    (tree / ".venv/bin/snakemake").write_text("import time\nprint('on')\ntime.sleep(60)\n")
+    program = "import time\nprint('on', flush=True)\ntime.sleep(60)\n"
+    (tree / ".venv/bin/snakemake").write_text(program)
     command = [tree / "reproduce"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes) as process:
