@@ -16,11 +16,13 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What starts programs would have each of them compile every library again, and a reader's programs
-# buffer what they print.
+# What a reader's shell says must change no test: unbuffered output, a cluster's profile, --strict.
+# And without bytecode each program would compile every library again.
 sys.dont_write_bytecode = False
-for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
-    os.environ.pop(name, None)
+for name in list(os.environ):
+    own = name.startswith("HIDDENSTATE_") and name != "HIDDENSTATE_DATA"
+    if own or name.startswith(("PYTHONDONTWRITE", "PYTHONUNBUFFERED", "SNAKEMAKE_")):
+        del os.environ[name]
 
 # Property tests draw the same examples every time; the fast tests draw the first few of them.
 settings.register_profile("fast", derandomize=True, deadline=None, max_examples=25)

@@ -3,6 +3,7 @@ import re
 import resource
 import shutil
 import tempfile
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -48,13 +49,15 @@ def test_a_missing_file_is_named_with_what_was_expected(tmp_path):
         files.require(tmp_path / "none.csv", "a table")
 
 
-@pytest.fixture
-def full(tmp_path):
-    """A place where no file grows beyond 1,000 bytes, as on a full disk."""
+@contextmanager
+def full_disk():
+    """No file grows beyond 1,000 bytes, that of pytest's own report neither."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    yield tmp_path
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 ROWS = pd.DataFrame({"kind": ["upper"] * 500, "value": [i / 7 for i in range(500)]})
@@ -76,11 +79,11 @@ def figure():
         ("f.pdf", lambda path: plotting.save(figure(), [path], "footer")),
     ],
 )
-def test_a_full_disk_is_told_and_leaves_nothing(full, name, write):
-    with pytest.raises(InputError) as caught:
-        write(full / name)
-    assert str(caught.value) == f"{full / name}: cannot be written: File too large"
-    assert list(full.iterdir()) == []
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, name, write):
+    with pytest.raises(InputError) as caught, full_disk():
+        write(tmp_path / name)
+    assert str(caught.value) == f"{tmp_path / name}: cannot be written: File too large"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
