@@ -25,6 +25,23 @@ def test_the_style_is_seaborns_for_papers_and_ends_with_the_block() -> None:
     assert dict(mpl.rcParams) == before
 
 
+def test_what_a_reader_has_set_for_figures_changes_none(tmp_path) -> None:
+    """As a matplotlibrc does."""
+
+    def draw(name: str) -> bytes:
+        with plotting.style():
+            drawn, (axes,) = plotting.panels(1)
+            axes.plot([0, 1], [0, 1], label="$\\varepsilon$")
+            axes.legend()
+            plotting.save(drawn, [tmp_path / name], "footer", "message")
+        return (tmp_path / name).read_bytes()
+
+    plain = draw("plain.pdf")
+    own = {"savefig.bbox": "tight", "lines.solid_capstyle": "round", "legend.loc": "lower right"}
+    with mpl.rc_context({**own, "pdf.compression": 0, "mathtext.fontset": "cm"}):
+        assert draw("own.pdf") == plain
+
+
 @pytest.mark.whole
 def test_naming_figures_imports_no_library_that_draws() -> None:
     code = "from hiddenstate import papers, plotting\nimport sys\npapers.load('estimators')\n"

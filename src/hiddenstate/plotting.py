@@ -57,6 +57,7 @@ def style() -> Iterator[None]:
     import seaborn as sns
 
     with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a reader's matplotlibrc may ask for LaTeX, or another size
         sns.set_theme("paper", "ticks", "colorblind", rc=_OWN)
         yield
 
