@@ -66,6 +66,16 @@ def test_strict_is_the_script_s_own_word_and_goes_no_further(tree):
     assert "strict: None\n" in reproduce(tree, "claims")[1]
 
 
+@pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME"])
+def test_libraries_of_the_reader_s_take_no_locked_one_s_place(tree, tmp_path_factory, name):
+    """As modules of a cluster set it."""
+    place = tmp_path_factory.mktemp("module")
+    (place / "fcntl.py").write_text("raise SystemExit('not the locked one')\n")
+    status, out, err = reproduce(tree, **{name: str(place)})
+    assert (status, err) == (0, "")
+    assert "ran: --cores all report\n" in out
+
+
 def test_a_held_lock_is_another_run(tree):
     with (tree / ".reproduce.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -122,7 +132,11 @@ def test_a_file_system_without_locks_is_a_warning(tree, tmp_path_factory):
     """Lustre and some NFS have none."""
     place = tmp_path_factory.mktemp("site")
     (place / "sitecustomize.py").write_text(WITHOUT_LOCKS)
-    status, out, err = reproduce(tree, PYTHONPATH=str(place))
+    python = tree / ".venv/bin/python"
+    python.unlink()
+    python.write_text(f"#!/bin/sh\nPYTHONPATH='{place}' exec '{sys.executable}' \"$@\"\n")
+    python.chmod(0o755)
+    status, out, err = reproduce(tree)
     assert status == 0
     assert err == (
         "reproduce: warning: cannot lock .reproduce.lock: Function not implemented; "
