@@ -5,6 +5,7 @@ import builtins
 import importlib
 import os
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,6 +128,24 @@ def test_no_scale_has_the_name_of_a_folder_beside_those_of_scales(tmp_path, name
 def test_a_tree_with_braces_in_its_path_is_refused(tmp_path):
     with pytest.raises(WorkflowError, match=r"br\{x\}ce: Snakemake takes braces .* move the tree"):
         common(GOOD, tree=tmp_path / "br{x}ce")
+
+
+def test_the_package_of_another_checkout_is_refused(tmp_path):
+    """No edit of this tree would count."""
+    shutil.copytree(ROOT / "workflow/config", tmp_path / "workflow/config")
+    own = shutil.copytree(ROOT / "src/hiddenstate", tmp_path / "src/hiddenstate")
+    assert common(GOOD, tree=tmp_path)["TREE"] == os.path.relpath(tmp_path)
+    changed = own / "accounting/gaussian.py"
+    text = changed.read_text()
+    refused = pytest.raises(WorkflowError, match=rf"in place of {own}, and accounting/gaussian\.py")
+    changed.write_text(text + "# one more line\n")
+    with refused:
+        common(GOOD, tree=tmp_path)
+    changed.unlink()
+    with refused:
+        common(GOOD, tree=tmp_path)
+    changed.write_text(text)
+    common(GOOD, tree=tmp_path)
 
 
 SCALE = "extends: smoke\nonly: [cyclic_bounds]\ncyclic_bounds: {shows: 'n in {100, 1000}'}\n"

@@ -32,6 +32,24 @@ if re.search("[{}]", os.path.abspath(TREE)):
         f"{os.path.abspath(TREE)}: Snakemake takes braces in a path for wildcards; move the tree"
     )
 
+
+def sources(package):
+    """The Python files of a package, by name."""
+    return {
+        str(path.relative_to(package)): path.read_bytes()
+        for path in package.rglob("*.py")
+    }
+
+
+# The code of another checkout would answer for this one, and no edit here would count.
+OWN, USED = Path(f"{PREFIX}src/hiddenstate"), Path(hiddenstate.__file__).parent
+if OWN.is_dir() and not OWN.samefile(USED):
+    if other := sources(OWN).items() ^ sources(USED).items():
+        raise WorkflowError(
+            f"{USED}: imported in place of {OWN.resolve()}, and {min(other)[0]} differs; activate "
+            "the environment of this tree, or run `pip install -e .` in it"
+        )
+
 SCALES = sorted(
     path.stem
     for path in Path(f"{PREFIX}workflow/config/scales").glob("*.yaml")
