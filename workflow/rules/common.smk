@@ -34,10 +34,12 @@ if re.search("[{}]", os.path.abspath(TREE)):
 
 
 def sources(package):
-    """The Python files of a package, by name."""
+    """The files of a package that decide what it computes, by name."""
     return {
         str(path.relative_to(package)): path.read_bytes()
-        for path in package.rglob("*.py")
+        for kind in ("py", "h", "csv", "json", "html")
+        for path in package.rglob(f"*.{kind}")
+        if path.parent.name != "__pycache__"
     }
 
 
