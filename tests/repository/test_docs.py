@@ -1,6 +1,8 @@
 """The pages of the documentation do what they show."""
 
 import ast
+import csv
+import json
 import math
 import re
 import shlex
@@ -50,6 +52,20 @@ def test_the_audits_of_the_documentation_run():
     (alone,) = shown(known, names)
     assert alone.valid
     assert 1.8 < alone.value < 3
+
+
+def test_a_number_beside_a_printed_one_is_that_of_the_verdict():
+    """In tables such as | 4.4 (3.41) |: ours as it is published, rounded."""
+    with (DOCS / "papers/worst_case_init.csv").open() as file:
+        evidence = [each for row in csv.DictReader(file) for each in json.loads(row["evidence"])]
+    pairs = re.findall(
+        r"(?<=\| )([\d.]+) \(([\d.]+)\)(?= \|)", (DOCS / "worst-case-init.md").read_text()
+    )
+    assert len(pairs) == 20
+    for ours, printed in pairs:
+        published = [each["measured"] for each in evidence if each["stated"] == printed]
+        digits = len(ours.partition(".")[2])
+        assert float(ours) in [round(value, digits) for value in published], (ours, printed)
 
 
 def test_the_audit_from_one_training_runs_as_documented():
