@@ -1,5 +1,7 @@
 """Estimates: epsilons against integrals, error rates of perfect audits, made-up scores."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ from scipy import optimize, stats
 
 from hiddenstate.accounting import gaussian
 from hiddenstate.papers.worst_case_init import FAMILY, cells, simulations
+from hiddenstate.papers.worst_case_init import estimates as module
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.streams import stream
@@ -120,6 +123,22 @@ def test_expected_audits_are_compared_with_the_same_repeats_and_bound_nothing(sm
     assert told.expected == pytest.approx(made["separation"])
     spread = np.hypot(told.error, told.observed_error)
     assert told.value == pytest.approx((t - made["separation"]) / spread)
+
+
+def test_starts_that_two_rows_of_a_scale_ask_for_are_of_one_audit(smoke):
+    """The first row asks for two pairs of one start, the second for one pair of fifteen."""
+    grid, scores = smoke[:2]
+    one = cells.expected(grid)[0]
+    audit = one.parameters.audit
+    start = audit.start.model_copy(update={"repeats": (audit.start.repeats[0] + 1,)})
+    further = audit.model_copy(update={"start": start, "planned": 15})
+    other = Cell("other", one.parameters.model_copy(update={"audit": further}))
+    made = SimpleNamespace(of=lambda _: [(cell, scores[one.name]) for cell in (one, other)])
+    rows = pd.DataFrame(module._expected(made, {}))
+    assert select(rows, quantity="expected epsilon", method="as published")["starts"].to_list() == [
+        2
+    ]
+    assert set(rows["planned"]) == {15}
 
 
 def test_estimates_are_of_the_repeats_there_are(smoke, lacking, estimates):
