@@ -86,17 +86,14 @@ def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> 
     """
     rows: list[Row] = []
     every: dict[str, dict[int, pd.Series]] = defaultdict(dict)
-    audits: dict[str, AuditParameters] = {}
     made = list(scores.of(cells.expected))
-    for audit in (cell.parameters.audit for cell, _ in made):
-        known = audits.setdefault(cells.point_of(audit), audit)
-        if audit.planned > known.planned:
-            audits[cells.point_of(audit)] = audit
+    # Parts of a scale may ask for further starts of one audit, and the most are planned.
+    asked = sorted((cell.parameters.audit for cell, _ in made), key=lambda audit: audit.planned)
+    audits = {cells.point_of(audit): audit for audit in asked}
     for cell, table in made:
         audit, found = cell.parameters.audit, table.iloc[0]
         repeat = audit.start.repeats[0]
         every[cells.point_of(audit)][repeat] = found
-        # Another part of a scale may ask for further starts of the audit.
         shared = {"figure": "expected", **described(audits[cells.point_of(audit)])}
         shared |= {"repeat": repeat, "kind": "expected"}
         high = found["difference"] / found["lower"] if found["lower"] > 0 else np.nan
