@@ -26,6 +26,9 @@ SERIES = tuple(f"C{i}" for i in range(10))
 """Colours of lines that have no role, such as one per level of a parameter: inside ``style`` those
 of seaborn's palette "colorblind"."""
 
+MARKERS = "sDvPXdo^"
+"""Markers of lines, one per level of a parameter."""
+
 OBSERVED, UPPER, PUBLISHED, VALID, OTHER = (SERIES[i] for i in (0, 7, 1, 2, 4))
 """Colours by role: what was observed, upper bounds, estimates as published, valid lower bounds."""
 
@@ -140,6 +143,15 @@ def heat_map(axes: Axes, table: pd.DataFrame, label: str, **options: Any) -> Non
 def colors(levels: Iterable[float]) -> dict[float, str]:
     """One colour per level of a parameter, in ascending order."""
     return {x: SERIES[i % len(SERIES)] for i, x in enumerate(sorted(set(levels)))}
+
+
+def looks(levels: Iterable[float]) -> dict[float, dict[str, str]]:
+    """A colour and a marker per level of a parameter, so that print without colours tells them."""
+    every = colors(levels).items()
+    return {
+        x: {"color": color, "marker": MARKERS[i % len(MARKERS)]}
+        for i, (x, color) in enumerate(every)
+    }
 
 
 def diagonal(axes: Axes) -> None:

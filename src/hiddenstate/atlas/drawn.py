@@ -70,6 +70,7 @@ def draw(settings: list[tuple[str, pd.DataFrame]]) -> Any:
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     ordered = [label for label, _ in STYLES.values() if label in labels]
+    ordered += [label for label in labels if label not in ordered]
     handles = [labels[label] for label in ordered]
     plotting.shared_legend(drawn, handles, ordered, min(columns + 1, 4))
     return drawn
@@ -93,8 +94,8 @@ def _label(group: str, method: str) -> str:
 def _panel(ax: Any, title: str, rows: pd.DataFrame, names: list[str]) -> dict[str, Any]:
     least = proven(rows)
     end = 1.45 * max(least, 1e-3)
-    handles = {}
-    ax.axvline(least, color=plotting.UPPER, ls="--", lw=1)
+    line = ax.axvline(least, color=plotting.UPPER, ls="--", lw=1)
+    handles: dict[str, Any] = {"the least that is proven for any loss": line}
     elsewhere = [i for i, name in enumerate(names) if name.endswith("(elsewhere)")]
     if elsewhere:
         # Another setting's epsilon has no place on this axis.
@@ -114,6 +115,9 @@ def _panel(ax: Any, title: str, rows: pd.DataFrame, names: list[str]) -> dict[st
             ax.plot([min(row.value, end), min(bar, end)], [at, at], color="0.75", lw=1, zorder=1)
             ax.plot(min(bar, end), at, marker="|", color="0.35", ms=7, zorder=2)
         style = {"ls": "none", "ms": 6, "zorder": 3, "clip_on": False} | style
+        if row.value > end:
+            style |= {"marker": "$\\rightarrow$", "ms": 9}
+            label = "beyond the axis"
         (handles[label],) = ax.plot(min(row.value, end), at, **style)
         ax.text(0.99, at, shown(row.value, row.kind, 4), **_number(ax))
     ax.set(title=title, xlabel="$\\varepsilon$", xlim=(0, 1.25 * end))

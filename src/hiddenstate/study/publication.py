@@ -350,4 +350,9 @@ def _signed(verdict: str) -> str:
 
 def _short(sentence: str, most: int) -> str:
     parts = sentence.split()
-    return " ".join(parts) if len(parts) <= most else " ".join(parts[:most]).rstrip(",;:") + " …"
+    if len(parts) <= most:
+        return " ".join(parts)
+    kept = " ".join(parts[:most])
+    if kept.count("$") % 2:  # a formula is left out whole
+        kept = kept[: kept.rindex("$")].rstrip()
+    return kept.rstrip(",;:") + " …"

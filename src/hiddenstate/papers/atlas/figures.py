@@ -34,9 +34,11 @@ _SERIES: dict[str, tuple[tuple[str, ...], str, str, dict[str, Any]]] = {
     "What hiding the iterates buys",
     "Epsilon of the last iterate as a share of the standard epsilon (dashed), which holds for "
     "every loss and can be published without assumptions. Marks have their epsilon beside them. "
-    "Audits above the linear heuristic use a loss that is not linear. The table has every bound "
-    "and its assumption.",
-    message="Hiding the iterates helps if losses are linear, and not at all for the worst losses",
+    "Audits above the linear heuristic use a loss that is not linear. A bound proven under an "
+    "assumption may lie below the worst known losses, which do not meet it. The table has every "
+    "bound and its assumption.",
+    message="Hiding the iterates can help if losses are linear, and not at all for the worst "
+    "losses",
     of="2 x",
 )
 def atlas(estimates: pd.DataFrame) -> Any:
@@ -57,6 +59,7 @@ def atlas(estimates: pd.DataFrame) -> Any:
                 ax.annotate(
                     shown(value, kind, 3), (share, place), (6, 0), textcoords="offset points",
                     va="center", fontsize="x-small",
+                    bbox={"fc": "w", "ec": "none", "pad": 0.5},
                 )  # fmt: skip
     ax.set_yticks(range(len(parts)), [_words(part) for part in parts], fontsize="small")
     ax.set(ylim=(len(parts) - 0.5, -0.5), xlim=(0, 1.12))
@@ -88,7 +91,12 @@ def audits(estimates: pd.DataFrame) -> Any:
     names = rows["method"] + " (" + rows["group"].map(kinds) + ")"
     rows = rows.assign(name=names, share=np.floor(100 * rows["value"] / rows["whole"]))
     table = rows.pivot(index="name", columns="title", values="share")
-    order = rows.assign(rank=rows["group"].map(list(kinds).index)).sort_values(["rank", "method"])
+    number = rows["method"].str.extract(r"k = (\d+)")[0].astype(float)
+    order = rows.assign(
+        rank=rows["group"].map(list(kinds).index),
+        word=rows["method"].str.split("k = ").str[0],
+        number=number,
+    ).sort_values(["rank", "word", "number", "method"])
     table = table.loc[order["name"].unique(), settings(estimates)["title"].unique()]
     drawn, (ax,) = plotting.panels(1, height=0.3 * len(table) + 1.8)
     drawn.set_figwidth(2 * plotting.WIDTH)

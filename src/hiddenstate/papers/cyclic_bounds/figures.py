@@ -126,7 +126,7 @@ def parameters(estimates: pd.DataFrame) -> Any:
             _plot_by(ax, rows, "weak_convexity", "Theorem 4.5", "unclipped")
             ax.set_title("Theorem 4.5, clipping keeps directions")
         ax.set(xscale="log", yscale="log", xlabel=label)
-    axes[2].legend(loc="upper left")
+    axes[2].legend(loc="upper left", fontsize="x-small")
     return _finished(drawn, axes, 3, _EPSILON, twins=True)
 
 
@@ -212,22 +212,21 @@ def diameter(estimates: pd.DataFrame) -> Any:
 @figure(
     "Exact divergence over the bounds",
     "Exact divergence of affine steps that grow by at most L, over each bound, for the "
-    "first record of the pass. Circles: the tightest slopes at the visits, which attain the "
+    "first record of the pass. Open marks: the tightest slopes at the visits, which attain the "
     "bound by visits for every L. Lines: the slope L in every step, which attains it for "
     "one pass and for L = 1.",
-    message="The bound by visits is attained; Theorem 4.5 and composition are loose",
+    message="The bound by visits is attained; Theorem 4.5 is loose for few passes",
     shows="exact formulas",
 )
 def tightness(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, quantity="tightness")
     drawn, axes = plotting.panels(3, sharey=True)
     for ax, method in zip(axes, ("sharp", "Theorem 4.5", "composition"), strict=True):
-        for growth, color in plotting.colors(rows["growth"]).items():
+        for growth, look in plotting.looks(rows["growth"]).items():
             part = select(rows, growth=growth, method=method)
-            label = f"$L$ = {1 + growth:g}"
-            plotting.line(ax, select(part, slopes="constant"), color=color, ls="-", label=label)
-            marked = {"color": color, "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
-            plotting.line(ax, select(part, slopes="tightest"), **marked)
+            own = {"ls": "-", "ms": 3, "label": f"$L$ = {1 + growth:g}"}
+            plotting.line(ax, select(part, slopes="constant"), **own, **look)
+            plotting.line(ax, select(part, slopes="tightest"), ls="none", mfc="none", ms=6, **look)
         name = {"sharp": "the bound by visits"}.get(method, method)
         ax.set(xscale="log", yscale="log", xlabel="passes over the data", title=f"over {name}")
     axes[0].plot([], [], color="0.3", label="slope $L$ in every step")

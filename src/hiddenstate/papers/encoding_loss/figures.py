@@ -67,7 +67,10 @@ def _draw_curves(
         above.set(xlabel="", xlim=(0, 1), ylim=(0, 1))
         below.set(xlabel="false-positive rate")
     axes[0].set_ylabel("false-negative rate")
-    axes[len(mechanisms)].set(ylabel="minus the symmetric curve", ylim=(-0.03, 0.1))
+    # Of the lines; bands are wide at small rates and may leave the axes.
+    below = [y for ax in axes[len(mechanisms) :] for one in ax.lines for y in one.get_ydata()]
+    limits = min(-0.03, 1.05 * min(below)), max(0.1, 1.05 * max(below))
+    axes[len(mechanisms)].set(ylabel="minus the symmetric curve", ylim=limits)
     return plotting.legend_below(drawn, axes[0], columns=3)
 
 
@@ -82,11 +85,11 @@ def _less(line: pd.DataFrame, other: pd.Series) -> pd.DataFrame:
     "Figure 1: trade-off curves",
     "Above: trade-off curve of the last iterate with the published and with a sound encoding, "
     "mean of the repeats and two standard deviations. Beside it stand the curve of all iterates "
-    "and that of the last iterate under a linear loss. Below: each curve minus the symmetric "
-    "curve of all iterates. The paper draws the symmetric curve, which covers both directions; "
-    "the dotted curve is for this direction alone. The text states one mechanism (noise "
-    "multiplier 0.5, sampling rate 0.01, 1,024 steps); the others are our choice. The paper shows "
-    "a drawing without printed values.",
+    "and, above alone, that of the last iterate under a linear loss. Below: each curve minus "
+    "the symmetric curve of all iterates. The paper draws the symmetric curve, which covers both "
+    "directions; the dotted curve is for this direction alone. The text states one mechanism "
+    "(noise multiplier 0.5, sampling rate 0.01, 1,024 steps); the others are our choice. The paper "
+    "shows a drawing without printed values.",
     message="Under the encoding loss the last iterate leaks what all iterates leak",
 )
 def figure1(estimates: pd.DataFrame) -> Any:
@@ -95,9 +98,9 @@ def figure1(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Figure 1 with the data sets swapped",
-    "As Figure 1, with the data set that has the canary as the null hypothesis; the loss "
-    "keeps the inverse ratio. The runs are others than those of Figure 1. Below: each curve "
-    "minus the symmetric curve of all iterates. The paper states this in words.",
+    "As Figure 1, for the published encoding, with the data set that has the canary as the null "
+    "hypothesis; the loss keeps the inverse ratio. The runs are others than those of Figure 1. "
+    "The paper states this in words.",
     message="The last iterate leaks as much when the two data sets are swapped",
 )
 def figure1_swapped(estimates: pd.DataFrame) -> Any:
@@ -121,8 +124,8 @@ _EPSILON_SERIES = {
     "Figure 2: empirical epsilon",
     "Empirical against theoretical epsilon, mean and two standard deviations over repeats. "
     "Triangles: lower bounds that hold with 95 % confidence. Squares, dots and diamonds: "
-    "estimates, which choose on the scores they judge and mostly land above the truth. Open "
-    "circles: the paper states that its estimates match the theory exactly. Infinity: in "
+    "estimates, which choose on the scores they judge and may land above the truth. Open circles: "
+    "the paper states that its estimates match the theory exactly. An infinity sign, if any: in "
     "some repeat none of the searched epsilons fits.",
     message="An audit of the last iterate alone finds nearly all of the accountant's epsilon",
 )
@@ -162,7 +165,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
     "1e-12, drawn there. With the published spacing (the power of ten above 3 sigma) steps "
     "collide at epsilon 2 and sampling rate 0.1. At sampling rate 0.01, spacing and decimals both "
     "lose signal; dotted lines show the sound encoding with one of them.",
-    message="The published encoding loses the signal at small epsilon; a sound one keeps it",
+    message="The published encoding loses the signal at some epsilons; a sound one keeps it",
 )
 def encodings(estimates: pd.DataFrame) -> Any:
     rows = {
@@ -215,8 +218,8 @@ def encodings(estimates: pd.DataFrame) -> Any:
     "Algorithm 2 by cut-off",
     "Empirical over theoretical epsilon, mean and two standard deviations over repeats. The "
     "horizontal axis is the smallest share of errors at which Algorithm 2 compares. The "
-    "paper prints none (left). The numerals above 2 count the repeats without any epsilon "
-    "that fits. The cut-offs are ours; other figures use 1 %.",
+    "paper prints none (left). The small numerals at the bottom count the repeats without any "
+    "epsilon that fits. The cut-offs are ours; other figures use 1 %.",
     message="As printed, Algorithm 2 finds no epsilon in most repeats; a cut-off decides the rest",
 )
 def cutoffs(estimates: pd.DataFrame) -> Any:

@@ -46,6 +46,7 @@ TITLES = {
     "The fixed threshold is where the likelihood ratio is 1, which an auditor seldom knows. "
     "The table of the same name has four more rules.",
     message="Rules with a proof keep their 5 %; picking the best threshold does not",
+    of="simulated",
 )
 def calibration(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, quantity=["exceedance", "median"])
@@ -89,9 +90,11 @@ def calibration(estimates: pd.DataFrame) -> Any:
     "Share of audits in which the default bound contradicts the accountant, by planted "
     "DP-SGD bug and number of models with and without the canary each. The control has no "
     "bug and is contradicted in at most 5 % of audits. Bugs at the bottom hardly show in "
-    "this canary and the last iterate.",
+    "this canary and the last iterate. The audits of a cell share no models, so those of many "
+    "models are few, and the right columns are coarse.",
     message="A hundred models with and without the canary find most planted bugs; some are never "
     "found",
+    of="bugs",
 )
 def detection(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, quantity="power")
@@ -121,6 +124,7 @@ def detection(estimates: pd.DataFrame) -> Any:
     "refutation. Left of the dotted line the claim is true, and both refute it in at most 5 "
     "% of audits (dashed).",
     message="Looking early saves most of the models when a claim is badly wrong",
+    of="sequential",
 )
 def sequential(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, cell="sequential")

@@ -28,14 +28,14 @@ _READING = (
     "Squares: the published estimate, mean and standard deviation over the repeats. It takes the "
     "best threshold on the same scores and is no valid bound. Triangles: a valid bound at 95 % "
     f"confidence ({Averaged.name} errors), likewise. Dashed: the theoretical epsilon. Grey: the "
-    "central 90 % of audits of this size when the full epsilon leaks. Open circles: the paper's "
-    "values for the same data, model and number of records."
+    "central 90 % of audits of this size when the full epsilon leaks. Open circles, if any: the "
+    "paper's values for the same data, model and number of records."
 )
 _EXPECTED = (
-    "Panels of expected audits show the mean that five audits publish. It is computed from one "
-    "training and a pass back for each start (squares; bars: nine of ten such means, where they "
-    "are known). Diamonds: the same with two-sided intervals. Scores are taken as normal. Expected "
-    "audits bound nothing."
+    "Panels of expected audits, if any, show the mean that five audits publish. It is computed "
+    "from one training and a pass back for each start (squares; bars: nine of ten such means, if "
+    "these are known). Open diamonds: the same with two-sided intervals. Scores are taken as "
+    "normal. Expected audits bound nothing."
 )
 _WIDTH = 0.6
 """Of all series at one epsilon, which are one apart."""
@@ -182,15 +182,21 @@ def _explain(drawn: Any, circles: bool, expected: bool = False) -> Any:
 
     handles = [
         Line2D([], [], **_THEORETICAL, label="theoretical (upper bound)"),
-        Line2D([], [], marker="s", ms=4.5, color="0.35", label="as published: mean ± sd"),
+        Line2D(
+            [], [], marker="s", ms=4.5, color="0.35", label="real audits, as published: mean ± sd"
+        ),
         Line2D([], [], color="0.35", **_VALID, label="valid 95 % bound: mean ± sd"),
         Patch(color="0.9", label="90 % of perfect audits"),
     ]
     if expected:
-        words = "expected, two-sided intervals"
-        handles.append(
-            Line2D([], [], marker="D", ms=3.5, color="0.35", mfc="w", ls="", label=words)
-        )
+        for marker, words in (
+            ("s", "expected: mean of five, with 90 % of such means"),
+            ("D", "expected, two-sided intervals"),
+        ):
+            own = {"mfc": "w"} if marker == "D" else {}
+            handles.append(
+                Line2D([], [], marker=marker, ms=3.5, color="0.35", ls="", label=words, **own)
+            )
     if circles:
         handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
     columns = 3 if drawn.get_figwidth() > 6 else 2
@@ -269,8 +275,8 @@ figure1 = _panels(
 @figure(
     "Figure 2: pre-training, gradient norms and leakage",
     "The more epochs of pre-training, the smaller the private records' clipped gradients "
-    "in the first step, and the more the target record stands out. Diamonds: norms of the audits' "
-    f"records; crosses: of more records, where the scale has them. {_READING} {_EXPECTED}",
+    "in the first step. Orange: these norms, of the audits' records (diamonds) and of more, where "
+    f"the scale has them (crosses). {_READING} {_EXPECTED}",
     when=shows("figure2"),
     message="Pre-training shrinks all gradients; with 100 records it does not raise leakage",
     of="MNIST",
@@ -312,7 +318,8 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
     epochs = found["epochs"]
     ax.errorbar(epochs, found["mean"], found["sd"].fillna(0), color=plotting.OBSERVED, **_PUBLISHED)
     ax.plot(epochs, found["mean"], color=plotting.OBSERVED, lw=1)
-    ax.plot(valid["epochs"] + 0.12, valid["mean"], color=plotting.OBSERVED, **_VALID)
+    own = {"color": plotting.OBSERVED, "capsize": 2.5, "lw": 1.2, **_VALID}
+    ax.errorbar(valid["epochs"] + 0.12, valid["mean"], valid["sd"].fillna(0), **own)
     right: Any = ax.twinx()
     right.grid(False)
     shared = {"capsize": 2.5, "lw": 1.2, "color": plotting.PUBLISHED}
@@ -357,7 +364,7 @@ figure4 = _panels(
 )
 figure5 = _panels(
     "Figure 5: last layer only",
-    "If DP-SGD trains the last layer alone, audits find nearly all of epsilon",
+    "If DP-SGD trains the last layer alone, audits find most of a large epsilon",
     "DP-SGD trains the last layer on the features of a frozen backbone; the target is ClipBKD's.",
     *("figure5", "case", "{} case".format, "last layers"),
 )
@@ -374,7 +381,7 @@ figure5 = _panels(
 )
 def figure6(estimates: pd.DataFrame) -> Any:
     every = planned(estimates, "figure6")
-    parts, colours = groups(every, "steps", "learning_rate"), _coloured(every["learning_rate"])
+    parts, looks = groups(every, "steps", "learning_rate"), plotting.looks(every["learning_rate"])
     drawn, axes = plotting.panels(len(parts), height=3.7)
     if len(parts) == 1:
         drawn.set_size_inches(4.6, 3.8)
@@ -385,11 +392,10 @@ def figure6(estimates: pd.DataFrame) -> Any:
     for ax, (levels, audits), values in zip(axes, parts, known, strict=True):
         rows = summary(estimates, "figure6", "accuracy", "mean", **levels).sort_values("steps")
         # All rates in each panel, for all share one legend.
-        for rate, color in colours.items():
+        for rate, look in looks.items():
             line = select(rows, learning_rate=rate)
             points = line.set_index("steps")["mean"] * 100
-            own = {"color": color, "label": f"learning rate {rate:g}"}
-            plotting.curve(ax, points, marker="s", ms=4, lw=1.2, **own)
+            plotting.curve(ax, points, ms=4, lw=1.2, label=f"learning rate {rate:g}", **look)
         if any(map(len, known)):
             label = {"label": "stated by the paper", "zorder": 5}
             ax.plot(values["steps"], 100 * values["value"], **label, **plotting.STATED)
@@ -404,7 +410,7 @@ def figure6(estimates: pd.DataFrame) -> Any:
     "Figure 7: last layer, clipping norm and number of records",
     f"As Figure 5, worst case. {_READING}",
     when=shows("figure7"),
-    message="A clipping norm of 10 hides the target; the number of records does not",
+    message="A clipping norm of 10 hides most of the target; the number of records does not",
     of="last layers",
 )
 def figure7(estimates: pd.DataFrame) -> Any:
@@ -423,6 +429,6 @@ def figure7(estimates: pd.DataFrame) -> Any:
         colours = _coloured(shown[factor])
         circles += len(_by_epsilon(ax, held, shown, factor, label.format, colours))
         words = [f"C = {other:g}"] if fixed == "clipping_norm" else []
-        _title(ax, shown, *words)
+        _title(ax, shown, *words, f"2 x {int(shown['models'].max())} models")
     axes[0].set_ylabel("empirical $\\varepsilon$")
     return _explain(drawn, circles > 0)

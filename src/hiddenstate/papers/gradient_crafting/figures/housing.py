@@ -52,9 +52,10 @@ _STARTS = {
     "estimate. Fresh start: initial parameters drawn for each model. Shared start: one draw for "
     "all models of a repeat. Reshuffled: an interpretation in which batches are drawn again in "
     "each epoch. The text does not say which start the paper has. Grey: what the estimate finds "
-    "in simulated audits that leak all that the accountant allows. The scores are raw; the next "
-    "figure subtracts the drift that the adversary can simulate.",
-    message="The simulated coordinate shows nearly all of epsilon, a random one less than half",
+    "in simulated audits that leak all that the accountant allows, with as many models as the "
+    "panel's largest audit. The scores are raw; another figure subtracts the drift that the "
+    "adversary can simulate.",
+    message="The simulated coordinate shows nearly all of epsilon, a model's own random one little",
     of="housing",
     when=_has_housing(lambda sweep: sweep.every == 1),
 )
@@ -77,10 +78,10 @@ def housing(estimates: pd.DataFrame) -> Any:
     "Canary in every k-th step (housing)",
     "As for k = 1, with the same number of insertions, which alone are accounted. In a coordinate "
     "that nothing else moves, exactly mu / sqrt(k) is left (dotted). At epsilon 24 the simulated "
-    "coordinate lacks 15 % of that mu at k = 5 and 22 % at k = 25. The reason is a drift that "
-    "differs between models and that the adversary knows. The titles give the numbers of repeats "
-    "and models; the sources have 5,000 models in total at k = 1 and state none here.",
-    message="With fewer insertions the hidden steps' noise leaves at most mu / sqrt(k)",
+    "coordinate shows less than that: its drift differs between models, and the adversary knows "
+    "it. The titles give the numbers of repeats and models; the sources have 5,000 models in total "
+    "at k = 1 and state none here.",
+    message="Between insertions the hidden steps' noise leaves at most mu / sqrt(k)",
     of="housing",
     when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
 )
@@ -102,9 +103,10 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     "Ours. The share of mu / sqrt(k), which an unused coordinate leaks, that audits show. Here mu "
     "is the difference of the mean scores over their standard deviation, with one standard error. "
     "Open: the published score. Filled: the same models after the adversary, who knows start and "
-    "batches, subtracts the end of a training without noise and canary. Subtracting closes the "
-    "gap for the simulated coordinate, and most of it for a random coordinate and the loss.",
-    message="Most of what the published score misses is drift that the adversary can predict",
+    "batches, subtracts the end of a training without noise and canary. With a fresh start this "
+    "closes most of the gap for coordinates at epsilon 24, and less than half of it for the loss. "
+    "A share above 1 is sampling error.",
+    message="What a coordinate misses is mostly drift that the adversary can predict",
     of="housing",
     when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),
 )
@@ -184,8 +186,9 @@ def norms(estimates: pd.DataFrame) -> Any:
     "Observed trade-off curves (housing)",
     "Trade-off curve of one audit by the simulated coordinate (first repeat), at three epsilons. "
     "Dotted: the Gaussian curve of mu / sqrt(k), which an unused coordinate has exactly. The "
-    "accountant allows that of mu, which is the one at k = 1.",
-    message="Observed trade-off curves are nearly Gaussian, with mu / sqrt(k) for k steps an "
+    "accountant allows that of mu, which is the one at k = 1. At epsilon 24 and rarer insertions "
+    "less is seen, for the drift differs between models.",
+    message="Observed trade-off curves are nearly Gaussian, of at most mu / sqrt(k) for k steps an "
     "insertion",
     of="housing",
     when=_has_housing(lambda sweep: sweep.start == "fresh" and CRAFTED in sweep.adversaries),

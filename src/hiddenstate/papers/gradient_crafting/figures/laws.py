@@ -19,10 +19,10 @@ _READINGS = ("Gaussian-DP reading", "exact")
     "One insertion, then hidden steps: evolution",
     "Section 6: epsilon of the last of t iterates after one crafted gradient in the first step, "
     "by batch size B. The landscape repels from the midpoint. Left: the paper's interpretation, "
-    "one point of the trade-off curve as Gaussian DP; it stays constant. Right: the exact epsilon "
-    "of the same iterates at the same delta. For large B, 23 to 29 % of the nominal epsilon is "
-    "left after 25 steps, and it falls on to that of one bit, 16 to 23 %. Batch sizes whose lines "
-    "differ by less than 1 % share one.",
+    "one point of the trade-off curve as Gaussian DP; for large B it stays constant. Right: the "
+    "exact epsilon of the same iterates at the same delta. For large B, 23 to 29 % of the nominal "
+    "epsilon is left after 25 steps; of all steps that follow, one bit is left in the end (16 to "
+    "23 %, not drawn). Batch sizes whose lines differ by less than 1 % share one.",
     message="One point read as Gaussian DP overstates what hidden steps leave",
     when=has("single"),
     shows=_EXACT,
@@ -32,7 +32,7 @@ def evolution(estimates: pd.DataFrame) -> Any:
     there = np.sort(laws["epsilon"].unique())
     epsilons = [e for e in (1.0, 4.0) if e in there] or [there[0]]
     alike = _alike(select(laws, epsilon=epsilons))
-    colors = plotting.colors(alike)
+    looks = plotting.looks(alike)
     drawn, axes = plotting.panels(2, len(epsilons), height=2.8, sharex=True, sharey="row")
     for row, epsilon in enumerate(epsilons):
         for ax, method in zip(axes[2 * row : 2 * row + 2], _READINGS, strict=True):
@@ -44,7 +44,8 @@ def evolution(estimates: pd.DataFrame) -> Any:
                 line = select(lines, batch_size=size)
                 label = f"B = {size:g}"
                 label += f" to {largest_size:g}" if largest_size > size else ""
-                ax.plot(line["x"], line["value"], label=label, color=colors[size], lw=1.4)
+                own = {"label": label, "lw": 1.4, "ms": 3.5, "markevery": 4}
+                ax.plot(line["x"], line["value"], **own, **looks[size])
             ax.set_title(f"{method}, $\\varepsilon$ = {epsilon:g}")
             ax.set_ylim(0, epsilon * 1.08)
         axes[2 * row].set_ylabel("$\\varepsilon$ of iterate t")

@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
-from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.papers.gradient_crafting.adversaries import RANDOM
 from hiddenstate.papers.gradient_crafting.cells import NETWORK_SETTING
 from hiddenstate.papers.gradient_crafting.figures.shared import (
     by_adversary,
@@ -70,11 +68,10 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
         norms = np.sort(part["clipping_norm"].unique())
         least = select(part, clipping_norm=norms[0])
         series = by_adversary(least)
-        others = select(part, adversary=RANDOM, method=[PUBLISHED, "valid"])
         series += [
-            (f"random coordinate, C = {norm:g}", plotting.PUBLISHED, "dXP"[i % 3], rows)
+            (f"{label}, C = {norm:g}", color, "dXP"[i % 3], rows)
             for i, norm in enumerate(norms[1:])
-            if len(rows := select(others, clipping_norm=norm))
+            for label, color, _, rows in by_adversary(select(part, clipping_norm=norm))
         ]
         compare = compare_dots if alone else compare_epsilons
         compare(ax, least, ideal_audits(estimates, every, part["models"].max()), series)
@@ -97,7 +94,7 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     "which may be above the estimate, and above the accountant in 5 % of audits. Grey: what "
     "the estimate finds in simulated audits that leak all that the accountant allows. "
     f"{_STAND_INS}",
-    message="On small networks crafted gradients again show most of epsilon, the loss little",
+    message="On small networks a simulated coordinate shows most of a large epsilon",
     of="digits",
     when=_has_network(lambda sweep: sweep.every == 1),
 )
@@ -125,12 +122,14 @@ def networks_every(estimates: pd.DataFrame) -> Any:
     "models. Knowing the batches alone gives nothing that can be seen. Dotted: a coordinate that "
     "noise and canary alone move, which is what an adversary sees who knows both. Expected audits "
     "bound nothing; the table has their errors, and real audits beside them.",
-    message="The start hides a coordinate; the order of the batches does not",
+    message="A start that the adversary does not know hides part of what canaries show",
     when=lambda grid: grid.expected is not None and bool(grid.housing or grid.networks),
 )
 def expected(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="expected", clipping_norm=1)
     rows = rows[(rows["epsilon"] == rows["epsilon"].max()) & (rows["knows"] != "batches")]
+    audits = select(estimates, part="network").groupby("network")
+    titles = {network: _network(part.iloc[0]) for network, part in audits}
     drawn, axes = plotting.panels(rows["network"].nunique(), height=3.4, sharey=True)
     for ax, (network, part) in zip(axes, rows.groupby("network", sort=False), strict=True):
         law = pd.Series({k: k**-0.5 for k in sorted(part["every"].unique())})
@@ -140,7 +139,7 @@ def expected(estimates: pd.DataFrame) -> Any:
             words = ", start known" if knows == "start" else ""
             points = line.set_index("every")["value"].sort_index()
             plotting.curve(ax, points, **style, lw=0.8, label=adversary + words)
-        ax.set(xscale="log", yscale="log", xlabel="k", title=network.replace("_", " "))
+        ax.set(xscale="log", yscale="log", xlabel="k", title=titles.get(network, network))
         ax.set_xticks(law.index, [f"{k:g}" for k in law.index], minor=False)
     axes[0].set_ylabel("share of $\\mu$")
     return plotting.legend_below(drawn, axes[0], 2)

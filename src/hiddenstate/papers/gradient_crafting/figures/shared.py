@@ -95,11 +95,16 @@ def compare_dots(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Serie
         ax.axvspan(band.low, band.high, color=plotting.UPPER, alpha=0.35, lw=0, label=label)
     for place, (_, color, marker, rows) in enumerate(series):
         for method, shift, own in (
-            (PUBLISHED, -0.1, {"marker": marker, "label": "estimate as published"}),
-            ("valid", 0.1, {"marker": "^", "mfc": "w", "label": _OTHER_RULE}),
+            (PUBLISHED, -0.1, {"marker": marker}),
+            ("valid", 0.1, {"marker": "^", "mfc": "w"}),
         ):
             values = select(rows, method=method)["value"]
             ax.plot(values, [place + shift] * len(values), color=color, ls="none", ms=6, **own)
+    for marker, filled, label in (
+        ("s", "0.3", "estimate as published"),
+        ("^", "w", _OTHER_RULE),
+    ):
+        ax.plot([], [], color="0.3", ls="none", ms=6, marker=marker, mfc=filled, label=label)
     ax.set_yticks(range(len(series)), [label for label, *_ in series])
     ax.set(xlabel="empirical $\\varepsilon$", xlim=(0, None), ylim=(len(series) - 0.5, -0.5))
 
