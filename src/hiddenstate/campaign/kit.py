@@ -276,10 +276,11 @@ class Run:
         if self.clipping_norm is not None:
             self._same("clipping norm", float(optimizer.max_grad_norm), self.clipping_norm)
         if loader is not None:
-            sampler = batches.poisson(loader)
+            sampler = batches.poisson(loader.batch_sampler)
             if sampler is None:
+                made = batches.words(loader.batch_sampler)
                 raise InputError(
-                    f"sampler: the loader makes {batches.described(loader)}; claimed Poisson "
+                    f"sampler: the loader makes {made}; claimed Poisson "
                     f"sampling at rate {claimed:g} (make_private with poisson_sampling=True)"
                 )
             if self.canary is not None and self.present:
