@@ -45,7 +45,6 @@ from hiddenstate.papers.linear_heuristic import (
     bounds,
     cells,
     checks,
-    costs,
     estimates,
     expected_cells,
     figures,
@@ -60,7 +59,15 @@ from hiddenstate.papers.linear_heuristic.grid import (
     HistoryCurves,
     HistoryRuns,
 )
+from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
+
+
+def training_cost(audit: cells.TrainedAudit) -> float:
+    """Seconds of one core that the models of a cell take."""
+    records = audit.records * audit.sampling_rate * audit.views
+    return 2 * audit.models * audit.steps * step_seconds(audit.model, records)
+
 
 FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
@@ -100,7 +107,7 @@ FAMILY = Family(
             cells.trained,
             late("papers.linear_heuristic.training.train"),
             size=lambda cell: (cell.parameters.models, 1),
-            cost=lambda cell: costs.cost(cell.parameters),
+            cost=lambda cell: training_cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],
         ),
         Expect(
