@@ -42,12 +42,11 @@ FIFTH = 1 / math.sqrt(5)
 """Share of mu that an insertion in every fifth step leaves."""
 
 
-def _housing(
-    estimates: pd.DataFrame, quantity: str, *, every: int = 1, start: str = "fresh"
-) -> pd.DataFrame:
+def _housing(estimates: pd.DataFrame, quantity: str, *, every: int = 1) -> pd.DataFrame:
     """Audits of the housing network that are judged of their setting; at most one row each."""
     method = {"method": PUBLISHED} if quantity == "epsilon" else {}
-    rows = select(estimates, part="housing", quantity=quantity, every=every, start=start, **method)
+    setting = {"part": "housing", "every": every, "start": "fresh"}
+    rows = select(estimates, quantity=quantity, **setting, **method)
     return drawn(needed(rows))
 
 
