@@ -418,7 +418,6 @@ class _Pending:
     unknown: bool = False
 
     def add(self, part: list[Tensor]) -> None:
-        """Add the clipped sum of a part."""
         self.sums = [a + b for a, b in zip(self.sums, part, strict=True)] if self.sums else part
 
 
