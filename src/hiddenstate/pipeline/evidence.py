@@ -235,11 +235,7 @@ class Interval:
 
 
 def mean(
-    values: Sequence[float],
-    known: float = 0.0,
-    *,
-    least: float = -math.inf,
-    most: float = math.inf,
+    values: Sequence[float], known: float = 0.0, *, least: float = -math.inf, most: float = math.inf
 ) -> Estimate:
     """The mean of independent repeats, each of which has at least the ``known`` deviation.
 

@@ -49,12 +49,7 @@ class Verdict(StrEnum):
 
 
 GROUPS: dict[str, tuple[Verdict, ...]] = {
-    "agrees": (
-        Verdict.CONFIRMED,
-        Verdict.CONFIRMED_READING,
-        Verdict.AGREES_REDUCED,
-        Verdict.HOLDS,
-    ),
+    "agrees": (Verdict.CONFIRMED, Verdict.CONFIRMED_READING, Verdict.AGREES_REDUCED, Verdict.HOLDS),
     "contradicts": (
         Verdict.REFUTED,
         Verdict.DIFFERS_READING,

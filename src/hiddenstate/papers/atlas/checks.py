@@ -41,11 +41,7 @@ def ordered(estimates: pd.DataFrame) -> Found:
         "largest computed bound over the least upper bound", needed(computed).max(), high=1.0
     )
     yield rarely(
-        "audits at 95 % above it",
-        int((share[audits] > 1).sum()),
-        int(audits.sum()),
-        0.05,
-        0.25,
+        "audits at 95 % above it", int((share[audits] > 1).sum()), int(audits.sum()), 0.05, 0.25
     )
     return f"{len(share)} lower bounds; the largest is {share.max():.2%} of its upper bound{named}."
 

@@ -18,14 +18,7 @@ Readings of what the paper leaves open, all of them ours:
   of this direction.
 """
 
-from hiddenstate.papers.encoding_loss import (
-    cells,
-    checks,
-    estimates,
-    figures,
-    simulations,
-    tables,
-)
+from hiddenstate.papers.encoding_loss import cells, checks, estimates, figures, simulations, tables
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(

@@ -18,13 +18,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     OneRunLarger,
 )
 from hiddenstate.papers.gradient_crafting.grid import HOUSING, GradientCraftingGrid
-from hiddenstate.papers.gradient_crafting.summaries import (
-    ALONE,
-    NOISE_ALONE,
-    Floats,
-    Row,
-    audit,
-)
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, NOISE_ALONE, Floats, Row, audit
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Framed, Made

@@ -79,11 +79,7 @@ FAMILY = Family(
             Simulate(cells.audited(a, AuditRuns), simulations.simulate(a), cost=takes(6))
             for a in simulations.ATTACKS
         ),
-        Simulate(
-            cells.keeps_history(HistoryRuns),
-            simulations.simulate_history,
-            cost=takes(5.5),
-        ),
+        Simulate(cells.keeps_history(HistoryRuns), simulations.simulate_history, cost=takes(5.5)),
         Bounds(cells.figure1("a"), bounds.figure1a, cost=takes(1.8)),
         Bounds(cells.figure1("b"), bounds.figure1b, cost=takes(11)),
         Bounds(cells.figure1("c"), bounds.figure1c, cost=takes(4.4)),
@@ -91,11 +87,7 @@ FAMILY = Family(
         Bounds(cells.schedules, bounds.schedules, cost=takes(11)),
         Bounds(cells.optimisers, bounds.optimisers, cost=takes(2)),
         Bounds(cells.figure5, bounds.figure5, cost=takes(6.1)),
-        Bounds(
-            cells.keeps_history(HistoryCurves),
-            bounds.history_regulariser,
-            cost=takes(7),
-        ),
+        Bounds(cells.keeps_history(HistoryCurves), bounds.history_regulariser, cost=takes(7)),
         Bounds(cells.audited("audits", AuditCurves), bounds.audits, cost=takes(22)),
         Bounds(
             cells.audited("repeated", AuditRepeats),

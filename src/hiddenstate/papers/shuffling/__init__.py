@@ -18,14 +18,7 @@ Of the paper's text the abstracts alone are available, so all of what follows is
   noisy sums, the adversary of the last one by its displacement. Bounds hold with 95 % confidence.
 """
 
-from hiddenstate.papers.shuffling import (
-    cells,
-    checks,
-    estimates,
-    figures,
-    simulations,
-    tables,
-)
+from hiddenstate.papers.shuffling import cells, checks, estimates, figures, simulations, tables
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes

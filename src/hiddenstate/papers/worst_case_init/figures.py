@@ -300,11 +300,7 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
     circles = 0
     found, valid, norms = (
         summary(estimates, "figure2", *what, **levels).sort_values("epochs")
-        for what in (
-            ("epsilon", PUBLISHED),
-            ("epsilon", "valid"),
-            ("gradient_norm", "mean"),
-        )
+        for what in (("epsilon", PUBLISHED), ("epsilon", "valid"), ("gradient_norm", "mean"))
     )
     epsilon = levels["epsilon"]
     best = ideal(estimates, models=levels["models"], epsilon=epsilon).iloc[0]

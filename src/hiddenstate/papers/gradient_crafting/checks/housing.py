@@ -27,14 +27,7 @@ from hiddenstate.papers.gradient_crafting.grid import HOUSING
 from hiddenstate.papers.gradient_crafting.stated import IDLE
 from hiddenstate.papers.gradient_crafting.summaries import drawn
 from hiddenstate.pipeline.estimates import largest, plus_minus, select
-from hiddenstate.pipeline.evidence import (
-    Estimate,
-    Stated,
-    Test,
-    Within,
-    below,
-    mean,
-)
+from hiddenstate.pipeline.evidence import Estimate, Stated, Test, Within, below, mean
 from hiddenstate.pipeline.family import Found, Lacking, check, check_any, needed
 from hiddenstate.pipeline.verification import comparison_power
 

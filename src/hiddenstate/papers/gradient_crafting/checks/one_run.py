@@ -7,13 +7,7 @@ import pandas as pd
 
 from hiddenstate.papers.gradient_crafting.summaries import ALONE, KNOWN, WHOLE
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import (
-    Estimate,
-    Within,
-    mean,
-    mean_of,
-    rarely,
-)
+from hiddenstate.pipeline.evidence import Estimate, Within, mean, mean_of, rarely
 from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 
