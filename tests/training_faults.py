@@ -106,6 +106,8 @@ class Training:
     epochs: int = EPOCHS
     virtual: int | None = None
     accumulate: int = 1
+    repeat: int = 1
+    engine: Any = None
     loss: Any = None
     batch: int = 0
     step: int = 0
@@ -182,6 +184,7 @@ def _train(kind: str, fault: Fault, seed: int) -> Training:
         made.model, made.optimizer, made.loss, made.loader = found
     else:
         made.model, made.optimizer, made.loader = found
+    made.engine = engine
     if made.accumulate > 1:
         made.model.allow_grad_accumulation()
     fault.after(made)
@@ -194,7 +197,7 @@ def _train(kind: str, fault: Fault, seed: int) -> Training:
                 optimizer=made.optimizer,
             )
         with manager as batches:
-            for inputs, labels in batches:
+            for inputs, labels in (batch for batch in batches for _ in range(made.repeat)):
                 made.rows = len(labels)
                 made.loss(made.model(inputs), labels).backward()
                 made.batch += 1
@@ -475,6 +478,30 @@ def _reloaded(**options: Any) -> Change:
     return before
 
 
+def _accumulate(training: Training) -> None:
+    """Two batches a step, each half as large, which the accountant is told as one."""
+    training.accumulate = 2
+    _reloaded(batch_size=BATCH // 2)(training)
+
+
+def _twice(training: Training) -> None:
+    training.repeat = 2
+
+
+def _told_more(training: Training) -> None:
+    def told(optimizer: Any) -> None:
+        told = {"noise_multiplier": 2.0, "sample_rate": BATCH / RECORDS}
+        training.engine.accountant.step(**told)
+
+    training.optimizer.attach_step_hook(told)
+
+
+def _every_record(training: Training) -> None:
+    training.options["poisson_sampling"] = False
+    training.epochs = STEPS
+    _reloaded(batch_size=RECORDS)(training)
+
+
 def _fixed(training: Training) -> None:
     training.options["poisson_sampling"] = False
     _reloaded(batch_size=BATCH, shuffle=True)(training)
@@ -660,6 +687,14 @@ FAULTS: dict[str, Fault] = {
         "half of the records are drawn more often", ("sampler",), after=_sampler(_Favoured)),
     "fixed size": Fault(
         "batches of one size, called Poisson", ("sampler",), after=_sampler(_Same)),
+    "accumulation": Fault(
+        "gradients of two sampled batches are added up for a step", ("accumulation",),
+        before=_accumulate),
+    "a batch twice": Fault(
+        "two steps take the gradients of one batch", ("reused batch",), before=_twice),
+    "every record": Fault(
+        "every record is in every step, called sampled", ("sampling rate",),
+        before=_every_record),
     "twice the steps": Fault(
         "twice the steps that are claimed", ("steps",), before=_more_epochs),
     "a record twice": Fault(
@@ -709,10 +744,26 @@ def _automatic(training: Training) -> None:
     _by_factor(lambda n: CLIP / (n + 0.01))(training)
 
 
-def _accumulate(training: Training) -> None:
-    """Two batches a step, each half as large, which the accountant is told as one."""
-    training.accumulate = 2
-    _reloaded(batch_size=BATCH // 2)(training)
+class _Dropping(nn.Module):
+    """A model whose inputs are dropped by a function."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(nn.functional.dropout(x, 0.5, self.training))
+
+
+def _dropout(training: Training) -> None:
+    training.model = _Dropping(training.model)
+    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1)
+
+
+def _evaluation(training: Training) -> None:
+    """The accuracy on the records, in batches of another size."""
+    for _ in DataLoader(training.loader.dataset, batch_size=7):
+        pass
 
 
 def _generator(training: Training) -> None:
@@ -740,7 +791,9 @@ RIGHT: dict[str, Fault] = {
     "a noise generator": Fault("", (), before=_generator),
     "sum of losses": Fault("", (), before=_sum_of_losses),
     "workers": Fault("", (), before=_reloaded(batch_size=BATCH, num_workers=1)),
-    "accumulation": Fault("", (), before=_accumulate),
+    "functional dropout": Fault("", (), before=_dropout),
+    "evaluation between steps": Fault("", (), stepped=_evaluation),
+    "more noise": Fault("", (), before=_option("noise_multiplier", 1.5 * SIGMA)),
 }
 """Ways to train that are right."""
 

@@ -14,7 +14,14 @@ import random
 runs = []
 
 def fine(world, seed):
+    return random.Random(seed).random() + (world == "in")
+
+def worldless(world, seed):
     return random.Random(seed).random()
+
+def seldom(world, seed):
+    drawn = random.Random(seed)
+    return drawn.random() + (world == "in" and drawn.random() < 0.5)
 
 def counting(world, seed):
     runs.append(seed)
@@ -54,6 +61,14 @@ def test_a_training_that_is_as_it_must_be_passes_and_its_time_is_told(script, tm
 def test_what_is_kept_between_runs_is_named(script, tmp_path):
     (finding,) = checking.check(Script(script, "counting"), tmp_path / "a").findings
     assert "something is kept between runs" in finding
+
+
+def test_a_training_in_which_both_worlds_are_one_is_named(script, tmp_path):
+    """Its audit would find any claim consistent."""
+    (finding,) = checking.check(Script(script, "worldless"), tmp_path / "a").findings
+    assert "with each of 4 seeds both data sets gave the same score" in finding
+    # A canary that some seeds do not draw is no fault.
+    assert not checking.check(Script(script, "seldom"), tmp_path / "b", seed=2).findings
 
 
 @pytest.mark.whole
@@ -209,7 +224,7 @@ def test_the_check_tries_again_as_the_campaign_does(tmp_path, capsys):
         "    if not os.path.exists(mark):\n"
         "        open(mark, 'w').close()\n"
         "        raise ValueError('out of memory')\n"
-        "    return random.Random(seed).random()\n"
+        "    return random.Random(seed).random() + (world == 'in')\n"
     )
     base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check"]
     assert cli.main([*base, "--retries", "0"]) == 2

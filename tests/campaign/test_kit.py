@@ -195,6 +195,24 @@ def test_another_expected_batch_size_or_a_schedule_of_noise_is_an_error():
         run._stepped(lambda: True)
 
 
+def test_batches_that_are_added_up_are_an_error():
+    """A record that is in two of them moves the step by twice the clipping norm."""
+    run = kit.Run("in", 0, noise_multiplier=1.0, sampling_rate=RATE, canary=CANARY)
+    data = run.data(TensorDataset(torch.randn(RECORDS, 6), torch.arange(RECORDS) % 2))
+    model = nn.Linear(6, 2)
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=BATCH), noise_multiplier=1.0, max_grad_norm=0.5,
+    )  # fmt: skip
+    model.allow_grad_accumulation()
+    run.watch(model, optimizer, loader)
+    with pytest.raises(InputError, match="sums 2 batches that were drawn apart"):
+        for i, (inputs, labels) in enumerate(loader):
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            if i % 2:
+                optimizer.step()
+
+
 @pytest.mark.parametrize("records", [40, 39, 41])
 def test_only_what_the_canary_changes_is_changed(records):
     """Opacus makes six batches of 41 records, and five of 40: the canary's world has five."""

@@ -1,6 +1,7 @@
 """One training, one verdict: faults are named, and right trainings are not accused."""
 
 import json
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -121,7 +122,20 @@ def test_without_a_claim_the_accountant_is_believed():
     (found,) = whitebox.check(lambda: train(faults.FAULTS["raw steps"])).findings[:1]
     assert found.fault in ("steps", "no noise")
     assert not whitebox.check(lambda: train(faults.FAULTS["twice the steps"])).findings
+    (found,) = whitebox.check(
+        lambda: train(faults.FAULTS["batches twice as large"]), sampling_rate=0.125
+    ).findings
+    assert found.fault == "sampling rate" and "claimed 0.125" in found.words
     assert whitebox.check(lambda: train(faults.FAULTS["share of noise"])).findings
+
+
+def test_an_accountant_that_is_told_more_noise_is_contradicted():
+    train = partial(faults.train, "MLP", faults.Fault("", (), after=faults._told_more))
+    (found,) = whitebox.check(train).findings
+    assert found.fault == "noise multiplier" and found.words == "0.8, told to the accountant 2"
+    # What is claimed of something else does not switch that off.
+    (found,) = whitebox.check(train, clipping_norm=1.0).findings
+    assert found.fault == "noise multiplier"
 
 
 def test_noise_that_two_trainings_share_is_named():
@@ -212,6 +226,114 @@ def test_the_command(tmp_path, capsys):
     ):
         assert cli.main(["check-training", text]) == 2
         assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(0)", "sys.exit()", "raise SystemExit(None)"])
+def test_a_script_that_ends_by_itself_is_judged(tmp_path, capsys, ending):
+    """Exit status 0 says that no fault was found, so none may leave before."""
+    path = tmp_path / "my_train.py"
+    path.write_text(f"import sys\n{SCRIPT}\n{ending}\n")
+    assert cli.main(["check-training", str(path), "--noise-multiplier", "5"]) == 1
+    assert "0.6, claimed 5" in capsys.readouterr().out
+    path.write_text(f"{SCRIPT}\nraise SystemExit(3)\n")
+    assert cli.main(["check-training", str(path)]) == 2
+    assert "ended by sys.exit(3)" in capsys.readouterr().err
+
+
+def test_a_script_reads_its_own_arguments(tmp_path, capsys):
+    """Not those of the command, and not whichever it happens to know of them."""
+    path = tmp_path / "my_train.py"
+    parsed = (
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--noise-multiplier', type=float, default=0.6)\n"
+        "asked = parser.parse_args().noise_multiplier\n"
+    )
+    path.write_text(parsed + SCRIPT.replace("noise_multiplier=0.6", "noise_multiplier=asked"))
+    assert cli.main(["check-training", str(path)]) == 0
+    assert cli.main(["check-training", str(path), "--noise-multiplier", "2"]) == 1
+    assert "0.6, claimed 2" in capsys.readouterr().out
+    own = "--arguments=--noise-multiplier 0.7"
+    assert cli.main(["check-training", str(path), "--json", own]) == 0
+    assert json.loads(capsys.readouterr().out)["seen"]["noise multiplier"] == 0.7
+    assert cli.main(["check-training", str(path), "--arguments=--other"]) == 2
+    assert "ended by sys.exit(2)" in capsys.readouterr().err
+
+
+@pytest.mark.whole
+def test_a_file_of_a_package_is_a_part_of_it(tmp_path, capsys):
+    package = tmp_path / "my_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "numbers.py").write_text("SIGMA = 0.6\n")
+    text = SCRIPT.replace("noise_multiplier=0.6", "noise_multiplier=SIGMA")
+    (package / "run.py").write_text(f"from .numbers import SIGMA\n{text}")
+    for training in (package / "run.py", f"{package / 'run.py'}:train"):
+        assert cli.main(["check-training", str(training)]) == 0
+    assert "No fault found" in capsys.readouterr().out
+
+
+def test_what_cannot_be_claimed_is_refused():
+    for wrong in (
+        {"noise_multiplier": -1.0}, {"noise_multiplier": math.nan}, {"clipping_norm": 0.0},
+        {"sampling_rate": 3.0}, {"sampling_rate": 0.0}, {"steps": 0},
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            whitebox.check(lambda: None, **wrong)
+    with pytest.raises(InputError, match="takes no seed"):
+        whitebox.check(lambda: None, runs=2)
+
+
+def test_the_check_moves_no_counter_and_no_generator_of_the_model():
+    class Counting(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model, self.calls, self.own = model, 0, torch.Generator().manual_seed(1)
+
+        def forward(self, x):
+            self.calls += 1
+            return self.model(x + 0.1 * torch.randn(x.shape, generator=self.own))
+
+    made = []
+
+    def counting(training):
+        training.model = Counting(training.model)
+        training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1)
+
+    def train():
+        made.append(faults.train("MLP", faults.Fault("", (), before=counting), 5))
+
+    train()
+    assert not whitebox.check(train).findings
+    plain, checked = (one.model._module for one in made)
+    assert plain.calls == checked.calls == faults.STEPS
+    for a, b in zip(plain.parameters(), checked.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_two_private_optimizers_are_refused():
+    def train():
+        for seed in (0, 1):
+            faults.train("MLP", faults.RIGHT["SGD"], seed)
+
+    with pytest.raises(InputError, match="2 private optimizers stepped"):
+        whitebox.check(train)
+
+
+def test_a_training_that_seeds_itself_cannot_be_confirmed(monkeypatch):
+    """A second training that is the first once more would confirm every chance."""
+    weak = whitebox.Finding("other noise", "chance", p_value=1e-5)
+    judged = whitebox.judge
+    monkeypatch.setattr(
+        whitebox, "judge", lambda *given, **named: replace(judged(*given, **named), findings=[weak])
+    )
+    report = whitebox.check(lambda: faults.train("MLP", faults.RIGHT["SGD"]))
+    assert not report.findings and any("seeds itself" in note for note in report.notes)
+    assert whitebox.check(partial(_seeded, faults.RIGHT["SGD"])).findings == [weak]
+
+
+def _seeded(fault, seed):
+    faults.train("MLP", fault, seed)
 
 
 def test_records_that_the_loss_mixes_are_named():

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hiddenstate.errors import InputError
+
 ACCURACY = 2e-3
 """How far a sum may be from another, in clipping norms times the square root of the rows."""
 
@@ -122,6 +124,8 @@ def _factors(own: Sequence[Tensor], samples: Sequence[Tensor]) -> tuple[Tensor, 
     """The factor of each record's gradient in a sum, by least squares, and what it leaves over."""
     matrix = torch.cat([s.flatten(1) for s in samples], dim=1).double().T
     target = torch.cat([o.flatten() for o in own]).double()
+    if not (matrix.isfinite().all() and target.isfinite().all()):
+        raise InputError("training: a record's gradient is not finite; expected numbers")
     gram = matrix.T @ matrix
     # Records without a gradient have no factor.
     factors = torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ (matrix.T @ target)

@@ -404,6 +404,13 @@ class Run:
     def _stepped(self, inner: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Read what the optimizer is about to use; a virtual step is no step."""
         self._finish()
+        samples = getattr(self._parameters[0], "grad_sample", None)
+        if isinstance(samples, list) and len(samples) > 1:
+            raise InputError(
+                f"step {len(self._steps)}: sums {len(samples)} batches that were drawn apart, in "
+                "which a record may come twice; expected one batch a step (BatchMemoryManager "
+                "splits large ones)"
+            )
         taken = inner(*given, **named)
         if taken:
             if self.constant:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +80,8 @@ class Recorded:
     of the module that clips and of the optimizer that adds noise. mixed: how far a record's output
     depends on the others in its batch. plain: classes of optimizers that stepped private
     parameters. bare: steps before which its optimizer stepped without Opacus. micro: (step, rows,
-    records) where they differ.
+    records) where they differ. reused: steps whose gradients are of no new batch. optimizers: how
+    many private ones stepped.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -96,6 +98,8 @@ class Recorded:
     plain: list[str] = field(default_factory=list)
     bare: list[int] = field(default_factory=list)
     micro: list[tuple[int, int, int]] = field(default_factory=list)
+    reused: list[int] = field(default_factory=list)
+    optimizers: int = 0
     secure: bool = False
 
 
@@ -118,6 +122,7 @@ class _Recorder:
         self.optimizers: dict[int, Any] = {}
         self.engines: list[Any] = []
         self.inside: set[int] = set()
+        self.stepped: set[int] = set()
         self.data: Any = None
         self.arrivals: list[tuple[Any, list[int]]] = []
         self.pending: _Pending | None = None
@@ -185,9 +190,10 @@ class _Recorder:
             self.output = _first(output, len(tensors[0])) if tensors else None
             self.probing = True
             try:
-                self.found.mixed = max(self.found.mixed, _mixing(module, given, named))
+                itself = {id(self): self, id(module): module}
+                self.found.mixed = max(self.found.mixed, _mixing(module, itself, given, named))
             except (RuntimeError, TypeError, ValueError, IndexError):
-                pass  # it does not run on half a batch: nothing is known
+                pass  # it cannot be copied, or does not run on half a batch: nothing is known
             finally:
                 self.probing = False
 
@@ -242,11 +248,10 @@ class _Recorder:
 
     def _drawn(self, rows: int | None) -> int:
         """Take the batches that these rows are of."""
-        taken: list[tuple[Any, list[int]]] = []
-        arrivals, self.arrivals = self.arrivals, []
-        while arrivals and (not taken or sum(len(i) for _, i in taken) < (rows or 0)):
-            taken.insert(0, arrivals.pop())
+        taken = self._taken(rows)
         if not taken:
+            if rows and self.found.records is not None:
+                self.found.reused.append(len(self.found.steps))
             return 0
         drawn = sum(len(indices) for _, indices in taken)
         if rows is not None and rows != drawn and not (drawn == 0 and rows == 1):
@@ -264,6 +269,25 @@ class _Recorder:
         else:
             self.found.batches += [indices for _, indices in taken]
         return drawn
+
+    def _taken(self, rows: int | None) -> list[tuple[Any, list[int]]]:
+        """The first batches in a row that have so many records, or else the last ones.
+
+        A training may fetch batches ahead, or pass over its data between two steps.
+        """
+        arrivals = self.arrivals
+        for first in range(len(arrivals) if rows is not None else 0):
+            total = 0
+            for last in range(first, len(arrivals)):
+                total += len(arrivals[last][1])
+                if total == rows:
+                    self.arrivals = arrivals[last + 1 :]
+                    return arrivals[first : last + 1]
+        self.arrivals = []
+        taken: list[tuple[Any, list[int]]] = []
+        while arrivals and (not taken or sum(len(i) for _, i in taken) < (rows or 0)):
+            taken.insert(0, arrivals.pop())
+        return taken
 
     def _summed(self, optimizer: Any) -> None:
         """Compare what the optimizer summed up with what it should have."""
@@ -335,7 +359,8 @@ class _Recorder:
         index = len(self.found.steps)
         mean = optimizer.loss_reduction == "mean"
         divisor = float(optimizer.expected_batch_size) * pending.accumulated if mean else 1.0
-        deviation = (self.sigma or pending.sigma) * (self.norm or pending.norm)
+        # More noise than claimed is no fault.
+        deviation = max(self.sigma or 0.0, pending.sigma) * (self.norm or pending.norm)
         if not deviation > 0:
             deviation = math.inf if not pending.norm else 1e-12 * pending.norm
         sums = [s.detach().reshape(p.shape) for s, p in zip(sums, parameters, strict=True)]
@@ -379,6 +404,8 @@ class _Recorder:
                 if at % self.stride:
                     other_step.residuals = None
         self.found.secure |= bool(optimizer.secure_mode)
+        self.stepped.add(id(optimizer))
+        self.found.optimizers = len(self.stepped)
         self.used = optimizer
         if hasattr(self, "named"):
             self.found.names = [
@@ -503,37 +530,57 @@ def _batched(loss: Any) -> list[Tensor] | None:
     return [f.detach() for f in found]
 
 
-def _mixing(module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> float:
-    """Difference of the outputs if half of a batch is given alone, relative to their size."""
+def _mixing(
+    module: Any, itself: dict[int, Any], given: Sequence[Any], named: Mapping[str, Any]
+) -> float:
+    """Difference of the outputs if the other half of a batch changes, relative to their size.
+
+    Copies of the module run, so that its counters and generators stay as they are; what is in
+    ``itself`` is not copied. Where equal runs differ, nothing is known: 0. Half of the batch is
+    given alone too, if the module draws no random numbers.
+    """
     tensors = [x for x in (*given, *named.values()) if isinstance(x, Tensor) and x.ndim]
     rows = len(tensors[0]) if tensors else 0
     if rows < 4:
         return 0.0
     half = rows // 2
-
-    def cut(x: Any) -> Any:
-        return x[:half] if isinstance(x, Tensor) and x.ndim and len(x) == rows else x
-
+    inner = getattr(module, "_module", module)
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    buffers = {name: b.clone() for name, b in module.named_buffers()}
-    silent = [m for m in module.modules() if "dropout" in type(m).__name__.lower() and m.training]
-    try:
-        for m in silent:
-            m.training = False
-        with torch.no_grad():
-            whole = _first(module(*given, **named), rows)
-            part = _first(module(*map(cut, given), **{k: cut(v) for k, v in named.items()}), half)
-    finally:
-        for m in silent:
-            m.training = True
-        for name, buffer in module.named_buffers():
-            buffer.copy_(buffers[name])
+
+    def reset() -> None:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
-    if whole is None or part is None or whole[:half].shape != part.shape:
+
+    def of(change: Callable[[Tensor], Tensor], count: int, runs: int = 1) -> Any:
+        """The first half's outputs of a copy, after a change of all inputs; of its last run."""
+
+        def changed(x: Any) -> Any:
+            return change(x) if isinstance(x, Tensor) and x.ndim and len(x) == rows else x
+
+        copy = deepcopy(inner, dict(itself))
+        inputs = {key: changed(x) for key, x in named.items()}
+        reset()
+        with torch.no_grad():
+            for _ in range(runs):
+                found = _first(copy(*map(changed, given), **inputs), count)
+        return None if found is None else found[:half]
+
+    try:
+        whole = of(lambda x: x, rows)
+        if whole is None:
+            return 0.0
+        again = of(lambda x: x, rows)
+        others = [of(lambda x: torch.cat([x[:half], x[: rows - half]]), rows)]
+        if torch.equal(whole, of(lambda x: x, rows, runs=2)):
+            others.append(of(lambda x: x[:half], half))
+    finally:
+        reset()
+    if again is None or not torch.equal(whole, again):
         return 0.0
-    return float((whole[:half] - part).abs().max() / (whole.abs().max() + 1e-6))
+    alike = [other for other in others if other is not None and other.shape == whole.shape]
+    apart = [float((whole - other).abs().max()) for other in alike]
+    return max(apart, default=0.0) / float(whole.abs().max() + 1e-6)
 
 
 def _mixing_of_loss(loss: Tensor, output: Tensor) -> float:

@@ -6,10 +6,13 @@ can be loaded by a new process, and tells itself from others by digests of its c
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import os
+import runpy
 import shlex
 import shutil
 import signal
@@ -70,6 +73,8 @@ class Script:
     def load(self) -> TrainingFunction:
         """The function, from a fresh import of the file."""
         path = require(self.path, "a Python file with the function that trains one model")
+        # The arguments of this process are not the training's.
+        sys.argv = [str(path)]
         train = getattr(imported(path), self.function, None)
         if not callable(train):
             raise InputError(
@@ -79,8 +84,31 @@ class Script:
         return lambda world, seed: train(world, seed, **options)
 
 
+def _in_package(path: Path) -> str:
+    """The name of a Python file that lies in a package, whose parent is then at hand; else ""."""
+    path = path.resolve()
+    folders: list[str] = []
+    for folder in path.parents:
+        if not (folder / "__init__.py").exists():
+            break
+        folders.insert(0, folder.name)
+    sys.path.insert(0, str(path.parents[len(folders)]))
+    return ".".join([*folders, path.stem]) if folders else ""
+
+
+def ran(path: Path) -> None:
+    """Run a Python file as a script, as the part of a package that it is."""
+    if name := _in_package(path):
+        runpy.run_module(name, run_name="__main__")
+    else:
+        runpy.run_path(str(path), run_name="__main__")
+
+
 def imported(path: Path) -> ModuleType:
     """A Python file, imported afresh, with those beside it at hand; InputError for others."""
+    if path.suffix == ".py" and (name := _in_package(path)):
+        sys.modules.pop(name, None)
+        return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: expected a file whose name ends in .py")
@@ -116,6 +144,10 @@ class CommandLine:
         """The command, and digests of the files that it names and of what they import."""
         words = {word.replace("{world}", world) for word in self._words for world in WORLDS}
         named = words | {word.partition("=")[2] for word in words}
+        for before, word in itertools.pairwise(self._words):
+            if before == "-m":  # a module of the folder that the command runs in
+                module = word.replace(".", "/")
+                named |= {f"{module}.py", f"{module}/__main__.py"}
         files = {name: _digests(Path(name)) for name in sorted(named) if os.path.isfile(name)}
         return {"command": self.line, "files": files}
 
@@ -228,7 +260,7 @@ class Function:
             source = inspect.getsourcefile(self.train)
         except TypeError:
             source = None
-        if source is None:
+        if source is None or not os.path.isfile(source):
             raise InputError(
                 f"training: got {self.train!r:.80}; expected a function of a Python file, or "
                 "Script(path, function, options=...) where it takes more than world and seed"

@@ -48,6 +48,8 @@ USUAL = {
     "ghost norm": "make_private(grad_sample_mode='ghost', max_grad_norm=...), model.max_grad_norm",
     "divisor": "DPOptimizer.scale_grad: expected_batch_size, a constant",
     "sampler": "PrivacyEngine.make_private(poisson_sampling=True), DPDataLoader",
+    "accumulation": "make_private(poisson_sampling=True) forbids it: use BatchMemoryManager",
+    "reused batch": "one optimizer.step() for each batch of the DataLoader",
     "sampling rate": "DataLoader(batch_size=...), DPDataLoader(sample_rate=...)",
     "steps": "optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=...))",
     "noise multiplier": "PrivacyEngine.make_private(noise_multiplier=...), a noise scheduler",
@@ -156,14 +158,31 @@ def check(
     ``world="out"`` and ``seed``, as its parameters ask. noise_multiplier, sampling_rate, steps,
     clipping_norm: as claimed; without them, what Opacus's accountant was told. runs: trainings; a
     second one, with the next seed, shows noise that is the same in both. One more is trained if
-    the finding is weak. Raises InputError if no step was taken with Opacus.
+    the finding is weak. A training that ends by ``sys.exit()`` is judged like any other. Raises
+    InputError if no step was taken with Opacus, or if the training fails.
     """
     expect(runs in (1, 2), "runs", runs, "1 or 2")
     expect(0 < level < 1, "level", level, "a probability")
+    for name, number in (
+        ("noise_multiplier", noise_multiplier), ("clipping_norm", clipping_norm),
+    ):  # fmt: skip
+        known = number is None or 0 < number < math.inf
+        expect(known, name, number, "a number above 0")
+    known = sampling_rate is None or 0 < sampling_rate <= 1
+    expect(known, "sampling_rate", sampling_rate, "a number above 0, at most 1")
+    expect(steps is None or steps >= 1, "steps", steps, "1 or more")
+    seeded = "seed" in inspect.signature(train).parameters
+    expect(runs == 1 or seeded, "runs", runs, "1, for the training takes no seed that could differ")
 
     def recorded(seed: int) -> Recorded:
         with recording(noise_multiplier, clipping_norm) as found:
-            call(train, seed)
+            try:
+                call(train, seed)
+            except SystemExit as end:
+                if end.code not in (None, 0):
+                    raise InputError(
+                        f"training: ended by sys.exit({end.code!r}); expected one that succeeds"
+                    ) from end
         return found
 
     first, *more = [recorded(seed + run) for run in range(runs)]
@@ -177,6 +196,10 @@ def check(
     if not report.weak:
         return report
     last = recorded(seed + runs)
+    if not seeded and _same_noise(first, last):
+        words = "The training seeds itself, so that a second one is the same; a function that takes"
+        unseeded = replace(report, notes=[*report.notes, f"{words} a seed can be confirmed."])
+        return unseeded.confirmed(None)
     return report.confirmed(judge(last, claimed, again=first if more else None, level=level))
 
 
@@ -196,6 +219,17 @@ def call(train: Callable[..., Any], seed: int) -> Any:
             "(world, seed)"
         )
     return train(**{name: value for name, value in given.items() if name in names})
+
+
+def _same_noise(one: Recorded, other: Recorded) -> bool:
+    """True if the first step of both has the same noise, but for rounding."""
+    first = [recorded.steps[0].residuals for recorded in (one, other) if recorded.steps]
+    if len(first) < 2 or first[0] is None or first[1] is None:
+        return False
+    return all(
+        a.shape == b.shape and np.allclose(a, b, rtol=0, atol=1e-2)
+        for a, b in zip(*first, strict=True)
+    )
 
 
 @dataclass
@@ -238,6 +272,11 @@ def judge(
         raise InputError(
             f"training: no step of Opacus's DPOptimizer was seen{more}; expected a training that "
             "uses what PrivacyEngine.make_private returned"
+        )
+    if recorded.optimizers > 1:
+        raise InputError(
+            f"training: {recorded.optimizers} private optimizers stepped; expected one, so train "
+            "each model in a function of its own"
         )
     coins = secrets.randbits(32)
     given = {name: value for name, value in (claimed or {}).items() if value is not None}
@@ -443,36 +482,58 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
     """Numbers that are not as claimed, or as the accountant was told."""
     steps = recorded.steps
     history = recorded.history
-    whose = "claimed"
-    if history is not None and not claimed:
-        whose = "told to the accountant"
-        rates = {q for _, q, _ in history}
-        claimed = {"steps": sum(t for *_, t in history)}
-        claimed |= {"sampling rate": rates.pop()} if len(rates) == 1 else {}
-    told = claimed.get("noise multiplier")
+    # What is not claimed is compared with what the accountant was told.
+    whose = dict.fromkeys(claimed, "claimed")
+    sigmas = [claimed["noise multiplier"]] * len(steps) if "noise multiplier" in claimed else []
+    if history:
+        told = {"steps": float(sum(t for *_, t in history)), "sampling rate": history[0][1]}
+        if len({q for _, q, _ in history}) > 1:
+            del told["sampling rate"]
+        claimed = told | claimed
+        sigmas = sigmas or [sigma for sigma, _, t in history for _ in range(t)]
+
+    def words_of(name: str) -> str:
+        return whose.get(name, "told to the accountant")
+
     for t, s in enumerate(steps):
         sigma = s.noise_multiplier
         if not sigma > 0:
             yield Finding("no noise", f"the noise multiplier is {sigma:g}", step=t)
             break
-        if told is not None and abs(sigma - told) > 1e-3 * told and sigma < told:
-            yield Finding("noise multiplier", f"{sigma:g}, {whose} {told:g}", step=t)
+        if t < len(sigmas) and sigma < sigmas[t] * (1 - 1e-3):
+            said = f"{words_of('noise multiplier')} {sigmas[t]:g}"
+            yield Finding("noise multiplier", f"{sigma:g}, {said}", step=t)
             break
     norm = claimed.get("clipping norm")
     for t, s in enumerate(steps):
         if norm is not None and abs(s.clipping_norm - norm) > 1e-3 * norm:
-            yield Finding("clipping norm", f"{s.clipping_norm:g}, {whose} {norm:g}", step=t)
+            yield Finding("clipping norm", f"{s.clipping_norm:g}, claimed {norm:g}", step=t)
             break
     count = claimed.get("steps")
     taken = len(steps) + len(recorded.bare)
     if count is not None and taken > count:
-        yield Finding("steps", f"the training took {taken}, {whose} {count:g}")
-    rate, own = claimed.get("sampling rate"), recorded.rate
-    if rate is not None and own is not None:
-        own *= max(s.accumulated for s in steps)
-        if own > rate * (1 + 1e-3):
-            yield Finding("sampling rate", f"the loader draws at {own:.4g}, {whose} {rate:.4g}")
+        yield Finding("steps", f"the training took {taken}, {words_of('steps')} {count:g}")
     everything = all(len(set(b)) == recorded.records == len(b) for b in recorded.batches)
+    rate = claimed.get("sampling rate")
+    own = 1.0 if recorded.batches and everything else recorded.rate
+    if rate is not None and own is not None and own > rate * (1 + 1e-3):
+        said = f"{words_of('sampling rate')} {rate:.4g}"
+        yield Finding("sampling rate", f"the loader draws at {own:.4g}, {said}")
+    several = next((t for t, s in enumerate(steps) if s.accumulated > 1), None)
+    if several is not None and not everything:
+        yield Finding(
+            "accumulation",
+            f"a step sums {steps[several].accumulated} batches that are drawn apart, so a record "
+            "that is in two of them moves it by twice the clipping norm",
+            step=several,
+        )
+    if recorded.reused:
+        yield Finding(
+            "reused batch",
+            f"{counted(len(recorded.reused), 'step')} took gradients of no new batch, so a record "
+            "counts more often than the accountant says",
+            step=recorded.reused[0],
+        )
     if recorded.batches and recorded.rate is None and not everything:
         yield Finding(
             "sampler",

@@ -74,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.no_check and not (out / "campaign.json").exists():
         checked = _checked(training, out, options)
         _report(checked, options, sys.stderr)
+        _compare(checked, options)
         with atomic(out / CHECKED) as temporary:
             temporary.write_text(json.dumps(asdict(checked), indent=2) + "\n")
     outcome = campaign.run(
@@ -141,6 +142,27 @@ def _warn(test: "SequentialAudit", claim: "Claim", models: int) -> None:
         )
 
 
+def _compare(checked: "Checked", options: argparse.Namespace) -> None:
+    """Say if the accountant gives a larger epsilon than claimed for what the training does."""
+    from hiddenstate.accounting import pld
+    from hiddenstate.campaign.checking import OBSERVED
+
+    seen = checked.seen.get("out") or {}
+    numbers = [float(seen[name]) for name in OBSERVED if name in seen]
+    if options.claim is None or len(numbers) < len(OBSERVED):
+        return
+    sigma, rate, steps = numbers
+    own = pld.epsilon(sigma, rate, int(steps), options.delta)
+    if own > options.claim:
+        print(
+            f"note: for what the training was seen to do the accountant says epsilon = "
+            f"{shown(own, 'upper', 3)} at delta {options.delta:g}, not the claimed "
+            f"{options.claim:g}; that audits find less proves nothing",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def _page(
     out: Path,
     outcome: "Outcome",
@@ -167,7 +189,15 @@ def _training(options: argparse.Namespace) -> tuple["Training", str]:
     text = options.training
     if os.path.isfile(text) or (text.endswith(".py") and "{" not in text and " " not in text):
         return Script(Path(text), options.function), Path(text).stem
-    return CommandLine(text), "command"
+    command = CommandLine(text)
+    if not any(name.endswith(".py") for name in command.identity["files"]):
+        print(
+            "note: the command names no Python file that is here, so a change of its code is not "
+            "seen; take another --out after one",
+            file=sys.stderr,
+            flush=True,
+        )
+    return command, "command"
 
 
 def _checked(training: "Training", out: Path, options: argparse.Namespace) -> "Checked":

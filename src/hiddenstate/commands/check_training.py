@@ -1,11 +1,13 @@
 """``hiddenstate check-training``: what one training shows of noise, clipping and sampling."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
@@ -26,9 +28,16 @@ def run(options: argparse.Namespace) -> int:
     --seed: int = 0 | seed given to the function (default 0)
     --runs: int(1,2) = 1 | trainings, 1 or 2 (default 1); a second one, with the next seed, shows
         shared noise
+    --arguments TEXT: str | arguments of the file, in quotes: --arguments="--epochs 3"
     --json: flag | print JSON instead of words
     """
-    train = _loaded(options.training)
+    path = options.training.partition(":")[0]
+    # A script that reads its arguments shall not find those of this command.
+    with patch.object(sys, "argv", [path, *shlex.split(options.arguments or "")]):
+        return _checked(options, _loaded(options.training))
+
+
+def _checked(options: argparse.Namespace, train: Callable[..., Any]) -> int:
     from hiddenstate.campaign import whitebox
 
     # What the training prints is not the answer.
@@ -51,15 +60,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _loaded(text: str) -> Callable[..., Any]:
     """The function that is named, or one that runs the file as a script."""
-    import runpy
-
     from hiddenstate.campaign import trainings
 
     name, _, function = text.partition(":")
     path = require(Path(name), "a Python file that trains a model with Opacus")
     if not function:
-        sys.path.insert(0, str(path.resolve().parent))
-        return lambda: runpy.run_path(str(path), run_name="__main__")
+        return lambda: trainings.ran(path)
     with redirect_stdout(sys.stderr):
         found = getattr(trainings.imported(path), function, None)
     if not callable(found):
