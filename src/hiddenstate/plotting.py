@@ -140,9 +140,9 @@ def heat_map(axes: Axes, table: pd.DataFrame, label: str, **options: Any) -> Non
     sns.heatmap(table, ax=axes, cbar=bool(label), cbar_kws=bar, **options)
 
 
-def colors(levels: Iterable[float]) -> dict[float, str]:
+def colors(levels: Iterable[Any], palette: Sequence[str] = SERIES) -> dict[Any, str]:
     """One colour per level of a parameter, in ascending order."""
-    return {x: SERIES[i % len(SERIES)] for i, x in enumerate(sorted(set(levels)))}
+    return {x: palette[i % len(palette)] for i, x in enumerate(sorted(set(levels)))}
 
 
 def looks(levels: Iterable[float]) -> dict[float, dict[str, str]]:

@@ -1,7 +1,6 @@
 """Campaigns: the same scores whatever happens on the way, and verdicts that hold."""
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
@@ -28,6 +27,7 @@ from hiddenstate.auditing.sequential import Verdict, jointly
 from hiddenstate.campaign import campaign, trainings, workers
 from hiddenstate.campaign.campaign import CommandLine, Script
 from hiddenstate.errors import InputError
+from hiddenstate.files import alone
 from hiddenstate.pipeline import scores
 
 PYTHON = shlex.quote(sys.executable)
@@ -310,13 +310,13 @@ def test_a_run_that_is_not_of_the_campaign_is_refused(script, tmp_path):
 
 
 def test_a_directory_is_of_one_campaign_at_a_time(script, tmp_path):
-    audit(script, tmp_path / "a", looks=(3,))
     with (
-        (tmp_path / "a" / "campaign.json").open() as locked,
+        alone(tmp_path / "a", ""),
         pytest.raises(InputError, match="another process runs this campaign"),
     ):
-        fcntl.flock(locked, fcntl.LOCK_EX)
         audit(script, tmp_path / "a", looks=(3,))
+    # Whose coins would be lost if both wrote their own.
+    assert not list(tmp_path.glob("a/campaign.json"))
 
 
 def test_coins_are_drawn_once_and_kept_beside_the_scores(script, tmp_path):

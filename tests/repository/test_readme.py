@@ -80,9 +80,11 @@ def test_the_committed_verdicts_are_of_the_claims_as_they_are(expected):
 def test_readme_and_appendix_count_as_the_committed_verdicts_do(expected):
     every = verdicts.read(*(ROOT / publication.evidence_file(name) for name in papers.names()))
     pages = claims.pages(ROOT / "workflow/config/claims")
-    assert verdicts.marked(README) == publication.overview(every, pages), COMMITTED
+    overview = publication.overview(every, pages)
+    assert verdicts.between("README.md", README, overview) == README, COMMITTED
     appendix = (ROOT / "ARTIFACT-APPENDIX.md").read_text(encoding="utf-8")
-    assert verdicts.marked(appendix) == verdicts.expectations(expected), COMMITTED
+    told = verdicts.expectations(expected)
+    assert verdicts.between("ARTIFACT-APPENDIX.md", appendix, told) == appendix, COMMITTED
 
 
 def test_the_meaning_of_every_verdict_is_told_alike():

@@ -30,10 +30,7 @@ STYLES: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
         "exact under an assumption",
         {"marker": "D", "color": plotting.OTHER, "ms": 5},
     ),
-    ("assumed", "estimate"): (
-        "another mechanism",
-        {"marker": "x", "color": plotting.PUBLISHED},
-    ),
+    ("assumed", "estimate"): ("another mechanism", {"marker": "x", "color": plotting.PUBLISHED}),
     ("counterexample", "lower"): (
         "known last iterate (lower bound)",
         {"marker": ">", "color": plotting.VALID},

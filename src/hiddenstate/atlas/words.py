@@ -200,8 +200,8 @@ def _up(value: float, digits: int = 3) -> str:
     return shown(value, "upper", digits)
 
 
-def _low(value: float, digits: int = 3) -> str:
-    return shown(value, "lower", digits)
+def _low(value: float) -> str:
+    return shown(value, "lower", 3)
 
 
 def _near(value: float, digits: int = 3) -> str:

@@ -65,11 +65,7 @@ def gaussian_dp(mu: float) -> Claim:
 
 
 def dpsgd(
-    noise_multiplier: float,
-    sampling_rate: float,
-    steps: int,
-    *,
-    other: float | None = None,
+    noise_multiplier: float, sampling_rate: float, steps: int, *, other: float | None = None
 ) -> Claim:
     """The trade-off curve of all iterates of DP-SGD with Poisson sampling, the sharpest claim.
 

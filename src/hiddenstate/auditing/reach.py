@@ -80,7 +80,7 @@ def reach(claim: Claim, test: SequentialAudit, *, power: float = POWER) -> Reach
             missed = middle
     value, parameter = truth.value, claim.hypotheses.parameter
     if isinstance(claim.hypotheses, ApproxDP):
-        value = _epsilon(claim, float(FACTORS[index]))
+        value = _more(claim.value, float(FACTORS[index]))
         parameter = "a Gaussian mechanism of epsilon" if claim.hypotheses.delta > 0 else "epsilon"
     less = claim.hypotheses.trivial == np.inf
     shown_value = shown(value, "lower" if less else "upper", 3)
@@ -133,14 +133,10 @@ def _leaking(claim: Claim, factor: float) -> Claim | None:
         if isinstance(claim.hypotheses, ApproxDP):
             delta = claim.hypotheses.delta
             how = claims.gaussian_with if delta > 0 else claims.approximate
-            return how(_epsilon(claim, factor), delta)
+            return how(_more(claim.value, factor), delta)
     except InputError:
         pass
     return None
-
-
-def _epsilon(claim: Claim, factor: float) -> float:
-    return _more(claim.value, factor)
 
 
 def _more(value: float, factor: float) -> float:

@@ -290,7 +290,6 @@ AGAIN = 40
 
 
 def _student(freedom: float, shares: Floats) -> Floats:
-    """Quantiles of Student's law."""
     from scipy import stats
 
     return np.asarray(stats.t.ppf(shares, freedom))

@@ -80,26 +80,16 @@ def index_in(dataset: Any, inner: Any, index: int) -> int | None:
     return list(dataset.indices).index(found) if found in list(dataset.indices) else None
 
 
-def poisson(loader: Any) -> Any:
-    """The loader's sampler if it is one of Poisson sampling (it has a ``sample_rate``), or None."""
-    return poisson_of(loader.batch_sampler)
-
-
-def poisson_of(sampler: Any) -> Any:
-    """The same of a batch sampler."""
+def poisson(sampler: Any) -> Any:
+    """The sampler if it is one of Poisson sampling (it has a ``sample_rate``), or None."""
     # A virtual batch is split by a sampler around that of the loader.
     while sampler is not None and getattr(sampler, "sample_rate", None) is None:
         sampler = getattr(sampler, "sampler", None)
     return sampler
 
 
-def described(loader: Any) -> str:
-    """Describe in words how a loader without Poisson sampling makes its batches."""
-    return words(loader.batch_sampler)
-
-
 def words(batch_sampler: Any) -> str:
-    """The same of a batch sampler."""
+    """Describe in words how a batch sampler without Poisson sampling makes its batches."""
     sampler = getattr(batch_sampler, "sampler", None)
     order = type(sampler if sampler is not None else batch_sampler).__name__
     size = getattr(batch_sampler, "batch_size", None)

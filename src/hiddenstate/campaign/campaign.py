@@ -12,14 +12,12 @@ A crashed run is tried again with the same seed, and never left out: crashes may
 world, and an audit of the survivors would be of another mechanism.
 """
 
-import fcntl
 import hashlib
 import json
 import math
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ from hiddenstate.campaign.trainings import (
 )
 from hiddenstate.campaign.workers import Crew, Result, Task
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic
+from hiddenstate.files import alone, atomic
 from hiddenstate.pipeline import scores
 from hiddenstate.streams import key
 
@@ -100,7 +98,8 @@ def run(
     identity = {"training": loadable.identity, "seed": seed, "test": _described(test)}
     store = _Store(Path(out), identity | {"battery": list(battery) or None})
     test = test.shared(len(store.names))
-    with store.opened(tasks):
+    with alone(store.directory, "another process runs this campaign"):
+        store.read(tasks)
         taken = len(store.finished)
         missing = deque(task for task in tasks if (task.world, task.run) not in store.finished)
         crashes: list[str] = []
@@ -204,15 +203,18 @@ class _Store:
     """The directory of a campaign: one small file per finished run, and the score file."""
 
     def __init__(self, directory: Path, identity: dict[str, Any]) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{directory}: cannot be written: {error.strerror}") from error
         self.directory, self.identity = directory, identity
         self.finished: dict[tuple[str, int], dict[str, Any]] = {}
         self.judged = 0
         self.coins: int | None = None
         self.names: list[str] = identity["battery"] or [ONLY]
 
-    @contextmanager
-    def opened(self, tasks: Sequence[Task]) -> Iterator[None]:
-        """Read what is there, while no other process does; refuse what is of another campaign."""
+    def read(self, tasks: Sequence[Task]) -> None:
+        """Read what is there; refuse what is of another campaign."""
         path = self.directory / "campaign.json"
         # Through JSON, so that what was written compares equal to what is.
         own = json.loads(json.dumps(self.identity))
@@ -231,28 +233,19 @@ class _Store:
             self.coins = secrets.randbits(32)
             with atomic(path) as temporary:
                 temporary.write_text(json.dumps(own | {"coins": self.coins}, indent=2) + "\n")
-        with path.open() as locked:
-            try:
-                fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+        planned = {(task.world, task.run): task.seed for task in tasks}
+        for file in sorted((self.directory / "runs").glob("[!.]*.json")):
+            entry = _read_json(file)
+            run: tuple[Any, Any] = entry.get("world"), entry.get("run")
+            seed, score = entry.get("seed"), entry.get("score")
+            if planned.get(run) != seed or not _finite(score):
                 raise InputError(
-                    f"{self.directory}: another process runs this campaign; wait for its end"
-                ) from error
-            planned = {(task.world, task.run): task.seed for task in tasks}
-            for file in sorted((self.directory / "runs").glob("[!.]*.json")):
-                entry = _read_json(file)
-                run: tuple[Any, Any] = entry.get("world"), entry.get("run")
-                seed, score = entry.get("seed"), entry.get("score")
-                if planned.get(run) != seed or not _finite(score):
-                    raise InputError(
-                        f"{file}: got world, run, seed and score {run[0]}, {run[1]}, {seed}, "
-                        f"{score}, which is no run of this campaign; remove the file"
-                    )
-                self.finished[run] = {"seconds": 0.0} | entry
-            yield
+                    f"{file}: got world, run, seed and score {run[0]}, {run[1]}, {seed}, "
+                    f"{score}, which is no run of this campaign; remove the file"
+                )
+            self.finished[run] = {"seconds": 0.0} | entry
 
     def keep(self, result: Result) -> None:
-        """Store a finished run."""
         task = result.task
         entry = vars(task) | {"score": result.score, "seconds": round(result.seconds, 3)}
         path = self.directory / "runs" / f"{task.world}-{task.run:06d}.json"

@@ -357,37 +357,26 @@ def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
         seen.setdefault("first learning rate", rates)
         seen["last learning rate"] = rates
 
-    def began(original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def begin(self: Any) -> Any:
-            if hasattr(self.dataset, "__len__"):
-                seen.setdefault("records", []).append(len(self.dataset))
-            # Opacus's loader keeps the rate that it was made with; batches are its sampler's.
-            sampler = batches.poisson(self)
-            if sampler is not None:
-                seen["sampling rate of the loader"] = float(sampler.sample_rate)
-            else:
-                seen["sampler"] = batches.described(self)
-            return original(self)
+    def begin(original: Callable[..., Any], loader: Any) -> Any:
+        if hasattr(loader.dataset, "__len__"):
+            seen.setdefault("records", []).append(len(loader.dataset))
+        # Opacus's loader keeps the rate that it was made with; batches are its sampler's.
+        sampler = batches.poisson(loader.batch_sampler)
+        if sampler is not None:
+            seen["sampling rate of the loader"] = float(sampler.sample_rate)
+        else:
+            seen["sampler"] = batches.words(loader.batch_sampler)
+        return original(loader)
 
-        return begin
-
-    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def batch(self: Any) -> Any:
-            found = original(self)
-            seen["batches"] = seen.get("batches", 0) + 1
-            return found
-
-        return batch
+    def batch(original: Callable[..., Any], iterator: Any) -> Any:
+        found = original(iterator)
+        seen["batches"] = seen.get("batches", 0) + 1
+        return found
 
     handle = register_optimizer_step_post_hook(stepped)
     stack.callback(handle.remove)
-    for owner, name, wrapped in (
-        (DataLoader, "__iter__", began),
-        (_BaseDataLoaderIter, "__next__", counted),
-    ):
-        stack.enter_context(patch.object(owner, name, wrapped(getattr(owner, name))))
+    around(stack, DataLoader, "__iter__", begin)
+    around(stack, _BaseDataLoaderIter, "__next__", batch)
 
 
 def _observe_opacus(seen: dict[str, Any], stack: ExitStack) -> None:
@@ -395,46 +384,53 @@ def _observe_opacus(seen: dict[str, Any], stack: ExitStack) -> None:
 
     inside: set[int] = set()
 
-    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def pre_step(self: Any, *given: Any, **named: Any) -> Any:
-            if id(self) in inside:  # called by that of a subclass
-                return original(self, *given, **named)
-            inside.add(id(self))
-            try:
-                taken = original(self, *given, **named)
-            finally:
-                inside.discard(id(self))
-            seen["noise multiplier"] = float(self.noise_multiplier)
-            seen["clipping norm"] = _plain(self.max_grad_norm)
-            seen["expected batch size"] = _plain(self.expected_batch_size)
-            seen["secure_mode"] = bool(self.secure_mode)
-            seen["noisy steps"] = seen.get("noisy steps", 0) + bool(taken)
-            return taken
+    def pre_step(original: Any, optimizer: Any, /, *given: Any, **named: Any) -> Any:
+        if id(optimizer) in inside:  # called by that of a subclass
+            return original(optimizer, *given, **named)
+        inside.add(id(optimizer))
+        try:
+            taken = original(optimizer, *given, **named)
+        finally:
+            inside.discard(id(optimizer))
+        seen["noise multiplier"] = float(optimizer.noise_multiplier)
+        seen["clipping norm"] = _plain(optimizer.max_grad_norm)
+        seen["expected batch size"] = _plain(optimizer.expected_batch_size)
+        seen["secure_mode"] = bool(optimizer.secure_mode)
+        seen["noisy steps"] = seen.get("noisy steps", 0) + bool(taken)
+        return taken
 
-        return pre_step
-
-    classes, found = [DPOptimizer], [DPOptimizer]
-    while classes:
-        classes = [below for owner in classes for below in owner.__subclasses__()]
-        found += classes
-    for owner in dict.fromkeys(found):
-        if "pre_step" in vars(owner):
-            stack.enter_context(patch.object(owner, "pre_step", wrapped(owner.pre_step)))
+    for owner in defining(DPOptimizer, "pre_step"):
+        around(stack, owner, "pre_step", pre_step)
 
 
 def _observe_kit(seen: dict[str, Any], stack: ExitStack) -> None:
     from hiddenstate.campaign.kit import Run
 
-    original = Run.scores
+    def scores(original: Callable[..., Any], run: Any) -> Any:
+        seen["draws of the canary"] = run.draws
+        seen["expected draws of the canary"] = run.sampling_rate * len(run._steps)
+        return original(run)
+
+    around(stack, Run, "scores", scores)
+
+
+def around(stack: ExitStack, owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+    """Call ``wrapper(original, self, ...)`` in place of a method until the stack is closed."""
+    original = getattr(owner, name)
 
     @wraps(original)
-    def scores(self: Any) -> Any:
-        seen["draws of the canary"] = self.draws
-        seen["expected draws of the canary"] = self.sampling_rate * len(self._steps)
-        return original(self)
+    def observed(this: Any, /, *given: Any, **named: Any) -> Any:
+        return wrapper(original, this, *given, **named)
 
-    stack.enter_context(patch.object(Run, "scores", scores))
+    stack.enter_context(patch.object(owner, name, observed))
+
+
+def defining(owner: type, name: str) -> Iterator[type]:
+    """The class and those derived from it, where they have a method of their own."""
+    found: list[Any] = [owner]
+    for one in found:
+        found += [below for below in one.__subclasses__() if below not in found]
+    return (one for one in found if name in vars(one))
 
 
 def _plain(value: Any) -> Any:

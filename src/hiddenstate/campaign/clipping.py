@@ -59,7 +59,8 @@ def compare(
 ) -> Wrong | None:
     """Fault of the optimizer's own sum, None if it is the one expected."""
     rows = len(samples[0])
-    near = ACCURACY * norm * math.sqrt(max(rows, 1))
+    count = max(rows, 1)
+    near = ACCURACY * norm * math.sqrt(count)
     if _distance(own, expected) <= near:
         return None
     gaps = [_distance([a], [b]) for a, b in zip(own, expected, strict=True)]
@@ -69,24 +70,13 @@ def compare(
     )
     length = math.sqrt(sum(float((t.double() ** 2).sum()) for t in total))
     within = near + 1e-3 * length
-    means = [t / max(rows, 1) for t in total]
+    whole, each = (min(1.0, n * norm / (length + 1e-6)) for n in (1, count))
+    late = "the {} of the batch is clipped, not each record's gradient"
     known: list[tuple[str, str, list[Tensor]]] = [
         ("no clipping", "gradients are not clipped", total),
-        (
-            "late clipping",
-            "the sum of the batch is clipped, not each record's gradient",
-            [t * min(1.0, max(rows, 1) * norm / (length + 1e-6)) for t in total],
-        ),
-        (
-            "late clipping",
-            "the sum of the batch is clipped, not each record's gradient",
-            [t * min(1.0, norm / (length + 1e-6)) for t in total],
-        ),
-        (
-            "late clipping",
-            "the mean gradient of the batch is clipped, not each record's gradient",
-            [t * min(1.0, norm * max(rows, 1) / (length + 1e-6)) / max(rows, 1) for t in means],
-        ),
+        ("late clipping", late.format("sum"), [t * each for t in total]),
+        ("late clipping", late.format("sum"), [t * whole for t in total]),
+        ("late clipping", late.format("mean gradient"), [t * each / count**2 for t in total]),
         (
             "clipping by layer",
             "each tensor is clipped to the whole norm, so that a record contributes up to "

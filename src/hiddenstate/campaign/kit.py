@@ -276,10 +276,11 @@ class Run:
         if self.clipping_norm is not None:
             self._same("clipping norm", float(optimizer.max_grad_norm), self.clipping_norm)
         if loader is not None:
-            sampler = batches.poisson(loader)
+            sampler = batches.poisson(loader.batch_sampler)
             if sampler is None:
+                made = batches.words(loader.batch_sampler)
                 raise InputError(
-                    f"sampler: the loader makes {batches.described(loader)}; claimed Poisson "
+                    f"sampler: the loader makes {made}; claimed Poisson "
                     f"sampling at rate {claimed:g} (make_private with poisson_sampling=True)"
                 )
             if self.canary is not None and self.present:
@@ -358,12 +359,13 @@ class Run:
         self._count(rows)
         self._drawn = (self._drawn or 0) + count - int(there.sum())
         if count:
+            clip = float(self.optimizer.max_grad_norm)
             if self.gradient is not None and there.any():
-                self._insert(samples, rows, self.gradient.norm * self._clip_norm)
+                self._insert(samples, rows, self.gradient.norm * clip)
                 for parameter, sample in zip(self._parameters, samples, strict=True):
                     parameter.grad_sample = sample
             norms = torch.stack([s.flatten(1).norm(dim=1) for s in samples], dim=1).norm(dim=1)
-            factors = (float(self.optimizer.max_grad_norm) / (norms + 1e-6)).clamp(max=1.0)
+            factors = (clip / (norms + 1e-6)).clamp(max=1.0)
             factors = torch.where(there, torch.zeros_like(factors), factors)
             sums = [torch.einsum("i,i...", factors.to(s), s) for s in samples]
             before = self._others
@@ -371,10 +373,6 @@ class Run:
                 sums if before is None else [a + b for a, b in zip(before, sums, strict=True)]
             )
         inner()
-
-    @property
-    def _clip_norm(self) -> float:
-        return float(self.optimizer.max_grad_norm)
 
     def _count(self, rows: Tensor) -> None:
         """Count the draws of the canary among these rows."""
@@ -485,7 +483,7 @@ class Run:
                     f"{self.sampling_rate:g}"
                 )
 
-    def _ratio(self, along: float) -> tuple[float, float]:
+    def _ratio(self, along: Any) -> tuple[float, Any]:
         """Logarithms of the likelihood ratio's two parts: the canary not sampled, and sampled."""
         q, length = self.sampling_rate, self._length
         exponent = (along - length / 2) * length / self.noise_multiplier**2
@@ -647,10 +645,7 @@ class OneRun(Run):
         """The score of each canary by its number."""
         self._finish()
         self._complete()
-        q, length, sigma = self.sampling_rate, self._length, self.noise_multiplier
-        exponent = (np.array(self._along) - length / 2) * length / sigma**2
-        missed = math.log1p(-q) if q < 1 else -math.inf
-        ratio = np.logaddexp(missed, math.log(q) + exponent).sum(axis=0)
+        ratio = np.logaddexp(*self._ratio(np.array(self._along))).sum(axis=0)
         return {str(number): float(f"{value:.9g}") for number, value in enumerate(ratio)}
 
     def write(self, path: str | Path) -> None:

@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -29,6 +27,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from hiddenstate.campaign import batches, clipping
+from hiddenstate.campaign.checking import around, defining
 
 KEPT_STEPS = 48
 """Steps whose residuals are kept; the others leave their sums alone."""
@@ -142,23 +141,15 @@ class _Recorder:
         handle = register_optimizer_step_pre_hook(self._stepping)
         stack.callback(handle.remove)
 
-        def around(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
-            original = getattr(owner, name)
-
-            @wraps(original)
-            def observed(this: Any, *given: Any, **named: Any) -> Any:
-                return wrapper(original, this, *given, **named)
-
-            stack.enter_context(patch.object(owner, name, observed))
-
-        around(DPOptimizer, "__init__", self._made)
-        for owner in _subclasses(DPOptimizer):
-            if "pre_step" in vars(owner):
-                around(owner, "pre_step", self._pre_step)
-        around(PrivacyEngine, "_prepare_model", self._model)
-        around(PrivacyEngine, "_prepare_data_loader", self._loader)
-        around(DPTensorFastGradientClipping, "backward", self._backward)
-        around(torch.Tensor, "backward", self._loss)
+        for owner, name, wrapper in (
+            (DPOptimizer, "__init__", self._made),
+            *((owner, "pre_step", self._pre_step) for owner in defining(DPOptimizer, "pre_step")),
+            (PrivacyEngine, "_prepare_model", self._model),
+            (PrivacyEngine, "_prepare_data_loader", self._loader),
+            (DPTensorFastGradientClipping, "backward", self._backward),
+            (torch.Tensor, "backward", self._loss),
+        ):
+            around(stack, owner, name, wrapper)
 
     def _made(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> None:
         original(optimizer, *given, **named)
@@ -267,7 +258,7 @@ class _Recorder:
             # Rows fewer than records: the optimizer clips sums of several.
             self.found.micro.append((len(self.found.steps), rows, drawn))
         loader = taken[-1][0]
-        sampler = batches.poisson_of(loader._index_sampler)
+        sampler = batches.poisson(loader._index_sampler)
         self.found.records = len(loader._dataset)
         self.found.sampler = batches.words(loader._index_sampler)
         self.found.rate = None if sampler is None else float(sampler.sample_rate)
@@ -454,15 +445,7 @@ class _Pending:
     unknown: bool = False
 
     def add(self, part: list[Tensor]) -> None:
-        """Add the clipped sum of a part."""
         self.sums = [a + b for a, b in zip(self.sums, part, strict=True)] if self.sums else part
-
-
-def _subclasses(owner: type) -> list[type]:
-    found: list[Any] = [owner]
-    for one in found:
-        found += [below for below in one.__subclasses__() if below not in found]
-    return found
 
 
 def _is_ghost(optimizer: Any) -> bool:

@@ -512,8 +512,7 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
     count = claimed.get("steps")
     taken = len(steps) + len(recorded.bare)
     if count is not None and taken > count:
-        words = f"the training took {taken}, {words_of('steps')} {count:g}"
-        yield Finding("steps", words)
+        yield Finding("steps", f"the training took {taken}, {words_of('steps')} {count:g}")
     everything = all(len(set(b)) == recorded.records == len(b) for b in recorded.batches)
     rate = claimed.get("sampling rate")
     own = 1.0 if recorded.batches and everything else recorded.rate
@@ -585,16 +584,11 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
 
 
 def _clipping(recorded: Recorded, names: list[str]) -> Iterator[Finding]:
-    seen: set[str] = set()
-    for step, wrong in recorded.wrong:
-        if wrong.kind in seen:
-            continue
-        seen.add(wrong.kind)
+    for step, wrong in recorded.wrong[:1]:
         longest = max((w.contribution or 0 for _, w in recorded.wrong if w.kind == wrong.kind))
         more = f"; a record contributes up to {longest:.3g} clipping norms" if longest > 1 else ""
         at = " of gradients of known length, after the training" if step is None else ""
         yield Finding("clipping", f"{wrong.words}{at}{more}", _name(names, wrong.tensor), step)
-        return
 
 
 def _noise(
@@ -667,9 +661,7 @@ def _noise(
     yield from _sizes(tests, recorded, names, claimed)
     odd = tests.failed("normal")
     wrong = tests.failed("tensor") or tests.failed("step")
-    if odd and not shared and not same and not again and not wrong:
-        yield Finding("other noise", "the noise is not normal", None, None, odd[0][0])
-    if odd and wrong and not shared and not same and not again and _alike(steps):
+    if odd and not shared and not same and not again and (not wrong or _alike(steps)):
         yield Finding("other noise", "the noise is not normal", None, None, odd[0][0])
     for kind in ("along", "along last"):
         if (moved := tests.failed(kind)) and not again:

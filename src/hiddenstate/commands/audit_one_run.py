@@ -150,13 +150,7 @@ def _bounds(
     options: argparse.Namespace, guesses: "Guesses", every: "Guesses | None"
 ) -> "list[tuple[str, LowerBound]]":
     """Bounds from the guesses, each with its quantity; ``every``: a guess of every coin."""
-    from hiddenstate.auditing import (
-        ApproxDP,
-        GaussianDP,
-        flip_bound,
-        one_run_bound,
-        planned_flips,
-    )
+    from hiddenstate.auditing import ApproxDP, GaussianDP, flip_bound, one_run_bound, planned_flips
 
     confidence = options.confidence
     alone = "each canary alone"

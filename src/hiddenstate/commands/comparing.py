@@ -161,10 +161,10 @@ def _off(found: Any, expected: Any) -> float:
     return distance if math.isfinite(distance) else math.inf
 
 
-def _seconds(call: Callable[[], object], device: str, times: int = 3) -> float:
-    """The least of a few times that a call takes, after one that is not counted."""
+def _seconds(call: Callable[[], object], device: str) -> float:
+    """The least of three times that a call takes, after one that is not counted."""
     found = []
-    for _ in range(1 + times):
+    for _ in range(4):
         begin = time.perf_counter()
         call()
         if torch.device(device).type == "cuda":

@@ -18,10 +18,10 @@ Repeats that come out equal have an unknown error, not none: a known one is give
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,11 +235,7 @@ class Interval:
 
 
 def mean(
-    values: Sequence[float],
-    known: float = 0.0,
-    *,
-    least: float = -math.inf,
-    most: float = math.inf,
+    values: Sequence[float], known: float = 0.0, *, least: float = -math.inf, most: float = math.inf
 ) -> Estimate:
     """The mean of independent repeats, each of which has at least the ``known`` deviation.
 
@@ -300,16 +296,21 @@ def _place(low: float, high: float, least: float, most: float) -> Outcome:
 class Within:
     """A quantity and the region that the sentence allows it.
 
-    ``low`` and ``high`` are the region's ends, an infinite one is no end; ``reason`` says where
-    they come from.
+    A plain number is exact. ``low`` and ``high`` are the region's ends, an infinite one is no end;
+    ``reason`` says where they come from.
     """
 
     what: str
-    found: Quantity
+    given: InitVar[Quantity | SupportsFloat]
     low: float = -math.inf
     high: float = math.inf
     reason: str = ""
     stated: str = ""
+    found: Quantity = field(init=False)
+
+    def __post_init__(self, given: Quantity | SupportsFloat) -> None:
+        found = given if hasattr(given, "interval") else Exact(float(given))
+        object.__setattr__(self, "found", found)
 
     @property
     def exact(self) -> bool:
@@ -629,6 +630,3 @@ def _region(low: float, high: float) -> str:
     if math.isinf(high):
         return f"at least {low:.6g}"
     return f"{low:.6g} to {high:.6g}"
-
-
-Measure = Callable[[Any], Evidence]

@@ -50,15 +50,11 @@ class Simulate(Generic[P]):
     cost: Callable[[Cell[P]], float] = lambda cell: 1.0
 
 
-@dataclass(frozen=True)
-class Bounds(Generic[P]):
+class Bounds(Simulate[P]):
     """Table of an accountant or a simulated audit: ``run(cell, seed)`` returns any table."""
 
     kind: ClassVar[str] = "bound"
     folder: ClassVar[str] = "bounds"
-    cells: Callable[[Any], list[Cell[P]]]
-    run: Callable[[Cell[P], int], pd.DataFrame]
-    cost: Callable[[Cell[P]], float] = lambda cell: 1.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class Expect(Train[P]):
     """
 
 
-Work = Simulate[Any] | Bounds[Any] | Start[Any] | Train[Any]
+Work = Simulate[Any] | Start[Any] | Train[Any]
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Values that decide the numbers, except the seed, as plain JSON values."""
         parameters = self.cell.parameters.model_dump(mode="json")
-        if isinstance(self.work, Simulate | Bounds):
+        if isinstance(self.work, Simulate):
             return {"code": code.digest_of(self.work.run), **parameters}
         identity = {"revision": self.work.revision, **parameters}
         if isinstance(self.work, Train) and self.work.start:
@@ -223,8 +219,7 @@ KINDS: tuple[str, ...] = tuple(kind.kind for kind in (Start, Train, Simulate, Bo
 class Shown:
     """A figure or table: title, caption (one paragraph), and how it is drawn from estimates.
 
-    ``message`` is what one sees in a figure, in a sentence that stands above its panels;
-    ``pending`` says why no published run draws it, if none does.
+    ``message`` is what one sees in a figure, in a sentence that stands above its panels.
     ``when(grid)`` says if a grid has the cells for it. ``shows`` says what it shows where that is
     not what its family's scale shows, as of exact laws beside trained models. ``of`` is the
     beginning of the part of the scale's words, up to a semicolon, that it shows; "" for all.
@@ -236,7 +231,6 @@ class Shown:
     when: Callable[[Any], bool] = lambda grid: True
     shows: str = ""
     message: str = ""
-    pending: str = ""
     of: str = ""
 
     def footer(self, scale: str, grid: FamilyGrid) -> str:
@@ -280,11 +274,10 @@ def figure(
     when: Callable[[Any], bool] = lambda grid: True,
     shows: str = "",
     message: str = "",
-    pending: str = "",
     of: str = "",
 ) -> Callable[[Callable[[pd.DataFrame], Any]], Figure]:
     """Register a function of the estimates as a figure under the function's name."""
-    return lambda draw: Figure(title, caption, draw, when, shows, message, pending, of)
+    return lambda draw: Figure(title, caption, draw, when, shows, message, of)
 
 
 Rows = Iterator[dict[str, Any]]
@@ -354,7 +347,7 @@ class Family:
     title: str
     reference: str
     grid: type[FamilyGrid]
-    works: tuple[Simulate[Any] | Bounds[Any] | Train[Any], ...]
+    works: tuple[Simulate[Any] | Train[Any], ...]
     estimate: Callable[[Any, Made, Made], pd.DataFrame]
     modules: tuple[ModuleType, ...]
 

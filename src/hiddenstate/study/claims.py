@@ -49,12 +49,7 @@ class Verdict(StrEnum):
 
 
 GROUPS: dict[str, tuple[Verdict, ...]] = {
-    "agrees": (
-        Verdict.CONFIRMED,
-        Verdict.CONFIRMED_READING,
-        Verdict.AGREES_REDUCED,
-        Verdict.HOLDS,
-    ),
+    "agrees": (Verdict.CONFIRMED, Verdict.CONFIRMED_READING, Verdict.AGREES_REDUCED, Verdict.HOLDS),
     "contradicts": (
         Verdict.REFUTED,
         Verdict.DIFFERS_READING,
@@ -333,8 +328,6 @@ def judge(claims: list[Claim], estimates: pd.DataFrame, level: Level) -> pd.Data
             evidence = papers.load(claim.family).checks[claim.check].measure(estimates)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        if SCALES.index(level.size) < SCALES.index(claim.judged_from):
-            evidence = None
         grid = next(iter(estimates.get("grid", ())), "")
         rows.append(_row(claim, evidence, level) | {"problem": problem, "grid": grid} | stamp)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -342,6 +335,8 @@ def judge(claims: list[Claim], estimates: pd.DataFrame, level: Level) -> pd.Data
 
 def _row(claim: Claim, evidence: Evidence | None, level: Level) -> dict[str, Any]:
     found = verdict(claim, evidence, level)
+    if found == Verdict.NOT_JUDGED:
+        evidence = None
     told: dict[str, Any] = {"ledger": "own", "readings": "[]", "parameters": ""}
     if isinstance(claim, PaperClaim):
         readings = [reading.model_dump() for reading in claim.readings]

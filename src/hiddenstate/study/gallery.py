@@ -61,9 +61,6 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
         family = papers.load(name)
         parts.append(f"## {family.title}\n\n`{name}`, {family.reference}\n")
         for key, figure in family.figures.items():
-            if figure.pending:
-                parts.append(f"### {figure.title}\n\n{figure.caption} *{figure.pending}*\n")
-                continue
             place = out.parent.parent / PUBLISHED / name / f"{key}.png"
             scale = kept.get(f"{name}_{key}")
             if scales and (not families or name in families):

@@ -23,11 +23,7 @@ FAMILY = Family(
     reference="the papers together",
     grid=cells.AtlasGrid,
     works=(
-        Bounds(
-            cells.bounded,
-            bounds.bound,
-            cost=lambda cell: 2.0 * len(cell.parameters.settings),
-        ),
+        Bounds(cells.bounded, bounds.bound, cost=lambda cell: 2.0 * len(cell.parameters.settings)),
         Bounds(cells.released, released.released, cost=lambda cell: 4.0),
     ),
     estimate=estimates.estimate,

@@ -4,7 +4,7 @@ import pandas as pd
 
 from hiddenstate.papers.atlas.estimates import checkpoints, settings
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Exact, Within, rarely
+from hiddenstate.pipeline.evidence import Within, rarely
 from hiddenstate.pipeline.family import Found, check, needed
 
 
@@ -38,16 +38,10 @@ def ordered(estimates: pd.DataFrame) -> Found:
         f"; {estimates['method'][i]} ({estimates['cell'][i]}) is above" for i in above.index
     )
     yield Within(
-        "largest computed bound over the least upper bound",
-        Exact(float(needed(computed).max())),
-        high=1.0,
+        "largest computed bound over the least upper bound", needed(computed).max(), high=1.0
     )
     yield rarely(
-        "audits at 95 % above it",
-        int((share[audits] > 1).sum()),
-        int(audits.sum()),
-        0.05,
-        0.25,
+        "audits at 95 % above it", int((share[audits] > 1).sum()), int(audits.sum()), 0.05, 0.25
     )
     return f"{len(share)} lower bounds; the largest is {share.max():.2%} of its upper bound{named}."
 
@@ -64,7 +58,7 @@ def attained(estimates: pd.DataFrame) -> Found:
     share = _least_share(estimates, "history regulariser")
     yield Within(
         f"least share of the proven epsilon that is attained, {share.index[0]}",
-        Exact(float(share.iloc[0])),
+        share.iloc[0],
         low=0.99,
     )
     return f"{len(share)} settings."
@@ -77,7 +71,7 @@ def audited(estimates: pd.DataFrame) -> Found:
     large = estimates[estimates["cell"].isin(least.index[least >= 4])]
     share = _least_share(needed(large), "encoding-loss audit")
     for cell, value in share.items():
-        yield Within(f"share certified, {cell}", Exact(float(value)), low=0.5, reason="most")
+        yield Within(f"share certified, {cell}", value, low=0.5, reason="most")
     return "What an audit of this seed certifies at 95 %."
 
 
@@ -89,6 +83,6 @@ def released(estimates: pd.DataFrame) -> Found:
         most = select(part, kind="upper").set_index("x")["value"].sort_index()
         least = select(part, kind="lower").set_index("x")["value"].sort_index()
         tenth = most[most.index >= 10].index[0]
-        share = Exact(float(most[tenth] / least.iloc[-1]))
+        share = most[tenth] / least.iloc[-1]
         yield Within(f"every {tenth:g}th iterate over the last alone, {cell}", share, high=1.1)
     return f"{exact['cell'].nunique()} settings."

@@ -39,10 +39,7 @@ def estimate(grid: AtlasGrid, scores: Made, bounds: Made) -> pd.DataFrame:
     ((_, table),) = bounds.of(bounded)
     parts = [
         made.assign(
-            cell=cell.name,
-            name=made["method"],
-            group=RELEASED,
-            title=_title(cell.parameters),
+            cell=cell.name, name=made["method"], group=RELEASED, title=_title(cell.parameters)
         ).drop(columns="method")
         for cell, made in bounds.of(released)
     ]

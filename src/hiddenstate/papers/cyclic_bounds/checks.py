@@ -45,13 +45,13 @@ def convex_limit(estimates: pd.DataFrame) -> Found:
     away = needed(away[away.index > 0])
     yield Within(
         f"relative distance from equation 22 at a weak convexity of {away.index[0]:g}",
-        Exact(float(away.iloc[0])),
+        away.iloc[0],
         high=LIMIT,
         reason="converges",
     )
     yield Within(
         "least fall of the distance from one weak convexity to the next smaller",
-        Exact(float(away.diff().iloc[1:].min())),
+        away.diff().iloc[1:].min(),
         low=0,
         reason="converges",
     )
@@ -97,13 +97,13 @@ def parameters(estimates: pd.DataFrame) -> Found:
         least = float(np.min(sign * np.concatenate(changes)))
         words = sweep.replace("_", " ").replace("std", "standard deviation")
         what = f"least fall of log rho between neighbouring values of the {words}"
-        yield Within(what, Exact(least), low=0, reason="smaller")
+        yield Within(what, least, low=0, reason="smaller")
     return "Theorem 4.5 at four weak convexities, one parameter varied at a time."
 
 
 def _least_price(rows: pd.DataFrame, what: str, note: str) -> Found:
     """The largest distance of ratios to the least possible price from 1."""
-    gap = Exact(float((needed(rows)["value"] - 1).abs().max()))
+    gap = (needed(rows)["value"] - 1).abs().max()
     yield Within(what, gap, high=EQUAL, reason="equal except for rounding")
     return note
 
@@ -131,7 +131,7 @@ def pabi(estimates: pd.DataFrame) -> Found:
     )
     yield Within(
         "equation 22 over privacy amplification by iteration, for the last record",
-        Exact(ours / last),
+        ours / last,
         0.1,
         10,
         reason="the same order of magnitude",
@@ -157,13 +157,13 @@ def gaussian(estimates: pd.DataFrame) -> Found:
     ratios = gdp[rdp > 0] / rdp[rdp > 0]
     yield Within(
         "largest epsilon by Gaussian differential privacy over that by Rényi divergences",
-        Exact(float(ratios.max())),
+        ratios.max(),
         high=1,
         reason="the second implies no less",
     )
     yield Within(
         "largest exact epsilon over the least bound",
-        Exact(float((exact / upper).max())),
+        (exact / upper).max(),
         high=1,
         reason="upper bounds",
     )
@@ -183,7 +183,7 @@ def composition(estimates: pd.DataFrame) -> Found:
     ratios = table[["Theorem 4.3", "Corollary C.3"]].min(axis=1) / table["composition"]
     yield Within(
         "least of Theorem 4.3 and Corollary C.3, over composition",
-        Exact(float(ratios.min())),
+        ratios.min(),
         low=1,
         reason="never above them",
     )
@@ -211,7 +211,7 @@ def corrected(estimates: pd.DataFrame) -> Found:
     certified = (table["certified"] / table["corrected bound"]).max()
     yield Within(
         "largest exact divergence over the corrected bound, in the limit of large batches",
-        Exact(float(ratios.max())),
+        ratios.max(),
         high=1,
         reason="an upper bound",
     )
@@ -228,13 +228,13 @@ def tightness(estimates: pd.DataFrame) -> Found:
     attained = select(rows, slopes="tightest")["value"]
     yield Within(
         "least exact divergence over the bound, with the tightest slopes",
-        Exact(float(attained.min())),
+        attained.min(),
         low=1 - EQUAL,
         reason="attained except for rounding",
     )
     yield Within(
         "largest exact divergence over the bound, with any slopes",
-        Exact(float(rows["value"].max())),
+        rows["value"].max(),
         high=1 + EQUAL,
         reason="an upper bound except for rounding",
     )
@@ -255,7 +255,7 @@ def audit(estimates: pd.DataFrame) -> Found:
     above = int((table["lower bound"] > ceiling).sum())
     yield Within(
         "largest exact epsilon over the least upper bound",
-        Exact(float((ceiling / upper).max())),
+        (ceiling / upper).max(),
         high=1,
         reason="upper bounds",
     )

@@ -270,7 +270,6 @@ def constants(estimates: pd.DataFrame) -> Any:
 
 
 def _ticks(ax: Any, values: pd.Series) -> None:
-    """Ticks at these values alone."""
     ticks = sorted(values.unique())
     ax.set_xticks(ticks, [f"{x:g}" for x in ticks])
     ax.set_xticks([], minor=True)

@@ -36,12 +36,7 @@ def table1_2(estimates: pd.DataFrame) -> Rows:
             ("PABI", "PABI", None, "no clipping, batch size 1, one pass; first record"),
             ("sharp", "sharp", "reconstructed", "our reconstruction; first record"),
             ("sharp, corrected", "sharp", "clipped", "any clipped loss; first record"),
-            (
-                "Theorem 4.5",
-                "Theorem 4.5",
-                "reconstructed",
-                "our reconstruction; any record",
-            ),
+            ("Theorem 4.5", "Theorem 4.5", "reconstructed", "our reconstruction; any record"),
             ("Theorem 4.5, corrected", "Theorem 4.5", "clipped", "any clipped loss"),
             ("composition", "composition", None, "no assumption; all iterates"),
         )

@@ -143,7 +143,7 @@ def product_form(estimates: pd.DataFrame) -> Found:
     """Section 4.1: the likelihood ratio of all iterates is the product of the steps' own."""
     gaps = needed(select(estimates, quantity="theorem", method="product form")["value"])
     what = "largest distance of the sum of logarithms from the joint likelihood ratio"
-    yield Within(what, Exact(float(gaps.max())), high=1e-9, reason="equal except for rounding")
+    yield Within(what, gaps.max(), high=1e-9, reason="equal except for rounding")
     return f"{len(gaps)} mechanisms; the joint density is summed over all sets of sampled steps."
 
 
@@ -153,9 +153,7 @@ def small_gradients(estimates: pd.DataFrame) -> Found:
     rows = select(estimates, quantity="theorem", method="largest gradient")
     for words, part in _by_cell(rows):
         for value in part["value"]:
-            yield Within(
-                f"largest gradient over the clipping norm, {words}", Exact(float(value)), high=1
-            )
+            yield Within(f"largest gradient over the clipping norm, {words}", value, high=1)
     return "At any parameter: a residual is at most half the spacing."
 
 

@@ -115,7 +115,7 @@ def estimate(grid: EncodingLossGrid, scores: Made, bounds: Made) -> pd.DataFrame
                 loss = published(noise, mechanism.sampling_rate, records)
                 found.append(_theorem("largest gradient", _largest_gradient(loss)))
             by_epsilon = searched[mechanism.setting]
-            found += [_epsilon_rows(runs, by_epsilon), _cut_rows(runs, by_epsilon)]
+            found += _epsilon_rows(runs, by_epsilon)
         parts.append(pd.concat(found).assign(**shared))
     parts += [_theorem("product form", gap) for gap in _product_gaps()]
     return pd.concat(parts, ignore_index=True)
@@ -213,16 +213,20 @@ def _gaps(curves: list[TradeoffCurve], predicted: Curves) -> pd.DataFrame:
     return frame.assign(quantity="fnr_gap", null="out", kind="estimate")
 
 
-def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.DataFrame:
-    """Empirical epsilons of the repeats by each estimator, and a valid bound from all of them."""
+def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> list[pd.DataFrame]:
+    """Empirical epsilons of the repeats by each estimator, and a valid bound from all of them.
+
+    Then Algorithm 2 of each repeat by cut-off ``x``: the least share of errors of either kind.
+    """
     epsilons = np.array(list(by_epsilon))
     curves = observe(cell)
     fpr = curves[0].fpr
     symmetric = np.array([c["all iterates", "either"](fpr) for c in by_epsilon.values()])
     totals = np.array([c["all iterates", "out"].total(_DIAGONAL) for c in by_epsilon.values()])
-    rows = []
+    rows, cuts = [], []
     for repeat, curve in enumerate(curves):
         printed = (fpr, curve.fnr, epsilons, symmetric)
+        cuts += [(repeat, cut, algorithm_2(*printed, rare=cut)) for cut in CUTS]
         rows += [
             ("algorithm 2", repeat, algorithm_2(*printed, rare=RARE)),
             ("every threshold", repeat, algorithm_2(*printed, rare=0)),
@@ -237,21 +241,9 @@ def _epsilon_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.Dat
     )
     frame.loc[len(frame)] = {"method": "lower bound", "value": bound.value, "kind": "lower"}
     frame.loc[frame["kind"] == "lower", "confidence"] = CONFIDENCE
-    return frame.assign(quantity="epsilon")
-
-
-def _cut_rows(cell: pd.DataFrame, by_epsilon: dict[float, Curves]) -> pd.DataFrame:
-    """Algorithm 2 of each repeat by cut-off ``x``: the least share of errors of either kind."""
-    epsilons, curves = np.array(list(by_epsilon)), observe(cell)
-    fpr = curves[0].fpr
-    symmetric = np.array([c["all iterates", "either"](fpr) for c in by_epsilon.values()])
-    rows = [
-        (repeat, cut, algorithm_2(fpr, curve.fnr, epsilons, symmetric, rare=cut))
-        for repeat, curve in enumerate(curves)
-        for cut in CUTS
-    ]
-    frame = pd.DataFrame(rows, columns=["repeat", "x", "value"])
-    return frame.assign(quantity="epsilon by cut-off", method="algorithm 2", kind="estimate")
+    by_cut = pd.DataFrame(cuts, columns=["repeat", "x", "value"])
+    by_cut = by_cut.assign(quantity="epsilon by cut-off", method="algorithm 2", kind="estimate")
+    return [frame.assign(quantity="epsilon"), by_cut]
 
 
 def _signal_rows(cell: pd.DataFrame) -> pd.DataFrame:

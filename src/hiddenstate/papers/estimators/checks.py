@@ -8,14 +8,7 @@ import pandas as pd
 from hiddenstate.auditing import AsPublished, Averaged
 from hiddenstate.papers.estimators.cells import LEVEL
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import (
-    CONFIDENCE,
-    Estimate,
-    Interval,
-    Share,
-    Within,
-    rarely,
-)
+from hiddenstate.pipeline.evidence import CONFIDENCE, Estimate, Interval, Share, Within, rarely
 from hiddenstate.pipeline.family import Found, check, needed
 
 TOO_OFTEN = 0.09

@@ -84,15 +84,14 @@ def _power(grid: EstimatorsGrid, zoo: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _claim(setup: bugs.Setup) -> Setting:
-    """Claim of the accountant about a setup."""
     if setup.sampling_rate == 1:
         return Setting(GaussianDP(), math.sqrt(setup.steps) / setup.noise_multiplier, 0.0)
     mechanism = {name: getattr(setup, name) for name in Composed.model_fields if name != "null"}
     return Composed(**mechanism).setting
 
 
-def required(power: pd.DataFrame, share: float = 0.9) -> float:
-    """Smallest number of models from which on the power is at least ``share``; infinite if none."""
-    below = power.loc[power["value"] < share, "x"]
+def required(power: pd.DataFrame) -> float:
+    """Smallest number of models from which on the power is at least 0.9; infinite if none."""
+    below = power.loc[power["value"] < 0.9, "x"]
     above = power.loc[power["x"] > (below.max() if len(below) else 0), "x"]
     return float(above.min()) if len(above) else math.inf

@@ -18,13 +18,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     OneRunLarger,
 )
 from hiddenstate.papers.gradient_crafting.grid import HOUSING, GradientCraftingGrid
-from hiddenstate.papers.gradient_crafting.summaries import (
-    ALONE,
-    NOISE_ALONE,
-    Floats,
-    Row,
-    audit,
-)
+from hiddenstate.papers.gradient_crafting.summaries import ALONE, NOISE_ALONE, Floats, Row, audit
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Framed, Made
@@ -309,14 +303,12 @@ def _one_run(bounds: Made) -> Iterator[Row]:
 def _one_run_trained(
     network: str, cell: Cell[OneRunHousing] | Cell[OneRunLarger], bounds: pd.DataFrame
 ) -> Iterator[Row]:
-    """The rows of audits of trained networks."""
     p = cell.parameters
     shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon}
     yield from _one_run_rules(shared | {"method": network, "audits": p.audits}, p.delta, bounds)
 
 
 def _one_run_rules(shared: Row, delta: float, bounds: pd.DataFrame) -> Iterator[Row]:
-    """The rows of each number of canaries and rule."""
     keys = ["canaries", "hypothesis", "rule"]
     for levels, part in bounds.groupby(keys, sort=False):
         yield from _one_run_rule(shared | dict(zip(keys, levels, strict=True)), delta, part)

@@ -45,7 +45,6 @@ from hiddenstate.papers.linear_heuristic import (
     bounds,
     cells,
     checks,
-    costs,
     estimates,
     expected_cells,
     figures,
@@ -60,7 +59,15 @@ from hiddenstate.papers.linear_heuristic.grid import (
     HistoryCurves,
     HistoryRuns,
 )
+from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
+
+
+def training_cost(audit: cells.TrainedAudit) -> float:
+    """Seconds of one core that the models of a cell take."""
+    records = audit.records * audit.sampling_rate * audit.views
+    return 2 * audit.models * audit.steps * step_seconds(audit.model, records)
+
 
 FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
@@ -72,11 +79,7 @@ FAMILY = Family(
             Simulate(cells.audited(a, AuditRuns), simulations.simulate(a), cost=takes(6))
             for a in simulations.ATTACKS
         ),
-        Simulate(
-            cells.keeps_history(HistoryRuns),
-            simulations.simulate_history,
-            cost=takes(5.5),
-        ),
+        Simulate(cells.keeps_history(HistoryRuns), simulations.simulate_history, cost=takes(5.5)),
         Bounds(cells.figure1("a"), bounds.figure1a, cost=takes(1.8)),
         Bounds(cells.figure1("b"), bounds.figure1b, cost=takes(11)),
         Bounds(cells.figure1("c"), bounds.figure1c, cost=takes(4.4)),
@@ -84,11 +87,7 @@ FAMILY = Family(
         Bounds(cells.schedules, bounds.schedules, cost=takes(11)),
         Bounds(cells.optimisers, bounds.optimisers, cost=takes(2)),
         Bounds(cells.figure5, bounds.figure5, cost=takes(6.1)),
-        Bounds(
-            cells.keeps_history(HistoryCurves),
-            bounds.history_regulariser,
-            cost=takes(7),
-        ),
+        Bounds(cells.keeps_history(HistoryCurves), bounds.history_regulariser, cost=takes(7)),
         Bounds(cells.audited("audits", AuditCurves), bounds.audits, cost=takes(22)),
         Bounds(
             cells.audited("repeated", AuditRepeats),
@@ -100,7 +99,7 @@ FAMILY = Family(
             cells.trained,
             late("papers.linear_heuristic.training.train"),
             size=lambda cell: (cell.parameters.models, 1),
-            cost=lambda cell: costs.cost(cell.parameters),
+            cost=lambda cell: training_cost(cell.parameters),
             data=lambda cell: [cell.parameters.dataset],
         ),
         Expect(

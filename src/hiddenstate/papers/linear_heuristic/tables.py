@@ -87,11 +87,7 @@ KINDS = {
 """By column: what is rounded up or down; all else is rounded to nearest."""
 
 
-_ATTACKS = {
-    "dirac": "gradient",
-    "natural": "mislabelled",
-    "blank": "mislabelled among blank",
-}
+_ATTACKS = {"dirac": "gradient", "natural": "mislabelled", "blank": "mislabelled among blank"}
 
 
 def _shown(name: str, value: float | None, decimals: int = 3) -> str:

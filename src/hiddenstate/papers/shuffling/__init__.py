@@ -18,29 +18,37 @@ Of the paper's text the abstracts alone are available, so all of what follows is
   noisy sums, the adversary of the last one by its displacement. Bounds hold with 95 % confidence.
 """
 
-from hiddenstate.papers.shuffling import (
-    cells,
-    checks,
-    costs,
-    estimates,
-    figures,
-    simulations,
-    tables,
-)
+from hiddenstate.papers.shuffling import cells, checks, estimates, figures, simulations, tables
+from hiddenstate.pipeline.cells import Cell
+from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
+
+
+def simulation_cost(cell: Cell[cells.Simulated]) -> float:
+    """Seconds of one core, of the noise's calibration and of the sums."""
+    p = cell.parameters
+    epochs = p.epochs if p.order == "each epoch" else 1
+    return 0.3 + 5e-8 * 2 * p.repeats * p.runs * epochs * p.batches
+
+
+def training_cost(cell: Cell[cells.Trained]) -> float:
+    """Seconds of one core, with a simulated training of each model."""
+    p = cell.parameters
+    return 4 * p.models * p.batches * p.epochs * step_seconds(p.model, p.batch_size)
+
 
 FAMILY = Family(
     title="To Shuffle or not to Shuffle: Auditing DP-SGD with Shuffling",
     reference="arXiv 2411.10614",
     grid=cells.ShufflingGrid,
     works=(
-        Simulate(cells.simulated, simulations.simulate, cost=costs.simulation_cost),
+        Simulate(cells.simulated, simulations.simulate, cost=simulation_cost),
         Bounds(cells.simulated, simulations.account, cost=takes(0.6)),
         Train(
             cells.trained,
             late("papers.shuffling.training.train"),
             size=lambda cell: (cell.parameters.models, 1),
-            cost=costs.training_cost,
+            cost=training_cost,
             data=lambda cell: [cell.parameters.dataset],
             adversaries=lambda cell: 2,
         ),

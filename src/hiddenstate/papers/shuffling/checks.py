@@ -8,7 +8,7 @@ import pandas as pd
 
 from hiddenstate.papers.shuffling.simulations import ALL, LAST
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Estimate, Exact, Interval, Within, rarely
+from hiddenstate.pipeline.evidence import Estimate, Interval, Within, rarely
 from hiddenstate.pipeline.family import Found, check, needed
 
 AS_MUCH = 0.25
@@ -59,13 +59,13 @@ def not_uniform(estimates: pd.DataFrame) -> Found:
     most = max(every, key=lambda setting: every[setting])
     yield Within(
         "largest over smallest factor of all settings, all iterates",
-        Exact(max(every.values()) / min(every.values())),
+        max(every.values()) / min(every.values()),
         low=1.5,
         reason="not uniform",
     )
     yield Within(
         f"factor of all iterates over that of the last one, {most[1]} batches, {most[0]}",
-        Exact(every[most] / last[most]),
+        every[most] / last[most],
         low=1.5,
         reason="not uniform",
     )
@@ -77,7 +77,7 @@ def grows(estimates: pd.DataFrame) -> Found:
     """What all iterates show at least grows with the number of batches."""
     for words, _, values in _by_batches(estimates, "largest sum"):
         for fewer, more in pairwise(values.index):
-            ratio = Exact(values[more] / values[fewer])
+            ratio = values[more] / values[fewer]
             yield Within(f"{more} over {fewer} batches, {words}", ratio, low=1)
     return "The largest sum's bound, computed."
 
@@ -88,7 +88,7 @@ def exceeded(estimates: pd.DataFrame) -> Found:
     least = min(claim for _, claim, _ in _by_batches(estimates, "largest sum"))
     for words, claim, values in _by_batches(estimates, "largest sum"):
         for n, value in values.items() if claim == least else ():
-            yield Within(f"{n} batches, {words}: over the claim", Exact(value / claim), low=1)
+            yield Within(f"{n} batches, {words}: over the claim", value / claim, low=1)
     return "The largest sum's bound, computed."
 
 
@@ -97,7 +97,7 @@ def last_iterate(estimates: pd.DataFrame) -> Found:
     """With many batches the last iterate of linear losses shows less than is claimed."""
     for words, claim, values in _by_batches(estimates, "linear losses"):
         for n, value in values[values.index >= MANY].items():
-            yield Within(f"{n} batches, {words}: of the claim", Exact(value / claim), high=1)
+            yield Within(f"{n} batches, {words}: of the claim", value / claim, high=1)
     return f"One epoch of {MANY} batches or more, computed."
 
 

@@ -12,10 +12,7 @@ from hiddenstate.pipeline.family import figure
 
 _LINES: dict[str, tuple[str, dict[str, Any]]] = {
     "composition": ("standard epsilon (composition)", {"color": "black"}),
-    "largest sum": (
-        "all iterates: lower bound, computed",
-        {"color": plotting.VALID, "ls": "-"},
-    ),
+    "largest sum": ("all iterates: lower bound, computed", {"color": plotting.VALID, "ls": "-"}),
     ALL: (
         "all iterates: audit, lower bound (95 %)",
         {"color": plotting.VALID, "marker": "^", "ls": ""},

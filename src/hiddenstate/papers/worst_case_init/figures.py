@@ -165,11 +165,6 @@ def _expected_by(
     return circles
 
 
-def _coloured(levels: Iterable[Any]) -> dict[Any, str]:
-    """A colour for each level, the same in all panels of a figure."""
-    return {x: _COLOURS[i % len(_COLOURS)] for i, x in enumerate(sorted(set(levels)))}
-
-
 def _alike(values: pd.DataFrame, audits: pd.DataFrame) -> pd.DataFrame:
     """Stated values of as many records as the audits have that are there."""
     return values[values["records"].isin(set(audits["records"]))]
@@ -253,7 +248,7 @@ def _panels(
         parts, circles = [part for _, part in every.groupby(by, sort=False)], 0
         told = _expected(estimates, every["task"], factor)
         drawn, axes = _laid_out(len(told) + len(parts))
-        colours = _coloured(pd.concat([every, *told])[factor])
+        colours = plotting.colors(pd.concat([every, *told])[factor], _COLOURS)
         for ax, points in zip(axes, told, strict=False):
             circles += _expected_by(ax, points, name, factor, label, colours)
         for ax, audits in zip(axes[len(told) :], parts, strict=True):
@@ -305,11 +300,7 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
     circles = 0
     found, valid, norms = (
         summary(estimates, "figure2", *what, **levels).sort_values("epochs")
-        for what in (
-            ("epsilon", PUBLISHED),
-            ("epsilon", "valid"),
-            ("gradient_norm", "mean"),
-        )
+        for what in (("epsilon", PUBLISHED), ("epsilon", "valid"), ("gradient_norm", "mean"))
     )
     epsilon = levels["epsilon"]
     best = ideal(estimates, models=levels["models"], epsilon=epsilon).iloc[0]
@@ -426,7 +417,7 @@ def figure7(estimates: pd.DataFrame) -> Any:
         level = {fixed: other}
         held = pd.concat([select(estimates, figure="figure7", **level), ideal(estimates)])
         shown = select(audits, **level)
-        colours = _coloured(shown[factor])
+        colours = plotting.colors(shown[factor], _COLOURS)
         circles += len(_by_epsilon(ax, held, shown, factor, label.format, colours))
         words = [f"C = {other:g}"] if fixed == "clipping_norm" else []
         _title(ax, shown, *words, f"2 x {int(shown['models'].max())} models")

@@ -50,11 +50,7 @@ def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
     return pd.DataFrame(records).fillna("")
 
 
-@table(
-    "Table 1: accuracy in the average case",
-    _ACCURACY,
-    when=shows("table1", "figure1"),
-)
+@table("Table 1: accuracy in the average case", _ACCURACY, when=shows("table1", "figure1"))
 def table1(estimates: pd.DataFrame) -> pd.DataFrame:
     return _accuracies(estimates, "average")
 

@@ -27,15 +27,7 @@ from hiddenstate.papers.gradient_crafting.grid import HOUSING
 from hiddenstate.papers.gradient_crafting.stated import IDLE
 from hiddenstate.papers.gradient_crafting.summaries import drawn
 from hiddenstate.pipeline.estimates import largest, plus_minus, select
-from hiddenstate.pipeline.evidence import (
-    Estimate,
-    Exact,
-    Stated,
-    Test,
-    Within,
-    below,
-    mean,
-)
+from hiddenstate.pipeline.evidence import Estimate, Stated, Test, Within, below, mean
 from hiddenstate.pipeline.family import Found, Lacking, check, check_any, needed
 from hiddenstate.pipeline.verification import comparison_power
 
@@ -43,12 +35,11 @@ FIFTH = 1 / math.sqrt(5)
 """Share of mu that an insertion in every fifth step leaves."""
 
 
-def _housing(
-    estimates: pd.DataFrame, quantity: str, *, every: int = 1, start: str = "fresh"
-) -> pd.DataFrame:
+def _housing(estimates: pd.DataFrame, quantity: str, *, every: int = 1) -> pd.DataFrame:
     """Audits of the housing network that are judged of their setting; at most one row each."""
     method = {"method": PUBLISHED} if quantity == "epsilon" else {}
-    rows = select(estimates, part="housing", quantity=quantity, every=every, start=start, **method)
+    setting = {"part": "housing", "every": every, "start": "fresh"}
+    rows = select(estimates, quantity=quantity, **setting, **method)
     return drawn(needed(rows))
 
 
@@ -216,7 +207,7 @@ def norm(estimates: pd.DataFrame) -> Found:
     for _, line in rows.iterrows():
         yield Within(
             f"share of steps at the clipping norm, k = {line['every']:g}",
-            Exact(float(line["value"])),
+            line["value"],
             low=0.5,
             reason="most",
         )

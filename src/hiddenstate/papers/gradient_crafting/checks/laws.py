@@ -23,7 +23,7 @@ from hiddenstate.papers.gradient_crafting.checks.shared import (
     stated_mean,
 )
 from hiddenstate.pipeline.estimates import largest, select
-from hiddenstate.pipeline.evidence import Estimate, Exact, Share, Stated, Within
+from hiddenstate.pipeline.evidence import Estimate, Share, Stated, Within
 from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 INSERTIONS = 250
@@ -59,13 +59,13 @@ def landscape_only(estimates: pd.DataFrame) -> Found:
     one = min(value / e for (e, b), value in found.items() if b == 1)
     yield Within(
         f"least epsilon over the nominal one, adversarial landscape, B = {size}",
-        Exact(least),
+        least,
         low=TIGHT,
         reason="matches: nine tenths at least",
     )
     yield Within(
         "least epsilon over the nominal one, adversarial landscape, B = 1",
-        Exact(one),
+        one,
         high=TIGHT,
         reason="a large batch is needed",
     )
@@ -90,7 +90,7 @@ def implication2(estimates: pd.DataFrame) -> Found:
     large = [value / e for (e, b), value in found.items() if b and b * mus[e] >= 2]
     yield Within(
         f"least epsilon over the nominal one, B = {size}",
-        Exact(least),
+        least,
         low=0.999,
         reason="tight, in the limit of large B / sigma",
     )
@@ -106,7 +106,7 @@ def implication3(estimates: pd.DataFrame) -> Found:
         raise Lacking
     yield Within(
         "least epsilon over the nominal one, B = 1",
-        Exact(min(ratios.values())),
+        min(ratios.values()),
         high=TIGHT,
         reason="amplification: less than nine tenths",
     )
@@ -125,15 +125,12 @@ def monotone(estimates: pd.DataFrame) -> Found:
     least = min(np.diff(square, axis=0).min(), np.diff(square, axis=1).min())
     yield Within(
         "least change of the ratio to the next batch size or epsilon",
-        Exact(float(least)),
+        least,
         low=-1e-9,
         reason="ascends, except for rounding",
     )
     yield Within(
-        "ratio at the largest batch size and epsilon",
-        Exact(float(square[-1, -1])),
-        low=0.999,
-        reason="tight",
+        "ratio at the largest batch size and epsilon", square[-1, -1], low=0.999, reason="tight"
     )
     return f"{square.size} pairs of batch size and epsilon."
 
@@ -156,7 +153,7 @@ def gaussian(estimates: pd.DataFrame) -> Found:
             continue
         first, last = after.index[0], after.index[-1]
         what = f"change of the distance from step {first:g} to {last:g}, B / sigma = {beta:g}"
-        change = Exact(float(after.iloc[-1] - after.iloc[0]))
+        change = after.iloc[-1] - after.iloc[0]
         yield Within(what, change, high=0, reason="comes nearer")
         words.append(f"{after.iloc[0]:.4f} to {after.iloc[-1]:.4f}")
     return f"Distances from the nearest Gaussian curve: {', '.join(words)}."
@@ -182,7 +179,7 @@ def _table(what: str, numbers: Numbers, found: Mapping[Any, float]) -> Found:
     gaps = _off(numbers, found)
     if not gaps:
         raise Lacking
-    gap = Exact(float(max(gaps)))
+    gap = max(gaps)
     yield Within(f"largest difference of {what}", gap, high=6e-4, reason="three decimals, rounded")
     return f"{len(gaps)} {what}."
 
@@ -229,11 +226,11 @@ def exact(estimates: pd.DataFrame) -> Found:
         raise Lacking
     ratios = [value / e for e, value, _ in pairs]
     gap = max(abs(value - known) for _, value, known in pairs)
-    yield Within("least share", Exact(min(ratios)), 0.225, 0.295, reason="23 to 29 %, rounded")
-    yield Within("largest share", Exact(max(ratios)), 0.225, 0.295, reason="23 to 29 %, rounded")
+    yield Within("least share", min(ratios), 0.225, 0.295, reason="23 to 29 %, rounded")
+    yield Within("largest share", max(ratios), 0.225, 0.295, reason="23 to 29 %, rounded")
     yield Within(
         "largest difference from the reference",
-        Exact(gap),
+        gap,
         high=0.005,
         reason="its digits, two at epsilon 12",
     )
@@ -247,11 +244,10 @@ def best_landscape(estimates: pd.DataFrame) -> Found:
     large = _large(found)
     shares = {(e, b): value / e for (e, b), value in found.items()}
     ratios = [share for (_, b), share in shares.items() if b == large]
-    yield Within(f"least ratio, B = {large}", Exact(min(ratios)), low=0.999, reason="equal")
+    yield Within(f"least ratio, B = {large}", min(ratios), low=0.999, reason="equal")
     if gaps := _off(stated.EXACT_AT_BEST, shares):
-        gap = Exact(max(gaps))
         what = "largest difference from the reference"
-        yield Within(what, gap, high=6e-4, reason="three decimals, rounded")
+        yield Within(what, max(gaps), high=6e-4, reason="three decimals, rounded")
     return f"{len(ratios)} epsilons."
 
 
@@ -274,19 +270,19 @@ def plateau(estimates: pd.DataFrame) -> Found:
         raise Lacking
     yield Within(
         "least of step 25 over step 15",
-        Exact(min(plateaus)),
+        min(plateaus),
         low=0.99,
         reason="converges: changes by less than 1 %",
     )
     yield Within(
         "largest on a flat landscape",
-        Exact(max(falls)),
+        max(falls),
         high=0.9,
         reason="goes on to fall: by more than a tenth",
     )
     yield Within(
         "least share of epsilon that is left",
-        Exact(min(left)),
+        min(left),
         low=0.1,
         reason="above 0: a tenth at least",
     )
@@ -300,7 +296,7 @@ def sampled_gaussian(estimates: pd.DataFrame) -> Found:
         if rate < 1 and line.index[-1] >= 100:
             # A canary that is hardly ever sampled leaks nothing, which is Gaussian too: the
             # distance rises before it falls.
-            ratio = Exact(float(line.iloc[-1] / line.max()))
+            ratio = line.iloc[-1] / line.max()
             what = f"last distance over the largest, sampling rate {rate:g}"
             yield Within(what, ratio, high=0.1, reason="falls to a tenth, a limit of ours")
     return "The curves are computed, not estimated. The limit of a tenth is ours."
@@ -317,10 +313,7 @@ def calibration(estimates: pd.DataFrame) -> Found:
         for e, found in known.items()
     ]
     yield Within(
-        "largest difference from the reference",
-        Exact(float(max(gaps))),
-        high=6e-4,
-        reason="its printed digits",
+        "largest difference from the reference", max(gaps), high=6e-4, reason="its printed digits"
     )
     return f"{len(known)} epsilons."
 
@@ -342,7 +335,7 @@ def idle_table(estimates: pd.DataFrame) -> Found:
         means.append(Stated(what, found, stated_mean(known), 5e-4, known[0], digits=3))
     if not gaps:
         raise Lacking
-    largest = Exact(float(max(gaps)))
+    largest = max(gaps)
     yield Within("largest difference of exact values", largest, high=1e-4, reason="four decimals")
     yield from means
     return "Alternative tested against: the exact value, from which the mean is biased."

@@ -7,14 +7,7 @@ import pandas as pd
 
 from hiddenstate.papers.gradient_crafting.summaries import ALONE, KNOWN, WHOLE
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import (
-    Estimate,
-    Exact,
-    Within,
-    mean,
-    mean_of,
-    rarely,
-)
+from hiddenstate.pipeline.evidence import Estimate, Within, mean, mean_of, rarely
 from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 
@@ -27,7 +20,7 @@ def one_run_valid(estimates: pd.DataFrame) -> Found:
     for mechanism, part in select(rows, kind="exact").groupby("method"):
         yield Within(
             f"largest probability to exceed the truth, {mechanism}",
-            Exact(float(part["value"].max())),
+            part["value"].max(),
             high=0.05,
             reason="5 %",
         )

@@ -65,16 +65,7 @@ def compare_epsilons(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: S
             points = select(rows, method=method)
             at = [epsilons.index(e) + first + shift for e in points["epsilon"]]
             ax.plot(at, points["value"], color=color, ls="none", ms=4, mew=0.8, alpha=0.8, **own)
-    ax.plot(
-        [],
-        [],
-        color="0.3",
-        ls="none",
-        marker="^",
-        ms=4,
-        mfc="w",
-        label=_OTHER_RULE,
-    )
+    ax.plot([], [], color="0.3", ls="none", marker="^", ms=4, mfc="w", label=_OTHER_RULE)
     ax.set(xlabel="theoretical $\\varepsilon$", xlim=(-0.6, len(epsilons) - 0.4))
     ax.set_xticks(places, [f"{e:g}" for e in epsilons])
     ax.set_yscale("symlog", linthresh=0.5, linscale=0.4)
@@ -100,10 +91,7 @@ def compare_dots(ax: Any, part: pd.DataFrame, ideal: pd.DataFrame, series: Serie
         ):
             values = select(rows, method=method)["value"]
             ax.plot(values, [place + shift] * len(values), color=color, ls="none", ms=6, **own)
-    for marker, filled, label in (
-        ("s", "0.3", "estimate as published"),
-        ("^", "w", _OTHER_RULE),
-    ):
+    for marker, filled, label in (("s", "0.3", "estimate as published"), ("^", "w", _OTHER_RULE)):
         ax.plot([], [], color="0.3", ls="none", ms=6, marker=marker, mfc=filled, label=label)
     ax.set_yticks(range(len(series)), [label for label, *_ in series])
     ax.set(xlabel="empirical $\\varepsilon$", xlim=(0, None), ylim=(len(series) - 0.5, -0.5))

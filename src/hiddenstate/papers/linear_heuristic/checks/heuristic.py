@@ -6,7 +6,7 @@ from hiddenstate.accounting import linear
 from hiddenstate.papers.linear_heuristic.checks.shared import CLOSE, HALF, SAME
 from hiddenstate.papers.linear_heuristic.estimates import curve, named
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Exact, Within
+from hiddenstate.pipeline.evidence import Within
 from hiddenstate.pipeline.family import Found, check, needed
 
 
@@ -19,7 +19,7 @@ def below_standard(estimates: pd.DataFrame) -> Found:
     )
     yield Within(
         "largest excess of the heuristic over the standard epsilon",
-        Exact(float(needed(over).max())),
+        needed(over).max(),
         high=SAME,
         reason="accuracy of the calibrated noise",
     )
@@ -37,8 +37,8 @@ def not_monotone(estimates: pd.DataFrame) -> Found:
         else f"below one step from {value['first_below']:.0f} to {value['last_below']:.0f} steps"
     )
     falls, rises = value["single_step"] - value["least"], last.iloc[-1] - value["least"]
-    yield Within("epsilon at one step less the least", Exact(float(falls)), low=1e-6)
-    yield Within("epsilon at the most steps less the least", Exact(float(rises)), low=1e-6)
+    yield Within("epsilon at one step less the least", falls, low=1e-6)
+    yield Within("epsilon at the most steps less the least", rises, low=1e-6)
     return (
         f"{value['single_step']:.4f} at 1 step, {value['least']:.4f} at {rows['x']['least']:.0f}, "
         f"{last.iloc[-1]:.3f} at {last.index[-1]:.0f}; {below}."
@@ -55,14 +55,14 @@ def constant_signal(estimates: pd.DataFrame) -> Found:
     half = len(heuristic) // 2
     yield Within(
         "heuristic at the most steps over that at the middle of the axis",
-        Exact(heuristic[-1] / heuristic[half]),
+        heuristic[-1] / heuristic[half],
         1.0,
         1 + CLOSE,
         "level",
     )
     yield Within(
         "standard epsilon, the same",
-        Exact(standard[-1] / standard[half]),
+        standard[-1] / standard[half],
         low=10.0,
         reason="another power of ten on the axis",
     )
@@ -84,16 +84,11 @@ def full_batch(estimates: pd.DataFrame) -> Found:
     exception = float(linear.full_batch_epsilon(*rare) - linear.last_iterate_epsilon(*rare))
     yield Within(
         "share of Figure 1's settings where it is below",
-        Exact(float(needed(below).mean())),
+        needed(below).mean(),
         low=HALF,
         reason="usually",
     )
-    yield Within(
-        "excess over the heuristic at one setting",
-        Exact(exception),
-        1e-6,
-        reason="not always",
-    )
+    yield Within("excess over the heuristic at one setting", exception, 1e-6, reason="not always")
     return (
         f"Below in {below.sum()} of {len(below)} settings of Figure 1; above by {exception:.4f} at "
         "noise multiplier 0.1, sampling rate 0.01, 1 step, delta 0.02, outside of Figure 1."
@@ -111,7 +106,7 @@ def full_batch_same(estimates: pd.DataFrame) -> Found:
     for what, value in (("least", ratio.min()), ("largest", ratio.max())):
         yield Within(
             f"all iterates over last iterate, {what}",
-            Exact(float(value)),
+            value,
             1 - SAME,
             1 + 10 * SAME,
             "composition is rounded up, by at most 1 %",
@@ -128,9 +123,8 @@ def _first_row(
     """An epsilon of Table 1's first row, at the recalled parameters, by its printed digits."""
     row = needed(select(estimates, origin="recalled", method=name)).iloc[0]
     printed = float(row[f"printed_{name}"])
-    found = Exact(float(row["value"]))
     region = (printed - below, printed + above)
-    yield Within(f"{name} epsilon", found, *region, reason=reason, stated=f"{printed:g}")
+    yield Within(f"{name} epsilon", row["value"], *region, reason=reason, stated=f"{printed:g}")
     return f"{row['value']:.4f} at the recalled noise multiplier and steps{note}."
 
 

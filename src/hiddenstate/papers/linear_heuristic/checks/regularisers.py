@@ -28,7 +28,7 @@ def quadratic_values(estimates: pd.DataFrame) -> Found:
     least = stated.QUADRATIC[0.5]
     yield Within(
         "epsilon at curvature 0.5",
-        Exact(float(ours[0.5])),
+        ours[0.5],
         least,
         least + 0.001,
         "not below 2.274, to its last digit",
@@ -44,9 +44,7 @@ def quadratic_exceeds(estimates: pd.DataFrame) -> Found:
     needed(line.iloc[1:-1])
     ends = line.iloc[[0, -1]].max()
     yield Within(
-        "largest epsilon less the larger of curvatures 0 and 1",
-        Exact(float(line.max() - ends)),
-        low=1e-6,
+        "largest epsilon less the larger of curvatures 0 and 1", line.max() - ends, low=1e-6
     )
     return f"Largest epsilon {line.max():.4f} at curvature {line.idxmax():g}, against {ends:.4f}."
 
@@ -57,7 +55,7 @@ def extremes_tight(estimates: pd.DataFrame) -> Found:
     share = needed(select(estimates, quantity="share of the largest"))["value"]
     yield Within(
         "least share of the largest epsilon that curvature 0 or 1 attains",
-        Exact(float(share.min())),
+        share.min(),
         low=1 - 1e-6,
     )
     return f"{len(share)} settings of Figure 5, of which the heuristic is maximised over the steps."
@@ -76,7 +74,7 @@ def worst_schedule(estimates: pd.DataFrame) -> Found:
         for steps in ours.index:
             yield Within(
                 f"epsilon over that of {name}, {steps:g} steps",
-                Exact(float(ours[steps] / other[steps])),
+                ours[steps] / other[steps],
                 low=1 + 1e-6,
             )
     return (
@@ -97,10 +95,9 @@ def _violation(estimates: pd.DataFrame, method: str) -> Found:
     for words, part in _panels(estimates, method).items():
         worst = part.loc[part["value"].idxmax()]
         where = f"{worst['steps']:g} steps, sampling rate {worst['sampling_rate']:g}"
-        excess = Exact(float(worst["value"] - 1))
         yield Within(
             f"largest excess, {words}, at {where}",
-            excess,
+            worst["value"] - 1,
             high=THREE_PERCENT,
             reason="printed as 3 %",
             stated="3 %",
@@ -119,7 +116,7 @@ def figure5_majority(estimates: pd.DataFrame) -> Found:
     for words, part in _panels(estimates, "rounded up").items():
         yield Within(
             f"share of settings where the linear loss leaks more, {words}",
-            Exact(float((part["value"] < 1).mean())),
+            (part["value"] < 1).mean(),
             low=HALF,
             reason="the majority",
         )
@@ -134,7 +131,7 @@ def figure5_majority(estimates: pd.DataFrame) -> Found:
 def no_harder(estimates: pd.DataFrame) -> Found:
     """Section 4.2: the sums that are rounded up are told apart no less easily."""
     factor = _rounding(estimates)
-    yield Within("least factor of epsilon by rounding up", Exact(float(factor.min())), low=1)
+    yield Within("least factor of epsilon by rounding up", factor.min(), low=1)
     return f"{len(factor)} settings whose sums can be enumerated."
 
 
@@ -155,7 +152,7 @@ def rounding(estimates: pd.DataFrame) -> Found:
     cell, rate, steps = factor.idxmax()
     yield Within(
         f"largest factor, {cell}, {steps:g} steps, sampling rate {rate:g}",
-        Exact(float(factor.max())),
+        factor.max(),
         high=1.05,
         stated="1.05",
     )
@@ -176,15 +173,13 @@ def history(estimates: pd.DataFrame) -> Found:
     where = f"above the heuristic {heuristic:.4f} from factor {above.min():g}"
     yield Within(
         "epsilon at the largest factor over the standard one",
-        Exact(float(last / standard)),
+        last / standard,
         1 - 10 * SAME,
         1 + SAME,
         "tight to within 1 %",
     )
     yield Within(
-        "least rise from one factor to the next",
-        Exact(float(min(b - a for a, b in pairwise(line)))),
-        low=0.0,
+        "least rise from one factor to the next", min(b - a for a, b in pairwise(line)), low=0.0
     )
     return (
         f"{last:.4f} at factor {line.index[-1]:g}, against {standard:.4f} standard; "

@@ -8,7 +8,7 @@ from hiddenstate.auditing.methods import PUBLISHED
 from hiddenstate.papers.linear_heuristic.checks.shared import CLOSE, SAME
 from hiddenstate.papers.linear_heuristic.estimates import curve, named
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Exact, Within, average, mean
+from hiddenstate.pipeline.evidence import Within, average, mean
 from hiddenstate.pipeline.family import Found, check, check_any, needed
 
 FEW = 100
@@ -112,9 +112,7 @@ def _matches_standard(estimates: pd.DataFrame, method: str, simulated: str) -> F
     audits = audited(estimates, simulated, PUBLISHED).query("steps >= 10")
     share = audits["value"] / audits["standard"]
     for at, v in exact:
-        yield Within(
-            f"epsilon over the standard one, {at}", Exact(v), 1 - CLOSE, 1 + SAME, "a tenth"
-        )
+        yield Within(f"epsilon over the standard one, {at}", v, 1 - CLOSE, 1 + SAME, "a tenth")
     return (
         "Epsilons of the last iterate without simulation; the simulated audits estimate "
         f"{share.min():.2f} to {share.max():.2f} of the standard epsilon."
@@ -125,7 +123,7 @@ def _exceeds_heuristic(estimates: pd.DataFrame, method: str) -> Found:
     """Figure 6: the last iterate leaks more than the heuristic says."""
     exact = _exact_share(estimates, method, "heuristic")
     for at, value in exact:
-        yield Within(f"epsilon over the heuristic, {at}", Exact(value), low=1.0)
+        yield Within(f"epsilon over the heuristic, {at}", value, low=1.0)
     above = sum(value > 1 for _, value in exact)
     return (
         f"Above the heuristic in {above} of {len(exact)} mechanisms of 10 steps and more, "

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Exact, Within
+from hiddenstate.pipeline.evidence import Within
 from hiddenstate.pipeline.family import Check, Found, check, needed
 
 SAME = 1e-4
@@ -16,7 +16,7 @@ def _values(
     """Every number of a sentence lies in its region; the least and the largest are shown."""
     values = needed(select(estimates, quantity="theorem", method=name)["value"])
     for which, value in (("least", values.min()), ("largest", values.max())):
-        yield Within(f"{which} {what}", Exact(float(value)), low, high, reason)
+        yield Within(f"{which} {what}", value, low, high, reason)
     return f"{len(values)} mechanisms or epsilons."
 
 

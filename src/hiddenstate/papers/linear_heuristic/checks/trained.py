@@ -12,7 +12,7 @@ from hiddenstate.papers.linear_heuristic import stated
 from hiddenstate.papers.linear_heuristic.checks.shared import HALF
 from hiddenstate.papers.linear_heuristic.estimates import trained
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import Estimate, Exact, Share, Stated, Within
+from hiddenstate.pipeline.evidence import Estimate, Share, Stated, Within
 from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 UNLIKE = 2.0
@@ -106,7 +106,7 @@ def table1_similar(estimates: pd.DataFrame) -> Found:
     printed = np.mean([value for _, value in stated.TRAINED.values()])
     yield Within(
         "largest difference of accuracies",
-        Exact(float(np.ptp(rows["accuracy"]))),
+        np.ptp(rows["accuracy"]),
         high=UNLIKE / 100,
         reason="2 points",
     )

@@ -17,7 +17,7 @@ from hiddenstate.papers.worst_case_init.stated import (
 )
 from hiddenstate.papers.worst_case_init.summaries import ideal
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.evidence import CONFIDENCE, Estimate, Exact, Share, Within
+from hiddenstate.pipeline.evidence import CONFIDENCE, Estimate, Share, Within
 from hiddenstate.pipeline.family import Found, check, needed
 
 MANY = 20_000
@@ -36,7 +36,7 @@ def factor_of_three(estimates: pd.DataFrame) -> Found:
     for task, theirs in PRIOR.items():
         ours = stated("figure1", task, "mean", case="worst", epsilon=10.0)["value"].iloc[0]
         what = f"{ours:g} at epsilon 10 over {theirs:g} at epsilon 8, {task}"
-        yield Within(what, Exact(ours / theirs), 2.5, 3.5, "3, rounded", stated="3")
+        yield Within(what, ours / theirs, 2.5, 3.5, "3, rounded", stated="3")
     return "Printed numbers alone."
 
 
@@ -50,7 +50,7 @@ def maxima_within(estimates: pd.DataFrame) -> Found:
     for e, sd in deviations.items():
         yield Within(
             f"excess {largest[e] - e:.2f} at epsilon {e:g} over the deviation {sd:.2f}",
-            Exact((largest[e] - e) / sd),
+            (largest[e] - e) / sd,
             high=1,
             reason="within",
         )
@@ -66,9 +66,7 @@ def last_layer_twice(estimates: pd.DataFrame) -> Found:
             for place in ("introduction", "figure5")
         )
         what = f"section 5.3 less the introduction, {case} case"
-        yield Within(
-            what, Exact(second - first), -0.005, 0.005, "the same", f"{first:g}, {second:g}"
-        )
+        yield Within(what, second - first, -0.005, 0.005, "the same", f"{first:g}, {second:g}")
     return "Printed numbers alone."
 
 

@@ -6,12 +6,7 @@ import numpy as np
 import pandas as pd
 
 from hiddenstate.auditing.replication import Foretold, Replicated
-from hiddenstate.papers.worst_case_init.checks.shared import (
-    audits_of,
-    foretold,
-    law_of,
-    starts,
-)
+from hiddenstate.papers.worst_case_init.checks.shared import audits_of, foretold, law_of, starts
 from hiddenstate.papers.worst_case_init.stated import STATED, stated
 from hiddenstate.papers.worst_case_init.summaries import either
 from hiddenstate.pipeline.estimates import select
