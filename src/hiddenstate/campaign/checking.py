@@ -154,9 +154,8 @@ def check(
     findings = [*_repeated(first, again, other), *_constant(scores), *_differing(seen)]
     if alike and all(alike):
         findings.append(
-            f"with each of {1 + PAIRS} seeds both data sets gave the same score: the training "
-            'ignores its world, has the canary in both, or never draws it; world "out" must train '
-            "without it"
+            f"with each of {1 + PAIRS} seeds both data sets gave the same score: the training has "
+            "the canary in both or in neither, or never draws it"
         )
     remarks += _seldom(scores)
     if any(seen[world].get("secure_mode") for world in seen):

@@ -35,7 +35,7 @@ def _accuracies(estimates: pd.DataFrame, case: str) -> pd.DataFrame:
         for key, audits in every.groupby(["task", "records", "clipping_norm"], sort=False):
             task, n, norm = key
             record = {"task": title(task), "n": int(n), "C": f"{norm:g}"}
-            few, many = int(audits["value"].min()), int(audits["value"].max())
+            few, many = int(audits["n"].min()), int(audits["n"].max())
             record["models a repeat"] = int(audits["models"].max())
             record["repeats"] = f"{few} to {many}" if few < many else many
             for row in select(rows, task=task, records=n, clipping_norm=norm).itertuples():
