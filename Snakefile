@@ -31,26 +31,31 @@ rule report:
     default_target: True
     input:
         *STANDS_ON.values(),
+        *DRAWN.values(),
+        *TOLD.values(),
+        rules.collect_claims.output,
         rules.page.output,
 
 
 rule figures:
     input:
         *STANDS_ON.values(),
-        [path for figures, _ in SHOWN.values() for path in figures.values()],
-        f"{RESULTS}/claims.md",
+        *DRAWN.values(),
+        *TOLD.values(),
+        rules.collect_claims.output,
 
 
 rule tables:
     input:
         *STANDS_ON.values(),
-        [path for _, tables in SHOWN.values() for path in tables],
+        *TOLD.values(),
 
 
 rule claims:
     input:
         *STANDS_ON.values(),
-        f"{RESULTS}/claims.md",
+        *TOLD.values(),
+        rules.collect_claims.output,
 
 
 rule all:

@@ -222,7 +222,7 @@ def _end_with_driver() -> None:
     driver = os.environ.get("HIDDENSTATE_DRIVER", "")
     try:
         ended = os.pidfd_open(int(driver))
-    except (AttributeError, OSError, ValueError):
+    except (AttributeError, OSError, OverflowError, ValueError):
         return
 
     # A run that a script starts in the background ignores SIGINT, and so do its jobs.

@@ -1,6 +1,7 @@
 """A run that failed says so until its cause is gone, and an interrupted one is told as that."""
 
 import os
+import re
 import shutil
 import signal
 import time
@@ -50,6 +51,17 @@ def test_a_damaged_result_fails_the_same_command_until_it_is_removed(finished, s
         ("claims", BOUND),
         (FAMILY, ESTIMATES),
         (f"{FAMILY}_figure2", SCORES),
+        (f"{FAMILY}_figure2", "figures/small/encoding_loss/figure2.png"),
+        (FAMILY, "figures/small/encoding_loss/figure2.png"),
+        (FAMILY, "figures/small/encoding_loss/digests.json"),
+        (FAMILY, "results/small/encoding_loss/claims.csv"),
+        (FAMILY, "results/small/encoding_loss/tables/digests.json"),
+        ("report", "figures/small/encoding_loss/figure2.pdf"),
+        ("report", "results/small/encoding_loss/claims.md"),
+        ("report", "results/small/claims.csv"),
+        ("all", "figures/small/encoding_loss/figure2.png"),
+        ("all", "results/small/encoding_loss/claims.csv"),
+        ("claims", "results/small/claims.csv"),
     ],
 )
 def test_whatever_a_target_stands_on_is_a_reason_to_run(finished, snakemake, target, gone):
@@ -60,6 +72,43 @@ def test_whatever_a_target_stands_on_is_a_reason_to_run(finished, snakemake, tar
         assert "Nothing to be done" not in planned(finished, snakemake, target)
     finally:
         path.write_bytes(content)
+
+
+@pytest.mark.whole
+def test_results_of_another_seed_are_refused_where_snakemake_s_records_are_lost(
+    finished, snakemake
+):
+    """They were taken for the seed's own: nothing was to be done."""
+    scale, records = finished / SCALE, finished / ".snakemake/metadata"
+    text, kept = scale.read_text(), finished / "kept"
+    records.rename(kept)
+    seed = re.search(r"^seed: \d+$", text, re.MULTILINE)
+    scale.write_text(text.replace(seed[0], "seed: 5") if seed else f"{text}seed: 5\n")
+    try:
+        status, output = snakemake(finished, FAMILY, *AT_SMALL)
+        assert status != 0, output[-3000:]
+        assert "are of another seed" in output and "results/small/encoding_loss/scores" in output
+    finally:
+        scale.write_text(text)
+        shutil.rmtree(records, ignore_errors=True)
+        kept.rename(records)
+    assert "Nothing to be done" in planned(finished, snakemake, FAMILY)
+
+
+@pytest.mark.whole
+def test_strict_fails_as_often_as_it_is_asked(finished, snakemake, monkeypatch):
+    """Also where the verdicts were made before, so that nothing is to be done."""
+    expected = finished / "workflow/config/expected/small.csv"
+    judged = (finished / "results/small/claims.csv").read_text().splitlines()[1].split(",")[0]
+    expected.write_text(f"id,verdict\n{judged},nonsense\n")
+    try:
+        for value, status in (("1", 4), ("1", 4), ("0", 0), ("", 0)):
+            monkeypatch.setenv("HIDDENSTATE_STRICT", value)
+            assert snakemake(finished, "claims", *AT_SMALL)[0] == status
+    finally:
+        expected.unlink()
+        monkeypatch.delenv("HIDDENSTATE_STRICT")
+        snakemake(finished, "all", *AT_SMALL)
 
 
 def test_changed_code_is_a_reason_to_compute_again_and_a_remark_is_none(finished, snakemake):

@@ -61,7 +61,7 @@ def given(path):
     try:
         file = os.fstat(int(os.environ.get("HIDDENSTATE_LOCK", "")))
         return os.path.samestat(file, os.stat(path))
-    except (KeyError, ValueError, OSError):
+    except (KeyError, ValueError, OverflowError, OSError):
         return False
 
 
@@ -92,6 +92,8 @@ def unlock():
 
 if workflow.is_main_process:
     unlock()
+    # Also where nothing was to be done, of which Snakemake tells nobody.
+    atexit.register(checked_at_the_end)
 
 
 # Which executor runs the jobs is not known before.
@@ -108,12 +110,14 @@ onstart:
 
 
 onsuccess:
+    ENDED.append(True)
     usage.append(USAGE, "all", "snakemake", workers=False)
     not_alone()
     show_outcome(log, True)
 
 
 onerror:
+    ENDED.append(False)
     usage.append(USAGE, "all", "snakemake", workers=False)
     not_alone()
     show_outcome(log, False)

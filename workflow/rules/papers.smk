@@ -59,5 +59,6 @@ def verifiable(kind):
 
 
 SHOWN = {family: shown_files(family) for family in FAMILIES}
-# The cells of each paper and its estimates, once its rules are read.
-STANDS_ON = {}
+# The cells of each paper and its estimates, its figures, and its tables and claims, once its rules are
+# read.
+STANDS_ON, DRAWN, TOLD = {}, {}, {}

@@ -8,15 +8,18 @@ for family in FAMILIES:
         getattr(rules, f"{family}_estimate").input,
         getattr(rules, f"{family}_estimate").output,
     ]
+    # A scale may have no figure of a paper, and so no rule.
+    drawing = getattr(rules, f"{family}_figures", None)
+    DRAWN[family] = list(drawing.output) if drawing else []
+    TOLD[family] = list(getattr(rules, f"{family}_claims").output)
 
     rule:
         name:
             family
         input:
             STANDS_ON[family],
-            SHOWN[family][0].values(),
-            SHOWN[family][1],
-            f"{RESULTS}/{family}/claims.md",
+            DRAWN[family],
+            TOLD[family],
         localrule: True
 
     for name, path in SHOWN[family][0].items():
@@ -27,4 +30,5 @@ for family in FAMILIES:
             input:
                 STANDS_ON[family],
                 path,
+                f"{path[:-4]}.png",
             localrule: True

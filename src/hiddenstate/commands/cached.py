@@ -43,25 +43,30 @@ def keep(options: argparse.Namespace) -> None:
     import pandas as pd
 
     from hiddenstate import papers
-    from hiddenstate.pipeline import cache
+    from hiddenstate.pipeline import cache, scores
     from hiddenstate.study import config
 
+    if not options.results.is_dir():
+        raise InputError(f"--results: no folder {options.results}; expected a scale's results")
     if not 0 <= options.megabytes < math.inf:
         raise InputError(f"--megabytes: got {options.megabytes:g}; expected a number of 0 or more")
     scale = config.read(options.config)
     found = []
+    copied = dropped = 0
     for name in config.families(scale):
         family, grid, folder = papers.load(name), getattr(scale, name), options.cached / name
         every = family.jobs(grid)
         for kind, cell in cache.live(family, grid):
-            if kind in ("simulate", "bound"):
-                cache.path(folder, every[kind][cell]).unlink(missing_ok=True)
+            kept = cache.path(folder, job := every[kind][cell])
+            own = kept.exists() and not cache.of_another(kept, job, scale.seed)
+            if kind in ("simulate", "bound") and own:
+                dropped += 1
+                kept.unlink()
         results = options.results / name
         found += list(cache.worth(family, grid, results, folder, scale.seed))
     places = {kept for _, kept in found}
     others = set(options.cached.rglob("*.parquet")) - places
     room = options.megabytes * 1e6 - sum(path.stat().st_size for path in others)
-    copied = dropped = 0
     for file, kept in sorted(found, key=lambda pair: -cache.value(pair[0])):
         size = file.stat().st_size
         if size > room:
@@ -70,6 +75,7 @@ def keep(options: argparse.Namespace) -> None:
             continue
         room -= size
         if file != kept:
+            scores.read(file)  # refuses a damaged one
             copied += 1
             with files.atomic(kept) as temporary:
                 shutil.copyfile(file, temporary)

@@ -40,6 +40,15 @@ def fits(file: Path, job: Job, seed: int) -> bool:
     return scores.claimed_origin(file).get("code", own) == own
 
 
+def of_another(file: Path, job: Job, seed: int) -> bool:
+    """True if a file is of other parameters or another seed, whatever code and data it is of."""
+    if not file.exists():
+        return False
+    made = scores.claimed_origin(file).get("cell", {}).get("code")
+    identity = {**job.identity, "code": made} if "code" in job.identity else job.identity
+    return not scores.computed(file, identity, seed, scores.files_of(file))
+
+
 def serves(file: Path, job: Job, seed: int) -> bool:
     """True if a cached file is there and stands for a job's result.
 
@@ -88,14 +97,14 @@ def worth(
 ) -> Iterator[tuple[Path, Path]]:
     """Results that may be served: the file, in the cache or just computed, and its cached path.
 
-    But trainings that are in the cache, which stay there.
+    But trainings that are in the cache, which stay there, as do results of other scales and seeds.
     """
     always = live(family, grid)
     for kind, jobs in family.jobs(grid).items():
         for name, job in jobs.items():
             kept, made = path(folder, job), results / job.work.folder / f"{name}.parquet"
             fitting = [file for file in (kept, made) if fits(file, job, seed)]
-            stays = kind == "train" and kept in fitting
+            stays = (kind == "train" and kept in fitting) or of_another(kept, job, seed)
             if fitting and not stays and (kind, name) not in always:
                 yield fitting[0], kept
 

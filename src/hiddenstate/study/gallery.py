@@ -117,7 +117,7 @@ def _best(scales: Sequence[Path], name: str, key: str) -> Path:
     for scale in scales:
         path = scale / name / f"{key}.png"
         if path.is_file():
-            return path.resolve()
+            return path
     raise InputError(
         f"no figure {name}/{key}.png in {', '.join(map(str, scales)) or 'no folder'}; "
         f"expected it in one of them (./reproduce {name}_{key} draws it)"

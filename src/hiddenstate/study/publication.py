@@ -65,6 +65,16 @@ def publish(
             f"verdicts: lack those of {', '.join(missing)}; expected every family, or name one by "
             "--only"
         )
+    others = [_published(tree, name, grids) for name in papers.names() if name not in found]
+    every = pd.concat([verdicts, *others], ignore_index=True)
+    every = pd.concat([words.of_family(every, name) for name in papers.names()])
+    pages = ledger.pages(tree / CLAIMS)
+    places = {
+        name: text(tree / name, "a page with a place for verdicts")
+        for name in ("README.md", "ARTIFACT-APPENDIX.md")
+    }
+    for name, content in places.items():
+        words.between(name, content, "")  # refuses a page without the place
     (tree / "docs/papers").mkdir(parents=True, exist_ok=True)
     for name in found:
         mine = words.of_family(verdicts, name)
@@ -72,7 +82,6 @@ def publish(
     every = words.read(*(tree / evidence_file(name) for name in papers.names()))
     with atomic(tree / words.expectation(scale)) as temporary:
         every[["id", "verdict"]].to_csv(temporary, index=False)
-    pages = ledger.pages(tree / CLAIMS)
     made = {
         "docs/verdicts.md": front(every, pages),
         "docs/own-statements.md": own_statements(every),
@@ -86,9 +95,19 @@ def publish(
         ("README.md", overview(every, pages)),
         ("ARTIFACT-APPENDIX.md", words.expectations(every)),
     ):
-        content = text(tree / name, "a page with a place for verdicts")
         with atomic(tree / name) as temporary:
-            temporary.write_text(words.between(name, content, between), encoding="utf-8")
+            temporary.write_text(words.between(name, places[name], between), encoding="utf-8")
+
+
+def _published(tree: Path, name: str, grids: dict[str, str]) -> pd.DataFrame:
+    """The verdicts of a family that stay; InputError for another family's or another scale's."""
+    path = tree / evidence_file(name)
+    found = words.read(path)
+    expected = grids.get(name, "")
+    if words.families(found) != [name] or set(found["grid"]) - {expected, ""}:
+        got = ", ".join(sorted({*words.families(found), *found["grid"]} - {""}))
+        raise InputError(f"{path}: got {got[:200]}; expected verdicts of {expected or name}")
+    return found
 
 
 def evidence_file(name: str) -> str:
