@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hiddenstate import cli, papers
@@ -109,6 +111,54 @@ def test_the_cache_leaves_one_cell_of_each_kind_to_compute(name):
 def test_the_cache_is_below_its_size():
     files = (ROOT / "results/cached").rglob("*")
     assert sum(file.stat().st_size for file in files) < 40e6
+
+
+def test_results_of_other_scales_and_seeds_stay_in_the_cache(tmp_path, capsys):
+    """They were replaced by those of the scale's own seed, or removed."""
+    family = papers.load("shuffling")
+    every = family.jobs(LAPTOP.shuffling)["simulate"]
+    live = {name for kind, name in cache.live(family, LAPTOP.shuffling) if kind == "simulate"}
+    served = next(name for name in every if name not in live)
+    results, cached = tmp_path / "results", tmp_path / "cached"
+    others = [
+        written(cached / "shuffling", every[name], LAPTOP.seed + 1, wall_seconds=9)
+        for name in (served, *live)
+    ]
+    others.append(written(cached / "worst_case_init", LONG, LAPTOP.seed + 1, wall_seconds=9))
+    place = results / "shuffling/scores"
+    place.mkdir(parents=True)
+    new = written(results / "new", every[served], LAPTOP.seed, wall_seconds=99)
+    new.rename(place / f"{served}.parquet")
+    before = {path: path.read_bytes() for path in others}
+    keep = ["keep", "--config", str(ROOT / "workflow/config/scales/laptop.yaml"), "--json"]
+    keep += ["--results", str(results), "--cached", str(cached), "--megabytes"]
+    for megabytes in ("40", "0"):
+        assert cli.main([*keep, megabytes]) in (0, None)
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["copied"], row["dropped"]) == (0, 0)
+    assert {path: path.read_bytes() for path in others} == before
+    keep[keep.index(str(results))] = str(tmp_path / "nowhere")
+    assert cli.main([*keep, "40"]) == 2
+    assert "--results: no folder" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_not_taken_into_the_cache(tmp_path, capsys):
+    every = papers.load("shuffling").jobs(LAPTOP.shuffling)["simulate"]
+    live = {name for _, name in cache.live(papers.load("shuffling"), LAPTOP.shuffling)}
+    name = next(name for name in every if name not in live)
+    place = tmp_path / "results/shuffling/scores"
+    place.mkdir(parents=True)
+    made = written(tmp_path / "new", every[name], LAPTOP.seed, wall_seconds=9)
+    frame = pq.read_table(made)
+    values = frame.to_pandas()
+    values.iloc[0, -1] += 1
+    table = pa.Table.from_pandas(values, frame.schema, preserve_index=False)
+    pq.write_table(table, place / f"{name}.parquet")
+    keep = ["keep", "--config", str(ROOT / "workflow/config/scales/laptop.yaml")]
+    keep += ["--results", str(tmp_path / "results"), "--cached", str(tmp_path / "cached")]
+    assert cli.main(keep) == 2
+    assert name in capsys.readouterr().err
+    assert not list((tmp_path / "cached").rglob("*.parquet"))
 
 
 def test_what_saves_most_seconds_for_its_bytes_is_kept(tmp_path, capsys):

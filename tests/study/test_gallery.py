@@ -93,6 +93,21 @@ def test_the_best_scale_that_has_a_figure_gives_it(drawn, monkeypatch):
 
 
 @pytest.mark.whole
+def test_the_scale_is_the_folder_s_own_name_and_its_figures_are_of_one_run(drawn):
+    """A link's target has a name too, which no scale has."""
+    out, folder = drawn / "docs/gallery.md", drawn / "figures/laptop"
+    folder.rename(drawn / "run7")
+    folder.symlink_to(drawn / "run7")
+    gallery.write(out, [folder])
+    assert "--config scale=laptop" in out.read_text() and "run7" not in out.read_text()
+    sealed.sign(folder / "encoding_loss", {"figure2.png": "of older estimates"})
+    with pytest.raises(
+        InputError, match=r"encoding_loss/figure2\.png: was drawn of other estimates"
+    ):
+        gallery.write(out, [folder])
+
+
+@pytest.mark.whole
 def test_one_paper_s_pictures_are_made_and_all_others_stay(drawn):
     out, scales = drawn / "docs/gallery.md", gallery.at_hand(drawn / "figures")
     with pytest.raises(InputError, match=r"no picture of atlas \w+ yet; draw it .*gallery atlas`"):

@@ -183,6 +183,26 @@ def test_one_family_alone_replaces_its_own_rows(tree, every):
     assert len(differing) and all(name.startswith("encoding_loss.") for name in differing)
 
 
+def test_another_family_s_or_scale_s_page_is_refused_before_anything_is_written(tree, every):
+    mine = every[every["id"].str.startswith("encoding_loss.")]
+    before = (tree / "docs/papers/encoding_loss.csv").read_bytes()
+    other = tree / "docs/papers/shuffling.csv"
+    kept = other.read_bytes()
+    other.write_bytes((tree / "docs/papers/atlas.csv").read_bytes())
+    with pytest.raises(InputError, match=r"shuffling\.csv: got .*atlas.*; expected verdicts of"):
+        publication.publish(tree, mine, "laptop", GRIDS, only="encoding_loss")
+    other.write_bytes(kept)
+    with pytest.raises(InputError, match=r"expected verdicts of .* at smoke"):
+        publication.publish(tree, mine, "smoke", GRIDS, only="encoding_loss")
+    readme = tree / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text("no marks")
+    with pytest.raises(InputError, match=r"README\.md: no place for verdicts"):
+        publication.publish(tree, mine, "laptop", GRIDS, only="encoding_loss")
+    readme.write_text(text, encoding="utf-8")
+    assert (tree / "docs/papers/encoding_loss.csv").read_bytes() == before
+
+
 def test_the_command_names_what_is_wrong(tmp_path, every, capsys):
     part = every[every["id"].str.startswith("encoding_loss.")]
     verdicts.write(tmp_path, part.assign(grid="encoding_loss at smoke (1)"), "smoke")

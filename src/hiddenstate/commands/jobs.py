@@ -183,9 +183,29 @@ def removable(path: Path) -> Iterator[None]:
 
 def estimates(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> "pd.DataFrame":
     """The rows of the estimates of a family's grid that the options name."""
-    from hiddenstate.pipeline import estimates
+    from hiddenstate import papers
+    from hiddenstate.pipeline import estimates, scores, sealed
     from hiddenstate.study import config
 
     named = config.grid_name(options.config, options.family, grid, seed)
     with removable(options.estimates):
-        return estimates.read(options.estimates, named)
+        found = estimates.read(options.estimates, named)
+        beside = {
+            f"{job.work.folder}/{name}": options.estimates.parent
+            / job.work.folder
+            / f"{name}.parquet"
+            for kind, jobs in papers.load(options.family).jobs(grid).items()
+            for name, job in jobs.items()
+            if kind != "start"
+        }
+        made = {
+            name: scores.claimed_origin(path)["digest"]
+            for name, path in beside.items()
+            if path.exists()
+        }
+        # A file that was taken elsewhere stands for itself.
+        if made and found.attrs[sealed.MADE_OF] != sealed.of(made):
+            raise InputError(
+                f"{options.estimates}: was made of other scores or bounds than those beside it"
+            )
+        return found

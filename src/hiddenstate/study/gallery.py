@@ -65,8 +65,12 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
             scale = kept.get(f"{name}_{key}")
             if scales and (not families or name in families):
                 source = _best(scales, name, key)
-                scale = source.parts[-3]
-                made.setdefault(name, {})[scale] = sealed.signed(source)
+                scale, of = source.parts[-3], sealed.signed(source)
+                if made.setdefault(name, {}).setdefault(scale, of) != of:
+                    raise InputError(
+                        f"{source}: was drawn of other estimates than the figures beside it; draw "
+                        f"all of them (./reproduce {name})"
+                    )
                 with atomic(place) as temporary:
                     temporary.write_bytes(_small(source))
             if scale is None or not place.is_file():

@@ -65,9 +65,9 @@ def publish(
             f"verdicts: lack those of {', '.join(missing)}; expected every family, or name one by "
             "--only"
         )
-    others = [_published(tree, name, grids) for name in papers.names() if name not in found]
-    every = pd.concat([verdicts, *others], ignore_index=True)
-    every = pd.concat([words.of_family(every, name) for name in papers.names()])
+    for name in papers.names():
+        if name not in found:
+            _check_published(tree, name, scale)
     pages = ledger.pages(tree / CLAIMS)
     places = {
         name: text(tree / name, "a page with a place for verdicts")
@@ -99,15 +99,14 @@ def publish(
             temporary.write_text(words.between(name, places[name], between), encoding="utf-8")
 
 
-def _published(tree: Path, name: str, grids: dict[str, str]) -> pd.DataFrame:
-    """The verdicts of a family that stay; InputError for another family's or another scale's."""
+def _check_published(tree: Path, name: str, scale: str) -> None:
+    """Raise InputError where the verdicts that stay are another family's or another scale's."""
     path = tree / evidence_file(name)
     found = words.read(path)
-    expected = grids.get(name, "")
-    if words.families(found) != [name] or set(found["grid"]) - {expected, ""}:
-        got = ", ".join(sorted({*words.families(found), *found["grid"]} - {""}))
-        raise InputError(f"{path}: got {got[:200]}; expected verdicts of {expected or name}")
-    return found
+    others = [grid for grid in found["grid"] if grid and not grid.startswith(f"{name} at {scale} ")]
+    if words.families(found) != [name] or others:
+        got = ", ".join([*words.families(found), *others[:1]])
+        raise InputError(f"{path}: got {got[:200]}; expected verdicts of {name} at {scale}")
 
 
 def evidence_file(name: str) -> str:
