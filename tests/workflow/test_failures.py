@@ -96,6 +96,32 @@ def test_results_of_another_seed_are_refused_where_snakemake_s_records_are_lost(
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize(
+    "name",
+    [
+        "figures/small/encoding_loss/figure2.png",
+        "figures/small/encoding_loss/figure2.pdf",
+        "figures/small/encoding_loss/digests.json",
+        "results/small/encoding_loss/tables/correlations.csv",
+    ],
+)
+def test_what_was_cut_or_edited_is_refused_also_where_nothing_is_to_be_done(
+    finished, snakemake, name
+):
+    path = finished / name
+    content, times = path.read_bytes(), (path.stat().st_atime, path.stat().st_mtime)
+    path.write_bytes(content[:-40])
+    os.utime(path, times)
+    try:
+        status, output = snakemake(finished, FAMILY, *AT_SMALL)
+        assert status == 1 and name.rpartition("/")[0] in output, output[-3000:]
+    finally:
+        path.write_bytes(content)
+        os.utime(path, times)
+    assert snakemake(finished, FAMILY, *AT_SMALL)[0] == 0
+
+
+@pytest.mark.whole
 def test_strict_fails_as_often_as_it_is_asked(finished, snakemake, monkeypatch):
     """Also where the verdicts were made before, so that nothing is to be done."""
     expected = finished / "workflow/config/expected/small.csv"

@@ -17,7 +17,7 @@ except ModuleNotFoundError:
 
 from hiddenstate import code, papers
 from hiddenstate.datasets import data
-from hiddenstate.pipeline import cache, costs, scores, usage, verification
+from hiddenstate.pipeline import cache, costs, scores, sealed, usage, verification
 from hiddenstate.study import forecast, verdicts
 from hiddenstate.study import config as scale_files
 from hiddenstate.errors import InputError

@@ -274,7 +274,9 @@ def checked_at_the_end():
     """Refuse results of another run, and with --strict what is not as expected; as exit status."""
     if getattr(workflow, "execution_settings", None) is None or workflow.dryrun:
         return
-    if ENDED == [False] or getattr(workflow, "_dag", None) is None:
+    if ENDED == [False] or interrupted.is_set() or terminated():
+        return
+    if getattr(workflow, "_dag", None) is None:
         return
     if others := list(map(str, of_another())):
         say(
@@ -282,6 +284,15 @@ def checked_at_the_end():
             f"such as {others[0]}; remove them and run the same command again:\n"
             f"          rm {' '.join(others[:20])}{' …' if len(others) > 20 else ''}"
         )
+        os._exit(1)
+    # Of what was there before, a file that was edited or cut is as new to Snakemake as it was.
+    try:
+        for path in {Path(str(p)) for job in workflow.dag.jobs for p in job.output}:
+            if path.parent.name == "tables" or str(path).startswith(f"{FIGURES}/"):
+                if path.name != sealed.MANIFEST and path.exists():
+                    sealed.signed(path)
+    except InputError as error:
+        say(f"stopped: {error}")
         os._exit(1)
     if os.environ.get("HIDDENSTATE_STRICT", "0") in ("", "0"):
         return
