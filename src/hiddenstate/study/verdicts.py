@@ -185,14 +185,22 @@ def told(verdicts: pd.DataFrame, expected: Path | None = None) -> dict[str, Any]
     return found
 
 
-def differing(verdicts: pd.DataFrame, expected: Path) -> list[tuple[str, str | None, str | None]]:
-    """Claims (id, verdict, expected verdict) that are not as in a committed file; None: absent."""
+def differing(
+    verdicts: pd.DataFrame, expected: Path, *, part: bool = False
+) -> list[tuple[str, str | None, str | None]]:
+    """Claims (id, verdict, expected verdict) that are not as in a committed file; None: absent.
+
+    part: the verdicts are of some families alone.
+    """
     content = text(expected, "expected verdicts, with the columns id and verdict")
     rows = _table(expected, content)
     if list(rows) != ["id", "verdict"]:
         raise InputError(f"{expected}: got the columns {list(rows)}; expected id and verdict")
     want = dict(zip(rows["id"], rows["verdict"], strict=True))
     got = dict(zip(verdicts["id"], verdicts["verdict"].astype(str), strict=True))
+    if part:
+        here = set(map(_family, got))
+        want = {name: verdict for name, verdict in want.items() if _family(name) in here}
     return [
         (name, got.get(name), want.get(name))
         for name in dict.fromkeys([*want, *got])
@@ -200,9 +208,9 @@ def differing(verdicts: pd.DataFrame, expected: Path) -> list[tuple[str, str | N
     ]
 
 
-def compared(verdicts: pd.DataFrame, expected: Path) -> str:
+def compared(verdicts: pd.DataFrame, expected: Path, *, part: bool = False) -> str:
     """If verdicts are those of a committed file (``id``, ``verdict``); else which are not."""
-    found = differing(verdicts, expected)
+    found = differing(verdicts, expected, part=part)
     if not found:
         return f"As expected: all {len(verdicts)} verdicts are those of {expected.as_posix()}."
     what = "1 verdict differs" if len(found) == 1 else f"{len(found)} verdicts differ"
