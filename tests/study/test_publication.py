@@ -213,3 +213,10 @@ def test_the_command_names_what_is_wrong(tmp_path, every, capsys):
         capsys.readouterr().err
     )
     assert not (tmp_path / "docs").exists()
+
+
+def test_published_verdicts_are_of_a_tree_without_edits():
+    """A commit names the code that judged only if nothing in it was edited."""
+    for path in (ROOT / "docs/papers").glob("*.csv"):
+        commits = pd.read_csv(path)["commit"]
+        assert not commits.str.endswith("-dirty").any(), path
