@@ -270,6 +270,12 @@ def of_another():
                     yield path
 
 
+def stopped(words):
+    """End with status 1, past Snakemake's own, which is 0 where no job failed."""
+    print(f"stopped: {words}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
 def checked_at_the_end():
     """Refuse results of another run, and with --strict what is not as expected; as exit status."""
     if getattr(workflow, "execution_settings", None) is None or workflow.dryrun:
@@ -279,12 +285,11 @@ def checked_at_the_end():
     if getattr(workflow, "_dag", None) is None:
         return
     if others := list(map(str, of_another())):
-        say(
-            f"stopped: {len(others)} results are of another seed, or of other parameters, code or data, "
+        stopped(
+            f"{len(others)} results are of another seed, or of other parameters, code or data, "
             f"such as {others[0]}; remove them and run the same command again:\n"
             f"          rm {' '.join(others[:20])}{' …' if len(others) > 20 else ''}"
         )
-        os._exit(1)
     # Of what was there before, a file that was edited or cut is as new to Snakemake as it was.
     try:
         for path in {Path(str(p)) for job in workflow.dag.jobs for p in job.output}:
@@ -292,8 +297,7 @@ def checked_at_the_end():
                 if path.name != sealed.MANIFEST and path.exists():
                     sealed.signed(path)
     except InputError as error:
-        say(f"stopped: {error}")
-        os._exit(1)
+        stopped(str(error))
     if os.environ.get("HIDDENSTATE_STRICT", "0") in ("", "0"):
         return
     if any(re.match(" *(NOT as|CHECK FAILED)", line) for line in judged()):
