@@ -30,18 +30,14 @@ localrules:
 rule report:
     default_target: True
     input:
-        *STANDS_ON.values(),
-        *DRAWN.values(),
-        *TOLD.values(),
+        WHOLE,
         rules.collect_claims.output,
         rules.page.output,
 
 
 rule figures:
     input:
-        *STANDS_ON.values(),
-        *DRAWN.values(),
-        *TOLD.values(),
+        WHOLE,
         rules.collect_claims.output,
 
 
@@ -60,6 +56,4 @@ rule claims:
 
 rule all:
     input:
-        rules.figures.input,
-        rules.tables.input,
         rules.report.input,

@@ -32,3 +32,7 @@ for family in FAMILIES:
                 path,
                 f"{path[:-4]}.png",
             localrule: True
+
+
+# Of every paper.
+WHOLE = [*STANDS_ON.values(), *DRAWN.values(), *TOLD.values()]

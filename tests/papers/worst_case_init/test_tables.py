@@ -45,7 +45,8 @@ def test_tables_of_accuracies_tell_the_cases_apart(smoke, estimates):
             n for n in scores if n.startswith(f"digits_pre{epochs}_n50_C1_T3_") and "_2x5" in n
         ]
         expected = f"{100 * scores[cell]['accuracy'].mean():.1f}"
-        said = {"task": "digits", "n": 50, "C": "1", "models": 5, "epsilon = 10": expected}
+        said = {"task": "digits", "n": 50, "C": "1", "models a repeat": 5, "repeats": 2}
+        said["epsilon = 10"] = expected
         assert table.to_dict("records")[0] == said
         # Figure 4's, of the worst case, has a clipping norm of 10 beside that of 1.
         assert table["C"].tolist() == ["1", "10"][: 1 + (epochs > 0)]
@@ -66,7 +67,7 @@ def test_table_1_may_show_other_models_than_figure_1(estimates):
     ]
     both = pd.concat([estimates, pd.DataFrame(more)])
     table = FAMILY.tables["table1"].draw(both)
-    said = {"task": "mnist", "n": 30_000, "C": "1", "models": 1}
+    said = {"task": "mnist", "n": 30_000, "C": "1", "models a repeat": 1, "repeats": 1}
     assert table.to_dict("records") == [said | {"epsilon = 2": "95.1 (paper: 95.7)"}]
     # Of a case that it lacks they are Figure 1's.
     worst = FAMILY.tables["accuracy"].draw(both)
@@ -82,7 +83,7 @@ def test_accuracies_with_larger_clipping_norms_may_be_other_models_than_figure_4
         row | {"quantity": "accuracy", "method": "mean", "value": 0.9312},
     ]
     table = FAMILY.tables["accuracy"].draw(pd.concat([estimates, pd.DataFrame(more)]))
-    said = {"task": "mnist", "n": 30_000, "C": "10", "models": 1}
+    said = {"task": "mnist", "n": 30_000, "C": "10", "models a repeat": 1, "repeats": 1}
     said |= {"epsilon = 10": "", "epsilon = 2": "93.1 (paper: 93.1)"}
     assert table.to_dict("records")[1:] == [said]
 
