@@ -428,3 +428,29 @@ def test_many_noise_multipliers_are_interpolated_to_the_stated_error(null, monke
         assert found[t, q, s] == pytest.approx(one, rel=1e-9, abs=1e-12)
     assert (found == 0).any()
     assert found.max() > 3 or null == "in"
+
+
+@pytest.mark.parametrize(
+    ("noise_multiplier", "sampling_rate", "steps", "delta"),
+    [
+        ([0.3, 0.5], 0.08, 344, 1e-6),
+        (1.0, 0.1, 1000, [1e-10, 1e-3]),
+        ([0.5, 3.4], 0.01, 2000, 1e-5),
+        (np.geomspace(0.3, 5, 9), 0.05, 500, 1e-5),
+        (0.8, 0.05, 500, np.geomspace(1e-12, 0.5, 9)),
+    ],
+)
+def test_many_at_once_are_one_by_one(noise_multiplier, sampling_rate, steps, delta):
+    """Also of one rate and number of steps, where other numbers of samples matter to each."""
+    found = linear.last_iterate_epsilon(noise_multiplier, sampling_rate, steps, delta)
+    alone = [
+        float(linear.last_iterate_epsilon(*point))
+        for point in np.broadcast(noise_multiplier, sampling_rate, steps, delta)
+    ]
+    np.testing.assert_allclose(found, alone, rtol=1e-9)
+
+
+def test_sparse_sums_are_those_of_an_independent_program():
+    """By mpmath at 40 digits."""
+    found = linear.last_iterate_epsilon([0.3, 0.5], 0.08, 344, 1e-6)
+    assert found[0] == pytest.approx(54.7939657097, rel=1e-10)

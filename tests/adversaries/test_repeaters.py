@@ -86,6 +86,17 @@ def test_epsilon_oracle(setting, expected):
     assert attack.epsilon(1e-5) == pytest.approx(expected, abs=6e-3)
 
 
+@pytest.mark.parametrize("threshold", [0.5, 2.1, 9.0])
+def test_one_step_is_a_sampled_gaussian_whatever_the_threshold(threshold):
+    """There is no bit before it, whose losses were not numbers: epsilon was 0."""
+    one = linear.last_iterate(0.363, 0.01, 1)
+    attack = Repeaters(0.363, 0.01, 1, threshold)
+    for epsilon in (0.0, 2.0, 6.0):
+        both = [float(one.delta(epsilon, null=null)) for null in ("out", "in")]
+        assert attack.delta(epsilon) == pytest.approx(max(both), rel=1e-12)
+    assert attack.epsilon(1e-5) == pytest.approx(pld.epsilon(0.363, 0.01, 1, 1e-5), abs=1e-6)
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
 def test_delta_by_quadrature(epsilon):

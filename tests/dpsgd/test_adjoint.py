@@ -218,6 +218,30 @@ def test_many_models_separate_scores_as_expected(sigma):
     assert found.differences.mean() == pytest.approx(into.mean() - out.mean(), abs=4 * spread / 38)
 
 
+def test_a_skewed_score_shows_no_more_than_the_accountant_allows():
+    """Of fitted records, whose gradients are rounding alone, and a canary far from them.
+
+    The score is concave, so its mean over its deviation exceeds mu, and no epsilon may.
+    """
+    x = np.zeros((6, 4), np.float32)
+    y = np.arange(6) % 2
+    x[np.arange(6), np.arange(6) % 4] = np.where(y, 1.0, -1.0)
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-30.0], [30.0]]).expand(2, 4))
+        model.bias.copy_(torch.tensor([5.0, -5.0]))
+    mechanism = Mechanism(
+        sampling=FullBatch(), steps=40, learning_rate=0.2, clipping_norm=1.0, noise_multiplier=1.0,
+        adjacency="add_or_remove",
+    )  # fmt: skip
+    canary = RecordCanary(np.zeros(4, np.float32), 1)
+    ensemble = Ensemble(model, mechanism, x, y, canary, flat_parameters(model))
+    found = expected(ensemble, pairs=4, seed=4)
+    assert found.separation > 1.05 * found.most
+    assert found.epsilon(1e-5) <= mechanism.epsilon(1e-5, records=7) * (1 + 1e-9)
+    assert "the scores are not normal" in found.explained()
+
+
 def test_the_separation_is_the_product_of_its_factors_in_first_order():
     found = expected(make(sigma=0.3, rate=1e-3), pairs=3)
     assert found.norm * found.cosine * found.most == pytest.approx(found.separation, rel=2e-2)

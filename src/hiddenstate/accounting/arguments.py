@@ -17,6 +17,13 @@ def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float)
     )
 
 
+def in_doubles(owner: object, *names: str) -> None:
+    """Make doubles of a frozen dataclass's numbers: single precision would go through all sums."""
+    for name in names:
+        if (value := getattr(owner, name)) is not None:
+            object.__setattr__(owner, name, float(value))
+
+
 def check_steps(steps: float, most: int) -> None:
     """Raise InputError for more steps than so many."""
     expect(steps <= most, "steps", steps, f"at most {most:,}")

@@ -66,6 +66,7 @@ def lower_epsilon(
     check_count("batches", batches)
     check_count("epochs", epochs)
     check_delta(delta)
+    noise_multiplier, delta = float(noise_multiplier), float(delta)
     present, absent = pair
     shown, sigma = independent(noise_multiplier, epochs, redrawn=redrawn)
     # Any number of epochs gives a valid bound.

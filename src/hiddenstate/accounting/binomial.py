@@ -36,6 +36,7 @@ def log_mass(k: Floats, trials: ArrayLike, rate: ArrayLike) -> Floats:
         inner -= 0.5 * np.log(2 * np.pi * k * rest / trials)
     mass += np.where((k > 0) & (rest > 0), inner, 0.0)
     mass = np.where(rate == 1, np.where(rest == 0, 0.0, -math.inf), mass)
+    mass = np.where((rate == 0) | (trials == 0), np.where(k == 0, 0.0, -math.inf), mass)
     return np.where(rest >= 0, mass, -math.inf)
 
 

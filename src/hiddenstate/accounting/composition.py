@@ -39,7 +39,7 @@ from scipy.special import ndtr, ndtri
 from hiddenstate.accounting import arguments, linear, roots
 from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.accounting.tradeoff import Direction, Null, check_null
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import InputError, check_count, expect
 from hiddenstate.rounding import counted
 
 _DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
@@ -514,13 +514,10 @@ def bracket(
     if width is not None and not width > 0:
         raise InputError(f"width: got {width}; expected a number above 0")
     sigma, rate, steps = float(noise_multiplier), float(sampling_rate), int(steps)
-    fine = every >= 1 and steps % every == 0
-    expect(
-        fine,
-        "release_every",
-        every,
-        f"a divisor of the {counted(steps, 'step')}{_near(steps, every)}",
-    )
+    check_count("release_every", every)
+    if steps % every != 0:
+        words = f"a divisor of the {counted(steps, 'step')}{_near(steps, every)}"
+        expect(False, "release_every", every, words)
     if rate == 1 or steps == every:
         # With every record in every step, all steps are as one with less noise.
         if rate == 1:
@@ -546,8 +543,10 @@ def bracket(
 
 def _near(steps: int, every: int) -> str:
     """The divisors next to a number, for a message."""
-    below = next((k for k in range(min(every, steps), 0, -1) if steps % k == 0), 1)
-    above = next((k for k in range(max(every, 1), steps + 1) if steps % k == 0), steps)
+    small = [k for k in range(1, min(math.isqrt(steps), 10**6) + 1) if steps % k == 0]
+    divisors = small + [steps // k for k in small]
+    below = max((k for k in divisors if k <= every), default=1)
+    above = min((k for k in divisors if k >= every), default=steps)
     return f", for example {below} or {above}" if below < above else ""
 
 

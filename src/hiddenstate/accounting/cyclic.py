@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiddenstate.accounting import cyclic_operator, domain
+from hiddenstate.accounting.arguments import in_doubles
 from hiddenstate.accounting.shifts import (
     LARGEST,
     LEAST,
@@ -74,6 +75,8 @@ class CyclicDPSGD:
             expect(0 < getattr(self, name) < math.inf, name, getattr(self, name), "a number > 0")
         for name in ("weak_convexity", "smoothness"):
             expect(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "a number >= 0")
+        numbers = "step_size", "clipping_norm", "noise_std", "weak_convexity", "smoothness"
+        in_doubles(self, *numbers)
         expect(
             self.position <= self.steps_per_pass,
             "position",

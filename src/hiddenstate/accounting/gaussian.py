@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import linear
+from hiddenstate.accounting.arguments import check_delta
 from hiddenstate.errors import InputError
 
 
@@ -26,6 +27,8 @@ def epsilon(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
 
 def bracket(mu: float, delta: float, *, share: float = 1e-9) -> tuple[float, float]:
     """The same as bounds that are a ``share`` of it above and below, or what rounding asks for."""
+    check_delta(delta)
+    mu = float(mu)
     if mu <= 0:
         return 0.0, 0.0
     return linear.last_iterate(1 / mu, 1.0, 1).bracket(delta, share=share)

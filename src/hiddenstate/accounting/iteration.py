@@ -87,6 +87,7 @@ class SingleInsertion:
             words = f"expected at most {LARGEST:g} on either side of 0"
             raise InputError(f"threshold: got {self.threshold}; {words}")
         check_count("steps", self.steps)
+        arguments.in_doubles(self, "mu", "beta", "threshold", "slope")
 
     @property
     def start(self) -> tuple[float, float]:

@@ -47,6 +47,7 @@ _TO_COEFFICIENTS[0] /= 2
 def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> GaussianMixture:
     """The pair of Theorem 1: Binomial(steps, sampling_rate) + N(0, sigma^2 steps) against noise."""
     check_mechanism(noise_multiplier, sampling_rate, steps)
+    noise_multiplier = float(noise_multiplier)
     if sampling_rate == 1:
         shifts, log_weights = np.array([float(steps)]), np.zeros(1)
         return GaussianMixture(shifts, log_weights, noise_multiplier * math.sqrt(steps))
@@ -194,7 +195,8 @@ class _Sweep:
         rate, steps = self.rate[points, None], self.steps[points, None]
         s = (self.noise_multiplier[points] * np.sqrt(self.steps[points]))[:, None]
         log_level = np.log(self.level[points])
-        if np.ptp(rate) == np.ptp(steps) == 0:
+        # Of one binomial law, where the same numbers of samples matter to all.
+        if np.ptp(rate) == np.ptp(steps) == 0 and np.all(k == k[:1]):
             log_weights = log_mass(k[:1], steps[:1], rate[:1])
         else:
             log_weights = log_mass(k, steps, rate)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import erf, erfcx, log_ndtr
 
 from hiddenstate.accounting import roots, tradeoff
+from hiddenstate.accounting.arguments import in_doubles
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve, check_null
 
 _NEGLIGIBLE = 100.0
@@ -50,6 +51,7 @@ class GaussianMixture:
     noise_std: float
 
     def __post_init__(self) -> None:
+        in_doubles(self, "noise_std")
         if self.shifts[0] < 0 or np.any(np.diff(self.shifts) <= 0):
             raise ValueError("shifts must be non-negative and ascend")
         if not np.any(self.shifts > 0):

@@ -92,8 +92,9 @@ def _released(setting: Setting, every: int, delta: float) -> Bracket:
         squares[position] = float(np.sum((2 * each / setting.noise_multiplier) ** 2 / lengths))
     if not setting.shuffled or np.ptp(squares) <= 1e-12 * squares.max():
         exact = _exact(math.sqrt(squares.max()), delta)
-        # At most, where the record may sit out.
-        return exact._replace(lower=0.0) if setting.sitting_out else exact
+        # At most, where the record may sit out, or what is released shows no place of its own.
+        hidden = setting.sitting_out or (setting.shuffled and every % whole != 0)
+        return exact._replace(lower=0.0) if hidden else exact
     upper = divergence.averaged_epsilon(squares / 2, _shares(setting), delta)
     return Bracket(0.0, upper)
 
@@ -112,6 +113,7 @@ def _shares(setting: Setting) -> Floats:
 
 def _drawn(folded: Floats, shares: Floats, *, up: bool) -> tuple[Floats, Floats]:
     """Sums of a weight an epoch, each drawn with the shares, and their probabilities."""
+    expect(len(folded) < CELLS // 2, "epochs", len(folded), f"fewer than {CELLS // 2:,}")
     top = float(folded.max(axis=1).sum())
     h = top / (CELLS - 1 - len(folded))
     points = (np.ceil if up else np.floor)(folded / h * (1 + (1e-12 if up else -1e-12)))

@@ -100,6 +100,7 @@ class Setting:
         arguments.check_mechanism(
             self.noise_multiplier, self.rate if self.sampled else 1, self.steps
         )
+        arguments.in_doubles(self, "noise_multiplier")
         # Beyond these squares overflow, and with less noise composition takes minutes.
         fine = 1e-3 <= self.noise_multiplier <= 1e50
         expect(fine, "noise_multiplier", self.noise_multiplier, "a number from 0.001 to 1e50")

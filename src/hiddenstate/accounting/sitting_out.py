@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from hiddenstate.accounting import balls_and_bins, gaussian
+from hiddenstate.accounting.arguments import check_delta, check_mechanism
 from hiddenstate.accounting.composition import Floats
+from hiddenstate.errors import check_count
 
 LEVELS = (2, 4, 8, 32)
 """Orders up to each share a mean of ratios."""
@@ -46,7 +48,10 @@ def swapped(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     >>> print(round(swapped(1.1, 234, 60, 1e-5), 1))
     21.4
     """
-    sigma = noise_multiplier / 2
+    check_count("batches", batches)
+    check_mechanism(noise_multiplier, 1.0, epochs)
+    check_delta(delta)
+    sigma = float(noise_multiplier) / 2
     best = gaussian.bracket(math.sqrt(epochs) / sigma, delta)[1]
     if not balls_and_bins.covered(sigma, epochs, delta):
         return best

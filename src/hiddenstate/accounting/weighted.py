@@ -86,6 +86,10 @@ def optimiser_weights(
             f"weight_decay: got {weight_decay} at learning rate {learning_rate}; expected a "
             "product of at least 0 and less than 1"
         )
+    if average_last is not None:
+        expect(1 <= average_last <= steps, "average_last", average_last, f"from 1 to {steps}")
+    if ema_decay is not None:
+        expect(0 <= ema_decay < 1, "ema_decay", ema_decay, "a number in [0, 1)")
     rates = learning_rate * relative_rates(schedule, steps)
     shares = np.zeros(steps)
     shares[-1] = 1.0
@@ -171,6 +175,8 @@ def epsilon(
         raise InputError("weights: expected finite numbers of at least 0, not all of them 0")
     arguments.check_mechanism(noise_multiplier, sampling_rate, len(weights))
     arguments.check_delta(delta)
+    noise_multiplier, sampling_rate = float(noise_multiplier), float(sampling_rate)
+    delta = float(delta)
     expect(delta >= LEAST_DELTA, "delta", delta, f"at least {LEAST_DELTA}")
     check_null(null)
     noise_std = _noise_std(noise_multiplier, weights, noise_weights, noise_std)
@@ -304,7 +310,12 @@ class _Sum:
         """
         cells = self.weights / h
         # A weight on the grid stays there, whatever the rounding of the division.
-        k = (np.ceil(cells - 1e-9) if up else np.floor(cells + 1e-9)).astype(np.int64)
+        near = np.ceil(cells * (1 - 1e-12)) if up else np.floor(cells * (1 + 1e-12))
+        # Many tiny weights would take a point each: of them all there is, as if always drawn.
+        tiny = cells < 1e-9
+        k = np.where(tiny, 0, near).astype(np.int64)
+        if up and tiny.any():
+            yield np.array([math.ceil(self.copies * np.sum(cells[tiny]))]), np.ones(1)
         if self.epoch:
             for part in k.reshape(-1, self.epoch):
                 values, counts = np.unique(part, return_counts=True)

@@ -10,7 +10,7 @@ from math import isqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv
+from scipy.special import betainccinv, betaincinv
 
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -61,7 +61,8 @@ def clopper_pearson_upper(count: ArrayLike, n: int, level: float) -> NDArray[np.
     Source: Clopper and Pearson 1934.
     """
     count = np.asarray(count, dtype=float)
-    bound = betaincinv(np.minimum(count, n - 1) + 1, np.maximum(n - count, 1), 1 - level)
+    # The complement keeps the digits of tiny levels.
+    bound = betainccinv(np.minimum(count, n - 1) + 1, np.maximum(n - count, 1), level)
     return np.where(count >= n, 1.0, bound)
 
 

@@ -3,6 +3,7 @@
 None of these bounds the mechanism from above: another attack may do better.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,7 +103,7 @@ def tpr(
     if loose < n_out:
         above = int((into >= highest[loose]).sum())
         high = float(clopper_pearson_upper(above, n_in, share))
-    allowed = int(fpr * n_out)
+    allowed = math.floor(fpr * n_out * (1 + 1e-12))
     threshold = highest[allowed] if allowed < n_out else -np.inf
     value = float((into > threshold).mean())
     return Interval(f"TPR at FPR {fpr:g}", value, low, high, confidence)

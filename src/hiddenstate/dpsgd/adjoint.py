@@ -133,22 +133,26 @@ class Expected:
         """Epsilon at ``delta`` that this score reaches with as many models as one likes.
 
         An estimate: scores are taken as normal, and the canary's steps as known to nobody. With
-        sampling it is the mean over the trajectories. Infinite where no score has noise.
+        sampling it is the mean over the trajectories. It is at most that of all iterates, which
+        means over deviations of scores that are not normal may exceed. Infinite where no score has
+        noise.
         """
         if self.upper == 0:
             return math.inf
         if self.rate == 1:
-            return float(gaussian.epsilon(self.separation, delta))
+            return float(gaussian.epsilon(min(self.separation, self.most), delta))
         return float(np.mean([one.epsilon(self.rate, delta) for one in self.trajectories]))
 
     def explained(self, delta: float = 1e-5) -> str:
         """The separation, its epsilon at ``delta`` and its two factors, in a sentence each."""
+        beyond = self.rate == 1 and self.separation > self.most
+        more = ": the scores are not normal" if beyond else ""
         return (
             f"Audits with this canary and score show an epsilon of {self.epsilon(delta):.2f} on "
             f"average, with many models. They separate scores by {self.separation:.2f} standard "
-            f"deviations, where {self.most:.2f} is the most that the noise allows. The canary's "
-            f"gradients have {self.norm:.0%} of the clipping norm. Their direction has a cosine of "
-            f"{self.cosine:.2f} with what the score sees of the last iterate."
+            f"deviations, where {self.most:.2f} is the most that the noise allows{more}. The "
+            f"canary's gradients have {self.norm:.0%} of the clipping norm. Their direction has a "
+            f"cosine of {self.cosine:.2f} with what the score sees of the last iterate."
         )
 
 
@@ -216,7 +220,7 @@ def _vjp(
     """The product, and the sum of squares of the records' clipped gradients times the vector."""
     problem = gradients.kernel.problem
     if problem not in _CHECKED:
-        _refuse_other_derivatives(problem, theta)
+        _refuse_other_derivatives(problem, theta, clipping_norm)
         _CHECKED.add(problem)
     rows = max(1, _BLOCK_BYTES // (4 * gradients.parameters))
     total, squares = torch.zeros_like(theta), 0.0
@@ -283,13 +287,13 @@ _STEPS = (1e-5, 1e-6, 1e-7, 1e-8)
 _STEPS_OF_FLOAT32 = (3e-2, 1e-2, 3e-3)
 
 
-def _refuse_other_derivatives(problem: Problem, theta: Tensor) -> None:
+def _refuse_other_derivatives(problem: Problem, theta: Tensor, clipping_norm: float) -> None:
     """InputError where torch's second derivatives are not those of the gradients.
 
     Derivatives of a few records' gradients, and of the sum of more with random signs, are compared
     with finite differences in float64, near theta (p,), in a random direction. A kink (ReLU)
     between two points tells by steps of two sizes whose differences disagree; where none agree,
-    nothing is known.
+    nothing is known, nor of gradients that are as good as 0 beside the clipping norm.
     """
     for name, module in problem.model.named_modules():
         if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -302,11 +306,11 @@ def _refuse_other_derivatives(problem: Problem, theta: Tensor) -> None:
             )
     try:
         with on_trial():
-            found = _compared(problem, theta, torch.float64)
+            found = _compared(problem, theta, clipping_norm, torch.float64)
     except FAILURES:  # a model that does not run in float64
         try:
             with on_trial():
-                found = _compared(problem, theta, problem.dtype)
+                found = _compared(problem, theta, clipping_norm, problem.dtype)
         except FAILURES as error:
             raise InputError(
                 f"model: torch does not differentiate its gradients ({first_line(error)}); "
@@ -320,7 +324,9 @@ def _refuse_other_derivatives(problem: Problem, theta: Tensor) -> None:
         )
 
 
-def _compared(problem: Problem, theta: Tensor, dtype: torch.dtype) -> tuple[float, float] | None:
+def _compared(
+    problem: Problem, theta: Tensor, clipping_norm: float, dtype: torch.dtype
+) -> tuple[float, float] | None:
     """A derivative by finite differences, and torch's own, where they differ; else None."""
     # Of large models fewer, so that both take about as long.
     together = min(256, max(16, _NUMBERS // (problem.parameters + problem.x[0].numel())))
@@ -340,10 +346,11 @@ def _compared(problem: Problem, theta: Tensor, dtype: torch.dtype) -> tuple[floa
     signs = torch.from_numpy(rng.choice((-1.0, 1.0), len(ys))).to(dtype)
     steps = _STEPS if dtype == torch.float64 else _STEPS_OF_FLOAT32
     # More records have more kinks: of these, far steps would tell nothing.
+    along, least = (at, direction, vector), 1e-6 * clipping_norm
     return _differing(
-        lambda at, graph: _per_sample(own, at, x, y), at, direction, vector, steps
+        lambda at, graph: _per_sample(own, at, x, y), *along, steps, least
     ) or _differing(
-        lambda at, graph: _summed(own, at, xs, ys, signs, graph), at, direction, vector, steps[1:]
+        lambda at, graph: _summed(own, at, xs, ys, signs, graph), *along, steps[1:], least
     )
 
 
@@ -371,8 +378,12 @@ def _differing(
     direction: Tensor,
     vector: Tensor,
     steps: Sequence[float],
+    least: float,
 ) -> tuple[float, float] | None:
-    """The same of gradients (n, p) at parameters (p,), with a graph if that is asked for."""
+    """The same of gradients (n, p) at parameters (p,), with a graph if that is asked for.
+
+    least: norm of a gradient below which its rounding is that of one so long.
+    """
     close, floor = (1e-5, 1e-13) if at.dtype == torch.float64 else (3e-2, 1e-5)
     each = gradients(at, True)
     known = torch.zeros(len(each), dtype=at.dtype)
@@ -382,7 +393,7 @@ def _differing(
             for g in each
         ]
         known = torch.stack(rows) @ direction
-    size = each.detach().norm(dim=1) * vector.norm()
+    size = each.detach().norm(dim=1).clamp(min=least) * vector.norm()
     before, room = None, size
     for step in steps:
         points = (at + s * direction for s in (step, -step))

@@ -86,9 +86,13 @@ class AtlasGrid(FamilyGrid):
     @model_validator(mode="after")
     def _settings_differ(self) -> Self:
         names = [setting_name(one.setting.known) for one in self.settings]
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                raise ValueError(f"settings.{i}: got {name} once more; expected each setting once")
+        titles = [one.title for one in self.settings]
+        for words, found in (("setting", names), ("title", titles)):
+            for i, name in enumerate(found):
+                if name in found[:i]:
+                    raise ValueError(
+                        f"settings.{i}: got {name} once more; expected each {words} once"
+                    )
         return self
 
 

@@ -146,7 +146,7 @@ class Sequential(Grid):
     truths: Several[Annotated[float, Field(ge=0, le=10)]] = Field(
         min_length=1, description="true mu"
     )
-    looks: Annotated[Several[Count], AfterValidator(_ascending)] = Field(
+    looks: Annotated[Several[Annotated[Count, Field(ge=2)]], AfterValidator(_ascending)] = Field(
         min_length=1, description="models per data set at each look, ascending"
     )
     audits: int = Field(ge=50, le=1_000_000, description="simulated audits of each true mu")
@@ -160,7 +160,9 @@ class EstimatorsGrid(FamilyGrid):
     composed: Composed
     leak: Leak
     sequential: Sequential
-    scores: Several[Count] = Field(min_length=1, description="scores per data set")
+    scores: Several[Annotated[Count, Field(ge=4)]] = Field(
+        min_length=1, description="scores per data set"
+    )
     audits: int = Field(
         ge=BLOCK, le=1_000_000, description="simulated audits per mechanism and number of scores"
     )

@@ -413,8 +413,7 @@ def figure6(estimates: pd.DataFrame) -> Any:
         for method in ("heuristic", "standard"):
             plotting.curve(ax, curve(estimates, f"audits_{rate}", method), **_BASELINES[method])
         if attack == "bits":
-            bits = curve(estimates, f"audits_{rate}", "one bit a step")
-            plotting.curve(ax, bits[bits.index > 1], **exact)  # one step has no bit before it
+            plotting.curve(ax, curve(estimates, f"audits_{rate}", "one bit a step"), **exact)
         for method, style in _ESTIMATORS.items():
             plotting.curve(ax, curve(estimates, f"{attack}_{rate}", method), lw=0.8, **style)
         ax.set(xscale="log", title=f"{attacks[attack]}, sampling rate {rate.removeprefix('q')}")
