@@ -168,8 +168,7 @@ def check(
     findings += dict.fromkeys(
         f"{fault['fault']}: {fault['words']}" for one in looked for fault in one["findings"]
     )
-    noise = [one["noise"] for one in looked if one.get("noise")]
-    if len(noise) > 1 and _same(*noise[:2]):
+    if len(looked) > 1 and same_noise(looked[0]["noise"], looked[1]["noise"]):
         findings.append("trainings with different seeds have the same noise: seed it by the seed")
     return Checked(findings, seconds, memory, seen, remarks, len(told), inside)
 
@@ -230,10 +229,10 @@ def _repeated(first: Score, again: Score, other: Score) -> Iterator[str]:
         )
 
 
-def _same(one: list[float], other: list[float]) -> bool:
-    """True if two lists of noise are one, but for rounding; where there is none, false."""
+def same_noise(one: list[float], other: list[float]) -> bool:
+    """True if two trainings have one noise, but for rounding; where there is none, false."""
     apart = [abs(a - b) for a, b in zip(one, other, strict=False)]
-    return max(map(abs, one)) > 0.1 and max(apart) < 1e-2
+    return max(map(abs, one), default=0.0) > 0.1 and max(apart, default=1.0) < 1e-2
 
 
 def _named(score: Score) -> dict[str, float]:

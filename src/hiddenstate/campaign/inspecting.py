@@ -19,6 +19,4 @@ def inspecting(**claimed: float | None) -> Iterator[dict[str, Any]]:
     if recorded.steps:
         names = {name.replace("_", " "): value for name, value in claimed.items()}
         found = whitebox.judge(recorded, names).confirmed(None)
-        first = recorded.steps[0].residuals
-        noise = [] if first is None else [float(x) for x in first[0].ravel()[:32]]
-        report |= found.as_json() | {"words": found.words(), "noise": noise}
+        report |= found.as_json() | {"words": found.words(), "noise": recorded.noise}

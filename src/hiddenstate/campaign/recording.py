@@ -80,8 +80,8 @@ class Recorded:
     of the module that clips and of the optimizer that adds noise. mixed: how far a record's output
     depends on the others in its batch. plain: classes of optimizers that stepped private
     parameters. bare: steps before which its optimizer stepped without Opacus. micro: (step, rows,
-    records) where they differ. reused: steps whose gradients are of no new batch. optimizers: how
-    many private ones stepped.
+    records) where they differ. reused: steps whose gradients are of no new batch. optimizers:
+    identities of the private ones that stepped.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -99,8 +99,14 @@ class Recorded:
     bare: list[int] = field(default_factory=list)
     micro: list[tuple[int, int, int]] = field(default_factory=list)
     reused: list[int] = field(default_factory=list)
-    optimizers: int = 0
+    optimizers: set[int] = field(default_factory=set)
     secure: bool = False
+
+    @property
+    def noise(self) -> list[float]:
+        """The first numbers of the first step's residuals, by which trainings are told apart."""
+        first = self.steps[0].residuals if self.steps else None
+        return [] if first is None else [float(x) for x in first[0].ravel()[:32]]
 
 
 @contextmanager
@@ -122,7 +128,6 @@ class _Recorder:
         self.optimizers: dict[int, Any] = {}
         self.engines: list[Any] = []
         self.inside: set[int] = set()
-        self.stepped: set[int] = set()
         self.data: Any = None
         self.arrivals: list[tuple[Any, list[int]]] = []
         self.pending: _Pending | None = None
@@ -404,8 +409,7 @@ class _Recorder:
                 if at % self.stride:
                     other_step.residuals = None
         self.found.secure |= bool(optimizer.secure_mode)
-        self.stepped.add(id(optimizer))
-        self.found.optimizers = len(self.stepped)
+        self.found.optimizers.add(id(optimizer))
         self.used = optimizer
         if hasattr(self, "named"):
             self.found.names = [
@@ -552,8 +556,8 @@ def _mixing(
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
 
-    def of(change: Callable[[Tensor], Tensor], count: int, runs: int = 1) -> Any:
-        """The first half's outputs of a copy, after a change of all inputs; of its last run."""
+    def of(change: Callable[[Tensor], Tensor], count: int, runs: int = 1) -> list[Any]:
+        """The first half's outputs of a copy's runs, after a change of all inputs."""
 
         def changed(x: Any) -> Any:
             return change(x) if isinstance(x, Tensor) and x.ndim and len(x) == rows else x
@@ -562,22 +566,21 @@ def _mixing(
         inputs = {key: changed(x) for key, x in named.items()}
         reset()
         with torch.no_grad():
-            for _ in range(runs):
-                found = _first(copy(*map(changed, given), **inputs), count)
-        return None if found is None else found[:half]
+            found = [_first(copy(*map(changed, given), **inputs), count) for _ in range(runs)]
+        return [None if one is None else one[:half] for one in found]
 
     try:
-        whole = of(lambda x: x, rows)
+        (whole,) = of(lambda x: x, rows)
         if whole is None:
             return 0.0
-        again = of(lambda x: x, rows)
-        others = [of(lambda x: torch.cat([x[:half], x[: rows - half]]), rows)]
-        if torch.equal(whole, of(lambda x: x, rows, runs=2)):
-            others.append(of(lambda x: x[:half], half))
+        again, later = of(lambda x: x, rows, runs=2)
+        if not torch.equal(whole, again):
+            return 0.0
+        others = of(lambda x: torch.cat([x[:half], x[: rows - half]]), rows)
+        if torch.equal(whole, later):
+            others += of(lambda x: x[:half], half)
     finally:
         reset()
-    if again is None or not torch.equal(whole, again):
-        return 0.0
     alike = [other for other in others if other is not None and other.shape == whole.shape]
     apart = [float((whole - other).abs().max()) for other in alike]
     return max(apart, default=0.0) / float(whole.abs().max() + 1e-6)

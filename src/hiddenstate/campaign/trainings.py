@@ -113,7 +113,6 @@ def imported(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: expected a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from hiddenstate.campaign.checking import same_noise
 from hiddenstate.campaign.recording import Recorded, Step, recording
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted
@@ -196,10 +197,9 @@ def check(
     if not report.weak:
         return report
     last = recorded(seed + runs)
-    if not seeded and _same_noise(first, last):
-        words = "The training seeds itself, so that a second one is the same; a function that takes"
-        unseeded = replace(report, notes=[*report.notes, f"{words} a seed can be confirmed."])
-        return unseeded.confirmed(None)
+    if not seeded and same_noise(first.noise, last.noise):
+        note = "The training seeds itself, so a second one is the same; give a function of a seed."
+        return replace(report, notes=[*report.notes, note]).confirmed(None)
     return report.confirmed(judge(last, claimed, again=first if more else None, level=level))
 
 
@@ -219,17 +219,6 @@ def call(train: Callable[..., Any], seed: int) -> Any:
             "(world, seed)"
         )
     return train(**{name: value for name, value in given.items() if name in names})
-
-
-def _same_noise(one: Recorded, other: Recorded) -> bool:
-    """True if the first step of both has the same noise, but for rounding."""
-    first = [recorded.steps[0].residuals for recorded in (one, other) if recorded.steps]
-    if len(first) < 2 or first[0] is None or first[1] is None:
-        return False
-    return all(
-        a.shape == b.shape and np.allclose(a, b, rtol=0, atol=1e-2)
-        for a, b in zip(*first, strict=True)
-    )
 
 
 @dataclass
@@ -273,10 +262,10 @@ def judge(
             f"training: no step of Opacus's DPOptimizer was seen{more}; expected a training that "
             "uses what PrivacyEngine.make_private returned"
         )
-    if recorded.optimizers > 1:
+    if len(recorded.optimizers) > 1:
         raise InputError(
-            f"training: {recorded.optimizers} private optimizers stepped; expected one, so train "
-            "each model in a function of its own"
+            f"training: {len(recorded.optimizers)} private optimizers stepped; expected one, so "
+            "train each model in a function of its own"
         )
     coins = secrets.randbits(32)
     given = {name: value for name, value in (claimed or {}).items() if value is not None}

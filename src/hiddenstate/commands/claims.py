@@ -32,10 +32,7 @@ def claims(options: argparse.Namespace) -> None:
     if options.claims.stem != options.family:
         raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
     level = levels.of(options.family, grid)
-    beside = [
-        options.estimates.parent / job.work.folder / f"{name}.parquet"
-        for name, job in family.jobs(grid)["train"].items()
-    ]
+    beside = jobs.beside(options, grid).values()
     if any(path.parent.exists() and not path.exists() for path in beside):
         # With missing_scores=skip: a part of the paper's cells is not the paper's own parameters.
         level = level._replace(own=None)

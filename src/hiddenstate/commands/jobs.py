@@ -181,26 +181,29 @@ def removable(path: Path) -> Iterator[None]:
         raise InputError(f"{error}; remove the file and run the same command again") from error
 
 
+def beside(options: argparse.Namespace, grid: "FamilyGrid") -> dict[str, Path]:
+    """Where the scores and bounds of a grid lie, beside its estimates, by folder and cell."""
+    from hiddenstate import papers
+
+    return {
+        f"{job.work.folder}/{name}": options.estimates.parent / job.work.folder / f"{name}.parquet"
+        for kind, jobs in papers.load(options.family).jobs(grid).items()
+        for name, job in jobs.items()
+        if kind != "start"
+    }
+
+
 def estimates(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> "pd.DataFrame":
     """The rows of the estimates of a family's grid that the options name."""
-    from hiddenstate import papers
     from hiddenstate.pipeline import estimates, scores, sealed
     from hiddenstate.study import config
 
     named = config.grid_name(options.config, options.family, grid, seed)
     with removable(options.estimates):
         found = estimates.read(options.estimates, named)
-        beside = {
-            f"{job.work.folder}/{name}": options.estimates.parent
-            / job.work.folder
-            / f"{name}.parquet"
-            for kind, jobs in papers.load(options.family).jobs(grid).items()
-            for name, job in jobs.items()
-            if kind != "start"
-        }
         made = {
             name: scores.claimed_origin(path)["digest"]
-            for name, path in beside.items()
+            for name, path in beside(options, grid).items()
             if path.exists()
         }
         # A file that was taken elsewhere stands for itself.
