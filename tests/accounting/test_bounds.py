@@ -157,11 +157,12 @@ def test_a_domain_breaks_even_with_composition_where_it_says(setting, key):
         ({"average_last": 11}, "average_last: got 11; expected a whole number from 1"),
         ({"records": 0}, "records: got 0; expected a whole number"),
         ({"records": None}, "records: got None; expected a whole number"),
-        ({"noise_multiplier": 0.0}, "noise_multiplier: got 0.0; expected a number above 0"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier: got 0.0; expected a number from 0.001"),
         ({"steps": 0}, "steps: got 0; expected a number that is an integer"),
         ({"weak_convexity": -1.0}, "weak_convexity: got -1.0; expected a number >= 0"),
         ({"learning_rate": 0.0}, "learning_rate: got 0.0; expected a number > 0"),
         ({"holder": 2.0}, "holder: got 2.0; expected a number from 0 to 1"),
+        ({"group": True}, "group: got True; expected a whole number"),
     ],
 )
 def test_bad_numbers_are_named(change, message):

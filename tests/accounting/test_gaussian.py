@@ -103,6 +103,9 @@ def test_any_shape_and_no_number():
     assert found.shape == (2, 2)
     assert found[0, 1] == 0 and found[0, 0] == found[1, 1] == gaussian.epsilon(0.5, 1e-5)
     # It was 0, as for any mu of at most 0.
-    for wrong in (math.nan, [1.0, math.nan]):
-        with pytest.raises(InputError, match="mu: got nan; expected numbers"):
+    for wrong in (math.nan, [1.0, math.nan], 1e160, [0.5, math.inf]):
+        with pytest.raises(InputError, match=r"mu: got (nan|1e\+160|inf); expected a number of at"):
             gaussian.epsilon(wrong, 1e-5)
+    assert gaussian.epsilon(1e-160, 1e-5) == 0
+    low, high = gaussian.bracket(1e-160, 1e-60)
+    assert low == 0 <= high < 1e-48

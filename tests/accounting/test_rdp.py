@@ -65,7 +65,7 @@ def test_divergences_at_other_orders_are_integrals(setting, order):
 @pytest.mark.parametrize(
     "setting",
     [(1e-3, 1e-50), (0.0199, 0.9), (0.02, 1e-50), (0.02, 0.9), (1.0, 1 - 1e-16), (1e3, 1e-6),
-     (1e50, 1e-50), (1e200, 0.5)],
+     (1e50, 1e-50), (1e50, 0.5)],
 )  # fmt: skip
 def test_divergences_at_whole_orders_are_the_binomial_sum_at_any_noise_and_rate(setting, order):
     with mp.workdps(450):

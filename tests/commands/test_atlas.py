@@ -111,7 +111,7 @@ def test_a_fixed_order_and_trainings_that_stand_apart(capsys):
 @pytest.mark.parametrize(
     ("changes", "more", "message"),
     [
-        ({"sigma": "0"}, [], "noise_multiplier: got 0.0; expected a number above 0"),
+        ({"sigma": "0"}, [], "noise_multiplier: got 0.0; expected a number from 0.001"),
         ({"q": "2"}, [], "--sampling-rate: got 2; expected a probability"),
         ({"steps": "0"}, [], "steps: got 0"),
         ({"delta": "1"}, [], "delta: got 1.0"),

@@ -1,13 +1,12 @@
 """Ranges of the numbers of a mechanism."""
 
-import math
-
 from hiddenstate.errors import InputError, expect
 
 
 def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float) -> None:
-    """Raise InputError unless the three are a mechanism."""
-    check_number("noise_multiplier", noise_multiplier, 0 < noise_multiplier < math.inf, "above 0")
+    """Raise InputError unless the three are a mechanism, with a noise whose powers are numbers."""
+    fine = 1e-50 <= noise_multiplier <= 1e50
+    check_number("noise_multiplier", noise_multiplier, fine, "from 1e-50 to 1e50")
     check_number("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
     check_number(
         "steps",

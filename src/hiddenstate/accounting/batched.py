@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc, log_ndtr
 
-from hiddenstate.accounting.arguments import check_delta
-from hiddenstate.errors import check_count, expect
+from hiddenstate.accounting.arguments import check_delta, check_mechanism
+from hiddenstate.errors import check_count
 
 Floats = NDArray[np.float64]
 
@@ -61,10 +61,9 @@ def lower_epsilon(
     DP-SGD Implementations?), who have one epoch, by what others write of it; the pair of swapped
     records and the epochs are ours.
     """
-    fine = 0 < noise_multiplier < math.inf
-    expect(fine, "noise_multiplier", noise_multiplier, "a number > 0")
     check_count("batches", batches)
     check_count("epochs", epochs)
+    check_mechanism(noise_multiplier, 1.0, epochs)
     check_delta(delta)
     noise_multiplier, delta = float(noise_multiplier), float(delta)
     present, absent = pair

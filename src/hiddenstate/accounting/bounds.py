@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hiddenstate.accounting import (
+    arguments,
     balls_and_bins,
     batched,
     composition,
@@ -125,6 +126,7 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
     Raises an arithmetic error where a number is not finite, and where a lower bound is above an
     upper bound that holds for the same losses and release: one of the two is then wrong.
     """
+    arguments.check_delta(delta)
     answers = []
     for bound in BOUNDS if bounds is None else bounds:
         if not bound.applies(setting):
@@ -135,8 +137,7 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
             answers.append(Found(bound, None, f"none: not known with {words}"))
             continue
         try:
-            with np.errstate(divide="ignore"):  # a delta of 0 has no logarithm
-                answer = bound.compute(setting, delta)
+            answer = bound.compute(setting, delta)
         except InputError as refusal:
             answers.append(Found(bound, None, f"none: {_by_options(setting, refusal)}"))
             continue

@@ -7,31 +7,38 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import linear
-from hiddenstate.accounting.arguments import check_delta
-from hiddenstate.errors import InputError
+from hiddenstate.accounting.arguments import check_delta, check_number
+
+LEAST, MOST = 1e-50, 1e50
+"""Between them are the mu whose powers are numbers. At a smaller one epsilon counts as 0."""
+
+
+def _check(mu: float) -> None:
+    check_number("mu", mu, mu <= MOST, f"of at most {MOST:g}")
 
 
 def epsilon(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
     """Exact epsilon at ``delta`` of mu-Gaussian differential privacy, any shape; 0 at mu <= 0.
 
-    Raises InputError for a mu that is no number.
+    Raises InputError for a mu that is no number, or above 1e50.
     """
     # Audits of few models share few values.
     values, places = np.unique(np.asarray(mu, dtype=float), return_inverse=True)
-    if np.isnan(values).any():
-        raise InputError("mu: got nan; expected numbers")
-    found = np.zeros_like(values)
-    found[values > 0] = linear.last_iterate_epsilon(1 / values[values > 0], 1.0, 1, delta)
+    for value in values[~(values <= MOST)][:1]:
+        _check(value)
+    found, told = np.zeros_like(values), values > LEAST
+    found[told] = linear.last_iterate_epsilon(1 / values[told], 1.0, 1, delta)
     return found[places].reshape(np.shape(mu))
 
 
 def bracket(mu: float, delta: float, *, share: float = 1e-9) -> tuple[float, float]:
     """The same as bounds that are a ``share`` of it above and below, or what rounding asks for."""
     check_delta(delta)
-    mu = float(mu)
+    _check(mu)
     if mu <= 0:
         return 0.0, 0.0
-    return linear.last_iterate(1 / mu, 1.0, 1).bracket(delta, share=share)
+    low, high = linear.last_iterate(1 / max(float(mu), LEAST), 1.0, 1).bracket(delta, share=share)
+    return (low if mu >= LEAST else 0.0), high
 
 
 def epsilon_below(mu: ArrayLike, delta: float) -> NDArray[np.float64]:

@@ -144,7 +144,7 @@ class _Sweep:
     def _fine(self) -> NDArray[np.bool_]:
         """Which points are mechanisms and probabilities; as in ``last_iterate``."""
         sigma, rate, steps, level = self.noise_multiplier, self.rate, self.steps, self.level
-        fine = (sigma > 0) & (sigma < math.inf) & (rate > 0) & (rate <= 1) & (steps >= 1)
+        fine = (sigma >= 1e-50) & (sigma <= 1e50) & (rate > 0) & (rate <= 1) & (steps >= 1)
         most = np.where(rate == 1, 2.0**53 - 1, MOST_STEPS)
         return fine & (steps <= most) & (steps == np.floor(steps)) & (level > 0) & (level < 1)
 

@@ -67,8 +67,6 @@ def fixed_size_epsilon(
     """
     expect(1 <= batch_size <= records, "batch_size", batch_size, f"from 1 to {records} records")
     arguments.check_mechanism(noise_multiplier, batch_size / records, steps)
-    # With less noise squares underflow, and no order bounds anything.
-    expect(noise_multiplier >= 1e-50, "noise_multiplier", noise_multiplier, "at least 1e-50")
     arguments.check_delta(delta)
     # Imported here because it takes a second and most commands never account.
     from dp_accounting import NeighboringRelation, dp_event

@@ -93,17 +93,21 @@ class Setting:
     and swapped elsewhere."""
 
     def __post_init__(self) -> None:
+        for name in ("records", "steps", "group", "release_every", "average_last"):
+            if isinstance(value := getattr(self, name), np.integer | bool):
+                expect(not isinstance(value, bool), name, value, "a whole number")
+                object.__setattr__(self, name, int(value))
         listed = isinstance(self.sampling, FullBatch | Poisson | FixedSize | BallsAndBins | Ordered)
         known = "FullBatch, Poisson, FixedSize, BallsAndBins, Cyclic or Reshuffled"
         expect(listed, "sampling", self.sampling, known)
         self._check_batches()
+        # With less noise composition takes minutes.
+        fine = 1e-3 <= self.noise_multiplier <= 1e50
+        expect(fine, "noise_multiplier", self.noise_multiplier, "a number from 0.001 to 1e50")
         arguments.check_mechanism(
             self.noise_multiplier, self.rate if self.sampled else 1, self.steps
         )
         arguments.in_doubles(self, "noise_multiplier")
-        # Beyond these squares overflow, and with less noise composition takes minutes.
-        fine = 1e-3 <= self.noise_multiplier <= 1e50
-        expect(fine, "noise_multiplier", self.noise_multiplier, "a number from 0.001 to 1e50")
         if self.sampled:
             expect(self.rate >= 1e-50, "sampling_rate", self.rate, "a number from 1e-50 to 1")
         for name in ("learning_rate", "clipping_norm", "diameter", "batch_size"):

@@ -51,7 +51,7 @@ def bracket(
     if -math.expm1(steps * math.log1p(-rate)) <= delta:
         return Bracket(0.0, 0.0)  # so rarely is the record sampled at all
     arguments.check_steps(steps, composition.MOST_STEPS)
-    if sigma > composition.MOST_NOISE:
+    if not 1e-3 <= sigma <= composition.MOST_NOISE:
         return Bracket(0.0, whole.upper)
     # Of a record that is in every step, or of one that is told from none.
     lower = composition.fine_bracket(sigma / 2, rate, steps, delta).lower if fixed_size else 0.0
