@@ -103,6 +103,26 @@ def test_one_cell_of_full_size_does_not_speak_for_the_others(scale):
     assert levels.of("linear_heuristic", grid("linear_heuristic", path)) == Level("smoke", None)
 
 
+@pytest.mark.parametrize(
+    ("name", "keys", "few"),
+    [
+        ("gradient_crafting", ("expected", "starts"), 2),
+        ("gradient_crafting", ("expected", "housing_starts"), 20),
+        ("linear_heuristic", ("expected", 0, "starts"), 2),
+    ],
+)
+def test_fewer_starts_orders_or_canaries_judge_less(scale, name, keys, few):
+    """Only runs, models, repeats and audits were counted."""
+    content = yaml.safe_load((SCALE_FILES / "laptop.yaml").read_text())
+    place = content[name]
+    for key in keys[:-1]:
+        place = place[key]
+    assert keys[-1] in place
+    place[keys[-1]] = few
+    path = scale("mine", {"seed": 1, name: content[name]})
+    assert levels.of(name, grid(name, path)) == Level("smoke", None)
+
+
 def test_a_family_that_no_release_had_judges_its_claims_and_never_the_paper_s_own(monkeypatch):
     laptop = grid("atlas", SCALE_FILES / "laptop.yaml")
     monkeypatch.setattr(levels, "_released", dict)

@@ -19,7 +19,10 @@ from hiddenstate.pipeline.cells import FamilyGrid
 Scale = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")
 """The scales of a release, from least to most."""
-COUNTS = ("runs", "models", "repeats", "audits", "ideal_audits", "points")
+COUNTS = (
+    *("runs", "models", "repeats", "audits", "ideal_audits", "points"),
+    *("pairs", "starts", "orders", "canaries"),
+)
 """Parameters of cells that say how much there is of what is observed."""
 
 
@@ -37,8 +40,8 @@ class Level(NamedTuple):
 def of(family: str, grid: FamilyGrid) -> Level:
     """The level of a family's grid.
 
-    A grid judges what a scale judges if its counts of runs, models, repeats and audits are at least
-    half of that scale's, the least, the mean and the largest of each. A family that no release had
+    A grid judges what a scale judges if its ``COUNTS`` are at least half of that scale's, the
+    least, the mean and the largest of each. A family that no release had
     judges all its claims.
     """
     released = _released().get(family)
