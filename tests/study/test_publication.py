@@ -80,6 +80,20 @@ def test_each_printed_number_stands_beside_ours(every):
     assert theirs == "95.4, 95.7, 95.9, 95.9" and len(ours.split(", ")) == 4
 
 
+def test_a_number_that_is_beside_no_printed_one_says_what_it_is(every):
+    """Pages had "0.001329" beside a sentence, which is a p-value, and "-0.402", a gap."""
+    pages = claims.pages(ROOT / publication.CLAIMS)
+    content = publication.paper(every, "worst_case_init", pages["worst_case_init"])
+    assert " |  | best thresholds in tenths of the scores, epsilon 1: p = 0.0013 | " in content
+    for name, page in pages.items():
+        content = publication.paper(every, name, page)
+        found = re.findall(r"^\| .* \|  \| (\S.*?) \| [✘±?] ", content, re.MULTILINE)
+        assert all(re.search(r"[a-z].*: (p = )?-?\d", one) for one in found), name
+    assert len(found) >= 5  # of the last page
+    own = publication.own_statements(every)
+    assert own.count(": p = ") >= 3 and "less all iterates, sampling rate" in own
+
+
 def test_each_figure_stands_beside_what_the_paper_says_of_its_own(every):
     """In the paper's order, each sentence that names a figure once, with both numbers."""
     content = publication.side_by_side(every, "worst_case_init")

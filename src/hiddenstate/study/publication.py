@@ -196,11 +196,15 @@ def own_statements(verdicts: pd.DataFrame) -> str:
 def paper(verdicts: pd.DataFrame, name: str, page: Page) -> str:
     """A paper's page: three lines, the table, a figure, questions, and evidence folded.
 
-    Many sentences have fewer of their words in the table, so that the page keeps its length.
+    Many sentences have fewer of their words in the table, so that the page keeps its length; and
+    of so many as leave them fewer than five, those that agree have a number without its name.
     """
     made = ""
-    for most in range(9, 1, -1):
-        made = _paper(verdicts, name, page, most)
+    shapes = [(most, True) for most in range(9, 4, -1)] + [
+        (most, False) for most in range(9, 1, -1)
+    ]
+    for shape in shapes:
+        made = _paper(verdicts, name, page, *shape)
         if words_of(made) <= MOST_WORDS:
             break
     for row in _sorted(
@@ -217,7 +221,7 @@ def words_of(page: str) -> int:
     return sum(any(sign.isalnum() for sign in word) for word in page.split())
 
 
-def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
+def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int, all_named: bool) -> str:
     family = papers.load(name)
     rows = words.of_ledger(words.of_family(verdicts, name), "paper").to_dict("records")
     figure = family.figures[page.figure]
@@ -228,7 +232,7 @@ def _paper(verdicts: pd.DataFrame, name: str, page: Page, most: int) -> str:
         f"- **What holds.** {page.holds}\n- **What does not.** {page.fails}\n"
         f"- **What nobody can tell yet.** {page.open}",
         "## Sentence by sentence",
-        words.markdown(pd.DataFrame([_line(row, page, most) for row in _sorted(rows)])),
+        words.markdown(pd.DataFrame([_line(row, page, most, all_named) for row in _sorted(rows)])),
         f"Quotes in full, choices of ours and all evidence: [{name}.csv]({name}.csv).",
         "## The figure",
         _picture(name, page.figure, figure),
@@ -292,15 +296,16 @@ def _difference(row: dict[str, Any]) -> str:
     if not items:
         return "nothing was measured"
     one = _decisive(row, items)
-    return f"{one['what']}: {_ours(row)}; the sentence allows {one['allowed']}"
+    return f"{one['what']}: {_number(one)}; the sentence allows {one['allowed']}"
 
 
-def _line(row: dict[str, Any], page: Page, most: int) -> dict[str, str]:
+def _line(row: dict[str, Any], page: Page, most: int, all_named: bool) -> dict[str, str]:
+    named = all_named or Verdict(row["verdict"]).group != "agrees"
     return {
         "where": _short(row["place"], max(2, most - 4)),
         "their words": f"“{words.plain(_short(row['quote'], most))}”",
         "theirs": _theirs(row),
-        "ours": _ours(row),
+        "ours": _ours(row, named=named),
         "verdict": _signed(row["verdict"]),
         "because": words.plain(_because(row, page)),
     }
@@ -321,8 +326,11 @@ def _theirs(row: dict[str, Any]) -> str:
     return ", ".join(stated) if len(stated) <= 4 else f"{len(stated)} numbers"
 
 
-def _ours(row: dict[str, Any]) -> str:
-    """Measured value of the item that decides the verdict."""
+def _ours(row: dict[str, Any], *, named: bool = True) -> str:
+    """Measured value of the item that decides the verdict, after what it is if none is printed.
+
+    named: False: without what it is.
+    """
     items = [one for one in json.loads(row["evidence"]) if not pd.isna(one["measured"])]
     if not items:
         return ""
@@ -330,6 +338,13 @@ def _ours(row: dict[str, Any]) -> str:
     if 1 < len(stated) <= 4:
         return ", ".join(f"{one['measured']:.3g}" for one in stated)
     one = _decisive(row, items)
+    return (f"{one['what']}: " if named and not one["stated"] else "") + _number(one)
+
+
+def _number(one: dict[str, Any]) -> str:
+    """Measured value of an item, with its interval; of a test its p-value."""
+    if one["allowed"].startswith("not rejected"):
+        return f"p = {one['measured']:.2g}"
     low, high = one["low"], one["high"]
     if pd.isna(low) or low == high or math.isinf(low) or math.isinf(high):
         return f"{one['measured']:.4g}"
