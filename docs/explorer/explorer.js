@@ -143,7 +143,7 @@ function draw(setting, found) {
   }));
   const [noise, rate, steps, epsilon, name] = nearest(setting);
   element("audit").textContent = `The nearest setting that was simulated has noise multiplier ${noise}, sampling rate ${rate}, ${plain(steps)} steps and delta 1e-5. `
-    + `Its largest audit (${name}) proves epsilon of at least ${shown(epsilon, Math.floor)} with 95 % confidence. Simulate yours by hiddenstate atlas, with the same options.`;
+    + `Its largest audit (${name}) proves epsilon of at least ${shown(epsilon, Math.floor)} with 95 % confidence, which each audit has of its own. Simulate yours by hiddenstate atlas, with the same options.`;
 }
 
 // --- a worker keeps the page at work; it is made from text, as a page from disk may load none ---

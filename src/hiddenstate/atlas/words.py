@@ -49,7 +49,7 @@ class Answer:
     """What is proven of the last iterate under each assumption: bound, epsilon, assumption."""
     curved: float | None
     """The same for any clipped losses of the assumed curvature; None if nothing is proven."""
-    audited: tuple[str, float, int] | None
+    audited: tuple[str, float, int, int] | None
     """The most that a simulated audit proved, its name and its runs per world."""
 
     @classmethod
@@ -89,7 +89,9 @@ class Answer:
                 zip(assumed["name"], assumed["value"], assumed["assumption"], strict=True)
             ),
             curved=next(iter(curved), None),
-            audited=None if last is None else (last["name"], last["value"], int(last["runs"])),
+            audited=None
+            if last is None
+            else (last["name"], last["value"], int(last["runs"]), len(audits)),
         )
 
     @property
@@ -104,10 +106,14 @@ class Answer:
         found = [self._report(), *self._linear(setting), *self._worst(setting)]
         found += self._assumed(setting)
         if self.audited is not None and self.audited[1] > 0:
-            name, value, runs = self.audited
+            name, value, runs, number = self.audited
+            which, each = "A", ""
+            if number > 1:
+                which, each = f"The strongest of {number}", ", which each attack has of its own"
             found.append(
-                f"A simulated attack on the last iterate ({name}, {runs:,} models each with and "
-                f"without the canary) proves epsilon >= {_low(value)} with 95 % confidence."
+                f"{which} simulated attack{'s' * (number > 1)} on the last iterate ({name}, "
+                f"{runs:,} models each with and without the canary) proves epsilon >= "
+                f"{_low(value)} with 95 % confidence{each}."
             )
         return found
 

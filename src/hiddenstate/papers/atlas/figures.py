@@ -21,7 +21,7 @@ _SERIES: dict[str, tuple[tuple[str, ...], str, str, dict[str, Any]]] = {
     "proven under an assumption on the loss": (
         ("assumed", "hidden"), "upper", "min", {"marker": "<", "color": "black", "mfc": "none"},
     ),
-    "largest simulated audit, lower bound (95 %)": (
+    "largest of the simulated audits, lower bound (95 % each)": (
         ("simulated",), "lower", "max", {"marker": "^", "color": plotting.OBSERVED},
     ),
     "worst known losses, lower bound": (
@@ -76,7 +76,7 @@ def _words(part: pd.DataFrame) -> str:
 
 @figure(
     "What audits of the last iterate find",
-    "Share (%) of the standard epsilon that audits prove with 95 % confidence, rounded down. "
+    "Share (%) of the standard epsilon that audits prove with 95 % confidence each, rounded down. "
     "Simulated audits are of the setting itself. Trained audits are of the trainings of this "
     "package whose epsilon is nearest, as a share of the epsilon that their own accountant proves. "
     "Empty: not run for that setting.",
@@ -114,7 +114,7 @@ def audits(estimates: pd.DataFrame) -> Any:
     "Line: epsilon of DP-SGD with Poisson batches if every k-th iterate is published and every "
     "loss is linear. It is exact to a tenth of a per cent. Dashed: the standard epsilon, for "
     "every loss and all iterates. Dotted: the last iterate alone. Triangles: simulated audits of "
-    "what is released, lower bounds that hold with 95 % confidence. For other losses only the "
+    "what is released, lower bounds that hold with 95 % confidence each. For other losses only the "
     "standard epsilon is guaranteed.",
     message="If losses are linear, publishing a tenth of the iterates costs little",
     of="2 x",

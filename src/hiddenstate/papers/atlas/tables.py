@@ -12,8 +12,8 @@ from hiddenstate.rounding import shown
 @table(
     "The atlas",
     "Every bound of the package on every setting with its assumption. Upper bounds are rounded up, "
-    "lower bounds down. Audits hold with 95 % confidence; of simulated ones, what a perfect audit "
-    "would find stands beside the bound, of trained ones what their own accountant proves.",
+    "lower bounds down. Audits hold with 95 % confidence each; of simulated ones, what a perfect "
+    "audit would find stands beside the bound, of trained ones what their own accountant proves.",
 )
 def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
@@ -34,8 +34,8 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
     "What hiding the iterates buys",
     "One row a setting. The standard epsilon, which is also all that is proven of the last iterate "
     "for any loss. The exact epsilon if every loss is linear. The worst known losses, as a lower "
-    "bound. The upper bound for clipped losses of an assumed curvature. The lower bound (95 %) of "
-    "a simulated audit of the last iterate.",
+    "bound. The upper bound for clipped losses of an assumed curvature. The largest lower bound "
+    "(95 % each) of the simulated audits of the last iterate.",
 )
 def answer(estimates: pd.DataFrame) -> Rows:
     for _, part in settings(estimates).groupby("cell", sort=False):
