@@ -9,6 +9,7 @@ themselves with the decorators below.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -336,12 +337,35 @@ def registered(module: ModuleType, kind: type[S]) -> dict[str, S]:
     return {name: value for name, value in vars(module).items() if isinstance(value, kind)}
 
 
+def limit(key: str, value: object, expected: str) -> str:
+    """Why a section is refused: a key of it, what stands there, and what could be done."""
+    return f"{key}: got {value}; expected {expected}"
+
+
+def sampled(
+    key: str, rate: float, steps: int, delta: float, *, got: object = None
+) -> Iterator[str]:
+    """The limit of a sampling rate: epsilon is 0 if delta is above the chance of being sampled."""
+    chance = -math.expm1(steps * math.log1p(-rate)) if rate < 1 else 1.0
+    if chance <= delta:
+        words = f"a record to be sampled in {steps:,} steps with more than delta = {delta:g}"
+        yield limit(key, got or rate, f"{words}, which it is with {chance:.3g}")
+
+
+def at_most(key: str, value: float, most: float, of: str) -> Iterator[str]:
+    """The limit of a number, or of a product ``of`` several."""
+    if value > most:
+        yield limit(key, f"{value:,.6g}", f"at most {most:,.6g} {of}".rstrip())
+
+
 @dataclass(frozen=True)
 class Family:
     """A paper as the command line and the workflow see it.
 
     ``estimate(grid, scores, bounds)`` takes what the works made and returns tidy estimates.
-    ``modules`` are those that registered figures, tables and checks.
+    ``modules`` are those that registered figures, tables and checks. ``limits(grid)`` says what no
+    job or figure could do, by ``limit``: what follows from several numbers together, or from what a
+    library can; edits of it leave results as they are, which edits of the grid do not.
     """
 
     title: str
@@ -350,6 +374,7 @@ class Family:
     works: tuple[Simulate[Any] | Train[Any], ...]
     estimate: Callable[[Any, Made, Made], pd.DataFrame]
     modules: tuple[ModuleType, ...]
+    limits: Callable[[Any], Iterable[str]] = lambda grid: ()
 
     @property
     def figures(self) -> dict[str, Figure]:

@@ -56,7 +56,12 @@ def section(path: str | Path, name: str) -> tuple[Family, Any, int]:
 
 
 def _check_cells(path: str | Path, name: str, grid: Grid) -> None:
-    """Refuse a section whose lists hold a value twice, with two cells of one name, or with none."""
+    """Refuse a section beyond its family's limits, or whose lists hold a value twice.
+
+    Also one with two cells of one name, or with none.
+    """
+    for problem in papers.load(name).limits(grid):
+        raise InputError(f"{path}: {name}.{problem}")
     for key, values, twice in _repeated(grid.model_dump(), name):
         raise InputError(
             f"{path}: {key}: got {_shown(values)}; expected each once, "

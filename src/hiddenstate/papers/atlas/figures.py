@@ -97,7 +97,8 @@ def audits(estimates: pd.DataFrame) -> Any:
         word=rows["method"].str.split("k = ").str[0],
         number=number,
     ).sort_values(["rank", "word", "number", "method"])
-    table = table.loc[order["name"].unique(), settings(estimates)["title"].unique()]
+    titles = settings(estimates)["title"].unique()
+    table = table.reindex(index=order["name"].unique(), columns=titles)
     drawn, (ax,) = plotting.panels(1, height=0.3 * len(table) + 1.8)
     drawn.set_figwidth(2 * plotting.WIDTH)
     shades = {"cmap": "Blues", "vmin": 0, "vmax": 100, "linewidths": 0.5}
@@ -116,6 +117,7 @@ def audits(estimates: pd.DataFrame) -> Any:
     "every loss and all iterates. Dotted: the last iterate alone. Triangles: simulated audits of "
     "what is released, lower bounds that hold with 95 % confidence each. For other losses only the "
     "standard epsilon is guaranteed.",
+    when=lambda grid: bool(grid.released),
     message="If losses are linear, publishing a tenth of the iterates costs little",
     of="2 x",
 )

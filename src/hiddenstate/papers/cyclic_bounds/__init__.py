@@ -23,6 +23,7 @@ from hiddenstate.papers.cyclic_bounds import (
     checks,
     estimates,
     figures,
+    limits,
     simulations,
     tables,
 )
@@ -39,4 +40,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
+    limits=limits.limits,
 )

@@ -18,7 +18,15 @@ Readings of what the paper leaves open, all of them ours:
   of this direction.
 """
 
-from hiddenstate.papers.encoding_loss import cells, checks, estimates, figures, simulations, tables
+from hiddenstate.papers.encoding_loss import (
+    cells,
+    checks,
+    estimates,
+    figures,
+    limits,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
@@ -36,4 +44,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
+    limits=limits.limits,
 )

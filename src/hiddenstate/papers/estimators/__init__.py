@@ -13,7 +13,15 @@ The cells of the calibration write bounds, not scores: a hundred million scores 
 that the bounds do not say.
 """
 
-from hiddenstate.papers.estimators import cells, checks, estimates, figures, simulations, tables
+from hiddenstate.papers.estimators import (
+    cells,
+    checks,
+    estimates,
+    figures,
+    limits,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
 
 FAMILY = Family(
@@ -27,4 +35,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
+    limits=limits.limits,
 )

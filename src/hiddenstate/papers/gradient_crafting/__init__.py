@@ -34,6 +34,7 @@ from hiddenstate.papers.gradient_crafting import (
     costs,
     estimates,
     figures,
+    limits,
     one_run,
     simulations,
     tables,
@@ -89,4 +90,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(*figures.TOPICS, tables, *checks.TOPICS),
+    limits=limits.limits,
 )

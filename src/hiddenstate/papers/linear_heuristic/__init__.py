@@ -49,6 +49,7 @@ from hiddenstate.papers.linear_heuristic import (
     expected_cells,
     figures,
     ideal,
+    limits,
     simulations,
     tables,
 )
@@ -114,4 +115,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, *checks.TOPICS),
+    limits=limits.limits,
 )

@@ -18,7 +18,15 @@ Of the paper's text the abstracts alone are available, so all of what follows is
   noisy sums, the adversary of the last one by its displacement. Bounds hold with 95 % confidence.
 """
 
-from hiddenstate.papers.shuffling import cells, checks, estimates, figures, simulations, tables
+from hiddenstate.papers.shuffling import (
+    cells,
+    checks,
+    estimates,
+    figures,
+    limits,
+    simulations,
+    tables,
+)
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
@@ -55,4 +63,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
+    limits=limits.limits,
 )

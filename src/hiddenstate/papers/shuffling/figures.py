@@ -72,6 +72,7 @@ def batches(estimates: pd.DataFrame) -> Any:
     "As the figure by batches, for a swapped record, by the number of epochs. Above: one "
     "order for all epochs. Below: an order drawn in each epoch. The noise grows with the "
     "epochs, so that the claim stays the same.",
+    when=lambda grid: max(grid.epochs) > 1,
     message="Over several epochs too, all iterates of shuffled batches leak more than Poisson's "
     "accountant says",
     of="simulated",

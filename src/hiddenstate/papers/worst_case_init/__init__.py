@@ -29,6 +29,7 @@ from hiddenstate.papers.worst_case_init import (
     costs,
     estimates,
     figures,
+    limits,
     simulations,
     tables,
 )
@@ -69,4 +70,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, *checks.TOPICS),
+    limits=limits.limits,
 )

@@ -1,0 +1,19 @@
+"""What sections of estimators ask for in vain."""
+
+from collections.abc import Iterator
+
+from hiddenstate.papers.estimators.cells import EstimatorsGrid
+from hiddenstate.pipeline.family import at_most, limit
+
+
+def limits(grid: EstimatorsGrid) -> Iterator[str]:
+    """Scores beyond memory, mechanisms beyond doubles, and a ladder beyond all models."""
+    for key, numbers in (("scores", grid.scores), ("sequential.looks", grid.sequential.looks)):
+        yield from at_most(key, max(numbers), 1e6, "scores of a data set")
+    if grid.leak.shift < 1e-6:
+        yield limit("leak.shift", grid.leak.shift, "at least 1e-06")
+    if grid.composed.sampling_rate == 1:
+        yield limit("composed.sampling_rate", 1, "less than 1; a full batch is one of `gaussian`")
+    if min(grid.ladder) > grid.models:
+        expected = f"one of at most {grid.models:,}, the models"
+        yield limit("ladder", min(grid.ladder), expected)

@@ -1,0 +1,92 @@
+"""What sections of gradient_crafting ask for in vain."""
+
+import math
+from collections.abc import Iterator
+
+from hiddenstate.accounting.iteration import LOCKED, MOST_NODES, NODES, RAREST, REACH
+from hiddenstate.papers.gradient_crafting.grid import (
+    HOUSING,
+    GradientCraftingGrid,
+    Hidden,
+    Housing,
+    Network,
+    OneRun,
+)
+from hiddenstate.pipeline.family import at_most, limit
+from hiddenstate.pipeline.runnable import DATA
+
+PARAMETERS = {
+    **{"mnist_cnn": 25_386, "mnist_linear": 7850, "cifar_cnn": 550_570, "digits_cnn": 3690},
+    **{"digits_mlp": 1210, "digits_resnet": 3938, "resnet18": 11_173_962, "wrn_16_4": 2_748_890},
+}
+"""Of models of ten classes."""
+
+EACH_UNIT, MOST_UNITS = 11, 2978
+"""Parameters of a hidden unit of the housing network; beyond, coordinates are no short integers."""
+
+
+def limits(grid: GradientCraftingGrid) -> Iterator[str]:
+    """Laws beyond quadrature and doubles, more canaries than parameters, and names twice."""
+    yield from _sweeps(grid)
+    if grid.single:
+        most = -RAREST + math.log(grid.delta)
+        words = f"at delta {grid.delta:g}, as it hangs on ever rarer outputs"
+        yield from at_most("single.epsilons", max(grid.single.epsilons), math.floor(most), words)
+    if grid.hidden:
+        yield from _hidden(grid.hidden)
+    if grid.one_run:
+        yield from _one_run(grid.one_run, grid.housing.hidden_units if grid.housing else 0)
+    if grid.expected and 1.0 in grid.expected.clipping_norms:
+        words = "norms beside 1, which is there without"
+        yield limit("expected.clipping_norms", grid.expected.clipping_norms, words)
+
+
+def _sweeps(grid: GradientCraftingGrid) -> Iterator[str]:
+    if HOUSING in grid.networks:
+        yield limit("networks", repr(HOUSING), "another name, as the housing network has this one")
+    every: list[tuple[str, Housing | Network]] = []
+    if grid.housing:
+        every.append(("housing", grid.housing))
+    every += [(f"networks.{name}", network) for name, network in grid.networks.items()]
+    for key, section in every:
+        for i, sweep in enumerate(section.sweeps):
+            place = f"{key}.sweeps.{i}"
+            steps = sweep.every * section.insertions
+            yield from at_most(f"{place}.every", steps, 1e6, "times the insertions")
+            if len({*sweep.adversaries}) < len(sweep.adversaries):
+                yield limit(f"{place}.adversaries", [*sweep.adversaries], "each once")
+    if grid.housing:
+        units = grid.housing.hidden_units
+        yield from at_most("housing.hidden_units", units, MOST_UNITS, "")
+
+
+def _hidden(part: Hidden) -> Iterator[str]:
+    if not (part.betas or part.sampling_rates):
+        yield limit("hidden.betas", [], "drifts, or sampling rates")
+    if part.mu < 1e-6:
+        yield limit("hidden.mu", part.mu, "at least 1e-06")
+    steps, beta = max(part.steps), min(max(part.betas, default=0), LOCKED)
+    if beta:
+        reach = part.mu + REACH * math.sqrt(steps) + beta * steps
+        most = MOST_NODES // (2 * NODES)
+        yield from at_most("hidden.steps", reach, most, "deviations that the largest beta reaches")
+    for i, rate in enumerate(part.sampling_rates):
+        if rate < 1e-6:
+            yield limit(f"hidden.sampling_rates.{i}", rate, "at least 1e-06")
+    yield from at_most("hidden.sampled_steps", max(part.sampled_steps), 1e7, "")
+
+
+def _one_run(part: OneRun, units: int) -> Iterator[str]:
+    if not (part.housing or part.idle or part.networks):
+        yield limit("one_run.housing", [], "canaries, or idle ones, or networks")
+    if part.housing:
+        most = EACH_UNIT * units + 2
+        yield from at_most("one_run.housing", max(part.housing), most, "parameters")
+    for name, network in part.networks.items():
+        place = f"one_run.networks.{name}"
+        most = PARAMETERS.get(network.model, max(network.canaries))
+        yield from at_most(f"{place}.canaries", max(network.canaries), most, "parameters")
+        if (source := network.dataset.removeprefix("raw:")) in DATA:
+            half = (DATA[source][1] + 1) // 2
+            words = f"records, the half of {source} that is trained on"
+            yield from at_most(f"{place}.batch_size", network.batch_size, half, words)

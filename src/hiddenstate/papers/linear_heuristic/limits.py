@@ -1,0 +1,59 @@
+"""What sections of linear_heuristic ask for in vain."""
+
+from collections.abc import Iterator
+
+from hiddenstate.accounting.linear import last_iterate_epsilon
+from hiddenstate.accounting.pld import least_delta
+from hiddenstate.papers.linear_heuristic.grid import FixedNoise, LinearHeuristicGrid, Mechanism
+from hiddenstate.pipeline.family import at_most, limit, sampled
+
+
+def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
+    """Mechanisms whose epsilon is 0 or not computed, rows that no training has, and more."""
+    training, history, table = grid.training, grid.history, grid.table1
+    one, rates = grid.figure1, enumerate(grid.figure5.sampling_rates)
+    yield from sampled("figure1.sampling_rate", one.sampling_rate, 1, one.delta)
+    for i, rate in rates:
+        yield from sampled(f"figure5.sampling_rates.{i}", rate, 1, grid.figure5.delta)
+    for i, rate in enumerate(grid.audits.sampling_rates):
+        steps, delta = min(grid.audits.steps), grid.audits.delta
+        yield from sampled(f"audits.sampling_rates.{i}", rate, steps, delta)
+    recipes = {f"figure2.{i}": recipe for i, recipe in enumerate(training.figure2)}
+    for key, recipe in {**recipes, "figure4": training.figure4}.items():
+        place, steps = f"training.{key}.sampling_rate", min(recipe.steps)
+        yield from sampled(place, recipe.sampling_rate, steps, training.delta)
+        if isinstance(recipe, FixedNoise):
+            mechanism = (recipe.noise_multiplier, recipe.sampling_rate, steps)
+            yield from _told(f"training.{key}", mechanism, training.delta)
+    mechanism = (history.noise_multiplier, history.sampling_rate, history.steps)
+    yield from _told("history", mechanism, history.delta)
+    if history.noise_multiplier <= 0.1:
+        yield limit("history.noise_multiplier", history.noise_multiplier, "more than 0.1")
+    for key, delta, steps in (
+        ("figure1", one.delta, one.constant.most_steps),
+        ("table1", table.delta, table.recalled_steps),
+        ("history", history.delta, history.steps),
+    ):
+        if delta < least_delta(steps):
+            words = f"at least {least_delta(steps):.3g}, which dp-accounting resolves at its steps"
+            yield limit(f"{key}.delta", delta, words)
+    yield from at_most("optimisers.steps", max(grid.optimisers.steps), 5000, "")
+    batch = table.rows[0].batch
+    if table.recalled_records < batch:
+        words = f"at least {batch}, the batch of the first row"
+        yield limit("table1.recalled_records", table.recalled_records, words)
+    for i, row in enumerate(table.rows):
+        if not row.heuristic < row.standard:
+            words = f"more than {row.heuristic:g}, the heuristic epsilon"
+            yield limit(f"table1.rows.{i}.standard", row.standard, words)
+    if training.views > 1 and training.dataset.removeprefix("raw:") == "housing":
+        yield limit("training.views", training.views, "1, as these records are no images")
+
+
+def _told(key: str, mechanism: Mechanism, delta: float) -> Iterator[str]:
+    if last_iterate_epsilon(*mechanism, delta) == 0:
+        noise, rate, steps = mechanism
+        words = (
+            f"a larger one: delta {delta:g} covers {steps:,} steps at noise multiplier {noise:g}"
+        )
+        yield limit(f"{key}.sampling_rate", rate, words)

@@ -1,0 +1,20 @@
+"""What sections of shuffling ask for in vain."""
+
+from collections.abc import Iterator
+
+from hiddenstate.papers.shuffling.cells import ShufflingGrid
+from hiddenstate.pipeline.family import at_most, limit, sampled
+
+
+def limits(grid: ShufflingGrid) -> Iterator[str]:
+    """Trainings of more steps than anything accounts for, or of no record beside the canary."""
+    nets, most = grid.networks, 1_000_000
+    for key, batches, epochs in (
+        ("batches", max(grid.batches), 1),
+        ("repeated_batches", grid.repeated_batches, max(grid.epochs)),
+        ("networks.batches", nets.batches, nets.epochs),
+    ):
+        yield from at_most(key, batches * epochs, most, "times the epochs")
+        yield from sampled(key, 1 / batches, batches * epochs, grid.delta, got=batches)
+    if nets.batches * nets.batch_size < 2:
+        yield limit("networks.batch_size", nets.batch_size, "a record beside the canary")

@@ -1,0 +1,145 @@
+"""What a scale file accepts can run: limits that follow from several numbers, or from libraries."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from hiddenstate import models, papers
+from hiddenstate.errors import InputError
+from hiddenstate.papers.gradient_crafting import limits as crafting
+from hiddenstate.pipeline.family import sampled
+from hiddenstate.study import config
+
+SCALE_FILES = Path(__file__).parents[2] / "workflow/config/scales"
+SMOKE = yaml.safe_load((SCALE_FILES / "smoke.yaml").read_text())
+
+STAGE = {"tasks.digits.pretraining": [{"weights": "README.md"}]}
+"""Of weights that are no parameters, without sweeps over its epochs."""
+README = STAGE | {
+    **{f"figure{n}": [] for n in (2, 3, 4, 6)},
+    **{"figure1": [{"task": "digits", "epochs": [0, 1], "epsilons": [4]}], "expected": []},
+}
+
+# Each was accepted, and failed in a job, a figure or a table.
+REFUSED = [
+    ("encoding_loss", {"settings.0": {"sampling_rate": 1e-6, "steps": 1}}, "settings.0.sampling"),
+    ("encoding_loss", {"settings.0.steps": 10**6, "runs": 10**4}, "runs: got 1e+10"),
+    ("shuffling", {"repeated_batches": 10**5, "epochs": [1, 10**5]}, "repeated_batches: got 1e+10"),
+    ("shuffling", {"networks.batches": 1, "networks.batch_size": 1}, "networks.batch_size: got 1;"),
+    ("shuffling", {"delta": 0.9}, "batches: got 100; expected a record to be sampled"),
+    ("estimators", {"scores": [10**8]}, "scores: got 1e+08; expected at most 1e+06"),
+    ("estimators", {"sequential.looks": [10**7]}, "sequential.looks"),
+    ("estimators", {"leak.shift": 1e-300}, "leak.shift: got 1e-300"),
+    ("estimators", {"composed.sampling_rate": 1}, "composed.sampling_rate: got 1; expected less"),
+    ("estimators", {"ladder": [10**7]}, "ladder: got 10000000"),
+    ("cyclic_bounds", {"tightness.growths": [1e6]}, "tightness.growths: got 1e+06"),
+    ("cyclic_bounds", {"tightness.steps_per_pass": 10**6}, "tightness.passes"),
+    ("cyclic_bounds", {"sweeps.weak_convexity": [1.0, 2.0]}, "sweeps.weak_convexity"),
+    ("cyclic_bounds", {"weak_convexities": [0.0]}, "weak_convexities: got [0.0]"),
+    ("linear_heuristic", {"figure5.delta": 0.5}, "figure5.sampling_rates.0: got"),
+    ("linear_heuristic", {"training.figure2.0.sampling_rate": 1e-6}, "training.figure2.0.sampling"),
+    ("linear_heuristic", {"history.sampling_rate": 1e-6}, "history.sampling_rate: got 1e-06"),
+    ("linear_heuristic", {"history.noise_multiplier": 0.001}, "history.noise_multiplier"),
+    ("linear_heuristic", {"figure1.delta": 1e-12}, "figure1.delta: got 1e-12; expected at least"),
+    ("linear_heuristic", {"optimisers.steps": [100_000]}, "optimisers.steps: got 100,000"),
+    ("linear_heuristic", {"table1.recalled_records": 4000}, "table1.recalled_records: got 4000"),
+    ("linear_heuristic", {"table1.rows.0.standard": 1.0}, "table1.rows.0.standard: got 1.0"),
+    ("worst_case_init", {"ideal_audits": 10**7, "tasks.digits.models": 1000}, "ideal_audits: got"),
+    ("worst_case_init", {"tasks.digits.pretraining.0.dataset": "mnist"}, "pretraining.0.model"),
+    ("worst_case_init", README, ".0.weights: got 'README.md'"),
+    ("worst_case_init", {"tasks.digits.label": 10}, "tasks.digits.label: got 10; expected one of"),
+    ("worst_case_init", {"tasks.digits.canary": "README.md"}, "tasks.digits.canary"),
+    ("worst_case_init", {"figure1.0.models": 1}, "figure1.0.models: got 1; expected at least 2"),
+    ("gradient_crafting", {"single.epsilons": [24]}, "single.epsilons: got 24; expected at most"),
+    ("gradient_crafting", {"hidden.betas": [100], "hidden.steps": [400]}, "hidden.steps"),
+    ("gradient_crafting", {"hidden.sampling_rates": [1e-12]}, "hidden.sampling_rates.0: got 1e-12"),
+    ("gradient_crafting", {"hidden.mu": 1e-300}, "hidden.mu"),
+    ("gradient_crafting", {"hidden.sampled_steps": [10**8]}, "hidden.sampled_steps"),
+    ("gradient_crafting", {"hidden.betas": [], "hidden.sampling_rates": []}, "hidden.betas"),
+    ("gradient_crafting", {"one_run.housing": [68], "housing.hidden_units": 1}, "one_run.housing"),
+    ("gradient_crafting", {"housing.hidden_units": 3000}, "housing.hidden_units: got 3,000"),
+    ("gradient_crafting", {"housing.sweeps.0.every": 10**8}, "housing.sweeps.0.every"),
+    (
+        "gradient_crafting",
+        {"housing.sweeps.0.adversaries": ["loss-based", "loss-based"]},
+        "housing.sweeps.0.adversaries",
+    ),
+]  # fmt: skip
+
+
+def changed(section, changes):
+    """A copy of a section with values at dotted keys replaced."""
+    section = copy.deepcopy(section)
+    for key, value in changes.items():
+        *path, last = (int(part) if part.isdigit() else part for part in key.split("."))
+        place = section
+        for part in path:
+            place = place[part]
+        place[last] = value
+    return section
+
+
+@pytest.fixture
+def scale(tmp_path):
+    """Write a scale file."""
+
+    def write(name, content):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(("name", "changes", "told"), REFUSED)
+def test_what_no_job_could_do_is_refused_by_key_before_any_starts(scale, name, changes, told):
+    path = scale("mine", {"seed": 1, name: changed(SMOKE[name], changes)})
+    with pytest.raises(InputError) as refused:
+        config.section(path, name)
+    assert str(refused.value).startswith(f"{path}: {name}.") and told in str(refused.value)
+    assert "expected" in str(refused.value)
+
+
+def test_records_beyond_memory_are_refused_without_being_made(scale):
+    section = copy.deepcopy(SMOKE["cyclic_bounds"])
+    (one,) = [each for each in section["audit"]["data"] if "dimension" in each]
+    one["dimension"], one["base"]["records"] = 10_000, 10**8
+    path = scale("mine", {"seed": 1, "cyclic_bounds": section})
+    with pytest.raises(InputError, match=r"base.records: got 100000000; expected at most 1e8"):
+        config.section(path, "cyclic_bounds")
+
+
+@pytest.mark.parametrize("name", papers.names())
+def test_the_limits_leave_every_scale_that_is_shipped(name):
+    for path in SCALE_FILES.glob("*.yaml"):
+        grid = getattr(config.read(path), name, None)
+        assert grid is None or not [*papers.load(name).limits(grid)]
+
+
+def test_a_rate_is_refused_where_delta_covers_all_that_is_sampled():
+    assert not [*sampled("q", 1e-3, 10, 9.9e-3)]
+    (told,) = sampled("q", 1e-3, 10, 9.97e-3)
+    assert told.startswith("q: got 0.001; expected a record to be sampled in 10 steps")
+    assert not [*sampled("q", 1.0, 1, 0.999)]
+
+
+def test_the_parameters_that_canaries_are_counted_against_are_the_models():
+    for name, count in crafting.PARAMETERS.items():
+        assert count == models.parameter_count(models.build(name, 10))
+    assert set(crafting.PARAMETERS) == set(models.MODELS) - {"fcnn"}
+
+
+def test_a_stage_may_be_given_as_weights_that_a_file_has(tmp_path, monkeypatch, scale):
+    monkeypatch.chdir(tmp_path)
+    np.savez("weights.npz", bias=np.zeros(3))
+    section = changed(
+        SMOKE["worst_case_init"], {"tasks.digits.pretraining": [{"weights": "weights.npz"}]}
+    )
+    told = "pretraining.0.weights"
+    try:
+        config.section(scale("mine", {"seed": 1, "worst_case_init": section}), "worst_case_init")
+    except InputError as other:  # of what else the section asks for
+        assert told not in str(other)
