@@ -77,8 +77,8 @@ FAULTS = [
     ),
     Fault(
         *("clopper-pearson", "auditing", "src/hiddenstate/auditing/intervals.py"),
-        "bound = betaincinv(np.minimum(count, n - 1) + 1, np.maximum(n - count, 1), 1 - level)",
-        "bound = betaincinv(np.minimum(count, n - 1) + 0.5, np.maximum(n - count, 1), 1 - level)",
+        "bound = betainccinv(np.minimum(count, n - 1) + 1, np.maximum(n - count, 1), level)",
+        "bound = betainccinv(np.minimum(count, n - 1) + 0.5, np.maximum(n - count, 1), level)",
         "an upper confidence bound is half an error too low",
         "tests/auditing/test_intervals.py",
     ),

@@ -297,6 +297,8 @@ def test_an_absent_data_set_stops_only_what_would_be_trained(tmp_path, checkout,
     content = yaml.safe_load(yaml.safe_dump(TINY | {"encoding_loss": smoke["encoding_loss"]}))
     pictures = {"dataset": "cifar10", "model": "cifar_cnn", "private": 25_000}
     content[FAMILY]["tasks"]["digits"] |= pictures
+    for stage in content[FAMILY]["tasks"]["digits"]["pretraining"]:
+        stage["dataset"] = "cifar10"
     with_scale(directory, content)
     (tmp_path / "nothing").mkdir()
     environment = {"HIDDENSTATE_DATA": str(tmp_path / "nothing")}
