@@ -352,10 +352,12 @@ def sampled(
         yield limit(key, got or rate, f"{words}, which it is with {chance:.3g}")
 
 
-def at_most(key: str, value: float, most: float, of: str) -> Iterator[str]:
-    """The limit of a number, or of a product ``of`` several."""
-    if value > most:
-        yield limit(key, f"{value:,.6g}", f"at most {most:,.6g} {of}".rstrip())
+def at_most(
+    key: str, value: float, most: float, why: str = "", *, times: float = 1
+) -> Iterator[str]:
+    """The limit of a number; of its product with another, if one is given."""
+    if value * times > most:
+        yield limit(key, f"{value:,}", f"at most {most / times:,.6g} {why}".rstrip())
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from hiddenstate.pipeline.family import at_most, limit
 def limits(grid: CyclicBoundsGrid) -> Iterator[str]:
     """Exact divergences beyond doubles or memory, and what leaves a figure empty."""
     tight = grid.tightness
-    yield from at_most("tightness.growths", max(tight.growths), 100, "")
-    product = max(tight.passes) * tight.steps_per_pass
-    yield from at_most("tightness.passes", product, 1e6, "times the steps of a pass")
+    yield from at_most("tightness.growths", max(tight.growths), 100)
+    steps = tight.steps_per_pass
+    why = f"with {steps:,} steps in each"
+    yield from at_most("tightness.passes", max(tight.passes), 1e6, why, times=steps)
     curvatures = grid.sweeps.weak_convexity
     if 0 not in curvatures or max(curvatures) == 0:
         yield limit("sweeps.weak_convexity", curvatures, "0 and others, whose limit it is")

@@ -12,6 +12,5 @@ def limits(grid: EncodingLossGrid) -> Iterator[str]:
         key = f"settings.{i}.sampling_rate"
         yield from sampled(key, setting.sampling_rate, setting.steps, grid.delta)
     steps = max(one.steps for one in (*grid.settings, *grid.curves))
-    yield from at_most(
-        "runs", grid.runs * steps, 1e9, "times the steps, which memory holds at once"
-    )
+    why = f"with {steps:,} steps, which memory holds at once"
+    yield from at_most("runs", grid.runs, 1e9, why, times=steps)

@@ -29,9 +29,9 @@ def limits(grid: GradientCraftingGrid) -> Iterator[str]:
     """Laws beyond quadrature and doubles, more canaries than parameters, and names twice."""
     yield from _sweeps(grid)
     if grid.single:
-        most = -RAREST + math.log(grid.delta)
+        most = math.floor(10 * (-RAREST + math.log(grid.delta))) / 10
         words = f"at delta {grid.delta:g}, as it hangs on ever rarer outputs"
-        yield from at_most("single.epsilons", max(grid.single.epsilons), math.floor(most), words)
+        yield from at_most("single.epsilons", max(grid.single.epsilons), most, words)
     if grid.hidden:
         yield from _hidden(grid.hidden)
     if grid.one_run:
@@ -51,13 +51,14 @@ def _sweeps(grid: GradientCraftingGrid) -> Iterator[str]:
     for key, section in every:
         for i, sweep in enumerate(section.sweeps):
             place = f"{key}.sweeps.{i}"
-            steps = sweep.every * section.insertions
-            yield from at_most(f"{place}.every", steps, 1e6, "times the insertions")
+            inserted = section.insertions
+            why = f"with {inserted:,} insertions"
+            yield from at_most(f"{place}.every", sweep.every, 1e6, why, times=inserted)
             if len({*sweep.adversaries}) < len(sweep.adversaries):
                 yield limit(f"{place}.adversaries", [*sweep.adversaries], "each once")
     if grid.housing:
         units = grid.housing.hidden_units
-        yield from at_most("housing.hidden_units", units, MOST_UNITS, "")
+        yield from at_most("housing.hidden_units", units, MOST_UNITS)
 
 
 def _hidden(part: Hidden) -> Iterator[str]:
@@ -67,13 +68,14 @@ def _hidden(part: Hidden) -> Iterator[str]:
         yield limit("hidden.mu", part.mu, "at least 1e-06")
     steps, beta = max(part.steps), min(max(part.betas, default=0), LOCKED)
     if beta:
-        reach = part.mu + REACH * math.sqrt(steps) + beta * steps
-        most = MOST_NODES // (2 * NODES)
-        yield from at_most("hidden.steps", reach, most, "deviations that the largest beta reaches")
+        reach, most = part.mu + REACH * math.sqrt(steps) + beta * steps, MOST_NODES // (2 * NODES)
+        if reach > most:
+            words = f"fewer: drifts of {beta:g} reach {reach:,.0f} deviations in them, of {most:,}"
+            yield limit("hidden.steps", steps, words)
     for i, rate in enumerate(part.sampling_rates):
         if rate < 1e-6:
             yield limit(f"hidden.sampling_rates.{i}", rate, "at least 1e-06")
-    yield from at_most("hidden.sampled_steps", max(part.sampled_steps), 1e7, "")
+    yield from at_most("hidden.sampled_steps", max(part.sampled_steps), 1e7)
 
 
 def _one_run(part: OneRun, units: int) -> Iterator[str]:

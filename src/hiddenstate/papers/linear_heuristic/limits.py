@@ -37,7 +37,7 @@ def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
         if delta < least_delta(steps):
             words = f"at least {least_delta(steps):.3g}, which dp-accounting resolves at its steps"
             yield limit(f"{key}.delta", delta, words)
-    yield from at_most("optimisers.steps", max(grid.optimisers.steps), 5000, "")
+    yield from at_most("optimisers.steps", max(grid.optimisers.steps), 5000)
     batch = table.rows[0].batch
     if table.recalled_records < batch:
         words = f"at least {batch}, the batch of the first row"

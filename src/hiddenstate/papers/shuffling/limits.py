@@ -14,7 +14,7 @@ def limits(grid: ShufflingGrid) -> Iterator[str]:
         ("repeated_batches", grid.repeated_batches, max(grid.epochs)),
         ("networks.batches", nets.batches, nets.epochs),
     ):
-        yield from at_most(key, batches * epochs, most, "times the epochs")
+        yield from at_most(key, batches, most, f"with {epochs:,} epochs", times=epochs)
         yield from sampled(key, 1 / batches, batches * epochs, grid.delta, got=batches)
     if nets.batches * nets.batch_size < 2:
         yield limit("networks.batch_size", nets.batch_size, "a record beside the canary")

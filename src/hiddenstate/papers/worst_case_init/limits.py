@@ -24,9 +24,9 @@ CLASSES = {"digits": 10, "mnist": 10, "cifar10": 10, "cifar100": 100}
 
 def limits(grid: WorstCaseInitGrid) -> Iterator[str]:
     """Stages that do not fit their model, files that hold no array, audits of one model."""
-    models = [task.models for task in grid.tasks.values()]
-    words = "times the models of an audit, which memory holds at once"
-    yield from at_most("ideal_audits", grid.ideal_audits * max(models), 1e8, words)
+    models = max(task.models for task in grid.tasks.values())
+    why = f"of {models:,} models, which memory holds at once"
+    yield from at_most("ideal_audits", grid.ideal_audits, 1e8, why, times=models)
     for name, task in grid.tasks.items():
         yield from _task(f"tasks.{name}", task)
     every = figures(grid)
