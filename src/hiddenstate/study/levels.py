@@ -41,8 +41,7 @@ def of(family: str, grid: FamilyGrid) -> Level:
     """The level of a family's grid.
 
     A grid judges what a scale judges if its ``COUNTS`` are at least half of that scale's, the
-    least, the mean and the largest of each. A family that no release had
-    judges all its claims.
+    least, the mean and the largest of each. A family that no release had judges all its claims.
     """
     released = _released().get(family)
     if released is None:

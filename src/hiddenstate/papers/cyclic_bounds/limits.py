@@ -1,4 +1,4 @@
-"""What sections of cyclic_bounds ask for in vain."""
+"""Limits of sections of cyclic_bounds: what no job, figure or table could make."""
 
 from collections.abc import Iterator
 

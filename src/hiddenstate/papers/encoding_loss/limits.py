@@ -1,4 +1,4 @@
-"""What sections of encoding_loss ask for in vain."""
+"""Limits of sections of encoding_loss: what no job, figure or table could make."""
 
 from collections.abc import Iterator
 

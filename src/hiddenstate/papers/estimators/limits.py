@@ -1,4 +1,4 @@
-"""What sections of estimators ask for in vain."""
+"""Limits of sections of estimators: what no job, figure or table could make."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What sections of gradient_crafting ask for in vain."""
+"""Limits of sections of gradient_crafting: what no job, figure or table could make."""
 
 import math
 from collections.abc import Iterator

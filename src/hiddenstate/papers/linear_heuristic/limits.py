@@ -1,4 +1,4 @@
-"""What sections of linear_heuristic ask for in vain."""
+"""Limits of sections of linear_heuristic: what no job, figure or table could make."""
 
 from collections.abc import Iterator
 

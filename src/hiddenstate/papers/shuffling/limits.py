@@ -1,4 +1,4 @@
-"""What sections of shuffling ask for in vain."""
+"""Limits of sections of shuffling: what no job, figure or table could make."""
 
 from collections.abc import Iterator
 

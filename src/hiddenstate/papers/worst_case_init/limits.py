@@ -1,4 +1,4 @@
-"""What sections of worst_case_init ask for in vain."""
+"""Limits of sections of worst_case_init: what no job, figure or table could make."""
 
 import zipfile
 from collections.abc import Iterator
