@@ -1,11 +1,14 @@
 """Products on an accelerator are of float32, whatever torch's defaults."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from hiddenstate.adversaries.canaries import blank
+from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.ensemble import Ensemble, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.sampling import FullBatch
@@ -17,14 +20,21 @@ def precisions():
     return [kind.fp32_precision for kind in KINDS]
 
 
-@pytest.fixture
-def ensemble():
-    mechanism = Mechanism(
-        sampling=FullBatch(), steps=1, learning_rate=0.1, clipping_norm=1.0,
-        noise_multiplier=1.0, adjacency="add_or_remove",
-    )  # fmt: skip
-    x, y = np.ones((3, 2), np.float32), np.array([0, 1, 0])
-    return Ensemble(nn.Linear(2, 2), mechanism, x, y, blank((2,), 1), torch.zeros(6))
+X, Y = np.ones((3, 2), np.float32), np.array([0, 1, 0])
+
+
+class Spy:
+    """A loss that takes note of the precision of products on device meta, and may fail there."""
+
+    def __init__(self, fails=False):
+        self.fails, self.seen = fails, []
+
+    def __call__(self, outputs, labels):
+        if labels.is_meta:
+            self.seen.append(precisions())
+            if self.fails:
+                raise ArithmeticError
+        return outputs.square().sum(-1)
 
 
 @pytest.fixture(params=["ieee", "tf32"])
@@ -38,22 +48,46 @@ def before(request):
         kind.fp32_precision = precision
 
 
-def test_products_are_of_float32_while_models_train_and_as_before_afterwards(ensemble, before):
-    seen = []
+CALLS = {
+    "one model": lambda g, theta: g(theta, np.arange(3), 1.0),
+    "side by side": lambda g, theta: g.side_by_side(theta[None], torch.arange(3), None, 1.0),
+    "norms": lambda g, theta: g.norms(theta, np.arange(3)),
+    "losses": lambda g, theta: g.losses(theta, X, Y),
+}
 
-    def spy(run, last):
-        seen.append(precisions())
-        return 0.0
 
-    scores(ensemble, models=1, seed=1, measures={"spy": spy})
-    assert seen == [["ieee"] * 3] * 2
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kernel", ["torch", "explicit"])
+def test_products_on_a_device_are_of_float32_and_as_before_afterwards(call, kernel, before):
+    loss = Spy()
+    gradients = ClippedSum(nn.Linear(2, 2), X, Y, loss=loss, device="meta", kernel=kernel)
     assert precisions() == before
+    made = len(loss.seen)
+    CALLS[call](gradients, torch.zeros(6, device="meta"))
+    assert precisions() == before
+    assert 0 < made < len(loss.seen)
+    assert loss.seen == [["ieee"] * 3] * len(loss.seen)
 
 
-def test_the_precision_is_restored_when_a_training_fails(ensemble, before):
-    def fail(run, last):
-        raise ArithmeticError
-
+def test_the_precision_is_restored_when_a_sum_fails(before):
+    loss = Spy()
+    gradients = ClippedSum(nn.Linear(2, 2), X, Y, loss=loss, device="meta", kernel="torch")
+    loss.fails = True
     with pytest.raises(ArithmeticError):
-        scores(ensemble, models=1, seed=1, measures={"fail": fail})
+        gradients(torch.zeros(6, device="meta"), np.arange(3), 1.0)
     assert precisions() == before
+
+
+def test_products_are_of_float32_while_models_train(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "hiddenstate.dpsgd.ensemble.single_precision",
+        lambda d: seen.append(d.type) or nullcontext(),
+    )
+    mechanism = Mechanism(
+        sampling=FullBatch(), steps=1, learning_rate=0.1, clipping_norm=1.0,
+        noise_multiplier=1.0, adjacency="add_or_remove",
+    )  # fmt: skip
+    ensemble = Ensemble(nn.Linear(2, 2), mechanism, X, Y, blank((2,), 1), torch.zeros(6))
+    scores(ensemble, models=1, seed=1)
+    assert seen == ["cpu"]

@@ -22,6 +22,7 @@ from hiddenstate.dpsgd.clipping import (
     flat_parameters,
     refuse_classes,
 )
+from hiddenstate.dpsgd.kernels.base import single_precision
 from hiddenstate.dpsgd.probe import CHANCE, copied
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.files import require
@@ -102,7 +103,7 @@ def pretrained(
     nn.utils.vector_to_parameters(start.detach().clone().to(device), parameters)
     kept = [buffer.clone() for buffer in trained.buffers()]
     classes = None
-    with _chance(rng, records.device):
+    with single_precision(records.device), _chance(rng, records.device):
         for epoch in range(epochs):
             if epoch == 0 or epoch in drops:
                 rate = learning_rate * 0.1 ** sum(drop <= epoch for drop in drops)

@@ -42,7 +42,7 @@ from torch.overrides import TorchFunctionMode
 from hiddenstate import streams
 from hiddenstate.accounting import gaussian, weighted
 from hiddenstate.dpsgd.clipping import ClippedSum
-from hiddenstate.dpsgd.kernels.base import Problem, named
+from hiddenstate.dpsgd.kernels.base import Problem, named, single_precision
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.probe import FAILURES, first_line, on_trial
 from hiddenstate.dpsgd.run import Additions, Ensemble, Run
@@ -207,7 +207,8 @@ def vjp(
     ``torch.func`` does not know are taken record by record. Raises InputError for a model that
     torch does not differentiate twice, or not rightly.
     """
-    return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
+    with single_precision(gradients.device):
+        return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
 
 
 def _vjp(
@@ -436,7 +437,8 @@ def expected(
         check_count("records", records)
     mechanism = _supported(ensemble)
     gradients = ensemble.clipped_sum(device)
-    found = [_pair(ensemble, gradients, seed, name, i, records) for i in range(pairs)]
+    with single_precision(gradients.device):
+        found = [_pair(ensemble, gradients, seed, name, i, records) for i in range(pairs)]
     noise = mechanism.learning_rate * mechanism.noise_std
     own = [np.mean([_product(passes[0], passes[-1]) for passes in pair.passes]) for pair in found]
     # With and without the canary apart, as an audit's deviation pools both.
@@ -477,13 +479,14 @@ def trajectory(
     """
     _supported(ensemble)
     gradients = ensemble.clipped_sum(device)
-    present, absent = _runs(ensemble, gradients, seed, name, 0)
-    iterates = _iterates(absent)
-    back = _back(absent, iterates, None, np.random.default_rng())
-    found = _canary_along(present, iterates, back)[0]
-    if start is None:
-        return found
-    moved = (back.start + _score_by_start(absent)).double() * start.to(back.start.device)
+    with single_precision(gradients.device):
+        present, absent = _runs(ensemble, gradients, seed, name, 0)
+        iterates = _iterates(absent)
+        back = _back(absent, iterates, None, np.random.default_rng())
+        found = _canary_along(present, iterates, back)[0]
+        if start is None:
+            return found
+        moved = (back.start + _score_by_start(absent)).double() * start.to(back.start.device)
     return replace(found, start=float(torch.linalg.vector_norm(moved)))
 
 

@@ -24,7 +24,9 @@ from hiddenstate.dpsgd.kernels.base import (
     Blockwise,
     Problem,
     filters_with_channels_last,
+    in_single_precision,
     probed,
+    single_precision,
     with_channels_last,
 )
 from hiddenstate.dpsgd.kernels.base import Loss as Loss
@@ -105,9 +107,10 @@ class ClippedSum:
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
         given.refuse_unlike(records, labels)
-        self.kernel = _kernel(kernel, problem, probe)
-        if where.type not in ("cpu", "meta"):
-            refuse_on_device(self.kernel, probe)
+        with single_precision(where):
+            self.kernel = _kernel(kernel, problem, probe)
+            if where.type not in ("cpu", "meta"):
+                refuse_on_device(self.kernel, probe)
         self.augmentation, self.device, self.dtype = augmentation, where, problem.dtype
         self.parameters, self.kind = problem.parameters, self.kernel.kind
         self.record_bytes, self.widest = self.kernel.record_bytes, max(self.kernel.floats())
@@ -138,6 +141,7 @@ class ClippedSum:
         other.kernel, other._local = self.kernel.copy(), threading.local()
         return other
 
+    @in_single_precision
     def __call__(
         self,
         theta: Tensor,
@@ -156,6 +160,7 @@ class ClippedSum:
             return self.kernel.sum(theta, indices, clipping_norm)
         return self.kernel.sum(theta, indices, clipping_norm, drawn)
 
+    @in_single_precision
     def side_by_side(
         self,
         thetas: Tensor,
@@ -192,10 +197,12 @@ class ClippedSum:
         self._refuse_call(thetas, clipping_norm)
         return self.kernel.many(thetas, indices, clipping_norm)
 
+    @in_single_precision
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         self._refuse_call(theta, math.inf)
         return self.kernel.norms(theta, indices)
 
+    @in_single_precision
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
         problem = self.kernel.problem
@@ -207,6 +214,7 @@ class ClippedSum:
             outputs = functional_call(problem.model, parameters, (records.to(self.device),))
             return problem.loss(outputs, labels.to(self.device))
 
+    @in_single_precision
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
         right = 0
@@ -215,6 +223,7 @@ class ClippedSum:
             right += int((self.kernel.guesses(theta, records) == labels.to(self.device)).sum())
         return right / len(y)
 
+    @in_single_precision
     def refuse_tests(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
         """InputError for records (x, y) whose ``accuracy`` cannot be told."""
         problem = self.kernel.problem

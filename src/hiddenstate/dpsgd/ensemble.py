@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from hiddenstate import streams
 from hiddenstate.dpsgd import audit
 from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint, structure
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, usable
+from hiddenstate.dpsgd.kernels.base import single_precision
 from hiddenstate.dpsgd.known import FixedCanary
 from hiddenstate.dpsgd.run import Canary as Canary
 from hiddenstate.dpsgd.run import Ensemble as Ensemble
@@ -110,7 +111,7 @@ def scores(
     group = _group(
         ensemble, runs, seed, name, checkpoint, measures=measures, observers=observers, **how
     )
-    with _arithmetic(), audit.progress_bar(len(runs), progress) as bar:
+    with _arithmetic(how.get("device", "cpu")), audit.progress_bar(len(runs), progress) as bar:
         done = audit.finished(group, bar)
     table = pd.DataFrame([*done], columns=["world", "repeat", "run"])
     table = table.join(pd.DataFrame([*done.values()], columns=group.store.columns))
@@ -151,7 +152,7 @@ def scores_by_adversary(
             others={audit.column(word, "score"): ensembles[word].canary for word in others},
         )  # fmt: skip
 
-    with _arithmetic():
+    with _arithmetic(how.get("device", "cpu")):
         return audit.by_adversary([*ensembles], group, ("score",), progress=progress)
 
 
@@ -265,23 +266,14 @@ def _refuse_unlike(ensembles: Mapping[str, Ensemble]) -> None:
 
 
 @contextmanager
-def _arithmetic() -> Iterator[None]:
-    """No product of an accelerator is of TF32 meanwhile, and torch's threads are restored then.
-
-    torch's default precision differs by operation.
-    """
-    cudnn: Any = torch.backends.cudnn
-    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
-    before = [kind.fp32_precision for kind in kinds]
+def _arithmetic(device: str) -> Iterator[None]:
+    """No product of an accelerator is of TF32 meanwhile, and torch's threads are restored then."""
     threads = torch.get_num_threads()
     try:
-        for kind in kinds:
-            kind.fp32_precision = "ieee"
-        yield
+        with single_precision(usable(device)):
+            yield
     finally:
         torch.set_num_threads(threads)
-        for kind, precision in zip(kinds, before, strict=True):
-            kind.fp32_precision = precision
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,10 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Generic, Protocol, Self, TypeVar
+from functools import cached_property, wraps
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from hiddenstate.dpsgd.probe import Probe, on_trial
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
 Array = TypeVar("Array")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _BLOCK_BYTES = 2**26
 """Activations and patches of the records that are processed at once, for one model."""
@@ -146,6 +149,38 @@ class Problem:
 
     def record_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return self.loss(functional_call(self.model, parameters, (x[None],)), y[None])[0]
+
+
+@contextmanager
+def single_precision(device: torch.device) -> Iterator[None]:
+    """No product on an accelerator is of TF32 meanwhile, as torch's convolutions are by default.
+
+    A processor has none, and threads of it would change each other's settings.
+    """
+    cudnn: Any = torch.backends.cudnn
+    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
+    if device.type == "cpu":
+        kinds = ()
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = "ieee"
+        yield
+    finally:
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
+
+
+def in_single_precision(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of what has a ``device``, in single precision there."""
+
+    @wraps(method)
+    def exact(*args: P.args, **kwargs: P.kwargs) -> T:
+        owner: Any = args[0]
+        with single_precision(owner.device):
+            return method(*args, **kwargs)
+
+    return exact
 
 
 def with_channels_last(images: Tensor) -> Tensor:
