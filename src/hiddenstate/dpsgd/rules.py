@@ -348,13 +348,25 @@ class _Patches(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient by the images, from that by the patches."""
+        """The gradient by the images, from that by the patches.
+
+        Tap by tap: torch's ``fold`` takes ten times as long on an accelerator.
+        """
         kernel, stride, dilation = _plane(ctx.layer)
-        places = gradients[0].unflatten(-1, (kernel[0] * kernel[1], -1))
-        columns = places.permute(0, 3, 2, 1).flatten(1, 2)
-        size = ctx.shape[2:] if len(ctx.shape) == 4 else (1, *ctx.shape[2:])
-        images = F.fold(columns, size, kernel, dilation, ctx.padding, stride)
-        return images.view(ctx.shape), None, None
+        inner = ctx.shape[2:] if len(ctx.shape) == 4 else (1, *ctx.shape[2:])
+        sizes = [n + 2 * border for n, border in zip(inner, ctx.padding, strict=True)]
+        spans = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
+        seen = [(sizes[i] - spans[i]) // stride[i] + 1 for i in (0, 1)]
+        taps = gradients[0].unflatten(2, (*kernel, -1)).unflatten(1, seen)
+        images = taps.new_zeros(len(taps), *sizes, taps.shape[-1])
+        for row, column in itertools.product(*map(range, kernel)):
+            rows, columns = (
+                slice(at * dilation[i], at * dilation[i] + stride[i] * seen[i], stride[i])
+                for i, at in enumerate((row, column))
+            )
+            images[:, rows, columns] += taps[:, :, :, row, column]
+        whole = (slice(border, border + n) for n, border in zip(inner, ctx.padding, strict=True))
+        return images[:, *whole].movedim(-1, 1).reshape(ctx.shape), None, None
 
 
 def _bordered(layer: Any, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
