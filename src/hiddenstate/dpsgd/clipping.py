@@ -151,7 +151,7 @@ class ClippedSum:
         them; None for the records as they are.
         """
         self._refuse_call(theta, clipping_norm)
-        refuse_indices(indices, len(self.kernel.problem.y))
+        indices = self._indices(indices)
         if isinstance(self.kernel, Native):
             return self.kernel.sum(theta, indices, clipping_norm)
         return self.kernel.sum(theta, indices, clipping_norm, drawn)
@@ -168,11 +168,13 @@ class ClippedSum:
 
         indices: shape (records,) for all models, or (models, records) for one batch each. weights:
         1 for a record that counts and 0 for padding, shape (models, records), or None for all 1.
-        drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing is
-        read back from the device.
+        drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing but
+        the indices is read back from the device.
         """
         self._refuse_call(thetas, clipping_norm)
-        return self.many.sums(thetas, self.many.blocks(indices, weights, drawn), clipping_norm)
+        known = checked_indices(indices, len(self.kernel.problem.y), dims=(1, 2))
+        places = torch.as_tensor(known, device=self.device)
+        return self.many.sums(thetas, self.many.blocks(places, weights, drawn), clipping_norm)
 
     @property
     def many(self) -> Blockwise:
@@ -190,11 +192,11 @@ class ClippedSum:
         """The sums (models, p) of many linear models over the same records; kernel "linear"."""
         assert isinstance(self.kernel, Linear)
         self._refuse_call(thetas, clipping_norm)
-        return self.kernel.many(thetas, indices, clipping_norm)
+        return self.kernel.many(thetas, self._indices(indices), clipping_norm)
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         self._refuse_call(theta, math.inf)
-        return self.kernel.norms(theta, indices)
+        return self.kernel.norms(theta, self._indices(indices))
 
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
@@ -240,6 +242,11 @@ class ClippedSum:
         records, labels = checked(x, y, problem.model, problem.loss, whole=whole)
         # A model that writes into its records must not change those that were given.
         return records.clone(), labels.clone()
+
+    def _indices(self, indices: Any) -> NDArray[np.int64]:
+        """Indices of records of the sum, checked, as an array of int64."""
+        found = checked_indices(indices, len(self.kernel.problem.y))
+        return found.cpu().numpy() if isinstance(found, Tensor) and not found.is_meta else found
 
     def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
         if theta.shape[-1:] != (self.parameters,):
@@ -409,17 +416,36 @@ def checked(
     return x, y
 
 
-def refuse_indices(indices: NDArray[Any], records: int) -> None:
-    """InputError for indices that are no whole numbers from 0 to below the number of records."""
-    if not len(indices):
-        return
-    if indices.dtype.kind not in "iu":
+def checked_indices(indices: Any, records: int, dims: tuple[int, ...] = (1,)) -> Any:
+    """Indices of records, an array or a tensor of any integers, as the same of int64.
+
+    InputError for shapes of other ``dims``, and for what are no whole numbers from 0 to below the
+    number of records. On device meta, where indices have no values, these are not looked at.
+    """
+    if isinstance(indices, Tensor):
+        kept = indices.detach()
+        kept = kept.double() if kept.is_floating_point() else kept
+        values = np.zeros(kept.shape, np.int64) if kept.is_meta else kept.cpu().numpy()
+    else:
+        values = np.asarray(indices)
+    if values.ndim not in dims:
         raise InputError(
-            f"indices: got an array of {indices.dtype}; expected the records' indices, integers"
+            f"indices: got shape {values.shape}; expected {' or '.join(map(str, dims))} dimension"
+            f"{'s' if dims != (1,) else ''}"
         )
-    if indices.min() < 0 or indices.max() >= records:
-        wrong = indices[(indices < 0) | (indices >= records)][0]
-        raise InputError(f"indices: got {wrong}; expected 0 to {records - 1}, of {records} records")
+    if values.size:
+        if values.dtype.kind not in "iu":
+            raise InputError(
+                f"indices: got an array of {values.dtype}; expected the records' indices, integers"
+            )
+        if values.min() < 0 or values.max() >= records:
+            wrong = values[(values < 0) | (values >= records)][0]
+            raise InputError(
+                f"indices: got {wrong}; expected 0 to {records - 1}, of {records} records"
+            )
+    if isinstance(indices, Tensor):
+        return indices.to(torch.int64)
+    return values.astype(np.int64, copy=False)
 
 
 def whole_labels(y: Tensor) -> Tensor:
