@@ -145,7 +145,8 @@ class Problem:
         return self.x.movedim(1, -1)[indices].movedim(-1, -3)
 
     def record_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return self.loss(functional_call(self.model, parameters, (x[None],)), y[None])[0]
+        # Of a copy of the record, into which the model may write.
+        return self.loss(functional_call(self.model, parameters, (x[None].clone(),)), y[None])[0]
 
 
 def with_channels_last(images: Tensor) -> Tensor:
