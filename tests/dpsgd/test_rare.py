@@ -109,3 +109,68 @@ def test_records_that_a_model_writes_into_are_its_own(way, kernel, branches):
     x, y = records()
     x[5, 0] = 30
     agree(Do(write, first=nn.Linear(6, 3), last=nn.Linear(3, 3)), x, y, kernel)
+
+
+READS = {
+    "detach": lambda m: m.first.weight.detach().abs().mean(),
+    "sign": lambda m: torch.sign(m.first.weight).sum() / 4,
+    "norm": lambda m: 2.0 if m.first.weight.norm() > 3 else 1.0,
+    "data": lambda m: m.first.weight.data.sum(),
+    "numpy": lambda m: float(m.first.weight.detach().numpy().sum()),
+    "tolist": lambda m: m.first.weight[0].tolist()[0],
+    "item": lambda m: m.first.weight[0, 0].item(),
+    "vector": lambda m: nn.utils.parameters_to_vector(m.parameters()).detach().abs().max(),
+    "state_dict": lambda m: m.state_dict()["last.bias"].abs().max(),
+    "another name": lambda m: m.held[0].detach().square().sum(),
+    "of a memory": lambda m: m.memory.weight_hh_l0.detach().abs().mean(),
+}
+SEQUENCES = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
+
+
+def scaled(scale, memory=None):
+    """A model whose outputs a function of the model scales."""
+
+    def forward(model, x):
+        h = torch.tanh(model.first(x))
+        if memory is not None:
+            h = model.memory(h.unflatten(1, (3, 2)))[0][:, -1]
+        return model.last(h) * scale(model)
+
+    torch.manual_seed(0)
+    model = Do(forward, first=nn.Linear(6, 6), last=nn.Linear(6, 3))
+    if memory is not None:
+        model.memory = memory(2, 6, batch_first=True)
+    model.held = [model.first.weight]
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:gradients are computed record by record")
+@pytest.mark.filterwarnings("ignore:no book-keeping rule")
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+@pytest.mark.parametrize(
+    ("read", "memory"),
+    [(name, None) for name in READS if name != "of a memory"]
+    + [(name, memory) for name in ("detach", "norm", "of a memory") for memory in SEQUENCES],
+)
+def test_weights_that_forward_reads_beside_their_layers_are_those_of_each_model(
+    read, memory, kernel
+):
+    model = scaled(READS[read], SEQUENCES.get(memory))
+    agree(model, *records(), kernel, tolerance=1e-4)
+
+
+KINDLY = {
+    "type": lambda m: torch.ones(1).to(m.first.weight.dtype),
+    "place": lambda m: torch.ones(1, device=m.first.weight.device),
+    "size": lambda m: m.first.weight.shape[0] + m.first.weight.size(1) + m.first.weight.dim(),
+    "like": lambda m: torch.ones_like(m.first.weight).mean() + torch.ones(1).to(m.first.weight),
+    "count": lambda m: sum(p.numel() for p in m.parameters()) / 99,
+    "real": lambda m: 1.0 + next(m.parameters()).is_floating_point() + len(m.first.weight),
+}
+
+
+@pytest.mark.parametrize("memory", [None, "LSTM"])
+@pytest.mark.parametrize("kind", KINDLY)
+def test_the_kind_of_a_weight_may_be_asked_for(kind, memory):
+    model = scaled(KINDLY[kind], SEQUENCES.get(memory))
+    assert agree(model, *records(), "torch", tolerance=1e-4) == "torch"

@@ -378,7 +378,11 @@ def probed(
     """
     dtype = probe.dtype if device is None else kernel.problem.dtype
     there: Any = {"device": device or torch.device("cpu"), "dtype": dtype}
-    other = kernel.of(replace(kernel.problem, model=copy.deepcopy(probe.model).to(**there)))
+    model = copy.deepcopy(probe.model).to(**there)
+    with torch.no_grad():
+        for p in model.parameters():  # far from those asked for: a kernel must not read its own
+            p.mul_(-3 if p.requires_grad else 1)
+    other = kernel.of(replace(kernel.problem, model=model))
     theta = probe.theta.to(**there)
 
     def gradients(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
