@@ -9,6 +9,8 @@ from torch import nn
 
 from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
 from hiddenstate.dpsgd.kernels.linear import Linear
+from hiddenstate.dpsgd.native import compiling
+from hiddenstate.dpsgd.native.kernel import Kernel
 from hiddenstate.errors import InputError
 
 KINDS = [np.int8, np.uint8, np.int32, np.uint64, torch.uint8, torch.int16, torch.int64]
@@ -89,6 +91,7 @@ def records(n=12, features=6, seed=0):
 WRITES = {
     "in place": lambda x: x.mul_(0.5),
     "by data": lambda x: x.data.mul_(0.5),
+    "where it is large": lambda x: x.data.clamp_(max=1.9),
 }
 
 
@@ -174,3 +177,62 @@ KINDLY = {
 def test_the_kind_of_a_weight_may_be_asked_for(kind, memory):
     model = scaled(KINDLY[kind], SEQUENCES.get(memory))
     assert agree(model, *records(), "torch", tolerance=1e-4) == "torch"
+
+
+def with_a_rare():
+    """Records, one of which is large and none of those that are looked at closely."""
+    x, y = records(400)
+    x[200, 0] = 30
+    return x, y
+
+
+def sorted_where_large(model, x):
+    """Rare records go through the first layer behind the others."""
+    order = (x[:, 0] > 20).long().argsort(stable=True)
+    return model.last(torch.tanh(model.first(x[order])[order.argsort()]))
+
+
+@pytest.mark.filterwarnings("ignore:gradients are computed record by record")
+def test_a_way_for_rare_records_alone_is_seen_among_all():
+    x, y = with_a_rare()
+    model = Do(sorted_where_large, first=nn.Linear(6, 6), last=nn.Linear(6, 3))
+    with pytest.warns(UserWarning, match="no book-keeping rule for the model"):
+        kind = agree(model, x, y, "auto")
+    assert kind in ("explicit", "loop")
+
+
+@pytest.mark.skipif(compiling.compiler() is None, reason="no C compiler")
+def test_native_code_that_is_wrong_for_one_record_is_not_used(monkeypatch):
+    def broken(self, theta, indices, clipping_norm):
+        total, *others = call(self, theta, indices, clipping_norm)
+        return total * (1.5 if 200 in indices else 1), *others
+
+    call = Kernel.__call__
+    monkeypatch.setattr(Kernel, "__call__", broken)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
+    x, y = records(400)
+    with pytest.warns(UserWarning, match="native kernel: its gradients of the model are wrong"):
+        assert agree(model, x, y, "auto") == "torch"
+
+
+class Mixing(torch.autograd.Function):
+    """Gradients are mixed on the way back where a record is large."""
+
+    @staticmethod
+    def forward(ctx, h, large):
+        ctx.large = bool(large.any())
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        g = gradients[0]
+        return g + g.mean(0) * ctx.large, None
+
+
+@pytest.mark.filterwarnings("ignore:no book-keeping rule")
+def test_records_whose_gradients_mix_where_one_is_rare_are_refused():
+    def forward(model, x):
+        return model.last(Mixing.apply(torch.tanh(model.first(x)), x[:, 0] > 20))
+
+    with pytest.raises(InputError, match="not those of autograd"):
+        ClippedSum(Do(forward, first=nn.Linear(6, 6), last=nn.Linear(6, 3)), *with_a_rare())

@@ -21,6 +21,7 @@ from torch.func import functional_call
 from hiddenstate.dpsgd import memory
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.probe import Probe, on_trial
+from hiddenstate.streams import stream
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
@@ -217,7 +218,12 @@ class Explicit:
 
 
 class OfModel(Kernel[Tensor]):
-    """Base of the kernels of a torch model; gradients are those of ``problem``."""
+    """Base of the kernels of a torch model; gradients are those of ``problem``.
+
+    writes: whether the model writes into its records.
+    """
+
+    writes = False
 
     def __init__(self, problem: Problem):
         self.problem = problem
@@ -358,6 +364,10 @@ class Blockwise(OfModel):
             total = found if total is None else total.add_(found)
         return torch.zeros_like(thetas) if total is None else total
 
+    def unlike(self, probe: Probe, close: float) -> bool:
+        """Whether sums over all records are not autograd's; see ``sums_unlike``."""
+        return self.problem.device.type != "meta" and sums_unlike(self, probe, close, _unclipped)
+
     def _block_sum(self, thetas: Tensor, block: Block, clipping_norm: float) -> Tensor:
         gradients = self.gradients(thetas, block)
         norms = gradients.squared_norms().sqrt()
@@ -365,6 +375,63 @@ class Blockwise(OfModel):
         finite = math.isfinite(clipping_norm)
         scale = factors(norms, clipping_norm) if finite else norms * 0 + 1
         return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
+
+
+def _unclipped(
+    kernel: Blockwise, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor, at: Tensor
+) -> tuple[Tensor, Tensor]:
+    found = kernel.gradients(theta[None], Block(x, y, None, True))
+    return found.weighted_sum(weights[None])[0], found.squared_norms()[0].sqrt()
+
+
+def sums_unlike(
+    kernel: OfModel, probe: Probe, close: float, sums: Callable[..., tuple[Tensor, Tensor]]
+) -> bool:
+    """True if a kernel's sums over all records are not autograd's gradients of the summed losses.
+
+    A few records do not show ways that a model takes for rare ones alone. ``sums`` gives the
+    unclipped sum (p,) over records with weights, and the gradients' norms (records,), by a kernel,
+    parameters (the probe's), the records, their labels, the weights and their indices.
+    close: how far a block's sum may be off, of its gradients' norms together. Rounding may crown
+    another winner of a max-pooling where two are level: float64 then settles it, if the kernel has
+    it. Notes whether the model writes into its records.
+    """
+    problem, model = kernel.problem, copy.deepcopy(kernel.problem.model)
+    count, size, drawn = len(problem.y), 128, np.ones(len(problem.y))
+    exact = None
+    if isinstance(kernel, Blockwise):
+        # Weights tell a permutation. A kernel that takes records one by one has none.
+        size, drawn = kernel.block, stream(0, "probe", "sums").uniform(0.5, 1.5, count)
+        if probe.dtype != problem.dtype:
+            doubled = (copy.deepcopy(model).double() for _ in range(2))
+            exact = kernel.of(replace(problem, model=next(doubled))), next(doubled)
+    size = min(size, max(1, _BLOCK_BYTES // kernel.record_bytes))
+    weights = torch.from_numpy(drawn).to(problem.device)
+    close = min(close, 1e-6) if problem.dtype == torch.float64 else close
+
+    def off(kernel: OfModel, model: nn.Module, at: Tensor) -> bool:
+        dtype = kernel.problem.dtype
+        block, scale, theta = problem.gathered(at), weights[at].to(dtype), probe.theta.to(weights)
+        x, y = (v.to(dtype) if v.is_floating_point() else v for v in (block.x, block.y))
+        trained, handed = [p for p in model.parameters() if p.requires_grad], x.clone()
+        nn.utils.vector_to_parameters(theta.to(dtype), trained)
+        loss = (scale * problem.loss(model(handed), y)).sum()
+        own = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+        kernel.writes |= not torch.equal(handed, x)
+        expected = torch.cat([g.flatten() for g in own]).double()
+        if not bool(expected.isfinite().all()):
+            return False
+        with torch.no_grad():
+            found, norms = sums(kernel, theta.to(dtype), x, y, scale, at)
+        margin = float((scale * norms).double().sum().nan_to_num(0, 0, 0) + expected.norm())
+        return not float((found - expected).norm()) <= close * (margin + 1e-3)
+
+    # A GPU's convolutions would be of TF32 by default, and no kernel's are.
+    with on_trial(), torch.enable_grad(), torch.backends.cudnn.flags(True, allow_tf32=False):
+        return any(
+            off(kernel, model, at) and (exact is None or off(*exact, at))
+            for at in torch.arange(count, device=problem.device).split(size)
+        )
 
 
 def probed(

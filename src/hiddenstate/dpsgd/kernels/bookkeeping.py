@@ -37,8 +37,8 @@ from hiddenstate.dpsgd.rules import Rule, rule_of
 class BookKeeping(Blockwise):
     """Kernel by the rules of the layers with trainable parameters, which have one each.
 
-    layers: these. writes: whether the model writes into its records. channels_first: whether a
-    ``view`` in the model needs images so, where models are side by side.
+    layers: these. channels_first: whether a ``view`` in the model needs images so, where models are
+    side by side.
     """
 
     kind = "torch"
@@ -46,7 +46,7 @@ class BookKeeping(Blockwise):
     def __init__(self, problem: Problem, layers: "list[Tap]"):
         super().__init__(problem)
         self.layers = layers
-        self.writes = self.channels_first = False
+        self.channels_first = False
         self.recurrent = any(tap.rule is RecurrentRule for tap in layers)
 
     def of(self, problem: Problem) -> Self:
@@ -247,6 +247,8 @@ def book_keeping(problem: Problem, probe: Probe, kind: type[K]) -> K | None:
                 for differs in (probe.differs, probe.differs_together)
             ):
                 reasons.append("the model, which uses parameters outside their layers")
+            elif kernel.unlike(probe, 1e-4):
+                reasons.append("the model, whose sums over all records are not autograd's")
         except _Read:
             reasons.append("the model, which uses parameters outside their layers")
         except RuntimeError as error:

@@ -67,6 +67,7 @@ def opacus(problem: Problem, probe: Probe) -> Opacus:
         gradients = probed(kernel, probe)
         wrong = probe.differs(gradients, probe.tolerance)
         wrong = wrong or probe.differs_together(gradients, probe.tolerance)
+        wrong = wrong or kernel.unlike(probe, 1e-3)
     except Exception as error:  # whatever its hooks raise
         raise InputError(
             f"model: Opacus takes no per-sample gradients of it ({first_line(error)}); "
