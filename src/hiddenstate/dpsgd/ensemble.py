@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from hiddenstate import streams
 from hiddenstate.dpsgd import audit
 from hiddenstate.dpsgd.checkpoint import Checkpoint, fingerprint, structure
 from hiddenstate.dpsgd.clipping import ClippedSum, KernelName, usable
+from hiddenstate.dpsgd.kernels.base import float32_products
 from hiddenstate.dpsgd.known import FixedCanary
 from hiddenstate.dpsgd.run import Canary as Canary
 from hiddenstate.dpsgd.run import Ensemble as Ensemble
@@ -266,22 +267,13 @@ def _refuse_unlike(ensembles: Mapping[str, Ensemble]) -> None:
 
 @contextmanager
 def _arithmetic() -> Iterator[None]:
-    """No product of an accelerator is of TF32 meanwhile, and torch's threads are restored then.
-
-    torch's default precision differs by operation.
-    """
-    cudnn: Any = torch.backends.cudnn
-    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
-    before = [kind.fp32_precision for kind in kinds]
+    """Products are of float32 meanwhile, and torch's threads are restored then."""
     threads = torch.get_num_threads()
     try:
-        for kind in kinds:
-            kind.fp32_precision = "ieee"
-        yield
+        with float32_products():
+            yield
     finally:
         torch.set_num_threads(threads)
-        for kind, precision in zip(kinds, before, strict=True):
-            kind.fp32_precision = precision
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -377,6 +378,21 @@ class Blockwise(OfModel):
         return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
 
 
+@contextmanager
+def float32_products() -> Iterator[None]:
+    """No product of an accelerator is of TF32 meanwhile; torch's default differs by operation."""
+    cudnn: Any = torch.backends.cudnn
+    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = "ieee"
+        yield
+    finally:
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
+
+
 def _unclipped(
     kernel: Blockwise, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor, at: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -426,8 +442,7 @@ def sums_unlike(
         margin = float((scale * norms).double().sum().nan_to_num(0, 0, 0) + expected.norm())
         return not float((found - expected).norm()) <= close * (margin + 1e-3)
 
-    # A GPU's convolutions would be of TF32 by default, and no kernel's are.
-    with on_trial(), torch.enable_grad(), torch.backends.cudnn.flags(True, allow_tf32=False):
+    with on_trial(), torch.enable_grad(), float32_products():
         return any(
             off(kernel, model, at) and (exact is None or off(*exact, at))
             for at in torch.arange(count, device=problem.device).split(size)
