@@ -7,7 +7,7 @@ from oracle import clipped, problem
 from oracle import explicit as explicit_gradients
 from torch import nn
 
-from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
+from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
 from hiddenstate.dpsgd.kernels.linear import Linear
 from hiddenstate.dpsgd.native import compiling
 from hiddenstate.dpsgd.native.kernel import Kernel
@@ -236,3 +236,61 @@ def test_records_whose_gradients_mix_where_one_is_rare_are_refused():
 
     with pytest.raises(InputError, match="not those of autograd"):
         ClippedSum(Do(forward, first=nn.Linear(6, 6), last=nn.Linear(6, 3)), *with_a_rare())
+
+
+def mixing(strength):
+    """Records are mixed where one is large, which is met by few only."""
+
+    def forward(model, x):
+        h = torch.tanh(model.first(x))
+        return model.last(h + strength * h.clone().mean(0) * (x[:, 0] > 20).any())
+
+    return Do(forward, first=nn.Linear(6, 6), last=nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+def test_mixing_behind_a_head_of_zeros_is_refused(kernel):
+    model = mixing(0.5)
+    nn.init.zeros_(model.last.weight)
+    with pytest.raises(InputError, match="mixes the records"):
+        ClippedSum(model, *with_a_rare(), kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch"])
+def test_mixing_beside_a_record_of_a_very_large_loss_is_refused(kernel):
+    x, y = with_a_rare()
+    model, plain = mixing(0.05), lambda outputs, labels: cross_entropy(outputs[:, :3], labels)
+    model.first.weight.data[0] = 0
+    model.last.weight.data[:, 0] = 0
+
+    def loss(outputs, labels):
+        return plain(outputs, labels) * (1 + 1e6 * (labels == 2))
+
+    y[y == 2] = 1
+    y[7] = 2
+    with pytest.raises(InputError, match="mixes the records"):
+        ClippedSum(model, x, y, loss=loss, kernel=kernel)
+
+
+class Sequence(nn.Module):
+    def __init__(self, tokens):
+        super().__init__()
+        self.table, self.last = nn.Embedding(tokens, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(self.table(x).mean(1))
+
+
+@pytest.mark.parametrize("token", [10, -1])
+@pytest.mark.parametrize("at", [0, 7, 39])
+def test_tokens_beyond_a_table_are_refused_by_their_record(at, token):
+    """A table is followed by that of the next model, whose rows would be taken."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 10, (40, 5)), np.arange(40) % 3
+    total = ClippedSum(Sequence(10), x, y)
+    x[at, 2] = token
+    expected = f"x: record {at} gives table the token {token}; expected 0 to 9"
+    with pytest.raises(InputError, match=expected):
+        ClippedSum(Sequence(10), x, y)
+    with pytest.raises(InputError, match=expected):
+        total.refuse_tests(x, y)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.given import Given, refuse_hooks, whole_numbers_kept
+from hiddenstate.dpsgd.given import Given, refuse_hooks, refuse_tokens, whole_numbers_kept
 from hiddenstate.dpsgd.kernels.base import (
     Blockwise,
     Problem,
@@ -100,7 +100,12 @@ class ClippedSum:
         with nothing_shared(held, loss):
             given = Given(model, tensor("x", x), tensor("y", y), loss)
             records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
-            probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
+            try:
+                probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
+            except InputError as error:
+                if isinstance(error.__cause__, FAILURES):
+                    given.refuse_failing()
+                raise
         problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
@@ -224,7 +229,8 @@ class ClippedSum:
         try:
             with torch.no_grad():
                 outputs = problem.model(records[:1].to(self.device))
-        except RuntimeError as error:
+        except (RuntimeError, LookupError) as error:
+            refuse_tokens(problem.model, records[:1].to(self.device))
             raise InputError(
                 f"x: the model fails on test records of shape {tuple(records.shape[1:])} "
                 f"({first_line(error)}); expected {tuple(problem.x.shape[1:])}, as in training"
@@ -235,6 +241,10 @@ class ClippedSum:
                 "for each class"
             )
         refuse_classes(whole_labels(labels), outputs.shape[1])
+        if any(isinstance(layer, nn.Embedding) for layer in problem.model.modules()):
+            for start in range(0, len(records), 256):
+                part = records[start : start + 256].to(self.device)
+                refuse_tokens(problem.model, part, start)
 
     def _checked(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
         problem = self.kernel.problem

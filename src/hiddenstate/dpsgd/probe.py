@@ -387,6 +387,12 @@ def copied(model: nn.Module) -> nn.Module:
         ) from error
 
 
+def stirred(model: nn.Module, name: str) -> nn.Module:
+    """The model, whose trainable parameters have some noise more, of a stream of this name."""
+    _stir(model, name)
+    return model
+
+
 def _stir(model: nn.Module, name: str) -> None:
     """Add some noise, of a stream of this name, to the trainable parameters."""
     rng = stream(0, "probe", name)
