@@ -100,12 +100,7 @@ class ClippedSum:
         with nothing_shared(held, loss):
             given = Given(model, tensor("x", x), tensor("y", y), loss)
             records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
-            try:
-                probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
-            except InputError as error:
-                if isinstance(error.__cause__, FAILURES):
-                    given.refuse_failing()
-                raise
+            probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
@@ -226,11 +221,11 @@ class ClippedSum:
         """InputError for records (x, y) whose ``accuracy`` cannot be told."""
         problem = self.kernel.problem
         records, labels = self._checked(x, y)
+        refuse_tokens(problem.model, records)
         try:
             with torch.no_grad():
                 outputs = problem.model(records[:1].to(self.device))
-        except (RuntimeError, LookupError) as error:
-            refuse_tokens(problem.model, records[:1].to(self.device))
+        except RuntimeError as error:
             raise InputError(
                 f"x: the model fails on test records of shape {tuple(records.shape[1:])} "
                 f"({first_line(error)}); expected {tuple(problem.x.shape[1:])}, as in training"
@@ -241,10 +236,6 @@ class ClippedSum:
                 "for each class"
             )
         refuse_classes(whole_labels(labels), outputs.shape[1])
-        if any(isinstance(layer, nn.Embedding) for layer in problem.model.modules()):
-            for start in range(0, len(records), 256):
-                part = records[start : start + 256].to(self.device)
-                refuse_tokens(problem.model, part, start)
 
     def _checked(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
         problem = self.kernel.problem

@@ -4,10 +4,10 @@ Kernels and their probe work on copies of the model and on records in its precis
 the way there, neither of them can see.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +17,9 @@ from hiddenstate.dpsgd.probe import (
     FAILURES,
     Loss,
     copied,
-    first_line,
     on_trial,
     refuse_mixing,
-    stirred,
+    stir,
 )
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
@@ -45,9 +44,8 @@ class Given:
         self.place = next(p.device for p in model.parameters())
         self.whole = False
         if len(x) and not x.is_complex():
+            refuse_tokens(copied(model), x)
             self.whole = not x.is_floating_point() and self._runs(lambda m: m(self._records([0])))
-            if not x.is_floating_point() and not self.whole:
-                refuse_tokens(copied(model), self._records([0]))
 
     def _runs(self, call: Callable[[nn.Module], Any]) -> bool:
         """True if a copy of the model, which a failed call may change, runs."""
@@ -64,27 +62,6 @@ class Given:
     def _loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         # A copy, for a model may write into its records.
         return self.loss(model(x.to(self.place, copy=True)), y.to(self.place))
-
-    def refuse_failing(self) -> None:
-        """InputError for the first record that the model fails on, if it takes others."""
-        model, taken, broken = copied(self.model), 0, None
-        for i in range(len(self.x)):
-            try:
-                with on_trial(), torch.no_grad():
-                    model(self._records([i]).clone())
-                taken += 1
-            except FAILURES as error:
-                broken = broken or (i, error)
-            if broken and taken:
-                _name_failing(model, self._records([broken[0]]), *broken)
-
-    def _alone(self, model: nn.Module, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """Each record's loss alone; InputError for one that the model fails on."""
-        for i in range(len(x)):
-            try:
-                yield self._loss(model, x[i : i + 1], y[i : i + 1])
-            except FAILURES as error:
-                _name_failing(model, x[i : i + 1].to(self.place), i, error)
 
     def refuse_unlike(self, x: Tensor, y: Tensor) -> None:
         """InputError where the checked records (x, y) or a copy give other losses or gradients.
@@ -103,13 +80,16 @@ class Given:
             labels = y
         order = torch.from_numpy(stream(0, "given").permutation(len(x)))
         with on_trial(), torch.no_grad():
-            alone = torch.cat(list(self._alone(self.model, taken, labels)))
+            alone = torch.cat(
+                [self._loss(self.model, taken[i : i + 1], labels[i : i + 1]) for i in range(len(x))]
+            )
             together, sizes = self._together(held, x, y, order.split(_BLOCK))
             close = 1e-6 if alone.dtype == x.dtype == torch.float64 else _CLOSE
             if (i := _furthest(alone, together.to(alone), sizes, close)) is not None:
                 self._explain(i, taken, labels, x, y, held)
                 refuse_mixing(alone[i : i + 1], together[i : i + 1].to(alone), 0.0)
-            moved = stirred(copied(self.model), "given")
+            moved = copied(self.model)
+            stir(moved, "given")
             many, sizes = self._together(moved, x, y, order.split(_BLOCK))
             few, _ = self._together(moved, x, y, torch.arange(len(x)).split(_FEW))
             if (i := _furthest(few, many, sizes, close)) is not None:
@@ -117,20 +97,18 @@ class Given:
         self._refuse_other_gradients(taken, labels, x, y, held)
 
     def _together(
-        self, model: nn.Module, x: Tensor, y: Tensor, parts: Iterable[Tensor]
+        self, model: nn.Module, x: Tensor, y: Tensor, parts: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor]:
-        """Records' losses, some at a time, and their outputs' largest entries."""
-        losses = sizes = x.new_empty(0)
+        """Records' losses, some at a time, and the sizes that their rounding grows with."""
+        losses, sizes = [], []
         for some in parts:
             outputs = model(x[some].to(self.place))
-            found = self.loss(outputs, y[some].to(self.place))
-            if not len(losses):
-                losses, sizes = found.new_zeros(len(x)), found.new_zeros(len(x))
-            there = some.to(self.place)
-            losses[there] = found
-            if len(outputs) == len(some):
-                sizes[there] = outputs.reshape(len(some), -1).abs().amax(1).to(sizes)
-        return losses, sizes
+            losses.append(self.loss(outputs, y[some].to(self.place)))
+            own = outputs if len(outputs) == len(some) else losses[-1]
+            # Losses are differences of a record's outputs.
+            sizes.append(torch.maximum(own.reshape(len(some), -1).abs().amax(1), losses[-1].abs()))
+        back = torch.cat(parts).argsort().to(self.place)
+        return torch.cat(losses)[back], torch.cat(sizes)[back].nan_to_num(0, 0, 0)
 
     def _explain(
         self, i: int, taken: Tensor, labels: Tensor, x: Tensor, y: Tensor, held: nn.Module
@@ -183,45 +161,40 @@ class Given:
 
 def _furthest(losses: Tensor, others: Tensor, sizes: Tensor, close: float) -> int | None:
     """The record whose losses are furthest apart, if further than by rounding."""
-    # Rounding grows with a record's outputs, whose differences losses are.
-    size = torch.maximum(sizes.to(losses), losses.abs()).nan_to_num(0, 0, 0)
-    apart = (losses - others).abs() / (close * (1 + 0.1 * size) + close * losses.abs())
+    apart = (losses - others).abs() / (close * (1 + 0.1 * sizes.to(losses) + losses.abs()))
     same = (losses == others) | (losses.isnan() & others.isnan())
-    apart = torch.where(same, 0, apart.nan_to_num(torch.inf))
+    apart = apart.nan_to_num(torch.inf).masked_fill(same, 0)
     return int(apart.argmax()) if bool((apart > 1).any()) else None
 
 
-def _name_failing(model: nn.Module, record: Tensor, i: int, error: Exception) -> NoReturn:
-    refuse_tokens(model, record, i)
-    raise InputError(
-        f"x: the model fails on record {i} ({first_line(error)}); expected records that it takes"
-    ) from error
+def refuse_tokens(model: nn.Module, x: Tensor) -> None:
+    """InputError for a record with a token beyond the table of one of the model's embeddings.
 
-
-def refuse_tokens(model: nn.Module, records: Tensor, first: int = 0) -> None:
-    """InputError for a record, by its number, with a token beyond an embedding's table."""
+    Of models side by side, a table is followed by another's.
+    """
     wrong: list[str] = []
 
-    def look(name: str, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(layer, nn.Embedding)
+    def look(name: str, layer: Any, inputs: tuple[Any, ...]) -> None:
         tokens, rows = inputs[0], layer.num_embeddings
-        for at in ((tokens < 0) | (tokens >= rows)).nonzero()[:1].tolist():
-            token = int(tokens[tuple(at)])
-            wrong.append(
-                f"{first + at[0]} gives {name} the token {token}; expected 0 to {rows - 1}"
-            )
+        for i, *at in ((tokens < 0) | (tokens >= rows)).nonzero()[:1].tolist():
+            token = f"gives {name} the token {int(tokens[i, *at])}"
+            wrong.append(f"x: record {start + i} {token}; expected 0 to {rows - 1}")
 
     handles = [
         layer.register_forward_pre_hook(partial(look, name or "the model"))
         for name, layer in model.named_modules()
         if isinstance(layer, nn.Embedding)
     ]
-    with on_trial(), torch.no_grad(), suppress(*FAILURES):
-        model(records.clone())
+    place = next(p.device for p in model.parameters())
+    for start in range(0, len(x), _BLOCK) if handles else ():
+        with on_trial(), torch.no_grad(), suppress(*FAILURES):
+            model(x[start : start + _BLOCK].to(place, copy=True))
+        if wrong:
+            break
     for handle in handles:
         handle.remove()
     if wrong:
-        raise InputError(f"x: record {wrong[0]}")
+        raise InputError(wrong[0])
 
 
 @contextmanager

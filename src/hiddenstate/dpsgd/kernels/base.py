@@ -367,7 +367,7 @@ class Blockwise(OfModel):
 
     def unlike(self, probe: Probe, close: float) -> bool:
         """Whether sums over all records are not autograd's; see ``sums_unlike``."""
-        return self.problem.device.type != "meta" and sums_unlike(self, probe, close, _unclipped)
+        return self.problem.device.type != "meta" and sums_unlike(self, probe, close, _clipped)
 
     def _block_sum(self, thetas: Tensor, block: Block, clipping_norm: float) -> Tensor:
         gradients = self.gradients(thetas, block)
@@ -393,11 +393,16 @@ def float32_products() -> Iterator[None]:
             kind.fp32_precision = precision
 
 
-def _unclipped(
+def _clipped(
     kernel: Blockwise, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor, at: Tensor
 ) -> tuple[Tensor, Tensor]:
     found = kernel.gradients(theta[None], Block(x, y, None, True))
-    return found.weighted_sum(weights[None])[0], found.squared_norms()[0].sqrt()
+    norms = found.squared_norms().sqrt()
+    return found.weighted_sum(weights * factors(norms, SHORT))[0], norms[0]
+
+
+SHORT = 1e-3
+"""A clipping norm by which records count about alike, however large their gradients are."""
 
 
 def sums_unlike(
@@ -405,42 +410,39 @@ def sums_unlike(
 ) -> bool:
     """True if a kernel's sums over all records are not autograd's gradients of the summed losses.
 
-    A few records do not show ways that a model takes for rare ones alone. ``sums`` gives the
-    unclipped sum (p,) over records with weights, and the gradients' norms (records,), by a kernel,
-    parameters (the probe's), the records, their labels, the weights and their indices.
-    close: how far a block's sum may be off, of its gradients' norms together. Rounding may crown
-    another winner of a max-pooling where two are level: float64 then settles it, if the kernel has
-    it. Notes whether the model writes into its records.
+    A few records do not show ways that a model takes for rare ones alone. ``sums`` gives the sum
+    (p,) of gradients clipped to ``SHORT`` and weighted, and the norms (records,), by a kernel, at
+    parameters, of records, labels, weights and the records' indices. Autograd's losses have the
+    weights and clipping factors. close: how far a block's sum may be off, of its terms' norms
+    together. Rounding may crown another winner of a max-pooling where two are level: float64 then
+    settles it, if the kernel has it. Notes whether the model writes into its records.
     """
-    problem, model = kernel.problem, copy.deepcopy(kernel.problem.model)
-    count, size, drawn = len(problem.y), 128, np.ones(len(problem.y))
-    exact = None
+    problem, model, exact = kernel.problem, copy.deepcopy(kernel.problem.model), None
+    count, size = len(problem.y), max(1, min(128, _BLOCK_BYTES // kernel.record_bytes))
+    weights = torch.ones(count, dtype=torch.float64, device=problem.device)
     if isinstance(kernel, Blockwise):
-        # Weights tell a permutation. A kernel that takes records one by one has none.
-        size, drawn = kernel.block, stream(0, "probe", "sums").uniform(0.5, 1.5, count)
+        # These tell a permutation; a kernel that takes records one by one has none.
+        weights *= torch.from_numpy(stream(0, "probe", "sums").uniform(0.5, 1.5, count)).to(weights)
+        size = min(size, kernel.block)
         if probe.dtype != problem.dtype:
             doubled = (copy.deepcopy(model).double() for _ in range(2))
             exact = kernel.of(replace(problem, model=next(doubled))), next(doubled)
-    size = min(size, max(1, _BLOCK_BYTES // kernel.record_bytes))
-    weights = torch.from_numpy(drawn).to(problem.device)
     close = min(close, 1e-6) if problem.dtype == torch.float64 else close
 
     def off(kernel: OfModel, model: nn.Module, at: Tensor) -> bool:
-        dtype = kernel.problem.dtype
-        block, scale, theta = problem.gathered(at), weights[at].to(dtype), probe.theta.to(weights)
-        x, y = (v.to(dtype) if v.is_floating_point() else v for v in (block.x, block.y))
+        block, theta = problem.gathered(at), probe.theta.to(problem.device, kernel.problem.dtype)
+        x, y = (v.to(theta) if v.is_floating_point() else v for v in (block.x, block.y))
+        with torch.no_grad():
+            found, norms = sums(kernel, theta, x.clone(), y, weights[at].to(theta), at)
+        scale = weights[at].to(theta) * factors(norms, SHORT)
         trained, handed = [p for p in model.parameters() if p.requires_grad], x.clone()
-        nn.utils.vector_to_parameters(theta.to(dtype), trained)
+        nn.utils.vector_to_parameters(theta, trained)
         loss = (scale * problem.loss(model(handed), y)).sum()
         own = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
         kernel.writes |= not torch.equal(handed, x)
-        expected = torch.cat([g.flatten() for g in own]).double()
-        if not bool(expected.isfinite().all()):
-            return False
-        with torch.no_grad():
-            found, norms = sums(kernel, theta.to(dtype), x, y, scale, at)
-        margin = float((scale * norms).double().sum().nan_to_num(0, 0, 0) + expected.norm())
-        return not float((found - expected).norm()) <= close * (margin + 1e-3)
+        expected = torch.cat([g.flatten() for g in own])
+        margin = close * float((scale * norms).sum() + 1e-3 * SHORT)
+        return bool(expected.isfinite().all()) and not float((found - expected).norm()) <= margin
 
     with on_trial(), torch.enable_grad(), float32_products():
         return any(

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hiddenstate.dpsgd.kernels.base import OfModel, Problem, cross_entropy, sums_unlike
+from hiddenstate.dpsgd.kernels.base import SHORT, OfModel, Problem, cross_entropy, sums_unlike
 from hiddenstate.dpsgd.native.compiling import CompilationError
 from hiddenstate.dpsgd.native.kernel import Kernel
 from hiddenstate.dpsgd.native.network import as_network
@@ -67,7 +67,7 @@ def native(problem: Problem, probe: Probe) -> Native | str:
     whole._local = threading.local()  # a workspace that goes with it
 
     def sums(_: Any, theta: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-        total, norms, _ = whole(theta.numpy(), rest[-1].numpy(), math.inf)
+        total, norms, _ = whole(theta.numpy(), rest[-1].numpy(), SHORT)
         return torch.from_numpy(total), torch.from_numpy(norms)
 
     kernel = Native(problem, code)
