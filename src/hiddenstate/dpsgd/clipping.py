@@ -2,7 +2,8 @@
 
 A network of layers that native code knows runs there on a CPU, others by book-keeping. A model with
 trainable parameters in layers without a rule falls back to explicit per-sample gradients, and says
-so once. Each kernel is compared with a few records' own gradients when it is made (``probe``).
+so once. Each kernel is compared with a few records' own gradients when it is made (``probe``), and
+with autograd's sums over all records (``base.sums_unlike``).
 """
 
 import copy
@@ -68,8 +69,8 @@ class ClippedSum:
 
     Raises InputError for data that are no numbers or do not fit the model, for a model without
     per-sample gradients, for one that loses something when it is copied, and where no kernel agrees
-    with the gradients of a few records. Every record's loss alone is calculated once, by the model
-    itself on the record as given.
+    with the gradients of a few records and the sums over all. Every record's loss alone is
+    calculated once, by the model itself on the record as given.
     """
 
     def __init__(
@@ -123,6 +124,10 @@ class ClippedSum:
         self.kernel.block = records
 
     @property
+    def records(self) -> int:
+        return len(self.kernel.problem.y)
+
+    @property
     def activations(self) -> float:
         return self.kernel.activations
 
@@ -151,7 +156,7 @@ class ClippedSum:
         them; None for the records as they are.
         """
         self._refuse_call(theta, clipping_norm)
-        indices = self._indices(indices)
+        indices = checked_indices(indices, self.records)
         if isinstance(self.kernel, Native):
             return self.kernel.sum(theta, indices, clipping_norm)
         return self.kernel.sum(theta, indices, clipping_norm, drawn)
@@ -172,8 +177,8 @@ class ClippedSum:
         the indices is read back from the device.
         """
         self._refuse_call(thetas, clipping_norm)
-        known = checked_indices(indices, len(self.kernel.problem.y), dims=(1, 2))
-        places = torch.as_tensor(known, device=self.device)
+        known = checked_indices(indices, self.records, most=2)
+        places = torch.from_numpy(known).to(self.device)
         return self.many.sums(thetas, self.many.blocks(places, weights, drawn), clipping_norm)
 
     @property
@@ -192,11 +197,11 @@ class ClippedSum:
         """The sums (models, p) of many linear models over the same records; kernel "linear"."""
         assert isinstance(self.kernel, Linear)
         self._refuse_call(thetas, clipping_norm)
-        return self.kernel.many(thetas, self._indices(indices), clipping_norm)
+        return self.kernel.many(thetas, checked_indices(indices, self.records), clipping_norm)
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         self._refuse_call(theta, math.inf)
-        return self.kernel.norms(theta, self._indices(indices))
+        return self.kernel.norms(theta, checked_indices(indices, self.records))
 
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
@@ -243,11 +248,6 @@ class ClippedSum:
         records, labels = checked(x, y, problem.model, problem.loss, whole=whole)
         # A model that writes into its records must not change those that were given.
         return records.clone(), labels.clone()
-
-    def _indices(self, indices: Any) -> NDArray[np.int64]:
-        """Indices of records of the sum, checked, as an array of int64."""
-        found = checked_indices(indices, len(self.kernel.problem.y))
-        return found.cpu().numpy() if isinstance(found, Tensor) and not found.is_meta else found
 
     def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
         if theta.shape[-1:] != (self.parameters,):
@@ -417,36 +417,27 @@ def checked(
     return x, y
 
 
-def checked_indices(indices: Any, records: int, dims: tuple[int, ...] = (1,)) -> Any:
-    """Indices of records, an array or a tensor of any integers, as the same of int64.
+def checked_indices(indices: Any, records: int, *, most: int = 1) -> NDArray[np.int64]:
+    """Indices of records, an array or a tensor of any integers, as an array of int64.
 
-    InputError for shapes of other ``dims``, and for what are no whole numbers from 0 to below the
-    number of records. On device meta, where indices have no values, these are not looked at.
+    InputError for what are no whole numbers from 0 to below the number of records, and for more
+    than ``most`` dimensions. A tensor on device meta has no values: its indices are taken for 0.
     """
     if isinstance(indices, Tensor):
-        kept = indices.detach()
-        kept = kept.double() if kept.is_floating_point() else kept
-        values = np.zeros(kept.shape, np.int64) if kept.is_meta else kept.cpu().numpy()
-    else:
-        values = np.asarray(indices)
-    if values.ndim not in dims:
+        floats = indices.is_floating_point()
+        on_cpu = torch.zeros_like(indices, device="cpu") if indices.is_meta else indices.cpu()
+        indices = (on_cpu.double() if floats else on_cpu).numpy()
+    found = np.asarray(indices)
+    if not 1 <= found.ndim <= most:
+        raise InputError(f"indices: got shape {found.shape}; expected a list of records' indices")
+    if found.size and found.dtype.kind not in "iu":
         raise InputError(
-            f"indices: got shape {values.shape}; expected {' or '.join(map(str, dims))} dimension"
-            f"{'s' if dims != (1,) else ''}"
+            f"indices: got an array of {found.dtype}; expected the records' indices, integers"
         )
-    if values.size:
-        if values.dtype.kind not in "iu":
-            raise InputError(
-                f"indices: got an array of {values.dtype}; expected the records' indices, integers"
-            )
-        if values.min() < 0 or values.max() >= records:
-            wrong = values[(values < 0) | (values >= records)][0]
-            raise InputError(
-                f"indices: got {wrong}; expected 0 to {records - 1}, of {records} records"
-            )
-    if isinstance(indices, Tensor):
-        return indices.to(torch.int64)
-    return values.astype(np.int64, copy=False)
+    if found.size and (found.min() < 0 or found.max() >= records):
+        wrong = found[(found < 0) | (found >= records)][0]
+        raise InputError(f"indices: got {wrong}; expected 0 to {records - 1}, of {records} records")
+    return found.astype(np.int64, copy=False)
 
 
 def whole_labels(y: Tensor) -> Tensor:

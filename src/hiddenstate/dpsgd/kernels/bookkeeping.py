@@ -127,14 +127,11 @@ class BookKeeping(Blockwise):
         anchor = self._anchor()
         heard: dict[str, tuple[Any, Any]] = {}
 
-        def frozen(p: Tensor) -> Tensor:
-            return p.expand(models, *p.shape)
-
         def forward(tap: Tap, module: nn.Module, input: Tensor) -> Any:
             known = input is x and not self.writes
             a = tap.read_once(block, models) if known else tap.read(input, models)
             weights = {
-                n: parameters[path] if (path := tap.path(n)) in parameters else frozen(p)
+                n: parameters[tap.path(n)] if p.requires_grad else p.expand(models, *p.shape)
                 for n, p in module.named_parameters()
             }
 
