@@ -294,3 +294,15 @@ def test_tokens_beyond_a_table_are_refused_by_their_record(at, token):
         ClippedSum(Sequence(10), x, y)
     with pytest.raises(InputError, match=expected):
         total.refuse_tests(x, y)
+
+
+def test_a_record_of_a_very_large_gradient_hides_no_other():
+    def loss(outputs, labels):
+        return cross_entropy(outputs, labels) * (1 + 1e5 * (labels == 2))
+
+    x, y = with_a_rare()
+    y[y == 2] = 1
+    y[201] = 2
+    model = Do(sorted_where_large, first=nn.Linear(6, 6), last=nn.Linear(6, 3))
+    with pytest.warns(UserWarning, match="sums over all records are not autograd's"):
+        assert ClippedSum(model, x, y, loss=loss).kind != "torch"
