@@ -2,7 +2,8 @@
 
 A network of layers that native code knows runs there on a CPU, others by book-keeping. A model with
 trainable parameters in layers without a rule falls back to explicit per-sample gradients, and says
-so once. Each kernel is compared with a few records' own gradients when it is made (``probe``).
+so once. Each kernel is compared with a few records' own gradients when it is made (``probe``), and
+with autograd's sums over all records (``base.sums_unlike``).
 """
 
 import copy
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hiddenstate.dpsgd.augmentation import Augmentation
-from hiddenstate.dpsgd.given import Given, refuse_hooks, whole_numbers_kept
+from hiddenstate.dpsgd.given import Given, refuse_hooks, refuse_tokens, whole_numbers_kept
 from hiddenstate.dpsgd.kernels.base import (
     Blockwise,
     Problem,
@@ -70,8 +71,8 @@ class ClippedSum:
 
     Raises InputError for data that are no numbers or do not fit the model, for a model without
     per-sample gradients, for one that loses something when it is copied, and where no kernel agrees
-    with the gradients of a few records. Every record's loss alone is calculated once, by the model
-    itself on the record as given.
+    with the gradients of a few records and the sums over all. Every record's loss alone is
+    calculated once, by the model itself on the record as given.
     """
 
     def __init__(
@@ -126,6 +127,10 @@ class ClippedSum:
         self.kernel.block = records
 
     @property
+    def records(self) -> int:
+        return len(self.kernel.problem.y)
+
+    @property
     def activations(self) -> float:
         return self.kernel.activations
 
@@ -155,7 +160,7 @@ class ClippedSum:
         them; None for the records as they are.
         """
         self._refuse_call(theta, clipping_norm)
-        refuse_indices(indices, len(self.kernel.problem.y))
+        indices = checked_indices(indices, self.records)
         if isinstance(self.kernel, Native):
             return self.kernel.sum(theta, indices, clipping_norm)
         return self.kernel.sum(theta, indices, clipping_norm, drawn)
@@ -173,11 +178,13 @@ class ClippedSum:
 
         indices: shape (records,) for all models, or (models, records) for one batch each. weights:
         1 for a record that counts and 0 for padding, shape (models, records), or None for all 1.
-        drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing is
-        read back from the device.
+        drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing but
+        the indices is read back from the device.
         """
         self._refuse_call(thetas, clipping_norm)
-        return self.many.sums(thetas, self.many.blocks(indices, weights, drawn), clipping_norm)
+        known = checked_indices(indices, self.records, most=2)
+        places = torch.from_numpy(known).to(self.device)
+        return self.many.sums(thetas, self.many.blocks(places, weights, drawn), clipping_norm)
 
     @property
     def many(self) -> Blockwise:
@@ -195,12 +202,12 @@ class ClippedSum:
         """The sums (models, p) of many linear models over the same records; kernel "linear"."""
         assert isinstance(self.kernel, Linear)
         self._refuse_call(thetas, clipping_norm)
-        return self.kernel.many(thetas, indices, clipping_norm)
+        return self.kernel.many(thetas, checked_indices(indices, self.records), clipping_norm)
 
     @in_single_precision
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
         self._refuse_call(theta, math.inf)
-        return self.kernel.norms(theta, indices)
+        return self.kernel.norms(theta, checked_indices(indices, self.records))
 
     @in_single_precision
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
@@ -228,6 +235,7 @@ class ClippedSum:
         """InputError for records (x, y) whose ``accuracy`` cannot be told."""
         problem = self.kernel.problem
         records, labels = self._checked(x, y)
+        refuse_tokens(problem.model, records)
         try:
             with torch.no_grad():
                 outputs = problem.model(records[:1].to(self.device))
@@ -418,17 +426,27 @@ def checked(
     return x, y
 
 
-def refuse_indices(indices: NDArray[Any], records: int) -> None:
-    """InputError for indices that are no whole numbers from 0 to below the number of records."""
-    if not len(indices):
-        return
-    if indices.dtype.kind not in "iu":
+def checked_indices(indices: Any, records: int, *, most: int = 1) -> NDArray[np.int64]:
+    """Indices of records, an array or a tensor of any integers, as an array of int64.
+
+    InputError for what are no whole numbers from 0 to below the number of records, and for more
+    than ``most`` dimensions. A tensor on device meta has no values: its indices are taken for 0.
+    """
+    if isinstance(indices, Tensor):
+        floats = indices.is_floating_point()
+        on_cpu = torch.zeros_like(indices, device="cpu") if indices.is_meta else indices.cpu()
+        indices = (on_cpu.double() if floats else on_cpu).numpy()
+    found = np.asarray(indices)
+    if not 1 <= found.ndim <= most:
+        raise InputError(f"indices: got shape {found.shape}; expected a list of records' indices")
+    if found.size and found.dtype.kind not in "iu":
         raise InputError(
-            f"indices: got an array of {indices.dtype}; expected the records' indices, integers"
+            f"indices: got an array of {found.dtype}; expected the records' indices, integers"
         )
-    if indices.min() < 0 or indices.max() >= records:
-        wrong = indices[(indices < 0) | (indices >= records)][0]
+    if found.size and (found.min() < 0 or found.max() >= records):
+        wrong = found[(found < 0) | (found >= records)][0]
         raise InputError(f"indices: got {wrong}; expected 0 to {records - 1}, of {records} records")
+    return found.astype(np.int64, copy=False)
 
 
 def whole_labels(y: Tensor) -> Tensor:

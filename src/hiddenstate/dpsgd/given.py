@@ -5,7 +5,8 @@ the way there, neither of them can see.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,15 @@ from hiddenstate.dpsgd.probe import (
     copied,
     on_trial,
     refuse_mixing,
+    stir,
 )
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
 _BLOCK = 128
 """Records whose losses together are compared with those of each alone."""
+_FEW = 8
+"""Records whose losses are compared with those among so many more, at other parameters."""
 _CLOSE = 1e-4
 """How far losses and gradients in float32 may be apart, relatively, by rounding."""
 
@@ -40,6 +44,7 @@ class Given:
         self.place = next(p.device for p in model.parameters())
         self.whole = False
         if len(x) and not x.is_complex():
+            refuse_tokens(copied(model), x)
             self.whole = not x.is_floating_point() and self._runs(lambda m: m(self._records([0])))
 
     def _runs(self, call: Callable[[nn.Module], Any]) -> bool:
@@ -63,7 +68,8 @@ class Given:
 
         Each record's loss alone, by the model itself on the record as given, is compared with that
         of a copy on checked records, many together, in an order of their own; the gradients of a
-        few records too.
+        few records too. At other parameters, for at some all losses are the same, each record's
+        loss among many is compared with that among a few.
         """
         held, taken, labels = copied(self.model), self.x, self.y
         if self.x.dtype != x.dtype and not self._runs(lambda m: m(self._records([0]))):
@@ -77,17 +83,32 @@ class Given:
             alone = torch.cat(
                 [self._loss(self.model, taken[i : i + 1], labels[i : i + 1]) for i in range(len(x))]
             )
-            together = torch.empty_like(alone)
-            for some in order.split(_BLOCK):
-                together[some] = self._loss(held, x[some], y[some]).to(alone)
-        close = 1e-6 if alone.dtype == x.dtype == torch.float64 else _CLOSE
-        # Rounding grows with the outputs, whose differences losses are.
-        near = close * (1 + 0.1 * alone.abs().nan_to_num(0, 0, 0).max())
-        if not torch.allclose(alone, together, rtol=close, atol=float(near), equal_nan=True):
-            worst = (alone - together).abs().nan_to_num(torch.inf)
-            self._explain(int(worst.argmax()), taken, labels, x, y, held)
-            refuse_mixing(alone, together, 0.0)
+            together, sizes = self._together(held, x, y, order.split(_BLOCK))
+            close = 1e-6 if alone.dtype == x.dtype == torch.float64 else _CLOSE
+            if (i := _furthest(alone, together.to(alone), sizes, close)) is not None:
+                self._explain(i, taken, labels, x, y, held)
+                refuse_mixing(alone[i : i + 1], together[i : i + 1].to(alone), 0.0)
+            moved = copied(self.model)
+            stir(moved, "given")
+            many, sizes = self._together(moved, x, y, order.split(_BLOCK))
+            few, _ = self._together(moved, x, y, torch.arange(len(x)).split(_FEW))
+            if (i := _furthest(few, many, sizes, close)) is not None:
+                refuse_mixing(few[i : i + 1], many[i : i + 1], 0.0)
         self._refuse_other_gradients(taken, labels, x, y, held)
+
+    def _together(
+        self, model: nn.Module, x: Tensor, y: Tensor, parts: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Records' losses, some at a time, and the sizes that their rounding grows with."""
+        losses, sizes = [], []
+        for some in parts:
+            outputs = model(x[some].to(self.place))
+            losses.append(self.loss(outputs, y[some].to(self.place)))
+            own = outputs if len(outputs) == len(some) else losses[-1]
+            # Losses are differences of a record's outputs.
+            sizes.append(torch.maximum(own.reshape(len(some), -1).abs().amax(1), losses[-1].abs()))
+        back = torch.cat(parts).argsort().to(self.place)
+        return torch.cat(losses)[back], torch.cat(sizes)[back].nan_to_num(0, 0, 0)
 
     def _explain(
         self, i: int, taken: Tensor, labels: Tensor, x: Tensor, y: Tensor, held: nn.Module
@@ -136,6 +157,44 @@ class Given:
                     close = 1e-6 * (float(before[1:].norm()) + 1e-3)
                     if not torch.allclose(after, before, rtol=1e-5, atol=close, equal_nan=True):
                         raise _lost("a copy's loss depends on the parameters of the model itself")
+
+
+def _furthest(losses: Tensor, others: Tensor, sizes: Tensor, close: float) -> int | None:
+    """The record whose losses are furthest apart, if further than by rounding."""
+    apart = (losses - others).abs() / (close * (1 + 0.1 * sizes.to(losses) + losses.abs()))
+    same = (losses == others) | (losses.isnan() & others.isnan())
+    apart = apart.nan_to_num(torch.inf).masked_fill(same, 0)
+    return int(apart.argmax()) if bool((apart > 1).any()) else None
+
+
+def refuse_tokens(model: nn.Module, x: Tensor) -> None:
+    """InputError for a record with a token beyond the table of one of the model's embeddings.
+
+    Of models side by side, a table is followed by another's.
+    """
+    wrong: list[str] = []
+
+    def look(name: str, layer: Any, inputs: tuple[Any, ...]) -> None:
+        tokens, rows = inputs[0], layer.num_embeddings
+        for i, *at in ((tokens < 0) | (tokens >= rows)).nonzero()[:1].tolist():
+            token = f"gives {name} the token {int(tokens[i, *at])}"
+            wrong.append(f"x: record {start + i} {token}; expected 0 to {rows - 1}")
+
+    handles = [
+        layer.register_forward_pre_hook(partial(look, name or "the model"))
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Embedding)
+    ]
+    place = next(p.device for p in model.parameters())
+    for start in range(0, len(x), _BLOCK) if handles else ():
+        with on_trial(), torch.no_grad(), suppress(*FAILURES):
+            model(x[start : start + _BLOCK].to(place, copy=True))
+        if wrong:
+            break
+    for handle in handles:
+        handle.remove()
+    if wrong:
+        raise InputError(wrong[0])
 
 
 @contextmanager

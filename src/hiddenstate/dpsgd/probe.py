@@ -87,7 +87,7 @@ class Probe:
     def _prepare(self, model: nn.Module, relabel: bool) -> None:
         """The model at the parameters, and the gradients there."""
         self.model = model
-        _stir(model, "parameters")
+        stir(model, "parameters")
         self.theta = torch.cat(
             [p.detach().flatten() for p in model.parameters() if p.requires_grad]
         )
@@ -136,7 +136,7 @@ class Probe:
         """
         other = copy.copy(self)
         other.model = uncalled
-        _stir(uncalled, "others")
+        stir(uncalled, "others")
         records = self.x + self._noise(self.x) if self.x.is_floating_point() else self.x.flip(0)
         other._outputs(records[:1])
         with torch.no_grad():
@@ -387,7 +387,7 @@ def copied(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def _stir(model: nn.Module, name: str) -> None:
+def stir(model: nn.Module, name: str) -> None:
     """Add some noise, of a stream of this name, to the trainable parameters."""
     rng = stream(0, "probe", name)
     with torch.no_grad():

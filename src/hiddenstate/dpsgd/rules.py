@@ -604,7 +604,8 @@ def _by_groups(layer: Any, a: Tensor, g: Tensor) -> Tensor:
     if isinstance(padding, str) or layer.padding_mode != "zeros":
         a, padding = _whole(layer, a), [0] * len(layer.stride)
     one = [part.reshape(1, -1, *part.shape[2:]) for part in (g, a)]
-    weight = layer.weight.detach().to(g).repeat(len(g), *[1] * (layer.weight.dim() - 1))
+    shape = layer.weight.shape
+    weight = g.new_empty(len(g) * shape[0], *shape[1:])  # whose values this gradient is not by
     _, found, _ = torch.ops.aten.convolution_backward(
         *one, weight, None, layer.stride, padding, layer.dilation, transposed, further,
         len(g) * layer.groups, (False, True, False),

@@ -23,8 +23,8 @@ from hiddenstate.dpsgd.clipping import (
     ClippedSum,
     KernelName,
     Loss,
+    checked_indices,
     cross_entropy,
-    refuse_indices,
     tensor,
 )
 from hiddenstate.dpsgd.known import (
@@ -234,8 +234,7 @@ class Run:
         drawn = mechanism.sampling.batches(
             self.ensemble.positions, mechanism.steps, self.stream("sampling")
         )
-        for batch in {id(batch): batch for batch in drawn}.values():
-            refuse_indices(batch, self.ensemble.positions)
+        drawn = each_once(lambda batch: checked_indices(batch, self.ensemble.positions), drawn)
         self.batches = self.trained_on = drawn
         canary = self.ensemble.canary
         if canary.sampled:

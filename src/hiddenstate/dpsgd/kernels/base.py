@@ -22,6 +22,7 @@ from torch.func import functional_call
 from hiddenstate.dpsgd import memory
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.probe import Probe, on_trial
+from hiddenstate.streams import stream
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps outputs (records, ...) and labels (records,) to losses (records,)."""
@@ -148,7 +149,8 @@ class Problem:
         return self.x.movedim(1, -1)[indices].movedim(-1, -3)
 
     def record_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return self.loss(functional_call(self.model, parameters, (x[None],)), y[None])[0]
+        # Of a copy of the record, into which the model may write.
+        return self.loss(functional_call(self.model, parameters, (x[None].clone(),)), y[None])[0]
 
 
 @contextmanager
@@ -251,7 +253,12 @@ class Explicit:
 
 
 class OfModel(Kernel[Tensor]):
-    """Base of the kernels of a torch model; gradients are those of ``problem``."""
+    """Base of the kernels of a torch model; gradients are those of ``problem``.
+
+    writes: whether the model writes into its records.
+    """
+
+    writes = False
 
     def __init__(self, problem: Problem):
         self.problem = problem
@@ -392,6 +399,10 @@ class Blockwise(OfModel):
             total = found if total is None else total.add_(found)
         return torch.zeros_like(thetas) if total is None else total
 
+    def unlike(self, probe: Probe, close: float) -> bool:
+        """Whether sums over all records are not autograd's; see ``sums_unlike``."""
+        return self.problem.device.type != "meta" and sums_unlike(self, probe, close, _clipped)
+
     def _block_sum(self, thetas: Tensor, block: Block, clipping_norm: float) -> Tensor:
         gradients = self.gradients(thetas, block)
         norms = gradients.squared_norms().sqrt()
@@ -399,6 +410,64 @@ class Blockwise(OfModel):
         finite = math.isfinite(clipping_norm)
         scale = factors(norms, clipping_norm) if finite else norms * 0 + 1
         return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
+
+
+def _clipped(
+    kernel: Blockwise, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor, at: Tensor
+) -> tuple[Tensor, Tensor]:
+    found = kernel.gradients(theta[None], Block(x, y, None, True))
+    norms = found.squared_norms().sqrt()
+    return found.weighted_sum(weights * factors(norms, SHORT))[0], norms[0]
+
+
+SHORT = 1e-3
+"""A clipping norm by which records count about alike, however large their gradients are."""
+
+
+def sums_unlike(
+    kernel: OfModel, probe: Probe, close: float, sums: Callable[..., tuple[Tensor, Tensor]]
+) -> bool:
+    """True if a kernel's sums over all records are not autograd's gradients of the summed losses.
+
+    A few records do not show ways that a model takes for rare ones alone. ``sums`` gives the sum
+    (p,) of gradients clipped to ``SHORT`` and weighted, and the norms (records,), by a kernel, at
+    parameters, of records, labels, weights and the records' indices. Autograd's losses have the
+    weights and clipping factors. close: how far a block's sum may be off, of its terms' norms
+    together. Rounding may crown another winner of a max-pooling where two are level: float64 then
+    settles it, if the kernel has it. Notes whether the model writes into its records.
+    """
+    problem, model, exact = kernel.problem, copy.deepcopy(kernel.problem.model), None
+    count, size = len(problem.y), max(1, min(128, _BLOCK_BYTES // kernel.record_bytes))
+    weights = torch.ones(count, dtype=torch.float64, device=problem.device)
+    if isinstance(kernel, Blockwise):
+        # These tell a permutation; a kernel that takes records one by one has none.
+        weights *= torch.from_numpy(stream(0, "probe", "sums").uniform(0.5, 1.5, count)).to(weights)
+        size = min(size, kernel.block)
+        if probe.dtype != problem.dtype:
+            doubled = (copy.deepcopy(model).double() for _ in range(2))
+            exact = kernel.of(replace(problem, model=next(doubled))), next(doubled)
+    close = min(close, 1e-6) if problem.dtype == torch.float64 else close
+
+    def off(kernel: OfModel, model: nn.Module, at: Tensor) -> bool:
+        block, theta = problem.gathered(at), probe.theta.to(problem.device, kernel.problem.dtype)
+        x, y = (v.to(theta) if v.is_floating_point() else v for v in (block.x, block.y))
+        with torch.no_grad():
+            found, norms = sums(kernel, theta, x.clone(), y, weights[at].to(theta), at)
+        scale = weights[at].to(theta) * factors(norms, SHORT)
+        trained, handed = [p for p in model.parameters() if p.requires_grad], x.clone()
+        nn.utils.vector_to_parameters(theta, trained)
+        loss = (scale * problem.loss(model(handed), y)).sum()
+        own = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+        kernel.writes |= not torch.equal(handed, x)
+        expected = torch.cat([g.flatten() for g in own])
+        margin = close * float((scale * norms).sum() + 1e-3 * SHORT)
+        return bool(expected.isfinite().all()) and not float((found - expected).norm()) <= margin
+
+    with on_trial(), torch.enable_grad():
+        return any(
+            off(kernel, model, at) and (exact is None or off(*exact, at))
+            for at in torch.arange(count, device=problem.device).split(size)
+        )
 
 
 def probed(
@@ -412,7 +481,11 @@ def probed(
     """
     dtype = probe.dtype if device is None else kernel.problem.dtype
     there: Any = {"device": device or torch.device("cpu"), "dtype": dtype}
-    other = kernel.of(replace(kernel.problem, model=copy.deepcopy(probe.model).to(**there)))
+    model = copy.deepcopy(probe.model).to(**there)
+    with torch.no_grad():
+        for p in model.parameters():  # far from those asked for: a kernel must not read its own
+            p.mul_(-3 if p.requires_grad else 1)
+    other = kernel.of(replace(kernel.problem, model=model))
     theta = probe.theta.to(**there)
 
     def gradients(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:

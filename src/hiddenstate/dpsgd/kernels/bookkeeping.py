@@ -10,6 +10,8 @@ and Hashimoto 2022). The weights' own gradients are never computed in the backwa
 import copy
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any, Self, TypeVar
 
@@ -35,8 +37,8 @@ from hiddenstate.dpsgd.rules import Rule, rule_of
 class BookKeeping(Blockwise):
     """Kernel by the rules of the layers with trainable parameters, which have one each.
 
-    layers: these. writes: whether the model writes into its records. channels_first: whether a
-    ``view`` in the model needs images so, where models are side by side.
+    layers: these. channels_first: whether a ``view`` in the model needs images so, where models are
+    side by side.
     """
 
     kind = "torch"
@@ -44,7 +46,7 @@ class BookKeeping(Blockwise):
     def __init__(self, problem: Problem, layers: "list[Tap]"):
         super().__init__(problem)
         self.layers = layers
-        self.writes = self.channels_first = False
+        self.channels_first = False
         self.recurrent = any(tap.rule is RecurrentRule for tap in layers)
 
     def of(self, problem: Problem) -> Self:
@@ -146,7 +148,8 @@ class BookKeeping(Blockwise):
             # In place of its class's: the model's own code goes on calling the layer.
             vars(module)["forward"] = partial(forward, tap, module)
         try:
-            outputs = model(x)
+            with _unread(model):
+                outputs = model(x)
         finally:
             for module in modules:
                 del vars(module)["forward"]
@@ -154,6 +157,52 @@ class BookKeeping(Blockwise):
         if len(heard) < len(self.layers):
             raise RuntimeError("a layer's outputs do not reach the loss")
         return [(tap, *heard[tap.name]) for tap in self.layers]
+
+
+class _Read(RuntimeError):
+    """Something beside a layer's rule reads a parameter."""
+
+
+class _Unread(nn.Parameter):
+    """A parameter that nothing may read but its kind, for of many models it is one's alone."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.__name__
+        name = func.__self__.__name__ if name == "__get__" else name  # of an attribute
+        kwargs = kwargs or {}
+        first, *further = args or (None,)
+        own = name in _KIND and not any(isinstance(a, cls) for a in (*further, *kwargs.values()))
+        if not own and (isinstance(first, cls) or name not in _LIKE):
+            raise _Read(f"{name} of a parameter is used outside its layer")
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+
+
+_KIND = {
+    *("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "is_meta"),
+    *("itemsize", "nbytes", "size", "dim", "ndimension", "numel", "nelement", "stride", "__len__"),
+    *("is_floating_point", "is_complex", "is_contiguous", "element_size", "get_device"),
+    *("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty", "new_full"),
+}
+"""Attributes and functions of a tensor that depend on no value of it."""
+_LIKE = {"to", "type_as", "expand_as", "view_as"}
+"""Functions of one tensor that take no value of another."""
+
+
+@contextmanager
+def _unread(model: nn.Module) -> Iterator[None]:
+    """Trainable parameters are ``_Unread``, by whichever name they are known."""
+    trained = [(p, type(p)) for p in model.parameters() if p.requires_grad]
+    try:
+        for p, _ in trained:
+            p.__class__ = _Unread
+        yield
+    finally:
+        for p, kind in trained:
+            p.__class__ = kind
 
 
 def _layers(problem: Problem) -> "tuple[list[Tap], list[str]]":
@@ -195,6 +244,10 @@ def book_keeping(problem: Problem, probe: Probe, kind: type[K]) -> K | None:
                 for differs in (probe.differs, probe.differs_together)
             ):
                 reasons.append("the model, which uses parameters outside their layers")
+            elif kernel.unlike(probe, 1e-4):
+                reasons.append("the model, whose sums over all records are not autograd's")
+        except _Read:
+            reasons.append("the model, which uses parameters outside their layers")
         except RuntimeError as error:
             reasons.append(f"the model ({first_line(error)})")
     if not reasons:
@@ -236,7 +289,7 @@ def _trial(kernel: BookKeeping) -> list[str]:
         problem.model(x)
     for handle in handles:
         handle.remove()
-    kernel.writes = x._version > 0
+    kernel.writes = x._version > 0 or not (x.is_meta or torch.equal(x, problem.x[:2]))
     for tap in kernel.layers:
         shapes = calls[tap.name]
         if len(shapes) != 1 or shapes[0][:1] != (len(x),):
