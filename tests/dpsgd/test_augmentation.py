@@ -161,7 +161,7 @@ def test_every_step_draws_views_of_its_own_the_same_alone_and_side_by_side():
 
 def test_what_has_no_views_is_refused():
     model, _, x, y, _ = problem(models.digits_cnn)
-    for kernel in ("native", "opacus", "linear"):
+    for kernel in ("native", "linear"):
         with pytest.raises(InputError, match=f"kernel: got '{kernel}' with an augmentation"):
             ClippedSum(model, x, y, kernel=kernel, augmentation=THREE)
     with pytest.raises(InputError, match="shift: got 8; expected less than 8"):

@@ -44,7 +44,7 @@ def linear() -> nn.Module:
 
 
 MODELS = {
-    "native": network, "torch": network, "explicit": network, "opacus": network, "linear": linear,
+    "native": network, "torch": network, "explicit": network, "linear": linear,
     "loop": lambda: network(Branching), "tiny": network, "tiny, numpy": network,
 }  # fmt: skip
 NUMPY = ("tiny", "tiny, numpy")

@@ -1,6 +1,5 @@
 """What a model does that a sum over its records cannot have: found before training, and told."""
 
-import copy
 import os
 from contextlib import contextmanager
 
@@ -127,8 +126,7 @@ def test_a_branch_on_values_is_taken_by_each_record_on_its_own():
 
 @FALLS_BACK
 @LOOPS
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
 def test_a_branch_that_only_later_parameters_take_is_taken_by_each_record_on_its_own(kernel):
     x, y = table()
     model = Guarded()
@@ -185,7 +183,7 @@ def replaced():
 
 @FALLS_BACK
 @pytest.mark.parametrize("build", [lambda: Limited(*plain()), lambda: Implied(*plain()), replaced])
-@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
 def test_calls_of_their_own_are_run_where_no_probed_record_shows_them(build, kernel):
     x, y = table(40)
     x[3:30] *= 8
@@ -203,8 +201,7 @@ HOOKS = {
 
 @FALLS_BACK
 @LOOPS
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
 @pytest.mark.parametrize("way", HOOKS)
 def test_hooks_for_all_modules_are_run_where_no_probed_record_shows_them(way, kernel):
     x, y = table(40)
@@ -221,7 +218,7 @@ def test_hooks_for_all_modules_are_run_where_no_probed_record_shows_them(way, ke
 @FALLS_BACK
 @LOOPS
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
 @pytest.mark.parametrize("way", HOOKS)
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_layer_s_own_hooks_are_run_where_no_probed_record_shows_them(way, kernel, at):
@@ -252,7 +249,7 @@ class Outside(Net):
 
 
 @FALLS_BACK
-@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "opacus"])
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
 def test_parameters_outside_of_their_layers_tell_where_some_records_alone_meet_them(kernel):
     x, y = table(40)
     x[3:30] *= 8
@@ -297,7 +294,7 @@ class Caching(Net):
         return logits * self.mask.to(logits)
 
 
-@pytest.mark.parametrize("kernel", ["auto", "explicit", "opacus"])
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
 @pytest.mark.parametrize(("build", "name"), [(Counting, "calls"), (Remembering, "seen")])
 def test_a_forward_that_changes_its_model_is_refused(build, name, kernel):
     x, y = table()
@@ -597,19 +594,6 @@ def test_tensors_that_do_not_move_with_the_model_are_refused_with_what_to_do(ker
     x, y = table()
     with pytest.raises(InputError, match=r"model: fails on device 'meta' .*register_buffer"):
         ClippedSum(Elsewhere(), x, y, kernel=kernel, device="meta")
-
-
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-@pytest.mark.parametrize("mode", [True, False])
-def test_opacus_takes_models_in_either_mode(mode):
-    x, y = table()
-    model = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.0 if mode else 0.5), nn.Linear(5, 3))
-    model.train(mode)
-    before = copy.deepcopy(model.state_dict())
-    total = ClippedSum(model, x, y, kernel="opacus")
-    assert total.kind == "opacus"
-    agrees(total, model, x, y)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
 # A loop over records is the last resort

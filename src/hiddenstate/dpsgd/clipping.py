@@ -35,7 +35,6 @@ from hiddenstate.dpsgd.kernels.base import cross_entropy as cross_entropy
 from hiddenstate.dpsgd.kernels.base import flat_parameters as flat_parameters
 from hiddenstate.dpsgd.kernels.base import named as named
 from hiddenstate.dpsgd.kernels.bookkeeping import BookKeeping, book_keeping
-from hiddenstate.dpsgd.kernels.by_opacus import opacus
 from hiddenstate.dpsgd.kernels.explicit import explicit
 from hiddenstate.dpsgd.kernels.linear import Linear, linear
 from hiddenstate.dpsgd.kernels.native import Native, native
@@ -50,7 +49,7 @@ from hiddenstate.dpsgd.probe import (
 )
 from hiddenstate.errors import InputError
 
-KernelName = Literal["auto", "native", "linear", "torch", "explicit", "opacus"]
+KernelName = Literal["auto", "native", "linear", "torch", "explicit"]
 
 _COMPARED = 128
 """Records, at most, whose losses together are compared with those of each alone."""
@@ -64,10 +63,9 @@ class ClippedSum:
     x: shape (records, *record shape); integers where the model takes these, otherwise taken to its
     precision. y: shape (records,), integers for cross-entropy. ``kernel`` is "auto"
     (native code where it applies), "native", "linear" (many linear models in two matrix products,
-    ``linear_sums``), "torch" (book-keeping), "explicit" (per-sample gradients by torch.func) or
-    "opacus" (by Opacus, which knows layers that torch.func does not). With an ``augmentation`` a
-    record's gradient is the mean over the views that a call names, by "torch" or "explicit". Not
-    for use by several threads at once: give each its own ``copy``.
+    ``linear_sums``), "torch" (book-keeping) or "explicit" (per-sample gradients by torch.func).
+    With an ``augmentation`` a record's gradient is the mean over the views that a call names, by
+    "torch" or "explicit". Not for use by several threads at once: give each its own ``copy``.
 
     Raises InputError for data that are no numbers or do not fit the model, for a model without
     per-sample gradients, for one that loses something when it is copied, and where no kernel agrees
@@ -295,7 +293,7 @@ def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Nat
             return kept
     # torch.func's convolutions are far slower on images with channels last, and fail on some.
     problem = replace(problem, x=problem.x.contiguous())
-    return opacus(problem, probe) if name == "opacus" else explicit(problem, probe)
+    return explicit(problem, probe)
 
 
 def _with_fast_images(problem: Problem) -> Problem:

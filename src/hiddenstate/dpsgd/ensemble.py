@@ -160,7 +160,7 @@ def _for_several(kernel: KernelName) -> KernelName:
     """The kernel for models side by side; InputError where it knows one model at a time."""
     if kernel == "auto":
         return "torch"
-    if kernel in ("native", "linear", "opacus"):
+    if kernel in ("native", "linear"):
         raise InputError(
             f"kernel: got {kernel!r} with models side by side; expected 'auto', 'torch' or "
             "'explicit', which train several models together"
