@@ -118,6 +118,30 @@ def test_a_part_of_something_else_is_refused_by_name(capsys, tiny, started, what
     assert not (tiny / "gathered.parquet").exists()
 
 
+ELSEWHERE = "kernel torch, device cuda, precision torch.float32, side by side True, numerics {}"
+
+
+@pytest.mark.parametrize(
+    ("made", "models", "refused"),
+    [
+        (ELSEWHERE.format(checkpoint._NUMERICS["torch"]), "world == world", ""),
+        (ELSEWHERE.format(checkpoint._NUMERICS["torch"]), "world == 'in'", "model both with the"),
+        (ELSEWHERE.format(checkpoint._NUMERICS["torch"] - 1), "world == world", "numerics"),
+        (ELSEWHERE.format(2).replace("float32", "float64"), "world == world", "equal precision"),
+    ],
+    ids=["pairs", "one data set", "old code", "another precision"],
+)
+def test_another_device_trains_models_in_pairs(capsys, tiny, started, made, models, refused):
+    assert train(capsys, "--part", "1/2", "--out", part("a")) == (0, "")
+    path = tiny / part("a")
+    frame, origin = scores.read(path)
+    assert {*frame["world"]} == {"in", "out"}
+    scores.write_table(path, frame.query(models).assign(made=made), origin)
+    status, err = train(capsys, "--parts", "cached/parts", "--out", "gathered.parquet")
+    assert (status, refused in err) == (2 if refused else 0, True)
+    assert (tiny / "gathered.parquet").exists() == (not refused)
+
+
 @pytest.mark.whole
 def test_a_cell_trains_what_its_parts_lack(capsys, tiny, started):
     assert train(capsys, "--part", "1/4", "--out", part("a")) == (0, "")

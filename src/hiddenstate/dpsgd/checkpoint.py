@@ -422,13 +422,22 @@ class Checkpoint:
         return done
 
     def _elsewhere(self) -> dict[Identity, Row]:
-        """Scores and measures of the runs that part files have."""
+        """Scores and measures of the runs that part files have.
+
+        Another kernel or device must have trained its models with the canary and without it in
+        pairs: what it changes, it changes in both alike.
+        """
         done: dict[Identity, Row] = {}
-        for run, (made, row) in self.place.parts.known(self.place.name).items():
-            if made != self.made:
+        known = self.place.parts.known(self.place.name)
+        trained = {(made, *run) for run, (made, _) in known.items()}
+        for run, (made, row) in known.items():
+            world, repeat, index = run
+            twin = (made, "out" if world == "in" else "in", repeat, index)
+            if made != self.made and not (_exact(made, self.made) and twin in trained):
                 raise InputError(
-                    f"part file: has {model_in_words(run[0], run[2])}, made with {made}; this "
-                    f"call has {self.made}; expected the same"
+                    f"part file: has {model_in_words(world, index)}, made with {made}; this "
+                    f"call has {self.made}; expected the same, or that model both with the canary "
+                    "and without it, of equal precision and this version's numerics"
                 )
             if set(row) != set(self.columns):
                 raise InputError(
@@ -461,6 +470,13 @@ class Checkpoint:
             )
             file.flush()
             os.fsync(file.fileno())  # or the new name could outlive its content
+
+
+def _exact(made: str, other: str) -> bool:
+    """Whether two ways to train differ in kernel and device alone, and ``made`` has no old code."""
+    one, two = (dict(part.rsplit(" ", 1) for part in way.split(", ")) for way in (made, other))
+    current = str(_NUMERICS.get(one.get("kernel", ""), 1))
+    return one.get("precision") == two.get("precision") and one.get("numerics") == current
 
 
 Runs = Collection[tuple[str, World, int, int]]
