@@ -10,7 +10,7 @@ import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -380,11 +380,30 @@ def copied(model: nn.Module) -> nn.Module:
                     "torch.nn.utils.weight_norm"
                 )
     try:
-        return copy.deepcopy(model)
+        found = copy.deepcopy(model)
     except Exception as error:  # whatever a module's own attributes raise
         raise InputError(
             f"model: cannot be copied ({first_line(error)}); expected one that copy.deepcopy copies"
         ) from error
+    # A module or tensor of a class of its own may be its own copy.
+    own, its = _parts(model), _parts(found)
+    if shared := own.keys() & its.keys():
+        name = next(name for key, name in own.items() if key in shared)
+        raise InputError(
+            f"model: copy.deepcopy gives {repr(name) if name else 'the model'} itself, no copy; "
+            "expected a model that copy.deepcopy copies whole"
+        )
+    return found
+
+
+def _parts(model: nn.Module) -> dict[object, str]:
+    """Names of a model's modules by their identity, and of its tensors by where they lie."""
+    found: dict[object, str] = {id(module): name for name, module in model.named_modules()}
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        with suppress(RuntimeError):  # those of some layouts lie nowhere
+            if place := value.untyped_storage().data_ptr():
+                found.setdefault((value.device, place), name)
+    return found
 
 
 def _stir(model: nn.Module, name: str) -> None:
