@@ -3,6 +3,7 @@
 import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -137,3 +138,81 @@ def test_models_that_share_with_their_copies_are_refused(build, name):
     with pytest.raises(InputError, match=f"model: copy.deepcopy gives {name} itself, no copy"):
         ClippedSum(model, X, LABELS)
     assert next(model.parameters()).dtype == torch.float32
+
+
+# Writes that autograd does not see
+
+
+class Writing(nn.Module):
+    def __init__(self, write):
+        super().__init__()
+        self.write, self.fc = write, nn.Linear(6, 4)
+        self.scale = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.write(self, x)
+        return self.fc(x) * self.scale
+
+
+def written_in_numpy(net, x):
+    weight = net.fc.weight.detach().numpy()
+    weight.clip(-0.1, 0.1, out=weight)
+
+
+def unchanged(net, x):
+    with torch.no_grad():
+        net.fc.weight.clamp_(-10, 10)  # at these parameters nothing, but at others
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (lambda net, x: net.fc.weight.data.clamp_(-0.1, 0.1), r"fc\.weight"),
+        (lambda net, x: net.fc.bias.data.mul_(2).div_(2), r"fc\.bias"),
+        (lambda net, x: torch.clamp(net.fc.bias.data, -9, 9, out=net.fc.bias.data), r"fc\.bias"),
+        (lambda net, x: net.scale.data.clamp_(max=0.5), "scale"),
+        (lambda net, x: setattr(net.fc.weight, "data", net.fc.weight.data.clamp(-9, 9)), "fc"),
+        (lambda net, x: setattr(net.fc, "weight", nn.Parameter(net.fc.weight.data)), "fc"),
+        (unchanged, r"fc\.weight"),
+        (written_in_numpy, r"fc\.weight"),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["auto", "explicit", "opacus"])
+def test_a_forward_that_writes_into_parameters_is_refused(write, name, kernel):
+    with pytest.raises(InputError, match=f"model: forward writes into parameter '{name}"):
+        ClippedSum(Writing(write), X, LABELS, kernel=kernel)
+
+
+def test_embeddings_that_limit_their_norms_are_refused():
+    """They write shorter rows into the parameters that a training is at."""
+    model = nn.Sequential(nn.Embedding(5, 4, max_norm=9.0), nn.Flatten(), nn.Linear(12, 4))
+    with pytest.raises(InputError, match=r"model: forward writes into parameter '0\.weight'"):
+        ClippedSum(model, torch.randint(5, (8, 3)), LABELS)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda net, x: x.data.mul_(2),
+        lambda net, x: x.data.clamp_(-9, 9),
+        lambda net, x: setattr(x, "data", 2 * x.data),
+        lambda net, x: np.multiply(x.numpy(), 2, out=x.numpy()),
+    ],
+)
+def test_hidden_writes_into_records_are_refused(write):
+    with pytest.raises(InputError, match=r"model: forward writes into its records by \.data or "):
+        ClippedSum(Writing(write), X, LABELS)
+
+
+def test_a_buffer_that_is_changed_by_data_is_refused():
+    with pytest.raises(InputError, match="model: calling it changes 'calls'"):
+        ClippedSum(Writing(lambda net, x: net.calls.data.add_(1)), X, LABELS)
+
+
+@FALLS_BACK
+def test_writes_into_values_and_records_that_torch_sees_are_taken():
+    ClippedSum(Writing(lambda net, x: x.mul_(2)), X, LABELS)
+    ClippedSum(Writing(lambda net, x: (x * 1).data.mul_(2)), X, LABELS)
+    norm = nn.InstanceNorm1d(2, affine=True, track_running_stats=True).eval()
+    ClippedSum(nn.Sequential(norm, nn.Flatten(), nn.Linear(6, 4)), X.reshape(8, 2, 3), LABELS)
