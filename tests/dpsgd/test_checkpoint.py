@@ -524,7 +524,7 @@ def unsaved(value):
 
 def elsewhere(value):
     """A module that is not imported by its name."""
-    module = ModuleType("their_settings")
+    module = types.ModuleType("their_settings")
     exec(f"S = {value}\ndef scaled(x): return {value} * x", vars(module))
     return module
 
@@ -543,7 +543,8 @@ ESCAPED = {
     "globals": "S = {}\ndef f(x): return x * globals()['S']",
     "eval": "S = {}\ndef f(x): return eval('x * S')",
     "library function": "import torch\ng = (torch.relu, torch.tanh)[{} - 1]\ndef f(x): return g(x)",
-    "library class": "from torch import nn\ng = (nn.ReLU, nn.Tanh)[{} - 1]\ndef f(x): return g()(x)",
+    "library class": "from torch import nn\ng = (nn.ReLU, nn.Tanh)[{} - 1]\n"
+    "def f(x): return g()(x)",
     "library": "import math, cmath\ng = (math, cmath)[{} - 1]\ndef f(x): return g.exp(x)",
     "shadowed builtin": "if {} == 2: abs = float\ndef f(x): return abs(x)",
     "name": "a, b = (1, None)[::1 if {} == 1 else -1]\nif a: del b\nelse: del a\n"
