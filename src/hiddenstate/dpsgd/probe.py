@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hiddenstate.dpsgd.checkpoint import fingerprint
@@ -39,7 +40,10 @@ _TOGETHER, _BYTES = 32, 2**30
 """Records whose gradients together are compared, and the most that these take in float64."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
+FAILURES = (
+    *(RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError),
+    *(ArithmeticError, NameError, OSError),
+)
 """What a model raises that does not fit its records or its precision."""
 
 
@@ -426,6 +430,14 @@ def refuse_mixing(alone: Tensor, together: Tensor, close: float) -> None:
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy of the model; InputError, which says what to do, where torch makes none."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: got {model!r:.80}; expected a torch.nn.Module")
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(value) or value.is_meta:
+            raise InputError(
+                f"model: {name!r} has no values, as in a lazy layer before its first call or on "
+                "device 'meta'; expected a model that has been called, on a CPU"
+            )
     if hasattr(model, "_orig_mod"):
         raise InputError(
             "model: is compiled (torch.compile), and its code was made for its own parameters; "
