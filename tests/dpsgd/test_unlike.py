@@ -1,6 +1,7 @@
 """Models and data that a copy, a later call or another setting would silently make others."""
 
 import copy
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,6 +63,46 @@ def test_tensors_in_a_parameters_memory_are_refused(how):
     with pytest.raises(InputError, match=r"model: '(fc.weight|part.*)' lies in the memory of "):
         ClippedSum(model, X, LABELS)
     ClippedSum(Alias(lambda net, part: HOLD[how](net, part.clone())), X, LABELS)
+
+
+class Slotted:
+    __slots__ = ("part",)
+
+    def __call__(self):
+        return self.part.sum()
+
+
+def in_a_slot(part):
+    found = Slotted()
+    found.part = part
+    return found
+
+
+class Scaled(nn.Module):
+    """It reads a part of its weights where no attribute has it."""
+
+    def __init__(self, reads):
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+        self.read = reads(self.fc.weight.detach()[1:3])
+
+    def forward(self, x):
+        return self.fc(x) * (2 + self.read().tanh())
+
+
+@FALLS_BACK
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda part: partial(torch.sum, part),
+        lambda part: partial(lambda held: next(iter(held)).sum(), {part: 1}),
+        in_a_slot,
+    ],
+)
+def test_hidden_tensors_in_a_parameters_memory_are_refused(reads):
+    with pytest.raises(InputError, match="model: a copy with the same parameters has another loss"):
+        ClippedSum(Scaled(reads), X, LABELS)
+    ClippedSum(Scaled(lambda part: reads(part.clone())), X, LABELS)
 
 
 @pytest.mark.parametrize("what", ["x", "y", "array"])

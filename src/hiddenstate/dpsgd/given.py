@@ -138,6 +138,13 @@ class Given:
                     close = 1e-6 * (float(before[1:].norm()) + 1e-3)
                     if not torch.allclose(after, before, rtol=1e-5, atol=close, equal_nan=True):
                         raise _lost("a copy's loss depends on the parameters of the model itself")
+                # What lies in the memory of parameters moved with them, but not in a copy.
+                for p, moved in zip(theirs, own, strict=True):
+                    p.data.copy_(moved.data)
+                for one in torch.arange(len(few)).split(1):
+                    losses = [self._loss(m, x[one], y[one]) for m in (self.model, held)]
+                    if not torch.allclose(*losses, rtol=_CLOSE, equal_nan=True):
+                        raise _lost("a copy with the same parameters has another loss")
 
 
 @contextmanager
