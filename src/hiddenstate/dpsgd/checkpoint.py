@@ -215,7 +215,7 @@ class _Digest:
 
     def _of_class(self, kind: type) -> bytes:
         parts: list[bytes] = []
-        if type(kind).__module__.partition(".")[0] not in _LIBRARIES:
+        if _owned(type(kind).__module__, "__main__"):
             parts.append(self.of(type(kind)))
         for base in kind.__mro__:
             parts.append(_hash(base.__module__, base.__qualname__))
