@@ -20,7 +20,7 @@ from hiddenstate.adversaries.gradient_canaries import Coordinate, Inserted, Peri
 from hiddenstate.auditing import GaussianDP, lower_bound
 from hiddenstate.auditing.summaries import separation
 from hiddenstate.dpsgd.adjoint import Trajectory, expected, hidden, trajectory, vjp
-from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
+from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters
 from hiddenstate.dpsgd.ensemble import Ensemble, Run, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
@@ -127,6 +127,19 @@ def test_norms_that_scale_have_a_product(bias, kernel):
     compare_with_differences(ClippedSum(model, X.astype(float), Y, kernel=kernel))
 
 
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, h):
+        ctx.save_for_backward(h)
+        return h.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        if torch.is_grad_enabled():
+            raise RuntimeError("no second derivative")
+        return g * ctx.saved_tensors[0].cos()
+
+
 class Between(nn.Module):
     """Two layers with any function between them."""
 
@@ -154,7 +167,7 @@ TOKENS = RNG.integers(0, 10, (RECORDS, 3))
         (lambda: Between(lambda h: h + (h.round() - h).detach()), X, "by finite differences"),
         (lambda: Between(lambda h: h.relu() * h.detach()), X, "by finite differences"),
         (lambda: embedded(padding_idx=0), TOKENS, "padding_idx 0, which torch forgets"),
-        (lambda: embedded(max_norm=0.5), TOKENS, "torch does not differentiate its gradients"),
+        (lambda: Between(Once.apply), X, "torch does not differentiate its gradients"),
     ],
 )
 def test_a_product_that_is_no_derivative_is_refused(model, x, message):
@@ -168,6 +181,56 @@ def test_a_product_that_is_no_derivative_is_refused(model, x, message):
 def falls_short(h):
     """Its derivative misses a part where a hidden number is large."""
     return torch.where(h.abs() > 2, h * h.detach() / 2, h)
+
+
+class Padded(nn.Module):
+    """Its padding is known to the function that it calls alone."""
+
+    def __init__(self, look_up, trained=True):
+        super().__init__()
+        self.table, self.last = nn.Parameter(torch.randn(7, 4)), nn.Linear(4, 3)
+        self.look_up = look_up
+        self.table.requires_grad_(trained)
+
+    def forward(self, x):
+        return self.last(self.look_up(x, self.table).tanh().sum(1))
+
+
+@pytest.mark.filterwarnings("ignore:no book-keeping rule")
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda x, table: nn.functional.embedding(x, table, padding_idx=0),
+        lambda x, table: nn.functional.embedding(x, table, -7),
+        lambda x, table: torch.embedding(table, x, 0),
+        lambda x, table: torch.embedding(table, x, padding_idx=0),
+    ],
+)
+def test_a_padding_that_a_function_is_given_is_refused(look_up):
+    """Also where no record that is compared has any."""
+    x, vector = TOKENS % 6 + 1, torch.ones(43)
+    gradients = ClippedSum(Padded(look_up), x, Y)
+    with pytest.raises(InputError, match=r"padding_idx -?\d, which torch forgets"):
+        vjp(gradients, torch.zeros(43), np.arange(4), 1.0, vector)
+    gradients = ClippedSum(Padded(look_up, trained=False), x, Y)
+    vjp(gradients, torch.zeros(15), np.arange(4), 1.0, vector[:15])
+
+
+@pytest.mark.parametrize("scale", [1e10, 1e18, 1e19, 1e25])
+def test_gradients_whose_squares_overflow_have_a_product(scale):
+    model, vector = network(), torch.from_numpy(RNG.normal(size=57)).float()
+
+    def product(loss_scale, model):
+        def loss(outputs, labels):
+            return loss_scale * cross_entropy(outputs, labels)
+
+        theta = flat_parameters(model)
+        gradients = ClippedSum(model, X.astype(model[0].weight.numpy(force=True).dtype), Y,
+                               loss=loss, kernel="explicit")  # fmt: skip
+        return vjp(gradients, theta, np.arange(5), 1e-9, vector.to(theta))
+
+    found, expected = product(scale, model), product(scale, network(torch.float64))
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
 @pytest.mark.parametrize("kernel", ["torch", "explicit"])

@@ -491,3 +491,85 @@ def test_an_object_whose_state_cannot_be_told_is_refused():
     with pytest.raises(InputError, match=r"builtins\.generator: its state cannot be read"):
         fingerprint(Bare(x for x in [1]))
     fingerprint(Bare(threading.Event()))  # holds nothing but locks
+
+
+def made(source, name="f", **space):
+    """What code of the user's own defines under a name."""
+    space = {"__name__": "their_own", **space}
+    exec(source, space)
+    return space[name]
+
+
+def of_modules(order):
+    """Three layers of two modules, so that one is in two places."""
+    layers = [torch.nn.Linear(2, 2) for _ in range(2)]
+    return torch.nn.Sequential(*(layers[i] for i in order))
+
+
+def of_weights(order):
+    model = torch.nn.Sequential(*(torch.nn.Linear(2, 2, bias=False) for _ in order))
+    weights = [layer.weight for layer in model]
+    for layer, i in zip(model, order, strict=True):
+        layer.weight = weights[i]
+    return model
+
+
+def unsaved(value):
+    """An object whose slots pickle is not told of."""
+    kind = made("class K:\n    __slots__ = ('a',)\n    def __reduce__(self): return K, ()", "K")
+    found = kind()
+    found.a = value
+    return found
+
+
+def elsewhere(value):
+    """A module that is not imported by its name."""
+    module = types.ModuleType("their_settings")
+    exec(f"S = {value}\ndef scaled(x): return {value} * x", vars(module))
+    return module
+
+
+ESCAPED = {
+    "setter": "class f:\n    a = property(lambda s: 1, lambda s, v: s.b({}))",
+    "deleter": "class f:\n    a = property(lambda s: 1, None, lambda s: s.b({}))",
+    "metaclass": "class M(type):\n    scale = {}\nclass f(metaclass=M): pass",
+    "metaclass's code": "class M(type):\n    def __getattr__(s, n): return {}\n"
+    "class f(metaclass=M): pass",
+    "class attribute": "class f:\n    __scale__ = {}",
+    "number of a class": "class F(float):\n    def __mul__(s, o): return {} * o\nf = F(1)",
+    "number with a text": "class F(float):\n    def __repr__(s): return 'F'\nf = F({})",
+    "text with a text": "class F(str):\n    def __repr__(s): return 'F'\nf = F({})",
+    "attribute of a number": "class F(int): pass\nf = F(1)\nf.scale = {}",
+    "globals": "S = {}\ndef f(x): return x * globals()['S']",
+    "eval": "S = {}\ndef f(x): return eval('x * S')",
+    "library function": "import torch\ng = (torch.relu, torch.tanh)[{} - 1]\ndef f(x): return g(x)",
+    "library class": "from torch import nn\ng = (nn.ReLU, nn.Tanh)[{} - 1]\n"
+    "def f(x): return g()(x)",
+    "library": "import math, cmath\ng = (math, cmath)[{} - 1]\ndef f(x): return g.exp(x)",
+    "shadowed builtin": "if {} == 2: abs = float\ndef f(x): return abs(x)",
+    "name": "a, b = (1, None)[::1 if {} == 1 else -1]\nif a: del b\nelse: del a\n"
+    "def f(x): return x * a if 'a' in globals() else x - b",
+}
+OTHERWISE = {
+    "module in two places": lambda value: of_modules((0, 0, 1) if value == 1 else (0, 1, 1)),
+    "weight in two places": lambda value: of_weights((0, 0, 1) if value == 1 else (0, 1, 1)),
+    "slots": unsaved,
+    "module": lambda value: made("def f(x): return m.S * x", m=elsewhere(value)),
+    "module by text": lambda v: made("def f(x): return getattr(m, 'S') * x", m=elsewhere(v)),
+    "module's function": lambda v: made("def f(x): return g(x)", g=elsewhere(v).scaled),
+}
+
+
+@pytest.mark.parametrize("kind", [*ESCAPED, *OTHERWISE])
+def test_settings_count_however_they_are_read(kind):
+    def built(value):
+        return made(ESCAPED[kind].format(value)) if kind in ESCAPED else OTHERWISE[kind](value)
+
+    assert structure(built(1)) == structure(built(1)) != structure(built(2))
+
+
+def test_a_ufunc_of_ones_own_is_refused():
+    """Nothing shows the function that it calls."""
+    with pytest.raises(InputError, match=r"numpy\.ufunc: its state cannot be read"):
+        fingerprint(np.frompyfunc(lambda x: 2 * x, 1, 1))
+    assert fingerprint(np.exp) != fingerprint(np.log)

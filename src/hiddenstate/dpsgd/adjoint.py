@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import instance_norm, layer_norm
+from torch.nn.functional import embedding, instance_norm, layer_norm
 from torch.overrides import TorchFunctionMode
 
 from hiddenstate import streams
@@ -229,7 +229,8 @@ def _vjp(
         chosen = torch.from_numpy(np.asarray(indices[start : start + rows])).to(problem.x.device)
         at = theta.detach().clone().requires_grad_()
         each = _per_sample(problem, at, problem.x[chosen], problem.y[chosen])
-        norms = torch.linalg.vector_norm(each, dim=1)
+        # In float64, for in float32 squares overflow, and with them the norms' derivatives.
+        norms = torch.linalg.vector_norm(each, dim=1, dtype=torch.float64)
         clips = norms > clipping_norm
         # A norm of 0 has no derivative, and none is asked for.
         factors = torch.where(clips, clipping_norm / torch.where(clips, norms, 1.0), 1.0)
@@ -240,15 +241,27 @@ def _vjp(
     return total, squares
 
 
-class _ScaledApart(TorchFunctionMode):
-    """Layer and instance norms scale and shift what torch normalises for them.
+class _TwiceDifferentiable(TorchFunctionMode):
+    """Calls whose second derivatives torch or torch.func has wrong are made otherwise, or refused.
 
-    With a weight in torch's own call, torch.func's second derivatives are wrong.
+    Layer and instance norms scale and shift what torch normalises for them. Embeddings have no
+    padding.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if func in (embedding, torch.embedding):
+            names = ("input", "weight") if func is embedding else ("weight", "indices")
+            call = dict(zip((*names, "padding_idx"), args, strict=False)) | (kwargs or {})
+            none = None if func is embedding else -1
+            padding = call.get("padding_idx", none)
+            # Refused by the call, for the few records that are compared may have no padding.
+            if padding != none and call["weight"].requires_grad:
+                raise InputError(
+                    f"model: an embedding has padding_idx {padding}, which torch forgets in second "
+                    "derivatives; expected no padding_idx, or other products"
+                )
         if func not in (layer_norm, instance_norm):
             return func(*args, **(kwargs or {}))
         given = signature(func).bind(*args, **(kwargs or {}))
@@ -271,7 +284,7 @@ def _per_sample(problem: Problem, theta: Tensor, x: Tensor, y: Tensor) -> Tensor
 
     x = x.contiguous()  # torch.func's convolutions are far slower with channels last
     # Fused attention has no second derivative.
-    with sdpa_kernel(SDPBackend.MATH), _ScaledApart():
+    with sdpa_kernel(SDPBackend.MATH), _TwiceDifferentiable():
         try:
             return vmap(grad(one), (None, 0, 0))(theta, x, y)
         except RuntimeError:
@@ -296,18 +309,11 @@ def _refuse_other_derivatives(problem: Problem, theta: Tensor, clipping_norm: fl
     between two points tells by steps of two sizes whose differences disagree; where none agree,
     nothing is known, nor of gradients that are as good as 0 beside the clipping norm.
     """
-    for name, module in problem.model.named_modules():
-        if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            continue
-        # Told by the layer, for the few records that are compared may have no padding.
-        if module.padding_idx is not None and module.weight.requires_grad:
-            raise InputError(
-                f"model: {name or 'it'} has padding_idx {module.padding_idx}, which torch forgets "
-                "in second derivatives; expected no padding_idx, or other products"
-            )
     try:
         with on_trial():
             found = _compared(problem, theta, clipping_norm, torch.float64)
+    except InputError:
+        raise
     except FAILURES:  # a model that does not run in float64
         try:
             with on_trial():
@@ -367,7 +373,7 @@ def _summed(
     problem: Problem, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor, graph: bool
 ) -> Tensor:
     """Gradient (1, p) of the records' losses, summed with weights."""
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), _TwiceDifferentiable():
         outputs = functional_call(problem.model, named(theta, problem.model), (x,))
         total = weights @ problem.loss(outputs, y)
         return torch.autograd.grad(total, theta, create_graph=graph)[0][None]

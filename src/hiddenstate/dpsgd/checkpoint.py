@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import pickle
+import re
 import sys
 import sysconfig
 import threading
@@ -57,10 +58,15 @@ class _Digest:
         self._values, self._free = values, {id(tensor) for tensor in free}
         self._known: dict[int, bytes] = {}
         self._alive: list[object] = []  # so that no address is used twice
+        self._places: dict[int, int] = {}
 
     def of(self, value: Any) -> bytes:
-        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-            return _hash(type(value).__name__, repr(value))
+        if value is None or isinstance(value, _PLAIN):
+            kind = type(value)
+            if kind.__module__.partition(".")[0] in _LIBRARIES:
+                return _hash(kind.__name__, repr(value))
+            plain = next(base for base in _PLAIN if isinstance(value, base))
+            return _hash(plain.__repr__(value), self.of(kind), self._kept(value))
         if id(value) not in self._known:
             self._known[id(value)] = _hash("again", len(self._known))
             self._alive.append(value)
@@ -137,12 +143,22 @@ class _Digest:
             return self.of(type(value))
         if isinstance(value, weakref.ref):
             return _hash("weakref", self.of(value()))
+        if isinstance(value, np.ufunc) and value.__name__.endswith(" (vectorized)"):
+            raise InputError(
+                "numpy.ufunc: its state cannot be read (it hides its function); expected "
+                "np.vectorize in place of np.frompyfunc"
+            )
         return _hash(self.of(type(value)), self._kept(value), self._made(value))
 
     def _kept(self, value: Any) -> bytes:
         """Its attributes, without values of cached properties, which follow from their code."""
         kept = getattr(value, "__dict__", {})
-        return self._of_names({k: v for k, v in kept.items() if not _cached(type(value), k)})
+        kept = {k: v for k, v in kept.items() if not _cached(type(value), k)}
+        for base in type(value).__mro__:
+            if base.__module__.partition(".")[0] not in _LIBRARIES:
+                slots = (n for n, m in vars(base).items() if isinstance(m, _SLOTS[0]))
+                kept |= {f"{base.__name__}.{n}": v for n in slots if (v := _slot(base, n, value))}
+        return self._of_names(kept)
 
     def _of_names(self, named: Mapping[str, Any]) -> bytes:
         return _hash(*(_hash(name) + self.of(named[name]) for name in sorted(named)))
@@ -185,10 +201,13 @@ class _Digest:
             return _hash(name, *map(self.of, cells)) if cells else name
         given = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         named = []
-        for value in _named(function, given, package):
+        for word, value in _named(function, given, package):
             code_alone = isinstance(value, _CODE) or hasattr(value, "__wrapped__")
             if not code_alone or _owned(getattr(value, "__module__", None), package):
-                named.append(self.of(value))
+                named.append(_hash(word, self.of(value)))
+            else:
+                known = ("__module__", "__qualname__", "__name__")
+                named.append(_hash(word, *(getattr(value, n, "") for n in known)))
         return _hash(
             "function", self.of(function.__code__), self.of(function.__defaults__),
             self.of(function.__kwdefaults__), self._kept(function), *map(self.of, cells), *named,
@@ -196,20 +215,24 @@ class _Digest:
 
     def _of_class(self, kind: type) -> bytes:
         parts: list[bytes] = []
+        if _owned(type(kind).__module__, "__main__"):
+            parts.append(self.of(type(kind)))
         for base in kind.__mro__:
             parts.append(_hash(base.__module__, base.__qualname__))
             if base.__module__.partition(".")[0] in _LIBRARIES:
                 continue
             for name, member in sorted(vars(base).items()):
                 if isinstance(member, property):
-                    member = member.fget
+                    members = member.fget, member.fset, member.fdel
+                    member = members if any(members[1:]) else member.fget
                 elif isinstance(member, staticmethod | classmethod):
                     member = member.__func__
                 elif isinstance(member, functools.cached_property):
                     member = member.func
                 elif isinstance(member, functools.partialmethod):
                     member = member.func, member.args, member.keywords
-                hidden = name[:2] == "__" or name == "_abc_impl" or isinstance(member, _SLOTS)
+                hidden = name == "_abc_impl" or isinstance(member, _SLOTS)
+                hidden |= name[:2] == "__" and (name in _OF_PYTHON or not _settings(member))
                 if isinstance(member, types.FunctionType) or not hidden:
                     parts += [_hash(name), self.of(member)]
         return _hash("class", *parts)
@@ -224,12 +247,19 @@ class _Digest:
                 p
                 if p is None or self._values or not p.requires_grad
                 else (p.shape, str(p.dtype), type(p), vars(p)),
+                *self._again(p),
             )
             for name, p in parameters.items()
         ]
         # In their order, which is that in which a Sequential applies them.
-        inner = list(modules.items())
+        inner = [(name, module, *self._again(module)) for name, module in modules.items()]
         return _hash(self.of(type(model)), *map(self.of, (described, inner, attributes)))
+
+    def _again(self, part: Any) -> tuple[int, ...]:
+        """The number of a model's part that is in two places, where it is met again."""
+        new = len(self._places)
+        found = new if part is None else self._places.setdefault(id(part), new)
+        return () if found == new else (found,)
 
 
 _LIBRARIES = {
@@ -239,6 +269,11 @@ _LIBRARIES = {
 }
 """Packages whose classes and functions enter by name."""
 _STANDARD = sysconfig.get_path("stdlib")
+_PLAIN = (bool, int, float, complex, str, bytes)
+_OF_PYTHON = {"__doc__", "__module__", "__qualname__", "__slots__", "__annotations__"} | {
+    "__slotnames__", "__firstlineno__", "__static_attributes__", "__match_args__", "__parameters__",
+}  # fmt: skip
+"""Names of what Python itself writes into classes, and of texts that no code reads."""
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _NAMES = (
@@ -253,6 +288,9 @@ _SILENT = (type(threading.Lock()), type(threading.RLock()), io.IOBase, logging.L
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _BY_TEXT = {"import_module", "__import__", "modules"}
 """Names of what gives a module by its name."""
+_READ_BY_TEXT = {"getattr", "attrgetter", "globals", "vars", "__dict__", "eval", "exec"}
+"""Names of what gives a value by its name."""
+_WORDS = re.compile(r"[^\W\d]\w*")
 
 
 def _hash(*parts: object) -> bytes:
@@ -264,7 +302,23 @@ def _hash(*parts: object) -> bytes:
     return total.digest()
 
 
-def _named(function: types.FunctionType, given: list[Any], package: str) -> list[Any]:
+def _settings(value: Any) -> bool:
+    """True for values as settings have them, not Python's or a library's own objects."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_settings, value))
+    if isinstance(value, dict):
+        return all(map(_settings, (*value, *value.values())))
+    return isinstance(value, _PLAIN)
+
+
+def _slot(base: type, name: str, value: Any) -> tuple[Any, ...]:
+    """What an object has in a slot of its class, or nothing."""
+    with suppress(AttributeError):
+        return (vars(base)[name].__get__(value),)
+    return ()
+
+
+def _named(function: types.FunctionType, given: list[Any], package: str) -> list[tuple[str, Any]]:
     """Objects that a function refers to, including through the user's own modules.
 
     given: what it closes over and its defaults, where it may have modules from as well.
@@ -277,12 +331,15 @@ def _named(function: types.FunctionType, given: list[Any], package: str) -> list
         if _owned(module.__name__, package) and not any(vars(module) is s for s in spaces):
             spaces.append(vars(module))
     names = list(dict.fromkeys(name for code in codes for name in code.co_names))
-    values: list[Any] = []
+    if not _READ_BY_TEXT.isdisjoint(names):
+        texts = (text for code in codes for text in code.co_consts if isinstance(text, str))
+        names = list(dict.fromkeys((*names, *(n for t in texts for n in _WORDS.findall(t)))))
+    values: list[tuple[str, Any]] = []
     for space in spaces:  # grows meanwhile
-        for value in (space[name] for name in names if name in space):
-            if not isinstance(value, types.ModuleType):
-                values.append(value)
-            elif _owned(value.__name__, package) and not any(vars(value) is s for s in spaces):
+        for name, value in ((name, space[name]) for name in names if name in space):
+            if not isinstance(value, types.ModuleType) or not _owned(value.__name__, package):
+                values.append((name, value))
+            elif not any(vars(value) is s for s in spaces):
                 spaces.append(vars(value))
     return values
 
@@ -325,7 +382,9 @@ def _owned(module: str | None, package: str) -> bool:
     if root in _LIBRARIES:
         return False
     path = _path(root)
-    if path is None or path.startswith(_STANDARD):
+    if path is None:  # made by code, or not imported by its name
+        return module is not None
+    if path.startswith(_STANDARD):
         return False
     return not {"site-packages", "dist-packages"} & set(Path(path).parts)
 

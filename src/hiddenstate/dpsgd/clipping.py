@@ -87,7 +87,12 @@ class ClippedSum:
         if kernel not in get_args(KernelName):
             names = ", ".join(get_args(KernelName))
             raise InputError(f"kernel: got {kernel!r}; expected one of {names}")
+        x, y = tensor("x", x), tensor("y", y)
+        if not callable(loss):
+            raise InputError(f"loss: got {loss!r}; expected a function of outputs and labels")
         if augmentation is not None:
+            if not isinstance(augmentation, Augmentation):
+                raise InputError(f"augmentation: got {augmentation!r}; expected an Augmentation")
             if kernel not in ("auto", "torch", "explicit"):
                 raise InputError(
                     f"kernel: got {kernel!r} with an augmentation; expected 'auto', 'torch' or "
@@ -99,7 +104,7 @@ class ClippedSum:
         refuse_hooks(model)
         where = usable(device)
         with nothing_shared(held, loss):
-            given = Given(model, tensor("x", x), tensor("y", y), loss)
+            given = Given(model, x, y, loss)
             records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
             probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
@@ -356,11 +361,11 @@ def usable(device: str | torch.device, name: str = "device") -> torch.device:
     """A device that torch can use here; InputError, which calls it by a name, for any other."""
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        return torch.device(device)
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(
             f"{name}: got {str(device)!r}; expected one that torch can use ({first_line(error)})"
         ) from error
-    return torch.device(device)
 
 
 def _precision(model: nn.Module) -> torch.dtype:
@@ -377,12 +382,24 @@ def _precision(model: nn.Module) -> torch.dtype:
 
 def tensor(name: str, values: Any) -> Tensor:
     """An array as a tensor, of the same memory where that can be; InputError for no numbers."""
+    if np.ma.is_masked(values):
+        raise InputError(f"{name}: got an array with masked entries; expected numbers in all")
+    if hasattr(values, "to_numpy"):  # a table, whose index is not its order
+        values = values.to_numpy()
     if isinstance(values, np.ndarray) and min(values.strides, default=0) < 0:
         values = values.copy()  # torch knows no negative strides, such as those of x[:, ::-1]
     try:
-        return torch.as_tensor(values)
+        found = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: {first_line(error)}; expected an array of numbers") from error
+    if found.layout != torch.strided or found.is_nested or found.is_quantized or found.is_meta:
+        raise InputError(
+            f"{name}: got a tensor that is sparse, nested, quantized or without values; expected "
+            "an array of numbers"
+        )
+    if not found.dim():
+        raise InputError(f"{name}: got {values!r}; expected an array of numbers")
+    return found
 
 
 def checked(
@@ -451,8 +468,10 @@ def whole_labels(y: Tensor) -> Tensor:
     """Labels (records,) as int64; InputError names the first that is no whole number."""
     if y.dim() != 1:
         raise InputError(f"y: got shape {tuple(y.shape)}; expected one label a record")
+    if y.is_complex():
+        raise InputError(f"y: got {y.dtype}; expected integers")
     if y.is_floating_point():
-        broken = (y != y.round()) | ~y.isfinite()
+        broken = (y != y.round()) | ~(y.abs() < 2**63)
         if bool(broken.any()):
             i = int(broken.nonzero()[0])
             raise InputError(f"y: record {i} has the label {float(y[i]):g}; expected an integer")

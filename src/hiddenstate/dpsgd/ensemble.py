@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -34,7 +35,7 @@ from hiddenstate.dpsgd.run import Watch as Watch
 from hiddenstate.dpsgd.strategies import free_memory, strategy
 from hiddenstate.dpsgd.strategies import last_iterate as last_iterate
 from hiddenstate.dpsgd.strategies import last_iterates as last_iterates
-from hiddenstate.errors import InputError, check_count
+from hiddenstate.errors import InputError, check_count, expect
 from hiddenstate.pipeline.parts import Identity, Row, Store, place
 from hiddenstate.streams import World
 
@@ -99,7 +100,11 @@ def scores(
     check_count("repeats", repeats)
     if not worlds or not set(worlds) <= {"in", "out"} or len(worlds) > len(set(worlds)):
         raise InputError(f"worlds: got {worlds}; expected 'in', 'out' or both")
-    measures, observers = dict(measures or {}), dict(observers or {})
+    measures, observers = measures or {}, observers or {}
+    needed = ("measures", measures, "__call__"), ("observers", observers, "watch")
+    for what, given, method in needed:
+        fine = isinstance(given, Mapping) and all(hasattr(v, method) for v in given.values())
+        expect(fine, what, given, f"a dictionary of {what} by name")
     taken: tuple[str, ...] = ("world", "repeat", "run", "score")
     if observers:
         taken = (LAST, *taken, "adversary")
@@ -195,8 +200,8 @@ def _group(
     check_count("workers", workers)
     if chunk is not None:
         check_count("chunk", chunk)
-    if memory is not None and not memory > 0:
-        raise InputError(f"memory: got {memory}; expected bytes, more than 0")
+    if memory is not None and not (isinstance(memory, Real) and memory > 0):
+        raise InputError(f"memory: got {memory!r}; expected bytes, more than 0")
     if side_by_side is None:
         side_by_side = usable(device).type != "cpu"
     made_once = sums if sums is not None and ensemble.canary.record is None else {}

@@ -4,9 +4,11 @@ Kernels and their probe work on copies of the model and on records in its precis
 the way there, neither of them can see.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,7 @@ class Given:
     """
 
     def __init__(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss):
+        refuse_aliases(model, x, y)
         self.model, self.x, self.y, self.loss = model, x, y, loss
         self.place = next(p.device for p in model.parameters())
         self.whole = False
@@ -136,8 +139,7 @@ class Given:
         own, theirs = ([p for p in m.parameters() if p.requires_grad] for m in (self.model, held))
         foreign = {id(p) for p in own}
         few, copys = list(dict.fromkeys([0, len(x) // 2, len(x) - 1])), []
-        # Of their own memory, for parameters that are moved below may lie among the records.
-        x, y = x[few].clone(), y[few].clone()
+        x, y = x[few], y[few]
         with on_trial(), torch.enable_grad():
             for j, i in enumerate(few):
                 mine, one = slice(j, j + 1), slice(i, i + 1)
@@ -157,6 +159,13 @@ class Given:
                     close = 1e-6 * (float(before[1:].norm()) + 1e-3)
                     if not torch.allclose(after, before, rtol=1e-5, atol=close, equal_nan=True):
                         raise _lost("a copy's loss depends on the parameters of the model itself")
+                # What lies in the memory of parameters moved with them, but not in a copy.
+                for p, moved in zip(theirs, own, strict=True):
+                    p.data.copy_(moved.data)
+                for one in torch.arange(len(few)).split(1):
+                    losses = [self._loss(m, x[one], y[one]) for m in (self.model, held)]
+                    if not torch.allclose(*losses, rtol=_CLOSE, equal_nan=True):
+                        raise _lost("a copy with the same parameters has another loss")
 
 
 def _furthest(losses: Tensor, others: Tensor, sizes: Tensor, close: float) -> int | None:
@@ -204,17 +213,15 @@ def _moved(parameters: list[nn.Parameter]) -> Iterator[None]:
     Autograd is not told, for it would refuse to go back through graphs that were made before.
     """
     rng = stream(0, "given", "parameters")
-    # An expanded one's entries lie in one place, which is written once.
-    places = [p.data[tuple(slice(None if s else 1) for s in p.stride())] for p in parameters]
-    kept = [place.clone() for place in places]
+    kept = [p.detach().clone() for p in parameters]
     try:
-        for place in places:
-            noise = torch.from_numpy(np.asarray(rng.uniform(0.1, 1, tuple(place.shape))))
-            place.add_(noise.to(place))
+        for p in parameters:
+            noise = torch.from_numpy(np.asarray(rng.uniform(0.1, 1, tuple(p.shape))))
+            p.data.add_(noise.to(p))
         yield
     finally:
-        for place, values in zip(places, kept, strict=True):
-            place.copy_(values)
+        for p, values in zip(parameters, kept, strict=True):
+            p.data.copy_(values)
 
 
 def _gradient(loss: Tensor, parameters: list[nn.Parameter]) -> Tensor:
@@ -251,6 +258,82 @@ def refuse_hooks(model: nn.Module) -> None:
                 f"model: {name} has a hook (register_hook), which per-sample gradients do not "
                 "pass; expected none, or the same change in forward"
             )
+
+
+def refuse_aliases(model: nn.Module, x: Tensor, y: Tensor) -> None:
+    """InputError for what lies in the memory of a parameter that is trained, and changes with it.
+
+    In a copy, or where parameters are given from outside, it would not, or the other way round.
+    """
+    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    for name, p in trained:
+        least = 1
+        for step, size in sorted((s, n) for s, n in zip(p.stride(), p.shape, strict=True) if n > 1):
+            if step < least:
+                raise InputError(
+                    f"model: entries of parameter {name!r} lie in one place, as those of an "
+                    f"expanded one; expected {name}.clone(), or forward to expand a smaller one"
+                )
+            least = step * size
+    places = [(name, p, place) for name, p in trained if (place := _place(p)) is not None]
+    others = [(f"model: {name!r}", value) for name, value in _tensors(model)]
+    for what, value in (*others, ("x:", x), ("y:", y)):
+        if (at := _place(value)) is None:
+            continue
+        for name, p, place in places:
+            if value is not p and np.shares_memory(at, place):
+                raise InputError(
+                    f"{what} lies in the memory of parameter {name!r}, and no copy of the model "
+                    "changes both; expected a tensor of its own (clone), or one that forward makes "
+                    "of the parameter"
+                )
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Tensors and arrays that a model holds, also in its containers and objects, by name."""
+    waiting: list[tuple[str, Any]] = [("", model)]
+    seen: set[int] = set()
+    while waiting:
+        name, value = waiting.pop()
+        if id(value) in seen or isinstance(value, _HOLD_NONE):
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor | np.ndarray):
+            yield name, value
+        inner: dict[Any, Any] = dict(getattr(value, "__dict__", {}))
+        if isinstance(value, nn.Module):
+            for part in ("_modules", "_buffers", "_parameters"):
+                inner |= inner.pop(part)
+        elif isinstance(value, dict):
+            inner |= value
+        elif isinstance(value, list | tuple | set | frozenset | deque):
+            inner |= enumerate(value)
+        waiting += [(f"{name}.{n}" if name else str(n), v) for n, v in inner.items()]
+
+
+_HOLD_NONE = (str, bytes, bool, int, float, type(None), type, ModuleType, FunctionType)
+"""Types of values in which no tensor of a model's own lies."""
+
+
+def _place(value: Any) -> np.ndarray | None:
+    """Where a tensor or an array lies, as an array of its shape that is never read."""
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        start, steps = value.data_ptr(), value.stride()
+    except RuntimeError:  # of some layouts
+        return None
+    if not start or not value.numel():
+        return None
+    size = value.element_size()
+    lies = {
+        "version": 3,
+        "data": (start, True),
+        "typestr": f"|V{size}",
+        "shape": tuple(value.shape),
+        "strides": tuple(step * size for step in steps),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=lies))
 
 
 def whole_numbers_kept(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -10,13 +10,15 @@ import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hiddenstate.dpsgd.checkpoint import fingerprint
 from hiddenstate.errors import InputError
@@ -38,7 +40,10 @@ _TOGETHER, _BYTES = 32, 2**30
 """Records whose gradients together are compared, and the most that these take in float64."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
+FAILURES = (
+    *(RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError),
+    *(ArithmeticError, NameError, OSError),
+)
 """What a model raises that does not fit its records or its precision."""
 
 
@@ -91,7 +96,7 @@ class Probe:
         self.theta = torch.cat(
             [p.detach().flatten() for p in model.parameters() if p.requires_grad]
         )
-        uncalled = copied(model)
+        uncalled, untouched = copied(model), _Untouched(model)
         self.x = self._cast(self.x)
         if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):
             raise TypeError(f"its output is {type(outputs).__name__}, no tensor")
@@ -102,9 +107,32 @@ class Probe:
                 alone = [self._outputs(record[None])[0] for record in self.x]
             self.y = torch.stack(alone).argmin(1)
         self._refuse_changing()
+        self._refuse_writes(untouched)
         self._refuse_random_and_mixed()
         self._refuse_kept(uncalled)
         self._refuse_mixed_gradients(relabel)
+
+    def _refuse_writes(self, untouched: "_Untouched") -> None:
+        """InputError for a pass that writes into parameters, or unseen into records.
+
+        If only as at other parameters or records: what it writes may be what was there.
+        """
+        x = self.x[:1].clone()
+        with untouched, torch.enable_grad(), suppress(*FAILURES):  # which the next pass raises
+            losses = self._loss(self.model(x), self.y[:1])
+            trained = [p for p in self.model.parameters() if p.requires_grad]
+            torch.autograd.grad(losses.sum(), trained, allow_unused=True)
+        if (name := untouched.broken()) is not None:
+            raise InputError(
+                f"model: forward writes into parameter {name!r}, so that a training has others "
+                "than its steps gave it; expected a forward that calculates with changed values "
+                "of its own"
+            )
+        if not x._version and not (untouched.spares(x) and torch.equal(x, self.x[:1])):
+            raise InputError(
+                "model: forward writes into its records by .data or NumPy, which torch does not "
+                "see; expected a changed copy of them, as x = 2 * x makes"
+            )
 
     def _refuse_changing(self) -> None:
         """InputError for what a pass leaves behind, in the model or in what its code names.
@@ -304,6 +332,49 @@ class Probe:
         return torch.cat([g.flatten() for g in found])
 
 
+class _Untouched(TorchDispatchMode):
+    """Sees what is written into while it is entered, and knows parameters as they were before."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self._model, self._written = model, set[int]()
+        self._before = [
+            (name, p, p.data_ptr(), p.detach().clone()) for name, p in model.named_parameters()
+        ]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for i, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[i] if i < len(args) else kwargs.get(argument.name)
+                for one in value if isinstance(value, list | tuple) else [value]:
+                    if isinstance(one, Tensor) and (place := _storage(one)):
+                        self._written.add(place)
+        return func(*args, **kwargs)
+
+    def spares(self, tensor: Tensor) -> bool:
+        """True if nothing was written where a tensor lies."""
+        return _storage(tensor) not in self._written
+
+    def broken(self) -> str | None:
+        """The first parameter that was written into, or is another; None if there is none."""
+        now = dict(self._model.named_parameters())
+        for name, p, place, values in self._before:
+            same = p.data_ptr() == place and torch.allclose(p, values, 0, 0, equal_nan=True)
+            if now.get(name) is not p or not same or not self.spares(p):
+                return name
+        return None
+
+
+def _storage(tensor: Tensor) -> int:
+    """Where the memory lies that a tensor is a view of, or 0 where none is known."""
+    with suppress(RuntimeError):
+        return tensor.untyped_storage().data_ptr()
+    return 0
+
+
 def _states(model: nn.Module, loss: Loss) -> dict[str, str]:
     """Digests of all that the model and the loss hold or name, by name."""
     held: dict[str, object] = {"loss": loss}
@@ -359,6 +430,14 @@ def refuse_mixing(alone: Tensor, together: Tensor, close: float) -> None:
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy of the model; InputError, which says what to do, where torch makes none."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: got {model!r:.80}; expected a torch.nn.Module")
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(value) or value.is_meta:
+            raise InputError(
+                f"model: {name!r} has no values, as in a lazy layer before its first call or on "
+                "device 'meta'; expected a model that has been called, on a CPU"
+            )
     if hasattr(model, "_orig_mod"):
         raise InputError(
             "model: is compiled (torch.compile), and its code was made for its own parameters; "
@@ -380,11 +459,29 @@ def copied(model: nn.Module) -> nn.Module:
                     "torch.nn.utils.weight_norm"
                 )
     try:
-        return copy.deepcopy(model)
+        found = copy.deepcopy(model)
     except Exception as error:  # whatever a module's own attributes raise
         raise InputError(
             f"model: cannot be copied ({first_line(error)}); expected one that copy.deepcopy copies"
         ) from error
+    # A module or tensor of a class of its own may be its own copy.
+    own, its = _parts(model), _parts(found)
+    if shared := own.keys() & its.keys():
+        name = next(name for key, name in own.items() if key in shared)
+        raise InputError(
+            f"model: copy.deepcopy gives {repr(name) if name else 'the model'} itself, no copy; "
+            "expected a model that copy.deepcopy copies whole"
+        )
+    return found
+
+
+def _parts(model: nn.Module) -> dict[object, str]:
+    """Names of a model's modules by their identity, and of its tensors by where they lie."""
+    found: dict[object, str] = {id(module): name for name, module in model.named_modules()}
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if place := _storage(value):
+            found.setdefault((value.device, place), name)
+    return found
 
 
 def stir(model: nn.Module, name: str) -> None:

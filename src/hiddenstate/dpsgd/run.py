@@ -109,12 +109,24 @@ class Ensemble:
     augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
-        if len(self.x) != len(self.y):
-            raise InputError(f"y: got {len(self.y)} labels; expected {len(self.x)}, one a record")
+        if not isinstance(self.mechanism, Mechanism):
+            raise InputError(f"mechanism: got {self.mechanism!r}; expected a Mechanism")
+        if not all(hasattr(self.canary, n) for n in ("record", "sampled", "inserted", "fixed")):
+            raise InputError(
+                f"canary: got {self.canary!r:.40}; expected a canary, such as blank(...)"
+            )
+        if isinstance(self.initial, nn.Module):
+            raise InputError(
+                "initial: got a model; expected flat_parameters(model), or a function of a random "
+                "generator"
+            )
+        x, y = _array("x", self.x), _array("y", self.y)
+        if len(x) != len(y):
+            raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
         if not self.positions:
             raise InputError("x: got no record; expected at least one")
         if self.canary.record is not None:
-            _check_record(self.canary.record, self.x, self.y, self.loss)
+            _check_record(self.canary.record, x, y, self.loss)
         self._refuse_unaccounted()
 
     @cached_property
@@ -218,7 +230,10 @@ class Run:
     def __post_init__(self) -> None:
         given = self.ensemble.initial
         initial = given(self.stream("initialisation")) if callable(given) else given
-        initial = tensor("initial", initial).detach().to(self.gradients.dtype)
+        initial = tensor("initial", initial).detach()
+        if initial.is_complex():
+            raise InputError(f"initial: got {initial.dtype}; expected real numbers")
+        initial = initial.to(self.gradients.dtype)
         if initial.shape != (self.gradients.parameters,):
             raise InputError(
                 f"initial: got shape {tuple(initial.shape)}; expected "
@@ -441,11 +456,18 @@ def _gradients(run: Run) -> Tensor | None:
     return signed if run.world == "in" else -signed
 
 
-def _array(name: str, values: Any) -> NDArray[Any]:
+def _array(name: str, values: Any, dimensions: int = 1) -> NDArray[Any]:
+    """An array of so many dimensions or more; InputError for what is none of numbers."""
+    if np.ma.is_masked(values):
+        raise InputError(f"{name}: got an array with masked entries; expected numbers in all")
     try:
-        return np.asarray(values)
+        found = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: {error}; expected an array of numbers") from error
+    if found.dtype.kind not in "biufc" or found.ndim < dimensions:
+        what = f"an array of {found.dtype}" if found.ndim else repr(values)
+        raise InputError(f"{name}: got {what}; expected numbers in an array")
+    return found
 
 
 def _like(name: str, values: Any, others: NDArray[Any]) -> NDArray[Any]:
@@ -473,7 +495,8 @@ def _check_record(
     loss: Loss,
 ) -> None:
     """Raise InputError for a canary's record that is no record like the others."""
-    values, label = np.asarray(record[0]), np.asarray(record[1])
+    values = _array("canary: its record", record[0], 0)
+    label = _array("canary: its label", record[1], 0)
     if len(x) and values.shape != np.shape(x)[1:]:
         raise InputError(f"canary: its record has shape {values.shape}; expected {np.shape(x)[1:]}")
     if len(y) and label.shape != np.shape(y)[1:]:
