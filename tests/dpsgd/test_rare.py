@@ -92,6 +92,8 @@ WRITES = {
     "in place": lambda x: x.mul_(0.5),
     "by data": lambda x: x.data.mul_(0.5),
     "where it is large": lambda x: x.data.clamp_(max=1.9),
+    "by other data": lambda x: setattr(x, "data", 0.5 * x.data),
+    "by numpy": lambda x: np.multiply(x.numpy(), 0.5, out=x.numpy()),
 }
 
 

@@ -4,7 +4,6 @@ import copy
 from functools import partial
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -219,7 +218,7 @@ def unchanged(net, x):
         (written_in_numpy, r"fc\.weight"),
     ],
 )
-@pytest.mark.parametrize("kernel", ["auto", "explicit", "opacus"])
+@pytest.mark.parametrize("kernel", ["auto", "explicit"])
 def test_a_forward_that_writes_into_parameters_is_refused(write, name, kernel):
     with pytest.raises(InputError, match=f"model: forward writes into parameter '{name}"):
         ClippedSum(Writing(write), X, LABELS, kernel=kernel)
@@ -230,20 +229,6 @@ def test_embeddings_that_limit_their_norms_are_refused():
     model = nn.Sequential(nn.Embedding(5, 4, max_norm=9.0), nn.Flatten(), nn.Linear(12, 4))
     with pytest.raises(InputError, match=r"model: forward writes into parameter '0\.weight'"):
         ClippedSum(model, torch.randint(5, (8, 3)), LABELS)
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda net, x: x.data.mul_(2),
-        lambda net, x: x.data.clamp_(-9, 9),
-        lambda net, x: setattr(x, "data", 2 * x.data),
-        lambda net, x: np.multiply(x.numpy(), 2, out=x.numpy()),
-    ],
-)
-def test_hidden_writes_into_records_are_refused(write):
-    with pytest.raises(InputError, match=r"model: forward writes into its records by \.data or "):
-        ClippedSum(Writing(write), X, LABELS)
 
 
 def test_a_buffer_that_is_changed_by_data_is_refused():
