@@ -101,7 +101,8 @@ def _write_part(
     assert isinstance(part, parts.Parts)
     if options.hours and part.own().empty:
         raise InputError(
-            f"{job.cell.name}: no model is left to train; `hiddenstate gather` writes its scores"
+            f"{job.cell.name}: no model is left to train; `hiddenstate job gather` writes its "
+            "scores"
         )
     if options.checkpoint:  # other parts' models are there as well
         began = time.perf_counter() - checkpoint.spent(options.checkpoint, part.finished)
@@ -115,22 +116,24 @@ def gather(options: argparse.Namespace) -> None:
 
     FAMILY
     CELL
+    DEVICE
     --cached DIR: path! | cached scores, with part files in parts/
     """
     from hiddenstate.pipeline import parts
 
     job, seed = jobs.asked(options, "train")
     folder, began = options.cached / "parts", time.perf_counter()
-    place = {"checkpoint": None, "workers": 1, "memory": 0, "device": "cpu"}
+    place = {"checkpoint": None, "workers": 1, "memory": 0}
     own = {"models": None, "purpose": "", "part": None, "hours": None, "parts": [folder]}
     vars(options).update(place | own)
     options.start = job.start and options.cached / "starts" / f"{job.start.cell.name}.parquet"
     number, every = parts.models(jobs.finished_elsewhere(options, job, seed)), job.trainings
     if number < every:
+        start = f"--start {options.start} " if options.start else ""
         raise InputError(
             f"{folder}: has {number} of {every} models of {job.cell.name}; train the others with "
             f"`hiddenstate job train {options.family} --config {options.config} --cell "
-            f"{job.cell.name} --parts {folder} --hours 8 --out "
+            f"{job.cell.name} {start}--parts {folder} --hours 8 --out "
             f"{folder}/{job.cell.name}.part-NAME.parquet`"
         )
     given = job.files
