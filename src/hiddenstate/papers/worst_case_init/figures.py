@@ -349,7 +349,7 @@ figure3 = _panels(
 )
 figure4 = _panels(
     "Figure 4: clipping norm",
-    "With few records the clipping norm makes little difference",
+    "A clipping norm of 10 hides more, the more records there are",
     "Worst-case initial parameters, clipping norm C.",
     *("figure4", "clipping_norm", "C = {:g}".format),
 )
