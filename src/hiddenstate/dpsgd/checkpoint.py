@@ -312,7 +312,7 @@ def _settings(value: Any) -> bool:
 
 
 def _slot(base: type, name: str, value: Any) -> tuple[Any, ...]:
-    """What an object has in a slot of its class, or nothing."""
+    """Value of an object in a slot of its class, or nothing."""
     with suppress(AttributeError):
         return (vars(base)[name].__get__(value),)
     return ()
@@ -532,7 +532,7 @@ class Checkpoint:
 
 
 def _exact(made: str, other: str) -> bool:
-    """Whether two ways to train differ in kernel and device alone, and ``made`` has no old code."""
+    """True if two ways to train differ in kernel and device alone, and ``made`` has no old code."""
     one, two = (dict(part.rsplit(" ", 1) for part in way.split(", ")) for way in (made, other))
     current = str(_NUMERICS.get(one.get("kernel", ""), 1))
     return one.get("precision") == two.get("precision") and one.get("numerics") == current

@@ -127,6 +127,9 @@ def test_clipping_norms_are_compared_with_all_records_where_both_have_an_audit()
     one = pd.concat([few, large[large["clipping_norm"] == 1.0]])
     assert checks.factors.clipping.measure(one).outcome == Outcome.UNDECIDED
     assert checks.factors.clipping.measure(pd.concat([few, large])).outcome == Outcome.AGREES
+    # A norm without an audit of all records stays open.
+    half = pd.concat([few, large[large["clipping_norm"] != 0.1]])
+    assert checks.factors.clipping.measure(half).outcome == Outcome.UNDECIDED
 
 
 def test_every_other_audit_of_a_last_layer_is_compared_with_the_one_at_clipping_norm_1():

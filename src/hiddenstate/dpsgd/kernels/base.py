@@ -400,7 +400,7 @@ class Blockwise(OfModel):
         return torch.zeros_like(thetas) if total is None else total
 
     def unlike(self, probe: Probe, close: float) -> bool:
-        """Whether sums over all records are not autograd's; see ``sums_unlike``."""
+        """True if sums over all records are not autograd's; see ``sums_unlike``."""
         return self.problem.device.type != "meta" and sums_unlike(self, probe, close, _clipped)
 
     def _block_sum(self, thetas: Tensor, block: Block, clipping_norm: float) -> Tensor:

@@ -234,8 +234,8 @@ def records_cifar10(estimates: pd.DataFrame) -> Found:
 def clipping(estimates: pd.DataFrame) -> Found:
     """At epsilon 10 the published epsilon is larger at C = 0.1 and 1 than at 10.
 
-    By the separation of expected audits with all records, or else by audits, with all records where
-    both norms have one.
+    By the separation of expected audits with all records, or else by audits. Those of fewer records
+    stand for a norm that has none with all.
     """
     notes = []
     norms = [0.1, 1.0, 10.0]
@@ -254,11 +254,18 @@ def clipping(estimates: pd.DataFrame) -> Found:
     for at, values in found:
         lines.setdefault((at["task"], at["records"]), {})[at["clipping_norm"]] = (at, values)
     lines = {key: line for key, line in lines.items() if {1.0, 10.0} <= set(line)}
-    whole = {task for (task, _), line in lines.items() if with_all_records([line[1.0]])}
+    whole = {
+        (task, c)
+        for (task, _), line in lines.items()
+        for c in line
+        if with_all_records([line[1.0]])
+    }
     for (task, n), line in lines.items():
-        if task in whole and not with_all_records([line[1.0]]):
+        fewer = not with_all_records([line[1.0]])
+        compared = [c for c in norms[:2] if c in line and not (fewer and (task, c) in whole)]
+        if not compared:
             continue
-        for c in (c for c in norms[:2] if c in line):
+        for c in compared:
             what = f"epsilon at C = {c:g} less that at 10, {task}, n = {n:,.0f}"
             gap = published(*line[c]) - published(*line[10.0])
             yield Within(what, gap, low=0, reason="tighter")
