@@ -128,8 +128,9 @@ ELSEWHERE = "kernel torch, device cuda, precision torch.float32, side by side Tr
         (ELSEWHERE.format(checkpoint._NUMERICS["torch"]), "world == 'in'", "model both with the"),
         (ELSEWHERE.format(checkpoint._NUMERICS["torch"] - 1), "world == world", "numerics"),
         (ELSEWHERE.format(2).replace("float32", "float64"), "world == world", "equal precision"),
+        ("chance", "world == world", "made with chance; this call has"),
     ],
-    ids=["pairs", "one data set", "old code", "another precision"],
+    ids=["pairs", "one data set", "old code", "another precision", "no way"],
 )
 def test_another_device_trains_models_in_pairs(capsys, tiny, started, made, models, refused):
     assert train(capsys, "--part", "1/2", "--out", part("a")) == (0, "")

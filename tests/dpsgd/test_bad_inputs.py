@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hiddenstate.adversaries.canaries import blank
-from hiddenstate.dpsgd.clipping import ClippedSum
+from hiddenstate.dpsgd.clipping import ClippedSum, flat_parameters
 from hiddenstate.dpsgd.ensemble import Ensemble, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
@@ -93,12 +93,23 @@ def test_no_records_are_named():
         (pd.DataFrame(X, index=range(8, 0, -1)), pd.Series(Y, index=range(7, -1, -1))),
         (pd.DataFrame(X, columns=[*"abcdef"]), pd.Series(Y, dtype="Int64")),
         (np.ma.masked_array(X), Y.astype(np.uint16)),
+        (XT.clone().requires_grad_(), Y),
     ],
 )
 def test_tables_and_lists_are_taken_in_their_order(x, y):
     problem = ClippedSum(nn.Linear(6, 4), x, y).kernel.problem
     assert torch.equal(problem.x, XT)
     assert torch.equal(problem.y, YT)
+
+
+def test_arrays_that_are_read_only_are_taken_without_a_warning_and_stay_as_they_are():
+    x = X.copy()
+    x.setflags(write=False)
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 4))  # writes into what it is given
+    agree = ClippedSum(model, X.copy(), Y), ClippedSum(model, x, Y)
+    sums = [total(flat_parameters(model), np.arange(len(Y)), 1.0) for total in agree]
+    assert torch.equal(*sums)
+    assert np.array_equal(x, X)
 
 
 def lazy():

@@ -1,6 +1,8 @@
 """What a model does that a sum over its records cannot have: found before training, and told."""
 
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -665,3 +667,13 @@ def test_a_kernel_that_is_wrong_on_its_device_is_refused(monkeypatch):
     monkeypatch.setattr(BookKeeping, "gradients", lambda *given: Off(right(*given)))
     with pytest.raises(InputError, match=r"device: on 'cpu' .* 'torch' are not those of float64"):
         refuse_on_device(total.kernel, probe)
+
+
+def test_no_compiler_is_imported():
+    """Torch's takes a second of every job that trains."""
+    code = (
+        "import sys, torch; from hiddenstate.dpsgd.clipping import ClippedSum; "
+        "ClippedSum(torch.nn.Linear(3, 2), torch.eye(3), torch.tensor([0, 1, 0])); "
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

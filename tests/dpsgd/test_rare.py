@@ -127,6 +127,7 @@ READS = {
     "vector": lambda m: nn.utils.parameters_to_vector(m.parameters()).detach().abs().max(),
     "state_dict": lambda m: m.state_dict()["last.bias"].abs().max(),
     "another name": lambda m: m.held[0].detach().square().sum(),
+    "cast": lambda m: m.first.weight.type(torch.float64).detach().mean().float(),
     "of a memory": lambda m: m.memory.weight_hh_l0.detach().abs().mean(),
 }
 SEQUENCES = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
@@ -170,6 +171,9 @@ KINDLY = {
     "size": lambda m: m.first.weight.shape[0] + m.first.weight.size(1) + m.first.weight.dim(),
     "like": lambda m: torch.ones_like(m.first.weight).mean() + torch.ones(1).to(m.first.weight),
     "count": lambda m: sum(p.numel() for p in m.parameters()) / 99,
+    "sparse": lambda m: 1.0 + m.first.weight.is_sparse + m.first.weight.is_leaf,
+    "cast": lambda m: torch.ones(1).type(m.first.weight.type()),
+    "result": lambda m: torch.ones(1, dtype=torch.result_type(m.first.weight, m.last.bias)),
     "real": lambda m: 1.0 + next(m.parameters()).is_floating_point() + len(m.first.weight),
 }
 

@@ -533,7 +533,7 @@ class Checkpoint:
 
 def _exact(made: str, other: str) -> bool:
     """True if two ways to train differ in kernel and device alone, and ``made`` has no old code."""
-    one, two = (dict(part.rsplit(" ", 1) for part in way.split(", ")) for way in (made, other))
+    one, two = (dict(p.rpartition(" ")[::2] for p in way.split(", ")) for way in (made, other))
     current = str(_NUMERICS.get(one.get("kernel", ""), 1))
     return one.get("precision") == two.get("precision") and one.get("numerics") == current
 

@@ -389,7 +389,9 @@ def tensor(name: str, values: Any) -> Tensor:
     if isinstance(values, np.ndarray) and min(values.strides, default=0) < 0:
         values = values.copy()  # torch knows no negative strides, such as those of x[:, ::-1]
     try:
-        found = torch.as_tensor(values)
+        with warnings.catch_warnings():  # of arrays that are not to be written into: none is
+            warnings.simplefilter("ignore")
+            found = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: {first_line(error)}; expected an array of numbers") from error
     if found.layout != torch.strided or found.is_nested or found.is_quantized or found.is_meta:
@@ -461,7 +463,7 @@ def checked_indices(indices: Any, records: int, *, most: int = 1) -> NDArray[np.
     if found.size and (found.min() < 0 or found.max() >= records):
         wrong = found[(found < 0) | (found >= records)][0]
         raise InputError(f"indices: got {wrong}; expected 0 to {records - 1}, of {records} records")
-    return found.astype(np.int64, copy=False)
+    return np.require(found, np.int64, ["W"])  # as torch wants it
 
 
 def whole_labels(y: Tensor) -> Tensor:

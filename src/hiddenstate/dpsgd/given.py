@@ -47,7 +47,7 @@ class Given:
         self.place = next(p.device for p in model.parameters())
         self.whole = False
         if len(x) and not x.is_complex():
-            refuse_tokens(copied(model), x)
+            refuse_tokens(model, x)
             self.whole = not x.is_floating_point() and self._runs(lambda m: m(self._records([0])))
 
     def _runs(self, call: Callable[[nn.Module], Any]) -> bool:
@@ -181,7 +181,9 @@ def refuse_tokens(model: nn.Module, x: Tensor) -> None:
 
     Of models side by side, a table is followed by another's.
     """
-    wrong: list[str] = []
+    if not any(isinstance(layer, nn.Embedding) for layer in model.modules()):
+        return
+    model, wrong = copied(model), list[str]()
 
     def look(name: str, layer: Any, inputs: tuple[Any, ...]) -> None:
         tokens, rows = inputs[0], layer.num_embeddings
@@ -189,21 +191,15 @@ def refuse_tokens(model: nn.Module, x: Tensor) -> None:
             token = f"gives {name} the token {int(tokens[i, *at])}"
             wrong.append(f"x: record {start + i} {token}; expected 0 to {rows - 1}")
 
-    handles = [
-        layer.register_forward_pre_hook(partial(look, name or "the model"))
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.Embedding)
-    ]
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Embedding):
+            layer.register_forward_pre_hook(partial(look, name or "the model"))
     place = next(p.device for p in model.parameters())
-    for start in range(0, len(x), _BLOCK) if handles else ():
+    for start in range(0, len(x), _BLOCK):
         with on_trial(), torch.no_grad(), suppress(*FAILURES):
             model(x[start : start + _BLOCK].to(place, copy=True))
         if wrong:
-            break
-    for handle in handles:
-        handle.remove()
-    if wrong:
-        raise InputError(wrong[0])
+            raise InputError(wrong[0])
 
 
 @contextmanager

@@ -333,6 +333,11 @@ class _Untouched(TorchDispatchMode):
             (name, p, p.data_ptr(), p.detach().clone()) for name, p in model.named_parameters()
         ]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Torch would import its compiler, a second, to keep it out of here.
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

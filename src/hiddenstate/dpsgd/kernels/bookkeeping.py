@@ -174,7 +174,9 @@ class _Unread(nn.Parameter):
         name = func.__self__.__name__ if name == "__get__" else name  # of an attribute
         kwargs = kwargs or {}
         first, *further = args or (None,)
-        own = name in _KIND and not any(isinstance(a, cls) for a in (*further, *kwargs.values()))
+        others = (*further, *kwargs.values())
+        own = name in _KIND and not any(isinstance(a, cls) for a in others)
+        own |= name in _KINDS or (name == "type" and not others)  # which with one is a cast
         if not own and (isinstance(first, cls) or name not in _LIKE):
             raise _Read(f"{name} of a parameter is used outside its layer")
         with torch._C.DisableTorchFunctionSubclass():
@@ -185,9 +187,13 @@ _KIND = {
     *("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "is_meta"),
     *("itemsize", "nbytes", "size", "dim", "ndimension", "numel", "nelement", "stride", "__len__"),
     *("is_floating_point", "is_complex", "is_contiguous", "element_size", "get_device"),
+    *("is_sparse", "is_sparse_csr", "is_leaf", "is_quantized", "is_nested", "is_cpu", "is_signed"),
+    *("is_inference", "is_pinned", "is_shared", "storage_offset", "retains_grad", "names"),
     *("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty", "new_full"),
 }
 """Attributes and functions of a tensor that depend on no value of it."""
+_KINDS = {"result_type", "is_same_size"}
+"""Functions of any tensors that depend on no value of them."""
 _LIKE = {"to", "type_as", "expand_as", "view_as"}
 """Functions of one tensor that take no value of another."""
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import threading
 from typing import Any
 
 import numpy as np
@@ -63,8 +62,7 @@ def native(problem: Problem, probe: Probe) -> Native | str:
         rows = [one(theta, np.array([i]), math.inf)[0] for i in range(len(x))]
         return torch.from_numpy(np.stack(rows))
 
-    whole = copy.copy(code)
-    whole._local = threading.local()  # a workspace that goes with it
+    whole = code.copy()  # whose workspace goes with it
 
     def sums(_: Any, theta: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
         total, norms, _ = whole(theta.numpy(), rest[-1].numpy(), SHORT)

@@ -59,6 +59,12 @@ class Kernel:
         other._take(x, y)
         return other
 
+    def copy(self) -> "Kernel":
+        """The same kernel, with memory of its own."""
+        other = copy.copy(self)
+        other._local = threading.local()
+        return other
+
     def __call__(
         self, theta: NDArray[np.float32], indices: NDArray[np.int64], clipping_norm: float
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
