@@ -1,3 +1,5 @@
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 from scipy.stats import binom, entropy
@@ -10,6 +12,24 @@ def test_divergences_of_bernoulli_variables_are_scipys():
     for p, q in ((0.7, 0.2), (0.2, 0.7), (1.0, 0.3), (0.0, 0.3)):
         assert bernoulli(p, q, 1) == pytest.approx(entropy([p, 1 - p], [q, 1 - q]))
         assert bernoulli(p, q, 2) == pytest.approx(np.log(p**2 / q + (1 - p) ** 2 / (1 - q)))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_divergences_are_rounded_down_however_close_their_variables_are(order):
+    def exact(p, q):
+        terms = (p, q), (1 - p, 1 - q)
+        if order == 1:
+            return sum(p * (p / q).ln() for p, q in terms if p)
+        return sum(p * p / q for p, q in terms).ln()
+
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        q = abs(rng.integers(2) - 10 ** rng.uniform(-12, -0.01))
+        p = float(np.clip(q + rng.choice([-1, 1]) * 10 ** rng.uniform(-15, 0), 0, 1))
+        with localcontext(prec=60):
+            truth = exact(Decimal(p), Decimal(q))
+            assert 0 <= bernoulli(p, q, order) <= truth
+            assert float(truth) - bernoulli(p, q, order) <= 1e-8 * float(truth) + 3e-15 * abs(p - q)
 
 
 @pytest.mark.parametrize("certificates", [1, 8])

@@ -1,5 +1,6 @@
 """Certified Rényi divergences from decisions on runs with and without the canary."""
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -13,14 +14,25 @@ Order = Literal[1, 2]
 
 
 def bernoulli(p: float, q: float, order: Order) -> float:
-    """Rényi divergence of order 1 or 2, in nats, of Bernoulli(p) from Bernoulli(q), 0 < q < 1."""
+    """Rényi divergence of order 1 or 2 of Bernoulli(p) from Bernoulli(q), in nats, rounded down.
+
+    p: probability from 0 to 1. q: between 0 and 1.
+    """
     expect(0 <= p <= 1, "p", p, "in [0, 1]")
     expect(0 < q < 1, "q", q, "in (0, 1)")
     expect(order in (1, 2), "order", order, "1 or 2")
-    if order == 1:
-        kept = (1 - p) * np.log((1 - p) / (1 - q)) if p < 1 else 0.0
-        return float((p * np.log(p / q) if p > 0 else 0.0) + kept)
-    return float(np.log(p**2 / q + (1 - p) ** 2 / (1 - q)))
+    apart = p - q
+    if order == 2:
+        return math.log1p(apart / q * (apart / (1 - q))) * (1 - 1e-9)
+    found = -_relative(p, q, -apart) - _relative(1 - p, 1 - q, apart)
+    return max(0.0, found * (1 - 1e-9) - 2e-15 * abs(apart))  # for terms of this size cancel
+
+
+def _relative(p: float, q: float, apart: float) -> float:
+    """p log(q / p), where q = p + ``apart``: their own difference would have lost its digits."""
+    if p == 0:
+        return 0.0
+    return p * (math.log1p(apart / p) if abs(apart) < p / 2 else math.log(q / p))
 
 
 def certified(
@@ -47,4 +59,4 @@ def certified(
     share = failure_probability / certificates / 2
     p = 1 - float(clopper_pearson_upper(np.sum(~inside), inside.size, share))
     q = float(clopper_pearson_upper(np.sum(outside), outside.size, share))
-    return bernoulli(p, q, order) * (1 - 1e-9) if p > q else 0.0
+    return bernoulli(p, q, order) if p > q else 0.0
