@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import chain
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -111,6 +112,30 @@ def test_linear_losses_in_an_order_are_a_sum(steps):
         mean = divergence.averaged_epsilon(rhos, [1 / 4] * 4, DELTA)
         assert value.epsilon == pytest.approx(mean, rel=1e-6)
         assert 0.8 * mean < value.lower < value.epsilon < found
+
+
+@pytest.mark.parametrize(
+    ("noise", "delta"), [(1.0, 1e-5), (1e6, 1e-9), (6e7, 3e-10), (8e7, 1.6e-9), (9e8, 5e-12)]
+)
+def test_what_linear_losses_leak_at_least_is_below_the_best_threshold_at_any_noise(noise, delta):
+    """Thresholds on the sum of two draws, or of one, by integration to 30 digits."""
+    setting = ordered(3, 2, noise_std=0.1 * noise, shuffled=True)
+    with mpmath.workdps(30):
+        apart = [mpmath.mpf(n) / (mpmath.sqrt(3) * setting.noise_multiplier) for n in (1, 2)]
+
+        def epsilon(threshold):
+            there, gone = (
+                sum(mpmath.ncdf(sign * mu - threshold) for mu in apart) / 2 for sign in (1, -1)
+            )
+            return mpmath.log((there - delta) / gone) if there > delta else mpmath.mpf(0)
+
+        width, best = mpmath.mpf(10), mpmath.mpf(0)
+        for _ in range(9):
+            best = max((best + width * i / 20 for i in range(-20, 21)), key=epsilon)
+            width /= 10
+        truth = epsilon(best)
+    lower = BY_NAME["linear heuristic"].compute(setting, delta).lower
+    assert float(truth) * (1 - 1e-8) - 2e-14 <= lower <= truth
 
 
 @pytest.mark.parametrize(

@@ -162,4 +162,5 @@ def _least(sums: Floats, shares: Floats, noise: float, delta: float) -> float:
         shown[telling] = np.log((there[telling] - delta) / gone[telling])
         best = max(best, float(shown.max()))
         centre, width = float(grid[int(np.argmax(shown))]), width / 100
-    return best * (1 - ROUNDED)
+    # Beside it an absolute error, of the probabilities, whose ratio is near 1 for small epsilons.
+    return max(0.0, best * (1 - ROUNDED) - 1e-14)
