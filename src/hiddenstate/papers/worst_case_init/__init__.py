@@ -1,18 +1,18 @@
 """Nearly tight black-box auditing of differentially private machine learning.
 
 DP-SGD's guarantee holds for any initial parameters, so an auditor may choose bad ones: after
-pre-training, ordinary records have small gradients, and the target record stands out.
+pre-training, ordinary records have small gradients, and the canary stands out.
 
 What the text leaves open, and what is done here:
 
 * The first half of the training data is public (pre-training), the second private. An audit with n
-  records has n - 1 private ones, drawn for each repeat, and the target in the world "in".
+  records has n - 1 private ones, drawn for each repeat, and the canary in the world "in".
 * Pixels are standardised by each channel's mean and deviation over the public half. The blank
-  target is zero after that, a uniform grey, and has label 9.
+  canary is zero after that, a uniform grey, and has label 9.
 * The step per record is the same for every n, as in the text, and in both worlds.
 * Repeats have initial parameters of their own: a Xavier draw, and the pre-training from it.
 * Average case means 0 epochs of pre-training.
-* The accuracies of Figure 6 are of models trained without the target.
+* The accuracies of Figure 6 are of models trained without the canary.
 * The text gives no schedule for pre-training a last layer; ours is in the scale files.
 
 The estimates are the published ones: the best threshold on the same scores, each error rate at

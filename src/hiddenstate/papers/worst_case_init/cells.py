@@ -51,7 +51,7 @@ class StartParameters(Extended):
 
 
 class CanaryFile(Grid):
-    """A target record of the user's own, and what the file held."""
+    """A canary of the user's own, and what the file held."""
 
     file: str
     sha256: str
@@ -180,7 +180,7 @@ def audits(grid: WorstCaseInitGrid, sweep: Sweep) -> list[AuditParameters]:
 
 
 def _identity(canary: str) -> str | CanaryFile:
-    """Identity of a target: its name, or a file's content."""
+    """Identity of a canary: its name, or a file's content."""
     if canary in CANARIES:
         return canary
     return CanaryFile(file=canary, sha256=sha256(Path(canary).read_bytes()).hexdigest())

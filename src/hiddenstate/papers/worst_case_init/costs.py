@@ -23,7 +23,7 @@ def cost(audit: AuditParameters) -> float:
 
 def expected_cost(p: ExpectedParameters) -> float:
     """Seconds of one core that an expected audit takes."""
-    audit, passes = p.audit, 2 if p.pass_back is None else 4  # with and without the target
+    audit, passes = p.audit, 2 if p.pass_back is None else 4  # with and without the canary
     pair = 2 * audit.steps * step_seconds(audit.start.model, audit.records)
     records = min(p.pass_back or audit.records, audit.records)
     back = BACK * passes * audit.steps * records * gradient_seconds(audit.start.model)

@@ -344,7 +344,7 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
 figure3 = _panels(
     "Figure 3: number of records",
     "Audits find less with 30,000 records than with 100 or 1,000",
-    "Worst-case initial parameters, n records with the target.",
+    "Worst-case initial parameters, n records with the canary.",
     *("figure3", "records", "n = {:,.0f}".format),
 )
 figure4 = _panels(
@@ -356,7 +356,7 @@ figure4 = _panels(
 figure5 = _panels(
     "Figure 5: last layer only",
     "If DP-SGD trains the last layer alone, audits find most of a large epsilon",
-    "DP-SGD trains the last layer on the features of a frozen backbone; the target is ClipBKD's.",
+    "DP-SGD trains the last layer on the features of a frozen backbone; the canary is ClipBKD's.",
     *("figure5", "case", "{} case".format, "last layers"),
 )
 
@@ -401,7 +401,7 @@ def figure6(estimates: pd.DataFrame) -> Any:
     "Figure 7: last layer, clipping norm and number of records",
     f"As Figure 5, worst case. {_READING}",
     when=shows("figure7"),
-    message="A clipping norm of 10 hides most of the target; the number of records does not",
+    message="A clipping norm of 10 hides most of the canary; the number of records does not",
     of="last layers",
 )
 def figure7(estimates: pd.DataFrame) -> Any:

@@ -29,7 +29,7 @@ from hiddenstate.pipeline.cells import (
 )
 
 CANARIES = ("blank", "mislabelled", "clip_backdoor")
-"""Targets that are made here; any other is a file of the user's."""
+"""Canaries that are made here; any other is a file of the user's."""
 
 
 class Extended(Grid):
@@ -112,7 +112,7 @@ Xavier = Literal["uniform", "normal"]
 
 
 class Task(Grid):
-    """Training of a task: data, model, target record, and what sweeps leave as it is.
+    """Training of a task: data, model, canary, and what sweeps leave as it is.
 
     The step size is the learning rate over *all* private records, however many of them an audit
     uses, so that a record's influence on a step is the same in every audit.

@@ -111,9 +111,9 @@ def audits(estimates: pd.DataFrame) -> pd.DataFrame:
 
 @table(
     "Expected audits, and the audits themselves",
-    "Separation: distance of the mean scores with and without the target in standard deviations. "
+    "Separation: distance of the mean scores with and without the canary in standard deviations. "
     "Expected: from pairs of models that share their noise and a pass back, mean over the "
-    "repeats. Its two factors are the target's clipped norm over C, and the cosine of its "
+    "repeats. Its two factors are the canary's clipped norm over C, and the cosine of its "
     "gradients with what the score sees. Their product with the most that the noise allows is the "
     "separation, in first order. The spread of the scores has two proven ends. The expected value "
     "takes the upper one; the other end is known from two pairs on. Observed: mean over the same "

@@ -140,7 +140,7 @@ def _canary(
     classes: int,
     rng: np.random.Generator,
 ) -> canaries.RecordCanary:
-    """The target record, crafted from the initial parameters and the records it joins."""
+    """The canary, crafted from the initial parameters and the records it joins."""
     if isinstance(p.canary, CanaryFile):
         return canaries.RecordCanary(canaries.read(p.canary.file, x.shape[1:]), p.label)
     if p.canary == "mislabelled":
