@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from hiddenstate.accounting import pld
 from hiddenstate.papers.encoding_loss.cells import EncodingLossGrid
-from hiddenstate.pipeline.family import at_most, sampled
+from hiddenstate.pipeline.family import at_most, limit, sampled
 
 
 def limits(grid: EncodingLossGrid) -> Iterator[str]:
@@ -11,6 +12,12 @@ def limits(grid: EncodingLossGrid) -> Iterator[str]:
     for i, setting in enumerate(grid.settings):
         key = f"settings.{i}.sampling_rate"
         yield from sampled(key, setting.sampling_rate, setting.steps, grid.delta)
+        yield from at_most(f"settings.{i}.steps", setting.steps, 100_000)
+    for i, curve in enumerate(grid.curves):
+        mechanism = (curve.noise_multiplier, curve.sampling_rate, curve.steps)
+        if pld.points(*mechanism, pld.fine_interval(*mechanism)) > pld.MOST_POINTS:
+            words = f"more, for so many losses that {curve.steps:,} steps have at it fill memory"
+            yield limit(f"curves.{i}.noise_multiplier", curve.noise_multiplier, words)
     steps = max(one.steps for one in (*grid.settings, *grid.curves))
     why = f"with {steps:,} steps, which memory holds at once"
     yield from at_most("runs", grid.runs, 1e9, why, times=steps)

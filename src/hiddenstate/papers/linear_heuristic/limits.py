@@ -27,9 +27,13 @@ def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
             yield from _told(f"training.{key}", mechanism, training.delta)
     mechanism = (history.noise_multiplier, history.sampling_rate, history.steps)
     yield from _told("history", mechanism, history.delta)
-    if history.noise_multiplier <= 0.1:
-        yield limit("history.noise_multiplier", history.noise_multiplier, "more than 0.1")
+    for key, part in (("figure1", one), ("optimisers", grid.optimisers), ("history", history)):
+        if part.noise_multiplier <= 0.1:
+            yield limit(f"{key}.noise_multiplier", part.noise_multiplier, "more than 0.1")
+    trained = [n for r in (*recipes.values(), training.figure4) for n in r.steps]
     for key, delta, steps in (
+        ("audits", grid.audits.delta, max(grid.audits.steps)),
+        ("training", training.delta, max(trained + [row.steps for row in training.table1])),
         ("figure1", one.delta, one.constant.most_steps),
         ("table1", table.delta, table.recalled_steps),
         ("history", history.delta, history.steps),
@@ -38,14 +42,22 @@ def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
             words = f"at least {least_delta(steps):.3g}, which dp-accounting resolves at its steps"
             yield limit(f"{key}.delta", delta, words)
     yield from at_most("optimisers.steps", max(grid.optimisers.steps), 5000)
+    if not 1e-7 <= table.delta <= 1e-3:
+        yield limit("table1.delta", table.delta, "1e-07 to 0.001, for steps of each row are sought")
     batch = table.rows[0].batch
     if table.recalled_records < batch:
         words = f"at least {batch}, the batch of the first row"
         yield limit("table1.recalled_records", table.recalled_records, words)
     for i, row in enumerate(table.rows):
-        if not row.heuristic < row.standard:
-            words = f"more than {row.heuristic:g}, the heuristic epsilon"
+        least = row.heuristic / 0.9
+        if not least <= row.standard <= 20:
+            words = f"{least:.3g} to 20, for steps with the heuristic {row.heuristic:g} are sought"
             yield limit(f"table1.rows.{i}.standard", row.standard, words)
+        if row.heuristic < 0.1:
+            yield limit(f"table1.rows.{i}.heuristic", row.heuristic, "at least 0.1")
+        if row.batch < 0.005 * table.records:
+            words = f"at least {0.005 * table.records:,.0f}, one record in 200"
+            yield limit(f"table1.rows.{i}.batch", row.batch, words)
     if training.views > 1 and training.dataset.removeprefix("raw:") == "housing":
         yield limit("training.views", training.views, "1, as these records are no images")
 
