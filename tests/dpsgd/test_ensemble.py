@@ -44,6 +44,7 @@ from hiddenstate.pipeline.parts import Parts
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
+pytestmark = pytest.mark.usefixtures("one_sum")
 MECHANISM = Mechanism(
     sampling=FullBatch(),
     steps=5,
