@@ -16,7 +16,10 @@ from hiddenstate.sampling import Reshuffled
 swapped = functools.cache(sitting_out.swapped)
 
 RUNS = 50_000
-"""Simulated epochs of an adversary."""
+"""Simulated epochs of an adversary: with a right bound five standard errors fail once in a million.
+
+A bound at 0.57 of ours is refuted for the first of ``MECHANISMS``, and one at 0.35 for the second;
+200,000 epochs refute 0.60 and 0.36."""
 
 
 def delta_of(losses, epsilon):
@@ -169,7 +172,7 @@ def test_the_row_is_above_what_is_known_to_leak_and_below_known_batches():
     assert bound < standard / 5
     # Nobody sits out of whole batches, and no such row is there.
     whole = Setting(sampling=Reshuffled(250), noise_multiplier=1.1, steps=240, records=60_000)
-    assert names[0] not in [one.bound.name for one in bounds.found(whole, 1e-5, asked)]
+    assert bounds.found(whole, 1e-5, [one for one in asked if one.name == names[0]]) == []
 
 
 def test_a_record_that_may_sit_out_leaks_less():
