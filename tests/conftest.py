@@ -58,3 +58,20 @@ def once(tmp_path_factory):
         return made
 
     return directory
+
+
+@pytest.fixture
+def one_sum(monkeypatch):
+    """Make an ensemble's sum of clipped gradients once, which takes longer than small trainings."""
+    from hiddenstate.dpsgd.ensemble import Ensemble
+
+    make, sums = Ensemble.clipped_sum, {}
+
+    def clipped_sum(ensemble, device="cpu", kernel="auto"):
+        # The ensemble is kept as well, so that no other one has its id.
+        key = id(ensemble), str(device), kernel
+        if key not in sums:
+            sums[key] = ensemble, make(ensemble, device, kernel)
+        return sums[key][1]
+
+    monkeypatch.setattr(Ensemble, "clipped_sum", clipped_sum)

@@ -9,7 +9,6 @@ from dp_accounting import dp_event
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
 from mixtures import mixture
-from numpy.polynomial.polynomial import polyval
 from scipy import integrate, stats
 
 from hiddenstate.accounting import bounds, composition, gaussian, swapped, weighted
@@ -48,8 +47,9 @@ def losses(rng, ratio, centre, weights, sigma, steps):
     total, edges = np.zeros(RUNS), np.cumsum(weights)[:-1]
     for _ in range(steps):
         drawn = rng.random(RUNS)
-        y = sigma * rng.standard_normal(RUNS)
-        y += np.asarray(centre)[sum((drawn >= edge for edge in edges), np.zeros(RUNS, int))]
+        y = sigma * rng.standard_normal(RUNS) + centre[0]
+        for edge, apart in zip(edges, np.diff(centre), strict=True):
+            y += apart * (drawn >= edge)
         total += ratio(y)
     return total
 
@@ -62,8 +62,12 @@ def log_ratio(sigma, one, other):
         if len(means) == 1:
             return 0.0
         assert np.array_equal(means, means[1] * np.arange(len(means)))
-        factors = weights * np.exp(-0.5 * np.square(means) / sigma**2)
-        return np.log(polyval(np.exp(means[1] / sigma**2 * y), factors))
+        *lower, highest = weights * np.exp(-0.5 * np.square(means) / sigma**2)
+        unit, total = np.exp(means[1] / sigma**2 * y), highest
+        for factor in reversed(lower):
+            total = total * unit
+            total += factor
+        return np.log(total)
 
     return lambda y: log_density(y, *one) - log_density(y, *other)
 

@@ -229,7 +229,7 @@ def test_nonsense_is_refused():
 
 def mixed_epsilon(process, sigma, rate, steps, delta, null="out"):
     """Epsilon of ``process`` in high precision: the losses ascend, so the tests are thresholds."""
-    with mp.workdps(50):
+    with mp.workdps(30):
         sigma, rate, deviation = mpf(sigma), mpf(rate), mpf(sigma) * mp.sqrt(steps)
         shares = [
             mp.binomial(steps, k) * rate**k * (1 - rate) ** (steps - k) for k in range(steps + 1)
@@ -246,7 +246,7 @@ def mixed_epsilon(process, sigma, rate, steps, delta, null="out"):
             return mp.fsum(share * mp.ncdf((k - x) / deviation) for k, share in side)
 
         low, high = -steps - 40 * deviation, steps + 40 * deviation
-        for _ in range(70):  # to less than 1e-17 of the range
+        for _ in range(50):  # to less than 1e-15 of the range
             x = (low + high) / 2
             ratio = density(inside, x) / density(out, x)
             more = tail(inside, x) - ratio * tail(out, x) > mpf(delta)

@@ -88,6 +88,7 @@ KEPT = [
         (rdp, "epsilon"),
         (rdp, "fixed_size_epsilon"),
         (swapped, "bracket"),
+        (varying, "least"),
         (weighted, "epsilon"),
     )
 ]
@@ -177,6 +178,7 @@ def chained(setting, rate, push):
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("once_each")
 @pytest.mark.parametrize("count", [12, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sampler", ["full", "cyclic", "poisson"])
 def test_schedules_on_a_domain_are_above_exact_chains(sampler, count):

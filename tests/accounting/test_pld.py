@@ -7,7 +7,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import ndtr
-from scipy.stats import norm
 
 from hiddenstate.accounting import composition, pld, tradeoff
 from hiddenstate.errors import InputError
@@ -52,16 +51,17 @@ def integrated_delta(epsilon, q, sigma, steps, null):
         if e <= np.log1p(-q):
             return max(0.0, -np.expm1(remainder)) if null == "out" else 0.0
         x = 0.5 + sigma**2 * np.log1p(np.expm1(e) / q)
-        upper = (1 - q) * norm.sf(x, 0, sigma) + q * norm.sf(x, 1, sigma)
+        above = ndtr(-x / sigma)
+        upper = (1 - q) * above + q * ndtr((1 - x) / sigma)
         if null == "out":
-            return upper - np.exp(remainder) * norm.sf(x, 0, sigma)
-        return norm.cdf(x, 0, sigma) - np.exp(remainder) * (1 - upper)
+            return upper - np.exp(remainder) * above
+        return ndtr(x / sigma) - np.exp(remainder) * (1 - upper)
 
     if steps == 1:
         return one(epsilon)
 
     def density(x):
-        base = norm.pdf(x, 0, sigma)
+        base = np.exp(-((x / sigma) ** 2) / 2) / (sigma * np.sqrt(2 * np.pi))
         return base * np.exp(log_ratio(x, q, sigma)) if null == "out" else base
 
     def integrand(x):

@@ -1,5 +1,6 @@
 """Shuffled batches of which some records sit out, against simulated epochs and adversaries."""
 
+import functools
 import itertools
 import math
 
@@ -11,6 +12,14 @@ from hiddenstate import atlas
 from hiddenstate.accounting import balls_and_bins, bounds, sitting_out
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.sampling import Reshuffled
+
+swapped = functools.cache(sitting_out.swapped)
+
+RUNS = 50_000
+"""Simulated epochs of an adversary: with a right bound five standard errors fail once in a million.
+
+A bound at 0.57 of ours is refuted for the first of ``MECHANISMS``, and one at 0.35 for the second;
+200,000 epochs refute 0.60 and 0.36."""
 
 
 def delta_of(losses, epsilon):
@@ -78,13 +87,13 @@ MECHANISMS = [
 def test_no_adversary_leaks_more_than_the_bound(mechanism, gradients, choose):
     sigma, batches, epochs, delta = mechanism
     rng = np.random.default_rng(0)
-    one = epochs_of(rng, sigma, batches, 200_000, *gradients, choose)
+    one = epochs_of(rng, sigma, batches, RUNS, *gradients, choose)
     drawn = sum(rng.permutation(one) for _ in range(epochs))
-    value, error = delta_of(drawn, sitting_out.swapped(*mechanism))
+    value, error = delta_of(drawn, swapped(*mechanism))
     assert value <= delta + 5 * error
     # The adversary is no straw man: a third of the bound is refuted by the worst of them.
     if gradients == ADVERSARIES[0] and choose is fixed:
-        value, error = delta_of(drawn, sitting_out.swapped(*mechanism) / 3)
+        value, error = delta_of(drawn, swapped(*mechanism) / 3)
         assert value > delta + 5 * error
 
 
@@ -103,7 +112,7 @@ def test_adding_a_record_is_attained_and_five_per_cent_less_is_false(mechanism):
     assert value > delta + 2 * error
     for name in range(1, len(ADVERSARIES)):
         record, _ = ADVERSARIES[name]
-        drawn = epochs_of(rng, sigma, batches, 200_000, record, turned(0.0), adaptive)
+        drawn = epochs_of(rng, sigma, batches, RUNS, record, turned(0.0), adaptive)
         value, error = delta_of(sum(rng.permutation(drawn) for _ in range(epochs)), bound)
         assert value <= delta + 5 * error
 
@@ -124,11 +133,12 @@ def test_records_that_all_differ_by_all_orders():
         worlds = [np.array(orders), np.where(np.array(orders) == records - 1, records, orders)]
         means = [gradients[world, steps] for world in worlds]  # (orders, batches, 3)
         runs = 40_000
+        means = [mean.reshape(len(orders), -1) for mean in means]
         seen = means[0][rng.integers(len(orders), size=runs)]
         seen = seen + sigma * rng.standard_normal(seen.shape)
+        # Every order's likelihood over that of noise.
         ours, theirs = (
-            sum(np.exp(-((seen - one) ** 2).sum((1, 2)) / (2 * sigma**2)) for one in mean)
-            for mean in means
+            np.exp((seen @ mean.T - (mean**2).sum(1) / 2) / sigma**2).sum(1) for mean in means
         )
         drawn = np.log(ours / theirs)
         for delta in (1e-1, 1e-2):
@@ -154,16 +164,15 @@ def test_negative_moments_are_rounded_up_by_little(sigma, batches):
 def test_the_row_is_above_what_is_known_to_leak_and_below_known_batches():
     sampling = Reshuffled(256)
     setting = Setting(sampling=sampling, noise_multiplier=1.1, steps=234 * 60, records=60_000)
-    values = {one.bound.name: one.value for one in bounds.found(setting, 1e-5)}
-    bound = values["shuffled, some records sit out"].epsilon
-    assert values["lower bound, all iterates"].epsilon < bound
-    assert bound < 2 * values["lower bound, all iterates"].epsilon
-    assert bound < values["standard epsilon"].epsilon / 5
+    names = "shuffled, some records sit out", "lower bound, all iterates", "standard epsilon"
+    asked = [one for one in bounds.BOUNDS if one.name in names]
+    values = {one.bound.name: one.value.epsilon for one in bounds.found(setting, 1e-5, asked)}
+    bound, least, standard = (values[name] for name in names)
+    assert least < bound < 2 * least
+    assert bound < standard / 5
     # Nobody sits out of whole batches, and no such row is there.
     whole = Setting(sampling=Reshuffled(250), noise_multiplier=1.1, steps=240, records=60_000)
-    assert "shuffled, some records sit out" not in [
-        one.bound.name for one in bounds.found(whole, 1e-5)
-    ]
+    assert bounds.found(whole, 1e-5, [one for one in asked if one.name == names[0]]) == []
 
 
 def test_a_record_that_may_sit_out_leaks_less():

@@ -21,7 +21,7 @@ from hiddenstate.sampling import FullBatch
 from hiddenstate.streams import stream
 
 
-def run(canary, world="in", index=0, noise_multiplier=1.0) -> Run:
+def ensemble(canary, noise_multiplier=1.0) -> Ensemble:
     rng = stream(0, "canaries")
     model = fcnn()
     mechanism = Mechanism(
@@ -33,9 +33,13 @@ def run(canary, world="in", index=0, noise_multiplier=1.0) -> Run:
         adjacency="add_or_remove",
     )
     x = rng.normal(size=(30, 8)).astype(np.float32)
-    audit = Ensemble(
+    return Ensemble(
         model, mechanism, x, (x[:, 0] > 0).astype(np.int64), canary, average_case(model, rng)
     )
+
+
+def run(canary, world="in", index=0, noise_multiplier=1.0) -> Run:
+    audit = ensemble(canary, noise_multiplier)
     return Run(world, 0, index, audit, audit.clipped_sum(), 1, ())
 
 
@@ -142,8 +146,10 @@ def test_a_dirac_canary_scores_the_last_iterate_s_coordinate():
 @pytest.mark.whole
 def test_random_coordinates_differ_between_runs_and_stay_with_a_run():
     def picks(shared):
-        canary = Inserted(RandomCoordinate(shared))
-        return [run(canary, index=i).fixed.coordinate for i in range(20)]
+        audit = ensemble(Inserted(RandomCoordinate(shared)))
+        gradients = audit.clipped_sum()
+        runs = (Run("in", 0, index, audit, gradients, 1, ()) for index in range(20))
+        return [one.fixed.coordinate for one in runs]
 
     assert picks(False) == picks(False)
     assert len(set(picks(False))) > 5

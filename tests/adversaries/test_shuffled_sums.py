@@ -16,6 +16,7 @@ from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic, Poisson, Reshuffled
 
+pytestmark = pytest.mark.usefixtures("one_sum")
 PAIRS = (batched.SWAPPED, batched.ZEROED, batched.SILENT)
 
 

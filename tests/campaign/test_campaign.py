@@ -199,6 +199,7 @@ def test_what_always_fails_is_named_and_nothing_is_left_out(
     assert not (tmp_path / "a" / "scores.parquet").exists()
 
 
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("function", ["helped", "loaded"])
 def test_a_training_may_have_children(script, tmp_path, function):
     """Workers were daemons, which may not."""

@@ -72,6 +72,7 @@ def test_a_training_in_which_both_worlds_are_one_is_named(script, tmp_path):
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("imported")
 def test_what_the_worlds_differ_in_is_named(script, tmp_path):
     """As where a loader makes a sampling rate and a number of steps of the number of records."""
     found = checking.check(Script(script, "stepping"), tmp_path / "a")
@@ -166,6 +167,7 @@ def test_a_loader_whose_steps_and_rate_are_set_passes(opacus_example, capsys):
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("imported")
 def test_a_loader_as_in_opacus_s_mnist_example_is_named_by_its_steps(opacus_example, capsys):
     """160 records in batches of 16, and one more: the sampling rate is 1 / len(loader)."""
     assert cli.main(opacus_example) == 2
@@ -197,6 +199,7 @@ def test_a_score_that_no_seed_changes_is_named():
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("imported")
 def test_seldom_scores_are_a_note_and_no_refusal(tmp_path, capsys):
     """Decisions, mostly 0, were refused in half of all cases."""
     script = tmp_path / "seldom.py"
@@ -250,6 +253,7 @@ def test_a_command_whose_words_are_in_another_order_each_time_is_named(tmp_path)
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("imported")
 def test_the_command_checks_before_the_first_model_or_alone(script, tmp_path, capsys):
     base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--function"]
     assert cli.main([*base, "fine", "--check", "--json"]) == 0

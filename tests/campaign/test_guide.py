@@ -85,6 +85,7 @@ def test_virtual_steps_are_the_same_training_and_clip_the_same_sum(bugs, monkeyp
 
 @pytest.mark.whole
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("imported")
 def test_the_example_writes_the_table_that_is_read(bugs, tmp_path, capsys):
     table = tmp_path / "table.csv"
     arguments = [str(tmp_path / "runs"), "--workers", "1", "--looks", "3", "6", "--repeats", "1"]

@@ -44,6 +44,7 @@ from hiddenstate.pipeline.parts import Parts
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
+pytestmark = pytest.mark.usefixtures("one_sum")
 MECHANISM = Mechanism(
     sampling=FullBatch(),
     steps=5,
@@ -186,9 +187,21 @@ CANARIES = {
 INSERTIONS = {"record": None, "gradient": 2, "sampled gradient": None}
 
 
+def each_sampler_and_canary(*samplers):
+    """All pairs; those are ``slow`` whose sampler and whose canary other pairs have."""
+    few = {(0, "record"), (0, "gradient"), (1, "record"), (1, "sampled gradient"), (2, "gradient")}
+    pairs = itertools.product(enumerate(samplers), CANARIES)
+    return pytest.mark.parametrize(
+        ("sampling", "canary"),
+        [
+            pytest.param(sampling, canary, marks=() if (i, canary) in few else pytest.mark.slow)
+            for (i, sampling), canary in pairs
+        ],
+    )
+
+
 @pytest.mark.whole
-@pytest.mark.parametrize("canary", CANARIES)
-@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6, shuffled_once=True)])
+@each_sampler_and_canary(FullBatch(), Poisson(0.4), Cyclic(6, shuffled_once=True))
 def test_scores_are_the_same_for_any_chunking_order_threads_and_interruption(
     sampling, canary, tmp_path, monkeypatch
 ):
@@ -970,8 +983,7 @@ def test_a_checkpoint_with_another_test_set_is_refused(tmp_path):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("canary", CANARIES)
-@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.4), Cyclic(6)])
+@each_sampler_and_canary(FullBatch(), Poisson(0.4), Cyclic(6))
 def test_linear_models_in_two_products_score_as_one_by_one(sampling, canary, tmp_path):
     model = models.logistic_regression(64, 10)
     audit = make(sampling, CANARIES[canary], model=model, insertions=INSERTIONS[canary])

@@ -12,6 +12,7 @@ from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 
+pytestmark = pytest.mark.usefixtures("one_sum")
 UNUSED = 0
 """The first parameter is the weight of a pixel that is 0 in all records: nothing moves it."""
 STEPS, NOISE, RATE, CLIP = 6, 0.8, 0.5, 2.0

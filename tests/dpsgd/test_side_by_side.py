@@ -24,6 +24,7 @@ from hiddenstate.dpsgd.strategies import arranged, free_memory
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
+pytestmark = pytest.mark.usefixtures("one_sum")
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "dispatches.py"))
 
 
