@@ -210,8 +210,8 @@ FAULTS = [
     ),
     Fault(
         *("student", "papers", "src/hiddenstate/pipeline/evidence.py"),
-        "stats.t.ppf((1 + confidence) / 2, self.freedom)",
-        "stats.t.ppf(confidence, self.freedom)",
+        "special.stdtrit(self.freedom, (1 + confidence) / 2)",
+        "special.stdtrit(self.freedom, confidence)",
         "verdicts use one-sided intervals as two-sided ones",
         "tests/pipeline/test_evidence.py",
     ),

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from hiddenstate.accounting import gaussian
-from hiddenstate.auditing import AsPublished, GaussianDP
+from hiddenstate.auditing import AsPublished, GaussianDP, replication
 from hiddenstate.auditing.law import law as law_of_a_rule
 from hiddenstate.auditing.replication import AUDITS, Foretold, Law, Replicated, foretold, published
 from hiddenstate.pipeline.evidence import Estimate, Evidence, Outcome
@@ -36,12 +36,39 @@ def most(runs):
     return stats.binom.isf(0.0044, runs, 0.05)
 
 
-@pytest.mark.parametrize(("models", "separation"), [(7, 0.0), (20, 3.0), (100, 1.5), (500, 4.2)])
+@pytest.mark.parametrize(
+    ("models", "separation"), [(2, 1.0), (7, 0.0), (20, 3.0), (100, 1.5), (500, 4.2)]
+)
 def test_the_law_is_of_the_published_rule(models, separation):
     """Audits of the same draws by the rule itself, which knows nothing of their order."""
     apart, out = np.random.default_rng(3).normal(0, 1, (2, AUDITS, models))
     rule = AsPublished().bounds(apart + separation, out, GaussianDP(), 0.05)[0]
     assert np.array_equal(published(models, separation, 0.05, seed=3), rule)
+
+
+def test_no_row_depends_on_what_was_judged_before():
+    """Tables are kept by all that they depend on."""
+    names = ("_several", "_quantiles", "_again", "_deviations")
+    kept = [getattr(replication, name) for name in names]
+    plain = {
+        "what": "x", "law": law(4.0), "values": (1.0, 1.4, 0.9, 1.2), "number": 1.3,
+        "rounding": 0.005,
+    }  # fmt: skip
+    changed = [
+        {}, {"law": law(4.0, 90)}, {"values": (1.0, 1.4, 0.9)}, {"values": (2.0, 2.4, 1.9, 2.2)},
+        {"number": 1.9}, {"rival": 2.0}, {"statistic": "maximum"}, {"of": 4},
+    ]  # fmt: skip
+    judge = [
+        partial(Replicated(**plain | change).judge, confidence)
+        for change in changed
+        for confidence in (0.95, 0.9)
+    ]
+    found = [one() for one in judge]
+    for one, row in zip(judge, found, strict=True):
+        for table in kept:
+            table.cache_clear()
+        assert one() == row
+    assert len({(row.low, row.high) for row in found}) == 2 * (len(changed) - 2)
 
 
 @pytest.mark.whole

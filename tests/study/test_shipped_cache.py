@@ -1,5 +1,6 @@
 """The cache that the package ships serves some scales, and stops none."""
 
+import functools
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import yaml
 from command_line import shipped_scales
 
 from hiddenstate import papers
-from hiddenstate.pipeline import cache
+from hiddenstate.pipeline import cache, scores
 from hiddenstate.study import config, forecast
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +19,15 @@ SCALES = shipped_scales()
 LARGE = ("laptop", "paper")
 
 
+@pytest.fixture(scope="module")
+def read_once():
+    """Files that several scales have are read once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores, "read", functools.cache(scores.read))
+        yield
+
+
+@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize(
     "scale",
     [

@@ -5,6 +5,7 @@ is worse needs more models.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -124,6 +125,7 @@ def median_bound(
     return float(calibration.bounds(np.array([np.median(statistic)]))[0][0])
 
 
+@lru_cache(maxsize=64)  # whoever plans both kinds of audit asks for the fixed ones twice
 def _plan(
     looks: tuple[int, ...],
     claims: Hypotheses,

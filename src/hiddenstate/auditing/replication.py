@@ -71,11 +71,7 @@ class Law:
 
     def perfect(self, n: int, statistic: Statistic, draws: int = DRAWS) -> Floats:
         """A statistic of ``n`` audits at the largest separation, shape (draws,)."""
-        found = gaussian.epsilon_below(
-            published(self.models, round(self.most, 9), self.level), self.delta
-        )
-        drawn = found[np.random.default_rng(3).integers(0, AUDITS, (draws, n))]
-        return _statistic(drawn, statistic)
+        return _perfect(self, n, statistic, draws)
 
     def at(self, separations: Floats, seed: int) -> Floats:
         """An audit of each separation, of their shape; other seeds draw other audits."""
@@ -101,13 +97,21 @@ class Law:
         return mean(values, float(at.std(ddof=1)))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _audits(law: Law) -> Floats:
     found = [published(law.models, round(float(one), 9), law.level) for one in law.separations]
     return gaussian.epsilon_below(np.array(found), law.delta)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
+def _perfect(law: Law, n: int, statistic: Statistic, draws: int) -> Floats:
+    mus = published(law.models, round(law.most, 9), law.level)
+    found = gaussian.epsilon_below(mus, law.delta)
+    drawn = found[np.random.default_rng(3).integers(0, AUDITS, (draws, n))]
+    return _statistic(drawn, statistic)
+
+
+@lru_cache(maxsize=1024)
 def published(
     models: int, separation: float, level: float, audits: int = AUDITS, seed: int = 2405
 ) -> Floats:
@@ -116,12 +120,25 @@ def published(
     The same draws at each separation, so that the law changes smoothly with it.
     """
     into, out = _scores(models, audits, seed)
-    # One search for all audits, each of which has a range of its own.
-    audit = np.arange(audits)[:, None]
-    place = (100 + 2 * separation) * audit
-    below = np.searchsorted((into + separation + place).ravel(), (out + place).ravel())
-    below = below.reshape(out.shape) - models * audit
-    return np.asarray(_shown(models, level)[np.arange(models), below].max(axis=1))
+    place = (100 + 2 * separation) * np.arange(audits)
+    line = (into + separation + place[:, None]).ravel()
+    shown = _shown(models, level)
+    best = np.zeros(audits)
+    # Between two thresholds none shows more than the upper one with the lower one's count. So of
+    # stretches, with the count below each, only those that may beat the best are halved.
+    audit, low, count = np.arange(audits), np.full(audits, -1), np.zeros(audits, dtype=np.intp)
+    high = np.full(audits, models)
+    while len(audit):
+        middle = (low + high) // 2
+        # One search for all audits, each of which has a range of its own.
+        found = np.searchsorted(line, out[audit, middle] + place[audit]) - models * audit
+        np.maximum.at(best, audit, shown[middle, found])
+        audit = np.repeat(audit, 2)
+        low, high = np.column_stack([low, middle]).ravel(), np.column_stack([middle, high]).ravel()
+        count = np.column_stack([count, found]).ravel()
+        kept = (high - low > 1) & (shown[high - 1, count] > best[audit])
+        audit, low, high, count = audit[kept], low[kept], high[kept], count[kept]
+    return best
 
 
 @lru_cache(maxsize=4)
@@ -181,37 +198,15 @@ class Replicated(OfSeveral):
         """The outcome of the number alone, at the confidence of its own interval."""
         ours = np.asarray(self.values, dtype=float)
         found = float(ours.mean())
-        theirs = self.law.several(self.of, self.statistic, 5)
-        means = self.law.several(len(ours), "mean", 7)
-        level = 1 - confidence
-        share = SHARE * level
-        tails = [share / 2, 1 - share / 2]
-        lows, highs = np.quantile(means, tails, axis=1)
-        tails = [(level - share) / 2, 1 - (level - share) / 2]
-        # Independent draws of either side, so their differences are those of replications.
-        below, above = np.quantile(theirs - means, tails, axis=1)
-
-        centres = means.mean(axis=1)
-
-        def limits(values: Floats) -> tuple[Floats, Floats]:
-            value = values[:, None]
-            there = (lows <= value) & (value <= highs)
-            off = np.abs(centres - value)
-            there |= ~there.any(axis=1, keepdims=True) & (off == off.min(axis=1, keepdims=True))
-            low = values + np.where(there, below, np.inf).min(axis=1)
-            return low, values + np.where(there, above, -np.inf).max(axis=1)
-
-        at = int(np.abs(centres - found).argmin())
-        low, high = (float(end[0]) for end in limits(np.array([found])))
+        side = self.law, len(ours), self.statistic, self.of, 1 - confidence
+        at = int(np.abs(_quantiles(*side)[0] - found).argmin())
+        low, high = (float(end[0]) for end in _limits(*side, np.array([found])))
         found_outcome, turns = self.outcome(low, high, self.number), 0.0
         if self._scattered(ours, at):
             found_outcome = Outcome.UNDECIDED
         else:
-            again, counts = np.unique(np.round(means[at], 3), return_counts=True)
-            other = [
-                self.outcome(*ends, self.number) != found_outcome
-                for ends in zip(*limits(again), strict=True)
-            ]
+            counts, lows, highs = _again(*side, at)
+            other = self.outcomes(lows, highs, self.number) != found_outcome
             turns = float(counts[other].sum() / counts.sum())
         value = float(_statistic(ours, self.statistic))
         return self.judged(value, low, high, found_outcome, turns)
@@ -220,10 +215,52 @@ class Replicated(OfSeveral):
         """True if our repeats scatter more than audits of that law do."""
         if len(ours) < 2:
             return False
-        drawn = self.law.audits[
-            at, np.random.default_rng(11).integers(0, AUDITS, (DRAWS, len(ours)))
-        ]
-        return bool((drawn.std(axis=1) >= ours.std() - 1e-12).mean() < SCATTERED)
+        drawn = _deviations(self.law, len(ours), at)
+        return bool((drawn >= ours.std() - 1e-12).mean() < SCATTERED)
+
+
+@lru_cache(maxsize=64)
+def _quantiles(
+    law: Law, n: int, statistic: Statistic, of: int, level: float
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """By separation: the mean of ``n`` audits of ours, its limits, and those of theirs less it."""
+    theirs, means = law.several(of, statistic, 5), law.several(n, "mean", 7)
+    share = SHARE * level
+    tails = [share / 2, 1 - share / 2]
+    lows, highs = np.quantile(means, tails, axis=1)
+    tails = [(level - share) / 2, 1 - (level - share) / 2]
+    # Independent draws of either side, so their differences are those of replications.
+    below, above = np.quantile(theirs - means, tails, axis=1)
+    return means.mean(axis=1), lows, highs, below, above
+
+
+def _limits(
+    law: Law, n: int, statistic: Statistic, of: int, level: float, values: Floats
+) -> tuple[Floats, Floats]:
+    """Limits of what ``of`` audits publish, by the mean of ``n`` of ours, each of ``values``."""
+    centres, lows, highs, below, above = _quantiles(law, n, statistic, of, level)
+    value = values[:, None]
+    there = (lows <= value) & (value <= highs)
+    off = np.abs(centres - value)
+    there |= ~there.any(axis=1, keepdims=True) & (off == off.min(axis=1, keepdims=True))
+    low = values + np.where(there, below, np.inf).min(axis=1)
+    return low, values + np.where(there, above, -np.inf).max(axis=1)
+
+
+@lru_cache(maxsize=256)
+def _again(
+    law: Law, n: int, statistic: Statistic, of: int, level: float, at: int
+) -> tuple[NDArray[np.intp], Floats, Floats]:
+    """Means of ours drawn again at one separation: how often there is each, and its limits."""
+    again, counts = np.unique(np.round(law.several(n, "mean", 7)[at], 3), return_counts=True)
+    return counts, *_limits(law, n, statistic, of, level, again)
+
+
+@lru_cache(maxsize=256)
+def _deviations(law: Law, n: int, at: int) -> Floats:
+    """Standard deviations of ``n`` audits of one separation, shape (draws,)."""
+    drawn = law.audits[at, np.random.default_rng(11).integers(0, AUDITS, (DRAWS, n))]
+    return np.asarray(drawn.std(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)

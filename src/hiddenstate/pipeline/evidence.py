@@ -113,18 +113,18 @@ class Estimate:
 
     def half(self, confidence: float) -> float:
         """Half the width of Student's interval."""
-        from scipy import stats
+        from scipy import special
 
-        return float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+        return float(special.stdtrit(self.freedom, (1 + confidence) / 2)) * self.error
 
     def chance(self, low: float, high: float) -> float:
         """Probability that a rerun's value lies between these limits."""
-        from scipy import stats
+        from scipy import special
 
         if low >= high:
             return 0.0
         ends = (np.array([low, high]) - self.value) / self.error
-        below = stats.t.cdf(ends, self.freedom)
+        below = special.stdtr(self.freedom, ends)
         return float(below[1] - below[0])
 
     def turns(self, outcome: Outcome, low: float, high: float, confidence: float) -> float:
@@ -347,11 +347,17 @@ class Printed:
     digits: int
 
     def outcome(self, low: float, high: float, number: float) -> Outcome:
-        if high < number - self.rounding or low > number + self.rounding:
-            return Outcome.CONTRADICTS
-        if self.rival is None:
-            return Outcome.COMPATIBLE
-        return Outcome.UNDECIDED if low <= self.rival <= high else Outcome.AGREES
+        """What an interval says of a printed number."""
+        return Outcome(str(self.outcomes(np.array(low), np.array(high), number)))
+
+    def outcomes(self, low: Floats, high: Floats, number: float) -> NDArray[np.str_]:
+        """``outcome`` of each interval."""
+        off = (high < number - self.rounding) | (low > number + self.rounding)
+        covers: NDArray[np.str_] = np.asarray(Outcome.COMPATIBLE)
+        if self.rival is not None:
+            near = (low <= self.rival) & (self.rival <= high)
+            covers = np.where(near, Outcome.UNDECIDED, Outcome.AGREES)
+        return np.where(off, Outcome.CONTRADICTS, covers)
 
     def allowed(self, number: float) -> str:
         """Allowed values, in words."""
@@ -459,11 +465,11 @@ class Test:
 
     def _turns(self, outcome: Outcome, level: float) -> float:
         if outcome == Outcome.CONTRADICTS:
-            from scipy import stats
+            from scipy import special
 
             # A p-value of 0 is one below the least number.
-            z = stats.norm.isf(max(self.p_value, 1e-300)) - stats.norm.isf(level)
-            return float(stats.norm.sf(z))
+            beyond = special.ndtri(level) - special.ndtri(max(self.p_value, 1e-300))
+            return float(special.ndtr(-beyond))
         return level if self.turning is None else self.turning
 
 
@@ -510,14 +516,14 @@ def below(
 
     A rerun of the truth itself contradicts at the level of the test, which ``tests`` share.
     """
-    from scipy import stats
+    from scipy import special
 
     p_value, power = math.nan, 0.0
     if found.known:
-        law = stats.t(found.freedom)
-        p_value = float(law.cdf((found.value - truth) / found.error))
-        critical = law.isf((1 - CONFIDENCE) / tests)
-        power = float(law.cdf((truth - alternative) / found.error - critical))
+        p_value = float(special.stdtr(found.freedom, (found.value - truth) / found.error))
+        critical = -special.stdtrit(found.freedom, (1 - CONFIDENCE) / tests)
+        away = (truth - alternative) / found.error - critical
+        power = float(special.stdtr(found.freedom, away))
     return Test(what, p_value, power, f"{alternative:.3g}, {words}")
 
 

@@ -143,13 +143,19 @@ def like_five(number, statistic, epsilon, models, n):
     Of all separations one is drawn with which five audits give such a number; without drawing it is
     the one whose audits give it on average, and the audits are evenly spread over its law.
     """
-    law, theirs = _law(models, epsilon), _theirs(statistic, models, epsilon)
+    law = _law(models, epsilon)
     if made_up._rng is None:
-        at = np.abs(theirs.mean(axis=1) - number).argmin()
+        at = np.abs(_theirs(statistic, models, epsilon).mean(axis=1) - number).argmin()
         return np.quantile(law[at], (np.arange(n) + 0.5) / n)
-    near = np.argwhere(np.abs(theirs - number) <= max(0.03, np.abs(theirs - number).min()))
-    at = made_up._rng.choice(near)[0]
+    at = made_up._rng.choice(_near(number, statistic, epsilon, models))
     return made_up._rng.choice(law[at], n)
+
+
+@cache
+def _near(number, statistic, epsilon, models):
+    """Separations of the draws of five audits that give such a number."""
+    off = np.abs(_theirs(statistic, models, epsilon) - number)
+    return np.nonzero(off <= max(0.03, off.min()))[0]
 
 
 def printed(

@@ -101,6 +101,11 @@ def test_a_perfect_replication_of_figure_1_is_contradicted_in_at_most_one_of_twe
     assert wrong / runs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
 
+def test_no_two_printed_numbers_of_a_figure_and_task_have_the_same_levels():
+    for key, rows in STATED.groupby(["figure", "task", "quantity"]):
+        assert sorted(checks.printed._numbers(*key)[1].values()) == sorted(rows["value"]), key
+
+
 def test_an_audit_in_two_figures_counts_once_among_the_valid_bounds():
     one = made_up.bounds(0.14, 100)
     many = pd.concat([one, *([one.assign(figure=f"figure{i}") for i in range(2, 5)])])

@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from hiddenstate.accounting import gaussian
 from hiddenstate.auditing.methods import PUBLISHED
-from hiddenstate.auditing.replication import Law
+from hiddenstate.papers.worst_case_init.checks.shared import law
 from hiddenstate.papers.worst_case_init.stated import EPSILONS
 from hiddenstate.papers.worst_case_init.summaries import ideal
 from hiddenstate.pipeline.estimates import select
@@ -27,9 +26,7 @@ def few_models(estimates: pd.DataFrame) -> Found:
             raise Lacking
         at = rows.loc[epsilon]
         found = Estimate(at["value"], at["deviation"] / np.sqrt(at["audits"]))
-        delta = float(at["delta"])
-        law = Law(100, delta, gaussian.mu(epsilon, delta))
-        largest = law.perfect(5, "maximum")
+        largest = law(100, epsilon, float(at["delta"])).perfect(5, "maximum")
         maximum = Estimate(float(largest.mean()), float(largest.std() / len(largest) ** 0.5))
         yield Within(
             f"mean of perfect audits over epsilon {epsilon:g}",

@@ -1,8 +1,8 @@
 """The numbers that the paper prints for a figure and task, one by one."""
 
+from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from hiddenstate.auditing.replication import Foretold, Replicated
@@ -28,9 +28,7 @@ def _printed(
     ``printed`` is where it stands, if not beside the figure; ``measured`` what it is a number of.
     ``rivals`` has, by case and epsilon, the nearest number that the paper tells one from.
     """
-    values = select(STATED, figure=printed or figure, task=task, quantity=quantity)
-    values = values.drop(columns=["figure", "quantity"]).dropna(axis=1, how="all")
-    factors = [name for name in values if name != "value"]
+    factors, values = _numbers(printed or figure, task, quantity)
     varies = [name for name in factors if name not in ("task", "epsilon", "clipping_norm")]
     there = 0
     what = "" if measured == "epsilon" else f"{measured.replace('_', ' ')} at "
@@ -39,11 +37,11 @@ def _printed(
     told = foretold(estimates, task=task) if measured == "epsilon" else []
     by_expected = set()
     for at, found in [*told, *audits_of(estimates, figure, measured)]:
-        same = values[np.logical_and.reduce([values[name] == at[name] for name in factors])]
-        if same.empty or same.index[0] in by_expected:
+        same = tuple(at[factors])
+        if same not in values or same in by_expected:
             continue
         there += 1
-        number = float(same["value"].iloc[0])
+        number = values[same]
         levels = ", ".join(
             f"{name} {at[name]}" if name == "case" else f"{name} {at[name]:,.0f}" for name in varies
         )
@@ -58,7 +56,7 @@ def _printed(
             }
             common |= {"rival": rival, "statistic": statistic}
             if isinstance(found, Estimate):
-                by_expected.add(same.index[0])
+                by_expected.add(same)
                 yield Foretold(separation=found, scatter=float(at["scatter"]), **common)
             else:
                 yield Replicated(values=tuple(found), **common)
@@ -85,6 +83,19 @@ def _printed(
     return note
 
 
+@cache
+def _numbers(
+    figure: str, task: str, quantity: str
+) -> tuple[list[str], dict[tuple[object, ...], float]]:
+    """What tells the printed numbers of a figure and task apart, and each number by that."""
+    values = select(STATED, figure=figure, task=task, quantity=quantity)
+    values = values.drop(columns=["figure", "quantity"]).dropna(axis=1, how="all")
+    factors = [name for name in values if name != "value"]
+    keys = values[factors].itertuples(index=False, name=None)
+    return factors, dict(zip(keys, values["value"].tolist(), strict=True))
+
+
+@cache
 def _rivals(
     figure: str, task: str, *cases: str, quantity: str = "mean", least: float = 4.0
 ) -> dict[tuple[str, float], float]:

@@ -25,19 +25,23 @@ def audits_of(
     """Every audit of a figure: what tells it apart, and a value for each of its repeats."""
     method = {"method": PUBLISHED} if quantity == "epsilon" else {}
     rows = select(estimates, figure=figure, quantity=quantity, **method, **levels)
-    return [
-        (part[AUDIT].iloc[0], part.set_index("repeat")["value"])
-        for _, part in rows.groupby("cell", sort=False)
-    ]
+    repeats, values = rows["repeat"].to_numpy(), rows["value"].to_numpy()
+    audits, found = rows[AUDIT], []
+    # By the places of its rows: a frame for each cell takes twice as long.
+    for places in rows.groupby("cell", sort=False).indices.values():
+        index = pd.Index(repeats[places], name="repeat")
+        found.append((audits.iloc[places[0]], pd.Series(values[places], index, name="value")))
+    return found
 
 
 def law_of(at: pd.Series) -> Law:
     """The law of what such an audit publishes."""
-    return _law(int(at["models"]), float(at["epsilon"]), float(at["delta"]))
+    return law(int(at["models"]), float(at["epsilon"]), float(at["delta"]))
 
 
 @cache
-def _law(models: int, epsilon: float, delta: float) -> Law:
+def law(models: int, epsilon: float, delta: float) -> Law:
+    """The law of what audits of so many models publish."""
     return Law(models, delta, gaussian.mu(epsilon, delta))
 
 
