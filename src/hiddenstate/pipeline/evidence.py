@@ -322,16 +322,9 @@ class Within:
         low, high = self.found.interval(confidence)
         unknown = math.isnan(self.found.value)
         outcome = Outcome.UNDECIDED if unknown else _place(low, high, self.low, self.high)
-        return Judged(
-            self.what,
-            self.stated,
-            self.found.value,
-            low,
-            high,
-            _region(self.low, self.high) + (f" ({self.reason})" if self.reason else ""),
-            outcome,
-            self.found.turns(outcome, self.low, self.high, confidence),
-        )
+        allowed = _region(self.low, self.high) + (f" ({self.reason})" if self.reason else "")
+        turns = self.found.turns(outcome, self.low, self.high, confidence)
+        return Judged(self.what, self.stated, self.found.value, low, high, allowed, outcome, turns)
 
 
 class Printed:
@@ -395,16 +388,8 @@ class Stated(Printed):
         if isinstance(self.found, Estimate):
             least, most = self.found.least, self.found.most
             low, high = (min(max(end, least), most) for end in (low, high))
-        return Judged(
-            self.what,
-            f"{centre:.{self.digits}f}",
-            self.found.value,
-            low,
-            high,
-            self.allowed(centre),
-            outcome,
-            turns,
-        )
+        stated, allowed = f"{centre:.{self.digits}f}", self.allowed(centre)
+        return Judged(self.what, stated, self.found.value, low, high, allowed, outcome, turns)
 
     def _turns(self, outcome: Outcome, low: float, high: float) -> float:
         """Probability that our side, drawn again, gives another outcome."""
@@ -451,17 +436,10 @@ class Test:
             outcome = Outcome.CONTRADICTS
         else:
             outcome = Outcome.AGREES if self.power >= POWER else Outcome.UNDECIDED
-        return Judged(
-            self.what,
-            "",
-            self.p_value,
-            math.nan,
-            math.nan,
-            f"not rejected at {100 * (1 - confidence):.3g} %; the test would detect "
-            f"{self.alternative} with a power of {self.power:.0%} (80 % needed)",
-            outcome,
-            self._turns(outcome, 1 - confidence),
-        )
+        allowed = f"not rejected at {100 * (1 - confidence):.3g} %; the test would detect "
+        allowed += f"{self.alternative} with a power of {self.power:.0%} (80 % needed)"
+        turns, none = self._turns(outcome, 1 - confidence), math.nan
+        return Judged(self.what, "", self.p_value, none, none, allowed, outcome, turns)
 
     def _turns(self, outcome: Outcome, level: float) -> float:
         if outcome == Outcome.CONTRADICTS:
@@ -481,10 +459,8 @@ class Open:
     exact: bool = field(default=True, init=False)
 
     def judge(self, confidence: float) -> Judged:
-        nothing = math.nan
-        return Judged(
-            self.what, "", nothing, nothing, nothing, "a measurement", Outcome.UNDECIDED, 0.0
-        )
+        none = (math.nan,) * 3
+        return Judged(self.what, "", *none, "a measurement", Outcome.UNDECIDED, 0.0)
 
 
 def rarely(

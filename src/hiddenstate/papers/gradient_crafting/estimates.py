@@ -1,6 +1,7 @@
 """Estimates of gradient_crafting: what each audit found, and the exact laws beside it."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,12 +12,7 @@ from hiddenstate.auditing.methods import CONFIDENCE, PUBLISHED
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import cells
 from hiddenstate.papers.gradient_crafting.adversaries import ADVERSARIES, CRAFTED
-from hiddenstate.papers.gradient_crafting.cells import (
-    HousingAudit,
-    NetworkAudit,
-    OneRunHousing,
-    OneRunLarger,
-)
+from hiddenstate.papers.gradient_crafting.cells import HousingAudit, NetworkAudit
 from hiddenstate.papers.gradient_crafting.grid import HOUSING, GradientCraftingGrid
 from hiddenstate.papers.gradient_crafting.summaries import ALONE, NOISE_ALONE, Floats, Row, audit
 from hiddenstate.pipeline.cells import Cell
@@ -33,6 +29,9 @@ LEVELS = (
 """Columns that there are whichever parts a scale has."""
 
 PLOTTED = np.linspace(0, 1, 101)
+
+UNUSED = "unused coordinates"
+"""Method of canaries in one run whose coordinates nothing else moves."""
 
 
 def estimate(grid: GradientCraftingGrid, scores: Made, bounds: Made) -> pd.DataFrame:
@@ -285,33 +284,23 @@ def _ideal(audits: Framed[cells.IdealAudits]) -> Iterator[Row]:
 
 def _one_run(bounds: Made) -> Iterator[Row]:
     """Median and middle 80 % of the bounds, mean and sd, shares, and the ceiling."""
-    for cell, table in bounds.of(cells.one_run):
+    every: list[tuple[str, Cell[Any], pd.DataFrame]] = [
+        *((UNUSED, *one) for one in bounds.of(cells.one_run)),
+        *((HOUSING, *one) for one in bounds.of(cells.one_run_housing)),
+        *((one[0].parameters.network.model, *one) for one in bounds.of(cells.one_run_networks)),
+    ]
+    keys = ["canaries", "hypothesis", "rule"]
+    for method, cell, table in every:
         p = cell.parameters
         shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon}
-        shared |= {"method": "unused coordinates", "audits": p.audits}
-        yield from _one_run_rules(shared, p.delta, table)
-        ceiling = one_canary_ceiling(gaussian.mu(p.epsilon, p.delta), p.canaries)
-        yield shared | {"quantity": "ceiling", "kind": "upper", "hypothesis": ALONE} | {
-            "canaries": p.canaries, "value": float(gaussian.epsilon(ceiling, p.delta)),
-        }  # fmt: skip
-    for housing, table in bounds.of(cells.one_run_housing):
-        yield from _one_run_trained(HOUSING, housing, table)
-    for larger, table in bounds.of(cells.one_run_networks):
-        yield from _one_run_trained(larger.parameters.network.model, larger, table)
-
-
-def _one_run_trained(
-    network: str, cell: Cell[OneRunHousing] | Cell[OneRunLarger], bounds: pd.DataFrame
-) -> Iterator[Row]:
-    p = cell.parameters
-    shared = {"part": "one run", "cell": cell.name, "epsilon": p.epsilon}
-    yield from _one_run_rules(shared | {"method": network, "audits": p.audits}, p.delta, bounds)
-
-
-def _one_run_rules(shared: Row, delta: float, bounds: pd.DataFrame) -> Iterator[Row]:
-    keys = ["canaries", "hypothesis", "rule"]
-    for levels, part in bounds.groupby(keys, sort=False):
-        yield from _one_run_rule(shared | dict(zip(keys, levels, strict=True)), delta, part)
+        shared |= {"method": method, "audits": p.audits}
+        for levels, part in table.groupby(keys, sort=False):
+            yield from _one_run_rule(shared | dict(zip(keys, levels, strict=True)), p.delta, part)
+        if method == UNUSED:
+            ceiling = one_canary_ceiling(gaussian.mu(p.epsilon, p.delta), p.canaries)
+            yield shared | {"quantity": "ceiling", "kind": "upper", "hypothesis": ALONE} | {
+                "canaries": p.canaries, "value": float(gaussian.epsilon(ceiling, p.delta)),
+            }  # fmt: skip
 
 
 def _one_run_rule(own: Row, delta: float, part: pd.DataFrame) -> Iterator[Row]:

@@ -127,16 +127,10 @@ def figure2(estimates: pd.DataFrame) -> Found:
         return (yield from _printed(estimates, "figure1", "mnist", rivals, printed="figure2"))
 
 
-@check
-def figure3_mnist(estimates: pd.DataFrame) -> Found:
-    """MNIST's values of Figure 3, which the paper calls nearly tight: the rival is all of 10."""
-    return _printed(estimates, "figure3", "mnist", {("worst", 10.0): 10.0})
-
-
-@check
-def figure3_cifar10(estimates: pd.DataFrame) -> Found:
-    """CIFAR-10's values of Figure 3; the rival is all of 10."""
-    return _printed(estimates, "figure3", "cifar10", {("worst", 10.0): 10.0})
+# The paper calls Figure 3's values nearly tight: the rival is all of 10.
+_NEARLY_TIGHT = {"figure": "figure3", "rivals": {("worst", 10.0): 10.0}}
+figure3_mnist = check(_printed, task="mnist", **_NEARLY_TIGHT)
+figure3_cifar10 = check(_printed, task="cifar10", **_NEARLY_TIGHT)
 
 
 def figure5(estimates: pd.DataFrame) -> Found:
@@ -145,22 +139,14 @@ def figure5(estimates: pd.DataFrame) -> Found:
     return _printed(estimates, "figure5", "cifar10_last_layer", rivals)
 
 
-@check
-def maxima_mnist(estimates: pd.DataFrame) -> Found:
-    """The largest of five epsilons, for MNIST in the worst case."""
-    return _printed(estimates, "figure1", "mnist", {("worst", 10.0): 3.41}, "maximum")
+def _maxima(estimates: pd.DataFrame, figure: str, task: str, rival: float) -> Found:
+    """The largest of five epsilons in the worst case."""
+    return _printed(estimates, figure, task, {("worst", 10.0): rival}, "maximum")
 
 
-@check
-def maxima_cifar10(estimates: pd.DataFrame) -> Found:
-    """The largest of five epsilons, for CIFAR-10 in the worst case."""
-    return _printed(estimates, "figure1", "cifar10", {("worst", 10.0): 0.69}, "maximum")
-
-
-@check
-def maxima_last_layer(estimates: pd.DataFrame) -> Found:
-    """The largest of five epsilons of a last layer."""
-    return _printed(estimates, "figure5", "cifar10_last_layer", {("worst", 10.0): 8.30}, "maximum")
+maxima_mnist = check(_maxima, figure="figure1", task="mnist", rival=3.41)
+maxima_cifar10 = check(_maxima, figure="figure1", task="cifar10", rival=0.69)
+maxima_last_layer = check(_maxima, figure="figure5", task="cifar10_last_layer", rival=8.30)
 
 
 def norms(estimates: pd.DataFrame) -> Found:
