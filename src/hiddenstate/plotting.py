@@ -132,6 +132,14 @@ def repeats(
         axes.plot([], [], color=color, marker=marker, ls="none", ms=5, label=label)
 
 
+def intervals(
+    axes: Axes, places: pd.Series, rows: pd.DataFrame, scale: float = 1, **style: Any
+) -> None:
+    """Each row's ``value`` with its interval from ``low`` to ``high``, times the scale."""
+    value, low, high = (scale * rows[name] for name in ("value", "low", "high"))
+    axes.errorbar(places, value, (value - low, high - value), **style)
+
+
 def heat_map(axes: Axes, table: pd.DataFrame, label: str, **options: Any) -> None:
     """A table as colours, its first row at the top; ``label`` is the colour bar's, if any."""
     import seaborn as sns

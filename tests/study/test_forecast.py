@@ -58,9 +58,10 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     assert f"In all {part['missing'].sum()} of {part['jobs'].sum()} jobs" in words
     # No run ends before its longest job, however many cores there are.
     total, longest = part["hours"].sum(), part["longest"].max()
-    assert forecast.wall_hours(part, 1) == pytest.approx(total)
-    assert forecast.wall_hours(part, 2) == pytest.approx(max(total / 2, longest))
-    assert forecast.wall_hours(part, 10**6) == longest > total / 10**6
+    rows = part.reset_index()
+    assert forecast.sums(rows, 1)["wall_hours"] == pytest.approx(total)
+    assert forecast.sums(rows, 2)["wall_hours"] == pytest.approx(max(total / 2, longest))
+    assert forecast.sums(rows, 10**6)["wall_hours"] == longest > total / 10**6
     many = forecast.words(part.reset_index(), 10**6)
     assert f"1000000 cores need at least {duration(3600 * longest)}." in many
     summed = forecast.sums(part.reset_index(), 2)

@@ -459,22 +459,15 @@ def draw(
     # One point for each step of the diagonal that a figure can show.
     places = np.floor((curve.fpr - curve.fnr) * DRAWN)
     drawn = np.unique(np.append(np.flatnonzero(np.diff(places)), [0, len(places) - 1]))
-    ax.plot(
-        curve.fpr[drawn],
-        curve.fnr[drawn],
-        color=plotting.OBSERVED,
-        lw=1.6,
-        drawstyle="steps-post",
-        label=f"observed, {curve.n_in:,} in and {curve.n_out:,} out",
-    )
-    ax.plot(
-        band.upper(curve.false_positives[drawn], curve.n_out, level / 2),
-        band.upper(curve.false_negatives[drawn], curve.n_in, level / 2),
-        color=plotting.OBSERVED,
-        lw=0.9,
-        ls=":",
-        label=f"uniform band, {100 * confidence:g} %",
-    )
+    own = {
+        "color": plotting.OBSERVED,
+        "label": f"observed, {curve.n_in:,} in and {curve.n_out:,} out",
+    }
+    ax.plot(curve.fpr[drawn], curve.fnr[drawn], lw=1.6, drawstyle="steps-post", **own)
+    fpr = band.upper(curve.false_positives[drawn], curve.n_out, level / 2)
+    fnr = band.upper(curve.false_negatives[drawn], curve.n_in, level / 2)
+    own["label"] = f"uniform band, {100 * confidence:g} %"
+    ax.plot(fpr, fnr, lw=0.9, ls=":", **own)
     rates = np.concatenate((np.logspace(-6, -2, 100), np.linspace(0.01, 1, 300)))
     audit = (in_scores, out_scores), averaged(coins, area)
     with _told_by_the_verdict():
@@ -483,23 +476,14 @@ def draw(
             for claims in (ApproxDP(delta), GaussianDP())
         )
     claims = ApproxDP(delta)
-    ax.plot(
-        rates,
-        claims.fnr(int(np.searchsorted(claims.grid, epsilon)), rates),
-        color=plotting.VALID,
-        lw=1.2,
-        ls="--",
-        label=f"$\\varepsilon \\geq$ {shown(epsilon, 'lower', decimals=3)} "
-        f"at $\\delta$ = {delta:g}",
-    )
-    ax.plot(
-        rates,
-        tradeoff.gaussian(mu, rates),
-        color=plotting.OTHER,
-        lw=1.2,
-        ls="--",
-        label=f"$\\mu \\geq$ {shown(mu, 'lower', decimals=3)}",
-    )
+    rejected = claims.fnr(int(np.searchsorted(claims.grid, epsilon)), rates)
+    at_delta = f" at $\\delta$ = {delta:g}"
+    for name, value, fnr, color, more in (
+        ("varepsilon", epsilon, rejected, plotting.VALID, at_delta),
+        ("mu", mu, tradeoff.gaussian(mu, rates), plotting.OTHER, ""),
+    ):
+        label = f"$\\{name} \\geq$ {shown(value, 'lower', decimals=3)}{more}"
+        ax.plot(rates, fnr, color=color, lw=1.2, ls="--", label=label)
     ax.set(xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1))
     plotting.legend_below(figure, ax, columns=1)
     return figure

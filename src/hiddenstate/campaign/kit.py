@@ -29,7 +29,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -46,8 +46,6 @@ from hiddenstate.streams import key, stream
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
-
-Score = Literal["likelihood", "joint", "last iterate", "step size", "smaller steps"]
 
 SCORES: dict[str, str] = {
     "likelihood": "likelihood ratio of the claimed mechanism along the canary's gradient",

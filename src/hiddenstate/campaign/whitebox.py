@@ -152,7 +152,6 @@ def check(
     clipping_norm: float | None = None,
     seed: int = 0,
     runs: int = 1,
-    level: float = LEVEL,
 ) -> Report:
     """Check one recorded training.
 
@@ -164,12 +163,15 @@ def check(
     InputError if no step was taken with Opacus, or if the training fails.
     """
     expect(runs in (1, 2), "runs", runs, "1 or 2")
-    expect(0 < level < 1, "level", level, "a probability")
-    for name, number in (
-        ("noise_multiplier", noise_multiplier), ("clipping_norm", clipping_norm),
-    ):  # fmt: skip
-        known = number is None or 0 < number < math.inf
-        expect(known, name, number, "a number above 0")
+    claimed = {
+        "noise multiplier": noise_multiplier,
+        "sampling rate": sampling_rate,
+        "steps": steps,
+        "clipping norm": clipping_norm,
+    }
+    for name in ("noise multiplier", "clipping norm"):
+        known = (number := claimed[name]) is None or 0 < number < math.inf
+        expect(known, name.replace(" ", "_"), number, "a number above 0")
     known = sampling_rate is None or 0 < sampling_rate <= 1
     expect(known, "sampling_rate", sampling_rate, "a number above 0, at most 1")
     expect(steps is None or steps >= 1, "steps", steps, "1 or more")
@@ -188,20 +190,14 @@ def check(
         return found
 
     first, *more = [recorded(seed + run) for run in range(runs)]
-    claimed = {
-        "noise multiplier": noise_multiplier,
-        "sampling rate": sampling_rate,
-        "steps": steps,
-        "clipping norm": clipping_norm,
-    }
-    report = judge(first, claimed, again=more[0] if more else None, level=level)
+    report = judge(first, claimed, again=more[0] if more else None)
     if not report.weak:
         return report
     last = recorded(seed + runs)
     if not seeded and same_noise(first.noise, last.noise):
         note = "The training seeds itself, so a second one is the same; give a function of a seed."
         return replace(report, notes=[*report.notes, note]).confirmed(None)
-    return report.confirmed(judge(last, claimed, again=first if more else None, level=level))
+    return report.confirmed(judge(last, claimed, again=first if more else None))
 
 
 def call(train: Callable[..., Any], seed: int) -> Any:
@@ -226,7 +222,6 @@ def call(train: Callable[..., Any], seed: int) -> Any:
 class _Tests:
     """P-values by what they test, and where."""
 
-    level: float
     found: list[tuple[str, float, int | None, int | None]] = field(default_factory=list)
 
     def add(self, kind: str, p: float, tensor: int | None = None, step: int | None = None) -> None:
@@ -245,7 +240,7 @@ class _Tests:
 
     def failed(self, kind: str) -> list[tuple[float, int | None, int | None]]:
         """P-values of a kind that are below their share, the smallest first."""
-        share = self.level / max(1, len(self.found))
+        share = LEVEL / max(1, len(self.found))
         rows = [(p, tensor, step) for k, p, tensor, step in self.found if k == kind and p < share]
         return sorted(rows, key=lambda row: row[0])
 
@@ -255,7 +250,6 @@ def judge(
     claimed: dict[str, float | None] | None = None,
     *,
     again: Recorded | None = None,
-    level: float = LEVEL,
 ) -> Report:
     """The report on what was recorded."""
     if not recorded.steps:
@@ -271,7 +265,7 @@ def judge(
         )
     coins = secrets.randbits(32)
     given = {name: value for name, value in (claimed or {}).items() if value is not None}
-    tests, notes = _Tests(level), []
+    tests, notes = _Tests(), []
     steps = recorded.steps
     names = recorded.names or [f"tensor {j}" for j in range(len(steps[0].counts))]
     _deviations(tests, steps)
@@ -305,7 +299,7 @@ def judge(
         "divisor": steps[-1].divisor,
         "accountant": recorded.history,
     }
-    return Report(findings, len(tests.found), len(steps), len(names), seen, notes, coins, level)
+    return Report(findings, len(tests.found), len(steps), len(names), seen, notes, coins)
 
 
 # Tests.
@@ -324,18 +318,21 @@ def _deviations(tests: _Tests, steps: list[Step]) -> None:
         tests.squares("step", sum(s.squares), sum(s.counts), step=t)
 
 
+def _ratios(steps: list[Step]) -> list[float]:
+    """Deviation of each tensor's residuals, over what is claimed."""
+    return [
+        float(np.sqrt(sum(s.squares[j] for s in steps) / max(1, sum(s.counts[j] for s in steps))))
+        for j in range(len(steps[0].counts))
+    ]
+
+
 def _scaled(tests: _Tests, steps: list[Step]) -> list[tuple[int, list[np.ndarray]]]:
     """Residuals that are kept, by step; where their size is wrong, brought to size 1.
 
     What is wrong with their size is found by itself, and shall not hide what else is wrong.
     """
-    tensors = range(len(steps[0].counts))
     wrong = {tensor for _, tensor, _ in tests.failed("tensor")}
-    sizes = [1.0] * len(tensors)
-    for j in tensors:
-        if j in wrong:
-            total = sum(s.squares[j] for s in steps) / sum(s.counts[j] for s in steps)
-            sizes[j] = float(np.sqrt(total))
+    sizes = [ratio if j in wrong else 1.0 for j, ratio in enumerate(_ratios(steps))]
     odd = {step for _, _, step in tests.failed("step")}
     found = []
     for t, s in enumerate(steps):
@@ -596,11 +593,8 @@ def _noise(
     # A step without noise is missing in every tensor.
     bare = [t for t, s in enumerate(steps) if sum(s.tiny) > 0.9 * sum(s.counts)]
     if missing and bare:
-        many = (
-            f"{len(bare)} of {len(steps)} steps have no noise"
-            if len(bare) > 1
-            else ("this step has no noise")
-        )
+        several = f"{len(bare)} of {len(steps)} steps have no noise"
+        many = several if len(bare) > 1 else "this step has no noise"
         fault = "no noise" if len(bare) == len(steps) else "missing noise"
         yield Finding(fault, many, step=bare[0], p_value=missing[0][0])
     elif missing:
@@ -637,11 +631,9 @@ def _noise(
         yield Finding("same noise", pairs + more, _name(names, one), None, p)
     if again:
         p, before, step = min(again, key=lambda row: row[0])
-        words = (
-            "noise depends on that of the step before"
-            if step is None
-            else (f"the noise has that of step {before} in it")
-        )
+        words = f"the noise has that of step {before} in it"
+        if step is None:
+            words = "noise depends on that of the step before"
         yield Finding("returning noise", words, None, step, p)
     if runs := tests.failed("runs"):
         p, _, step = runs[0]
@@ -671,7 +663,7 @@ def _kept(recorded: Recorded) -> list[np.ndarray]:
 def _in_one_step(recorded: Recorded, tensor: int | None, kind: str) -> bool:
     """True if a tensor's numbers share their noise in one step."""
     assert tensor is not None
-    tests, block = _Tests(1e-3), _kept(recorded)[tensor].astype(float)
+    tests, block = _Tests(), _kept(recorded)[tensor].astype(float)
     size = float(np.sqrt((block**2).mean()))
     if size > 0:
         _within(tests, [(0, [block / size])])
@@ -708,10 +700,7 @@ def _sizes(
         words = "sums are divided by the number of records drawn, which tells that number"
         yield Finding("divisor", words, None, by_step[0][2] if by_step else None, p)
         return
-    ratios = [
-        float(np.sqrt(sum(s.squares[j] for s in steps) / sum(s.counts[j] for s in steps)))
-        for j in range(len(steps[0].counts))
-    ]
+    ratios = _ratios(steps)
     by_steps = [float(np.sqrt(sum(s.squares) / sum(s.counts))) for s in steps]
     overall = float(np.sqrt(sum(sum(s.squares) for s in steps) / count))
     wrong = [tensor for _, tensor, _ in by_tensor if tensor is not None]

@@ -242,13 +242,11 @@ def _row(name: str, kind: str, counts: dict[str, int], seconds: list[float], dis
     }
 
 
-def wall_hours(rows: pd.DataFrame, cores: int) -> float:
-    """Hours that a run takes at least on so many cores, each of which does one job at a time."""
-    return max(rows["hours"].sum() / cores, rows["longest"].max())
-
-
 def sums(rows: pd.DataFrame, cores: int = 1) -> dict[str, float]:
-    """Totals of a run: jobs, hours, hours on so many cores at least, disk in MB."""
+    """Totals of a run: jobs, hours, hours on so many cores at least, disk in MB.
+
+    Each core does one job at a time.
+    """
     return {
         "jobs": int(rows["jobs"].sum()),
         "missing": int(rows["missing"].sum()),
@@ -257,7 +255,7 @@ def sums(rows: pd.DataFrame, cores: int = 1) -> dict[str, float]:
         "longest": float(rows["longest"].max()),
         "disk": float(rows["disk"].sum()),
         "cores": cores,
-        "wall_hours": float(wall_hours(rows, cores)),
+        "wall_hours": float(max(rows["hours"].sum() / cores, rows["longest"].max())),
     }
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from hiddenstate import plotting
@@ -62,8 +61,7 @@ def calibration(estimates: pd.DataFrame) -> Any:
             points = select(part, method=method, quantity="exceedance").sort_values("x")
             # Side by side, or the intervals hide each other.
             at = points["x"] * 1.03 ** (i - len(_DRAWN) / 2)
-            errors = (points["value"] - points["low"], points["high"] - points["value"])
-            above.errorbar(at, 100 * points["value"], 100 * np.array(errors), **style)
+            plotting.intervals(above, at, points, 100, **style)
             points = select(part, method=method, quantity="median").sort_values("x")
             tightness = points["value"] / points["truth"]
             if points["parameter"].eq("noise multiplier").all():
@@ -135,17 +133,8 @@ def sequential(estimates: pd.DataFrame) -> Any:
             ("sequential", plotting.VALID, "o"),
         ):
             part = select(rows, quantity=quantity, method=method).sort_values("x")
-            errors = (part["value"] - part["low"], part["high"] - part["value"])
-            ax.errorbar(
-                part["x"],
-                scale * part["value"],
-                scale * np.array(errors),
-                color=color,
-                marker=mark,
-                ms=4,
-                lw=1.2,
-                label=method,
-            )
+            style = {"color": color, "marker": mark, "ms": 4, "lw": 1.2, "label": method}
+            plotting.intervals(ax, part["x"], part, scale, **style)
         ax.axvline(rows["claim"].iloc[0], color="black", lw=0.8, ls=":", zorder=0)
         ax.set_xlabel("true $\\mu$")
         ax.set_ylim(bottom=0)

@@ -117,8 +117,7 @@ def _medians(
     ax: Any, at: pd.Series, line: pd.DataFrame, rule: pd.DataFrame, color: str, **style: Any
 ) -> None:
     """Medians with the middle 80 %, open where that median is the most so many guesses can show."""
-    below, above = line["value"] - line["low"], line["high"] - line["value"]
-    ax.errorbar(at, line["value"], (below, above), color=color, ms=4.5, capsize=2, **style)
+    plotting.intervals(ax, at, line, color=color, ms=4.5, capsize=2, **style)
     keys = ["cell", "canaries"]
     right = select(rule, quantity="share all right").set_index(keys)["value"]
     most = [right.get(tuple(row), 0.0) >= 0.5 for row in line[keys].itertuples(index=False)]
